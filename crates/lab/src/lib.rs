@@ -1,0 +1,1 @@
+//! Measures what encrypted packets cost, beside the libraries people use today.

@@ -1,0 +1,152 @@
+//! ChaCha20 (RFC 8439, section 2.3), one block per lane.
+//!
+//! The lanes are independent: each has its own key, nonce and block counter, so
+//! that one call serves the blocks of one long message, the first blocks of many
+//! short ones, or any mix.
+
+use crate::vector::{MAX_LANES, Words};
+
+/// A key of ChaCha20: 32 bytes.
+pub type Key = [u8; 32];
+
+/// A nonce of ChaCha20 as RFC 8439 defines it: 12 bytes.
+pub type Nonce = [u8; 12];
+
+/// Length of one block of keystream, in bytes.
+pub(crate) const BLOCK_LEN: usize = 64;
+
+/// "expand 32-byte k", the first row of every state.
+const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
+/// the blocks. Wiped on drop.
+pub(crate) struct Blocks {
+    key_low: [[u32; 4]; MAX_LANES],
+    key_high: [[u32; 4]; MAX_LANES],
+    counter_and_nonce: [[u32; 4]; MAX_LANES],
+    /// The keystream, valid in the lanes that were set before [`Blocks::run`].
+    pub(crate) keystream: [[u8; BLOCK_LEN]; MAX_LANES],
+    /// How many lanes have ever been set, and so need wiping.
+    used: usize,
+}
+
+impl Blocks {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            key_low: [[0; 4]; MAX_LANES],
+            key_high: [[0; 4]; MAX_LANES],
+            counter_and_nonce: [[0; 4]; MAX_LANES],
+            keystream: [[0; BLOCK_LEN]; MAX_LANES],
+            used: 0,
+        }
+    }
+
+    /// Sets what lane `lane` computes at the next [`Blocks::run`].
+    #[inline(always)]
+    pub(crate) fn set(&mut self, lane: usize, key: &Key, nonce: &Nonce, counter: u32) {
+        let word = |bytes: &[u8], i: usize| {
+            u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]])
+        };
+        self.key_low[lane] = [word(key, 0), word(key, 4), word(key, 8), word(key, 12)];
+        self.key_high[lane] = [word(key, 16), word(key, 20), word(key, 24), word(key, 28)];
+        self.counter_and_nonce[lane] = [counter, word(nonce, 0), word(nonce, 4), word(nonce, 8)];
+        self.used = self.used.max(lane + 1);
+    }
+
+    /// Computes one block in each of the first `LANES` lanes.
+    #[inline(always)]
+    pub(crate) fn run<V: Words>(&mut self, v: V) {
+        let [k0, k1, k2, k3] = v.gather(&self.key_low);
+        let [k4, k5, k6, k7] = v.gather(&self.key_high);
+        let [c, n0, n1, n2] = v.gather(&self.counter_and_nonce);
+        let [s0, s1, s2, s3] = SIGMA;
+        let (s0, s1) = (v.splat(s0), v.splat(s1));
+        let (s2, s3) = (v.splat(s2), v.splat(s3));
+        let input = [
+            s0, s1, s2, s3, k0, k1, k2, k3, k4, k5, k6, k7, c, n0, n1, n2,
+        ];
+        let mut x = input;
+        for _ in 0..10 {
+            quarter_round(v, &mut x, 0, 4, 8, 12);
+            quarter_round(v, &mut x, 1, 5, 9, 13);
+            quarter_round(v, &mut x, 2, 6, 10, 14);
+            quarter_round(v, &mut x, 3, 7, 11, 15);
+            quarter_round(v, &mut x, 0, 5, 10, 15);
+            quarter_round(v, &mut x, 1, 6, 11, 12);
+            quarter_round(v, &mut x, 2, 7, 8, 13);
+            quarter_round(v, &mut x, 3, 4, 9, 14);
+        }
+        for i in 0..16 {
+            x[i] = v.add(x[i], input[i]);
+        }
+        v.scatter(&x, &mut self.keystream);
+        self.used = self.used.max(V::LANES);
+    }
+}
+
+impl Drop for Blocks {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Only what was written: a lone packet uses a quarter of the lanes.
+        let used = self.used;
+        self.key_low[..used].fill([0; 4]);
+        self.key_high[..used].fill([0; 4]);
+        self.keystream[..used].fill([0; BLOCK_LEN]);
+        zeroize::optimization_barrier(self);
+    }
+}
+
+#[inline(always)]
+fn quarter_round<V: Words>(v: V, x: &mut [V::Word; 16], a: usize, b: usize, c: usize, d: usize) {
+    x[a] = v.add(x[a], x[b]);
+    x[d] = v.rotate_left::<16>(v.xor(x[d], x[a]));
+    x[c] = v.add(x[c], x[d]);
+    x[b] = v.rotate_left::<12>(v.xor(x[b], x[c]));
+    x[a] = v.add(x[a], x[b]);
+    x[d] = v.rotate_left::<8>(v.xor(x[d], x[a]));
+    x[c] = v.add(x[c], x[d]);
+    x[b] = v.rotate_left::<7>(v.xor(x[b], x[c]));
+}
+
+/// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
+/// into `text` (RFC 8439, section 2.4).
+#[inline(always)]
+pub(crate) fn xor_keystream<V: Words>(
+    v: V,
+    key: &Key,
+    nonce: &Nonce,
+    counter: u32,
+    text: &mut [u8],
+) {
+    let mut blocks = Blocks::new();
+    let mut counter = counter;
+    for run in text.chunks_mut(V::LANES * BLOCK_LEN) {
+        for lane in 0..run.len().div_ceil(BLOCK_LEN) {
+            blocks.set(lane, key, nonce, counter);
+            counter = counter.wrapping_add(1);
+        }
+        blocks.run(v);
+        for (piece, block) in run.chunks_mut(BLOCK_LEN).zip(&blocks.keystream) {
+            xor(piece, block);
+        }
+    }
+}
+
+/// Exclusive-ors as much of `block` as `text` is long into `text`.
+#[inline(always)]
+pub(crate) fn xor(text: &mut [u8], block: &[u8; BLOCK_LEN]) {
+    match <&mut [u8; BLOCK_LEN]>::try_from(&mut *text) {
+        // The whole block: a fixed count, which the compiler turns into vectors.
+        Ok(text) => {
+            for (byte, mask) in text.iter_mut().zip(block) {
+                *byte ^= mask;
+            }
+        }
+        Err(_) => {
+            for (byte, mask) in text.iter_mut().zip(block) {
+                *byte ^= mask;
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! SSE2, which every x86-64 CPU has: four words to a vector.
+//!
+//! The compiler does not find these vectors by itself: the same arithmetic on
+//! arrays of four costs 1.8 times as much.
+
+#![allow(unsafe_code, reason = "intrinsics")]
+
+use crate::vector::{MAX_LANES, Words};
+use core::arch::x86_64::{
+    __m128i, _mm_add_epi32, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi32,
+    _mm_slli_epi32, _mm_srl_epi32, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64,
+    _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
+};
+
+/// Four words in an xmm register.
+#[derive(Clone, Copy)]
+pub(crate) struct Sse2;
+
+/// Four vectors of four words, transposed.
+#[inline(always)]
+fn transpose([a, b, c, d]: [__m128i; 4]) -> [__m128i; 4] {
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe {
+        let ab_low = _mm_unpacklo_epi32(a, b);
+        let ab_high = _mm_unpackhi_epi32(a, b);
+        let cd_low = _mm_unpacklo_epi32(c, d);
+        let cd_high = _mm_unpackhi_epi32(c, d);
+        [
+            _mm_unpacklo_epi64(ab_low, cd_low),
+            _mm_unpackhi_epi64(ab_low, cd_low),
+            _mm_unpacklo_epi64(ab_high, cd_high),
+            _mm_unpackhi_epi64(ab_high, cd_high),
+        ]
+    }
+}
+
+impl Words for Sse2 {
+    const LANES: usize = 4;
+    type Word = __m128i;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_set1_epi32(word.cast_signed()) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m128i, b: __m128i) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m128i, b: __m128i) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_xor_si128(a, b) }
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: __m128i) -> __m128i {
+        // `32 - N` cannot be an argument of the shift by an immediate, so the
+        // right shift takes its count from a register that holds a constant;
+        // the compiler makes an immediate of it.
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe {
+            let right = _mm_srl_epi32(a, _mm_cvtsi32_si128(32 - N));
+            _mm_or_si128(_mm_slli_epi32::<N>(a), right)
+        }
+    }
+
+    #[inline(always)]
+    fn gather(self, rows: &[[u32; 4]; MAX_LANES]) -> [__m128i; 4] {
+        let row = |l: usize| {
+            // SAFETY: a row is 16 bytes, the load needs no alignment, and SSE2
+            // is part of x86-64.
+            unsafe { _mm_loadu_si128(rows[l].as_ptr().cast()) }
+        };
+        transpose([row(0), row(1), row(2), row(3)])
+    }
+
+    #[inline(always)]
+    fn scatter(self, words: &[__m128i; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
+        for quarter in 0..4 {
+            let rows = transpose([
+                words[4 * quarter],
+                words[4 * quarter + 1],
+                words[4 * quarter + 2],
+                words[4 * quarter + 3],
+            ]);
+            for (block, row) in blocks.iter_mut().zip(rows) {
+                let place: &mut [u8] = &mut block[16 * quarter..16 * quarter + 16];
+                // SAFETY: the place is 16 bytes, the store needs no alignment,
+                // and SSE2 is part of x86-64.
+                unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), row) }
+            }
+        }
+    }
+}

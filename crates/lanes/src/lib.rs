@@ -1,0 +1,104 @@
+//! ChaCha20, Poly1305 and their AEAD (RFC 8439) over many packets at once.
+//!
+//! The algorithms ([`chacha20`](Backend::chacha20), [`poly1305`](Backend::poly1305),
+//! [`seal`](Backend::seal), [`open`](Backend::open)) are written once, generic over
+//! what an instruction set offers; a [`Backend`] is one instruction set. This crate
+//! knows nothing of protocols: it gets a buffer, a list of keys and a list of
+//! [`Job`]s that say where packets lie in the buffer.
+//!
+//! Nothing here branches on a key, a keystream or a plaintext, or uses one as an
+//! index. Copies of keys and keystream are wiped before a call returns.
+
+#![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod aead;
+mod chacha20;
+mod isa;
+mod poly1305;
+mod vector;
+
+pub use aead::{Job, Outcome};
+pub use chacha20::{Key, Nonce};
+pub use poly1305::TAG_LEN;
+
+/// An instruction set that the algorithms run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// What every CPU of the compile target has: SSE2 on x86-64, plain Rust
+    /// elsewhere.
+    Portable,
+}
+
+impl Backend {
+    /// Every backend of this build, the most capable last, whether or not this
+    /// CPU has it.
+    pub const ALL: [Backend; 1] = [Backend::Portable];
+
+    /// The name by which `PACKETLANE_BACKEND` and reports call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backend::Portable => "portable",
+        }
+    }
+
+    /// Whether this CPU has it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        match self {
+            Backend::Portable => true,
+        }
+    }
+
+    /// Seals each of `jobs` in place: encrypts its text, writes its tag.
+    ///
+    /// `outcomes[i]` becomes [`Outcome::Sealed`].
+    ///
+    /// # Panics
+    ///
+    /// If a job lies outside `bytes` or names a key beyond `keys`, or if
+    /// `outcomes` is shorter than `jobs`.
+    pub fn seal(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
+        match self {
+            Backend::Portable => aead::run::<_, true>(isa::Baseline, bytes, keys, jobs, outcomes),
+        }
+    }
+
+    /// Opens each of `jobs` in place: checks its tag, in constant time, and
+    /// decrypts its text if the tag is right.
+    ///
+    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::Forged`]; the
+    /// text of a forged packet stays encrypted.
+    ///
+    /// # Panics
+    ///
+    /// If a job lies outside `bytes` or names a key beyond `keys`, or if
+    /// `outcomes` is shorter than `jobs`.
+    pub fn open(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
+        match self {
+            Backend::Portable => aead::run::<_, false>(isa::Baseline, bytes, keys, jobs, outcomes),
+        }
+    }
+
+    /// Exclusive-ors the ChaCha20 keystream of (`key`, `nonce`), from block
+    /// `counter` on, into `text` (RFC 8439, section 2.4). The counter wraps
+    /// after block 2^32 - 1.
+    pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
+        match self {
+            Backend::Portable => {
+                chacha20::xor_keystream(isa::Baseline, key, nonce, counter, text);
+            }
+        }
+    }
+
+    /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section
+    /// 2.5).
+    #[must_use]
+    pub fn poly1305(self, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
+        let mut tagger = poly1305::Tagger::new(one_time_key);
+        tagger.last(message);
+        tagger.finish()
+    }
+}
