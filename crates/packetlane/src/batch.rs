@@ -1,0 +1,292 @@
+//! The packets of one turn of an event loop: one arena of bytes, and a
+//! descriptor for each packet in it.
+//!
+//! Sessions add packets ([`Outbound::push`], [`Inbound::received`]), an
+//! [`Engine`] runs them all, sessions and sockets take the results from the
+//! arena. [`Batch::clear`] makes it ready for the next turn and keeps its
+//! memory, so that a steady state allocates nothing.
+//!
+//! [`Outbound::push`]: crate::bip324::Outbound::push
+//! [`Inbound::received`]: crate::bip324::Inbound::received
+//! [`Engine`]: crate::Engine
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use lanes::{Job, Key, Outcome};
+use zeroize::Zeroize;
+
+/// Many packets in one buffer, of as many sessions as one likes.
+pub struct Batch {
+    /// Bytes `..used` are taken; beyond them lies what earlier turns left.
+    arena: Vec<u8>,
+    used: usize,
+    /// The distinct keys of the jobs. Wiped by `clear` and on drop.
+    keys: Vec<Key>,
+    jobs: Vec<Job>,
+    outcomes: Vec<Outcome>,
+    /// How many jobs have run.
+    done: usize,
+    /// A number that no other filling of a batch in this process has, so that a
+    /// session can tell whether a key or a job that it added is still there.
+    turn: usize,
+}
+
+/// Where one packet, or a run of neighbours, lies in a [`Batch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub(crate) bytes: Range<usize>,
+    pub(crate) jobs: Range<usize>,
+}
+
+impl Slot {
+    /// Length of the packets on the wire, in bytes.
+    #[must_use]
+    pub fn wire_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// One slot of two, if `next` begins where this one ends: packets that a
+    /// session adds without another in between, for one write to its socket.
+    #[must_use]
+    pub fn join(&self, next: &Slot) -> Option<Slot> {
+        let neighbours = self.bytes.end == next.bytes.start && self.jobs.end == next.jobs.start;
+        neighbours.then(|| Slot {
+            bytes: self.bytes.start..next.bytes.end,
+            jobs: self.jobs.start..next.jobs.end,
+        })
+    }
+}
+
+/// The parts of a [`Batch`] that a backend works on: the jobs that have not run
+/// yet, and what they refer to.
+pub struct Pending<'b> {
+    /// The arena that the jobs' offsets refer to.
+    pub bytes: &'b mut [u8],
+    /// The keys that the jobs' indices refer to.
+    pub keys: &'b [Key],
+    /// What to do.
+    pub jobs: &'b [Job],
+    /// Where to say what became of each job.
+    pub outcomes: &'b mut [Outcome],
+}
+
+impl Batch {
+    /// Jobs address the arena by 32 bits.
+    pub const MAX_BYTES: usize = u32::MAX as usize;
+
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_capacity(0, 0)
+    }
+
+    /// An empty batch with memory for `packets` packets of `bytes` bytes in all.
+    #[must_use]
+    pub fn with_capacity(packets: usize, bytes: usize) -> Self {
+        Self {
+            arena: alloc::vec![0; bytes],
+            used: 0,
+            keys: Vec::new(),
+            jobs: Vec::with_capacity(packets),
+            outcomes: Vec::with_capacity(packets),
+            done: 0,
+            turn: next_turn(),
+        }
+    }
+
+    /// Forgets all packets, wipes all keys and keeps the memory.
+    ///
+    /// Packets that a session has added and that nobody took are lost, and with
+    /// them the session's stream.
+    pub fn clear(&mut self) {
+        self.used = 0;
+        self.wipe_keys();
+        self.jobs.clear();
+        self.outcomes.clear();
+        self.done = 0;
+        self.turn = next_turn();
+    }
+
+    fn wipe_keys(&mut self) {
+        // Not `Vec::zeroize`, which would wipe the capacity too, every turn.
+        self.keys.as_flattened_mut().zeroize();
+        self.keys.clear();
+    }
+
+    /// How many packets it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Whether it holds no packet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// How many bytes of the arena are taken.
+    #[must_use]
+    pub fn bytes_used(&self) -> usize {
+        self.used
+    }
+
+    /// The sealed packets of `slot`, ready for the wire.
+    ///
+    /// # Panics
+    ///
+    /// If one of them has not been sealed: nobody shall send plaintext.
+    #[must_use]
+    pub fn wire(&self, slot: &Slot) -> &[u8] {
+        let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
+        assert!(
+            self.outcomes[slot.jobs.clone()].iter().all(sealed),
+            "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
+        );
+        &self.arena[slot.bytes.clone()]
+    }
+
+    /// Room for `len` bytes from a socket, at the arena's end. What the socket
+    /// wrote there is taken by [`Inbound::received`]; the rest stays free. The
+    /// room shows bytes of earlier turns: they are there to be overwritten.
+    ///
+    /// # Panics
+    ///
+    /// If the arena would exceed [`Batch::MAX_BYTES`].
+    ///
+    /// [`Inbound::received`]: crate::bip324::Inbound::received
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
+        let end = self.used.saturating_add(len);
+        assert!(
+            end <= Self::MAX_BYTES,
+            "a batch holds at most {} bytes",
+            Self::MAX_BYTES
+        );
+        if self.arena.len() < end {
+            self.arena.resize(end, 0);
+        }
+        &mut self.arena[self.used..end]
+    }
+
+    /// The jobs that have not run yet, for a backend to run; they count as run
+    /// from now on.
+    pub fn take_pending(&mut self) -> Pending<'_> {
+        let first = core::mem::replace(&mut self.done, self.jobs.len());
+        Pending {
+            bytes: &mut self.arena,
+            keys: &self.keys,
+            jobs: &self.jobs[first..],
+            outcomes: &mut self.outcomes[first..],
+        }
+    }
+
+    /// What became of packet `job`, in the order in which they were added.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such packet.
+    #[must_use]
+    pub fn outcome(&self, job: usize) -> Outcome {
+        self.outcomes[job]
+    }
+
+    /// Whether `len` more bytes fit.
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        Self::MAX_BYTES - self.used >= len
+    }
+
+    /// Where the text of packet `job` lies.
+    pub(crate) fn text(&self, job: usize) -> Range<usize> {
+        let job = &self.jobs[job];
+        let start = job.text as usize;
+        start..start + job.text_len as usize
+    }
+
+    /// Tells one filling of the batch from the next.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn
+    }
+
+    /// Adds a key and returns its index.
+    pub(crate) fn add_key(&mut self, key: &Key) -> u32 {
+        if self.keys.len() == self.keys.capacity() {
+            // By hand, so that growing leaves no copy of the keys behind.
+            let mut grown = Vec::with_capacity((2 * self.keys.len()).max(16));
+            grown.extend_from_slice(&self.keys);
+            self.wipe_keys();
+            self.keys = grown;
+        }
+        self.keys.push(*key);
+        index(self.keys.len() - 1)
+    }
+
+    /// Adds a packet whose bytes lie in the arena.
+    pub(crate) fn add_job(&mut self, job: Job) {
+        self.jobs.push(job);
+        self.outcomes.push(Outcome::Pending);
+    }
+
+    /// Takes `len` bytes at the arena's end, for the caller to write. Returns
+    /// their offset.
+    pub(crate) fn take(&mut self, len: usize) -> usize {
+        self.room(len);
+        let start = self.used;
+        self.used += len;
+        start
+    }
+
+    /// Gives back what lies beyond `end`.
+    pub(crate) fn give_back(&mut self, end: usize) {
+        debug_assert!(end <= self.used);
+        self.used = end;
+    }
+
+    /// The whole arena, for offsets that [`Batch::take`] returned.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.arena
+    }
+
+    /// As [`Batch::bytes`].
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.arena
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The number of the next filling; never 0.
+fn next_turn() -> usize {
+    static TURNS: AtomicUsize = AtomicUsize::new(0);
+    TURNS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.wipe_keys();
+    }
+}
+
+impl core::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // Neither keys nor contents.
+        f.debug_struct("Batch")
+            .field("packets", &self.jobs.len())
+            .field("bytes", &self.used)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An offset or an index in a job: [`Batch::MAX_BYTES`] bounds them all.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "bounded by Batch::MAX_BYTES"
+)]
+pub(crate) fn index(value: usize) -> u32 {
+    debug_assert!(value <= Batch::MAX_BYTES);
+    value as u32
+}

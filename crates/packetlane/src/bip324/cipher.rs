@@ -1,0 +1,359 @@
+//! The ciphers of one direction: FSChaCha20 for the lengths and
+//! FSChaCha20Poly1305 for the packets (BIP324, "Rekeying wrappers").
+//!
+//! Both take a new key from their own keystream every 224 packets and forget the
+//! old one, so that who captures a node cannot read what it received before.
+//! Their keys do not depend on what the packets say, which is why a batch may
+//! hold packets from both sides of a rekey.
+
+use super::{
+    HEADER_LEN, IGNORE_BIT, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError, PacketKind,
+    SealError,
+};
+use crate::{Batch, Engine, Key, Nonce, TAG_LEN};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// How many packets one key serves.
+pub const REKEY_INTERVAL: u32 = 224;
+
+/// Bytes of keystream that mask the lengths of one key's packets.
+const MASKS_LEN: usize = LENGTH_LEN * REKEY_INTERVAL as usize;
+
+/// Keystream of one key of FSChaCha20: the masks, then the next key. Exactly 11
+/// blocks.
+const STREAM_LEN: usize = MASKS_LEN + 32;
+
+/// Both counters of a direction are spent: 224 * 2^64 packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the packet counters of this session are spent: make a new connection")
+    }
+}
+
+impl core::error::Error for Exhausted {}
+
+/// The nonce of an epoch: a number within the epoch, then the number of rekeys
+/// before it.
+fn nonce(number: u32, epoch: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[..4].copy_from_slice(&number.to_le_bytes());
+    nonce[4..].copy_from_slice(&epoch.to_le_bytes());
+    nonce
+}
+
+/// FSChaCha20 for the lengths: encrypts and decrypts alike.
+///
+/// It holds the whole keystream of its key, which one call of the engine makes,
+/// and the next key is the end of it.
+struct LengthCipher {
+    engine: Engine,
+    stream: [u8; STREAM_LEN],
+    used: u32,
+    epoch: u64,
+}
+
+impl LengthCipher {
+    fn new(engine: Engine, key: &Key, epoch: u64) -> Self {
+        let mut stream = [0; STREAM_LEN];
+        engine.keystream(key, nonce(0, epoch), 0, &mut stream);
+        Self {
+            engine,
+            stream,
+            used: 0,
+            epoch,
+        }
+    }
+
+    /// Encrypts or decrypts the next length.
+    fn crypt(&mut self, mut length: [u8; LENGTH_LEN]) -> Result<[u8; LENGTH_LEN], Exhausted> {
+        if self.used == REKEY_INTERVAL {
+            let mut key = Zeroizing::new([0; 32]);
+            key.copy_from_slice(&self.stream[MASKS_LEN..]);
+            self.epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
+            self.used = 0;
+            self.engine
+                .keystream(&key, nonce(0, self.epoch), 0, &mut self.stream);
+        }
+        let mask = &self.stream[LENGTH_LEN * self.used as usize..];
+        for (byte, mask) in length.iter_mut().zip(mask) {
+            *byte ^= mask;
+        }
+        self.used += 1;
+        Ok(length)
+    }
+}
+
+impl Drop for LengthCipher {
+    fn drop(&mut self) {
+        self.stream.zeroize();
+    }
+}
+
+/// FSChaCha20Poly1305 for the packets: which key and nonce the next one has.
+struct PacketCipher {
+    engine: Engine,
+    key: Key,
+    used: u32,
+    /// `None` when the last key of all is spent.
+    epoch: Option<u64>,
+    /// Turn of the batch that holds `key`, and its index there.
+    in_batch: Option<(usize, u32)>,
+}
+
+impl PacketCipher {
+    fn new(engine: Engine, key: &Key, epoch: u64) -> Self {
+        Self {
+            engine,
+            key: *key,
+            used: 0,
+            epoch: Some(epoch),
+            in_batch: None,
+        }
+    }
+
+    /// Lets `with` use the key and the nonce of the next packet, and counts it.
+    /// The key is replaced as soon as its last packet is named.
+    fn next<T>(
+        &mut self,
+        with: impl FnOnce(&Engine, &Key, Nonce, &mut Option<(usize, u32)>) -> T,
+    ) -> Result<T, Exhausted> {
+        let epoch = self.epoch.ok_or(Exhausted)?;
+        let nonce_of_packet = nonce(self.used, epoch);
+        let result = with(&self.engine, &self.key, nonce_of_packet, &mut self.in_batch);
+        self.used += 1;
+        if self.used == REKEY_INTERVAL {
+            // The AEAD of 32 zero bytes under this nonce begins with the next
+            // key: block 1 of its keystream, since block 0 makes the tag.
+            let mut key = Zeroizing::new([0; 32]);
+            self.engine
+                .keystream(&self.key, nonce(u32::MAX, epoch), 1, key.as_mut());
+            self.key = *key;
+            self.used = 0;
+            self.epoch = epoch.checked_add(1);
+            self.in_batch = None;
+        }
+        Ok(result)
+    }
+}
+
+impl Drop for PacketCipher {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+/// One direction of a session, packet by packet: what a caller needs who frames
+/// packets himself. [`Outbound`](super::Outbound) and
+/// [`Inbound`](super::Inbound) are made of it.
+///
+/// Calls must come in the order of the packets: [`Cipher::seal`] on one side,
+/// [`Cipher::decrypt_length`] and [`Cipher::open`] in turn on the other.
+pub struct Cipher {
+    length: LengthCipher,
+    packet: PacketCipher,
+}
+
+impl Cipher {
+    /// The ciphers of one direction, from the two keys that
+    /// [`SessionKeys`](super::SessionKeys) has for it.
+    #[must_use]
+    pub fn new(engine: Engine, length_key: &Key, packet_key: &Key) -> Self {
+        Self::at_epoch(engine, length_key, packet_key, 0)
+    }
+
+    /// As [`Cipher::new`], but with keys that are `epoch` rekeys old.
+    pub(crate) fn at_epoch(engine: Engine, length_key: &Key, packet_key: &Key, epoch: u64) -> Self {
+        Self {
+            length: LengthCipher::new(engine, length_key, epoch),
+            packet: PacketCipher::new(engine, packet_key, epoch),
+        }
+    }
+
+    /// Encrypts the length of the next packet's contents.
+    pub(crate) fn encrypt_length(&mut self, length: usize) -> Result<[u8; LENGTH_LEN], SealError> {
+        let number = u32::try_from(length).unwrap_or(u32::MAX);
+        if length > MAX_CONTENTS_LEN {
+            return Err(SealError::TooLong { length });
+        }
+        if self.packet.epoch.is_none() {
+            return Err(SealError::Exhausted);
+        }
+        let [a, b, c, _] = number.to_le_bytes();
+        self.length
+            .crypt([a, b, c])
+            .map_err(|Exhausted| SealError::Exhausted)
+    }
+
+    /// Decrypts the length in front of the next packet: that of its contents, in
+    /// bytes. The packet has [`OVERHEAD`] bytes more. Nothing authenticates a
+    /// length before its packet is opened.
+    ///
+    /// # Errors
+    ///
+    /// After 224 * 2^64 packets.
+    pub fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, Exhausted> {
+        let [a, b, c] = self.length.crypt(length)?;
+        Ok(u32::from_le_bytes([a, b, c, 0]) as usize)
+    }
+
+    /// Adds the packet whose length and text lie at `start` of the batch's arena
+    /// to its jobs, as the next one of this direction.
+    pub(crate) fn add_job(
+        &mut self,
+        batch: &mut Batch,
+        start: usize,
+        contents_len: usize,
+    ) -> Result<(), Exhausted> {
+        self.packet.next(|_, key, nonce, in_batch| {
+            let turn = batch.turn();
+            let key = match *in_batch {
+                Some((added, index)) if added == turn => index,
+                _ => batch.add_key(key),
+            };
+            *in_batch = Some((turn, key));
+            batch.add_job(crate::Job {
+                text: crate::batch::index(start + LENGTH_LEN),
+                text_len: crate::batch::index(HEADER_LEN + contents_len),
+                aad: 0,
+                aad_len: 0,
+                key,
+                nonce,
+            });
+        })
+    }
+
+    /// Appends the next packet to `out`, sealed. `aad` is the garbage that the
+    /// side has sent, for its first packet, and empty for all others.
+    ///
+    /// # Errors
+    ///
+    /// If the contents are longer than [`MAX_CONTENTS_LEN`], or after 224 * 2^64
+    /// packets. Nothing is appended then.
+    pub fn seal(
+        &mut self,
+        kind: PacketKind,
+        aad: &[u8],
+        contents: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), SealError> {
+        let length = self.encrypt_length(contents.len())?;
+        let before = out.len();
+        out.reserve(aad.len() + contents.len() + OVERHEAD);
+        out.extend_from_slice(aad);
+        let start = out.len();
+        out.extend_from_slice(&length);
+        out.push(kind.header());
+        out.extend_from_slice(contents);
+        let text = start + LENGTH_LEN..out.len();
+        out.extend_from_slice(&[0; TAG_LEN]);
+        let sealed = self
+            .packet
+            .next(|engine, key, nonce, _| engine.seal_one(key, nonce, out, before..start, text));
+        out.drain(before..start);
+        sealed.map_err(|Exhausted| SealError::Exhausted)
+    }
+
+    /// Opens the next packet in place: `bytes[packet]` is the packet without its
+    /// length, `bytes[aad]` the AAD. Returns what it is and where its contents
+    /// lie.
+    ///
+    /// # Errors
+    ///
+    /// If the packet is shorter than header and tag, if its tag is wrong, or
+    /// after 224 * 2^64 packets. The bytes are as they were then.
+    ///
+    /// # Panics
+    ///
+    /// If one of the ranges lies outside `bytes`.
+    pub fn open(
+        &mut self,
+        bytes: &mut [u8],
+        aad: Range<usize>,
+        packet: Range<usize>,
+    ) -> Result<(PacketKind, Range<usize>), OpenError> {
+        if packet.len() < HEADER_LEN + TAG_LEN {
+            return Err(OpenError::BadTag);
+        }
+        let text = packet.start..packet.end - TAG_LEN;
+        let authentic = self
+            .packet
+            .next(|engine, key, nonce, _| engine.open_one(key, nonce, bytes, aad, text.clone()))
+            .map_err(|Exhausted| OpenError::Exhausted)?;
+        if !authentic {
+            return Err(OpenError::BadTag);
+        }
+        let kind = PacketKind::from_header(bytes[text.start]);
+        Ok((kind, text.start + HEADER_LEN..text.end))
+    }
+}
+
+impl PacketKind {
+    /// The header byte that says it.
+    pub(crate) fn header(self) -> u8 {
+        match self {
+            PacketKind::Genuine => 0,
+            PacketKind::Decoy => IGNORE_BIT,
+        }
+    }
+
+    /// What the header byte says; only its top bit means anything.
+    pub(crate) fn from_header(header: u8) -> Self {
+        if header & IGNORE_BIT == 0 {
+            PacketKind::Genuine
+        } else {
+            PacketKind::Decoy
+        }
+    }
+}
+
+impl ZeroizeOnDrop for Cipher {}
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cipher")
+            .field("epoch", &self.packet.epoch)
+            .field("packets", &self.packet.used)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last packets that the counters allow, and the first that they do not.
+    #[test]
+    fn counters_end_in_an_error() {
+        let engine = Engine::portable();
+        let cipher = || Cipher::at_epoch(engine, &[1; 32], &[2; 32], u64::MAX);
+        let (mut sender, mut receiver) = (cipher(), cipher());
+        let mut wire = Vec::new();
+        for _ in 0..REKEY_INTERVAL {
+            wire.clear();
+            sender
+                .seal(PacketKind::Genuine, b"", b"x", &mut wire)
+                .unwrap();
+            let length = receiver.decrypt_length([wire[0], wire[1], wire[2]]);
+            assert_eq!(length, Ok(1));
+            let end = wire.len();
+            receiver.open(&mut wire, 0..0, LENGTH_LEN..end).unwrap();
+        }
+        wire.clear();
+        let refused = sender.seal(PacketKind::Genuine, b"", b"x", &mut wire);
+        assert_eq!(refused, Err(SealError::Exhausted));
+        assert_eq!(wire, b"");
+        assert_eq!(receiver.decrypt_length([0; 3]), Err(Exhausted));
+        let refused = receiver.open(&mut [0; 17], 0..0, 0..17);
+        assert_eq!(refused, Err(OpenError::Exhausted));
+        // And in a batch.
+        let mut batch = Batch::new();
+        assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
+        assert!(batch.is_empty());
+    }
+}

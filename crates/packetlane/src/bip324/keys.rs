@@ -1,0 +1,204 @@
+//! The key exchange: ElligatorSwift public keys, the shared secret, and the keys
+//! that HKDF makes of it (BIP324, "Key exchange" and "Keys and session ID").
+
+use alloc::boxed::Box;
+use core::fmt;
+use hkdf::Hkdf;
+use once_cell::race::OnceBox;
+use secp256k1::ellswift::{ElligatorSwift, ElligatorSwiftSharedSecret, Party};
+use secp256k1::{All, Secp256k1, SecretKey};
+use sha2::Sha256;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// Length of a public key on the wire, in bytes.
+pub const ELLSWIFT_LEN: usize = 64;
+
+/// Length of a garbage terminator, in bytes.
+pub const TERMINATOR_LEN: usize = 16;
+
+/// Which side of a connection one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The side that connected.
+    Initiator,
+    /// The side that was connected to.
+    Responder,
+}
+
+/// A secret key and its public key in ElligatorSwift encoding. The secret is
+/// wiped on drop.
+pub struct Keypair {
+    secret: SecretKey,
+    public: [u8; ELLSWIFT_LEN],
+}
+
+impl Keypair {
+    /// Makes the public key of `secret`.
+    ///
+    /// `auxiliary` is fresh randomness that chooses among the many encodings of
+    /// one public key; it protects the secret and need not be kept.
+    ///
+    /// # Errors
+    ///
+    /// If `secret` is zero or not below the order of secp256k1 (as big-endian
+    /// number). Random bytes never are, in practice.
+    pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, SecretKeyError> {
+        let secret = parse(secret)?;
+        let public = ElligatorSwift::from_seckey(context(auxiliary), secret, Some(*auxiliary));
+        Ok(Self {
+            secret,
+            public: public.to_array(),
+        })
+    }
+
+    /// Puts together a secret key and an encoding of its public key that was
+    /// made before. Whether they belong together is not checked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keypair::new`].
+    pub fn from_parts(
+        secret: &[u8; 32],
+        public: [u8; ELLSWIFT_LEN],
+    ) -> Result<Self, SecretKeyError> {
+        Ok(Self {
+            secret: parse(secret)?,
+            public,
+        })
+    }
+
+    /// The public key, as it goes over the wire.
+    #[must_use]
+    pub fn public(&self) -> &[u8; ELLSWIFT_LEN] {
+        &self.public
+    }
+
+    /// The secret that this key, as `role`, shares with the peer whose public
+    /// key is `theirs` (BIP324's `v2_ecdh`). Any 64 bytes are a public key.
+    #[must_use]
+    pub fn shared_secret(&self, theirs: &[u8; ELLSWIFT_LEN], role: Role) -> Zeroizing<[u8; 32]> {
+        let ours = ElligatorSwift::from_array(self.public);
+        let theirs = ElligatorSwift::from_array(*theirs);
+        let (initiator, responder, party) = match role {
+            Role::Initiator => (ours, theirs, Party::Initiator),
+            Role::Responder => (theirs, ours, Party::Responder),
+        };
+        let mut shared =
+            ElligatorSwift::shared_secret(initiator, responder, self.secret, party, None);
+        let secret = Zeroizing::new(shared.to_secret_bytes());
+        // The type wipes nothing by itself.
+        shared = ElligatorSwiftSharedSecret::from_secret_bytes([0; 32]);
+        zeroize::optimization_barrier(&shared);
+        secret
+    }
+}
+
+impl Drop for Keypair {
+    fn drop(&mut self) {
+        self.secret.non_secure_erase();
+    }
+}
+
+impl ZeroizeOnDrop for Keypair {}
+
+impl fmt::Debug for Keypair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keypair").finish_non_exhaustive()
+    }
+}
+
+fn parse(secret: &[u8; 32]) -> Result<SecretKey, SecretKeyError> {
+    SecretKey::from_byte_array(*secret).map_err(|_| SecretKeyError)
+}
+
+/// The context of all key generation: one for the process, because making one
+/// costs as much as half a handshake. `seed` blinds it when it is made.
+fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
+    static CONTEXT: OnceBox<Secp256k1<All>> = OnceBox::new();
+    CONTEXT.get_or_init(|| {
+        let mut context = Secp256k1::new();
+        context.seeded_randomize(seed);
+        Box::new(context)
+    })
+}
+
+/// The bytes are no secret key of secp256k1: zero, or not below its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecretKeyError;
+
+impl fmt::Display for SecretKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a secret key must be above zero and below the order of secp256k1")
+    }
+}
+
+impl core::error::Error for SecretKeyError {}
+
+/// What both sides derive from the shared secret. Wiped on drop.
+pub struct SessionKeys {
+    /// Key of the lengths that the initiator sends.
+    pub initiator_length: [u8; 32],
+    /// Key of the packets that the initiator sends.
+    pub initiator_packet: [u8; 32],
+    /// Key of the lengths that the responder sends.
+    pub responder_length: [u8; 32],
+    /// Key of the packets that the responder sends.
+    pub responder_packet: [u8; 32],
+    /// What ends the initiator's garbage.
+    pub initiator_terminator: [u8; TERMINATOR_LEN],
+    /// What ends the responder's garbage.
+    pub responder_terminator: [u8; TERMINATOR_LEN],
+    /// The session id: equal on both sides if nobody sits between them.
+    pub session_id: [u8; 32],
+}
+
+impl SessionKeys {
+    /// Derives the keys for the network with `magic`.
+    #[must_use]
+    pub fn derive(shared_secret: &[u8; 32], magic: [u8; 4]) -> Self {
+        let mut salt = *b"bitcoin_v2_shared_secret....";
+        salt[24..].copy_from_slice(&magic);
+        let hkdf = Hkdf::<Sha256>::new(Some(&salt), shared_secret);
+        let expand = |info: &[u8]| {
+            let mut key = [0; 32];
+            hkdf.expand(info, &mut key)
+                .expect("32 bytes are less than HKDF's 255 * 32");
+            key
+        };
+        let mut terminators = expand(b"garbage_terminators");
+        let mut keys = Self {
+            initiator_length: expand(b"initiator_L"),
+            initiator_packet: expand(b"initiator_P"),
+            responder_length: expand(b"responder_L"),
+            responder_packet: expand(b"responder_P"),
+            initiator_terminator: [0; TERMINATOR_LEN],
+            responder_terminator: [0; TERMINATOR_LEN],
+            session_id: expand(b"session_id"),
+        };
+        let (initiator, responder) = terminators.split_at(TERMINATOR_LEN);
+        keys.initiator_terminator.copy_from_slice(initiator);
+        keys.responder_terminator.copy_from_slice(responder);
+        terminators.zeroize();
+        keys
+    }
+}
+
+impl Drop for SessionKeys {
+    fn drop(&mut self) {
+        self.initiator_length.zeroize();
+        self.initiator_packet.zeroize();
+        self.responder_length.zeroize();
+        self.responder_packet.zeroize();
+        self.initiator_terminator.zeroize();
+        self.responder_terminator.zeroize();
+        self.session_id.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for SessionKeys {}
+
+impl fmt::Debug for SessionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionKeys").finish_non_exhaustive()
+    }
+}

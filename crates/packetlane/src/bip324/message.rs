@@ -1,0 +1,271 @@
+//! Messages in packets: a type of one byte or of thirteen, then the payload
+//! (BIP324, "v2 Bitcoin P2P message structure").
+//!
+//! The codec works on bytes and knows no payload.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Longest name of a message type, in bytes.
+pub const MAX_TYPE_LEN: usize = 12;
+
+/// The first byte of contents whose type is spelt out in the next twelve.
+const LONG_TYPE: u8 = 0;
+
+/// Short ids, from 1 on. The first 28 are BIP324's own table. The others are
+/// those of `bip-0324/message_type_ids.md` in the BIPs repository (read November
+/// 2026): 29 to 36 of BIP183 (proposed, pull request 1923) and 37 of BIP434.
+/// That list calls itself not authoritative, so they are understood but not
+/// sent: a peer that does not know one would drop the message.
+const SHORT_IDS: [&str; 37] = [
+    "addr",
+    "block",
+    "blocktxn",
+    "cmpctblock",
+    "feefilter",
+    "filteradd",
+    "filterclear",
+    "filterload",
+    "getblocks",
+    "getblocktxn",
+    "getdata",
+    "getheaders",
+    "headers",
+    "inv",
+    "mempool",
+    "merkleblock",
+    "notfound",
+    "ping",
+    "pong",
+    "sendcmpct",
+    "tx",
+    "getcfilters",
+    "cfilter",
+    "getcfheaders",
+    "cfheaders",
+    "getcfcheckpt",
+    "cfcheckpt",
+    "addrv2",
+    "uproof",
+    "getuproof",
+    "uttls",
+    "getuttls",
+    "usummary",
+    "utreexotx",
+    "uroot",
+    "geturoot",
+    "feature",
+];
+
+/// How many of them every peer understands.
+const BIP324_IDS: usize = 28;
+
+/// The type of a message: up to twelve characters, as v1 and BIP324 spell it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageType {
+    /// Padded with zeros.
+    name: [u8; MAX_TYPE_LEN],
+}
+
+impl MessageType {
+    /// The type called `name`, for constants.
+    ///
+    /// # Panics
+    ///
+    /// If the name is malformed: in a constant, when it is compiled.
+    #[must_use]
+    pub const fn literal(name: &str) -> Self {
+        let bytes = name.as_bytes();
+        assert!(bytes.len() <= MAX_TYPE_LEN, "at most 12 characters");
+        let mut padded = [0; MAX_TYPE_LEN];
+        let mut i = 0;
+        while i < bytes.len() {
+            assert!(is_name_byte(bytes[i]), "printable ASCII");
+            padded[i] = bytes[i];
+            i += 1;
+        }
+        Self { name: padded }
+    }
+
+    /// The type called `name`.
+    ///
+    /// # Errors
+    ///
+    /// If it has more than 12 bytes or one that is no printable ASCII.
+    pub fn new(name: &[u8]) -> Result<Self, MessageError> {
+        let mut padded = [0; MAX_TYPE_LEN];
+        padded
+            .get_mut(..name.len())
+            .ok_or(MessageError::TypeTooLong { length: name.len() })?
+            .copy_from_slice(name);
+        match name.iter().find(|&&byte| !is_name_byte(byte)) {
+            Some(&byte) => Err(MessageError::TypeByte { byte }),
+            None => Ok(Self { name: padded }),
+        }
+    }
+
+    /// The type in a field of 12 bytes, padded with zeros, as in the header of
+    /// v1 and in BIP324's long form.
+    ///
+    /// # Errors
+    ///
+    /// If a byte before the padding is no printable ASCII, or one in the padding
+    /// no zero.
+    pub fn from_padded(field: &[u8; MAX_TYPE_LEN]) -> Result<Self, MessageError> {
+        let length = field.iter().position(|&byte| byte == 0);
+        let (name, padding) = field.split_at(length.unwrap_or(MAX_TYPE_LEN));
+        if padding.iter().any(|&byte| byte != 0) {
+            return Err(MessageError::TypePadding);
+        }
+        Self::new(name)
+    }
+
+    /// The field of 12 bytes, padded with zeros.
+    #[must_use]
+    pub const fn padded(&self) -> &[u8; MAX_TYPE_LEN] {
+        &self.name
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let length = self.name.iter().position(|&byte| byte == 0);
+        let name = &self.name[..length.unwrap_or(MAX_TYPE_LEN)];
+        core::str::from_utf8(name).expect("every constructor admits ASCII only")
+    }
+
+    /// The id of one byte that has been assigned to this type, if one has.
+    #[must_use]
+    pub fn short_id(&self) -> Option<u8> {
+        let index = SHORT_IDS.iter().position(|name| *name == self.name())?;
+        u8::try_from(index + 1).ok()
+    }
+
+    /// The type to which `id` has been assigned, if to one.
+    #[must_use]
+    pub fn from_short_id(id: u8) -> Option<Self> {
+        let index = usize::from(id).checked_sub(1)?;
+        SHORT_IDS.get(index).map(|name| Self::literal(name))
+    }
+
+    /// The id to send: one that every peer understands.
+    fn sent_id(&self) -> Option<u8> {
+        self.short_id().filter(|&id| usize::from(id) <= BIP324_IDS)
+    }
+}
+
+/// Printable ASCII, and DEL, as Bitcoin Core admits them.
+const fn is_name_byte(byte: u8) -> bool {
+    matches!(byte, b' '..=0x7f)
+}
+
+impl fmt::Display for MessageType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Debug for MessageType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MessageType({:?})", self.name())
+    }
+}
+
+/// Length of the contents that carry a message, in bytes.
+#[must_use]
+pub fn encoded_len(message_type: MessageType, payload_len: usize) -> usize {
+    match message_type.sent_id() {
+        Some(_) => 1 + payload_len,
+        None => 1 + MAX_TYPE_LEN + payload_len,
+    }
+}
+
+/// Appends the contents that carry a message to `out`: the short form where
+/// BIP324's own table has an id for the type, else the long one.
+pub fn encode_message(message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
+    out.reserve(encoded_len(message_type, payload.len()));
+    match message_type.sent_id() {
+        Some(id) => out.push(id),
+        None => {
+            out.push(LONG_TYPE);
+            out.extend_from_slice(message_type.padded());
+        }
+    }
+    out.extend_from_slice(payload);
+}
+
+/// The message in a packet's contents: its type and its payload.
+///
+/// # Errors
+///
+/// See [`MessageError`]. Nodes drop such a message and keep the connection.
+pub fn decode_message(contents: &[u8]) -> Result<(MessageType, &[u8]), MessageError> {
+    let (&id, rest) = contents.split_first().ok_or(MessageError::Empty)?;
+    if id != LONG_TYPE {
+        let message_type = MessageType::from_short_id(id).ok_or(MessageError::UnknownId { id })?;
+        return Ok((message_type, rest));
+    }
+    let (field, payload) = rest
+        .split_first_chunk()
+        .ok_or(MessageError::TypeCut { length: rest.len() })?;
+    Ok((MessageType::from_padded(field)?, payload))
+}
+
+/// Why bytes are no message, or no type of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The contents are empty: not even a type.
+    Empty,
+    /// The id has not been assigned to any type.
+    UnknownId {
+        /// The id.
+        id: u8,
+    },
+    /// The contents end within a type of 12 bytes.
+    TypeCut {
+        /// How many bytes of it are there.
+        length: usize,
+    },
+    /// The name of a type is longer than 12 bytes.
+    TypeTooLong {
+        /// Its length, in bytes.
+        length: usize,
+    },
+    /// The name of a type has a byte that is no printable ASCII.
+    TypeByte {
+        /// The byte.
+        byte: u8,
+    },
+    /// Something other than zeros follows the name of a type in its field.
+    TypePadding,
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the packet is empty: a message has at least a type"),
+            Self::UnknownId { id } => write!(f, "no message type has the short id {id}"),
+            Self::TypeCut { length } => {
+                write!(
+                    f,
+                    "the packet ends after {length} of 12 bytes of the message type"
+                )
+            }
+            Self::TypeTooLong { length } => {
+                write!(f, "a message type of {length} bytes: 12 are the most")
+            }
+            Self::TypeByte { byte } => {
+                write!(
+                    f,
+                    "a message type has the byte 0x{byte:02x}, which is no printable ASCII"
+                )
+            }
+            Self::TypePadding => {
+                f.write_str("a message type is followed by something other than zeros")
+            }
+        }
+    }
+}
+
+impl core::error::Error for MessageError {}

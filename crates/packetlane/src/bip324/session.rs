@@ -1,0 +1,483 @@
+//! A session after its handshake: packets, many at a time.
+//!
+//! [`Outbound`] writes packets into a [`Batch`], which an engine seals for all
+//! sessions at once; [`Inbound`] finds the packets in what a socket brought and
+//! adds them to a batch, which an engine opens for all sessions at once.
+
+use super::{Cipher, Exhausted, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD};
+use crate::batch::{Batch, Slot};
+use crate::{Outcome, TAG_LEN};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+/// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes:
+/// the largest message of the network, 4,000,000 bytes, and its type, 13 bytes.
+pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + super::MAX_TYPE_LEN;
+
+/// How much memory [`Inbound`] takes for a packet beyond the bytes of it that
+/// have arrived: a stranger's claim of a length costs no more than this.
+pub const MAX_AHEAD: usize = 256 * 1024;
+
+/// Buffers above this size are given back when they are empty.
+const KEPT_BUFFER: usize = 64 * 1024;
+
+/// What a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PacketKind {
+    /// Its contents are a message (or the version packet's).
+    Genuine,
+    /// Its contents mean nothing; the receiver drops it.
+    Decoy,
+}
+
+/// An established session: what [`Handshake`](super::Handshake) ends in.
+#[derive(Debug)]
+pub struct Session {
+    /// The sending half.
+    pub outbound: Outbound,
+    /// The receiving half. It may hold packets already, which came right behind
+    /// the handshake.
+    pub inbound: Inbound,
+    pub(crate) id: [u8; 32],
+}
+
+impl Session {
+    /// The session id: equal on both sides if nobody sits between them. Users
+    /// may compare it over another channel.
+    #[must_use]
+    pub fn id(&self) -> &[u8; 32] {
+        &self.id
+    }
+}
+
+/// The sending half of a session.
+///
+/// Every packet that it adds to a batch must be sealed and sent, in order: the
+/// counters of both sides go on with it.
+#[derive(Debug)]
+pub struct Outbound {
+    cipher: Cipher,
+}
+
+impl Outbound {
+    pub(crate) fn new(cipher: Cipher) -> Self {
+        Self { cipher }
+    }
+
+    /// Adds a packet with `contents` to the batch. [`Batch::wire`] gives its
+    /// bytes when the batch has been sealed.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    pub fn push(
+        &mut self,
+        batch: &mut Batch,
+        kind: PacketKind,
+        contents: &[u8],
+    ) -> Result<Slot, SealError> {
+        let (slot, place) = self.reserve(batch, kind, contents.len())?;
+        place.copy_from_slice(contents);
+        Ok(slot)
+    }
+
+    /// Adds a packet with contents of `contents_len` bytes to the batch, for the
+    /// caller to write into the slice that is returned, so that a message is
+    /// serialised where its packet will lie. The slice shows bytes of earlier
+    /// turns: all of it must be written.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    pub fn reserve<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        kind: PacketKind,
+        contents_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        if contents_len > MAX_CONTENTS_LEN {
+            return Err(SealError::TooLong {
+                length: contents_len,
+            });
+        }
+        let wire_len = contents_len + OVERHEAD;
+        if !batch.fits(wire_len) {
+            return Err(SealError::BatchFull);
+        }
+        let length = self.cipher.encrypt_length(contents_len)?;
+        let job = batch.len();
+        let start = batch.take(wire_len);
+        self.cipher
+            .add_job(batch, start, contents_len)
+            .map_err(|Exhausted| SealError::Exhausted)?;
+        let packet = &mut batch.bytes_mut()[start..start + wire_len];
+        packet[..LENGTH_LEN].copy_from_slice(&length);
+        packet[LENGTH_LEN] = kind.header();
+        let slot = Slot {
+            bytes: start..start + wire_len,
+            jobs: job..job + 1,
+        };
+        let contents = LENGTH_LEN + HEADER_LEN..wire_len - TAG_LEN;
+        Ok((slot, &mut packet[contents]))
+    }
+
+    /// Appends one packet to `out`, sealed, without a batch.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is appended then.
+    pub fn seal(
+        &mut self,
+        kind: PacketKind,
+        contents: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), SealError> {
+        self.cipher.seal(kind, &[], contents, out)
+    }
+}
+
+/// The receiving half of a session.
+///
+/// In each turn: read from the socket into [`Batch::room`], say how much came
+/// ([`Inbound::received`]), open the batch, take the packets
+/// ([`Inbound::packets`]). Bytes of a packet that has not come whole wait here.
+#[derive(Debug)]
+pub struct Inbound {
+    cipher: Cipher,
+    limit: usize,
+    /// The beginning of a packet whose end has not come.
+    tail: Vec<u8>,
+    /// Length on the wire of the packet that `tail` begins, once its length has
+    /// been decrypted.
+    expected: Option<usize>,
+    /// The packets that wait in a batch to be taken, and that batch's turn.
+    waiting: VecDeque<Range<usize>>,
+    turn: usize,
+    /// The end of this half: packets before it may still wait.
+    failed: Option<OpenError>,
+    decoys: u64,
+}
+
+impl Inbound {
+    pub(crate) fn new(cipher: Cipher, limit: usize, buffered: Vec<u8>) -> Self {
+        Self {
+            cipher,
+            limit,
+            tail: buffered,
+            expected: None,
+            waiting: VecDeque::new(),
+            turn: 0,
+            failed: None,
+            decoys: 0,
+        }
+    }
+
+    /// Sets the longest contents that are accepted, in bytes, from the next
+    /// packet on. [`DEFAULT_RECEIVE_LIMIT`] if never called.
+    pub fn set_receive_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// How many decoys have been dropped.
+    #[must_use]
+    pub fn decoys(&self) -> u64 {
+        self.decoys
+    }
+
+    /// How many bytes wait for the rest of their packet.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.tail.len()
+    }
+
+    /// As [`Inbound::received`], for bytes that lie elsewhere.
+    pub fn feed(&mut self, batch: &mut Batch, bytes: &[u8]) {
+        batch.room(bytes.len()).copy_from_slice(bytes);
+        self.received(batch, bytes.len());
+    }
+
+    /// Takes the first `len` bytes of the batch's last [`Batch::room`]: adds
+    /// every packet that is now whole to the batch and keeps the rest for later.
+    ///
+    /// Call it once with 0 after the handshake: packets may have come with it.
+    /// After a failure the bytes are dropped; [`Inbound::packets`] tells.
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter than `len`.
+    pub fn received(&mut self, batch: &mut Batch, len: usize) {
+        if self.turn != batch.turn() {
+            if !self.waiting.is_empty() && self.failed.is_none() {
+                self.failed = Some(OpenError::NotOpened);
+            }
+            self.waiting.clear();
+            self.turn = batch.turn();
+        }
+        if self.failed.is_some() {
+            return;
+        }
+        let start = batch.take(len);
+        if let Err(error) = self.scan(batch, start..start + len) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Finds the packets in the bytes that came, which lie in `new`, the last
+    /// bytes of the arena that are taken.
+    fn scan(&mut self, batch: &mut Batch, new: Range<usize>) -> Result<(), OpenError> {
+        // How far the new bytes and the tail are used, and the end of what the
+        // batch keeps.
+        let mut at = new.start;
+        let mut from_tail = 0;
+        let mut kept = new.start;
+        // What waits comes first. A packet's bytes must be neighbours, so one
+        // that the tail begins is put together at the arena's end.
+        while from_tail < self.tail.len() {
+            if self.expected.is_none() {
+                let held = self.tail.len() - from_tail;
+                let missing = LENGTH_LEN.saturating_sub(held).min(new.end - at);
+                self.tail
+                    .extend_from_slice(&batch.bytes()[at..at + missing]);
+                at += missing;
+                let Some(&length) = self.tail[from_tail..].first_chunk() else {
+                    break;
+                };
+                self.expected = Some(self.decrypt_length(length)?);
+            }
+            let expected = self.expected.unwrap_or(OVERHEAD);
+            let held = (self.tail.len() - from_tail).min(expected);
+            let missing = expected - held;
+            if missing > new.end - at {
+                break;
+            }
+            if !batch.fits(expected) {
+                return Err(OpenError::BatchFull);
+            }
+            let place = batch.take(expected);
+            let bytes = batch.bytes_mut();
+            bytes[place..place + held].copy_from_slice(&self.tail[from_tail..from_tail + held]);
+            bytes.copy_within(at..at + missing, place + held);
+            from_tail += held;
+            at += missing;
+            kept = place + expected;
+            self.add(batch, place, expected)?;
+        }
+        self.tail.drain(..from_tail);
+        // The other packets lie where they came.
+        if self.tail.is_empty() {
+            if self.tail.capacity() > KEPT_BUFFER {
+                self.tail = Vec::new();
+            }
+            while let Some(&length) = batch.bytes()[at..new.end].first_chunk() {
+                let expected = self.decrypt_length(length)?;
+                if expected > new.end - at {
+                    self.expected = Some(expected);
+                    break;
+                }
+                self.add(batch, at, expected)?;
+                at += expected;
+                kept = kept.max(at);
+            }
+        }
+        append_ahead(
+            &mut self.tail,
+            &batch.bytes()[at..new.end],
+            self.expected.unwrap_or(LENGTH_LEN),
+        );
+        batch.give_back(kept);
+        Ok(())
+    }
+
+    /// Decrypts a length and checks it. Returns that of the packet on the wire.
+    fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
+        let length = self
+            .cipher
+            .decrypt_length(length)
+            .map_err(|Exhausted| OpenError::Exhausted)?;
+        if length > self.limit {
+            return Err(OpenError::TooLong {
+                length,
+                limit: self.limit,
+            });
+        }
+        Ok(length + OVERHEAD)
+    }
+
+    /// Adds the packet of `wire_len` bytes at `start` to the batch.
+    fn add(&mut self, batch: &mut Batch, start: usize, wire_len: usize) -> Result<(), OpenError> {
+        let job = batch.len();
+        self.cipher
+            .add_job(batch, start, wire_len - OVERHEAD)
+            .map_err(|Exhausted| OpenError::Exhausted)?;
+        self.expected = None;
+        match self.waiting.back_mut() {
+            Some(run) if run.end == job => run.end += 1,
+            _ => self.waiting.push_back(job..job + 1),
+        }
+        Ok(())
+    }
+
+    /// The contents of the packets that [`Inbound::received`] added to the batch
+    /// and that nobody took yet, once the batch has been opened. Decoys are
+    /// dropped and counted.
+    ///
+    /// The first error ends the session: whatever comes after it is the same
+    /// error again.
+    pub fn packets<'s, 'b>(&'s mut self, batch: &'b Batch) -> Packets<'s, 'b> {
+        Packets {
+            inbound: self,
+            batch,
+            ended: false,
+        }
+    }
+
+    /// One step of [`Packets`]: where the next genuine packet's contents lie in
+    /// the batch's arena.
+    pub(crate) fn next_packet(&mut self, batch: &Batch) -> Option<Result<Range<usize>, OpenError>> {
+        while let Some(run) = self.waiting.front_mut() {
+            let job = run.start;
+            if self.turn != batch.turn() || batch.outcome(job) == Outcome::Pending {
+                return Some(Err(self.fail(OpenError::NotOpened)));
+            }
+            run.start += 1;
+            if run.start == run.end {
+                self.waiting.pop_front();
+            }
+            if batch.outcome(job) != Outcome::Authentic {
+                return Some(Err(self.fail(OpenError::BadTag)));
+            }
+            let text = batch.text(job);
+            match PacketKind::from_header(batch.bytes()[text.start]) {
+                PacketKind::Genuine => return Some(Ok(text.start + HEADER_LEN..text.end)),
+                PacketKind::Decoy => self.decoys += 1,
+            }
+        }
+        self.failed.map(Err)
+    }
+
+    /// Ends the session; packets that still wait are lost.
+    fn fail(&mut self, error: OpenError) -> OpenError {
+        self.waiting.clear();
+        self.tail = Vec::new();
+        self.failed = Some(error);
+        error
+    }
+}
+
+/// Appends `bytes` to a buffer that will hold `expected` bytes in all, if its
+/// peer is to be believed: takes memory for that many, but for no more than
+/// [`MAX_AHEAD`] beyond those that have arrived.
+pub(super) fn append_ahead(buffer: &mut Vec<u8>, bytes: &[u8], expected: usize) {
+    let arrived = buffer.len() + bytes.len();
+    if buffer.capacity() < arrived {
+        let wanted = expected.clamp(arrived, arrived + MAX_AHEAD);
+        buffer.reserve_exact(wanted - buffer.len());
+    }
+    buffer.extend_from_slice(bytes);
+}
+
+/// Iterator over the packets of one session in a batch; see
+/// [`Inbound::packets`].
+#[derive(Debug)]
+pub struct Packets<'s, 'b> {
+    inbound: &'s mut Inbound,
+    batch: &'b Batch,
+    ended: bool,
+}
+
+impl<'b> Iterator for Packets<'_, 'b> {
+    type Item = Result<&'b [u8], OpenError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.inbound.next_packet(self.batch)?;
+        self.ended = next.is_err();
+        Some(next.map(|contents| &self.batch.bytes()[contents]))
+    }
+}
+
+/// Why a packet cannot be sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealError {
+    /// The contents are longer than the format can say.
+    TooLong {
+        /// Length of the contents, in bytes.
+        length: usize,
+    },
+    /// The batch has no room left: seal it, send it and clear it first.
+    BatchFull,
+    /// The packet counters are spent, after 224 * 2^64 packets.
+    Exhausted,
+}
+
+impl fmt::Display for SealError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { length } => write!(
+                f,
+                "contents of {length} bytes do not fit a packet, which carries at most \
+                 {MAX_CONTENTS_LEN}"
+            ),
+            Self::BatchFull => write!(
+                f,
+                "the batch is full at {} bytes: seal, send and clear it first",
+                Batch::MAX_BYTES
+            ),
+            Self::Exhausted => Exhausted.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SealError {}
+
+/// Why the receiving half of a session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The peer announced contents longer than the receive limit.
+    TooLong {
+        /// The length that the peer announced, in bytes.
+        length: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// A packet's tag is wrong: the bytes were damaged or forged on their way.
+    BadTag,
+    /// The batch has no room left for a packet: take fewer bytes in a turn.
+    BatchFull,
+    /// The packet counters are spent, after 224 * 2^64 packets.
+    Exhausted,
+    /// The caller took packets of a batch that was not opened, or cleared a
+    /// batch before taking its packets.
+    NotOpened,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { length, limit } => write!(
+                f,
+                "the peer announced a packet of {length} bytes; the receive limit is {limit}"
+            ),
+            Self::BadTag => f.write_str(
+                "a packet's tag is wrong: it was damaged or forged on its way; drop the connection",
+            ),
+            Self::BatchFull => write!(
+                f,
+                "the batch is full at {} bytes: receive less in one turn",
+                Batch::MAX_BYTES
+            ),
+            Self::Exhausted => Exhausted.fmt(f),
+            Self::NotOpened => f.write_str(
+                "packets were lost: take them after Engine::open and before Batch::clear",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}

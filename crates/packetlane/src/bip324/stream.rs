@@ -1,0 +1,312 @@
+//! BIP324 over async streams of tokio: the handshake, a reader and a writer.
+//!
+//! Every read can be cancelled: a future that is dropped at an await has taken
+//! no byte that the next call does not see. So can a flush: what has been
+//! written is remembered.
+
+use super::{Handshake, HandshakeError, Inbound, OpenError, Outbound, PacketKind, Progress};
+use super::{SealError, Session};
+use crate::Engine;
+use crate::batch::{Batch, Slot};
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// How long Bitcoin Core gives a peer for its handshake.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many bytes one read asks for.
+const READ_LEN: usize = 64 * 1024;
+
+/// How [`handshake`] ended well.
+#[derive(Debug)]
+pub enum Accepted {
+    /// The session; its halves go to [`Reader::new`] and [`Writer::new`].
+    V2(alloc::boxed::Box<Session>),
+    /// Responder: the peer speaks v1; here is every byte that it has sent.
+    V1(Vec<u8>),
+}
+
+/// Runs a handshake over `stream`, for at most `timeout`.
+///
+/// # Errors
+///
+/// See [`StreamError`]. [`HandshakeError::ClosedUnanswered`] means that an
+/// initiator may connect again as v1; a reset connection counts as closed.
+pub async fn handshake<S>(
+    stream: &mut S,
+    mut handshake: Handshake,
+    timeout: Duration,
+) -> Result<Accepted, StreamError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let run = async {
+        let mut bytes = [0; 4096];
+        loop {
+            let output = handshake.take_output();
+            if !output.is_empty() {
+                stream.write_all(&output).await?;
+                stream.flush().await?;
+            }
+            let len = match stream.read(&mut bytes).await {
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
+                Err(error) => return Err(error.into()),
+            };
+            if len == 0 {
+                return Err(handshake.closed().into());
+            }
+            let accepted = match handshake.receive(&bytes[..len])? {
+                Progress::Waiting => continue,
+                Progress::V1(bytes) => Accepted::V1(bytes),
+                Progress::Complete(session) => Accepted::V2(session),
+            };
+            stream.write_all(&handshake.take_output()).await?;
+            stream.flush().await?;
+            return Ok(accepted);
+        }
+    };
+    match tokio::time::timeout(timeout, run).await {
+        Ok(result) => result,
+        Err(_) => Err(StreamError::HandshakeTimeout { timeout }),
+    }
+}
+
+/// The receiving half of a session on a stream.
+#[derive(Debug)]
+pub struct Reader<R> {
+    stream: R,
+    engine: Engine,
+    inbound: Inbound,
+    batch: Batch,
+    ended: bool,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Reads the packets of `inbound` from `stream`.
+    pub fn new(stream: R, engine: Engine, inbound: Inbound) -> Self {
+        let mut reader = Self {
+            stream,
+            engine,
+            inbound,
+            batch: Batch::new(),
+            ended: false,
+        };
+        // Packets that came with the handshake.
+        reader.received(0);
+        reader
+    }
+
+    fn received(&mut self, len: usize) {
+        self.inbound.received(&mut self.batch, len);
+        self.engine.open(&mut self.batch);
+    }
+
+    /// The contents of the next genuine packet. Waits for it if need be; can be
+    /// cancelled.
+    ///
+    /// # Errors
+    ///
+    /// See [`StreamError`]. The first error ends the reader: every later call
+    /// answers [`StreamError::Ended`] at once.
+    pub async fn read(&mut self) -> Result<&[u8], StreamError> {
+        if self.ended {
+            return Err(StreamError::Ended);
+        }
+        let contents = loop {
+            match self.inbound.next_packet(&self.batch) {
+                Some(Ok(contents)) => break contents,
+                Some(Err(error)) => {
+                    self.ended = true;
+                    return Err(error.into());
+                }
+                None => {}
+            }
+            self.batch.clear();
+            // The only await: dropping the future here loses nothing.
+            match self.stream.read(self.batch.room(READ_LEN)).await {
+                Ok(0) => {
+                    self.ended = true;
+                    return Err(StreamError::Closed {
+                        within_packet: self.inbound.buffered() > 0,
+                    });
+                }
+                Ok(len) => self.received(len),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.ended = true;
+                    return Err(error.into());
+                }
+            }
+        };
+        Ok(&self.batch.bytes()[contents])
+    }
+
+    /// How many decoys have been dropped.
+    #[must_use]
+    pub fn decoys(&self) -> u64 {
+        self.inbound.decoys()
+    }
+}
+
+/// The sending half of a session on a stream.
+#[derive(Debug)]
+pub struct Writer<W> {
+    stream: W,
+    engine: Engine,
+    outbound: Outbound,
+    batch: Batch,
+    /// All packets since the last flush.
+    queued: Option<Slot>,
+    written: usize,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    /// Writes the packets of `outbound` to `stream`.
+    pub fn new(stream: W, engine: Engine, outbound: Outbound) -> Self {
+        Self {
+            stream,
+            engine,
+            outbound,
+            batch: Batch::new(),
+            queued: None,
+            written: 0,
+        }
+    }
+
+    /// Queues a packet; [`Writer::flush`] seals and sends all that are queued.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is queued then.
+    pub fn push(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), SealError> {
+        let slot = self.outbound.push(&mut self.batch, kind, contents)?;
+        self.queued = match &self.queued {
+            // Nobody else adds to this batch, so they are neighbours.
+            Some(queued) => queued.join(&slot),
+            None => Some(slot),
+        };
+        Ok(())
+    }
+
+    /// Seals what is queued, in one batch, and sends it. Can be cancelled and
+    /// called again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the stream.
+    pub async fn flush(&mut self) -> Result<(), StreamError> {
+        self.engine.seal(&mut self.batch);
+        if let Some(queued) = &self.queued {
+            let wire = self.batch.wire(queued);
+            while self.written < wire.len() {
+                let written = self.stream.write(&wire[self.written..]).await?;
+                if written == 0 {
+                    return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+                }
+                self.written += written;
+            }
+        }
+        self.stream.flush().await?;
+        self.batch.clear();
+        self.queued = None;
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Queues one packet and flushes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::push`] and [`Writer::flush`].
+    pub async fn write(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), StreamError> {
+        self.push(kind, contents)?;
+        self.flush().await
+    }
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The handshake failed.
+    Handshake(HandshakeError),
+    /// The handshake took too long.
+    HandshakeTimeout {
+        /// How long it was given.
+        timeout: Duration,
+    },
+    /// A packet cannot be opened.
+    Open(OpenError),
+    /// A packet cannot be sealed.
+    Seal(SealError),
+    /// The peer has closed the connection.
+    Closed {
+        /// Whether a packet had come in part.
+        within_packet: bool,
+    },
+    /// The reader had already ended, with an error that was told.
+    Ended,
+    /// The stream failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handshake(error) => error.fmt(f),
+            Self::HandshakeTimeout { timeout } => {
+                write!(f, "the handshake was not done within {timeout:?}")
+            }
+            Self::Open(error) => error.fmt(f),
+            Self::Seal(error) => error.fmt(f),
+            Self::Closed {
+                within_packet: false,
+            } => f.write_str("the peer closed the connection"),
+            Self::Closed {
+                within_packet: true,
+            } => f.write_str("the peer closed the connection in the middle of a packet"),
+            Self::Ended => f.write_str("the reader had already ended"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Handshake(error) => Some(error),
+            Self::Open(error) => Some(error),
+            Self::Seal(error) => Some(error),
+            Self::Io(error) => Some(error),
+            Self::HandshakeTimeout { .. } | Self::Closed { .. } | Self::Ended => None,
+        }
+    }
+}
+
+impl From<HandshakeError> for StreamError {
+    fn from(error: HandshakeError) -> Self {
+        Self::Handshake(error)
+    }
+}
+
+impl From<OpenError> for StreamError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl From<SealError> for StreamError {
+    fn from(error: SealError) -> Self {
+        Self::Seal(error)
+    }
+}
+
+impl From<io::Error> for StreamError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

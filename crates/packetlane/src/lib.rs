@@ -1,0 +1,61 @@
+//! BIP324, Bitcoin's v2 encrypted transport, over whole batches of packets.
+//!
+//! The packets that one turn of an event loop holds, whichever sessions they
+//! belong to, lie in the arena of one [`Batch`]; an [`Engine`] seals or opens
+//! them all at once, in place, and gives a verdict for each. [`bip324`] holds the
+//! handshake, the sessions and the codec of messages, all without I/O; [`v1`] the
+//! framing of the old transport, for a peer that speaks nothing else.
+//!
+//! ```
+//! use packetlane::bip324::{Handshake, HandshakeConfig, Network, PacketKind, Progress};
+//! use packetlane::{Batch, Engine};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::detect()?;
+//! let config = || HandshakeConfig::random(Network::Mainnet.magic(), engine);
+//! let mut alice = Handshake::initiator(config()?)?;
+//! let mut bob = Handshake::responder(config()?)?;
+//! // What a socket would do: carry each side's output to the other.
+//! let (mut alice, mut bob) = {
+//!     bob.receive(&alice.take_output())?;
+//!     let Progress::Complete(alice_session) = alice.receive(&bob.take_output())? else { panic!() };
+//!     let Progress::Complete(bob_session) = bob.receive(&alice.take_output())? else { panic!() };
+//!     (alice_session, bob_session)
+//! };
+//! assert_eq!(alice.id(), bob.id());
+//!
+//! let mut batch = Batch::new();
+//! let ping = alice.outbound.push(&mut batch, PacketKind::Genuine, b"ping")?;
+//! engine.seal(&mut batch);
+//! let wire = batch.wire(&ping).to_vec();
+//!
+//! batch.clear();
+//! bob.inbound.feed(&mut batch, &wire);
+//! engine.open(&mut batch);
+//! let packets: Result<Vec<_>, _> = bob.inbound.packets(&batch).collect();
+//! assert_eq!(packets?, [b"ping"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! - `std` (default): entropy from the operating system, the environment variable
+//!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
+//! - `tokio`: [`bip324::stream`], reader and writer halves over async streams.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+mod batch;
+pub mod bip324;
+mod engine;
+pub mod v1;
+
+pub use batch::{Batch, Slot};
+pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
+pub use lanes::{Backend, Job, Key, Nonce, Outcome, TAG_LEN};
