@@ -147,12 +147,13 @@ impl Walk {
                 let end = text.len().min(start + BLOCK_LEN);
                 chacha20::xor(&mut text[start..end], block);
             }
-            if SEAL && counter == job.text_len.div_ceil(BLOCK_LEN as u32) {
-                if let Some(tagger) = self.current.take() {
-                    let tag = tag(tagger, bytes, job);
-                    bytes[job.tag()].copy_from_slice(&tag);
-                    *outcome = Outcome::Sealed;
-                }
+            if SEAL
+                && counter == job.text_len.div_ceil(BLOCK_LEN as u32)
+                && let Some(tagger) = self.current.take()
+            {
+                let tag = tag(tagger, bytes, job);
+                bytes[job.tag()].copy_from_slice(&tag);
+                *outcome = Outcome::Sealed;
             }
         }
         self.filled = 0;

@@ -21,6 +21,8 @@ pub struct Batch {
     /// Bytes `..used` are taken; beyond them lies what earlier turns left.
     arena: Vec<u8>,
     used: usize,
+    /// How many bytes of the last room may still be taken as received.
+    room: usize,
     /// The distinct keys of the jobs. Wiped by `clear` and on drop.
     keys: Vec<Key>,
     jobs: Vec<Job>,
@@ -37,6 +39,8 @@ pub struct Batch {
 pub struct Slot {
     pub(crate) bytes: Range<usize>,
     pub(crate) jobs: Range<usize>,
+    /// The filling of the batch that it belongs to.
+    pub(crate) turn: usize,
 }
 
 impl Slot {
@@ -50,10 +54,13 @@ impl Slot {
     /// session adds without another in between, for one write to its socket.
     #[must_use]
     pub fn join(&self, next: &Slot) -> Option<Slot> {
-        let neighbours = self.bytes.end == next.bytes.start && self.jobs.end == next.jobs.start;
+        let neighbours = self.turn == next.turn
+            && self.bytes.end == next.bytes.start
+            && self.jobs.end == next.jobs.start;
         neighbours.then(|| Slot {
             bytes: self.bytes.start..next.bytes.end,
             jobs: self.jobs.start..next.jobs.end,
+            turn: self.turn,
         })
     }
 }
@@ -87,6 +94,7 @@ impl Batch {
         Self {
             arena: alloc::vec![0; bytes],
             used: 0,
+            room: 0,
             keys: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
@@ -101,11 +109,26 @@ impl Batch {
     /// them the session's stream.
     pub fn clear(&mut self) {
         self.used = 0;
+        self.room = 0;
         self.wipe_keys();
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
         self.turn = next_turn();
+    }
+
+    /// Gives back memory, down to `bytes` bytes of arena or those that are taken.
+    /// A batch otherwise stays as large as its largest turn.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.room = 0;
+        self.arena.truncate(bytes.max(self.used));
+        self.arena.shrink_to_fit();
+    }
+
+    /// How many bytes of memory its arena has.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.arena.capacity()
     }
 
     fn wipe_keys(&mut self) {
@@ -136,9 +159,15 @@ impl Batch {
     ///
     /// # Panics
     ///
-    /// If one of them has not been sealed: nobody shall send plaintext.
+    /// If one of them has not been sealed: nobody shall send plaintext. And if
+    /// the batch has been cleared since, or is another one: the bytes are not
+    /// the slot's.
     #[must_use]
     pub fn wire(&self, slot: &Slot) -> &[u8] {
+        assert!(
+            slot.turn == self.turn,
+            "the batch has been cleared since {slot:?}, or is another one"
+        );
         let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
         assert!(
             self.outcomes[slot.jobs.clone()].iter().all(sealed),
@@ -166,6 +195,7 @@ impl Batch {
         if self.arena.len() < end {
             self.arena.resize(end, 0);
         }
+        self.room = len;
         &mut self.arena[self.used..end]
     }
 
@@ -233,7 +263,18 @@ impl Batch {
         self.room(len);
         let start = self.used;
         self.used += len;
+        self.room = 0;
         start
+    }
+
+    /// Takes the first `len` bytes of the last room. Returns their offset.
+    pub(crate) fn take_received(&mut self, len: usize) -> usize {
+        assert!(
+            len <= self.room,
+            "{len} bytes were not received: the batch's last room has {}",
+            self.room
+        );
+        self.take(len)
     }
 
     /// Gives back what lies beyond `end`.
@@ -287,6 +328,6 @@ impl core::fmt::Debug for Batch {
     reason = "bounded by Batch::MAX_BYTES"
 )]
 pub(crate) fn index(value: usize) -> u32 {
-    debug_assert!(value <= Batch::MAX_BYTES);
+    assert!(value <= Batch::MAX_BYTES, "an offset beyond a batch's");
     value as u32
 }

@@ -7,10 +7,11 @@
 //! hold packets from both sides of a rekey.
 
 use super::{
-    HEADER_LEN, IGNORE_BIT, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError, PacketKind,
-    SealError,
+    HEADER_LEN, IGNORE_BIT, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError, PacketKind, Role,
+    SealError, SessionKeys,
 };
 use crate::{Batch, Engine, Key, Nonce, TAG_LEN};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
@@ -51,17 +52,20 @@ fn nonce(number: u32, epoch: u64) -> Nonce {
 ///
 /// It holds the whole keystream of its key, which one call of the engine makes,
 /// and the next key is the end of it.
+///
+/// What is secret lies in a box, here and below: a session that is moved would
+/// leave a copy at its old place, which nobody wipes.
 struct LengthCipher {
     engine: Engine,
-    stream: [u8; STREAM_LEN],
+    stream: Box<[u8; STREAM_LEN]>,
     used: u32,
     epoch: u64,
 }
 
 impl LengthCipher {
     fn new(engine: Engine, key: &Key, epoch: u64) -> Self {
-        let mut stream = [0; STREAM_LEN];
-        engine.keystream(key, nonce(0, epoch), 0, &mut stream);
+        let mut stream = Box::new([0; STREAM_LEN]);
+        engine.keystream(key, nonce(0, epoch), 0, &mut *stream);
         Self {
             engine,
             stream,
@@ -78,7 +82,7 @@ impl LengthCipher {
             self.epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
             self.used = 0;
             self.engine
-                .keystream(&key, nonce(0, self.epoch), 0, &mut self.stream);
+                .keystream(&key, nonce(0, self.epoch), 0, &mut *self.stream);
         }
         let mask = &self.stream[LENGTH_LEN * self.used as usize..];
         for (byte, mask) in length.iter_mut().zip(mask) {
@@ -98,22 +102,25 @@ impl Drop for LengthCipher {
 /// FSChaCha20Poly1305 for the packets: which key and nonce the next one has.
 struct PacketCipher {
     engine: Engine,
-    key: Key,
+    key: Box<Key>,
     used: u32,
     /// `None` when the last key of all is spent.
     epoch: Option<u64>,
-    /// Turn of the batch that holds `key`, and its index there.
-    in_batch: Option<(usize, u32)>,
+    /// Turn of the batch that holds `key`, and its index there; turn 0, which
+    /// no batch has, if none does.
+    in_batch: (usize, u32),
 }
 
 impl PacketCipher {
     fn new(engine: Engine, key: &Key, epoch: u64) -> Self {
+        let mut own = Box::new([0; 32]);
+        own.copy_from_slice(key);
         Self {
             engine,
-            key: *key,
+            key: own,
             used: 0,
             epoch: Some(epoch),
-            in_batch: None,
+            in_batch: (0, 0),
         }
     }
 
@@ -121,7 +128,7 @@ impl PacketCipher {
     /// The key is replaced as soon as its last packet is named.
     fn next<T>(
         &mut self,
-        with: impl FnOnce(&Engine, &Key, Nonce, &mut Option<(usize, u32)>) -> T,
+        with: impl FnOnce(&Engine, &Key, Nonce, &mut (usize, u32)) -> T,
     ) -> Result<T, Exhausted> {
         let epoch = self.epoch.ok_or(Exhausted)?;
         let nonce_of_packet = nonce(self.used, epoch);
@@ -133,10 +140,10 @@ impl PacketCipher {
             let mut key = Zeroizing::new([0; 32]);
             self.engine
                 .keystream(&self.key, nonce(u32::MAX, epoch), 1, key.as_mut());
-            self.key = *key;
+            self.key.copy_from_slice(&*key);
             self.used = 0;
             self.epoch = epoch.checked_add(1);
-            self.in_batch = None;
+            self.in_batch = (0, 0);
         }
         Ok(result)
     }
@@ -165,6 +172,16 @@ impl Cipher {
     #[must_use]
     pub fn new(engine: Engine, length_key: &Key, packet_key: &Key) -> Self {
         Self::at_epoch(engine, length_key, packet_key, 0)
+    }
+
+    /// The ciphers of both directions as `role` uses them: outbound, inbound.
+    pub(crate) fn pair(engine: Engine, keys: &SessionKeys, role: Role) -> [Self; 2] {
+        let initiator = Self::new(engine, &keys.initiator_length, &keys.initiator_packet);
+        let responder = Self::new(engine, &keys.responder_length, &keys.responder_packet);
+        match role {
+            Role::Initiator => [initiator, responder],
+            Role::Responder => [responder, initiator],
+        }
     }
 
     /// As [`Cipher::new`], but with keys that are `epoch` rekeys old.
@@ -212,17 +229,15 @@ impl Cipher {
     ) -> Result<(), Exhausted> {
         self.packet.next(|_, key, nonce, in_batch| {
             let turn = batch.turn();
-            let key = match *in_batch {
-                Some((added, index)) if added == turn => index,
-                _ => batch.add_key(key),
-            };
-            *in_batch = Some((turn, key));
+            if in_batch.0 != turn {
+                *in_batch = (turn, batch.add_key(key));
+            }
             batch.add_job(crate::Job {
                 text: crate::batch::index(start + LENGTH_LEN),
                 text_len: crate::batch::index(HEADER_LEN + contents_len),
                 aad: 0,
                 aad_len: 0,
-                key,
+                key: in_batch.1,
                 nonce,
             });
         })
@@ -246,16 +261,17 @@ impl Cipher {
         let before = out.len();
         out.reserve(aad.len() + contents.len() + OVERHEAD);
         out.extend_from_slice(aad);
-        let start = out.len();
         out.extend_from_slice(&length);
         out.push(kind.header());
         out.extend_from_slice(contents);
-        let text = start + LENGTH_LEN..out.len();
         out.extend_from_slice(&[0; TAG_LEN]);
+        // `out` may be longer than the offsets of a job can say.
+        let packet = &mut out[before..];
+        let text = aad.len() + LENGTH_LEN..packet.len() - TAG_LEN;
         let sealed = self
             .packet
-            .next(|engine, key, nonce, _| engine.seal_one(key, nonce, out, before..start, text));
-        out.drain(before..start);
+            .next(|engine, key, nonce, _| engine.seal_one(key, nonce, packet, 0..aad.len(), text));
+        out.drain(before..before + aad.len());
         sealed.map_err(|Exhausted| SealError::Exhausted)
     }
 

@@ -14,7 +14,7 @@
 //! up to the terminator, packets up to the version packet. The garbage is the
 //! AAD of the first packet, decoy or not.
 
-use super::session::append_ahead;
+use super::session::{KEPT_BUFFER, append_ahead};
 use super::{
     Cipher, DEFAULT_RECEIVE_LIMIT, ELLSWIFT_LEN, Exhausted, Inbound, Keypair, LENGTH_LEN, OVERHEAD,
     OpenError, Outbound, PacketKind, Role, SealError, SecretKeyError, Session, SessionKeys,
@@ -234,6 +234,9 @@ impl Handshake {
     ///
     /// See [`HandshakeError`]. The connection is of no use then.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Progress, HandshakeError> {
+        if matches!(self.state, State::Ended) {
+            return Err(HandshakeError::Ended);
+        }
         self.received_any |= !bytes.is_empty();
         let doubled = 2 * self.buffer.len();
         append_ahead(&mut self.buffer, bytes, doubled);
@@ -337,8 +340,9 @@ impl Handshake {
                         None => {
                             // What decoys leave must not pile up; garbage that
                             // is still to be authenticated stays.
-                            if aad == 0 {
+                            if aad == 0 && at > 0 {
                                 self.buffer.drain(..at);
+                                self.buffer.shrink_to(KEPT_BUFFER);
                                 at = 0;
                             }
                             self.state = State::Version {
@@ -386,22 +390,10 @@ impl Handshake {
         let keypair = self.keypair.take().ok_or(HandshakeError::Ended)?;
         let shared = keypair.shared_secret(theirs, self.role);
         let keys = SessionKeys::derive(&shared, self.config.magic);
-        let engine = self.config.engine;
-        let initiator = || Cipher::new(engine, &keys.initiator_length, &keys.initiator_packet);
-        let responder = || Cipher::new(engine, &keys.responder_length, &keys.responder_packet);
-        let (mut outbound, inbound, ours, theirs) = match self.role {
-            Role::Initiator => (
-                initiator(),
-                responder(),
-                keys.initiator_terminator,
-                keys.responder_terminator,
-            ),
-            Role::Responder => (
-                responder(),
-                initiator(),
-                keys.responder_terminator,
-                keys.initiator_terminator,
-            ),
+        let [mut outbound, inbound] = Cipher::pair(self.config.engine, &keys, self.role);
+        let (ours, theirs) = match self.role {
+            Role::Initiator => (keys.initiator_terminator, keys.responder_terminator),
+            Role::Responder => (keys.responder_terminator, keys.initiator_terminator),
         };
         self.output.extend_from_slice(&ours);
         let mut aad = &self.config.garbage[..];
@@ -459,8 +451,9 @@ impl Handshake {
 
     /// The session; what lies behind `at` in the buffer belongs to it.
     fn complete(&mut self, ciphers: Ciphers, at: usize) -> Box<Session> {
-        self.buffer.drain(..at);
-        let buffered = core::mem::take(&mut self.buffer);
+        // A copy: the buffer itself is as large as the garbage or a decoy was.
+        let buffered = self.buffer[at..].to_vec();
+        self.buffer = Vec::new();
         Box::new(Session {
             outbound: Outbound::new(ciphers.outbound),
             inbound: Inbound::new(ciphers.inbound, self.config.receive_limit, buffered),

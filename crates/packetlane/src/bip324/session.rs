@@ -4,9 +4,11 @@
 //! sessions at once; [`Inbound`] finds the packets in what a socket brought and
 //! adds them to a batch, which an engine opens for all sessions at once.
 
-use super::{Cipher, Exhausted, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD};
+use super::{
+    Cipher, Exhausted, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, Role, SessionKeys,
+};
 use crate::batch::{Batch, Slot};
-use crate::{Outcome, TAG_LEN};
+use crate::{Engine, Outcome, TAG_LEN};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
@@ -21,7 +23,7 @@ pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + super::MAX_TYPE_LEN;
 pub const MAX_AHEAD: usize = 256 * 1024;
 
 /// Buffers above this size are given back when they are empty.
-const KEPT_BUFFER: usize = 64 * 1024;
+pub(super) const KEPT_BUFFER: usize = 64 * 1024;
 
 /// What a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +46,19 @@ pub struct Session {
 }
 
 impl Session {
+    /// A session of `role` with keys that were exchanged by other means than
+    /// [`Handshake`](super::Handshake): the first packet of each direction is
+    /// still the version packet's.
+    #[must_use]
+    pub fn from_keys(engine: Engine, keys: &SessionKeys, role: Role) -> Self {
+        let [outbound, inbound] = Cipher::pair(engine, keys, role);
+        Self {
+            outbound: Outbound::new(outbound),
+            inbound: Inbound::new(inbound, DEFAULT_RECEIVE_LIMIT, Vec::new()),
+            id: keys.session_id,
+        }
+    }
+
     /// The session id: equal on both sides if nobody sits between them. Users
     /// may compare it over another channel.
     #[must_use]
@@ -109,6 +124,7 @@ impl Outbound {
         let length = self.cipher.encrypt_length(contents_len)?;
         let job = batch.len();
         let start = batch.take(wire_len);
+        let turn = batch.turn();
         self.cipher
             .add_job(batch, start, contents_len)
             .map_err(|Exhausted| SealError::Exhausted)?;
@@ -118,6 +134,7 @@ impl Outbound {
         let slot = Slot {
             bytes: start..start + wire_len,
             jobs: job..job + 1,
+            turn,
         };
         let contents = LENGTH_LEN + HEADER_LEN..wire_len - TAG_LEN;
         Ok((slot, &mut packet[contents]))
@@ -206,7 +223,8 @@ impl Inbound {
     ///
     /// # Panics
     ///
-    /// If that room was shorter than `len`.
+    /// If that room was shorter than `len`, or has been taken or written over
+    /// since.
     pub fn received(&mut self, batch: &mut Batch, len: usize) {
         if self.turn != batch.turn() {
             if !self.waiting.is_empty() && self.failed.is_none() {
@@ -218,7 +236,7 @@ impl Inbound {
         if self.failed.is_some() {
             return;
         }
-        let start = batch.take(len);
+        let start = batch.take_received(len);
         if let Err(error) = self.scan(batch, start..start + len) {
             self.failed = Some(error);
         }

@@ -1,0 +1,487 @@
+//! Recorded traffic, in the format of Bitcoin Core's `-capturemessages`.
+//!
+//! A file is a run of records without a header: when (8 bytes, microseconds
+//! since 1970), the message type (12 bytes, padded with zeros), the length of
+//! the payload (4 bytes), the payload; numbers little-endian. A conversation is
+//! a folder with one file for each direction. Bitcoin Core makes such a folder
+//! for each peer, so what it recorded is read here, and what is written here is
+//! read by its tools.
+
+use packetlane::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The file with what the recording node received.
+pub const RECEIVED_FILE: &str = "msgs_recv.dat";
+
+/// The file with what the recording node sent.
+pub const SENT_FILE: &str = "msgs_sent.dat";
+
+/// Longest payload that is read unless told otherwise, in bytes: no node sends
+/// or accepts a longer one.
+pub const DEFAULT_LIMIT: usize = packetlane::v1::MAX_PAYLOAD_LEN;
+
+/// Length of what stands before a payload, in bytes.
+const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
+
+/// A message that passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, in microseconds since 1970.
+    pub time: u64,
+    /// Its type.
+    pub message_type: MessageType,
+    /// Its payload.
+    pub payload: Vec<u8>,
+}
+
+/// Writes one direction of a conversation.
+#[derive(Debug)]
+pub struct Writer<W> {
+    file: W,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to `file`, which should have a buffer: a record is written in two
+    /// parts.
+    pub fn new(file: W) -> Self {
+        Self { file }
+    }
+
+    /// Appends a record.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file, and [`io::ErrorKind::InvalidInput`] for a payload
+    /// whose length does not fit 32 bits.
+    pub fn write(
+        &mut self,
+        time: u64,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> io::Result<()> {
+        let length = u32::try_from(payload.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "payload of 4 GiB or more"))?;
+        let mut header = [0; HEADER_LEN];
+        header[..8].copy_from_slice(&time.to_le_bytes());
+        header[8..8 + MAX_TYPE_LEN].copy_from_slice(message_type.padded());
+        header[8 + MAX_TYPE_LEN..].copy_from_slice(&length.to_le_bytes());
+        self.file.write_all(&header)?;
+        self.file.write_all(payload)
+    }
+
+    /// Hands what is buffered to the operating system.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Reads one direction of a conversation: an iterator over its records, which
+/// ends after the first error.
+#[derive(Debug)]
+pub struct Reader<R> {
+    file: R,
+    limit: usize,
+    /// Where the next record begins.
+    offset: u64,
+    ended: bool,
+}
+
+impl Reader<BufReader<File>> {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, CaptureError> {
+        match File::open(path) {
+            Ok(file) => Ok(Self::new(BufReader::new(file))),
+            Err(error) => Err(CaptureError::Io(error).in_file(path)),
+        }
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the records of `file`, which should have a buffer.
+    pub fn new(file: R) -> Self {
+        Self {
+            file,
+            limit: DEFAULT_LIMIT,
+            offset: 0,
+            ended: false,
+        }
+    }
+
+    /// The same with another limit for a payload, in bytes.
+    #[must_use]
+    pub fn with_limit(self, limit: usize) -> Self {
+        Self { limit, ..self }
+    }
+
+    fn read(&mut self) -> Result<Option<Record>, CaptureError> {
+        let offset = self.offset;
+        let mut header = Vec::with_capacity(HEADER_LEN);
+        self.take_into(&mut header, HEADER_LEN)?;
+        let Some((&time, rest)) = header.split_first_chunk() else {
+            return match header.is_empty() {
+                true => Ok(None),
+                false => Err(CaptureError::Cut { offset }),
+            };
+        };
+        let Some((name, rest)) = rest.split_first_chunk() else {
+            return Err(CaptureError::Cut { offset });
+        };
+        let Some((&length, _)) = rest.split_first_chunk() else {
+            return Err(CaptureError::Cut { offset });
+        };
+        let message_type =
+            MessageType::from_padded(name).map_err(|error| CaptureError::Type { offset, error })?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > self.limit {
+            let limit = self.limit;
+            return Err(CaptureError::TooLong {
+                offset,
+                length,
+                limit,
+            });
+        }
+        // Memory grows with what is there and not with the length in the file.
+        let mut payload = Vec::new();
+        self.take_into(&mut payload, length)?;
+        if payload.len() < length {
+            return Err(CaptureError::Cut { offset });
+        }
+        self.offset += (HEADER_LEN + length) as u64;
+        Ok(Some(Record {
+            time: u64::from_le_bytes(time),
+            message_type,
+            payload,
+        }))
+    }
+
+    /// Appends the next `len` bytes to `out`, or as many as there are.
+    fn take_into(&mut self, out: &mut Vec<u8>, len: usize) -> Result<(), CaptureError> {
+        self.file
+            .by_ref()
+            .take(len as u64)
+            .read_to_end(out)
+            .map_err(CaptureError::Io)?;
+        Ok(())
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Record, CaptureError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let record = self.read().transpose();
+        self.ended = !matches!(record, Some(Ok(_)));
+        record
+    }
+}
+
+/// Both directions of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// What the recording node received, in order.
+    pub received: Vec<Record>,
+    /// What it sent, in order.
+    pub sent: Vec<Record>,
+}
+
+/// Every conversation in `dir`: its own two files or those of its subfolders, in
+/// the order of their names. One file of the two may be missing.
+///
+/// # Errors
+///
+/// If there is none, or a file cannot be read or is damaged.
+pub fn read_dir(dir: &Path) -> Result<Vec<Conversation>, CaptureError> {
+    let mut folders = vec![dir.to_owned()];
+    for entry in dir
+        .read_dir()
+        .map_err(|error| CaptureError::Io(error).in_file(dir))?
+    {
+        let entry = entry.map_err(|error| CaptureError::Io(error).in_file(dir))?;
+        if entry.path().is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    folders[1..].sort();
+
+    let mut conversations = Vec::new();
+    for folder in folders {
+        let received = folder.join(RECEIVED_FILE);
+        let sent = folder.join(SENT_FILE);
+        if received.exists() || sent.exists() {
+            conversations.push(Conversation {
+                received: read_file(&received)?,
+                sent: read_file(&sent)?,
+            });
+        }
+    }
+    if conversations.is_empty() {
+        return Err(CaptureError::Nothing {
+            dir: dir.to_owned(),
+        });
+    }
+    Ok(conversations)
+}
+
+fn read_file(path: &Path) -> Result<Vec<Record>, CaptureError> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    Reader::open(path)?
+        .collect::<Result<_, _>>()
+        .map_err(|error| error.in_file(path))
+}
+
+/// Why recorded traffic cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The operating system says so.
+    Io(io::Error),
+    /// The file ends within a record.
+    Cut {
+        /// Where that record begins, in bytes from the beginning of the file.
+        offset: u64,
+    },
+    /// A payload is longer than the limit, or this is no record.
+    TooLong {
+        /// Where the record begins, in bytes from the beginning of the file.
+        offset: u64,
+        /// The length that it claims, in bytes.
+        length: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// The message type is malformed, or this is no record.
+    Type {
+        /// Where the record begins, in bytes from the beginning of the file.
+        offset: u64,
+        /// What is wrong with it.
+        error: MessageError,
+    },
+    /// Neither the folder nor one of its subfolders has a recording.
+    Nothing {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// One of these, and the file it is about.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Box<CaptureError>,
+    },
+}
+
+impl CaptureError {
+    fn in_file(self, path: &Path) -> Self {
+        match self {
+            // It names its file already.
+            Self::File { .. } | Self::Nothing { .. } => self,
+            _ => Self::File {
+                path: path.to_owned(),
+                error: Box::new(self),
+            },
+        }
+    }
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Cut { offset } => write!(
+                f,
+                "the file ends in the middle of the record that begins at byte {offset}"
+            ),
+            Self::TooLong {
+                offset,
+                length,
+                limit,
+            } => write!(
+                f,
+                "the record at byte {offset} claims a payload of {length} bytes; the limit is \
+                 {limit}"
+            ),
+            Self::Type { offset, error } => write!(f, "the record at byte {offset}: {error}"),
+            Self::Nothing { dir } => write!(
+                f,
+                "{}: no {RECEIVED_FILE} and no {SENT_FILE} here or in a subfolder",
+                dir.display()
+            ),
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for CaptureError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Type { error, .. } => Some(error),
+            Self::File { error, .. } => Some(error),
+            Self::Cut { .. } | Self::TooLong { .. } | Self::Nothing { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records() -> Vec<Record> {
+        let record = |time, name, payload: &[u8]| Record {
+            time,
+            message_type: MessageType::literal(name),
+            payload: payload.to_vec(),
+        };
+        vec![
+            record(0, "verack", b""),
+            record(1_732_000_000_123_456, "ping", &[7; 8]),
+            record(u64::MAX, "abcdefghijkl", &[0xa5; 1000]),
+        ]
+    }
+
+    fn file_of(records: &[Record]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut writer = Writer::new(&mut file);
+        for record in records {
+            let Record {
+                time,
+                message_type,
+                payload,
+            } = record;
+            writer.write(*time, *message_type, payload).unwrap();
+        }
+        writer.flush().unwrap();
+        file
+    }
+
+    /// The layout, spelt out once by hand.
+    #[test]
+    fn a_record_is_laid_out_as_bitcoin_core_lays_it_out() {
+        let file = file_of(&[Record {
+            time: 0x0102_0304_0506_0708,
+            message_type: MessageType::literal("pong"),
+            payload: vec![0xff, 0xfe],
+        }]);
+        let expected = b"\x08\x07\x06\x05\x04\x03\x02\x01pong\0\0\0\0\0\0\0\0\x02\0\0\0\xff\xfe";
+        assert_eq!(file, expected);
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let file = file_of(&records());
+        let read: Result<Vec<_>, _> = Reader::new(&file[..]).collect();
+        assert_eq!(read.unwrap(), records());
+        assert_eq!(Reader::new(&[][..]).count(), 0);
+    }
+
+    /// Whatever the place: either whole records, or an error with the offset of
+    /// the one that was cut.
+    #[test]
+    fn a_cut_file_names_the_record() {
+        let file = file_of(&records());
+        let starts = [0, 24, 24 + 32];
+        for len in 0..file.len() {
+            let mut reader = Reader::new(&file[..len]);
+            let whole = reader.by_ref().take_while(Result::is_ok).count();
+            let begins = starts.iter().filter(|&&start| start < len).count();
+            if starts.contains(&len) {
+                assert_eq!(whole, begins, "cut at {len}");
+                continue;
+            }
+            assert_eq!(whole, begins - 1, "cut at {len}");
+            let error = Reader::new(&file[..len]).find_map(Result::err).unwrap();
+            let CaptureError::Cut { offset } = error else {
+                panic!("cut at {len}: {error}");
+            };
+            assert_eq!(offset, starts[begins - 1] as u64, "cut at {len}");
+            assert!(reader.next().is_none(), "nothing after an error");
+        }
+    }
+
+    #[test]
+    fn a_long_payload_is_refused_before_it_is_read() {
+        let mut file = file_of(&records()[..1]);
+        let mut long = file.clone();
+        long[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
+        file.extend_from_slice(&long);
+        let error = Reader::new(&file[..]).last().unwrap().unwrap_err();
+        let limit = DEFAULT_LIMIT;
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the record at byte 24 claims a payload of 4294967295 bytes; the limit is {limit}"
+            )
+        );
+
+        let file = file_of(&records());
+        let read = |limit| Reader::new(&file[..]).with_limit(limit).last().unwrap();
+        assert!(read(1000).is_ok());
+        assert!(matches!(
+            read(999),
+            Err(CaptureError::TooLong { offset: 56, .. })
+        ));
+    }
+
+    #[test]
+    fn a_malformed_type_is_refused() {
+        let mut file = file_of(&records());
+        file[24 + 8] = 0x01;
+        let error = Reader::new(&file[..]).find_map(Result::err).unwrap();
+        assert!(
+            matches!(error, CaptureError::Type { offset: 24, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_folder_and_its_subfolders_are_read() {
+        let dir = std::env::temp_dir().join(format!("packetlane-capture-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let error = read_dir(&dir).unwrap_err();
+        assert!(
+            matches!(error, CaptureError::Nothing { .. }),
+            "an empty folder: {error}"
+        );
+
+        let file = file_of(&records());
+        for peer in ["b_18444", "a_18444"] {
+            std::fs::create_dir_all(dir.join(peer)).unwrap();
+        }
+        std::fs::write(dir.join(SENT_FILE), &file).unwrap();
+        std::fs::write(dir.join("a_18444").join(RECEIVED_FILE), &file).unwrap();
+        std::fs::write(dir.join("b_18444").join(RECEIVED_FILE), &file[..24]).unwrap();
+        std::fs::write(dir.join("b_18444").join(SENT_FILE), &file[..56]).unwrap();
+        let conversations = read_dir(&dir).unwrap();
+        let counts: Vec<_> = conversations
+            .iter()
+            .map(|conversation| (conversation.received.len(), conversation.sent.len()))
+            .collect();
+        assert_eq!(counts, [(0, 3), (3, 0), (1, 2)]);
+
+        std::fs::write(dir.join("b_18444").join(SENT_FILE), &file[..57]).unwrap();
+        let error = read_dir(&dir).unwrap_err().to_string();
+        assert!(
+            error.ends_with(
+                "msgs_sent.dat: the file ends in the middle of the record that begins at byte 56"
+            ),
+            "{error}"
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

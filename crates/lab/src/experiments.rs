@@ -1,0 +1,759 @@
+//! The experiments: which cases there are, what each implementation does in one
+//! call, and that all do the same before any is timed.
+//!
+//! A case is built, checked, measured and dropped before the next one is built.
+
+use crate::measure::{Contender, Metric, Plan, in_turn, record};
+use crate::progress::Progress;
+use crate::report::{Case, Machine, OURS, Report, matches};
+use crate::rivals::{
+    Bare, Implementation, Peer, bare_aeads, bip324_handshake, implementations, left_out,
+    shake_hands,
+};
+use crate::traffic::{Profile, Turn};
+use crate::{capture, published};
+use packetlane::Engine;
+use packetlane::bip324::{HandshakeConfig, Keypair, Network, Role, Session, SessionKeys};
+use rand::Rng;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Contents, in bytes.
+const SIZES: [usize; 11] = [
+    8, 33, 61, 128, 250, 512, 1024, 4096, 16_384, 65_536, 1_048_576,
+];
+
+/// Packets in a batch.
+const BATCHES: [usize; 7] = [1, 4, 16, 64, 256, 1024, 4096];
+
+/// Decoys, in per cent of all packets.
+const DECOYS: [usize; 4] = [0, 5, 20, 50];
+
+/// The batch at which decoys are measured.
+const DECOY_BATCH: usize = 1024;
+
+/// Batches of one size take no more memory than this; larger cases are left out.
+const MAX_BATCH_BYTES: usize = 16 << 20;
+
+/// A case on a profile goes through at least this many packets, so that it meets
+/// the profile's long and short ones in their proportion.
+const PROFILE_PACKETS: usize = 1024;
+
+/// Inputs prepared for opening take about this much memory: they stay in the
+/// second cache, as what a socket has just written does.
+const PREPARED_BYTES: usize = 512 << 10;
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The experiments, all if empty.
+    pub experiments: Vec<String>,
+    /// Only the cases whose text holds all these words.
+    pub filter: String,
+    /// Fewer cases and samples.
+    pub quick: bool,
+    /// A recording to replay in place of the built-in one.
+    pub replay: Option<PathBuf>,
+}
+
+/// What every experiment is given.
+struct Bench {
+    engine: Engine,
+    implementations: Vec<Implementation>,
+    profiles: Vec<Profile>,
+    quick: bool,
+}
+
+/// One case, not yet built.
+struct Task<'a> {
+    case: Case,
+    run: Run<'a>,
+}
+
+/// Builds, checks and measures a case, and enters what came out.
+type Run<'a> = Box<dyn FnOnce(&Case, &Plan, &mut Report) + 'a>;
+
+/// Lists an experiment's cases.
+type Cases = for<'a> fn(&'a Bench) -> Vec<Task<'a>>;
+
+/// Every experiment, by name.
+const EXPERIMENTS: [(&str, Cases); 6] = [
+    ("bip324.mixed", mixed),
+    ("bip324.packet", packet),
+    ("bip324.alone", alone),
+    ("bip324.latency", latency),
+    ("bip324.handshake", handshake),
+    ("bip324.primitives", primitives),
+];
+
+/// Runs what `options` ask for.
+///
+/// # Errors
+///
+/// See [`LabError`].
+///
+/// # Panics
+///
+/// If an implementation gives a wrong result: then no figure is worth anything.
+pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
+    for name in &options.experiments {
+        if !EXPERIMENTS.iter().any(|(known, _)| known == name) {
+            return Err(LabError::UnknownExperiment(name.clone()));
+        }
+    }
+    let replay = match &options.replay {
+        Some(folder) => Profile::replay(folder)?,
+        None => Profile::btcd(),
+    };
+    let bench = Bench {
+        engine,
+        implementations: implementations(engine),
+        profiles: vec![
+            Profile::mail(),
+            Profile::node("relay"),
+            Profile::node("listening"),
+            Profile::node("archive"),
+            replay,
+        ],
+        quick: options.quick,
+    };
+    let chosen = |name: &str| {
+        options.experiments.is_empty() || options.experiments.iter().any(|chosen| chosen == name)
+    };
+    let tasks: Vec<Task<'_>> = EXPERIMENTS
+        .iter()
+        .filter(|(name, _)| chosen(name))
+        .flat_map(|(_, cases)| cases(&bench))
+        .filter(|task| matches(&task.case.text, &options.filter))
+        .collect();
+    if tasks.is_empty() {
+        return Err(LabError::NoCase(options.filter.clone()));
+    }
+    let plan = if options.quick {
+        Plan {
+            samples: 5,
+            budget: Duration::from_millis(250),
+            ..Plan::quick()
+        }
+    } else {
+        Plan {
+            samples: 15,
+            budget: Duration::from_millis(1000),
+            ..Plan::full()
+        }
+    };
+    let mut report = Report::new(Machine::here());
+    let progress = Progress::new(tasks.len());
+    if let Some(line) = left_out() {
+        progress.note(line);
+    }
+    for task in tasks {
+        progress.start(&format!("{} {}", task.case.experiment, task.case.text));
+        (task.run)(&task.case, &plan, &mut report);
+        progress.finish_one();
+    }
+    report.published = published::beside(&report.experiments());
+    Ok(report)
+}
+
+/// The names of all experiments.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    EXPERIMENTS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Makes the two ends of every implementation, sends `turns` from the first to
+/// the second and checks that all put the same bytes on the wire and take the
+/// same contents from it.
+fn connected<'a>(
+    implementations: &'a [Implementation],
+    turns: &[Turn],
+) -> Vec<(&'a Implementation, [Box<dyn Peer>; 2])> {
+    let mut expected: Option<Vec<u8>> = None;
+    let connect = |implementation: &'a Implementation| {
+        let [mut from, mut to] = implementation.connect();
+        let mut wire = Vec::new();
+        for turn in turns {
+            let sealed = from.seal(turn);
+            wire.extend_from_slice(sealed);
+            let mut genuine = turn.genuine();
+            to.open(sealed, &mut |contents| {
+                assert!(
+                    genuine.next() == Some(contents),
+                    "{}: wrong contents",
+                    implementation.name
+                );
+            });
+            assert!(
+                genuine.next().is_none(),
+                "{}: packets are missing",
+                implementation.name
+            );
+        }
+        let expected = expected.get_or_insert_with(|| wire.clone());
+        assert!(
+            *expected == wire,
+            "{}: other bytes on the wire",
+            implementation.name
+        );
+        (implementation, [from, to])
+    };
+    implementations.iter().map(connect).collect()
+}
+
+/// Contenders that seal `turns`, one after the other, in each call.
+fn sealing<'a>(implementations: &'a [Implementation], turns: &'a [Turn]) -> Vec<Contender<'a>> {
+    connected(implementations, turns)
+        .into_iter()
+        .map(|(implementation, [mut from, _])| {
+            Contender::new(implementation.name, implementation.backend, move || {
+                turns
+                    .iter()
+                    .map(|turn| from.seal(turn).len())
+                    .sum::<usize>()
+            })
+        })
+        .collect()
+}
+
+/// Contenders that open one turn in each call, as its bytes come from a socket.
+fn opening<'a>(implementations: &'a [Implementation], turn: &'a Turn) -> Vec<Contender<'a>> {
+    let calls = (PREPARED_BYTES / turn.wire_len()).clamp(1, 4096);
+    connected(implementations, std::slice::from_ref(turn))
+        .into_iter()
+        .map(|(implementation, [mut from, mut to])| {
+            Contender::with_input(
+                implementation.name,
+                implementation.backend,
+                vec![Vec::new(); calls],
+                calls,
+                move |wires: &mut Vec<Vec<u8>>, calls| {
+                    for wire in &mut wires[..calls] {
+                        wire.clear();
+                        wire.extend_from_slice(from.seal(turn));
+                    }
+                },
+                move |wires, call| {
+                    let mut len = 0;
+                    to.open(&wires[call], &mut |contents| len += contents.len());
+                    len
+                },
+            )
+        })
+        .collect()
+}
+
+/// One size, sealed or opened, by batch.
+fn packet(bench: &Bench) -> Vec<Task<'_>> {
+    let sizes: &[usize] = if bench.quick {
+        &[61, 250, 1024, 16_384]
+    } else {
+        &SIZES
+    };
+    let batches: &[usize] = if bench.quick { &[1, 64] } else { &BATCHES };
+    let mut tasks = Vec::new();
+    for op in ["seal", "open"] {
+        for &bytes in sizes {
+            for &batch in batches {
+                if bytes * batch > MAX_BATCH_BYTES {
+                    continue;
+                }
+                let timed = match op {
+                    "seal" => {
+                        "thread CPU time to copy the contents into packets and seal them: length \
+                         cipher, header, AEAD, rekeys"
+                    }
+                    _ => {
+                        "thread CPU time to take the bytes of a socket, open the packets and visit \
+                         their contents: length cipher, header, AEAD, rekeys"
+                    }
+                };
+                let case = Case::new("bip324.packet", timed)
+                    .with("op", op)
+                    .with("bytes", bytes)
+                    .with("batch", batch);
+                tasks.push(Task {
+                    case,
+                    run: Box::new(move |case, plan, report| {
+                        let turn = Turn::uniform(batch, bytes);
+                        let mut contenders = match op {
+                            "seal" => sealing(&bench.implementations, std::slice::from_ref(&turn)),
+                            _ => opening(&bench.implementations, &turn),
+                        };
+                        let samples = in_turn(&mut contenders, plan);
+                        let metrics = [Metric::time("time_per_packet", "ns", batch)];
+                        record(report, case, &metrics, &samples);
+                    }),
+                });
+            }
+        }
+    }
+    tasks
+}
+
+/// One session that has one packet at a time to send.
+fn alone(bench: &Bench) -> Vec<Task<'_>> {
+    let sizes: &[usize] = if bench.quick { &[61, 1024] } else { &SIZES };
+    let mut tasks = Vec::new();
+    for op in ["seal", "open"] {
+        for &bytes in sizes {
+            let case = Case::new(
+                "bip324.alone",
+                "thread CPU time of one whole packet of one session, through each library's call \
+                 for one packet",
+            )
+            .with("op", op)
+            .with("bytes", bytes);
+            tasks.push(Task {
+                case,
+                run: Box::new(move |case, plan, report| {
+                    let turn = Turn::uniform(1, bytes);
+                    let mut contenders = match op {
+                        "seal" => sealing(&bench.implementations, std::slice::from_ref(&turn)),
+                        _ => opening(&bench.implementations, &turn),
+                    };
+                    let samples = in_turn(&mut contenders, plan);
+                    record(
+                        report,
+                        case,
+                        &[Metric::time("time_per_packet", "ns", 1)],
+                        &samples,
+                    );
+                }),
+            });
+        }
+    }
+    tasks
+}
+
+/// How many turns of `batch` packets a case on a profile goes through.
+fn turns_of(batch: usize) -> usize {
+    PROFILE_PACKETS.div_ceil(batch)
+}
+
+/// Traffic of a profile, sealed by one session and opened by the other.
+fn mixed(bench: &Bench) -> Vec<Task<'_>> {
+    let mut tasks = Vec::new();
+    for profile in &bench.profiles {
+        let quick_batches: &[usize] = if profile.name == "archive" {
+            &[64]
+        } else {
+            &[1, 64, 1024]
+        };
+        let batches: &[usize] = if bench.quick { quick_batches } else { &BATCHES };
+        let decoys = DECOYS.iter().skip(1).map(|&decoys| (DECOY_BATCH, decoys));
+        let decoys = decoys.filter(|_| !bench.quick || profile.name == "mail");
+        for (batch, decoys) in batches.iter().map(|&batch| (batch, 0)).chain(decoys) {
+            let case = Case::new(
+                "bip324.mixed",
+                "thread CPU time of both ends: contents to wire and back, without the handshake; \
+                 packets and goodput count what is no decoy",
+            )
+            .with("profile", &profile.name)
+            .with("batch", batch)
+            .with("decoys", decoys);
+            tasks.push(Task {
+                case,
+                run: Box::new(move |case, plan, report| {
+                    let turns = profile.turns(turns_of(batch), batch, decoys);
+                    run_mixed(bench, &turns, case, plan, report);
+                }),
+            });
+        }
+    }
+    tasks
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn run_mixed(bench: &Bench, turns: &[Turn], case: &Case, plan: &Plan, report: &mut Report) {
+    let mut contenders: Vec<_> = connected(&bench.implementations, turns)
+        .into_iter()
+        .map(|(implementation, [mut from, mut to])| {
+            Contender::new(implementation.name, implementation.backend, move || {
+                let mut len = 0;
+                for turn in turns {
+                    to.open(from.seal(turn), &mut |contents| len += contents.len());
+                }
+                len
+            })
+        })
+        .collect();
+    let packets: usize = turns.iter().map(|turn| turn.genuine().count()).sum();
+    let contents: usize = turns
+        .iter()
+        .flat_map(|turn| turn.genuine().map(<[u8]>::len))
+        .sum();
+    let wire: usize = turns.iter().map(Turn::wire_len).sum();
+    let metrics = [
+        Metric::rate("packets_per_second", "packets/s", packets as f64),
+        Metric::rate("goodput", "MB/s", contents as f64 / 1e6),
+    ];
+    let samples = in_turn(&mut contenders, plan);
+    record(report, case, &metrics, &samples);
+    let overhead = 100.0 * (wire - contents) as f64 / contents as f64;
+    report.counted(case, OURS, "overhead", "%", overhead);
+}
+
+/// How long a batch takes from its first packet on.
+fn latency(bench: &Bench) -> Vec<Task<'_>> {
+    let mut tasks = Vec::new();
+    let profiles = bench
+        .profiles
+        .iter()
+        .filter(|p| !bench.quick || p.name == "mail");
+    for profile in profiles {
+        for &batch in &BATCHES {
+            let case = Case::new(
+                "bip324.latency",
+                "thread CPU time to copy a batch's contents into packets and seal them: its last \
+                 packet waits that long",
+            )
+            .with("profile", &profile.name)
+            .with("batch", batch);
+            tasks.push(Task {
+                case,
+                run: Box::new(move |case, plan, report| {
+                    let turns = profile.turns(turns_of(batch), batch, 0);
+                    let mut contenders = sealing(&bench.implementations, &turns);
+                    let samples = in_turn(&mut contenders, plan);
+                    let metrics = [
+                        Metric::time("time_per_batch", "us", turns.len()),
+                        Metric::time("time_per_packet", "ns", turns.len() * batch),
+                    ];
+                    record(report, case, &metrics, &samples);
+                }),
+            });
+        }
+    }
+    tasks
+}
+
+/// The steps of a handshake, and the whole.
+fn handshake(bench: &Bench) -> Vec<Task<'_>> {
+    let engine = bench.engine;
+    let pair = |byte: u8| Keypair::new(&[byte; 32], &[byte; 32]).expect("a secret key");
+    let task = |step: &str, timed: &str, contenders: fn(Engine) -> Vec<Contender<'static>>| Task {
+        case: Case::new("bip324.handshake", timed).with("step", step),
+        run: Box::new(move |case, plan, report| {
+            let samples = in_turn(&mut contenders(engine), plan);
+            record(report, case, &[Metric::time("time", "us", 1)], &samples);
+        }),
+    };
+    // Both derive the same keys, or nothing below means anything.
+    let (ours, theirs) = (pair(1), pair(2));
+    assert_eq!(
+        ours.shared_secret(theirs.public(), Role::Initiator),
+        theirs.shared_secret(ours.public(), Role::Responder),
+    );
+    let [a, b] = shake_hands(fresh_config(engine), fresh_config(engine));
+    assert_eq!(a.id(), b.id());
+
+    vec![
+        task(
+            "create",
+            "thread CPU time of a new secret key and its ElligatorSwift public key",
+            |engine| {
+                vec![
+                    Contender::new(OURS, engine.backend().name(), move || {
+                        let config = fresh_config(engine);
+                        Keypair::new(&config.secret, &config.auxiliary).expect("a secret key")
+                    }),
+                    Contender::new("bip324", "", bip324_initiator),
+                ]
+            },
+        ),
+        task(
+            "xdh",
+            "thread CPU time of the shared secret from one's own and the peer's key",
+            |engine| {
+                let pair = |byte: u8| Keypair::new(&[byte; 32], &[byte; 32]).expect("a secret key");
+                let (ours, theirs) = (pair(1), pair(2));
+                vec![Contender::new(OURS, engine.backend().name(), move || {
+                    ours.shared_secret(theirs.public(), Role::Initiator)
+                })]
+            },
+        ),
+        task(
+            "derive",
+            "thread CPU time of HKDF and of both ciphers, from the shared secret",
+            |engine| {
+                vec![Contender::new(OURS, engine.backend().name(), move || {
+                    let keys = SessionKeys::derive(&[3; 32], Network::Mainnet.magic());
+                    Session::from_keys(engine, &keys, Role::Initiator)
+                })]
+            },
+        ),
+        task(
+            "both_sides",
+            "thread CPU time of both sides together, from nothing to two sessions, without garbage",
+            |engine| {
+                let config = move || {
+                    let mut config =
+                        HandshakeConfig::random(Network::Mainnet.magic(), engine).expect("entropy");
+                    config.garbage.clear();
+                    config
+                };
+                vec![
+                    Contender::new(OURS, engine.backend().name(), move || {
+                        shake_hands(fresh_config(engine), fresh_config(engine))
+                    }),
+                    Contender::new("bip324", "", || {
+                        let responder = bip324::Handshake::new(
+                            Network::Mainnet.magic(),
+                            bip324::Role::Responder,
+                        );
+                        bip324_handshake(bip324_initiator(), responder.expect("entropy"))
+                    }),
+                ]
+            },
+        ),
+    ]
+}
+
+/// Fresh secrets from the generator that `bip324` uses too; no garbage.
+fn fresh_config(engine: Engine) -> HandshakeConfig {
+    let mut secrets = [[0; 32]; 2];
+    let mut rng = rand::rng();
+    secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
+    HandshakeConfig::new(Network::Mainnet.magic(), engine, secrets[0], secrets[1])
+}
+
+fn bip324_initiator() -> bip324::Handshake<bip324::Initialized> {
+    bip324::Handshake::new(Network::Mainnet.magic(), bip324::Role::Initiator).expect("entropy")
+}
+
+/// The ciphers alone.
+fn primitives(bench: &Bench) -> Vec<Task<'_>> {
+    let sizes: &[usize] = if bench.quick {
+        &[61, 1024, 16_384]
+    } else {
+        &SIZES
+    };
+    let engine = bench.engine;
+    let mut tasks = Vec::new();
+    let mut add = |primitive: &str, bytes: usize, timed: &str, contenders: Build| {
+        let case = Case::new("bip324.primitives", timed)
+            .with("primitive", primitive)
+            .with("bytes", bytes);
+        tasks.push(Task {
+            case,
+            run: Box::new(move |case, plan, report| {
+                let samples = in_turn(&mut contenders(engine, bytes), plan);
+                record(report, case, &[Metric::time("time", "ns", 1)], &samples);
+            }),
+        });
+    };
+    for &bytes in sizes {
+        add(
+            "chacha20",
+            bytes,
+            "thread CPU time of the stream cipher, set-up included",
+            chacha20,
+        );
+    }
+    for &bytes in sizes {
+        add(
+            "poly1305",
+            bytes,
+            "thread CPU time of one tag, set-up included",
+            poly1305,
+        );
+    }
+    for &bytes in sizes {
+        add(
+            "aead_seal",
+            bytes,
+            "thread CPU time of one call with a prepared key",
+            aead_seal,
+        );
+    }
+    for &bytes in sizes {
+        add(
+            "aead_open",
+            bytes,
+            "thread CPU time of one call with a prepared key",
+            aead_open,
+        );
+    }
+    add(
+        "hkdf",
+        32,
+        "thread CPU time of all of a session's keys from a shared secret",
+        hkdf,
+    );
+    tasks
+}
+
+/// Makes the contenders of one primitive at one size.
+type Build = fn(Engine, usize) -> Vec<Contender<'static>>;
+
+const KEY: [u8; 32] = [0x42; 32];
+const NONCE: [u8; 12] = [0x24; 12];
+
+fn chacha20(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
+    let backend = engine.backend();
+    use chacha20::cipher::{KeyIvInit, StreamCipher};
+    let rustcrypto = |text: &mut [u8]| {
+        chacha20::ChaCha20::new(&KEY.into(), &NONCE.into()).apply_keystream(text);
+    };
+    let mut text = vec![0; bytes];
+    backend.chacha20(&KEY, &NONCE, 0, &mut text);
+    rustcrypto(&mut text);
+    assert!(text.iter().all(|&byte| byte == 0), "the streams differ");
+    let mut theirs = text.clone();
+    vec![
+        Contender::new(OURS, backend.name(), move || {
+            backend.chacha20(&KEY, &NONCE, 0, &mut text);
+        }),
+        Contender::new("rustcrypto", "", move || rustcrypto(&mut theirs)),
+    ]
+}
+
+fn poly1305(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
+    let backend = engine.backend();
+    use poly1305::{Poly1305, universal_hash::KeyInit};
+    let message = Turn::uniform(1, bytes);
+    let message = message.genuine().next().expect("one packet").to_vec();
+    let rustcrypto = |message: &[u8]| -> [u8; 16] {
+        Poly1305::new(&KEY.into()).compute_unpadded(message).into()
+    };
+    assert_eq!(
+        backend.poly1305(&KEY, &message),
+        rustcrypto(&message),
+        "the tags differ"
+    );
+    let theirs = message.clone();
+    vec![
+        Contender::new(OURS, backend.name(), move || {
+            backend.poly1305(&KEY, &message)
+        }),
+        Contender::new("rustcrypto", "", move || rustcrypto(&theirs)),
+    ]
+}
+
+/// The AEADs, after each has sealed a text to the same bytes and opened it.
+fn checked_aeads(engine: Engine, bytes: usize) -> Vec<(Box<dyn Bare>, Vec<u8>)> {
+    let mut expected: Option<Vec<u8>> = None;
+    let check = |mut aead: Box<dyn Bare>| {
+        let mut text = vec![0x61; bytes + packetlane::TAG_LEN];
+        aead.seal(&NONCE, &mut text);
+        let sealed = expected.get_or_insert_with(|| text.clone());
+        assert!(*sealed == text, "{}: other bytes", aead.name());
+        assert!(
+            aead.open(&NONCE, &mut text),
+            "{}: refuses its own",
+            aead.name()
+        );
+        assert!(text[..bytes].iter().all(|&byte| byte == 0x61));
+        (aead, sealed.clone())
+    };
+    bare_aeads(engine, &KEY).into_iter().map(check).collect()
+}
+
+fn aead_seal(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
+    checked_aeads(engine, bytes)
+        .into_iter()
+        .map(|(mut aead, mut text)| {
+            Contender::new(aead.name(), aead.backend(), move || {
+                aead.seal(&NONCE, &mut text)
+            })
+        })
+        .collect()
+}
+
+fn aead_open(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
+    let calls = (PREPARED_BYTES / (bytes + packetlane::TAG_LEN)).clamp(1, 4096);
+    checked_aeads(engine, bytes)
+        .into_iter()
+        .map(|(mut aead, sealed)| {
+            Contender::with_input(
+                aead.name(),
+                aead.backend(),
+                vec![sealed.clone(); calls],
+                calls,
+                move |texts: &mut Vec<Vec<u8>>, calls| {
+                    for text in &mut texts[..calls] {
+                        text.copy_from_slice(&sealed);
+                    }
+                },
+                move |texts, call| assert!(aead.open(&NONCE, &mut texts[call])),
+            )
+        })
+        .collect()
+}
+
+fn hkdf(engine: Engine, _: usize) -> Vec<Contender<'static>> {
+    const INFOS: [&[u8]; 6] = [
+        b"initiator_L",
+        b"initiator_P",
+        b"responder_L",
+        b"responder_P",
+        b"garbage_terminators",
+        b"session_id",
+    ];
+    fn salt() -> Vec<u8> {
+        [b"bitcoin_v2_shared_secret", &Network::Mainnet.magic()[..]].concat()
+    }
+    /// The six outputs, by a library with `ring`'s interface.
+    macro_rules! like_ring {
+        ($hkdf:path) => {
+            || {
+                use $hkdf as hkdf;
+                let key = hkdf::Salt::new(hkdf::HKDF_SHA256, &salt()).extract(&[3; 32]);
+                let mut keys = [[0; 32]; 6];
+                for (info, out) in INFOS.iter().zip(&mut keys) {
+                    let okm = key.expand(std::slice::from_ref(info), hkdf::HKDF_SHA256);
+                    okm.expect("32 bytes").fill(out).expect("32 bytes");
+                }
+                keys
+            }
+        };
+    }
+    let ring = like_ring!(ring::hkdf);
+    let aws_lc_rs = like_ring!(aws_lc_rs::hkdf);
+    let ours = || SessionKeys::derive(&[3; 32], Network::Mainnet.magic());
+    assert_eq!(ring()[5], ours().session_id, "the keys differ");
+    assert_eq!(ring(), aws_lc_rs(), "the keys differ");
+    vec![
+        Contender::new(OURS, engine.backend().name(), ours),
+        Contender::new("ring", "", ring),
+        Contender::new("aws-lc-rs", "", aws_lc_rs),
+    ]
+}
+
+/// Why the lab measures nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LabError {
+    /// No experiment has that name.
+    UnknownExperiment(String),
+    /// No case passes the filter.
+    NoCase(String),
+    /// The recording to replay cannot be read.
+    Replay(capture::CaptureError),
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownExperiment(name) => {
+                write!(
+                    f,
+                    "no experiment \"{name}\"; there are {}",
+                    names().join(", ")
+                )
+            }
+            Self::NoCase(filter) => write!(f, "no case has all the words of \"{filter}\""),
+            Self::Replay(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LabError {}
+
+impl From<capture::CaptureError> for LabError {
+    fn from(error: capture::CaptureError) -> Self {
+        Self::Replay(error)
+    }
+}

@@ -1,0 +1,389 @@
+//! The report as one HTML file: answers, plots, tables, published figures and a
+//! glossary.
+//!
+//! The file fetches nothing and runs no script, so it can be mailed, archived
+//! and read in ten years. Its colours follow the reader's light or dark setting
+//! and its plots follow with them (see [`crate::plot`]). On paper it is light,
+//! and no plot or table line is cut by the end of a page.
+
+use crate::plot::{COLOURS, GRID, INK, Plot, draw, hex, plots};
+use crate::report::{Report, distinct};
+use crate::summary::{NOISY_NOTE, Notes, PUBLISHED_NOTE, RATIO_NOTE, Table};
+use crate::summary::{answers, as_published, question, tables, words};
+use std::fmt::Write;
+
+/// What the report cannot know of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The day of the run.
+    pub date: String,
+    /// The command that made the report.
+    pub command: String,
+}
+
+/// For each series colour: on light, on dark, and the dash that sets it apart
+/// without colour.
+const SERIES: [(&str, &str, &str); COLOURS.len()] = [
+    ("#d55e00", "#ff8c3a", "none"),
+    ("#0072b2", "#4fb0ee", "9 3"),
+    ("#008f68", "#35cfa0", "3 3"),
+    ("#b3568b", "#e79ac6", "12 3 3 3"),
+    ("#a87b00", "#efc14b", "6 6"),
+    ("#3e9bd0", "#9fdcff", "2 5"),
+    ("#707070", "#b0b0b0", "15 4"),
+    ("#5b3fa0", "#b09cf0", "9 3 2 3 2 3"),
+];
+
+const STYLE: &str = "
+body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
+h2 { margin: 2.4rem 0 .3rem; padding-top: .6rem; border-top: 2px solid var(--grid); }
+h3 { margin: 1.8rem 0 .2rem; font-size: 1.05rem; }
+code { font: .92em ui-monospace, monospace; }
+p { margin: .3rem 0; max-width: 60rem; }
+.soft { color: var(--soft); }
+.answers { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1rem; margin: .6rem 0; }
+.answers dt { font: .92em/1.6 ui-monospace, monospace; }
+.answers dd { margin: 0; }
+.answers small { display: block; color: var(--soft); }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr));
+  gap: 1.2rem 1.6rem; margin-top: .8rem; }
+figure { margin: 0; break-inside: avoid; }
+figcaption { font-weight: 600; }
+.legend { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; font-size: .9rem; }
+.legend span { display: inline-flex; align-items: center; gap: .35rem; white-space: nowrap; }
+.legend svg { width: 34px; height: 12px; }
+figure > svg { width: 100%; max-width: 640px; height: auto; display: block; }
+svg text { font-family: system-ui, sans-serif; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: .4rem 0 .2rem; font-size: .92rem; }
+th, td { padding: .22rem .7rem; text-align: right; border-bottom: 1px solid var(--grid);
+  vertical-align: top; white-space: nowrap; font-variant-numeric: tabular-nums; }
+thead th { border-bottom: 2px solid var(--ink); vertical-align: bottom; }
+td small, th small { display: block; color: var(--soft); font-weight: 400; }
+td.ours, th.ours { background: var(--ours); font-weight: 600; }
+td.case, th.case { text-align: left; white-space: normal; }
+tr { break-inside: avoid; }
+.published { border-left: 6px solid var(--soft); padding-left: 1rem; }
+.glossary dt { font-weight: 600; float: left; clear: left; margin-right: .6rem; }
+.glossary dd { margin: 0 0 .3rem; }
+li { overflow-wrap: anywhere; }
+h2, h3, figcaption { break-after: avoid; }
+@media print {
+  :root { font-size: 11px; }
+  body { max-width: none; padding: 0; }
+  .plots { grid-template-columns: 1fr 1fr; }
+  .scroll { overflow: visible; }
+}
+";
+
+/// The words a reader may not know.
+const GLOSSARY: &[(&str, &str)] = &[
+    ("BIP324", "Bitcoin's encrypted transport, also called v2."),
+    (
+        "seal, open",
+        "encrypt and authenticate a packet; check and decrypt it.",
+    ),
+    (
+        "packet",
+        "what is sealed at once: 3 bytes of encrypted length, 1 header byte, the contents, \
+         16 bytes of tag; 20 bytes more than its contents.",
+    ),
+    (
+        "batch",
+        "the packets sealed or opened in one call, of one session or of many.",
+    ),
+    (
+        "decoy",
+        "a packet that the receiver checks and throws away.",
+    ),
+    (
+        "rekey",
+        "the change of key that BIP324 demands every 224 packets.",
+    ),
+    (
+        "goodput",
+        "bytes of contents per second; decoys, lengths, headers and tags not counted.",
+    ),
+    (
+        "overhead",
+        "bytes on the wire beyond the contents, as a share of the contents.",
+    ),
+    (
+        "thread CPU time",
+        "time the measuring thread ran; a busy neighbour does not count.",
+    ),
+    ("MB, MiB", "10^6 bytes, 2^20 bytes."),
+    (
+        "min-max",
+        "the smallest and the largest sample; a sample lasts at least a millisecond.",
+    ),
+];
+
+/// The whole page.
+pub fn render(report: &Report, origin: &Origin) -> String {
+    let mut out = String::new();
+    page(&mut out, report, origin).expect("writing to a string does not fail");
+    out
+}
+
+fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result {
+    let machine = &report.machine;
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Packetlane lab: {}</title>\n<style>{}{STYLE}</style>\n</head>\n<body>\n",
+        escape(&machine.cpu),
+        colours(),
+    )?;
+    let gpu = machine.gpu.as_deref().unwrap_or("no GPU took part");
+    write!(
+        out,
+        "<h1>What encrypted packets cost</h1>\n<p>Measured on {}, {} threads, {}, on {} by \
+         <code>{}</code></p>\n",
+        escape(&machine.cpu),
+        machine.cores,
+        escape(gpu),
+        escape(&origin.date),
+        escape(&origin.command),
+    )?;
+    if !machine.features.is_empty() {
+        let features = escape(&machine.features.join(" "));
+        writeln!(out, "<p class=\"soft\">Instruction sets: {features}</p>")?;
+    }
+
+    writeln!(out, "<h2>Answers</h2>\n<dl class=\"answers\">")?;
+    for answer in answers(report) {
+        let (name, text) = (escape(&answer.experiment), escape(&answer.text));
+        let question = escape(question(&answer.experiment));
+        let soft = match question.is_empty() {
+            true => String::new(),
+            false => format!("<small>{question}</small>"),
+        };
+        writeln!(out, "<dt>{name}</dt><dd>{soft}{text}</dd>")?;
+    }
+    writeln!(out, "</dl>")?;
+
+    let plots = plots(report);
+    if !plots.is_empty() {
+        writeln!(out, "<h2>Plots</h2>")?;
+    }
+    for experiment in distinct(plots.iter().map(|plot| plot.experiment.as_str())) {
+        heading(out, experiment)?;
+        writeln!(out, "<div class=\"plots\">")?;
+        for plot in plots.iter().filter(|plot| plot.experiment == experiment) {
+            figure(out, plot)?;
+        }
+        writeln!(out, "</div>")?;
+    }
+
+    let tables = tables(report);
+    if !tables.is_empty() {
+        writeln!(out, "<h2>Tables</h2>\n<p>{}</p>", escape(RATIO_NOTE))?;
+        writeln!(out, "<p>Small print in a cell: min-max of the samples.</p>")?;
+    }
+    if report.rows.iter().any(|row| row.noisy) {
+        writeln!(out, "<p>{}</p>", escape(NOISY_NOTE))?;
+    }
+    for experiment in distinct(tables.iter().map(|table| table.experiment.as_str())) {
+        heading(out, experiment)?;
+        for table in tables.iter().filter(|table| table.experiment == experiment) {
+            figures(out, table)?;
+        }
+    }
+
+    published(out, report)?;
+
+    writeln!(out, "<h2>Words</h2>\n<dl class=\"glossary\">")?;
+    for (word, meaning) in GLOSSARY {
+        writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(word), escape(meaning))?;
+    }
+    writeln!(out, "</dl>\n</body>\n</html>")
+}
+
+/// The style sheet's colours, and the rules that put them in the place of the
+/// exact colours in the drawings.
+fn colours() -> String {
+    let scheme = |pick: fn(&(&'static str, &'static str, &'static str)) -> &'static str,
+                  rest: &str| {
+        let mut text = rest.to_owned();
+        for (place, series) in SERIES.iter().enumerate() {
+            text += &format!(" --s{place}: {};", pick(series));
+        }
+        text
+    };
+    let light = scheme(
+        |series| series.0,
+        "--paper: #ffffff; --ink: #1a1a1a; --soft: #5c5c5c; --grid: #dcdcdc; --ours: #fdeee2;",
+    );
+    let dark = scheme(
+        |series| series.1,
+        "--paper: #16181b; --ink: #e8e8e8; --soft: #a5a5a5; --grid: #3a3d42; --ours: #3a2a1c;",
+    );
+    let mut text = format!(
+        "\n:root {{ color-scheme: light dark; {light} }}\n\
+         @media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    );
+    let mut replace = |colour: String, variable: &str| {
+        text += &format!(
+            "svg [stroke=\"{colour}\"] {{ stroke: var({variable}); }} \
+             svg [fill=\"{colour}\"] {{ fill: var({variable}); }}\n"
+        );
+    };
+    replace(hex(INK), "--ink");
+    replace(hex(GRID), "--grid");
+    for (place, colour) in COLOURS.into_iter().enumerate() {
+        replace(hex(colour), &format!("--s{place}"));
+    }
+    for (colour, series) in COLOURS.into_iter().zip(SERIES) {
+        let (colour, dash) = (hex(colour), series.2);
+        text += &format!("svg polyline[stroke=\"{colour}\"] {{ stroke-dasharray: {dash}; }}\n");
+    }
+    text
+}
+
+fn heading(out: &mut String, experiment: &str) -> std::fmt::Result {
+    writeln!(
+        out,
+        "<h3><code>{}</code> <span class=\"soft\">{}</span></h3>",
+        escape(experiment),
+        escape(question(experiment)),
+    )
+}
+
+fn figure(out: &mut String, plot: &Plot) -> std::fmt::Result {
+    write!(
+        out,
+        "<figure>\n<figcaption>{}</figcaption>\n",
+        escape(&plot.title)
+    )?;
+    // Bars carry their names themselves.
+    if !plot.bars {
+        writeln!(out, "<div class=\"legend\">")?;
+        for line in &plot.series {
+            let colour = hex(COLOURS[line.colour % COLOURS.len()]);
+            let width = if line.ours { 4 } else { 2 };
+            writeln!(
+                out,
+                "<span><svg viewBox=\"0 0 34 12\" aria-hidden=\"true\"><polyline class=\"swatch\" \
+                 points=\"0,6 34,6\" stroke=\"{colour}\" stroke-width=\"{width}\"/></svg>{}</span>",
+                escape(&line.name),
+            )?;
+        }
+        writeln!(out, "</div>")?;
+    }
+    let svg = draw(plot).replacen(
+        "<svg ",
+        &format!("<svg role=\"img\" aria-label=\"{}\" ", escape(&plot.title)),
+        1,
+    );
+    writeln!(out, "{}\n</figure>", svg.trim())
+}
+
+fn figures(out: &mut String, table: &Table) -> std::fmt::Result {
+    writeln!(out, "<p><strong>{}</strong></p>", escape(&table.title()))?;
+    for timed in &table.timed {
+        writeln!(out, "<p class=\"soft\">Timed: {}</p>", escape(timed))?;
+    }
+    write!(out, "<div class=\"scroll\"><table>\n<thead><tr>")?;
+    for name in &table.keys {
+        write!(out, "<th>{}</th>", escape(name))?;
+    }
+    let class = |name: &str| match name == crate::report::OURS {
+        true => " class=\"ours\"",
+        false => "",
+    };
+    for column in &table.columns {
+        let (name, backend) = (escape(&column.implementation), escape(&column.backend));
+        let class = class(&column.implementation);
+        write!(out, "<th{class}>{name}<small>{backend}</small></th>")?;
+    }
+    writeln!(out, "</tr></thead>\n<tbody>")?;
+    for line in &table.lines {
+        write!(out, "<tr>")?;
+        for value in &line.values {
+            write!(out, "<th>{}</th>", escape(value))?;
+        }
+        for (column, cell) in table.columns.iter().zip(&line.cells) {
+            let class = class(&column.implementation);
+            let Some(cell) = cell else {
+                write!(out, "<td{class}>-</td>")?;
+                continue;
+            };
+            let noisy = if cell.noisy { "~" } else { "" };
+            let ratio = cell.ratio.as_ref().map(|ratio| format!(" ({ratio})"));
+            write!(
+                out,
+                "<td{class}>{}{noisy}{}",
+                escape(&cell.median),
+                ratio.unwrap_or_default(),
+            )?;
+            if cell.range != cell.median {
+                write!(out, "<small>{}</small>", escape(&cell.range))?;
+            }
+            write!(out, "</td>")?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</tbody></table></div>")
+}
+
+fn published(out: &mut String, report: &Report) -> std::fmt::Result {
+    if report.published.is_empty() {
+        return Ok(());
+    }
+    let notes = Notes::of(&report.published);
+    write!(
+        out,
+        "<div class=\"published\">\n<h2>Published, not measured here</h2>\n<p>{}</p>\n\
+         <div class=\"scroll\"><table>\n<thead><tr><th class=\"case\">experiment</th><th>figure</th>\
+         <th class=\"case\">of what</th><th>source</th><th>caveats</th></tr></thead>\n<tbody>\n",
+        escape(PUBLISHED_NOTE),
+    )?;
+    for noted in &notes.figures {
+        let figure = noted.figure;
+        writeln!(
+            out,
+            "<tr><td class=\"case\">{}</td><td>{}</td><td class=\"case\">{}: {}</td><td>[{}]</td>\
+             <td>{}</td></tr>",
+            escape(&figure.experiment),
+            escape(&as_published(figure.value, &figure.unit)),
+            escape(&figure.case),
+            escape(&words(&figure.metric)),
+            noted.source,
+            noted.caveats,
+        )?;
+    }
+    write!(
+        out,
+        "</tbody></table></div>\n<p>Caveats</p>\n<ol type=\"a\">\n"
+    )?;
+    for caveat in &notes.caveats {
+        writeln!(out, "<li>{}</li>", escape(caveat))?;
+    }
+    write!(out, "</ol>\n<p>Sources</p>\n<ol>\n")?;
+    for source in &notes.sources {
+        writeln!(out, "<li>{}</li>", escape(source))?;
+    }
+    writeln!(out, "</ol>\n</div>")
+}
+
+/// Text as HTML, safe in elements and in attributes.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        assert_eq!(escape("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
+    }
+}

@@ -1,0 +1,729 @@
+//! Which plots a report yields, and one function that draws any of them.
+//!
+//! `SPECS` lists the questions worth a picture: an experiment, what runs along
+//! the bottom, what separates one picture from the next. [`plots`] fills them
+//! with the rows there are; where a run has only one point on the bottom axis
+//! (`--quick`, or a filter), bars take the place of lines. [`draw`] knows nothing
+//! of experiments.
+//!
+//! The SVG names its colours by the exact values of [`INK`], [`GRID`] and
+//! [`COLOURS`]; the page replaces them through its style sheet, which is how one
+//! drawing serves light and dark screens. The eight colours stay apart for
+//! colour-blind readers (after Okabe and Ito), and the page gives each its own
+//! dash as well.
+
+use crate::report::{OURS, Report, Row, distinct};
+use crate::summary::{bare, quantity, words};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::error::Error;
+
+/// Axes and text.
+pub const INK: RGBColor = RGBColor(0x10, 0x11, 0x12);
+/// Lines behind the data.
+pub const GRID: RGBColor = RGBColor(0xDA, 0xDB, 0xDC);
+/// Series, ours first.
+pub const COLOURS: [RGBColor; 8] = [
+    RGBColor(0xD5, 0x5E, 0x00),
+    RGBColor(0x00, 0x72, 0xB2),
+    RGBColor(0x00, 0x8F, 0x68),
+    RGBColor(0xB3, 0x56, 0x8B),
+    RGBColor(0xA8, 0x7B, 0x00),
+    RGBColor(0x3E, 0x9B, 0xD0),
+    RGBColor(0x70, 0x70, 0x70),
+    RGBColor(0x5B, 0x3F, 0xA0),
+];
+
+const WIDTH: u32 = 640;
+const HEIGHT: u32 = 400;
+
+/// A colour as the SVG writes it.
+pub fn hex(RGBColor(red, green, blue): RGBColor) -> String {
+    format!("#{red:02X}{green:02X}{blue:02X}")
+}
+
+/// A picture, before it is drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plot {
+    /// The experiment it belongs to.
+    pub experiment: String,
+    /// What it shows, in words.
+    pub title: String,
+    /// The bottom axis of lines; bars use it for the figure.
+    pub x: Axis,
+    /// The left axis of lines.
+    pub y: Axis,
+    /// Lines, or one bar for each series.
+    pub bars: bool,
+    /// What to draw, ours first.
+    pub series: Vec<Series>,
+}
+
+/// One axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axis {
+    /// What it counts, with the unit where the ticks do not show it.
+    pub label: String,
+    /// The unit of its values, as [`quantity`] takes it; or `bytes`.
+    pub unit: String,
+    /// Whether equal distances are equal factors.
+    pub log: bool,
+}
+
+/// One line or one bar.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its index in [`COLOURS`].
+    pub colour: usize,
+    /// Whether it is ours, and so drawn strongest.
+    pub ours: bool,
+    /// By rising x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A question that a picture answers.
+struct Spec {
+    experiment: &'static str,
+    metric: &'static str,
+    /// What the picture is of.
+    title: &'static str,
+    /// The key along the bottom; none for bars.
+    x: Option<&'static str>,
+    /// One picture for each combination of these keys' values.
+    facets: &'static [&'static str],
+    /// Keys held at one value: this one, or the nearest there is.
+    held: &'static [(&'static str, &'static str)],
+    lines: Lines,
+    y: Y,
+    log_y: bool,
+    /// Whether bars make sense where there is but one point along the bottom.
+    or_bars: bool,
+}
+
+/// What one line stands for.
+#[derive(Clone, Copy, PartialEq)]
+enum Lines {
+    Implementations,
+    /// Our own implementation at each value of a key.
+    OursBy(&'static str),
+}
+
+/// How a row's figure becomes a height.
+#[derive(Clone, Copy, PartialEq)]
+enum Y {
+    AsMeasured,
+    /// Bytes of contents per second, from the time of one packet.
+    Goodput,
+    /// How many times as fast as the leftmost point of the line.
+    SpeedUp,
+}
+
+const fn spec(experiment: &'static str, metric: &'static str, title: &'static str) -> Spec {
+    Spec {
+        experiment,
+        metric,
+        title,
+        x: None,
+        facets: &[],
+        held: &[],
+        lines: Lines::Implementations,
+        y: Y::AsMeasured,
+        log_y: false,
+        or_bars: true,
+    }
+}
+
+const SPECS: &[Spec] = &[
+    Spec {
+        x: Some("batch"),
+        facets: &["profile"],
+        held: &[("decoys", "0")],
+        ..spec(
+            "bip324.mixed",
+            "packets_per_second",
+            "Mixed traffic, seal and open",
+        )
+    },
+    Spec {
+        x: Some("decoys"),
+        facets: &["profile"],
+        held: &[("batch", "1024")],
+        or_bars: false,
+        ..spec(
+            "bip324.mixed",
+            "packets_per_second",
+            "What decoys cost, all packets counted",
+        )
+    },
+    Spec {
+        x: Some("bytes"),
+        facets: &["op"],
+        held: &[("batch", "64")],
+        y: Y::Goodput,
+        log_y: true,
+        ..spec(
+            "bip324.packet",
+            "time_per_packet",
+            "Whole packets of one size",
+        )
+    },
+    Spec {
+        x: Some("batch"),
+        facets: &["op"],
+        lines: Lines::OursBy("bytes"),
+        y: Y::SpeedUp,
+        or_bars: false,
+        ..spec(
+            "bip324.packet",
+            "time_per_packet",
+            "What batching gains packetlane",
+        )
+    },
+    Spec {
+        x: Some("bytes"),
+        facets: &["op"],
+        log_y: true,
+        ..spec(
+            "bip324.alone",
+            "time_per_packet",
+            "One session, one packet at a time",
+        )
+    },
+    Spec {
+        x: Some("batch"),
+        facets: &["profile"],
+        log_y: true,
+        ..spec(
+            "bip324.latency",
+            "time_per_batch",
+            "How long a whole batch takes",
+        )
+    },
+    Spec {
+        x: Some("batch"),
+        facets: &["profile"],
+        log_y: true,
+        ..spec(
+            "bip324.latency",
+            "time_per_packet",
+            "The batch's time divided among its packets",
+        )
+    },
+    Spec {
+        facets: &["step"],
+        ..spec("bip324.handshake", "time", "Handshake")
+    },
+    Spec {
+        x: Some("bytes"),
+        facets: &["primitive"],
+        log_y: true,
+        ..spec("bip324.primitives", "time", "One part of the cipher")
+    },
+    Spec {
+        x: Some("batch"),
+        facets: &["bytes"],
+        ..spec(
+            "sha256d.many",
+            "time_per_hash",
+            "Double SHA-256 of many messages",
+        )
+    },
+    Spec {
+        x: Some("batch"),
+        ..spec(
+            "sha256d.d64",
+            "time_per_hash",
+            "Double SHA-256 of 64-byte inputs",
+        )
+    },
+    Spec {
+        x: Some("leaves"),
+        log_y: true,
+        ..spec("sha256d.merkle", "time", "Merkle root")
+    },
+    Spec {
+        x: Some("bytes"),
+        facets: &["suite", "op"],
+        held: &[("header_protection", "on"), ("batch", "16")],
+        log_y: true,
+        ..spec("quic.packet", "time_per_packet", "QUIC packet protection")
+    },
+];
+
+/// The pictures that the report's rows allow.
+pub fn plots(report: &Report) -> Vec<Plot> {
+    SPECS.iter().flat_map(|spec| fill(spec, report)).collect()
+}
+
+fn fill(spec: &Spec, report: &Report) -> Vec<Plot> {
+    let rows: Vec<&Row> = report
+        .rows
+        .iter()
+        .filter(|row| row.experiment == spec.experiment && row.metric == spec.metric)
+        .filter(|row| spec.lines == Lines::Implementations || row.implementation == OURS)
+        .collect();
+    let facet = |row: &&Row| -> Vec<String> {
+        let values = spec.facets.iter().map(|name| row.key(name));
+        values.map(|value| value.unwrap_or("").to_owned()).collect()
+    };
+    distinct(rows.iter().map(facet))
+        .into_iter()
+        .filter_map(|values| {
+            let rows = rows.iter().filter(|row| facet(row) == values);
+            picture(spec, values.clone(), rows.copied().collect())
+        })
+        .collect()
+}
+
+/// One picture, or none where there is nothing to compare.
+fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot> {
+    let mut conditions: Vec<String> = spec
+        .facets
+        .iter()
+        .zip(facet)
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| condition(name, &value))
+        .collect();
+    for (name, wanted) in spec.held {
+        let Some(value) = nearest(&rows, name, wanted) else {
+            continue;
+        };
+        rows.retain(|row| row.key(name) == Some(&value));
+        conditions.push(condition(name, &value));
+    }
+
+    let bottom = bottom_axis(spec.x.unwrap_or(""));
+    let line_of = |row: &Row| match spec.lines {
+        Lines::Implementations => row.implementation.clone(),
+        Lines::OursBy(name) => condition(name, row.key(name).unwrap_or("?")),
+    };
+    let unit = rows.first()?.unit.clone();
+    let mut series: Vec<Series> = distinct(rows.iter().map(|row| line_of(row)))
+        .into_iter()
+        .map(|name| {
+            let points = rows.iter().filter(|row| line_of(row) == name);
+            let mut points: Vec<(f64, f64)> = points
+                .filter_map(|row| {
+                    let x = match spec.x {
+                        Some(key) => row.key(key)?.parse().ok()?,
+                        None => 0.0,
+                    };
+                    Some((x, height(spec, row, x)))
+                })
+                // Nothing below or at zero has a place on a logarithmic axis.
+                .filter(|(x, y)| y.is_finite() && *y > 0.0 && (*x > 0.0 || !bottom.log))
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if spec.y == Y::SpeedUp && !points.is_empty() {
+                let first = points[0].1;
+                points
+                    .iter_mut()
+                    .for_each(|point| point.1 = first / point.1);
+            }
+            Series {
+                ours: name == OURS,
+                colour: 0,
+                name,
+                points,
+            }
+        })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    series.sort_by_key(|series| !series.ours);
+    paint(&mut series);
+
+    let places = distinct(series.iter().flat_map(|line| &line.points).map(|p| p.0));
+    let bars = places.len() < 2;
+    if bars && (series.len() < 2 || !spec.or_bars) {
+        return None;
+    }
+    if let (true, Some(name)) = (bars, spec.x) {
+        conditions.push(condition(name, &places[0].to_string()));
+    }
+    let (label, unit) = match spec.y {
+        Y::AsMeasured => (words(spec.metric), unit),
+        Y::Goodput => ("contents per second".to_owned(), "MB/s".to_owned()),
+        Y::SpeedUp => (
+            format!("times as fast as with a batch of {}", places[0]),
+            String::new(),
+        ),
+    };
+    let log = if spec.log_y && !bars {
+        " (log scale)"
+    } else {
+        ""
+    };
+    let figure = Axis {
+        label: label + log,
+        unit,
+        log: spec.log_y && !bars,
+    };
+    let title = match conditions.is_empty() {
+        true => spec.title.to_owned(),
+        false => format!("{}: {}", spec.title, conditions.join(", ")),
+    };
+    Some(Plot {
+        experiment: spec.experiment.to_owned(),
+        title,
+        x: if bars { figure.clone() } else { bottom },
+        y: figure,
+        bars,
+        series,
+    })
+}
+
+fn height(spec: &Spec, row: &Row, x: f64) -> f64 {
+    match spec.y {
+        // Bytes per nanosecond are thousands of MB per second.
+        Y::Goodput => x / row.median * 1000.0,
+        Y::AsMeasured | Y::SpeedUp => row.median,
+    }
+}
+
+/// The value of `name` among the rows that is closest to the wanted one.
+fn nearest(rows: &[&Row], name: &str, wanted: &str) -> Option<String> {
+    let distance = |value: &str| match (value.parse::<f64>(), wanted.parse::<f64>()) {
+        _ if value == wanted => 0.0,
+        (Ok(value), Ok(wanted)) => ((value + 1.0) / (wanted + 1.0)).ln().abs(),
+        _ => f64::MAX,
+    };
+    let values = rows.iter().filter_map(|row| row.key(name));
+    values
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        .map(str::to_owned)
+}
+
+/// A `key=value` in words.
+fn condition(name: &str, value: &str) -> String {
+    match (name, value) {
+        ("bytes", _) => value.parse().map_or(value.to_owned(), bytes),
+        ("batch", _) => format!("batch of {value}"),
+        ("decoys", "0") => "no decoys".to_owned(),
+        ("decoys", _) => format!("{value} % decoys"),
+        ("leaves", _) => format!("{value} leaves"),
+        ("step", "create") => "create one side's key".to_owned(),
+        ("step", "xdh") => "agree on the shared secret".to_owned(),
+        ("step", "derive") => "derive the session keys".to_owned(),
+        ("step", "both_sides") => "whole, both sides".to_owned(),
+        ("header_protection", "on") => "with header protection".to_owned(),
+        ("header_protection", "off") => "without header protection".to_owned(),
+        _ => words(value),
+    }
+}
+
+fn bottom_axis(name: &str) -> Axis {
+    let (label, unit, log) = match name {
+        "bytes" => ("length (log scale)", "bytes", true),
+        "batch" => ("packets in a batch (log scale)", "", true),
+        "decoys" => ("share of packets that are decoys, %", "", false),
+        "leaves" => ("leaves (log scale)", "", true),
+        _ => (name, "", false),
+    };
+    Axis {
+        label: label.to_owned(),
+        unit: unit.to_owned(),
+        log,
+    }
+}
+
+fn bytes(count: f64) -> String {
+    const KIB: f64 = 1024.0;
+    match count {
+        c if c >= KIB * KIB && c % (KIB * KIB) == 0.0 => format!("{} MiB", c / KIB / KIB),
+        c if c >= KIB && c % KIB == 0.0 => format!("{} KiB", c / KIB),
+        c => format!("{c} B"),
+    }
+}
+
+/// Gives the well-known names the same colour in every picture, and the others
+/// what is left.
+fn paint(series: &mut [Series]) {
+    const KNOWN: [&str; 6] = [OURS, "ring", "rustcrypto", "bip324", "aws-lc-rs", "openssl"];
+    let known = |name: &str| KNOWN.iter().position(|known| *known == name);
+    let taken: Vec<usize> = series.iter().filter_map(|line| known(&line.name)).collect();
+    // The first colour is ours alone, even where we have no line.
+    let mut free = (1..COLOURS.len())
+        .rev()
+        .filter(|colour| !taken.contains(colour))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .cycle();
+    for line in series {
+        line.colour = known(&line.name).or_else(|| free.next()).unwrap_or(0);
+    }
+}
+
+/// Draws a plot as an SVG element for a page, without legend and title: those
+/// are the page's, which can wrap them.
+pub fn draw(plot: &Plot) -> String {
+    let mut svg = String::new();
+    let drawn = if plot.bars {
+        draw_bars(plot, &mut svg)
+    } else {
+        draw_lines(plot, &mut svg)
+    };
+    drawn.expect("drawing into a string of fixed size does not fail");
+    // Within HTML the element needs no namespace, and the page shall hold no
+    // address that looks like a resource.
+    svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
+        .replace("<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "")
+}
+
+fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
+    let points = || plot.series.iter().flat_map(|line| line.points.iter());
+    let x = Scale::new(&plot.x, points().map(|p| p.0).collect(), true);
+    let y = Scale::new(&plot.y, points().map(|p| p.1).collect(), false);
+    let ticks = (x.ticks.len(), y.ticks.len());
+
+    let area = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
+    let text = ("sans-serif", 19).into_font().color(&INK);
+    let mut chart = ChartBuilder::on(&area)
+        .margin(12)
+        .margin_right(30)
+        .x_label_area_size(54)
+        .y_label_area_size(104)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .x_labels(ticks.0)
+        .y_labels(ticks.1)
+        .max_light_lines(0)
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .label_style(text.clone())
+        .axis_desc_style(text)
+        .x_desc(&plot.x.label)
+        .y_desc(&plot.y.label)
+        .x_label_formatter(&|at| tick(*at, &plot.x.unit))
+        .y_label_formatter(&|at| tick(*at, &plot.y.unit))
+        .draw()?;
+    // Ours comes first in the legend and last on the paper, on top.
+    for line in plot.series.iter().rev() {
+        let colour = COLOURS[line.colour % COLOURS.len()];
+        let width = if line.ours { 4 } else { 2 };
+        chart.draw_series(LineSeries::new(
+            line.points.iter().copied(),
+            colour.stroke_width(width),
+        ))?;
+        let radius = if line.ours { 5 } else { 3 };
+        let dots = line.points.iter();
+        chart.draw_series(dots.map(|at| Circle::new(*at, radius, colour.filled())))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+fn draw_bars(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
+    const BAR: u32 = 34;
+    const NAMES: i32 = 150;
+    const FIGURES: i32 = 130;
+    let count = plot.series.len() as u32;
+    let area = SVGBackend::with_string(svg, (WIDTH, count * BAR + 16)).into_drawing_area();
+    let figure = |line: &Series| line.points[0].1;
+    let longest = plot.series.iter().map(figure).fold(0.0, f64::max);
+    let room = f64::from(WIDTH as i32 - NAMES - FIGURES);
+    let text = |horizontal| {
+        let font = ("sans-serif", 19).into_font().color(&INK);
+        font.pos(Pos::new(horizontal, VPos::Center))
+    };
+    for (line, row) in plot.series.iter().zip(0..) {
+        let top = 8 + row * BAR as i32;
+        let middle = top + BAR as i32 / 2;
+        let end = NAMES + (figure(line) / longest * room) as i32;
+        let colour = COLOURS[line.colour % COLOURS.len()];
+        let half = if line.ours { 12 } else { 8 };
+        area.draw(&Text::new(
+            line.name.clone(),
+            (NAMES - 10, middle),
+            text(HPos::Right),
+        ))?;
+        area.draw(&Rectangle::new(
+            [(NAMES, middle - half), (end.max(NAMES + 1), middle + half)],
+            colour.filled(),
+        ))?;
+        area.draw(&Text::new(
+            quantity(figure(line), &plot.x.unit),
+            (end + 8, middle),
+            text(HPos::Left),
+        ))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// An axis as the drawing library sees it. Its own logarithmic axis chooses
+/// ticks at powers of ten only; ours also lie at the batch sizes that were run.
+struct Scale {
+    log: bool,
+    ends: (f64, f64),
+    ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// An axis that holds these values; an `exact` one has its ticks at them
+    /// where there is room, and no margins.
+    fn new(axis: &Axis, mut values: Vec<f64>, exact: bool) -> Self {
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let least = values.first().copied().unwrap_or(1.0);
+        let most = values.last().copied().unwrap_or(10.0);
+        let margin = match (exact, axis.log) {
+            (true, _) => 1.0,
+            (false, true) => (most / least).powf(0.04).max(1.1),
+            (false, false) => 1.08,
+        };
+        let ends = match axis.log {
+            true => (least / margin, most * margin),
+            false => (0.0, most * margin),
+        };
+        let ticks = match (exact, axis.log) {
+            (true, true) => values,
+            (true, false) if values.len() <= 8 => values,
+            (_, true) => round_factors(ends),
+            (_, false) => {
+                let step = round_step(ends.1 / 6.0);
+                (0..=6).map(|n| f64::from(n) * step).collect()
+            }
+        };
+        let mut scale = Self {
+            log: axis.log,
+            ends,
+            ticks: Vec::new(),
+        };
+        let inside = ticks
+            .into_iter()
+            .filter(|at| (ends.0..=ends.1).contains(at));
+        scale.ticks = thinned(inside.collect(), |at| scale.share(at));
+        scale
+    }
+
+    /// How far along the axis a value lies, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let (low, high) = self.ends;
+        match self.log {
+            true => (value / low).ln() / (high / low).ln(),
+            false => (value - low) / (high - low),
+        }
+    }
+}
+
+impl Ranged for Scale {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        limit.0 + (self.share(*value) * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.ends.0..self.ends.1
+    }
+}
+
+/// Round numbers between the ends, the more to a decade the fewer decades.
+fn round_factors(ends: (f64, f64)) -> Vec<f64> {
+    let factors: &[f64] = match (ends.1 / ends.0).log10() {
+        decades if decades < 1.2 => &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0],
+        decades if decades < 2.5 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
+    let decades = (ends.0.log10().floor() as i32)..=(ends.1.log10().ceil() as i32);
+    decades
+        .flat_map(|decade| factors.iter().map(move |f| f * 10f64.powi(decade)))
+        .collect()
+}
+
+/// Drops ticks whose labels would touch, keeping the first and the last.
+fn thinned(ticks: Vec<f64>, share: impl Fn(f64) -> f64) -> Vec<f64> {
+    const ROOM: f64 = 0.09;
+    let Some(&last) = ticks.last() else {
+        return ticks;
+    };
+    let mut kept: Vec<f64> = Vec::new();
+    for at in ticks {
+        let clear = kept
+            .last()
+            .is_none_or(|before| share(at) - share(*before) >= ROOM);
+        if at == last && !clear && kept.len() > 1 {
+            kept.pop();
+        }
+        if at == last || clear {
+            kept.push(at);
+        }
+    }
+    kept
+}
+
+/// The next of 1, 2, 5, 10, 20 ... that is not below `step`.
+fn round_step(step: f64) -> f64 {
+    let decade = 10f64.powf(step.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * decade >= step);
+    factor.unwrap_or(10.0) * decade
+}
+
+/// A tick's label: the quantity without zeros behind the point.
+fn tick(value: f64, unit: &str) -> String {
+    if unit == "bytes" {
+        return bytes(value.round());
+    }
+    let text = bare(quantity(value, unit), unit);
+    let (number, rest) = text.split_once(' ').unwrap_or((&text, ""));
+    let number = if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        number
+    };
+    format!("{number} {rest}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_apart() {
+        let axis = Axis {
+            label: String::new(),
+            unit: "ns".into(),
+            log: true,
+        };
+        let scale = Scale::new(&axis, vec![30.0, 3.0e6], false);
+        assert!(scale.ends.0 < 30.0 && scale.ends.1 > 3e6);
+        assert_eq!(scale.ticks, [1e2, 1e3, 1e4, 1e5, 1e6]);
+        let powers: Vec<f64> = (0..=14).map(|n| f64::from(1 << n)).collect();
+        let ticks = Scale::new(&axis, powers, true).ticks;
+        assert!((5..=11).contains(&ticks.len()));
+        assert_eq!((ticks[0], ticks[ticks.len() - 1]), (1.0, 16384.0));
+        assert_eq!(tick(100.0, "ns"), "100 ns");
+        assert_eq!(tick(2e6, "packets/s"), "2 M");
+        assert_eq!(tick(16384.0, "bytes"), "16 KiB");
+        assert_eq!(tick(0.0, ""), "0");
+        assert_eq!(round_step(0.3), 0.5);
+        assert_eq!(round_step(700.0), 1000.0);
+    }
+
+    #[test]
+    fn colours_do_not_repeat_within_a_plot() {
+        let names = [OURS, "zebra", "ring", "yak", "bip324", "x-ray"];
+        let mut series: Vec<Series> = names
+            .iter()
+            .map(|name| Series {
+                name: (*name).into(),
+                colour: 0,
+                ours: *name == OURS,
+                points: vec![],
+            })
+            .collect();
+        paint(&mut series);
+        let colours: Vec<usize> = series.iter().map(|line| line.colour).collect();
+        assert_eq!(distinct(colours.clone()), colours);
+        assert_eq!((colours[0], colours[2]), (0, 1));
+    }
+}

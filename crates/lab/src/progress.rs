@@ -1,0 +1,50 @@
+//! A progress bar on standard error, for a person who waits.
+//!
+//! Where standard error is no terminal (a pipe, a log, CI) nothing is written
+//! at all.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+
+/// Counts the cases of a run. Dropping it clears the bar.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar for `total` cases.
+    pub fn new(total: usize) -> Self {
+        let target = if std::io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len}, {eta} left  {wide_msg}")
+            .expect("the template is a constant");
+        let bar = ProgressBar::with_draw_target(Some(total as u64), target).with_style(style);
+        Self(bar)
+    }
+
+    /// Names the case that starts now.
+    pub fn start(&self, name: &str) {
+        self.0.set_message(name.to_owned());
+    }
+
+    /// One case is done.
+    pub fn finish_one(&self) {
+        self.0.inc(1);
+    }
+
+    /// Writes a line above the bar, or plainly where there is no bar.
+    pub fn note(&self, line: &str) {
+        if self.0.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.0.println(line);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,194 @@
+//! Figures that others have published, and what is wrong with each.
+//!
+//! None of these is measured by this program: they come from other machines,
+//! and some from other work than the name says. The report shows them in a
+//! table of their own, never in one row with ours, and with their caveats.
+//!
+//! The GPU figures come from one message to the Bitcoin development mailing
+//! list. Its "BIP324" is the AEAD with a framing of its own, as its source code
+//! shows, and the build behind its fastest figures encrypted wrongly. The last
+//! group is of our own making, on a machine that is probably not yours: three
+//! programs that this one cannot link to.
+
+use crate::report::Published;
+
+const MAIL: &str = "V. Chkheidze, \"BIP324 transport performance: CPU baseline, GPU offload, \
+    batching and latency tradeoffs\", bitcoindev mailing list, 23 March 2026 (UltrafastSecp256k1; \
+    CPU x86-64, GPU RTX 5060 Ti), https://groups.google.com/g/bitcoindev/c/SZZftdsfFNs";
+
+const NOTES: &str = "Packetlane's own notes of November 2026: one pinned core of an Intel Emerald \
+    Rapids VM at about 3.0 GHz, median of three runs";
+
+/// For all that the message says of packets.
+const NOT_BIP324: &str = "Not BIP324: no length cipher, no header byte, no rekey, no garbage, no \
+    network magic in the key derivation, one key for everything; the official vectors fail.";
+
+const MEBIBYTES: &str = "Its MB/s and GB/s are MiB/s and GiB/s: in powers of ten the figure is 5 \
+    or 7 % higher.";
+
+const KERNELS: &str = "GPU kernels only, and one random key and nonce for each packet.";
+
+const WRONG_TAGS: &str = "The GPU's tags are wrong unless the length is a multiple of 16.";
+
+const WRONG_OUTPUT: &str = "The build produced a wrong keystream and wrong tags; its own \
+    changelog calls the results invalid.";
+
+const NINETEEN: &str = "Counts 19 bytes a packet; BIP324 has 20 (length 3, header 1, tag 16).";
+
+/// All published figures, by experiment.
+pub fn all() -> Vec<Published> {
+    let mut figures = Vec::new();
+    let mut add = |experiment: &str,
+                   case: &str,
+                   (metric, value, unit): (&str, f64, &str),
+                   source: &str,
+                   caveats: &[&str]| {
+        figures.push(Published {
+            experiment: experiment.to_owned(),
+            case: case.to_owned(),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            value,
+            source: source.to_owned(),
+            caveat: caveats.join(" "),
+        });
+    };
+    let rate = |value| ("packets_per_second", value, "packets/s");
+    let goodput = |value| ("goodput", value, "MB/s");
+
+    let mixed = "bip324.mixed";
+    let cpu = "CPU, one thread";
+    let first = "GPU, batch of 128 Ki packets, first build";
+    let second = "GPU, batch of 128 Ki packets, second build";
+    add(mixed, cpu, rate(715e3), MAIL, &[NOT_BIP324]);
+    add(mixed, cpu, goodput(221.0), MAIL, &[NOT_BIP324, MEBIBYTES]);
+    add(mixed, cpu, ("overhead", 5.5, "%"), MAIL, &[NINETEEN]);
+    let gpu = [NOT_BIP324, KERNELS, WRONG_TAGS];
+    let gpu_bytes = [NOT_BIP324, KERNELS, WRONG_TAGS, MEBIBYTES];
+    add(mixed, first, rate(12.78e6), MAIL, &gpu);
+    add(mixed, first, goodput(3900.0), MAIL, &gpu_bytes);
+    let wrong = [NOT_BIP324, KERNELS, WRONG_OUTPUT];
+    let wrong_bytes = [NOT_BIP324, KERNELS, WRONG_OUTPUT, MEBIBYTES];
+    add(mixed, second, rate(21.37e6), MAIL, &wrong);
+    add(mixed, second, goodput(6600.0), MAIL, &wrong_bytes);
+    let whole_way = [NOT_BIP324, WRONG_TAGS, MEBIBYTES];
+    let end_to_end = "GPU, end to end with transfers, lower and upper figure";
+    for value in [3200.0, 3600.0] {
+        add(mixed, end_to_end, goodput(value), MAIL, &whole_way);
+    }
+    add(
+        mixed,
+        "GPU, several streams against one",
+        ("speed_up", 1.37, "times"),
+        MAIL,
+        &gpu,
+    );
+    add(
+        mixed,
+        "GPU, 20 % of packets decoys",
+        ("loss_to_decoys", 1.4, "%"),
+        MAIL,
+        &gpu,
+    );
+
+    let latency = "bip324.latency";
+    let time = |value| ("time_per_packet", value, "ns");
+    add(latency, "GPU, one packet", time(17_600.0), MAIL, &gpu);
+    add(latency, "GPU, batch of 64", time(500.0), MAIL, &gpu);
+    add(latency, "GPU, batches from 1024", time(63.0), MAIL, &gpu);
+    for value in [4096.0, 16384.0] {
+        add(
+            latency,
+            "GPU, best batch size, lower and upper figure",
+            ("batch", value, "packets"),
+            MAIL,
+            &gpu,
+        );
+    }
+
+    let handshake = "bip324.handshake";
+    let micros = |value| ("time", value, "us");
+    add(handshake, "create a key", micros(53.0), MAIL, &[]);
+    add(handshake, "shared secret (XDH)", micros(30.0), MAIL, &[]);
+    add(
+        handshake,
+        "both sides",
+        micros(172.0),
+        MAIL,
+        &[
+            "Its session keys are derived without the network magic. Our own measurement of it: 186 us, on the machine of our notes.",
+        ],
+    );
+    let elsewhere = ["Another machine."];
+    add(
+        handshake,
+        "both sides, Bitcoin Core",
+        micros(233.0),
+        NOTES,
+        &elsewhere,
+    );
+    add(
+        handshake,
+        "both sides, btcd",
+        micros(1052.0),
+        NOTES,
+        &elsewhere,
+    );
+
+    let packet = "bip324.packet";
+    for (who, figures) in [
+        (
+            "Bitcoin Core, August 2026",
+            [(64, 520.0), (256, 975.0), (1024, 2798.0)],
+        ),
+        (
+            "btcd v2transport 1.1.0",
+            [(61, 893.0), (250, 1155.0), (1024, 2058.0)],
+        ),
+    ] {
+        for (bytes, value) in figures {
+            let case = format!("{who}: seal {bytes} bytes");
+            add(packet, &case, time(value), NOTES, &elsewhere);
+        }
+    }
+    for (bytes, value) in [(64, 391.0), (256, 750.0), (1024, 2179.0)] {
+        let case = format!("UltrafastSecp256k1: seal {bytes} bytes");
+        add(
+            packet,
+            &case,
+            time(value),
+            NOTES,
+            &["Another machine.", NOT_BIP324],
+        );
+    }
+    figures
+}
+
+/// The published figures that belong beside the given experiments.
+pub fn beside(experiments: &[&str]) -> Vec<Published> {
+    all()
+        .into_iter()
+        .filter(|figure| experiments.contains(&figure.experiment.as_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_a_source_and_the_invalid_ones_say_so() {
+        for figure in all() {
+            assert!(!figure.source.is_empty(), "{figure:?}");
+            if figure.value == 21.37e6 || figure.value == 6600.0 {
+                assert!(figure.caveat.contains("invalid"), "{figure:?}");
+            }
+        }
+        assert!(
+            beside(&["bip324.latency"])
+                .iter()
+                .all(|figure| figure.experiment == "bip324.latency")
+        );
+        assert!(beside(&["sha256d.many"]).is_empty());
+    }
+}

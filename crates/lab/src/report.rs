@@ -1,0 +1,348 @@
+//! The figures of one run, in the form other programs read as JSON.
+//!
+//! A [`Report`] holds one [`Row`] per case, implementation and metric, one
+//! [`Ratio`] per rival of ours, and the [`Published`] figures that stand beside
+//! them. The fields are the JSON's fields: renaming one changes schema 1. Beyond
+//! the schema's required fields a row says what was `timed` and whether it was
+//! `noisy`, and a published figure carries its `caveat`.
+//!
+//! A case is text, `key=value key=value`; [`Case`] writes it, [`key`] reads it,
+//! and [`matches()`] is the command line's filter on it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+
+/// The name our own implementation has in every case; ratios are ours against
+/// each other name.
+pub const OURS: &str = "packetlane";
+
+/// The version of the JSON's form.
+pub const SCHEMA: u32 = 1;
+
+/// Everything one run found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Where the run took place.
+    pub machine: Machine,
+    /// The measured figures, in the order they were taken.
+    pub rows: Vec<Row>,
+    /// Ours against each other implementation of the same case.
+    pub ratios: Vec<Ratio>,
+    /// Figures of others, not measured in this run.
+    pub published: Vec<Published>,
+}
+
+/// The machine a run took place on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's own name for itself.
+    pub cpu: String,
+    /// The instruction sets, of those that matter here, that it has.
+    pub features: Vec<String>,
+    /// How many threads can run at once.
+    pub cores: usize,
+    /// The accelerator's name, where one took part.
+    pub gpu: Option<String>,
+}
+
+/// One figure: one implementation at one case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Such as `bip324.mixed`.
+    pub experiment: String,
+    /// Such as `profile=mail batch=1024 decoys=0`.
+    pub case: String,
+    /// [`OURS`] or a rival's name.
+    pub implementation: String,
+    /// What ran underneath, such as `avx512`; empty where there is no choice.
+    pub backend: String,
+    /// Such as `time_per_packet`.
+    pub metric: String,
+    /// Such as `ns`.
+    pub unit: String,
+    /// The middle of the samples.
+    pub median: f64,
+    /// The smallest sample.
+    pub min: f64,
+    /// The largest sample.
+    pub max: f64,
+    /// How many samples were taken; 1 for a figure that is counted, not timed.
+    pub samples: usize,
+    /// What lies inside the measured time, and by which clock.
+    #[serde(default)]
+    pub timed: String,
+    /// Whether the samples disagree too much to be trusted.
+    #[serde(default)]
+    pub noisy: bool,
+}
+
+/// How far we are ahead of one rival at one case: other / ours for a time, ours
+/// / other for a rate, so that a figure above 1 is in our favour.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Such as `bip324.mixed`.
+    pub experiment: String,
+    /// The case both ran.
+    pub case: String,
+    /// The metric compared.
+    pub metric: String,
+    /// [`OURS`].
+    pub implementation: String,
+    /// The rival's name.
+    pub against: String,
+    /// The middle of the ratios of samples taken in the same turn.
+    pub median: f64,
+    /// The smallest of those ratios.
+    pub min: f64,
+    /// The largest of those ratios.
+    pub max: f64,
+}
+
+/// A figure somebody else published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The experiment it belongs beside.
+    pub experiment: String,
+    /// What was run, in words.
+    pub case: String,
+    /// What was measured.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// The figure as published.
+    pub value: f64,
+    /// Who says so, and where.
+    pub source: String,
+    /// What keeps it from being compared with ours; empty when nothing does.
+    #[serde(default)]
+    pub caveat: String,
+}
+
+impl Report {
+    /// A report without figures.
+    pub fn new(machine: Machine) -> Self {
+        Self {
+            schema: SCHEMA,
+            machine,
+            rows: Vec::new(),
+            ratios: Vec::new(),
+            published: Vec::new(),
+        }
+    }
+
+    /// Adds a figure that is counted rather than timed, such as the overhead
+    /// in per cent: its median, minimum and maximum are the same.
+    pub fn counted(
+        &mut self,
+        case: &Case,
+        implementation: &str,
+        metric: &str,
+        unit: &str,
+        value: f64,
+    ) {
+        self.rows.push(Row {
+            experiment: case.experiment.clone(),
+            case: case.text.clone(),
+            implementation: implementation.to_owned(),
+            backend: String::new(),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
+            median: value,
+            min: value,
+            max: value,
+            samples: 1,
+            timed: String::new(),
+            noisy: false,
+        });
+    }
+
+    /// The experiments that have rows, in the order they first appear.
+    pub fn experiments(&self) -> Vec<&str> {
+        distinct(self.rows.iter().map(|row| row.experiment.as_str()))
+    }
+
+    /// The report as indented JSON.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self)
+            .expect("a report is plain strings, numbers and lists");
+        text.push('\n');
+        text
+    }
+
+    /// Reads what [`Report::to_json`] wrote.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+impl Row {
+    /// The value of `key` in this row's case.
+    pub fn key(&self, name: &str) -> Option<&str> {
+        key(&self.case, name)
+    }
+}
+
+impl Machine {
+    /// The machine this process runs on. The accelerator is for the caller to
+    /// name: only the experiment that used one knows which.
+    pub fn here() -> Self {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Self {
+            cpu: model_name(&cpuinfo).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            features: features(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            gpu: None,
+        }
+    }
+}
+
+fn model_name(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("model name"))?;
+    let name = line.split_once(':')?.1.split_whitespace();
+    Some(name.collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<String> {
+    let mut found = Vec::new();
+    // The macro wants a literal, so the list cannot be a plain loop.
+    macro_rules! look {
+        ($($name:tt),*) => {
+            $(if std::is_x86_feature_detected!($name) { found.push($name.to_owned()); })*
+        };
+    }
+    look!(
+        "ssse3",
+        "sse4.1",
+        "aes",
+        "pclmulqdq",
+        "sha",
+        "bmi2",
+        "adx",
+        "avx",
+        "avx2"
+    );
+    look!(
+        "vaes",
+        "vpclmulqdq",
+        "avx512f",
+        "avx512bw",
+        "avx512vl",
+        "avx512dq",
+        "avx512ifma",
+        "avx512vbmi"
+    );
+    found
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<String> {
+    Vec::new()
+}
+
+/// One case of one experiment, and what its times include.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Such as `bip324.packet`.
+    pub experiment: String,
+    /// Such as `op=seal bytes=61 batch=64`.
+    pub text: String,
+    /// What is timed and by which clock, for the reader of the figure.
+    pub timed: String,
+}
+
+impl Case {
+    /// A case without keys yet.
+    pub fn new(experiment: &str, timed: &str) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            text: String::new(),
+            timed: timed.to_owned(),
+        }
+    }
+
+    /// Adds `key=value`; the order of the calls is the order in the text.
+    pub fn with(mut self, key: &str, value: impl Display) -> Self {
+        if !self.text.is_empty() {
+            self.text.push(' ');
+        }
+        self.text += &format!("{key}={value}");
+        self
+    }
+}
+
+/// The `key=value` pairs of a case, in order. Words without `=` are skipped.
+pub fn pairs(case: &str) -> impl Iterator<Item = (&str, &str)> {
+    case.split_whitespace()
+        .filter_map(|word| word.split_once('='))
+}
+
+/// The value of `name` in a case.
+pub fn key<'a>(case: &'a str, name: &str) -> Option<&'a str> {
+    pairs(case)
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+}
+
+/// Whether a case passes a filter: every word of the filter occurs in it.
+///
+/// A word that is a whole `key=value` must equal one of the case's, so that
+/// `batch=1` does not let `batch=1024` pass; any other word may occur anywhere.
+pub fn matches(case: &str, filter: &str) -> bool {
+    filter
+        .split_whitespace()
+        .all(|word| match word.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+                key(case, name) == Some(value)
+            }
+            _ => case.contains(word),
+        })
+}
+
+/// The distinct items in the order they first appear.
+pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_written_and_read() {
+        let case = Case::new("bip324.packet", "")
+            .with("op", "seal")
+            .with("bytes", 61);
+        assert_eq!(case.text, "op=seal bytes=61");
+        assert_eq!(key(&case.text, "bytes"), Some("61"));
+        assert_eq!(key(&case.text, "byte"), None);
+    }
+
+    #[test]
+    fn a_filter_wants_all_its_words() {
+        let case = "op=seal bytes=1024 batch=16";
+        assert!(matches(case, ""));
+        assert!(matches(case, "seal batch=16"));
+        assert!(matches(case, "bytes="));
+        assert!(!matches(case, "batch=1"));
+        assert!(!matches(case, "seal batch=64"));
+    }
+
+    #[test]
+    fn the_cpu_is_read_from_cpuinfo() {
+        let text = "processor\t: 0\nmodel name\t: Some  CPU @ 2.0GHz\n";
+        assert_eq!(model_name(text).as_deref(), Some("Some CPU @ 2.0GHz"));
+        assert_eq!(model_name("CPU part : 0xd0c"), None);
+        assert!(Machine::here().cores >= 1);
+    }
+}

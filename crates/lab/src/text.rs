@@ -1,0 +1,210 @@
+//! The report on a terminal: the answers first, then a table for each
+//! experiment and metric, then what others have published.
+//!
+//! Plain text without colours, at most [`WIDTH`] columns wide. A table with
+//! more implementations than fit is continued below, with the cases repeated.
+
+use crate::report::Report;
+use crate::summary::{Cell, NOISY_NOTE, Notes, PUBLISHED_NOTE, RATIO_NOTE, Table};
+use crate::summary::{answers, as_published, question, tables, words};
+
+/// No line is longer.
+pub const WIDTH: usize = 100;
+
+/// The whole report as text.
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    let answers = answers(report);
+    let indent = answers.iter().map(|answer| answer.experiment.len() + 2);
+    let indent = indent.max().unwrap_or(0);
+    for answer in &answers {
+        wrap(&mut out, &answer.experiment, &answer.text, indent);
+    }
+    if answers.is_empty() {
+        out += "Nothing was measured: no case passes the filter.\n";
+    }
+
+    let machine = &report.machine;
+    let mut about = format!("{}, {} threads", machine.cpu, machine.cores);
+    if let Some(gpu) = &machine.gpu {
+        about += &format!(", {gpu}");
+    }
+    if !machine.features.is_empty() {
+        about += &format!("; {}", machine.features.join(" "));
+    }
+    out.push('\n');
+    wrap(&mut out, "Machine", &about, 9);
+
+    let mut last = String::new();
+    for table in tables(report) {
+        out.push('\n');
+        if table.experiment != last {
+            let name = format!("{}  {}", table.experiment, question(&table.experiment));
+            out += name.trim_end();
+            out += &format!("\n{}\n", "=".repeat(name.trim_end().len()));
+            last.clone_from(&table.experiment);
+        }
+        draw(&mut out, &table);
+    }
+    if !report.ratios.is_empty() {
+        out.push('\n');
+        wrap(&mut out, "", RATIO_NOTE, 0);
+    }
+    if report.rows.iter().any(|row| row.noisy) {
+        wrap(&mut out, "", NOISY_NOTE, 0);
+    }
+    published(&mut out, report);
+    out
+}
+
+fn draw(out: &mut String, table: &Table) {
+    wrap(out, "", &title(table), 0);
+    for timed in &table.timed {
+        wrap(out, "timed:", timed, 7);
+    }
+    // Our own spread has a column; the others' would not fit beside them.
+    let mut left: Vec<Vec<String>> = table.keys.iter().map(|name| vec![name.clone()]).collect();
+    for line in &table.lines {
+        for (column, value) in left.iter_mut().zip(&line.values) {
+            column.push(value.clone());
+        }
+    }
+    let mut right = Vec::new();
+    for (place, column) in table.columns.iter().enumerate() {
+        let mut cells = vec![column.implementation.clone()];
+        let mut ranges = vec!["min-max".to_owned()];
+        for line in &table.lines {
+            let cell = line.cells[place].as_ref();
+            cells.push(cell.map_or("-".to_owned(), short));
+            ranges.push(cell.map_or(String::new(), |cell| cell.range.clone()));
+        }
+        right.push(cells);
+        if place == 0 {
+            right.push(ranges);
+        }
+    }
+
+    let width = |column: &[String]| column.iter().map(|cell| cell.len()).max().unwrap_or(0);
+    let left_width: usize = left.iter().map(|column| width(column) + 2).sum();
+    let mut from = 0;
+    while from < right.len() {
+        let mut used = left_width;
+        let mut to = from;
+        // At least one column, whatever its width.
+        while to < right.len() && (to == from || used + width(&right[to]) <= WIDTH) {
+            used += width(&right[to]) + 2;
+            to += 1;
+        }
+        if from > 0 {
+            out.push('\n');
+        }
+        for line in 0..=table.lines.len() {
+            let mut text = String::new();
+            for column in left.iter().chain(&right[from..to]) {
+                text += &format!("{:>width$}  ", column[line], width = width(column));
+            }
+            out.push_str(text.trim_end());
+            out.push('\n');
+        }
+        from = to;
+    }
+}
+
+/// `time per packet (op=seal); packetlane by avx512`.
+fn title(table: &Table) -> String {
+    let mut title = table.title();
+    let backends = table.columns.iter().filter(|c| !c.backend.is_empty());
+    let backends: Vec<String> = backends
+        .map(|c| format!("{} by {}", c.implementation, c.backend))
+        .collect();
+    if !backends.is_empty() {
+        title += &format!("; {}", backends.join(", "));
+    }
+    title
+}
+
+/// A cell's text: `518 ns~ (1.9x)`.
+fn short(cell: &Cell) -> String {
+    let mut text = cell.median.clone();
+    if cell.noisy {
+        text.push('~');
+    }
+    if let Some(ratio) = &cell.ratio {
+        text += &format!(" ({ratio})");
+    }
+    text
+}
+
+fn published(out: &mut String, report: &Report) {
+    if report.published.is_empty() {
+        return;
+    }
+    let notes = Notes::of(&report.published);
+    out.push('\n');
+    let title = "Published, not measured here";
+    *out += &format!("{title}\n{}\n", "=".repeat(title.len()));
+    wrap(out, "", PUBLISHED_NOTE, 0);
+    let mut last = "";
+    for noted in &notes.figures {
+        let figure = noted.figure;
+        if figure.experiment != last {
+            *out += &format!("{}\n", figure.experiment);
+            last = &figure.experiment;
+        }
+        let mut case = format!(
+            "{}: {} [{}]",
+            figure.case,
+            words(&figure.metric),
+            noted.source
+        );
+        if !noted.caveats.is_empty() {
+            case += &format!(" ({})", noted.caveats);
+        }
+        let value = format!("  {:>16}", as_published(figure.value, &figure.unit));
+        wrap(out, &value, &case, 20);
+    }
+    for (place, source) in notes.sources.iter().enumerate() {
+        wrap(out, &format!("[{}]", place + 1), source, 4);
+    }
+    for (place, caveat) in notes.caveats.iter().enumerate() {
+        wrap(out, &format!("({})", Notes::letter(place)), caveat, 4);
+    }
+}
+
+/// Writes `head`, then `text` broken into lines that start at column `indent`.
+/// A word longer than the line (an address) stays whole.
+fn wrap(out: &mut String, head: &str, text: &str, indent: usize) {
+    let mut line = format!("{head:indent$}");
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let space = usize::from(!empty);
+        if !empty && line.len() + space + word.len() > WIDTH {
+            out.push_str(line.trim_end());
+            out.push('\n');
+            line = " ".repeat(indent);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    out.push_str(line.trim_end());
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_wrap_under_their_text() {
+        let mut out = String::new();
+        wrap(&mut out, "head", &"word ".repeat(30), 6);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("head  word") && lines[0].len() <= WIDTH);
+        assert!(lines[1].starts_with("      word"));
+    }
+}

@@ -1,0 +1,338 @@
+//! What is sent in the experiments: packets whose lengths follow a profile.
+//!
+//! `mail` is the mixture of the published GPU measurement. `relay`, `listening`
+//! and `archive` are real nodes: which messages, how many of each, and their
+//! mean length (`data/traffic.csv`). The recording has only means, so the length
+//! of a message of variable length is drawn from an exponential distribution
+//! with that mean. A replay is a recording of one connection, byte for byte.
+
+use crate::capture::{self, CaptureError, Record};
+use packetlane::bip324::{MessageType, PacketKind, encode_message, encoded_len};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::ops::Range;
+use std::path::Path;
+
+/// The messages of three nodes.
+const RECORDED: &str = include_str!("../data/traffic.csv");
+
+/// Messages whose payload always has the length that the recording calls its
+/// mean.
+const FIXED: [&str; 12] = [
+    "feefilter",
+    "getaddr",
+    "mempool",
+    "ping",
+    "pong",
+    "sendaddrv2",
+    "sendcmpct",
+    "sendheaders",
+    "sendtxrcncl",
+    "verack",
+    "wtxidrelay",
+    "alert",
+];
+
+/// The longest message of the network, in bytes.
+const MAX_PAYLOAD: usize = packetlane::v1::MAX_PAYLOAD_LEN;
+
+/// The bounds of `mail`: share in per cent, shortest, longest.
+const MAIL: [(u32, usize, usize); 4] =
+    [(40, 1, 32), (30, 33, 128), (20, 129, 512), (10, 513, 4096)];
+
+/// Where lengths come from.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Its name in the cases.
+    pub name: String,
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Mail,
+    Node(Vec<Message>),
+    Replay(Vec<Vec<u8>>),
+}
+
+/// One row of the recording.
+#[derive(Clone, Debug)]
+struct Message {
+    message_type: MessageType,
+    per_day: f64,
+    mean: f64,
+    fixed: bool,
+}
+
+/// The packets of one turn of an event loop: one batch.
+#[derive(Clone, Debug, Default)]
+pub struct Turn {
+    bytes: Vec<u8>,
+    packets: Vec<(PacketKind, Range<usize>)>,
+}
+
+impl Turn {
+    /// `packets` genuine packets of the same length.
+    #[must_use]
+    pub fn uniform(packets: usize, contents_len: usize) -> Self {
+        let mut turn = Self::default();
+        let mut rng = StdRng::seed_from_u64(contents_len as u64);
+        for _ in 0..packets {
+            turn.add(PacketKind::Genuine, contents_len, &mut rng);
+        }
+        turn
+    }
+
+    /// Adds a packet with random contents.
+    fn add(&mut self, kind: PacketKind, contents_len: usize, rng: &mut StdRng) {
+        let start = self.bytes.len();
+        self.bytes.resize(start + contents_len, 0);
+        rng.fill_bytes(&mut self.bytes[start..]);
+        self.packets.push((kind, start..start + contents_len));
+    }
+
+    /// Kind and contents of each packet, in order.
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = (PacketKind, &[u8])> {
+        let packet =
+            |(kind, place): &(PacketKind, Range<usize>)| (*kind, &self.bytes[place.clone()]);
+        self.packets.iter().map(packet)
+    }
+
+    /// The contents of the genuine packets, in order.
+    pub fn genuine(&self) -> impl Iterator<Item = &[u8]> {
+        let genuine = |(kind, contents)| (kind == PacketKind::Genuine).then_some(contents);
+        self.packets().filter_map(genuine)
+    }
+
+    /// How long all its packets are on the wire, in bytes.
+    #[must_use]
+    pub fn wire_len(&self) -> usize {
+        self.bytes.len() + self.packets.len() * packetlane::bip324::OVERHEAD
+    }
+}
+
+impl Profile {
+    /// The mixture of the published GPU measurement.
+    #[must_use]
+    pub fn mail() -> Self {
+        Self {
+            name: "mail".into(),
+            source: Source::Mail,
+        }
+    }
+
+    /// A recorded node: `relay`, `listening` or `archive`.
+    ///
+    /// # Panics
+    ///
+    /// If `name` is none of them.
+    #[must_use]
+    pub fn node(name: &str) -> Self {
+        let rows = RECORDED
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .skip(1);
+        let messages: Vec<_> = rows
+            .filter_map(|row| {
+                let mut fields = row.split(',');
+                let mut field = || fields.next().expect("four fields in each row");
+                (field() == name).then(|| Message::parse(field(), field(), field()))
+            })
+            .collect();
+        assert!(!messages.is_empty(), "no profile {name}");
+        Self {
+            name: name.into(),
+            source: Source::Node(messages),
+        }
+    }
+
+    /// The messages of a connection between `packetlane connect` and btcd, of
+    /// both directions in the order of their times, over and over again
+    /// (`data/btcd-regtest`).
+    ///
+    /// # Panics
+    ///
+    /// Never: the recording is part of the program.
+    #[must_use]
+    pub fn btcd() -> Self {
+        let records = [
+            &include_bytes!("../data/btcd-regtest/msgs_recv.dat")[..],
+            &include_bytes!("../data/btcd-regtest/msgs_sent.dat")[..],
+        ];
+        let records = records.into_iter().flat_map(capture::Reader::new);
+        let records: Result<Vec<_>, _> = records.collect();
+        Self::replayed("btcd-regtest", records.expect("the recording is whole"))
+    }
+
+    /// As [`Profile::btcd`], for the recording in `folder` that Bitcoin Core's
+    /// `-capturemessages` or `packetlane connect --record` wrote.
+    ///
+    /// # Errors
+    ///
+    /// If the folder holds no recording, or a damaged one, or an empty one.
+    pub fn replay(folder: &Path) -> Result<Self, CaptureError> {
+        let conversations = capture::read_dir(folder)?;
+        let records = conversations
+            .into_iter()
+            .flat_map(|conversation| [conversation.received, conversation.sent].concat());
+        let records: Vec<_> = records.collect();
+        if records.is_empty() {
+            return Err(CaptureError::Nothing {
+                dir: folder.to_owned(),
+            });
+        }
+        Ok(Self::replayed("replay", records))
+    }
+
+    fn replayed(name: &str, mut records: Vec<Record>) -> Self {
+        records.sort_by_key(|record| record.time);
+        let contents = records.into_iter().map(|record| {
+            let mut contents = Vec::new();
+            encode_message(record.message_type, &record.payload, &mut contents);
+            contents
+        });
+        Self {
+            name: name.into(),
+            source: Source::Replay(contents.collect()),
+        }
+    }
+
+    /// At least `turns` turns of `batch` packets each, of which `decoys` per
+    /// cent are decoys, as long as the others. The same arguments give the same
+    /// packets.
+    #[must_use]
+    pub fn turns(&self, turns: usize, batch: usize, decoys: usize) -> Vec<Turn> {
+        let mut rng = StdRng::seed_from_u64(0x0324);
+        let mut replayed = 0;
+        let mut sent = 0;
+        let mut make_turn = || {
+            let mut turn = Turn::default();
+            for _ in 0..batch {
+                sent += 1;
+                // Evenly: the decoys so far never stray from their share.
+                let kind = if sent * decoys / 100 > (sent - 1) * decoys / 100 {
+                    PacketKind::Decoy
+                } else {
+                    PacketKind::Genuine
+                };
+                match &self.source {
+                    Source::Mail => turn.add(kind, mail(&mut rng), &mut rng),
+                    Source::Node(messages) => {
+                        let length = Message::draw(messages, &mut rng);
+                        turn.add(kind, length, &mut rng);
+                    }
+                    Source::Replay(contents) => {
+                        let contents = &contents[replayed % contents.len()];
+                        replayed += 1;
+                        let start = turn.bytes.len();
+                        turn.bytes.extend_from_slice(contents);
+                        turn.packets.push((kind, start..turn.bytes.len()));
+                    }
+                }
+            }
+            turn
+        };
+        (0..turns).map(|_| make_turn()).collect()
+    }
+}
+
+/// A length of `mail`.
+fn mail(rng: &mut StdRng) -> usize {
+    let mut share = rng.random_range(0..100);
+    for (percent, shortest, longest) in MAIL {
+        if share < percent {
+            return rng.random_range(shortest..=longest);
+        }
+        share -= percent;
+    }
+    unreachable!("the shares add up to 100")
+}
+
+impl Message {
+    fn parse(name: &str, per_day: &str, mean: &str) -> Self {
+        let number = |text: &str| text.parse().expect("a number in the recording");
+        Self {
+            message_type: MessageType::new(name.as_bytes()).expect("a message type"),
+            per_day: number(per_day),
+            mean: number(mean),
+            fixed: FIXED.contains(&name),
+        }
+    }
+
+    /// Length of the contents of one message, each type as often as recorded.
+    fn draw(messages: &[Message], rng: &mut StdRng) -> usize {
+        let total: f64 = messages.iter().map(|message| message.per_day).sum();
+        let mut place = rng.random_range(0.0..total);
+        let chosen = messages.iter().find(|message| {
+            place -= message.per_day;
+            place < 0.0
+        });
+        let message = chosen.unwrap_or(&messages[0]);
+        let payload = if message.fixed {
+            message.mean
+        } else {
+            -message.mean * rng.random_range(f64::MIN_POSITIVE..1.0).ln()
+        };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let payload = (payload.round() as usize).min(MAX_PAYLOAD);
+        encoded_len(message.message_type, payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::cast_precision_loss)]
+    fn mean(profile: &Profile, packets: usize) -> f64 {
+        let turns = profile.turns(1, packets, 0);
+        turns[0].genuine().map(<[u8]>::len).sum::<usize>() as f64 / packets as f64
+    }
+
+    #[test]
+    fn lengths_follow_the_profiles() {
+        // 40 % of 16.5, 30 % of 80.5, 20 % of 320.5, 10 % of 2304.5
+        assert!((mean(&Profile::mail(), 100_000) - 325.3).abs() < 5.0);
+        for (name, packets) in [
+            ("relay", 200_000),
+            ("listening", 200_000),
+            ("archive", 20_000),
+        ] {
+            let profile = Profile::node(name);
+            let Source::Node(messages) = &profile.source else {
+                panic!("a node's profile")
+            };
+            let days: f64 = messages.iter().map(|message| message.per_day).sum();
+            #[allow(clippy::cast_precision_loss)]
+            let contents = |message: &Message| {
+                message.per_day * (encoded_len(message.message_type, 0) as f64 + message.mean)
+            };
+            let expected = messages.iter().map(contents).sum::<f64>() / days;
+            let drawn = mean(&profile, packets);
+            assert!(
+                (drawn / expected - 1.0).abs() < 0.15,
+                "{name}: {drawn}, not {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn decoys_have_their_share() {
+        for (decoys, batch) in [(0, 64), (5, 1), (20, 64), (50, 4)] {
+            let turns = Profile::mail().turns(1000, batch, decoys);
+            let packets = turns.iter().map(|turn| turn.packets().len()).sum::<usize>();
+            let genuine = turns
+                .iter()
+                .map(|turn| turn.genuine().count())
+                .sum::<usize>();
+            assert_eq!(packets, 1000 * batch);
+            assert_eq!(packets - genuine, packets * decoys / 100);
+        }
+    }
+
+    #[test]
+    fn the_same_again() {
+        let bytes = |_| Profile::node("relay").turns(3, 20, 5)[2].bytes.clone();
+        assert_eq!(bytes(0), bytes(1));
+    }
+}

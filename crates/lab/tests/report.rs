@@ -1,0 +1,396 @@
+//! A made-up report of every experiment, rendered both ways. No figure here was
+//! measured. The page and the text are left in cargo's temporary folder, to be looked at.
+
+use lab::measure::{Metric, Samples, record};
+use lab::report::{Case, Machine, Report, matches};
+use lab::{html, plot, published, summary, text};
+use std::collections::BTreeSet;
+
+const RIVALS: [(&str, f64, f64); 5] = [
+    ("packetlane", 30.0, 0.30),
+    ("ring", 175.0, 0.53),
+    ("aws-lc-rs", 180.0, 0.50),
+    ("rustcrypto", 700.0, 1.00),
+    ("bip324", 420.0, 3.26),
+];
+
+/// A plausible time in nanoseconds: a share for the packet, a share for its
+/// bytes; ours starts as slow as the others and gains from the batch.
+fn nanos(name: &str, bytes: f64, batch: f64) -> f64 {
+    let (_, fixed, each) = RIVALS.iter().find(|rival| rival.0 == name).unwrap();
+    let alone = if name == "packetlane" {
+        90.0 / batch
+    } else {
+        0.0
+    };
+    fixed + alone + each * bytes
+}
+
+fn add(
+    report: &mut Report,
+    case: &Case,
+    metrics: &[Metric],
+    time: impl Fn(&str) -> f64,
+    rivals: &[&str],
+) {
+    let samples: Vec<Samples> = rivals
+        .iter()
+        .map(|name| Samples {
+            implementation: (*name).into(),
+            backend: if *name == "packetlane" {
+                "avx512".into()
+            } else {
+                String::new()
+            },
+            // One implementation is made to look disturbed.
+            seconds: [
+                1.0,
+                1.01,
+                0.99,
+                if *name == "aws-lc-rs" { 1.3 } else { 1.02 },
+                1.005,
+            ]
+            .map(|drift| time(name) * drift * 1e-9)
+            .into(),
+        })
+        .collect();
+    record(report, case, metrics, &samples);
+}
+
+fn fake() -> Report {
+    let machine = Machine {
+        cpu: "Imaginary <CPU> & Co 3000".into(),
+        features: vec!["avx2".into(), "avx512f".into()],
+        cores: 2,
+        gpu: None,
+    };
+    let mut report = Report::new(machine);
+    let names: Vec<&str> = RIVALS.iter().map(|rival| rival.0).collect();
+    let sizes = [8, 61, 250, 1024, 16384, 1 << 20];
+    let whole = "thread CPU time of the whole packet (length, header, contents, tag, rekeys), without the handshake";
+
+    for (primitive, share) in [
+        ("chacha20", 0.5),
+        ("poly1305", 0.2),
+        ("aead_seal", 1.0),
+        ("aead_open", 1.0),
+    ] {
+        for bytes in sizes {
+            let case = Case::new("bip324.primitives", "thread CPU time of one call")
+                .with("primitive", primitive)
+                .with("bytes", bytes);
+            let time = |name: &str| share * nanos(name, f64::from(bytes), 4.0);
+            add(
+                &mut report,
+                &case,
+                &[Metric::time("time", "ns", 1)],
+                time,
+                &names[..4],
+            );
+        }
+    }
+    for (step, time) in [
+        ("create", 40e3),
+        ("xdh", 38e3),
+        ("derive", 2e3),
+        ("both_sides", 165e3),
+    ] {
+        let case = Case::new("bip324.handshake", "thread CPU time of the step").with("step", step);
+        let time = |name: &str| if name == "bip324" { time * 1.32 } else { time };
+        add(
+            &mut report,
+            &case,
+            &[Metric::time("time", "us", 1)],
+            time,
+            &["packetlane", "bip324"],
+        );
+    }
+    let metric = |packets| Metric::time("time_per_packet", "ns", packets);
+    for op in ["seal", "open"] {
+        for bytes in sizes {
+            for batch in [1, 4, 16, 64, 256, 1024] {
+                let case = Case::new("bip324.packet", whole)
+                    .with("op", op)
+                    .with("bytes", bytes)
+                    .with("batch", batch);
+                let time =
+                    |name: &str| nanos(name, f64::from(bytes), f64::from(batch)) * f64::from(batch);
+                add(&mut report, &case, &[metric(batch as usize)], time, &names);
+            }
+            let case = Case::new("bip324.alone", whole)
+                .with("op", op)
+                .with("bytes", bytes);
+            add(
+                &mut report,
+                &case,
+                &[metric(1)],
+                |name| nanos(name, f64::from(bytes), 1.0),
+                &names,
+            );
+        }
+    }
+    for profile in ["mail", "relay", "listening", "archive"] {
+        for (batch, decoys) in [
+            (1, 0),
+            (16, 0),
+            (64, 0),
+            (256, 0),
+            (1024, 0),
+            (4096, 0),
+            (16384, 0),
+            (1024, 10),
+            (1024, 20),
+            (1024, 50),
+        ] {
+            let case = Case::new("bip324.mixed", whole)
+                .with("profile", profile)
+                .with("batch", batch)
+                .with("decoys", decoys);
+            let packets = f64::from(batch);
+            let time = |name: &str| {
+                2.0 * nanos(name, 325.0, packets) * packets * (1.0 + f64::from(decoys) / 140.0)
+            };
+            let metrics = [
+                Metric::rate("packets_per_second", "packets/s", packets),
+                Metric::rate("goodput", "MB/s", packets * 325e-6),
+            ];
+            add(&mut report, &case, &metrics, time, &names);
+            report.counted(&case, "packetlane", "overhead", "%", 6.15);
+        }
+    }
+    for batch in [1, 4, 16, 64, 256, 1024, 4096] {
+        let case = Case::new("bip324.latency", whole)
+            .with("profile", "mail")
+            .with("batch", batch);
+        let time = |name: &str| nanos(name, 325.0, f64::from(batch)) * f64::from(batch);
+        let metrics = [
+            Metric::time("time_per_batch", "us", 1),
+            metric(batch as usize),
+        ];
+        add(&mut report, &case, &metrics, time, &names);
+    }
+    report.published = published::beside(&report.experiments());
+    report
+}
+
+#[test]
+fn the_json_has_the_designs_fields_and_comes_back() {
+    let report = fake();
+    let json = report.to_json();
+    assert_eq!(Report::from_json(&json).unwrap(), report);
+
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let fields = |value: &serde_json::Value| -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    let set = |names: &str| -> BTreeSet<String> { names.split(' ').map(str::to_owned).collect() };
+    assert_eq!(value["schema"], 1);
+    assert_eq!(fields(&value), set("schema machine rows ratios published"));
+    assert_eq!(fields(&value["machine"]), set("cpu features cores gpu"));
+    assert!(value["machine"]["gpu"].is_null());
+    assert_eq!(
+        fields(&value["rows"][0]),
+        set(
+            "experiment case implementation backend metric unit median min max samples timed noisy"
+        )
+    );
+    assert_eq!(
+        fields(&value["ratios"][0]),
+        set("experiment case metric implementation against median min max")
+    );
+    assert_eq!(
+        fields(&value["published"][0]),
+        set("experiment case metric unit value source caveat")
+    );
+}
+
+#[test]
+fn json_without_our_additions_is_read_too() {
+    let text = r#"{"schema": 1, "machine": {"cpu": "x", "features": [], "cores": 1, "gpu": null},
+        "rows": [{"experiment": "sha256d.d64", "case": "batch=1", "implementation": "sha2",
+          "backend": "", "metric": "time_per_hash", "unit": "ns",
+          "median": 167.0, "min": 166.0, "max": 170.0, "samples": 9}],
+        "ratios": [], "published": []}"#;
+    let report = Report::from_json(text).unwrap();
+    let shown = text::render(&report);
+    assert!(
+        shown.starts_with("sha256d.d64  64 bytes, 1 at a time: 167 ns a hash (sha2)\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn the_answers_come_first_and_are_honest() {
+    let report = fake();
+    let shown = text::render(&report);
+    let first: Vec<String> = shown
+        .split("\n\n")
+        .next()
+        .unwrap()
+        .split('\n')
+        .map(str::to_owned)
+        .collect();
+    assert!(first[0].starts_with("bip324.primitives  aead seal, 1024 bytes: "));
+    let mixed = summary::answers(&report)
+        .into_iter()
+        .find(|answer| answer.experiment == "bip324.mixed")
+        .unwrap()
+        .text;
+    assert!(mixed.starts_with("mail, batch 1024: "), "{mixed}");
+    assert!(
+        mixed.contains("(avx512) - ") && mixed.contains("x as fast as bip324"),
+        "{mixed}"
+    );
+
+    let mut behind = fake();
+    for ratio in &mut behind.ratios {
+        ratio.median = 0.6;
+    }
+    for answer in summary::answers(&behind) {
+        assert!(answer.text.contains("slower than"), "{}", answer.text);
+        assert!(!answer.text.contains("as fast as"), "{}", answer.text);
+    }
+}
+
+#[test]
+fn the_text_fits_a_terminal_and_marks_what_is_doubtful() {
+    let shown = text::render(&fake());
+    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/report.txt"), &shown).unwrap();
+    for line in shown.lines() {
+        assert!(
+            line.len() <= text::WIDTH || line.contains("https://"),
+            "{} columns: {line}",
+            line.len()
+        );
+    }
+    assert!(shown.contains("Published, not measured here"));
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains("its own changelog calls the results invalid"));
+}
+
+#[test]
+fn noise_is_marked_where_it_is() {
+    let mut report = fake();
+    assert!(!text::render(&report).contains("~ noisy"));
+    report.rows[3].noisy = true;
+    assert!(text::render(&report).contains("~ noisy"));
+    let page = html::render(&report, &origin());
+    assert!(page.contains("~ noisy"));
+}
+
+#[test]
+fn a_filter_keeps_whole_cases() {
+    let mut report = fake();
+    report
+        .rows
+        .retain(|row| matches(&row.case, "seal batch=64"));
+    report
+        .ratios
+        .retain(|ratio| matches(&ratio.case, "seal batch=64"));
+    assert_eq!(report.experiments(), ["bip324.packet"]);
+    assert!(report.rows.iter().all(|row| row.key("batch") == Some("64")));
+    // The batch is the same in all: it moves into the title.
+    let tables = summary::tables(&report);
+    assert_eq!(tables.len(), 1);
+    assert_eq!(
+        (tables[0].shared.as_str(), tables[0].lines.len()),
+        ("op=seal batch=64", 6)
+    );
+    assert_eq!(tables[0].columns[0].implementation, "packetlane");
+    assert!(!html::render(&report, &origin()).is_empty());
+
+    report.rows.clear();
+    report.ratios.clear();
+    assert!(text::render(&report).starts_with("Nothing was measured"));
+    assert!(html::render(&report, &origin()).contains("</html>"));
+}
+
+#[test]
+fn each_series_is_one_line_or_one_bar() {
+    let report = fake();
+    let plots = plot::plots(&report);
+    let of = |experiment: &str| {
+        plots
+            .iter()
+            .filter(|plot| plot.experiment == experiment)
+            .count()
+    };
+    assert_eq!(
+        [
+            "bip324.mixed",
+            "bip324.packet",
+            "bip324.alone",
+            "bip324.latency",
+            "bip324.handshake",
+            "bip324.primitives"
+        ]
+        .map(of),
+        [8, 4, 2, 2, 4, 4]
+    );
+    for plot in &plots {
+        let svg = plot::draw(plot);
+        assert!(
+            plot.bars || plot.series[0].ours || plot.title.contains("batching"),
+            "{}",
+            plot.title
+        );
+        for series in &plot.series {
+            let colour = plot::hex(plot::COLOURS[series.colour]);
+            let tag = if plot.bars { "<rect" } else { "<polyline" };
+            let drawn = svg.split('<').filter(|part| {
+                tag[1..].len() < part.len() && part.starts_with(&tag[1..]) && part.contains(&colour)
+            });
+            assert_eq!(drawn.count(), 1, "{}: {}", plot.title, series.name);
+        }
+    }
+}
+
+#[test]
+fn one_point_makes_bars() {
+    let mut report = fake();
+    report
+        .rows
+        .retain(|row| matches(&row.case, "mail batch=16 decoys=0"));
+    let plots = plot::plots(&report);
+    assert_eq!(plots.len(), 1);
+    assert!(plots[0].bars);
+    assert_eq!(
+        plots[0].title,
+        "Mixed traffic, seal and open: mail, no decoys, batch of 16"
+    );
+}
+
+fn origin() -> html::Origin {
+    html::Origin {
+        date: "2026-11-30".into(),
+        command: "packetlane lab --html report.html".into(),
+    }
+}
+
+#[test]
+fn the_page_is_self_contained() {
+    let report = fake();
+    let page = html::render(&report, &origin());
+    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/report.html"), &page).unwrap();
+    for fetched in [
+        "<script", "<link", "<img", "src=", "href=", "url(", "@import", "xmlns",
+    ] {
+        assert!(!page.contains(fetched), "{fetched}");
+    }
+    // Addresses occur in the sources' text alone.
+    let (measured, sources) = page.split_once("<p>Sources</p>").unwrap();
+    assert!(!measured.contains("http://") && !measured.contains("https://"));
+    assert!(sources.contains("https://groups.google.com/"));
+    assert!(page.contains("Published, not measured here"));
+    assert!(page.contains("Imaginary &lt;CPU&gt; &amp; Co 3000"));
+    assert!(page.contains("2026-11-30") && page.contains("packetlane lab --html"));
+    for plot in plot::plots(&report) {
+        for series in &plot.series {
+            assert!(
+                page.contains(&format!(">{}<", series.name)) || plot.bars,
+                "{}",
+                series.name
+            );
+        }
+    }
+}
