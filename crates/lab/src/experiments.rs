@@ -12,6 +12,7 @@ use crate::rivals::{
 };
 use crate::traffic::{Profile, Turn};
 use crate::{capture, published};
+use bip324::Role::{Initiator, Responder};
 use packetlane::Engine;
 use packetlane::bip324::{HandshakeConfig, Keypair, Network, Role, Session, SessionKeys};
 use rand::Rng;
@@ -256,36 +257,23 @@ fn packet(bench: &Bench) -> Vec<Task<'_>> {
     for op in ["seal", "open"] {
         for &bytes in sizes {
             for &batch in batches {
-                if bytes * batch > MAX_BATCH_BYTES {
-                    continue;
+                if bytes * batch <= MAX_BATCH_BYTES {
+                    let timed = match op {
+                        "seal" => {
+                            "thread CPU time to copy the contents into packets and seal them: \
+                             length cipher, header, AEAD, rekeys"
+                        }
+                        _ => {
+                            "thread CPU time to take the bytes of a socket, open the packets and \
+                             visit their contents: length cipher, header, AEAD, rekeys"
+                        }
+                    };
+                    let case = Case::new("bip324.packet", timed)
+                        .with("op", op)
+                        .with("bytes", bytes)
+                        .with("batch", batch);
+                    tasks.push(uniform(bench, case, op, bytes, batch));
                 }
-                let timed = match op {
-                    "seal" => {
-                        "thread CPU time to copy the contents into packets and seal them: length \
-                         cipher, header, AEAD, rekeys"
-                    }
-                    _ => {
-                        "thread CPU time to take the bytes of a socket, open the packets and visit \
-                         their contents: length cipher, header, AEAD, rekeys"
-                    }
-                };
-                let case = Case::new("bip324.packet", timed)
-                    .with("op", op)
-                    .with("bytes", bytes)
-                    .with("batch", batch);
-                tasks.push(Task {
-                    case,
-                    run: Box::new(move |case, plan, report| {
-                        let turn = Turn::uniform(batch, bytes);
-                        let mut contenders = match op {
-                            "seal" => sealing(&bench.implementations, std::slice::from_ref(&turn)),
-                            _ => opening(&bench.implementations, &turn),
-                        };
-                        let samples = in_turn(&mut contenders, plan);
-                        let metrics = [Metric::time("time_per_packet", "ns", batch)];
-                        record(report, case, &metrics, &samples);
-                    }),
-                });
             }
         }
     }
@@ -298,33 +286,37 @@ fn alone(bench: &Bench) -> Vec<Task<'_>> {
     let mut tasks = Vec::new();
     for op in ["seal", "open"] {
         for &bytes in sizes {
-            let case = Case::new(
-                "bip324.alone",
-                "thread CPU time of one whole packet of one session, through each library's call \
-                 for one packet",
-            )
-            .with("op", op)
-            .with("bytes", bytes);
-            tasks.push(Task {
-                case,
-                run: Box::new(move |case, plan, report| {
-                    let turn = Turn::uniform(1, bytes);
-                    let mut contenders = match op {
-                        "seal" => sealing(&bench.implementations, std::slice::from_ref(&turn)),
-                        _ => opening(&bench.implementations, &turn),
-                    };
-                    let samples = in_turn(&mut contenders, plan);
-                    record(
-                        report,
-                        case,
-                        &[Metric::time("time_per_packet", "ns", 1)],
-                        &samples,
-                    );
-                }),
-            });
+            let timed = "thread CPU time of one whole packet of one session, in a batch of its own";
+            let case = Case::new("bip324.alone", timed)
+                .with("op", op)
+                .with("bytes", bytes);
+            tasks.push(uniform(bench, case, op, bytes, 1));
         }
     }
     tasks
+}
+
+/// Packets of one size, sealed or opened.
+fn uniform<'a>(
+    bench: &'a Bench,
+    case: Case,
+    op: &'static str,
+    bytes: usize,
+    batch: usize,
+) -> Task<'a> {
+    Task {
+        case,
+        run: Box::new(move |case, plan, report| {
+            let turn = Turn::uniform(batch, bytes);
+            let mut contenders = match op {
+                "seal" => sealing(&bench.implementations, std::slice::from_ref(&turn)),
+                _ => opening(&bench.implementations, &turn),
+            };
+            let samples = in_turn(&mut contenders, plan);
+            let metrics = [Metric::time("time_per_packet", "ns", batch)];
+            record(report, case, &metrics, &samples);
+        }),
+    }
 }
 
 /// How many turns of `batch` packets a case on a profile goes through.
@@ -448,6 +440,8 @@ fn handshake(bench: &Bench) -> Vec<Task<'_>> {
     );
     let [a, b] = shake_hands(fresh_config(engine), fresh_config(engine));
     assert_eq!(a.id(), b.id());
+    let [a, b] = bip324_handshake(bip324_start(Initiator), bip324_start(Responder));
+    assert_eq!(a.id(), b.id());
 
     vec![
         task(
@@ -459,7 +453,7 @@ fn handshake(bench: &Bench) -> Vec<Task<'_>> {
                         let config = fresh_config(engine);
                         Keypair::new(&config.secret, &config.auxiliary).expect("a secret key")
                     }),
-                    Contender::new("bip324", "", bip324_initiator),
+                    Contender::new("bip324", "", || bip324_start(Initiator)),
                 ]
             },
         ),
@@ -488,22 +482,12 @@ fn handshake(bench: &Bench) -> Vec<Task<'_>> {
             "both_sides",
             "thread CPU time of both sides together, from nothing to two sessions, without garbage",
             |engine| {
-                let config = move || {
-                    let mut config =
-                        HandshakeConfig::random(Network::Mainnet.magic(), engine).expect("entropy");
-                    config.garbage.clear();
-                    config
-                };
                 vec![
                     Contender::new(OURS, engine.backend().name(), move || {
                         shake_hands(fresh_config(engine), fresh_config(engine))
                     }),
                     Contender::new("bip324", "", || {
-                        let responder = bip324::Handshake::new(
-                            Network::Mainnet.magic(),
-                            bip324::Role::Responder,
-                        );
-                        bip324_handshake(bip324_initiator(), responder.expect("entropy"))
+                        bip324_handshake(bip324_start(Initiator), bip324_start(Responder))
                     }),
                 ]
             },
@@ -519,8 +503,9 @@ fn fresh_config(engine: Engine) -> HandshakeConfig {
     HandshakeConfig::new(Network::Mainnet.magic(), engine, secrets[0], secrets[1])
 }
 
-fn bip324_initiator() -> bip324::Handshake<bip324::Initialized> {
-    bip324::Handshake::new(Network::Mainnet.magic(), bip324::Role::Initiator).expect("entropy")
+/// The beginning of a handshake of the `bip324` crate, as its users begin one.
+fn bip324_start(role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
+    bip324::Handshake::new(Network::Mainnet.magic(), role).expect("entropy")
 }
 
 /// The ciphers alone.

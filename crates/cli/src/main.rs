@@ -1,0 +1,201 @@
+//! The `packetlane` command, a thin door to the crates behind it.
+//!
+//! - `connect` speaks to a node, over BIP324 if the node can, and tells what it
+//!   saw: [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`]
+//!   (payloads), [`report`].
+//! - `lab` measures what BIP324 costs here: [`measure`].
+//! - `listen` is the other side: it waits for nodes.
+
+mod connect;
+mod measure;
+mod node;
+mod peer;
+mod report;
+mod wire;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use connect::Choice;
+use node::Plan;
+use packetlane::bip324::Network;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// BIP324, Bitcoin's encrypted transport: measure it, and try it against real
+/// nodes.
+#[derive(Parser)]
+#[command(name = "packetlane", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure what BIP324 costs on this machine, beside the libraries that
+    /// people use today.
+    ///
+    /// Prints the answers and tables, and writes them with pictures and for
+    /// programs.
+    Lab(measure::Lab),
+    /// Connect to a node and tell which transport it speaks, who it is and what
+    /// passed.
+    ///
+    /// Speaks v2 (BIP324) and, if the node closes before it answers, connects
+    /// again and speaks v1. Ends when the handshakes, three pings and what is to
+    /// be fetched are done. The exit status is 0 only if all of that succeeded.
+    Connect(Connect),
+    /// Wait for nodes that connect, over v2 or v1, and tell the same of each.
+    ///
+    /// It claims to be a full node (others would not stay) but has no block.
+    Listen(Listen),
+}
+
+const ADDRESS_HELP: &str = "HOST, HOST:PORT or [IPV6]:PORT; the port is the network's unless given";
+
+/// Most blocks that `--fetch` takes: their hashes are kept.
+const MAX_FETCH: u32 = 1_000_000;
+
+#[derive(Args)]
+struct Connect {
+    #[arg(value_name = "ADDR", help = ADDRESS_HELP)]
+    address: String,
+    /// Speak v1 only
+    #[arg(long, conflicts_with = "v2_only")]
+    v1: bool,
+    /// Fail if the node does not speak v2
+    #[arg(long)]
+    v2_only: bool,
+    /// Fetch the headers of up to N blocks from the genesis block on (2000 come
+    /// at once), then those blocks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_FETCH)))]
+    fetch: Option<u32>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Listen {
+    #[arg(value_name = "ADDR", help = ADDRESS_HELP)]
+    address: String,
+    /// End after the first connection; the exit status is 0 only if it succeeded
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The network of the node
+    #[arg(long, default_value = Network::Mainnet.name(), value_parser = network_parser())]
+    network: Network,
+    /// Record what passes in DIR, as Bitcoin Core's -capturemessages does:
+    /// msgs_recv.dat and msgs_sent.dat (`listen` makes a folder for each peer)
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Stay for so long, with a ping every 10 seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    stay: Option<Duration>,
+    /// How long to wait for the peer at each step
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
+    timeout: Duration,
+}
+
+impl Common {
+    fn plan(&self, initiator: bool, fetch: Option<usize>) -> Plan {
+        Plan {
+            network: self.network,
+            initiator,
+            fetch,
+            stay: self.stay,
+            patience: self.timeout,
+        }
+    }
+}
+
+/// Reads a network's name.
+fn network_parser() -> impl TypedValueParser<Value = Network> {
+    PossibleValuesParser::new(Network::ALL.map(Network::name)).map(|name| {
+        let mut all = Network::ALL.into_iter();
+        all.find(|network| network.name() == name)
+            .expect("the parser admits these names only")
+    })
+}
+
+/// Reads a number of seconds, with or without a fraction, up to a year.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const MOST: f64 = 365.0 * 24.0 * 3600.0;
+    match text.parse() {
+        Ok(seconds) if (0.001..=MOST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give seconds, from 0.001 to a year".to_owned()),
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let done = match cli.command {
+        Command::Lab(lab) => measure::run(lab),
+        Command::Connect(connect) => {
+            let Connect {
+                address,
+                v1,
+                v2_only,
+                fetch,
+                common,
+            } = connect;
+            let choice = match (v1, v2_only) {
+                (true, _) => Choice::V1Only,
+                (false, true) => Choice::V2Only,
+                (false, false) => Choice::Either,
+            };
+            let plan = common.plan(true, fetch.map(|count| count as usize));
+            run(connect::connect(&address, choice, common.record, plan))
+        }
+        Command::Listen(listen) => {
+            let plan = listen.common.plan(false, None);
+            let record = listen.common.record;
+            run(connect::listen(&listen.address, listen.once, record, plan))
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says in one line what is wrong with the arguments; help comes whole.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
+    if let DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion = error.kind() {
+        error.exit();
+    }
+    let text = error.to_string();
+    let said = text.lines().map(str::trim);
+    let said = said.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let said: Vec<_> = said.filter(|line| !line.is_empty()).collect();
+    eprintln!("{}; see --help", said.join(" "));
+    ExitCode::from(2)
+}
+
+/// Runs to the end what waits for sockets.
+fn run<T>(
+    task: impl Future<Output = Result<T, connect::ConnectError>>,
+) -> Result<T, Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(task);
+    // A name server that does not answer must not keep us.
+    runtime.shutdown_background();
+    Ok(done?)
+}

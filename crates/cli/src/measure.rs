@@ -1,0 +1,82 @@
+//! `packetlane lab`: measures, prints, and writes the report.
+
+use clap::Args;
+use lab::experiments::{self, Options};
+use lab::html::{self, Origin};
+use lab::text;
+use packetlane::Engine;
+use std::error::Error;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+#[derive(Args)]
+pub(crate) struct Lab {
+    /// The experiments to run, all unless named
+    #[arg(value_name = "EXPERIMENT", value_parser = clap::builder::PossibleValuesParser::new(experiments::names()))]
+    experiments: Vec<String>,
+    /// Only the cases that have all these words, such as 'op=seal bytes=61'
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    filter: String,
+    /// Fewer cases and samples: a first look within half a minute
+    #[arg(long)]
+    quick: bool,
+    /// Replay the traffic in DIR, as `connect --record` or Bitcoin Core's
+    /// -capturemessages wrote it, in place of the built-in recording
+    #[arg(long, value_name = "DIR")]
+    replay: Option<PathBuf>,
+    /// Where to write the figures for programs
+    #[arg(long, value_name = "FILE", default_value = "report.json")]
+    json: PathBuf,
+    /// Where to write the report with pictures
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    html: PathBuf,
+}
+
+/// Runs the experiments and shows what came out.
+pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
+    let options = Options {
+        experiments: args.experiments,
+        filter: args.filter,
+        quick: args.quick,
+        replay: args.replay,
+    };
+    // Before the minutes of measuring, not after them.
+    for path in [&args.json, &args.html] {
+        let file = fs::File::options().append(true).create(true).open(path);
+        file.map_err(|error| cannot_write(path, &error))?;
+    }
+    let report = experiments::run(Engine::detect()?, &options)?;
+
+    let origin = Origin {
+        date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let write = |path: &Path, text: String| {
+        fs::write(path, text).map_err(|error| cannot_write(path, &error))
+    };
+    write(&args.json, report.to_json())?;
+    write(&args.html, html::render(&report, &origin))?;
+
+    let shown = format!(
+        "{}\nThe same with pictures: {}   for programs: {}\n",
+        text::render(&report),
+        args.html.display(),
+        args.json.display()
+    );
+    match io::stdout().lock().write_all(shown.as_bytes()) {
+        // Who closes the pipe has read enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
+}

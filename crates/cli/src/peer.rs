@@ -1,0 +1,662 @@
+//! One connection to a node: v1's framing or v2's behind one type, with every
+//! message counted and, if asked for, recorded.
+//!
+//! What comes from the peer is a stranger's: lengths are checked by the framing
+//! below, text is escaped before it is shown, and nothing that is remembered
+//! grows with what the peer sends.
+
+use crate::wire::{WireError, printable};
+use lab::capture;
+use packetlane::bip324::stream::{self, Accepted, Reader, StreamError, Writer};
+use packetlane::bip324::{
+    Handshake, HandshakeConfig, HandshakeError, MessageType, Network, OVERHEAD, PacketKind,
+    decode_message, encode_message,
+};
+use packetlane::{Engine, v1};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
+
+/// How many message types are counted one by one; a stranger can invent any
+/// number of them.
+const MAX_TYPES: usize = 64;
+
+/// How many bytes one read of v1 asks for.
+const READ_LEN: usize = 64 * 1024;
+
+/// How much of a peer's first bytes is kept, to say what they are if they are no
+/// handshake: its public key would be as long.
+const KEPT_LEN: usize = 64;
+
+/// How many messages passed and how many bytes they took on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// What passed, by message type.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Traffic {
+    /// Received and sent.
+    pub(crate) types: BTreeMap<MessageType, [Count; 2]>,
+    /// Received, with types beyond [`MAX_TYPES`], or with none that is known.
+    pub(crate) other: Count,
+}
+
+impl Traffic {
+    fn received(&mut self, message_type: Option<MessageType>, wire_len: usize) {
+        match message_type {
+            Some(message_type)
+                if self.types.len() < MAX_TYPES || self.types.contains_key(&message_type) =>
+            {
+                self.types.entry(message_type).or_default()[0].add(wire_len);
+            }
+            _ => self.other.add(wire_len),
+        }
+    }
+
+    fn sent(&mut self, message_type: MessageType, wire_len: usize) {
+        self.types.entry(message_type).or_default()[1].add(wire_len);
+    }
+}
+
+/// Writes what passes to the two files of a folder.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    folder: PathBuf,
+    received: capture::Writer<BufWriter<File>>,
+    sent: capture::Writer<BufWriter<File>>,
+}
+
+impl Recorder {
+    /// Makes the folder and its files, none of which may exist.
+    pub(crate) fn create(folder: &Path) -> Result<Self, PeerError> {
+        let create = |name| {
+            let path = folder.join(name);
+            match File::create_new(&path) {
+                Ok(file) => Ok(capture::Writer::new(BufWriter::new(file))),
+                Err(error) => Err(PeerError::Record { path, error }),
+            }
+        };
+        std::fs::create_dir_all(folder).map_err(|error| PeerError::Record {
+            path: folder.to_owned(),
+            error,
+        })?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            received: create(capture::RECEIVED_FILE)?,
+            sent: create(capture::SENT_FILE)?,
+        })
+    }
+
+    fn received(&mut self, message_type: MessageType, payload: &[u8]) -> Result<(), PeerError> {
+        let written = self.received.write(now(), message_type, payload);
+        written.map_err(|error| self.error(capture::RECEIVED_FILE, error))
+    }
+
+    fn sent(&mut self, message_type: MessageType, payload: &[u8]) -> Result<(), PeerError> {
+        let written = self.sent.write(now(), message_type, payload);
+        written.map_err(|error| self.error(capture::SENT_FILE, error))
+    }
+
+    fn flush(&mut self) -> Result<(), PeerError> {
+        let flushed = self.received.flush();
+        flushed.map_err(|error| self.error(capture::RECEIVED_FILE, error))?;
+        let flushed = self.sent.flush();
+        flushed.map_err(|error| self.error(capture::SENT_FILE, error))
+    }
+
+    fn error(&self, name: &str, error: io::Error) -> PeerError {
+        PeerError::Record {
+            path: self.folder.join(name),
+            error,
+        }
+    }
+}
+
+/// Microseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
+/// A message that the peer sent.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) message_type: MessageType,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A connection to a node.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    framing: Framing,
+    pub(crate) traffic: Traffic,
+    recorder: Option<Recorder>,
+    /// How long a write may take: a peer that does not read is not waited for.
+    patience: Duration,
+}
+
+/// How messages lie on the wire.
+#[derive(Debug)]
+enum Framing {
+    V1 {
+        stream: TcpStream,
+        magic: [u8; 4],
+        /// Received.
+        buffer: Vec<u8>,
+        /// How much of the buffer's beginning was taken as messages.
+        taken: usize,
+    },
+    V2 {
+        id: [u8; 32],
+        reader: Box<Reader<OwnedReadHalf>>,
+        writer: Box<Writer<OwnedWriteHalf>>,
+    },
+}
+
+impl Peer {
+    /// A peer that speaks v1 and has sent `buffer` so far.
+    fn v1(stream: TcpStream, network: Network, buffer: Vec<u8>, patience: Duration) -> Self {
+        let magic = network.magic();
+        Self::new(
+            Framing::V1 {
+                stream,
+                magic,
+                buffer,
+                taken: 0,
+            },
+            patience,
+        )
+    }
+
+    fn new(framing: Framing, patience: Duration) -> Self {
+        Self {
+            framing,
+            traffic: Traffic::default(),
+            recorder: None,
+            patience,
+        }
+    }
+
+    /// Speaks v1 on `stream`, to which we have connected.
+    pub(crate) fn initiate_v1(stream: TcpStream, network: Network, patience: Duration) -> Self {
+        Self::v1(stream, network, Vec::new(), patience)
+    }
+
+    /// Speaks v2 on `stream`, to which we have connected.
+    pub(crate) async fn initiate_v2(
+        stream: TcpStream,
+        network: Network,
+        engine: Engine,
+        patience: Duration,
+    ) -> Result<Self, PeerError> {
+        let config = HandshakeConfig::random(network.magic(), engine)?;
+        let handshake = Handshake::initiator(config)?;
+        Self::accept(stream, handshake, network, engine, patience).await
+    }
+
+    /// Speaks on `stream`, which was connected to us, what the peer speaks.
+    pub(crate) async fn respond(
+        stream: TcpStream,
+        network: Network,
+        engine: Engine,
+        patience: Duration,
+    ) -> Result<Self, PeerError> {
+        let config = HandshakeConfig::random(network.magic(), engine)?;
+        let handshake = Handshake::responder(config)?;
+        Self::accept(stream, handshake, network, engine, patience).await
+    }
+
+    async fn accept(
+        stream: TcpStream,
+        handshake: Handshake,
+        network: Network,
+        engine: Engine,
+        patience: Duration,
+    ) -> Result<Self, PeerError> {
+        let mut listening = Listening::to(stream);
+        match stream::handshake(&mut listening, handshake, patience).await {
+            Ok(Accepted::V1(bytes)) => Ok(Self::v1(listening.stream, network, bytes, patience)),
+            Ok(Accepted::V2(session)) => {
+                let id = *session.id();
+                let (read, write) = listening.stream.into_split();
+                let framing = Framing::V2 {
+                    id,
+                    reader: Box::new(Reader::new(read, engine, session.inbound)),
+                    writer: Box::new(Writer::new(write, engine, session.outbound)),
+                };
+                Ok(Self::new(framing, patience))
+            }
+            Err(error) => Err(listening.explain(error, network)),
+        }
+    }
+
+    /// Records what passes from now on.
+    pub(crate) fn record(&mut self, recorder: Option<Recorder>) {
+        self.recorder = recorder;
+    }
+
+    /// Writes what is recorded to the end.
+    pub(crate) fn finish_recording(&mut self) -> Result<(), PeerError> {
+        self.recorder.as_mut().map_or(Ok(()), Recorder::flush)
+    }
+
+    /// The session id, if the transport is v2.
+    pub(crate) fn session_id(&self) -> Option<&[u8; 32]> {
+        match &self.framing {
+            Framing::V1 { .. } => None,
+            Framing::V2 { id, .. } => Some(id),
+        }
+    }
+
+    /// Whether not one byte has come from the peer.
+    pub(crate) fn is_silent(&self) -> bool {
+        match &self.framing {
+            Framing::V1 { buffer, .. } => buffer.is_empty(),
+            Framing::V2 { .. } => false,
+        }
+    }
+
+    /// How many decoys the peer has sent.
+    pub(crate) fn decoys(&self) -> u64 {
+        match &self.framing {
+            Framing::V1 { .. } => 0,
+            Framing::V2 { reader, .. } => reader.decoys(),
+        }
+    }
+
+    /// The next message. Can be cancelled.
+    pub(crate) async fn receive(&mut self) -> Result<Message, PeerError> {
+        loop {
+            let (message_type, payload, wire_len) = self.framing.receive().await?;
+            self.traffic.received(message_type, wire_len);
+            // Contents of a type that nobody knows are dropped, as nodes do.
+            let Some(message_type) = message_type else {
+                continue;
+            };
+            if let Some(recorder) = &mut self.recorder {
+                recorder.received(message_type, payload)?;
+            }
+            return Ok(Message {
+                message_type,
+                payload: payload.to_vec(),
+            });
+        }
+    }
+
+    /// Sends a message.
+    pub(crate) async fn send(
+        &mut self,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), PeerError> {
+        let sent = timeout(self.patience, self.framing.send(message_type, payload)).await;
+        let wire_len = sent.map_err(|_| PeerError::NotReading {
+            waited: self.patience,
+        })??;
+        self.traffic.sent(message_type, wire_len);
+        match &mut self.recorder {
+            Some(recorder) => recorder.sent(message_type, payload),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Framing {
+    /// The next message and its length on the wire. In v2 the contents of a
+    /// packet may be no message. Can be cancelled.
+    async fn receive(&mut self) -> Result<(Option<MessageType>, &[u8], usize), PeerError> {
+        match self {
+            Self::V2 { reader, .. } => {
+                let contents = reader.read().await?;
+                let wire_len = contents.len() + OVERHEAD;
+                Ok(match decode_message(contents) {
+                    Ok((message_type, payload)) => (Some(message_type), payload, wire_len),
+                    Err(_) => (None, &[], wire_len),
+                })
+            }
+            Self::V1 {
+                stream,
+                magic,
+                buffer,
+                taken,
+            } => {
+                let (message_type, message) = loop {
+                    match v1::decode(*magic, &buffer[*taken..]) {
+                        Ok(Some(message)) => {
+                            let begins = *taken;
+                            *taken += message.wire_len();
+                            break (message.message_type, begins..*taken);
+                        }
+                        Ok(None) => {}
+                        Err(error) => return Err(explain_v1(error, &buffer[*taken..])),
+                    }
+                    buffer.drain(..std::mem::take(taken));
+                    buffer.reserve(READ_LEN);
+                    // The only await: what was read is in the buffer.
+                    if stream.read_buf(buffer).await? == 0 {
+                        return Err(PeerError::Closed);
+                    }
+                };
+                let wire_len = message.len();
+                let payload = &buffer[message][v1::HEADER_LEN..];
+                Ok((Some(message_type), payload, wire_len))
+            }
+        }
+    }
+
+    /// Sends a message. Returns its length on the wire.
+    async fn send(
+        &mut self,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<usize, PeerError> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::V1 { stream, magic, .. } => {
+                v1::encode(*magic, message_type, payload, &mut bytes);
+                stream.write_all(&bytes).await?;
+                Ok(bytes.len())
+            }
+            Self::V2 { writer, .. } => {
+                encode_message(message_type, payload, &mut bytes);
+                writer.write(PacketKind::Genuine, &bytes).await?;
+                Ok(bytes.len() + OVERHEAD)
+            }
+        }
+    }
+}
+
+/// A stream that remembers how its peer began, so that a failed handshake can be
+/// explained.
+struct Listening {
+    stream: TcpStream,
+    first: Vec<u8>,
+    received: u64,
+}
+
+impl Listening {
+    fn to(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            first: Vec::with_capacity(KEPT_LEN),
+            received: 0,
+        }
+    }
+
+    /// What the failure of a v2 handshake means, given what the peer had said.
+    fn explain(&self, error: StreamError, network: Network) -> PeerError {
+        // What tells of the peer more clearly than the handshake can.
+        if let Some(answer) = text(&self.first) {
+            return PeerError::NotBitcoin { answer };
+        }
+        let received = self.received;
+        match error {
+            StreamError::HandshakeTimeout { timeout } if received == 0 => {
+                PeerError::Silent { waited: timeout }
+            }
+            StreamError::HandshakeTimeout { .. }
+            | StreamError::Handshake(HandshakeError::NoTerminator)
+                if received >= KEPT_LEN as u64 =>
+            {
+                PeerError::NoTerminator { network, received }
+            }
+            StreamError::HandshakeTimeout { timeout } => PeerError::Stalled {
+                received,
+                waited: timeout,
+            },
+            StreamError::Handshake(HandshakeError::Closed) => PeerError::HungUp { received },
+            // The answer to a write to a connection that the peer has closed.
+            StreamError::Io(error) if is_closed(&error) => match received {
+                0 => HandshakeError::ClosedUnanswered.into(),
+                _ => PeerError::HungUp { received },
+            },
+            error => error.into(),
+        }
+    }
+}
+
+impl AsyncRead for Listening {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let held = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let new = &buffer.filled()[held..];
+        self.received += new.len() as u64;
+        let kept = new.len().min(KEPT_LEN - self.first.len());
+        self.first.extend_from_slice(&new[..kept]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Listening {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// The first line of an answer in plain text, such as a web server's. A key or
+/// another node's magic is none.
+fn text(bytes: &[u8]) -> Option<String> {
+    const SHORTEST: usize = 4;
+    let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t');
+    if bytes.len() < SHORTEST || !bytes.iter().all(is_text) {
+        return None;
+    }
+    let line = bytes.split(|&byte| byte == b'\r' || byte == b'\n').next();
+    line.map(|line| printable(&line[..line.len().min(KEPT_LEN)]))
+}
+
+/// What a malformed message of v1 means, given the bytes it is in.
+fn explain_v1(error: v1::Error, bytes: &[u8]) -> PeerError {
+    if let v1::Error::Magic { .. } = error
+        && let Some(answer) = text(&bytes[..bytes.len().min(KEPT_LEN)])
+    {
+        return PeerError::NotBitcoin { answer };
+    }
+    PeerError::V1(error)
+}
+
+/// Whether an error of a stream says that the peer has closed it.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+    )
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+pub(crate) enum PeerError {
+    /// The peer answered in plain text.
+    NotBitcoin { answer: String },
+    /// The peer answered nothing at all.
+    Silent { waited: Duration },
+    /// The peer's part of the v2 handshake did not come whole.
+    Stalled { received: u64, waited: Duration },
+    /// What the peer sent is no v2 handshake of this network.
+    NoTerminator { network: Network, received: u64 },
+    /// The peer closed in the middle of the v2 handshake.
+    HungUp { received: u64 },
+    /// The v2 handshake failed in another way.
+    Handshake(HandshakeError),
+    /// The session failed.
+    Stream(StreamError),
+    /// A message of v1 is malformed.
+    V1(v1::Error),
+    /// The stream failed.
+    Io(io::Error),
+    /// The peer closed the connection.
+    Closed,
+    /// The peer closed before it sent its version.
+    ClosedBeforeVersion { network: Network },
+    /// The peer closed after its version, before it acknowledged ours.
+    ClosedBeforeVerack,
+    /// The exchange of versions took too long.
+    VersionTimeout { waited: Duration },
+    /// The peer does not take what we send.
+    NotReading { waited: Duration },
+    /// A payload is malformed.
+    Payload {
+        message_type: MessageType,
+        error: WireError,
+    },
+    /// The peer did not answer a ping.
+    NoPong { waited: Duration },
+    /// The peer did not send the headers or blocks that it was asked for.
+    NotFetched {
+        what: &'static str,
+        waited: Duration,
+    },
+    /// The peer's headers do not follow the block that they were asked from.
+    LooseHeader { height: usize },
+    /// The peer sent a block that it was not asked for.
+    WrongBlock { hash: String },
+    /// The peer has not all of the blocks whose headers it sent.
+    NotFound { missing: usize },
+    /// What passes cannot be recorded.
+    Record { path: PathBuf, error: io::Error },
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBitcoin { answer } => {
+                write!(f, "this is no Bitcoin node: it said \"{answer}\"")
+            }
+            Self::Silent { waited } => {
+                write!(
+                    f,
+                    "the connection is open, but the peer said nothing for {waited:?}"
+                )
+            }
+            Self::Stalled { received, waited } => write!(
+                f,
+                "the peer stopped in the middle of the v2 handshake: {received} bytes in {waited:?}"
+            ),
+            Self::NoTerminator { network, received } => write!(
+                f,
+                "the peer sent {received} bytes that are no v2 handshake of {}: it is on \
+                 another network or no Bitcoin node",
+                network.name()
+            ),
+            Self::HungUp { received } => write!(
+                f,
+                "the peer hung up in the middle of the v2 handshake, after {received} bytes"
+            ),
+            Self::Handshake(error) => error.fmt(f),
+            Self::Stream(error) => error.fmt(f),
+            Self::V1(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+            Self::Closed => f.write_str("the peer closed the connection"),
+            Self::ClosedBeforeVersion { network } => write!(
+                f,
+                "the peer closed before it sent its version: it refuses us, is not on {}, or is \
+                 no Bitcoin node",
+                network.name()
+            ),
+            Self::ClosedBeforeVerack => {
+                f.write_str("the peer closed in the middle of the version handshake")
+            }
+            Self::VersionTimeout { waited } => write!(
+                f,
+                "the peer did not finish the version handshake within {waited:?}"
+            ),
+            Self::NotReading { waited } => write!(
+                f,
+                "the peer has taken nothing of what we send for {waited:?}"
+            ),
+            Self::Payload {
+                message_type,
+                error,
+            } => write!(f, "the peer's {message_type} message is malformed: {error}"),
+            Self::NoPong { waited } => {
+                write!(f, "the peer did not answer a ping within {waited:?}")
+            }
+            Self::NotFetched { what, waited } => {
+                write!(f, "the peer sent no {what} for {waited:?}")
+            }
+            Self::LooseHeader { height } => write!(
+                f,
+                "the peer's headers do not form a chain from the genesis block: the one at height \
+                 {height} builds on another block"
+            ),
+            Self::WrongBlock { hash } => {
+                write!(f, "the peer sent block {hash}, which it was not asked for")
+            }
+            Self::NotFound { missing } => write!(
+                f,
+                "the peer does not have {missing} of the blocks whose headers it sent"
+            ),
+            Self::Record { path, error } => write!(f, "cannot record: {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {}
+
+impl From<HandshakeError> for PeerError {
+    fn from(error: HandshakeError) -> Self {
+        Self::Handshake(error)
+    }
+}
+
+impl From<StreamError> for PeerError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Handshake(error) => Self::Handshake(error),
+            StreamError::Closed {
+                within_packet: false,
+            } => Self::Closed,
+            StreamError::Io(error) => error.into(),
+            error => Self::Stream(error),
+        }
+    }
+}
+
+impl From<io::Error> for PeerError {
+    fn from(error: io::Error) -> Self {
+        match is_closed(&error) {
+            true => Self::Closed,
+            false => Self::Io(error),
+        }
+    }
+}

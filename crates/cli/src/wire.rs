@@ -1,0 +1,500 @@
+//! The payloads of the few messages that this node speaks: encoded, and decoded
+//! with every length checked against what is there.
+
+use packetlane::bip324::{MessageType, Network};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+pub(crate) const VERSION: MessageType = MessageType::literal("version");
+pub(crate) const VERACK: MessageType = MessageType::literal("verack");
+pub(crate) const PING: MessageType = MessageType::literal("ping");
+pub(crate) const PONG: MessageType = MessageType::literal("pong");
+pub(crate) const GETHEADERS: MessageType = MessageType::literal("getheaders");
+pub(crate) const HEADERS: MessageType = MessageType::literal("headers");
+pub(crate) const GETDATA: MessageType = MessageType::literal("getdata");
+pub(crate) const NOTFOUND: MessageType = MessageType::literal("notfound");
+pub(crate) const BLOCK: MessageType = MessageType::literal("block");
+
+/// The protocol version that we speak: addrv2 (BIP155) is the newest part of it.
+pub(crate) const PROTOCOL_VERSION: i32 = 70016;
+
+/// Most headers in a message; a message with fewer is the last.
+pub(crate) const MAX_HEADERS: usize = 2000;
+
+/// Most entries in `inv`, `getdata` and `notfound`.
+const MAX_INVENTORY: usize = 50_000;
+
+/// Longest user agent that nodes accept, in bytes.
+const MAX_USER_AGENT_LEN: usize = 256;
+
+/// Length of a block header, in bytes.
+const BLOCK_HEADER_LEN: usize = 80;
+
+/// The inventory type of a block with its witnesses (BIP144).
+const WITNESS_BLOCK: u32 = 0x4000_0002;
+
+/// What a node offers, bit by bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Services(pub(crate) u64);
+
+impl Services {
+    pub(crate) const NETWORK: Self = Self(1);
+    pub(crate) const WITNESS: Self = Self(1 << 3);
+    pub(crate) const P2P_V2: Self = Self(1 << 11);
+
+    /// These and those of `other`.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The name of a bit, where it has one that is in use.
+    fn name(bit: u32) -> Option<&'static str> {
+        Some(match bit {
+            0 => "NETWORK",
+            1 => "GETUTXO",
+            2 => "BLOOM",
+            3 => "WITNESS",
+            4 => "XTHIN",
+            6 => "COMPACT_FILTERS",
+            10 => "NETWORK_LIMITED",
+            11 => "P2P_V2",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("none");
+        }
+        let mut separator = "";
+        for bit in (0..u64::BITS).filter(|bit| self.0 >> bit & 1 == 1) {
+            f.write_str(separator)?;
+            match Self::name(bit) {
+                Some(name) => f.write_str(name)?,
+                None => write!(f, "bit {bit}")?,
+            }
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// A `version` message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) protocol: i32,
+    pub(crate) services: Services,
+    /// Seconds since 1970.
+    pub(crate) time: i64,
+    pub(crate) nonce: u64,
+    /// As the peer sent it: [`printable`] makes it fit for a terminal.
+    pub(crate) user_agent: Vec<u8>,
+    pub(crate) start_height: i32,
+    /// Whether transactions should be announced (BIP37).
+    pub(crate) relay: bool,
+}
+
+impl Version {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&self.protocol.to_le_bytes());
+        out.extend_from_slice(&self.services.0.to_le_bytes());
+        out.extend_from_slice(&self.time.to_le_bytes());
+        // The addresses of both sides (services, IP, port), which nobody needs.
+        out.extend_from_slice(&[0; 26]);
+        out.extend_from_slice(&[0; 26]);
+        out.extend_from_slice(&self.nonce.to_le_bytes());
+        put_compact_size(self.user_agent.len(), &mut out);
+        out.extend_from_slice(&self.user_agent);
+        out.extend_from_slice(&self.start_height.to_le_bytes());
+        out.push(u8::from(self.relay));
+        out
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, WireError> {
+        let mut rest = payload;
+        let protocol = i32::from_le_bytes(*take(&mut rest)?);
+        let services = Services(u64::from_le_bytes(*take(&mut rest)?));
+        let time = i64::from_le_bytes(*take(&mut rest)?);
+        let _addresses: &[u8; 52] = take(&mut rest)?;
+        let nonce = u64::from_le_bytes(*take(&mut rest)?);
+        let length = take_count(&mut rest, MAX_USER_AGENT_LEN)?;
+        let (user_agent, tail) = rest.split_at_checked(length).ok_or(WireError::Cut)?;
+        rest = tail;
+        let start_height = i32::from_le_bytes(*take(&mut rest)?);
+        Ok(Self {
+            protocol,
+            services,
+            time,
+            nonce,
+            user_agent: user_agent.to_vec(),
+            start_height,
+            // Before BIP37 the message ended here. What later protocols may put
+            // behind it is ignored, as nodes do.
+            relay: rest.first() != Some(&0),
+        })
+    }
+}
+
+/// The hash of a block. Shown with its bytes reversed, as everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockHash(pub(crate) [u8; 32]);
+
+impl BlockHash {
+    /// The hash that is written like this.
+    const fn literal(text: &str) -> Self {
+        let text = text.as_bytes();
+        assert!(text.len() == 64, "32 bytes");
+        let mut hash = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            hash[31 - i] = 16 * digit(text[2 * i]) + digit(text[2 * i + 1]);
+            i += 1;
+        }
+        Self(hash)
+    }
+
+    /// The hash of a block's header.
+    fn of(header: &[u8; BLOCK_HEADER_LEN]) -> Self {
+        Self(Sha256::digest(Sha256::digest(header)).into())
+    }
+
+    /// The first block of a network.
+    pub(crate) fn genesis(network: Network) -> Option<Self> {
+        const MAIN: BlockHash =
+            BlockHash::literal("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f");
+        const TESTNET3: BlockHash =
+            BlockHash::literal("000000000933ea01ad0ee984209779baaec3ced90fa3f408719526f8d77f4943");
+        const TESTNET4: BlockHash =
+            BlockHash::literal("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043");
+        const SIGNET: BlockHash =
+            BlockHash::literal("00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6");
+        const REGTEST: BlockHash =
+            BlockHash::literal("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206");
+        Some(match network {
+            Network::Mainnet => MAIN,
+            Network::Testnet3 => TESTNET3,
+            Network::Testnet4 => TESTNET4,
+            Network::Signet => SIGNET,
+            Network::Regtest => REGTEST,
+            _ => return None,
+        })
+    }
+}
+
+const fn digit(byte: u8) -> u8 {
+    match byte {
+        b'0'..=b'9' => byte - b'0',
+        b'a'..=b'f' => byte - b'a' + 10,
+        _ => panic!("a hexadecimal digit"),
+    }
+}
+
+impl fmt::Display for BlockHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .rev()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A header in a `headers` message: its hash and the one it builds on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) hash: BlockHash,
+    pub(crate) previous: BlockHash,
+}
+
+/// A `getheaders` for what follows `known`.
+pub(crate) fn encode_getheaders(known: BlockHash) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
+    put_compact_size(1, &mut out);
+    out.extend_from_slice(&known.0);
+    // As many as fit, without a hash to stop at.
+    out.extend_from_slice(&[0; 32]);
+    out
+}
+
+/// The headers of a `headers` message.
+pub(crate) fn decode_headers(payload: &[u8]) -> Result<Vec<Header>, WireError> {
+    let mut rest = payload;
+    let count = take_count(&mut rest, MAX_HEADERS)?;
+    let mut headers = Vec::new();
+    for _ in 0..count {
+        let header: &[u8; BLOCK_HEADER_LEN] = take(&mut rest)?;
+        // The number of transactions of a block that holds none.
+        take_count(&mut rest, 0)?;
+        let mut previous = [0; 32];
+        previous.copy_from_slice(&header[4..36]);
+        headers.push(Header {
+            hash: BlockHash::of(header),
+            previous: BlockHash(previous),
+        });
+    }
+    match rest.is_empty() {
+        true => Ok(headers),
+        false => Err(WireError::Longer),
+    }
+}
+
+/// The hash of the block in a `block` message.
+pub(crate) fn block_hash(payload: &[u8]) -> Result<BlockHash, WireError> {
+    payload
+        .first_chunk()
+        .map(BlockHash::of)
+        .ok_or(WireError::Cut)
+}
+
+/// A `getdata` for blocks with their witnesses.
+pub(crate) fn encode_getdata(blocks: &[BlockHash]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_compact_size(blocks.len(), &mut out);
+    for block in blocks {
+        out.extend_from_slice(&WITNESS_BLOCK.to_le_bytes());
+        out.extend_from_slice(&block.0);
+    }
+    out
+}
+
+/// The hashes in an `inv`, `getdata` or `notfound` message, of any type.
+pub(crate) fn decode_inventory(payload: &[u8]) -> Result<Vec<BlockHash>, WireError> {
+    let mut rest = payload;
+    let count = take_count(&mut rest, MAX_INVENTORY)?;
+    let mut hashes = Vec::new();
+    for _ in 0..count {
+        let _type: &[u8; 4] = take(&mut rest)?;
+        hashes.push(BlockHash(*take(&mut rest)?));
+    }
+    match rest.is_empty() {
+        true => Ok(hashes),
+        false => Err(WireError::Longer),
+    }
+}
+
+/// The nonce of a `ping` or `pong` message.
+pub(crate) fn decode_nonce(payload: &[u8]) -> Result<u64, WireError> {
+    let mut rest = payload;
+    Ok(u64::from_le_bytes(*take(&mut rest)?))
+}
+
+/// Text of a stranger's for a terminal: what is no printable ASCII becomes an
+/// escape sequence that does nothing.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string()
+}
+
+fn take<'b, const N: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; N], WireError> {
+    let (chunk, tail) = rest.split_first_chunk().ok_or(WireError::Cut)?;
+    *rest = tail;
+    Ok(chunk)
+}
+
+fn put_compact_size(count: usize, out: &mut Vec<u8>) {
+    let count = count as u64;
+    match count {
+        0..=0xfc => out.push(count as u8),
+        0xfd..=0xffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&(count as u16).to_le_bytes());
+        }
+        0x1_0000..=0xffff_ffff => {
+            out.push(0xfe);
+            out.extend_from_slice(&(count as u32).to_le_bytes());
+        }
+        _ => {
+            out.push(0xff);
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+    }
+}
+
+/// A compact size of at most `limit`, in its shortest form.
+fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, WireError> {
+    let [first] = *take(rest)?;
+    let (count, shortest) = match first {
+        0xfd => (u16::from_le_bytes(*take(rest)?).into(), 0xfd),
+        0xfe => (u32::from_le_bytes(*take(rest)?).into(), 0x1_0000),
+        0xff => (u64::from_le_bytes(*take(rest)?), 0x1_0000_0000),
+        _ => (first.into(), 0),
+    };
+    if count < shortest {
+        return Err(WireError::Padded);
+    }
+    match usize::try_from(count) {
+        Ok(count) if count <= limit => Ok(count),
+        _ => Err(WireError::TooMany { count, limit }),
+    }
+}
+
+/// What is wrong with a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WireError {
+    /// It ends too early.
+    Cut,
+    /// Something follows its end.
+    Longer,
+    /// A count is not in its shortest form.
+    Padded,
+    /// A count is beyond what the protocol allows.
+    TooMany { count: u64, limit: usize },
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut => f.write_str("it ends too early"),
+            Self::Longer => f.write_str("something follows its end"),
+            Self::Padded => f.write_str("a count is not in its shortest form"),
+            Self::TooMany { count, limit } => {
+                write!(
+                    f,
+                    "it claims {count} entries or bytes where {limit} are allowed"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for WireError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version() -> Version {
+        Version {
+            protocol: 70015,
+            services: Services(0x409),
+            time: 1_700_000_000,
+            nonce: 0x1122_3344_5566_7788,
+            user_agent: b"/test:1.0/".to_vec(),
+            start_height: 800_000,
+            relay: false,
+        }
+    }
+
+    #[test]
+    fn a_version_survives_the_wire_and_its_cuts_do_not() {
+        let payload = version().encode();
+        assert_eq!(Version::decode(&payload), Ok(version()));
+        // The byte of BIP37 at the end may be missing.
+        let (_, old) = payload.split_last().unwrap();
+        assert!(Version::decode(old).unwrap().relay);
+        for len in 0..old.len() {
+            assert_eq!(Version::decode(&old[..len]), Err(WireError::Cut), "{len}");
+        }
+        let mut long = version();
+        long.user_agent = vec![b'a'; 257];
+        let limit = 256;
+        assert_eq!(
+            Version::decode(&long.encode()),
+            Err(WireError::TooMany { count: 257, limit })
+        );
+    }
+
+    #[test]
+    fn a_count_has_one_form_and_a_limit() {
+        for count in [0, 0xfc, 0xfd, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_0000_0000] {
+            let mut bytes = Vec::new();
+            put_compact_size(count, &mut bytes);
+            let mut rest = &bytes[..];
+            assert_eq!(take_count(&mut rest, count), Ok(count));
+            assert!(rest.is_empty());
+            if count > 0 {
+                let limit = count - 1;
+                let count = count as u64;
+                let error = WireError::TooMany { count, limit };
+                assert_eq!(take_count(&mut &bytes[..], limit), Err(error));
+            }
+            for len in 0..bytes.len() {
+                assert_eq!(take_count(&mut &bytes[..len], count), Err(WireError::Cut));
+            }
+        }
+        for padded in [&[0xfd, 0xfc, 0][..], &[0xfe, 0xff, 0xff, 0, 0]] {
+            assert_eq!(
+                take_count(&mut &padded[..], 100_000),
+                Err(WireError::Padded)
+            );
+        }
+        let padded = [0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        assert_eq!(take_count(&mut &padded[..], 1), Err(WireError::Padded));
+    }
+
+    /// The first header of the main chain is known to everybody.
+    #[test]
+    fn the_header_of_the_genesis_block_has_its_hash() {
+        let mut header = [0; 80];
+        header[0] = 1;
+        let merkle_root =
+            BlockHash::literal("4a5e1e4baab89f3a32518a88c31bc87f618f76673e2cc77ab2127b7afdeda33b");
+        header[36..68].copy_from_slice(&merkle_root.0);
+        header[68..72].copy_from_slice(&1_231_006_505_u32.to_le_bytes());
+        header[72..76].copy_from_slice(&0x1d00_ffff_u32.to_le_bytes());
+        header[76..80].copy_from_slice(&2_083_236_893_u32.to_le_bytes());
+        let genesis = BlockHash::genesis(Network::Mainnet).unwrap();
+        assert_eq!(block_hash(&header), Ok(genesis));
+        assert_eq!(block_hash(&header[..79]), Err(WireError::Cut));
+        assert_eq!(
+            genesis.to_string(),
+            "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"
+        );
+
+        // The same as a `headers` message of one header.
+        let mut payload = vec![1];
+        payload.extend_from_slice(&header);
+        payload.push(0);
+        let headers = decode_headers(&payload).unwrap();
+        assert_eq!(headers.len(), 1);
+        assert_eq!(headers[0].hash, genesis);
+        assert_eq!(headers[0].previous, BlockHash([0; 32]));
+        for len in 0..payload.len() {
+            assert_eq!(decode_headers(&payload[..len]), Err(WireError::Cut));
+        }
+        payload.push(0);
+        assert_eq!(decode_headers(&payload), Err(WireError::Longer));
+        // Far more than there are, and more than allowed.
+        assert_eq!(decode_headers(&[0xfd, 0xd0, 7]), Err(WireError::Cut));
+        assert!(matches!(
+            decode_headers(&[0xfd, 0xd1, 7]),
+            Err(WireError::TooMany { count: 2001, .. })
+        ));
+    }
+
+    #[test]
+    fn every_network_has_a_genesis_block() {
+        for network in Network::ALL {
+            assert!(BlockHash::genesis(network).is_some(), "{}", network.name());
+        }
+    }
+
+    #[test]
+    fn an_inventory_survives_the_wire() {
+        let blocks = [BlockHash([1; 32]), BlockHash([2; 32])];
+        let payload = encode_getdata(&blocks);
+        assert_eq!(decode_inventory(&payload), Ok(blocks.to_vec()));
+        assert_eq!(decode_inventory(&payload[..72]), Err(WireError::Cut));
+        assert_eq!(decode_inventory(&[0]), Ok(Vec::new()));
+        assert!(matches!(
+            decode_inventory(&[0xfe, 0xff, 0xff, 0xff, 0xff]),
+            Err(WireError::TooMany { .. })
+        ));
+    }
+
+    #[test]
+    fn services_are_named() {
+        assert_eq!(Services(0).to_string(), "none");
+        assert_eq!(
+            Services(0x0400_0c09).to_string(),
+            "NETWORK, WITNESS, NETWORK_LIMITED, P2P_V2, bit 26"
+        );
+    }
+
+    #[test]
+    fn a_strangers_text_cannot_drive_a_terminal() {
+        assert_eq!(printable(b"/a:1/\x1b[2J\xff"), r"/a:1/\x1b[2J\xff");
+    }
+}
