@@ -6,6 +6,10 @@
 //! arena. [`Batch::clear`] makes it ready for the next turn and keeps its
 //! memory, so that a steady state allocates nothing.
 //!
+//! A batch is for one direction at a time: packets to seal or packets to open.
+//! One that holds both fails its sessions, whichever of the two runs it (and
+//! shows nothing that it should not).
+//!
 //! [`Outbound::push`]: crate::bip324::Outbound::push
 //! [`Inbound::received`]: crate::bip324::Inbound::received
 //! [`Engine`]: crate::Engine
@@ -57,7 +61,7 @@ impl Slot {
         let neighbours = self.turn == next.turn
             && self.bytes.end == next.bytes.start
             && self.jobs.end == next.jobs.start;
-        neighbours.then(|| Slot {
+        neighbours.then_some(Slot {
             bytes: self.bytes.start..next.bytes.end,
             jobs: self.jobs.start..next.jobs.end,
             turn: self.turn,

@@ -197,7 +197,7 @@ impl Inbound {
         self.limit = limit;
     }
 
-    /// How many decoys have been dropped.
+    /// How many decoys have been dropped since the handshake.
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.decoys

@@ -10,15 +10,30 @@ use crate::Engine;
 use crate::batch::{Batch, Slot};
 use alloc::vec::Vec;
 use core::fmt;
+use core::future::poll_fn;
+use core::pin::Pin;
+use core::task::Poll;
 use core::time::Duration;
 use std::io;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// How long Bitcoin Core gives a peer for its handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many bytes one read asks for.
 const READ_LEN: usize = 64 * 1024;
+
+/// A batch that a long packet has made larger than this gives the rest back, so
+/// that no peer can make a connection large for good.
+const KEPT_ARENA: usize = 4 * READ_LEN;
+
+/// Makes `batch` ready for the next turn.
+fn clear(batch: &mut Batch) {
+    batch.clear();
+    if batch.capacity() > KEPT_ARENA {
+        batch.shrink_to(READ_LEN);
+    }
+}
 
 /// How [`handshake`] ended well.
 #[derive(Debug)]
@@ -34,7 +49,8 @@ pub enum Accepted {
 /// # Errors
 ///
 /// See [`StreamError`]. [`HandshakeError::ClosedUnanswered`] means that an
-/// initiator may connect again as v1; a reset connection counts as closed.
+/// initiator may connect again as v1; a connection that is reset or aborted, as
+/// we read or as we write, counts as closed.
 pub async fn handshake<S>(
     stream: &mut S,
     mut handshake: Handshake,
@@ -45,16 +61,12 @@ where
 {
     let run = async {
         let mut bytes = [0; 4096];
+        let mut output = Output::default();
         loop {
-            let output = handshake.take_output();
-            if !output.is_empty() {
-                stream.write_all(&output).await?;
-                stream.flush().await?;
-            }
-            let len = match stream.read(&mut bytes).await {
+            output.bytes.extend(handshake.take_output());
+            let len = match read_while_writing(stream, &mut output, &mut bytes).await {
                 Ok(len) => len,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(failed(error, &handshake)),
             };
             if len == 0 {
                 return Err(handshake.closed().into());
@@ -64,14 +76,74 @@ where
                 Progress::V1(bytes) => Accepted::V1(bytes),
                 Progress::Complete(session) => Accepted::V2(session),
             };
-            stream.write_all(&handshake.take_output()).await?;
-            stream.flush().await?;
-            return Ok(accepted);
+            output.bytes.extend(handshake.take_output());
+            let write = async {
+                stream.write_all(&output.bytes[output.written..]).await?;
+                stream.flush().await
+            };
+            return match write.await {
+                Ok(()) => Ok(accepted),
+                Err(error) => Err(failed(error, &handshake)),
+            };
         }
     };
     match tokio::time::timeout(timeout, run).await {
         Ok(result) => result,
         Err(_) => Err(StreamError::HandshakeTimeout { timeout }),
+    }
+}
+
+/// What a side has said in its handshake, and how much of it is written.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// Reads once, and meanwhile writes what the peer takes of `output`. A side that
+/// read only when all was written would wait for ever for a peer that does the
+/// same, if together they have more to say than lies between them.
+async fn read_while_writing<S>(
+    stream: &mut S,
+    output: &mut Output,
+    bytes: &mut [u8],
+) -> io::Result<usize>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    poll_fn(|cx| {
+        while output.written < output.bytes.len() {
+            let rest = &output.bytes[output.written..];
+            match Pin::new(&mut *stream).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(written)) => output.written += written,
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => break,
+            }
+        }
+        if let Poll::Ready(Err(error)) = Pin::new(&mut *stream).poll_flush(cx) {
+            return Poll::Ready(Err(error));
+        }
+        loop {
+            let mut buffer = ReadBuf::new(&mut *bytes);
+            return match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(buffer.filled().len())),
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            };
+        }
+    })
+    .await
+}
+
+/// What a stream's failure means for a handshake.
+fn failed(error: io::Error, handshake: &Handshake) -> StreamError {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    match error.kind() {
+        BrokenPipe | ConnectionAborted | ConnectionReset => handshake.closed().into(),
+        _ => error.into(),
     }
 }
 
@@ -125,7 +197,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
                 None => {}
             }
-            self.batch.clear();
+            clear(&mut self.batch);
             // The only await: dropping the future here loses nothing.
             match self.stream.read(self.batch.room(READ_LEN)).await {
                 Ok(0) => {
@@ -145,7 +217,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.batch.bytes()[contents])
     }
 
-    /// How many decoys have been dropped.
+    /// How many decoys have been dropped since the handshake.
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.inbound.decoys()
@@ -211,7 +283,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             }
         }
         self.stream.flush().await?;
-        self.batch.clear();
+        clear(&mut self.batch);
         self.queued = None;
         self.written = 0;
         Ok(())

@@ -1,0 +1,423 @@
+//! What sessions take from the allocator: nothing in the steady state, and no
+//! more than they say for a stranger's claims.
+
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
+mod common;
+
+use common::{Random, engine, noise, sessions, take};
+use packetlane::Batch;
+use packetlane::bip324::{
+    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_AHEAD, OVERHEAD, OpenError, PacketKind,
+    Progress, REKEY_INTERVAL,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// What a thread has taken, so that tests on other threads do not count.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// Calls that take or move memory.
+    calls: usize,
+    /// Bytes that are held, and the most that ever were. Below zero where
+    /// another thread's memory is given back.
+    held: isize,
+    peak: isize,
+}
+
+thread_local! {
+    static TAKEN: Cell<Taken> = const { Cell::new(Taken { calls: 0, held: 0, peak: 0 }) };
+}
+
+fn count(calls: usize, bytes: isize) {
+    TAKEN.with(|cell| {
+        let mut taken = cell.get();
+        taken.calls += calls;
+        taken.held += bytes;
+        taken.peak = taken.peak.max(taken.held);
+        cell.set(taken);
+    });
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it came; the counters are
+// plain numbers of the thread, made without memory and never destroyed.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size().cast_signed());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size().cast_signed());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(0, -layout.size().cast_signed());
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // While the system moves a block it may hold both.
+        count(1, size.cast_signed());
+        count(0, -layout.size().cast_signed());
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `run` takes: calls of the allocator, what it holds more than before when
+/// it ends, and when it holds most.
+fn taken_by(run: impl FnOnce()) -> (usize, usize, usize) {
+    let before = TAKEN.get();
+    TAKEN.set(Taken {
+        peak: before.held,
+        ..before
+    });
+    run();
+    let after = TAKEN.get();
+    (
+        after.calls - before.calls,
+        usize::try_from(after.held - before.held).unwrap_or(0),
+        usize::try_from(after.peak - before.held).unwrap_or(0),
+    )
+}
+
+#[test]
+fn the_counter_counts() {
+    let mut kept = Vec::new();
+    let (calls, held, peak) = taken_by(|| {
+        drop(vec![1_u8; 1000]);
+        kept = vec![2_u8; 100];
+        kept.reserve_exact(200);
+    });
+    assert_eq!((calls, held, peak), (3, 300, 1000));
+}
+
+/// Several sessions seal and open through two batches, turn after turn and across
+/// rekeys: after a warm-up the allocator hears nothing.
+#[test]
+fn the_steady_state_allocates_nothing() {
+    let engine = engine();
+    let mut pairs: Vec<_> = (0..20).map(|seed| sessions(engine, seed)).collect();
+    let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+    let contents = noise(1, 3000);
+    let mut wires = vec![Vec::with_capacity(100_000); pairs.len()];
+    let mut slots = Vec::with_capacity(1000);
+    let mut packets = 0;
+    let mut turn = |round: usize| {
+        for i in 0..40 {
+            for (s, (sender, _)) in pairs.iter_mut().enumerate() {
+                let kind = if i % 7 == 0 {
+                    PacketKind::Decoy
+                } else {
+                    PacketKind::Genuine
+                };
+                let len = (round + 61 * i + s) % 600;
+                let slot = sender.outbound.push(&mut sealing, kind, &contents[..len]);
+                slots.push(slot.unwrap());
+            }
+        }
+        engine.seal(&mut sealing);
+        for (i, slot) in slots.drain(..).enumerate() {
+            wires[i % 20].extend_from_slice(sealing.wire(&slot));
+        }
+        sealing.clear();
+        // One more packet without a batch, and a large one.
+        for ((sender, _), wire) in pairs.iter_mut().zip(&mut wires) {
+            let kind = PacketKind::Genuine;
+            sender
+                .outbound
+                .seal(kind, &contents[..round % 3000], wire)
+                .unwrap();
+        }
+        // Received in three runs, of which two end within a packet.
+        for cut in [1, 2, 3] {
+            for ((_, receiver), wire) in pairs.iter_mut().zip(&mut wires) {
+                let len = match cut {
+                    3 => wire.len(),
+                    _ => wire.len() / 2 + round % 30,
+                };
+                let room = opening.room(4096 + len);
+                room[..len].copy_from_slice(&wire[..len]);
+                receiver.inbound.received(&mut opening, len);
+                wire.drain(..len);
+            }
+            engine.open(&mut opening);
+            for (_, receiver) in &mut pairs {
+                for packet in receiver.inbound.packets(&opening) {
+                    packet.unwrap();
+                    packets += 1;
+                }
+            }
+            opening.clear();
+        }
+    };
+    // Long enough to see every remainder of a packet that a turn can leave.
+    (0..1200).for_each(&mut turn);
+    let (calls, held, _) = taken_by(|| (1200..1800).for_each(&mut turn));
+    assert_eq!((calls, held), (0, 0));
+    assert_eq!(packets, 1800 * 20 * (40 - 6 + 1));
+    assert!(
+        600 * 41 > 3 * REKEY_INTERVAL as usize,
+        "no rekey was among them"
+    );
+}
+
+/// A stranger claims the longest packet there is and sends little of it.
+#[test]
+fn a_claim_costs_what_arrives_and_256_kib() {
+    for sent in [0, 1, 100, 1000, 300_000] {
+        let (mut sender, mut receiver) = sessions(engine(), 1);
+        let mut wire = Vec::new();
+        let contents = vec![0; DEFAULT_RECEIVE_LIMIT];
+        sender
+            .outbound
+            .seal(PacketKind::Genuine, &contents, &mut wire)
+            .unwrap();
+        for piece in [1, 1000, usize::MAX] {
+            let mut batch = Batch::new();
+            let (_, mut fresh) = sessions(engine(), 1);
+            let inbound = &mut fresh.inbound;
+            let (_, held, peak) = taken_by(|| {
+                for piece in wire[..3 + sent].chunks(piece) {
+                    inbound.feed(&mut batch, piece);
+                    batch.clear();
+                }
+                // What the turn holds is not what the session holds.
+                batch = Batch::new();
+            });
+            assert!(held <= 3 + sent + MAX_AHEAD, "{held} bytes for {sent}");
+            // The arena, which has doubled to its size, and a move of the tail.
+            let arena = 3 * piece.min(3 + sent).max(8);
+            assert!(
+                peak <= 2 * (3 + sent + MAX_AHEAD) + arena,
+                "{peak} for {sent}"
+            );
+        }
+        let (packets, error) = common::turn(&mut receiver, engine(), &wire);
+        assert_eq!((packets.len(), error), (1, None), "the claim was honest");
+    }
+}
+
+/// The same before the version packet.
+#[test]
+fn a_claim_in_the_handshake_costs_no_more() {
+    for sent in [0, 1, 100, 1000, 300_000] {
+        for garbage in [0, 4095] {
+            for piece in [1, 1000, usize::MAX] {
+                let [ours, theirs] = [1, 2].map(|seed| common::config(engine(), seed));
+                let mut craft = common::craft_initiator(&theirs, &ours);
+                let garbage = noise(1, garbage);
+                let mut bytes = [&craft.public[..], &garbage, &craft.terminator].concat();
+                bytes.extend(craft.forge.length(DEFAULT_RECEIVE_LIMIT));
+                bytes.extend(noise(2, sent));
+                let mut handshake = Handshake::responder(ours).unwrap();
+                let (_, held, peak) = taken_by(|| {
+                    for piece in bytes.chunks(piece) {
+                        let progress = handshake.receive(piece).unwrap();
+                        assert!(matches!(progress, Progress::Waiting));
+                    }
+                });
+                // The ciphers and the output are a few kilobytes.
+                let few = 8 * 1024;
+                let most = bytes.len() + MAX_AHEAD + few;
+                assert!(held <= most, "{held} bytes for {sent}");
+                assert!(peak <= 2 * most, "{peak} bytes for {sent}");
+            }
+        }
+    }
+}
+
+/// Decoys without end before the version packet leave nothing behind.
+#[test]
+fn decoys_in_the_handshake_do_not_pile_up() {
+    let [ours, theirs] = [1, 2].map(|seed| common::config(engine(), seed));
+    let mut craft = common::craft_initiator(&theirs, &ours);
+    let mut handshake = Handshake::responder(ours).unwrap();
+    let start = [&craft.public[..], &craft.terminator].concat();
+    assert!(matches!(handshake.receive(&start), Ok(Progress::Waiting)));
+    let decoys: Vec<u8> = (0..500)
+        .flat_map(|_| craft.forge.packet(0x80, b"", &[0; 1000]))
+        .collect();
+    let (_, held, _) = taken_by(|| {
+        for piece in decoys.chunks(777) {
+            let progress = handshake.receive(piece).unwrap();
+            assert!(matches!(progress, Progress::Waiting));
+        }
+    });
+    assert!(held <= 4096, "{held} bytes");
+
+    // Nor does a long one, behind which another begins.
+    let long = craft.forge.packet(0x80, b"", &vec![0; 3_000_000]);
+    let next = craft.forge.packet(0x80, b"", b"next");
+    let (_, held, _) = taken_by(|| {
+        for piece in [&long[..], &next[..1]].concat().chunks(100_000) {
+            let progress = handshake.receive(piece).unwrap();
+            assert!(matches!(progress, Progress::Waiting));
+        }
+    });
+    assert!(held <= 64 * 1024, "{held} bytes");
+}
+
+/// A handshake that has ended keeps nothing of what still comes.
+#[test]
+fn a_handshake_that_has_ended_takes_nothing() {
+    let config = common::config(engine(), 1);
+    let mut handshake = Handshake::responder(config).unwrap();
+    assert!(handshake.receive(&noise(1, 64 + 4111)).is_err());
+    let bytes = noise(2, 100_000);
+    let (calls, _, _) = taken_by(|| {
+        for _ in 0..10 {
+            assert!(handshake.receive(&bytes).is_err());
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+/// The longest packet in pieces of a kibibyte: it lies once in the session and,
+/// when it is whole, once in the arena.
+#[test]
+fn the_peak_of_a_long_packet() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut wire = Vec::new();
+    let contents = noise(1, DEFAULT_RECEIVE_LIMIT);
+    sender
+        .outbound
+        .seal(PacketKind::Genuine, &contents, &mut wire)
+        .unwrap();
+    let whole = contents.len() + OVERHEAD;
+    let mut batch = Batch::new();
+    let mut arrived = 0;
+    let (_, held, peak) = taken_by(|| {
+        for piece in wire.chunks(1024) {
+            receiver.inbound.feed(&mut batch, piece);
+            engine().open(&mut batch);
+            for packet in receiver.inbound.packets(&batch) {
+                assert!(packet.unwrap() == contents);
+                arrived += 1;
+            }
+            batch.clear();
+        }
+    });
+    assert_eq!(arrived, 1);
+    // The tail is given back; the arena is the batch's to keep.
+    assert!(held <= whole + 8 * 1024, "{held} bytes held");
+    // While the tail grows by MAX_AHEAD it may lie in two places; the arena
+    // comes when it is whole.
+    assert!(
+        peak <= 2 * (whole + MAX_AHEAD) + 8 * 1024,
+        "{peak} bytes at most"
+    );
+
+    // It can be told to give that back.
+    let (_, _, _) = taken_by(|| batch.shrink_to(10_000));
+    let before = TAKEN.get().held;
+    drop(batch);
+    assert!(before - TAKEN.get().held <= 20_000);
+}
+
+/// A reader that has taken a long packet does not stay large.
+#[test]
+fn a_reader_gives_a_long_packet_back() {
+    use packetlane::bip324::stream::{Reader, StreamError};
+    let (mut sender, receiver) = sessions(engine(), 1);
+    let mut wire = Vec::new();
+    let contents = noise(1, DEFAULT_RECEIVE_LIMIT);
+    let kind = PacketKind::Genuine;
+    sender.outbound.seal(kind, &contents, &mut wire).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut reader = Reader::new(&wire[..], engine(), receiver.inbound);
+    let (_, held, _) = taken_by(|| {
+        runtime.block_on(async {
+            assert!(reader.read().await.unwrap() == contents);
+            let end = reader.read().await.unwrap_err();
+            assert!(matches!(
+                end,
+                StreamError::Closed {
+                    within_packet: false
+                }
+            ));
+        });
+    });
+    assert!(held <= 256 * 1024, "{held} bytes");
+}
+
+/// Refusing a packet that is too long takes no memory for it.
+#[test]
+fn a_refused_claim_costs_nothing() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut wire = Vec::new();
+    let contents = vec![0; DEFAULT_RECEIVE_LIMIT + 1];
+    sender
+        .outbound
+        .seal(PacketKind::Genuine, &contents, &mut wire)
+        .unwrap();
+    let mut batch = Batch::with_capacity(10, 1000);
+    let (calls, _, _) = taken_by(|| {
+        receiver.inbound.feed(&mut batch, &wire[..1000]);
+        engine().open(&mut batch);
+    });
+    assert_eq!(calls, 0);
+    let (_, error) = take(&mut receiver, &batch);
+    assert!(matches!(error, Some(OpenError::TooLong { .. })));
+}
+
+/// A packet that fails gives back what its session held.
+#[test]
+fn a_failed_session_holds_nothing() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut wire = Vec::new();
+    let contents = noise(1, 2_000_000);
+    sender
+        .outbound
+        .seal(PacketKind::Genuine, &contents, &mut wire)
+        .unwrap();
+    let last = wire.len() - 1;
+    wire[last] ^= 1;
+    let (_, held, _) = taken_by(|| {
+        let mut batch = Batch::new();
+        let mut random = Random::new(1);
+        for piece in common::pieces(&wire, &mut random, 100_000) {
+            receiver.inbound.feed(&mut batch, piece);
+        }
+        engine().open(&mut batch);
+        assert_eq!(
+            take(&mut receiver, &batch),
+            (vec![], Some(OpenError::BadTag))
+        );
+    });
+    assert!(held <= 1024, "{held} bytes");
+}
+
+/// Many handshakes in a row: nothing stays but the sessions.
+#[test]
+fn handshakes_leave_nothing() {
+    let make = |seed| {
+        let dressed = |seed| HandshakeConfig {
+            garbage: noise(seed, 4095),
+            decoys: vec![noise(seed, 1000)],
+            ..common::config(engine(), seed)
+        };
+        common::shake(
+            Handshake::initiator(dressed(seed)).unwrap(),
+            Handshake::responder(dressed(seed + 1000)).unwrap(),
+        )
+    };
+    drop(make(1));
+    let (_, held, _) = taken_by(|| (0..20).for_each(|seed| drop(make(seed))));
+    assert_eq!(held, 0);
+    let mut kept = Vec::with_capacity(20);
+    let (_, held, _) = taken_by(|| kept.extend((0..20).map(make)));
+    assert!(held <= 20 * 2 * 2048, "{} bytes a session", held / 40);
+}

@@ -1,0 +1,372 @@
+//! The codec of messages and the framing of v1.
+
+mod common;
+
+use common::{Random, noise};
+use packetlane::bip324::{
+    MAX_TYPE_LEN, MessageError, MessageType, Network, decode_message, encode_message, encoded_len,
+};
+use packetlane::v1;
+use proptest::prelude::*;
+
+/// BIP324's own table, in its order: the id is the place.
+const BIP324: [&str; 28] = [
+    "addr",
+    "block",
+    "blocktxn",
+    "cmpctblock",
+    "feefilter",
+    "filteradd",
+    "filterclear",
+    "filterload",
+    "getblocks",
+    "getblocktxn",
+    "getdata",
+    "getheaders",
+    "headers",
+    "inv",
+    "mempool",
+    "merkleblock",
+    "notfound",
+    "ping",
+    "pong",
+    "sendcmpct",
+    "tx",
+    "getcfilters",
+    "cfilter",
+    "getcfheaders",
+    "cfheaders",
+    "getcfcheckpt",
+    "cfcheckpt",
+    "addrv2",
+];
+
+fn encoded(message_type: MessageType, payload: &[u8]) -> Vec<u8> {
+    let mut contents = b"kept".to_vec();
+    encode_message(message_type, payload, &mut contents);
+    assert_eq!(&contents[..4], b"kept");
+    let contents = contents.split_off(4);
+    assert_eq!(contents.len(), encoded_len(message_type, payload.len()));
+    contents
+}
+
+fn long_form(name: &[u8]) -> Vec<u8> {
+    let mut contents = vec![0; 1 + MAX_TYPE_LEN];
+    contents[1..1 + name.len()].copy_from_slice(name);
+    contents
+}
+
+/// Every id there is: the table's are sent in one byte; those that were assigned
+/// later are understood, and their types sent at length.
+#[test]
+fn every_short_id() {
+    let mut assigned = 0;
+    for id in 0..=255 {
+        let payload = noise(id.into(), id.into());
+        let contents = [&[id], &payload[..]].concat();
+        let Some(message_type) = MessageType::from_short_id(id) else {
+            let expected = match (id, payload.len()) {
+                (0, length) => MessageError::TypeCut { length },
+                (id, _) => MessageError::UnknownId { id },
+            };
+            assert_eq!(decode_message(&contents), Err(expected));
+            continue;
+        };
+        assigned += 1;
+        assert_eq!(message_type.short_id(), Some(id));
+        assert_eq!(decode_message(&contents), Ok((message_type, &payload[..])));
+        let name = message_type.name();
+        let long = [long_form(name.as_bytes()), payload.clone()].concat();
+        assert_eq!(decode_message(&long), Ok((message_type, &payload[..])));
+        match BIP324.get(usize::from(id) - 1) {
+            Some(expected) => {
+                assert_eq!(name, *expected);
+                assert_eq!(encoded(message_type, &payload), contents);
+            }
+            None => assert_eq!(encoded(message_type, &payload), long),
+        }
+    }
+    assert_eq!(assigned, 37);
+    for name in [
+        "version",
+        "verack",
+        "sendaddrv2",
+        "wtxidrelay",
+        "sendtxrcncl",
+        "",
+    ] {
+        let message_type = MessageType::new(name.as_bytes()).unwrap();
+        assert_eq!(message_type.short_id(), None);
+        assert_eq!(
+            encoded(message_type, b"xyz"),
+            [&long_form(name.as_bytes())[..], b"xyz"].concat()
+        );
+    }
+}
+
+#[test]
+fn every_malformed_type() {
+    assert_eq!(decode_message(b""), Err(MessageError::Empty));
+    for length in 0..MAX_TYPE_LEN {
+        let cut = &long_form(b"application")[..1 + length];
+        assert_eq!(decode_message(cut), Err(MessageError::TypeCut { length }));
+    }
+    let refused = MessageType::new(b"thirteenchars");
+    assert_eq!(refused, Err(MessageError::TypeTooLong { length: 13 }));
+    // Every byte at every place of a name, and behind it.
+    for place in 0..MAX_TYPE_LEN {
+        for byte in 0..=255 {
+            let mut field = *b"abcdefghijkl";
+            field[place] = byte;
+            let decoded = MessageType::from_padded(&field);
+            let contents = [&[0], &field[..], b"payload"].concat();
+            match byte {
+                b' '..=0x7f => {
+                    let message_type = decoded.unwrap();
+                    assert_eq!(message_type.padded(), &field);
+                    assert_eq!(message_type.name().as_bytes(), field);
+                    assert_eq!(
+                        decode_message(&contents),
+                        Ok((message_type, &b"payload"[..]))
+                    );
+                }
+                0 if place == MAX_TYPE_LEN - 1 => {
+                    assert_eq!(decoded.unwrap().name(), "abcdefghijk")
+                }
+                0 => assert_eq!(decoded, Err(MessageError::TypePadding)),
+                byte => {
+                    assert_eq!(decoded, Err(MessageError::TypeByte { byte }));
+                    assert_eq!(
+                        decode_message(&contents),
+                        Err(MessageError::TypeByte { byte })
+                    );
+                }
+            }
+            if !matches!(byte, b' '..=0x7f) {
+                let name = &field[..=place];
+                assert_eq!(MessageType::new(name), Err(MessageError::TypeByte { byte }));
+            }
+            let mut padded = [0; MAX_TYPE_LEN];
+            padded[..3].copy_from_slice(b"inv");
+            if place > 3 {
+                padded[place] = byte;
+                let expected = match byte {
+                    0 => MessageType::new(b"inv"),
+                    _ => Err(MessageError::TypePadding),
+                };
+                assert_eq!(MessageType::from_padded(&padded), expected);
+            }
+        }
+    }
+    let shown = [
+        MessageError::Empty,
+        MessageError::UnknownId { id: 200 },
+        MessageError::TypeCut { length: 3 },
+        MessageError::TypeTooLong { length: 13 },
+        MessageError::TypeByte { byte: 7 },
+        MessageError::TypePadding,
+    ]
+    .map(|error| error.to_string());
+    for (i, text) in shown.iter().enumerate() {
+        assert!(!shown[..i].contains(text) && text.len() > 20, "{text}");
+    }
+}
+
+const LITERAL: MessageType = MessageType::literal("sendaddrv2");
+
+#[test]
+fn types_as_text() {
+    assert_eq!(LITERAL, MessageType::new(b"sendaddrv2").unwrap());
+    assert_eq!(
+        format!("{LITERAL:>12}|{LITERAL:?}"),
+        "  sendaddrv2|MessageType(\"sendaddrv2\")"
+    );
+    assert!(MessageType::literal("a") < MessageType::literal("b"));
+}
+
+#[test]
+#[should_panic(expected = "12 characters")]
+fn a_literal_too_long() {
+    let _ = MessageType::literal("thirteenchars");
+}
+
+#[test]
+#[should_panic(expected = "printable")]
+fn a_literal_beyond_ascii() {
+    let _ = MessageType::literal("größe");
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(b' '..=0x7f, 0..=MAX_TYPE_LEN)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn any_type_survives(name in name(), payload in prop::collection::vec(any::<u8>(), 0..300)) {
+        let message_type = MessageType::new(&name).unwrap();
+        prop_assert_eq!(message_type.name().as_bytes(), &name[..]);
+        prop_assert_eq!(MessageType::from_padded(message_type.padded()), Ok(message_type));
+        let contents = encoded(message_type, &payload);
+        prop_assert_eq!(decode_message(&contents), Ok((message_type, &payload[..])));
+    }
+
+    /// What is accepted is a message that encodes to something that decodes to
+    /// it; nothing panics.
+    #[test]
+    fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..40), long: bool) {
+        if long && !bytes.is_empty() {
+            bytes[0] = 0;
+        }
+        if let Ok((message_type, payload)) = decode_message(&bytes) {
+            prop_assert!(bytes.ends_with(payload));
+            let again = encoded(message_type, payload);
+            prop_assert_eq!(decode_message(&again), Ok((message_type, payload)));
+        }
+    }
+}
+
+const MAGIC: [u8; 4] = Network::Signet.magic();
+
+fn v1_message(name: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    v1::encode(MAGIC, MessageType::new(name).unwrap(), payload, &mut bytes);
+    bytes
+}
+
+/// The one empty message whose bytes everybody knows.
+#[test]
+fn a_v1_verack() {
+    let mut bytes = b"kept".to_vec();
+    v1::encode(
+        Network::Mainnet.magic(),
+        MessageType::literal("verack"),
+        b"",
+        &mut bytes,
+    );
+    assert_eq!(
+        bytes,
+        b"kept\xf9\xbe\xb4\xd9verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2"
+    );
+}
+
+#[test]
+fn every_v1_error() {
+    let good = v1_message(b"ping", b"12345678");
+    assert_eq!(good.len(), v1::HEADER_LEN + 8);
+    // Cut anywhere, it has not come; with more behind it, it has.
+    for cut in 0..good.len() {
+        assert_eq!(v1::decode(MAGIC, &good[..cut]), Ok(None));
+    }
+    let more = [&good[..], &good].concat();
+    let message = v1::decode(MAGIC, &more).unwrap().unwrap();
+    assert_eq!(message.message_type.name(), "ping");
+    assert_eq!(message.payload, b"12345678");
+    assert_eq!(message.wire_len(), good.len());
+
+    for place in 0..good.len() {
+        for bit in [0x01, 0x80] {
+            let mut bytes = good.clone();
+            bytes[place] ^= bit;
+            let decoded = v1::decode(MAGIC, &bytes);
+            // As soon as the byte is there, whatever else has not come.
+            let early = match place {
+                0..4 => v1::decode(MAGIC, &bytes[..4]),
+                4..20 => v1::decode(MAGIC, &bytes[..20]),
+                _ => decoded,
+            };
+            let found = [bytes[0], bytes[1], bytes[2], bytes[3]];
+            let checksum = |name: &[u8]| v1::Error::Checksum {
+                message_type: MessageType::new(name).unwrap(),
+            };
+            let length = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]) as usize;
+            let expected = match place {
+                0..4 => Err(v1::Error::Magic { found }),
+                4..8 if bit == 0x80 => Err(v1::Error::Type(MessageError::TypeByte {
+                    byte: bytes[place],
+                })),
+                // The checksum does not cover the type.
+                4..8 => {
+                    let name = &bytes[4..8];
+                    let other = MessageType::new(name).unwrap();
+                    assert_eq!(decoded.unwrap().unwrap().message_type, other);
+                    continue;
+                }
+                8 if bit == 0x80 => Err(v1::Error::Type(MessageError::TypeByte { byte: 0x80 })),
+                8 => Err(v1::Error::Type(MessageError::TypeByte { byte: 1 })),
+                9..16 => Err(v1::Error::Type(MessageError::TypePadding)),
+                16..20 if length > v1::MAX_PAYLOAD_LEN => Err(v1::Error::TooLong { length }),
+                16..20 if length > 8 => Ok(None),
+                _ => Err(checksum(b"ping")),
+            };
+            assert_eq!(decoded, expected, "place {place}");
+            assert_eq!(early, expected, "place {place}, early");
+        }
+    }
+}
+
+#[test]
+fn the_v1_limit() {
+    let payload = noise(1, 1000).repeat(4000);
+    assert_eq!(payload.len(), v1::MAX_PAYLOAD_LEN);
+    let bytes = v1_message(b"block", &payload);
+    let message = v1::decode(MAGIC, &bytes).unwrap().unwrap();
+    assert!(message.payload == payload);
+    let mut header = bytes[..v1::HEADER_LEN].to_vec();
+    let length = v1::MAX_PAYLOAD_LEN + 1;
+    header[16..20].copy_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
+    assert_eq!(
+        v1::decode(MAGIC, &header),
+        Err(v1::Error::TooLong { length })
+    );
+    header[16..20].fill(0xff);
+    let length = u32::MAX as usize;
+    assert_eq!(
+        v1::decode(MAGIC, &header),
+        Err(v1::Error::TooLong { length })
+    );
+    let elsewhere = v1::decode(Network::Mainnet.magic(), &bytes).unwrap_err();
+    assert!(elsewhere.to_string().contains("signet"), "{elsewhere}");
+    let nowhere = v1::decode(MAGIC, b"HTTP/1.1 400").unwrap_err();
+    assert!(nowhere.to_string().contains("48545450"), "{nowhere}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// A stream of messages cut anywhere.
+    #[test]
+    fn any_split_of_a_v1_stream(
+        messages in prop::collection::vec((name(), 0..2000_usize), 0..20),
+        seed: u64,
+    ) {
+        let stream: Vec<u8> = messages
+            .iter()
+            .flat_map(|(name, len)| v1_message(name, &noise(1, *len)))
+            .collect();
+        let mut random = Random::new(seed);
+        let mut buffer = Vec::new();
+        let mut got = Vec::new();
+        for piece in common::pieces(&stream, &mut random, 1 + seed as usize % 3000) {
+            buffer.extend_from_slice(piece);
+            while let Some(message) = v1::decode(MAGIC, &buffer).unwrap() {
+                let name = message.message_type.name().as_bytes().to_vec();
+                assert!(message.payload == noise(1, message.payload.len()));
+                got.push((name, message.payload.len()));
+                let len = message.wire_len();
+                buffer.drain(..len);
+            }
+        }
+        prop_assert_eq!(got, messages);
+        prop_assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn any_bytes_after_the_magic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        let bytes = [&MAGIC[..], &bytes].concat();
+        if let Ok(Some(message)) = v1::decode(MAGIC, &bytes) {
+            let mut again = Vec::new();
+            v1::encode(MAGIC, message.message_type, message.payload, &mut again);
+            prop_assert_eq!(&bytes[..message.wire_len()], again);
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Both directions against the crate `bip324`, on every backend.
+
+mod common;
+
+use bip324::{CipherSession, GarbageResult, Initialized, PacketType, VersionResult};
+use common::{MAGIC, Random, config, engines, noise, pieces};
+use packetlane::bip324::{
+    Handshake, HandshakeConfig, LENGTH_LEN, MAX_GARBAGE_LEN, OpenError, PacketKind, Progress, Role,
+    Session,
+};
+use packetlane::{Batch, Engine};
+use proptest::prelude::*;
+
+/// What a side sends besides what it must.
+#[derive(Clone, Debug)]
+struct Extras {
+    garbage: usize,
+    decoys: Vec<usize>,
+}
+
+fn extras() -> impl Strategy<Value = Extras> {
+    let garbage = prop_oneof![Just(0), Just(1), Just(MAX_GARBAGE_LEN), 0..=MAX_GARBAGE_LEN];
+    let decoys = prop::collection::vec(prop_oneof![0..100_usize, 0..30_000_usize], 0..4);
+    (garbage, decoys).prop_map(|(garbage, decoys)| Extras { garbage, decoys })
+}
+
+/// A handshake of ours, as `role`, with one of theirs; what they send comes in
+/// pieces. `early` are contents of genuine packets that they send right behind
+/// the handshake.
+fn meet(
+    engine: Engine,
+    role: Role,
+    [ours, theirs]: [&Extras; 2],
+    random: &mut Random,
+    early: &[Vec<u8>],
+) -> (Session, CipherSession) {
+    let config = HandshakeConfig {
+        garbage: noise(random.next(), ours.garbage),
+        decoys: ours.decoys.iter().map(|&len| noise(3, len)).collect(),
+        ..config(engine, random.next() >> 8)
+    };
+    let (handshake, their_role) = match role {
+        Role::Initiator => (Handshake::initiator(config), bip324::Role::Responder),
+        Role::Responder => (Handshake::responder(config), bip324::Role::Initiator),
+    };
+    let mut handshake = handshake.unwrap();
+
+    let garbage = noise(random.next(), theirs.garbage);
+    let decoys: Vec<_> = theirs.decoys.iter().map(|&len| noise(4, len)).collect();
+    let decoys: Vec<&[u8]> = decoys.iter().map(Vec::as_slice).collect();
+    let peer = bip324::Handshake::<Initialized>::new(MAGIC, their_role).unwrap();
+    let mut key = vec![0; bip324::Handshake::<Initialized>::send_key_len(Some(&garbage))];
+    let peer = peer.send_key(Some(&garbage), &mut key).unwrap();
+
+    // As initiator we need nothing of them, as responder a few bytes.
+    let mut wire = handshake.take_output();
+    assert_eq!(wire.is_empty(), role == Role::Responder);
+    for piece in pieces(&key, random, 700) {
+        let progress = handshake.receive(piece).unwrap();
+        assert!(matches!(progress, Progress::Waiting));
+    }
+    wire.extend(handshake.take_output());
+    let (public, rest) = wire.split_first_chunk().unwrap();
+    let peer = peer.receive_key(*public).unwrap();
+    let len = bip324::Handshake::<bip324::ReceivedKey<'_>>::send_version_len(Some(&decoys));
+    let mut version = vec![0; len];
+    let peer = peer.send_version(&mut version, Some(&decoys)).unwrap();
+
+    // They read all that we have to say before we have heard all of them.
+    let GarbageResult::FoundGarbage {
+        handshake: mut peer,
+        consumed_bytes,
+    } = peer.receive_garbage(rest).unwrap()
+    else {
+        panic!("they do not find our terminator");
+    };
+    assert_eq!(consumed_bytes, ours.garbage + 16);
+    let mut rest = &rest[consumed_bytes..];
+    let mut decoys = 0;
+    let mut cipher = loop {
+        let (length, behind) = rest.split_first_chunk().unwrap();
+        let length = peer.decrypt_packet_len(*length).unwrap();
+        let (packet, behind) = behind.split_at(length);
+        rest = behind;
+        match peer.receive_version(&mut packet.to_vec()).unwrap() {
+            VersionResult::Complete { cipher } => break cipher,
+            VersionResult::Decoy(again) => peer = again,
+        }
+        decoys += 1;
+    };
+    assert_eq!((decoys, rest.len()), (ours.decoys.len(), 0));
+
+    for contents in early {
+        let outbound = cipher.outbound();
+        version.extend(outbound.encrypt_to_vec(contents, PacketType::Genuine, None));
+    }
+    // Early packets and the handshake's end may come in one piece; what the
+    // session does not get from the handshake it is fed.
+    let mut session = None;
+    let mut batch = Batch::new();
+    let mut packets = Vec::new();
+    for piece in pieces(&version, random, 700) {
+        match &mut session {
+            None => match handshake.receive(piece).unwrap() {
+                Progress::Waiting => continue,
+                Progress::Complete(complete) => {
+                    let session = session.insert(*complete);
+                    session.inbound.received(&mut batch, 0);
+                }
+                Progress::V1(_) => panic!("they speak v2"),
+            },
+            Some(session) => session.inbound.feed(&mut batch, piece),
+        }
+        engine.open(&mut batch);
+        let (more, error) = common::take(session.as_mut().unwrap(), &batch);
+        assert_eq!(error, None);
+        packets.extend(more);
+        batch.clear();
+    }
+    let session = session.expect("the handshake is not done");
+    assert_eq!(packets, early);
+    assert!(handshake.take_output().is_empty());
+    assert_eq!(session.id(), cipher.id());
+    assert_eq!(
+        session.inbound.decoys(),
+        0,
+        "those of the handshake count apart"
+    );
+    (session, cipher)
+}
+
+/// A packet to send: its size and whether it is a decoy.
+type Packet = (usize, bool);
+
+/// Packets of 0 to 100 KB, most of them small.
+fn packets(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<Packet>> {
+    let size = prop_oneof![
+        60 => 0..40_usize,
+        37 => 0..3000_usize,
+        3 => 0..=100_000_usize,
+    ];
+    prop::collection::vec((size, prop::bool::weighted(0.15)), count)
+}
+
+/// Sends `packets` from them to us, the stream cut anywhere and the batches cut
+/// anywhere, and compares.
+fn they_send(
+    engine: Engine,
+    session: &mut Session,
+    cipher: &mut CipherSession,
+    packets: &[Packet],
+    random: &mut Random,
+) {
+    let mut wire = Vec::new();
+    let mut expected = Vec::new();
+    for (i, &(len, decoy)) in packets.iter().enumerate() {
+        let contents = noise(i as u64, len);
+        let kind = [PacketType::Genuine, PacketType::Decoy][usize::from(decoy)];
+        wire.extend(cipher.outbound().encrypt_to_vec(&contents, kind, None));
+        if !decoy {
+            expected.push(contents);
+        }
+    }
+    let before = session.inbound.decoys();
+    let most = [1 + random.below(60), 5000, 200_000][random.below(3)];
+    let mut got = Vec::new();
+    let mut batch = Batch::new();
+    for piece in pieces(&wire, random, most) {
+        // Through the room of a socket that has less to say than fits, or fed.
+        if random.below(2) == 0 {
+            let room = batch.room(piece.len() + random.below(100));
+            room[..piece.len()].copy_from_slice(piece);
+            session.inbound.received(&mut batch, piece.len());
+        } else {
+            session.inbound.feed(&mut batch, piece);
+        }
+        // A turn ends after one piece or several.
+        if random.below(3) == 0 {
+            engine.open(&mut batch);
+            let (more, error) = common::take(session, &batch);
+            assert_eq!(error, None);
+            got.extend(more);
+            batch.clear();
+        }
+    }
+    engine.open(&mut batch);
+    let (more, error) = common::take(session, &batch);
+    assert_eq!(error, None);
+    got.extend(more);
+    assert_eq!(got.len(), expected.len());
+    assert!(got == expected, "messages differ");
+    let decoys = packets.len() - expected.len();
+    assert_eq!(session.inbound.decoys() - before, decoys as u64);
+    assert_eq!(session.inbound.buffered(), 0);
+}
+
+/// Sends `packets` from us to them, in batches cut anywhere and one by one.
+fn we_send(
+    engine: Engine,
+    session: &mut Session,
+    cipher: &mut CipherSession,
+    packets: &[Packet],
+    random: &mut Random,
+) {
+    let mut wire = Vec::new();
+    let mut batch = Batch::new();
+    let mut slots = Vec::new();
+    for (i, &(len, decoy)) in packets.iter().enumerate() {
+        let kind = [PacketKind::Genuine, PacketKind::Decoy][usize::from(decoy)];
+        let contents = noise(i as u64, len);
+        let turn_ends = random.below(20) == 0;
+        if turn_ends || i + 1 == packets.len() {
+            engine.seal(&mut batch);
+            for slot in slots.drain(..) {
+                wire.extend_from_slice(batch.wire(&slot));
+            }
+            batch.clear();
+            session.outbound.seal(kind, &contents, &mut wire).unwrap();
+        } else {
+            slots.push(session.outbound.push(&mut batch, kind, &contents).unwrap());
+        }
+    }
+    let mut rest = &wire[..];
+    for (i, &(len, decoy)) in packets.iter().enumerate() {
+        let (length, behind) = rest.split_first_chunk::<LENGTH_LEN>().unwrap();
+        let length = cipher.inbound().decrypt_packet_len(*length);
+        let (packet, behind) = behind.split_at(length);
+        rest = behind;
+        let (kind, plain) = cipher.inbound().decrypt_to_vec(packet, None).unwrap();
+        let expected = [PacketType::Genuine, PacketType::Decoy][usize::from(decoy)];
+        assert_eq!(kind, expected);
+        assert!(plain[1..] == noise(i as u64, len), "packet {i} differs");
+    }
+    assert!(rest.is_empty());
+}
+
+fn role() -> impl Strategy<Value = Role> {
+    prop_oneof![Just(Role::Initiator), Just(Role::Responder)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn handshakes(
+        role in role(),
+        ours in extras(),
+        theirs in extras(),
+        early in prop::collection::vec(0..300_usize, 0..5),
+        seed: u64,
+    ) {
+        let early: Vec<_> = early.iter().map(|&len| noise(9, len)).collect();
+        for engine in engines() {
+            let mut random = Random::new(seed);
+            let (mut session, mut cipher) =
+                meet(engine, role, [&ours, &theirs], &mut random, &early);
+            let few = [(5, false), (0, true), (0, false), (61, false)];
+            they_send(engine, &mut session, &mut cipher, &few, &mut random);
+            we_send(engine, &mut session, &mut cipher, &few, &mut random);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    /// More than three rekeys in both directions.
+    #[test]
+    fn long_sessions(
+        role in role(),
+        down in packets(700..760),
+        up in packets(700..760),
+        seed: u64,
+    ) {
+        let extras = Extras { garbage: 10, decoys: vec![7] };
+        for engine in engines() {
+            let mut random = Random::new(seed);
+            let (mut session, mut cipher) =
+                meet(engine, role, [&extras, &extras], &mut random, &[]);
+            they_send(engine, &mut session, &mut cipher, &down, &mut random);
+            we_send(engine, &mut session, &mut cipher, &up, &mut random);
+        }
+    }
+}
+
+/// Each extreme of garbage and decoys, in each role, whatever proptest draws.
+#[test]
+fn extremes() {
+    let extremes = [
+        Extras {
+            garbage: 0,
+            decoys: vec![],
+        },
+        Extras {
+            garbage: 0,
+            decoys: vec![0, 100_000],
+        },
+        Extras {
+            garbage: MAX_GARBAGE_LEN,
+            decoys: vec![],
+        },
+        Extras {
+            garbage: MAX_GARBAGE_LEN,
+            decoys: vec![1; 300],
+        },
+    ];
+    for engine in engines() {
+        for role in [Role::Initiator, Role::Responder] {
+            for ours in &extremes {
+                for theirs in &extremes {
+                    let mut random = Random::new(7);
+                    let early = [vec![1; 70], vec![]];
+                    let (mut session, mut cipher) =
+                        meet(engine, role, [ours, theirs], &mut random, &early);
+                    let packets = [(100_000, false), (0, true), (1, false)];
+                    they_send(engine, &mut session, &mut cipher, &packets, &mut random);
+                    we_send(engine, &mut session, &mut cipher, &packets, &mut random);
+                }
+            }
+        }
+    }
+}
+
+/// Their one packet with a byte changed is refused by us, and ours by them.
+#[test]
+fn damage_is_refused_by_both() {
+    let extras = Extras {
+        garbage: 0,
+        decoys: vec![],
+    };
+    for engine in engines() {
+        for place in LENGTH_LEN..LENGTH_LEN + 1 + 50 + 16 {
+            let mut random = Random::new(1);
+            let (mut session, mut cipher) =
+                meet(engine, Role::Initiator, [&extras; 2], &mut random, &[]);
+            let mut packet = cipher
+                .outbound()
+                .encrypt_to_vec(&[5; 50], PacketType::Genuine, None);
+            packet[place] ^= 4;
+            let refused = common::turn(&mut session, engine, &packet);
+            assert_eq!(refused, (vec![], Some(OpenError::BadTag)));
+
+            packet.clear();
+            let kind = PacketKind::Genuine;
+            session.outbound.seal(kind, &[5; 50], &mut packet).unwrap();
+            packet[place] ^= 4;
+            let (length, body) = packet.split_first_chunk().unwrap();
+            assert_eq!(cipher.inbound().decrypt_packet_len(*length), body.len());
+            assert!(cipher.inbound().decrypt_to_vec(body, None).is_err());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! No block of memory is given back with a secret in it.
+
+#![allow(unsafe_code, reason = "an allocator that looks at what it gets back")]
+
+mod common;
+
+use common::{MAGIC, engine, noise, take};
+use packetlane::bip324::{
+    Cipher, Handshake, HandshakeConfig, Keypair, PacketKind, Role, Session, SessionKeys,
+};
+use packetlane::{Backend, Batch};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use zeroize::ZeroizeOnDrop;
+
+const MOST: usize = 64;
+
+thread_local! {
+    /// What must not be seen, and how many of them there are.
+    static SECRETS: Cell<([[u8; 16]; MOST], usize)> = const { Cell::new(([[0; 16]; MOST], 0)) };
+    /// How often each was seen.
+    static SEEN: Cell<[usize; MOST]> = const { Cell::new([0; MOST]) };
+}
+
+struct Looking;
+
+// SAFETY: every call goes to the system's allocator. All memory is made of zeros
+// and so may be read when it comes back. The cells are plain data of the thread.
+unsafe impl GlobalAlloc for Looking {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the block is still the caller's, of this size, and was
+        // initialised when it was made.
+        look(unsafe { std::slice::from_raw_parts(pointer, layout.size()) });
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    // `realloc` is the trait's: alloc, copy, dealloc.
+}
+
+#[global_allocator]
+static ALLOCATOR: Looking = Looking;
+
+fn look(block: &[u8]) {
+    let (secrets, count) = SECRETS.get();
+    let secrets = &secrets[..count];
+    for window in block.windows(16) {
+        for (i, secret) in secrets.iter().enumerate() {
+            if window == secret {
+                let mut seen = SEEN.get();
+                seen[i] += 1;
+                SEEN.set(seen);
+            }
+        }
+    }
+}
+
+/// Runs `run` and says how often each secret came back in freed memory. Of each
+/// secret 16 bytes are looked for.
+fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
+    let mut all = [[0; 16]; MOST];
+    for (place, secret) in all.iter_mut().zip(secrets) {
+        place.copy_from_slice(&secret[..16]);
+        assert!(place.iter().any(|&byte| byte != 0));
+    }
+    SEEN.set([0; MOST]);
+    SECRETS.set((all, secrets.len()));
+    run();
+    SECRETS.set(([[0; 16]; MOST], 0));
+    SEEN.get()[..secrets.len()].to_vec()
+}
+
+#[test]
+fn the_allocator_sees_what_is_left() {
+    let secret = noise(1, 32);
+    let mut block = vec![0; 100];
+    block[37..69].copy_from_slice(&secret);
+    let wiped = {
+        let mut block = block.clone();
+        block[40..69].fill(0);
+        block
+    };
+    assert_eq!(seen_in(&[&secret], || drop(wiped)), [0]);
+    assert_eq!(seen_in(&[&secret], || drop(block)), [1]);
+    // A vector that moves as it grows leaves its old block.
+    let mut grown = Vec::with_capacity(32);
+    grown.extend_from_slice(&secret);
+    assert_eq!(seen_in(&[&secret], || grown.reserve(1000)), [1]);
+}
+
+/// The keys of one direction: of its lengths and of its packets, each with its
+/// two successors, and the keystream that masks its first lengths.
+fn secrets_of(length: &[u8; 32], packet: &[u8; 32]) -> Vec<[u8; 32]> {
+    let mut all = vec![*length, *packet];
+    let (mut length, mut packet) = (*length, *packet);
+    for epoch in 0..2_u64 {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&epoch.to_le_bytes());
+        let mut stream = [0; 3 * 224 + 32];
+        Backend::Portable.chacha20(&length, &nonce, 0, &mut stream);
+        all.push(stream[..32].try_into().unwrap());
+        length.copy_from_slice(&stream[3 * 224..]);
+        nonce[..4].fill(0xff);
+        let mut next = [0; 32];
+        Backend::Portable.chacha20(&packet, &nonce, 1, &mut next);
+        packet = next;
+        all.extend([length, packet]);
+    }
+    all
+}
+
+fn dressed(seed: u64) -> HandshakeConfig {
+    HandshakeConfig {
+        garbage: noise(seed, 300),
+        decoys: vec![noise(seed, 20)],
+        ..common::config(engine(), seed)
+    }
+}
+
+/// From the handshake over two rekeys to the end, through batches that grow and
+/// are cleared.
+#[test]
+fn nothing_secret_is_given_back() {
+    let [a, b] = [dressed(1), dressed(2)];
+    let keys = common::keys(&a, &b);
+    let pair = Keypair::new(&a.secret, &a.auxiliary).unwrap();
+    let theirs = *Keypair::new(&b.secret, &b.auxiliary).unwrap().public();
+    let shared = pair.shared_secret(&theirs, Role::Initiator);
+    let mut secrets = secrets_of(&keys.initiator_length, &keys.initiator_packet);
+    secrets.extend(secrets_of(&keys.responder_length, &keys.responder_packet));
+    secrets.extend([*shared, *a.secret, *b.secret]);
+    let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
+
+    let mut packets = 0;
+    let seen = seen_in(&secrets, || {
+        let initiator = Handshake::initiator(a).unwrap();
+        let responder = Handshake::responder(b).unwrap();
+        let (first, second) = common::shake(initiator, responder);
+        // Sessions are moved about.
+        let mut both = [Box::new(first), Box::new(second)];
+        let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+        for round in 0..10 {
+            let [one, two] = &mut both;
+            let mut wire = Vec::new();
+            for _ in 0..50 {
+                let contents = [round; 40];
+                let kind = PacketKind::Genuine;
+                one.outbound.push(&mut sealing, kind, &contents).unwrap();
+            }
+            engine().seal(&mut sealing);
+            sealing = Batch::new();
+            // What was sealed is lost to the other side but for its counters;
+            // the other direction goes all the way.
+            for _ in 0..50 {
+                let kind = PacketKind::Genuine;
+                two.outbound.seal(kind, &[round; 40], &mut wire).unwrap();
+            }
+            one.inbound.feed(&mut opening, &wire);
+            engine().open(&mut opening);
+            packets += take(one, &opening).0.len();
+            opening.clear();
+            let moved = both.map(|session| Box::new(*session));
+            both = moved;
+        }
+    });
+    assert_eq!(packets, 500, "two rekeys");
+    assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
+}
+
+/// A batch with the keys of many sessions, which has to grow for them.
+#[test]
+fn a_batch_of_many_keys_wipes_them() {
+    let keys: Vec<_> = (0..50)
+        .map(|seed| SessionKeys::derive(&noise(seed, 32).try_into().unwrap(), MAGIC))
+        .collect();
+    let secrets: Vec<_> = keys.iter().map(|keys| &keys.initiator_packet[..]).collect();
+    let seen = seen_in(&secrets, || {
+        let mut batch = Batch::new();
+        let mut sessions: Vec<_> = keys
+            .iter()
+            .map(|keys| Session::from_keys(engine(), keys, Role::Initiator))
+            .collect();
+        for _ in 0..3 {
+            for session in &mut sessions {
+                let slot = session.outbound.push(&mut batch, PacketKind::Genuine, b"x");
+                slot.unwrap();
+            }
+            engine().seal(&mut batch);
+        }
+    });
+    assert_eq!(seen.iter().sum::<usize>(), 0, "{seen:?}");
+}
+
+/// A handshake that is dropped halfway, or fails.
+#[test]
+fn a_handshake_that_ends_early_wipes_its_secrets() {
+    let [a, b] = [dressed(1), dressed(2)];
+    let keys = common::keys(&a, &b);
+    let mut secrets = secrets_of(&keys.initiator_length, &keys.initiator_packet);
+    secrets.extend(secrets_of(&keys.responder_length, &keys.responder_packet));
+    secrets.extend([*a.secret, *b.secret]);
+    let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
+    for end in 0..3 {
+        let (a, b) = (a.clone(), b.clone());
+        let seen = seen_in(&secrets, || {
+            let mut initiator = Handshake::initiator(a).unwrap();
+            let mut responder = Handshake::responder(b).unwrap();
+            if end > 0 {
+                responder.receive(&initiator.take_output()).unwrap();
+                assert!(responder.has_keys());
+            }
+            if end > 1 {
+                assert!(responder.receive(&noise(1, 5000)).is_err());
+            }
+        });
+        assert_eq!(seen.iter().sum::<usize>(), 0, "{end}: {seen:?}");
+    }
+}
+
+/// The types that say so wipe themselves.
+#[test]
+fn what_wipes_itself_says_so() {
+    fn wipes<T: ZeroizeOnDrop>() {
+        assert!(core::mem::needs_drop::<T>());
+    }
+    wipes::<Cipher>();
+    wipes::<Keypair>();
+    wipes::<SessionKeys>();
+    // What HKDF leaves on the stack.
+    wipes::<sha2::Sha256>();
+}

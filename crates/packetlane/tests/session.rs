@@ -1,0 +1,659 @@
+//! What sessions and batches promise: in turns, across rekeys, and when bytes are
+//! damaged or calls come in the wrong order.
+
+mod common;
+
+use common::{Forge, Random, engine, engines, noise, pieces, sessions, take, turn};
+use packetlane::bip324::{
+    DEFAULT_RECEIVE_LIMIT, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError,
+    PacketKind, REKEY_INTERVAL, Role, SealError, Session, SessionKeys,
+};
+use packetlane::{Batch, Engine, Outcome, Slot};
+use proptest::prelude::*;
+
+use PacketKind::{Decoy, Genuine};
+
+/// Packets of `session`, sealed one by one.
+fn seal(session: &mut Session, packets: &[(PacketKind, &[u8])]) -> Vec<u8> {
+    let mut wire = Vec::new();
+    for (kind, contents) in packets {
+        session.outbound.seal(*kind, contents, &mut wire).unwrap();
+    }
+    wire
+}
+
+fn some_packets() -> Vec<Vec<u8>> {
+    [5, 0, 61, 300].map(|len| noise(len as u64, len)).to_vec()
+}
+
+/// Every byte of the second of four packets flipped, in a batch with other
+/// sessions: what came before it arrives, it and what follows does not, the
+/// others notice nothing.
+#[test]
+fn every_flip_ends_in_the_right_error_alone() {
+    let contents = [5, 40, 0, 300].map(|len| noise(len as u64, len));
+    let packets = contents.each_ref().map(|c| (Genuine, &c[..]));
+    for engine in engines() {
+        for place in 0..contents[1].len() + OVERHEAD {
+            for bit in [0x01, 0x80] {
+                let mut pairs = [1, 2, 3].map(|seed| sessions(engine, seed));
+                let mut batch = Batch::new();
+                for (i, (sender, receiver)) in pairs.iter_mut().enumerate() {
+                    let mut wire = seal(sender, &packets);
+                    if i == 1 {
+                        wire[contents[0].len() + OVERHEAD + place] ^= bit;
+                    }
+                    receiver.inbound.set_receive_limit(5000);
+                    receiver.inbound.feed(&mut batch, &wire);
+                }
+                engine.open(&mut batch);
+                for (i, (_, receiver)) in pairs.iter_mut().enumerate() {
+                    let (packets, error) = take(receiver, &batch);
+                    if i == 1 {
+                        assert_eq!(packets, contents[..1]);
+                        check_damage(engine, receiver, place, error);
+                    } else {
+                        assert_eq!((&packets[..], error), (&contents[..], None));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The error of a packet that is damaged at `place`, now or once enough has
+/// followed, and the same one ever after.
+fn check_damage(
+    engine: Engine,
+    receiver: &mut Session,
+    place: usize,
+    mut error: Option<OpenError>,
+) {
+    if place < LENGTH_LEN && error.is_none() {
+        // It claims to be longer than what has come.
+        assert!(receiver.inbound.buffered() > 0);
+        let (packets, later) = turn(receiver, engine, &noise(7, 6000));
+        assert_eq!(packets.len(), 0);
+        error = later;
+    }
+    match error {
+        Some(OpenError::BadTag) => {}
+        Some(OpenError::TooLong { length, limit }) => {
+            assert!(place < LENGTH_LEN);
+            assert_eq!(limit, 5000);
+            assert!(length > limit);
+        }
+        other => panic!("place {place}: {other:?}"),
+    }
+    let mut batch = Batch::new();
+    assert_eq!(take(receiver, &batch), (vec![], error));
+    for len in [0, 1, 1000] {
+        receiver.inbound.feed(&mut batch, &noise(1, len));
+        engine.open(&mut batch);
+        assert_eq!(take(receiver, &batch), (vec![], error));
+        batch.clear();
+    }
+    assert_eq!(receiver.inbound.buffered(), 0);
+    // The iterator ends behind its error.
+    let mut packets = receiver.inbound.packets(&batch);
+    assert_eq!(packets.next().map(Result::err), Some(error));
+    assert_eq!(packets.next(), None);
+    assert_eq!(packets.next(), None);
+}
+
+/// What was whole before a packet that is too long arrives; what follows does
+/// not.
+#[test]
+fn packets_before_a_bad_length_arrive() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    receiver.inbound.set_receive_limit(100);
+    let long = [0; 101];
+    let wire = seal(
+        &mut sender,
+        &[
+            (Genuine, b"one"),
+            (Decoy, b""),
+            (Genuine, b"two"),
+            (Genuine, &long),
+            (Genuine, b"no"),
+        ],
+    );
+    let (packets, error) = turn(&mut receiver, engine(), &wire);
+    assert_eq!(packets, [b"one", b"two"]);
+    let expected = OpenError::TooLong {
+        length: 101,
+        limit: 100,
+    };
+    assert_eq!(error, Some(expected));
+    assert_eq!(receiver.inbound.decoys(), 1);
+    assert_eq!(turn(&mut receiver, engine(), &wire), (vec![], error));
+}
+
+/// A tag that is wrong shows nothing of its plaintext in the arena.
+#[test]
+fn a_forged_packet_stays_encrypted() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut wire = seal(&mut sender, &[(Genuine, &[b'p'; 200])]);
+    let last = wire.len() - 1;
+    wire[last] ^= 1;
+    let mut batch = Batch::new();
+    receiver.inbound.feed(&mut batch, &wire);
+    engine().open(&mut batch);
+    assert_eq!(batch.outcome(0), Outcome::Forged);
+    batch.clear();
+    assert_eq!(batch.room(wire.len()), wire);
+}
+
+/// A message to send: its contents' length and whether it is a decoy.
+type Packet = (usize, bool);
+
+fn packets(max: usize) -> impl Strategy<Value = Vec<Packet>> {
+    let size = prop_oneof![5 => 0..30_usize, 3 => 0..2000_usize, 1 => 0..70_000_usize];
+    prop::collection::vec((size, prop::bool::weighted(0.2)), 0..max)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    /// Whatever the calls cut the stream into and wherever turns end.
+    #[test]
+    fn any_split_gives_the_same_messages(packets in packets(300), seed: u64) {
+        for engine in engines() {
+            let (mut sender, mut receiver) = sessions(engine, 1);
+            let mut wire = Vec::new();
+            let mut expected = Vec::new();
+            for (i, &(len, decoy)) in packets.iter().enumerate() {
+                let contents = noise(i as u64, len);
+                let kind = if decoy { Decoy } else { Genuine };
+                sender.outbound.seal(kind, &contents, &mut wire).unwrap();
+                if !decoy {
+                    expected.push(contents);
+                }
+            }
+            let mut random = Random::new(seed);
+            let most = [3, 40, 3000, 100_000][random.below(4)];
+            let batches = &mut [Batch::new(), Batch::new()];
+            let mut used = 0;
+            let mut got = Vec::new();
+            let mut end_turn = |receiver: &mut Session, batch: &mut Batch| {
+                engine.open(batch);
+                let (packets, error) = take(receiver, batch);
+                assert_eq!(error, None);
+                got.extend(packets);
+            };
+            for piece in pieces(&wire, &mut random, most) {
+                let batch = &mut batches[used];
+                if random.below(2) == 0 {
+                    batch.room(piece.len() + 13)[..piece.len()].copy_from_slice(piece);
+                    receiver.inbound.received(batch, piece.len());
+                } else {
+                    receiver.inbound.feed(batch, piece);
+                }
+                if random.below(4) == 0 {
+                    end_turn(&mut receiver, batch);
+                    // A batch need not be cleared, nor be the next turn's.
+                    if random.below(2) == 0 {
+                        batch.clear();
+                        used = random.below(2);
+                    }
+                }
+            }
+            end_turn(&mut receiver, &mut batches[used]);
+            prop_assert_eq!(got.len(), expected.len());
+            prop_assert!(got == expected);
+            let decoys = packets.len() - expected.len();
+            prop_assert_eq!(receiver.inbound.decoys(), decoys as u64);
+            prop_assert_eq!(receiver.inbound.buffered(), 0);
+        }
+    }
+}
+
+/// Every cut of a short stream in two, and byte by byte.
+#[test]
+fn every_cut_of_a_short_stream() {
+    let contents = some_packets();
+    let packets: Vec<_> = contents.iter().map(|c| (Genuine, &c[..])).collect();
+    let (mut sender, _) = sessions(engine(), 1);
+    let wire = seal(&mut sender, &packets);
+    for cut in 0..=wire.len() {
+        let (_, mut receiver) = sessions(engine(), 1);
+        let (mut got, error) = turn(&mut receiver, engine(), &wire[..cut]);
+        assert_eq!(error, None);
+        let (more, error) = turn(&mut receiver, engine(), &wire[cut..]);
+        got.extend(more);
+        assert_eq!((&got, error), (&contents, None));
+    }
+    let (_, mut receiver) = sessions(engine(), 1);
+    let mut got = Vec::new();
+    for byte in &wire {
+        let (more, error) = turn(&mut receiver, engine(), &[*byte]);
+        assert_eq!(error, None);
+        got.extend(more);
+    }
+    assert_eq!(got, contents);
+    // All bytes in the same turn, one by one.
+    let (_, mut receiver) = sessions(engine(), 1);
+    let mut batch = Batch::new();
+    for byte in &wire {
+        receiver.inbound.feed(&mut batch, &[*byte]);
+    }
+    engine().open(&mut batch);
+    assert_eq!(take(&mut receiver, &batch), (contents, None));
+}
+
+/// More packets than a key serves, of several sessions in turn, in one batch.
+#[test]
+fn a_batch_across_rekeys() {
+    const COUNT: usize = 3 * REKEY_INTERVAL as usize + 5;
+    for engine in engines() {
+        let mut pairs = [1, 2, 3, 4].map(|seed| sessions(engine, seed));
+        let contents = |session: usize, i: usize| noise((1000 * session + i) as u64, i % 90);
+        let mut batch = Batch::new();
+        let mut slots = [const { Vec::new() }; 4];
+        for i in 0..COUNT {
+            for (s, (sender, _)) in pairs.iter_mut().enumerate() {
+                let slot = sender.outbound.push(&mut batch, Genuine, &contents(s, i));
+                slots[s].push(slot.unwrap());
+            }
+        }
+        assert_eq!(batch.len(), 4 * COUNT);
+        engine.seal(&mut batch);
+        let streams = slots.map(|slots| {
+            let packets = slots.iter().map(|slot| batch.wire(slot));
+            packets.collect::<Vec<_>>().concat()
+        });
+        batch.clear();
+        // Each comes in runs, the sessions in turn.
+        let mut random = Random::new(3);
+        let mut runs = streams
+            .each_ref()
+            .map(|s| pieces(s, &mut random, 4000).into_iter());
+        while runs.iter().any(|run| run.len() > 0) {
+            for (run, (_, receiver)) in runs.iter_mut().zip(&mut pairs) {
+                if let Some(bytes) = run.next() {
+                    receiver.inbound.feed(&mut batch, bytes);
+                }
+            }
+        }
+        engine.open(&mut batch);
+        for (s, (_, receiver)) in pairs.iter_mut().enumerate() {
+            let (packets, error) = take(receiver, &batch);
+            assert_eq!(error, None);
+            assert_eq!(packets.len(), COUNT);
+            for (i, packet) in packets.iter().enumerate() {
+                assert_eq!(*packet, contents(s, i));
+            }
+            assert_eq!(take(receiver, &batch), (vec![], None), "taken twice");
+        }
+    }
+}
+
+/// Both directions of a session in two batches that take turns, across rekeys,
+/// with one-packet calls in between; one batch that seals and opens in a turn.
+#[test]
+fn two_batches_in_turn() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut batches = [Batch::new(), Batch::new()];
+    for i in 0..3 * REKEY_INTERVAL as usize {
+        let contents = noise(i as u64, i % 70);
+        let [a, b] = &mut batches;
+        let first = sender.outbound.push(a, Genuine, &contents).unwrap();
+        let second = sender.outbound.push(b, Genuine, b"second").unwrap();
+        let mut wire = Vec::new();
+        engine().seal(a);
+        engine().seal(b);
+        wire.extend(a.wire(&first));
+        wire.extend(b.wire(&second));
+        sender.outbound.seal(Genuine, b"third", &mut wire).unwrap();
+        // The batch that was sealed takes what was received too.
+        receiver.inbound.feed(a, &wire);
+        engine().open(a);
+        let expected = vec![contents, b"second".to_vec(), b"third".to_vec()];
+        assert_eq!(take(&mut receiver, a), (expected, None));
+        a.clear();
+        b.clear();
+        batches.swap(0, 1);
+    }
+}
+
+/// The one-packet call and the batch write the same bytes.
+#[test]
+fn one_packet_is_a_batch_of_one() {
+    for engine in engines() {
+        let (mut alone, _) = sessions(engine, 1);
+        let (mut batched, _) = sessions(engine, 1);
+        for i in 0..500 {
+            let contents = noise(i, usize::try_from(i).unwrap() * 3);
+            let kind = if i % 5 == 0 { Decoy } else { Genuine };
+            let mut wire = b"before".to_vec();
+            alone.outbound.seal(kind, &contents, &mut wire).unwrap();
+            let mut batch = Batch::new();
+            let slot = batched.outbound.push(&mut batch, kind, &contents).unwrap();
+            assert_eq!(slot.wire_len(), contents.len() + OVERHEAD);
+            engine.seal(&mut batch);
+            assert_eq!(&wire[6..], batch.wire(&slot));
+            assert_eq!(&wire[..6], b"before");
+        }
+    }
+}
+
+#[test]
+fn reserved_contents_are_those_that_were_written() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut batch = Batch::with_capacity(2, 100);
+    let (first, place) = sender.outbound.reserve(&mut batch, Genuine, 5).unwrap();
+    place.copy_from_slice(b"hello");
+    let (second, place) = sender.outbound.reserve(&mut batch, Genuine, 0).unwrap();
+    assert!(place.is_empty());
+    engine().seal(&mut batch);
+    let both = first.join(&second).unwrap();
+    let wire = batch.wire(&both).to_vec();
+    let (packets, error) = turn(&mut receiver, engine(), &wire);
+    assert_eq!((packets, error), (vec![b"hello".to_vec(), vec![]], None));
+}
+
+#[test]
+fn slots_join_with_their_neighbours_alone() {
+    let (mut a, _) = sessions(engine(), 1);
+    let (mut b, _) = sessions(engine(), 2);
+    let mut batch = Batch::new();
+    let first = a.outbound.push(&mut batch, Genuine, b"1").unwrap();
+    let second = a.outbound.push(&mut batch, Genuine, b"22").unwrap();
+    let other = b.outbound.push(&mut batch, Genuine, b"333").unwrap();
+    let third = a.outbound.push(&mut batch, Genuine, b"4444").unwrap();
+    assert_eq!(first.join(&other), None);
+    assert_eq!(second.join(&first), None);
+    assert_eq!(second.join(&third), None);
+    assert_eq!(first.join(&first), None);
+    let joined = first.join(&second).unwrap();
+    assert_eq!(joined.wire_len(), 1 + 2 + 2 * OVERHEAD);
+    engine().seal(&mut batch);
+    let apart = [batch.wire(&first), batch.wire(&second)].concat();
+    assert_eq!(batch.wire(&joined), apart);
+}
+
+fn one_in_a_batch() -> (Session, Batch, Slot) {
+    let (mut sender, _) = sessions(engine(), 1);
+    let mut batch = Batch::new();
+    let slot = sender.outbound.push(&mut batch, Genuine, b"plaintext");
+    (sender, batch, slot.unwrap())
+}
+
+#[test]
+#[should_panic(expected = "not sealed")]
+fn nobody_sends_plaintext() {
+    let (_, batch, slot) = one_in_a_batch();
+    let _ = batch.wire(&slot);
+}
+
+#[test]
+#[should_panic(expected = "not sealed")]
+fn nobody_sends_plaintext_of_a_later_packet() {
+    let (mut sender, mut batch, slot) = one_in_a_batch();
+    engine().seal(&mut batch);
+    let late = sender.outbound.push(&mut batch, Genuine, b"late").unwrap();
+    let _ = batch.wire(&slot.join(&late).unwrap());
+}
+
+/// A slot of an earlier turn does not name bytes of this one, sealed or not.
+#[test]
+#[should_panic(expected = "cleared")]
+fn nobody_sends_a_slot_of_an_earlier_turn() {
+    let (mut sender, mut batch, _) = one_in_a_batch();
+    let long = sender.outbound.push(&mut batch, Genuine, &[1; 50]).unwrap();
+    engine().seal(&mut batch);
+    let _ = batch.wire(&long);
+    batch.clear();
+    for _ in 0..2 {
+        sender
+            .outbound
+            .push(&mut batch, Genuine, b"sealed")
+            .unwrap();
+    }
+    engine().seal(&mut batch);
+    sender
+        .outbound
+        .push(&mut batch, Genuine, &[b'p'; 90])
+        .unwrap();
+    let _ = batch.wire(&long);
+}
+
+#[test]
+#[should_panic(expected = "room")]
+fn more_than_the_room_is_not_received() {
+    let (_, mut receiver) = sessions(engine(), 1);
+    let mut batch = Batch::new();
+    batch.room(100);
+    batch.room(10);
+    receiver.inbound.received(&mut batch, 11);
+}
+
+#[test]
+#[should_panic(expected = "room")]
+fn a_room_is_not_received_twice() {
+    let (_, mut receiver) = sessions(engine(), 1);
+    let (mut sender, _) = sessions(engine(), 1);
+    let mut batch = Batch::new();
+    batch.room(100).fill(0);
+    sender
+        .outbound
+        .push(&mut batch, Genuine, b"on the room")
+        .unwrap();
+    receiver.inbound.received(&mut batch, 1);
+}
+
+/// All ways to lose packets are told, and lose only their own session's.
+#[test]
+fn lost_packets_are_told() {
+    let lost = (vec![], Some(OpenError::NotOpened));
+    let start = || {
+        let (mut sender, receiver) = sessions(engine(), 1);
+        let wire = seal(&mut sender, &[(Genuine, b"one"), (Genuine, b"two")]);
+        (receiver, wire, Batch::new())
+    };
+    // Taken before it was opened.
+    let (mut receiver, wire, mut batch) = start();
+    receiver.inbound.feed(&mut batch, &wire);
+    assert_eq!(take(&mut receiver, &batch), lost);
+    engine().open(&mut batch);
+    assert_eq!(take(&mut receiver, &batch), lost);
+    // Cleared before it was opened, and after; told at the next packets ...
+    for open in [false, true] {
+        let (mut receiver, wire, mut batch) = start();
+        receiver.inbound.feed(&mut batch, &wire);
+        if open {
+            engine().open(&mut batch);
+        }
+        batch.clear();
+        assert_eq!(take(&mut receiver, &batch), lost);
+        // ... or at the next bytes.
+        let (mut receiver, wire, mut batch) = start();
+        receiver.inbound.feed(&mut batch, &wire);
+        if open {
+            engine().open(&mut batch);
+        }
+        batch.clear();
+        receiver.inbound.feed(&mut batch, b"");
+        engine().open(&mut batch);
+        assert_eq!(take(&mut receiver, &batch), lost);
+    }
+    // One of two taken.
+    let (mut receiver, wire, mut batch) = start();
+    receiver.inbound.feed(&mut batch, &wire);
+    engine().open(&mut batch);
+    assert_eq!(
+        receiver.inbound.packets(&batch).next(),
+        Some(Ok(&b"one"[..]))
+    );
+    batch.clear();
+    assert_eq!(take(&mut receiver, &batch), lost);
+    // Looked for in another batch, with as many packets.
+    let (mut receiver, wire, mut batch) = start();
+    receiver.inbound.feed(&mut batch, &wire);
+    engine().open(&mut batch);
+    let (_, mut bystander) = sessions(engine(), 1);
+    let mut another = Batch::new();
+    bystander.inbound.feed(&mut another, &wire);
+    engine().open(&mut another);
+    assert_eq!(take(&mut receiver, &another), lost);
+    let both = vec![b"one".to_vec(), b"two".to_vec()];
+    assert_eq!(take(&mut bystander, &another), (both, None));
+    // Nothing waits, so nothing is lost.
+    let (mut receiver, wire, mut batch) = start();
+    receiver.inbound.feed(&mut batch, &wire[..7]);
+    batch.clear();
+    assert_eq!(take(&mut receiver, &batch), (vec![], None));
+    assert_eq!(turn(&mut receiver, engine(), &wire[7..]).0.len(), 2);
+}
+
+/// To the byte, in one piece and when the length comes alone.
+#[test]
+fn the_receive_limit() {
+    assert_eq!(DEFAULT_RECEIVE_LIMIT, 4_000_013);
+    for limit in [None, Some(0), Some(61)] {
+        let most = limit.unwrap_or(DEFAULT_RECEIVE_LIMIT);
+        let (mut sender, mut receiver) = sessions(engine(), 1);
+        if let Some(limit) = limit {
+            receiver.inbound.set_receive_limit(limit);
+        }
+        let wire = seal(
+            &mut sender,
+            &[(Genuine, &vec![7; most]), (Genuine, &vec![7; most + 1])],
+        );
+        let (good, bad) = wire.split_at(most + OVERHEAD);
+        let (packets, error) = turn(&mut receiver, engine(), good);
+        assert_eq!(error, None);
+        assert!(packets == [vec![7; most]]);
+        assert_eq!(turn(&mut receiver, engine(), &bad[..2]), (vec![], None));
+        let expected = OpenError::TooLong {
+            length: most + 1,
+            limit: most,
+        };
+        let refused = turn(&mut receiver, engine(), &bad[2..3]);
+        assert_eq!(refused, (vec![], Some(expected)));
+    }
+}
+
+/// All that the format can say, and one byte more.
+#[test]
+fn the_longest_contents() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    receiver.inbound.set_receive_limit(MAX_CONTENTS_LEN);
+    let mut contents = noise(1, 1 << 20).repeat(16);
+    let too_long = SealError::TooLong { length: 1 << 24 };
+    let mut batch = Batch::new();
+    let refused = sender.outbound.push(&mut batch, Genuine, &contents);
+    assert_eq!(refused, Err(too_long));
+    let refused = sender.outbound.reserve(&mut batch, Genuine, usize::MAX);
+    assert_eq!(
+        refused.unwrap_err(),
+        SealError::TooLong { length: usize::MAX }
+    );
+    assert!(batch.is_empty());
+    assert_eq!(batch.bytes_used(), 0);
+    let mut wire = Vec::new();
+    let refused = sender.outbound.seal(Genuine, &contents, &mut wire);
+    assert_eq!((refused, wire.len()), (Err(too_long), 0));
+
+    // The refusals have not counted.
+    contents.pop();
+    assert_eq!(contents.len(), MAX_CONTENTS_LEN);
+    let slot = sender
+        .outbound
+        .push(&mut batch, Genuine, &contents)
+        .unwrap();
+    engine().seal(&mut batch);
+    let (first, rest) = batch.wire(&slot).split_at(5_000_000);
+    assert_eq!(turn(&mut receiver, engine(), first), (vec![], None));
+    let (packets, error) = turn(&mut receiver, engine(), rest);
+    assert_eq!(error, None);
+    assert!(packets == [contents]);
+    let after = seal(&mut sender, &[(Genuine, b"after")]);
+    let (packets, error) = turn(&mut receiver, engine(), &after);
+    assert_eq!((packets, error), (vec![b"after".to_vec()], None));
+}
+
+/// Appending to more bytes than a job's offsets can name.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn sealing_behind_four_gigabytes() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    // Zeros that nobody touches take no memory.
+    let mut wire = vec![0; (1 << 32) + 10];
+    let before = wire.len();
+    sender.outbound.seal(Genuine, b"secret", &mut wire).unwrap();
+    let (packets, error) = turn(&mut receiver, engine(), &wire[before..]);
+    assert_eq!((packets, error), (vec![b"secret".to_vec()], None));
+}
+
+/// A session's half may go its own way: receiving does not disturb sending.
+#[test]
+fn both_directions_at_once() {
+    let (mut a, mut b) = sessions(engine(), 1);
+    let mut heard = Vec::new();
+    for round in 0..1200_usize {
+        let me = if round % 2 == 0 { &mut a } else { &mut b };
+        let mut batch = Batch::new();
+        me.inbound.feed(&mut batch, &heard);
+        engine().open(&mut batch);
+        let expected = match round {
+            0 => vec![],
+            _ => vec![noise(1, round - 1)],
+        };
+        assert_eq!(take(me, &batch), (expected, None));
+        let slot = me.outbound.push(&mut batch, Genuine, &noise(1, round));
+        engine().seal(&mut batch);
+        heard = batch.wire(&slot.unwrap()).to_vec();
+    }
+}
+
+/// Contents begin behind the header byte, wherever the packet lies.
+#[test]
+fn header_and_contents_are_told_apart() {
+    assert_eq!(HEADER_LEN, 1);
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let wire = seal(
+        &mut sender,
+        &[(Decoy, b"\0"), (Genuine, b""), (Genuine, b"\x80")],
+    );
+    let (packets, error) = turn(&mut receiver, engine(), &wire);
+    assert_eq!((packets, error), (vec![vec![], vec![0x80]], None));
+    assert_eq!(receiver.inbound.decoys(), 1);
+}
+
+/// Sessions of keys alone, in both roles, against the ciphers written out by
+/// hand: the same bytes over more than three rekeys.
+#[test]
+fn sessions_of_keys_alone() {
+    for engine in engines() {
+        let keys = SessionKeys::derive(&[3; 32], common::MAGIC);
+        for (role, other, length, packet) in [
+            (
+                Role::Initiator,
+                Role::Responder,
+                &keys.initiator_length,
+                &keys.initiator_packet,
+            ),
+            (
+                Role::Responder,
+                Role::Initiator,
+                &keys.responder_length,
+                &keys.responder_packet,
+            ),
+        ] {
+            let mut sender = Session::from_keys(engine, &keys, role);
+            let mut receiver = Session::from_keys(engine, &keys, other);
+            assert_eq!(sender.id(), &keys.session_id);
+            let mut forge = Forge::new(length, packet);
+            let (mut wire, mut forged) = (Vec::new(), Vec::new());
+            for i in 0..3 * REKEY_INTERVAL as usize + 2 {
+                let contents = noise(i as u64, i % 100);
+                sender.outbound.seal(Genuine, &contents, &mut wire).unwrap();
+                forged.extend(forge.packet(0, b"", &contents));
+            }
+            assert!(wire == forged);
+            let (packets, error) = turn(&mut receiver, engine, &wire);
+            assert_eq!(error, None);
+            assert_eq!(packets.len(), 3 * REKEY_INTERVAL as usize + 2);
+        }
+    }
+}

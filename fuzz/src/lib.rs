@@ -1,0 +1,361 @@
+//! The fuzz targets as plain functions of bytes: what `cargo fuzz` calls with
+//! inputs that it breeds, and `crates/packetlane/tests/fuzz_smoke.rs` with inputs
+//! that are the same in every run.
+//!
+//! Each takes its decisions (roles, lengths, cuts, damage) from the same bytes as
+//! the material that it feeds, and panics if a promise of the library is broken.
+//! All answer whether the input led to a whole message or session, so that a
+//! caller can see that his inputs reach that far.
+
+use packetlane::bip324::{
+    Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, MessageType, Network, OpenError,
+    PacketKind, Progress, Role, Session, SessionKeys, decode_message, encode_message, encoded_len,
+};
+use packetlane::{Batch, Engine, v1};
+
+const MAGIC: [u8; 4] = Network::Regtest.magic();
+
+/// Bytes that decisions are taken from; zeros when they are used up.
+struct Input<'d> {
+    rest: &'d [u8],
+}
+
+impl<'d> Input<'d> {
+    fn byte(&mut self) -> u8 {
+        match self.rest.split_first() {
+            Some((&byte, rest)) => {
+                self.rest = rest;
+                byte
+            }
+            None => 0,
+        }
+    }
+
+    /// A number below `bound`, which is at least 1.
+    fn below(&mut self, bound: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % bound
+    }
+
+    fn flag(&mut self) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    fn bytes(&mut self, most: usize) -> &'d [u8] {
+        let len = self.below(most + 1).min(self.rest.len());
+        let (bytes, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        bytes
+    }
+
+    /// Up to `most` bytes which differ from place to place and cost two of the
+    /// input's.
+    fn noise(&mut self, most: usize) -> Vec<u8> {
+        let len = self.below(most + 1);
+        (0..len).map(|i| (i * i / 3 + len) as u8).collect()
+    }
+
+    /// The first bytes of `stream` that one read brings; not none.
+    fn piece<'s>(&mut self, stream: &mut &'s [u8]) -> &'s [u8] {
+        let len = match self.byte() {
+            0 => stream.len(),
+            len @ 1..128 => usize::from(len),
+            len => 30 * usize::from(len - 127),
+        };
+        let (piece, rest) = stream.split_at(len.min(stream.len()));
+        *stream = rest;
+        piece
+    }
+
+    /// Flips bits of one byte of `stream`; says which byte, if any.
+    fn damage(&mut self, stream: &mut [u8]) -> Option<usize> {
+        let mask = self.byte();
+        let place = self.below(stream.len().max(1));
+        *stream.get_mut(place)? ^= mask;
+        (mask != 0).then_some(place)
+    }
+}
+
+fn role(input: &mut Input) -> Role {
+    match input.flag() {
+        true => Role::Initiator,
+        false => Role::Responder,
+    }
+}
+
+fn start(role: Role, config: HandshakeConfig) -> Handshake {
+    let handshake = match role {
+        Role::Initiator => Handshake::initiator(config),
+        Role::Responder => Handshake::responder(config),
+    };
+    handshake.expect("the configuration is sound")
+}
+
+fn config(seed: u8) -> HandshakeConfig {
+    HandshakeConfig::new(MAGIC, Engine::portable(), [seed; 32], [seed + 1; 32])
+}
+
+/// A handshake that is fed anything, or what a peer says with a byte changed.
+pub fn handshake(data: &[u8]) -> bool {
+    let mut input = Input { rest: data };
+    let role = role(&mut input);
+    match input.flag() {
+        true => authentic_handshake(&mut input, role),
+        false => {
+            arbitrary_handshake(&mut input, role);
+            false
+        }
+    }
+}
+
+/// Nobody without the peer's secret completes a handshake, and only v1's own
+/// bytes are taken for v1.
+fn arbitrary_handshake(input: &mut Input, role: Role) {
+    let mut first = [&MAGIC[..], b"version\0\0\0\0\0"].concat();
+    first.truncate(input.below(first.len() + 1));
+    input.damage(&mut first);
+    first.extend_from_slice(input.bytes(5000));
+    if input.flag() {
+        first.resize(first.len() + 5000, 0x5a);
+    }
+    let mut handshake = start(role, config(1));
+    let mut stream = &first[..];
+    let mut fed = 0;
+    while !stream.is_empty() {
+        let piece = input.piece(&mut stream);
+        fed += piece.len();
+        let v1 = [&MAGIC[..], b"version\0\0\0\0\0"].concat();
+        let like_v1 = first[..fed.min(16)] == v1[..fed.min(16)];
+        match handshake.receive(piece) {
+            Ok(Progress::Waiting) => {
+                assert!(fed < 64 + 4111 + 64, "it waits for ever");
+                let silent = role == Role::Responder && like_v1;
+                assert!(!silent || fed < 16);
+                assert!(handshake.take_output().is_empty() || !silent);
+            }
+            Ok(Progress::V1(bytes)) => {
+                assert!(role == Role::Responder && like_v1);
+                assert_eq!(bytes, first[..fed]);
+                assert!(handshake.take_output().is_empty());
+                return;
+            }
+            Ok(Progress::Complete(_)) => panic!("completed with a stranger"),
+            Err(HandshakeError::NoTerminator) => assert!(fed >= 64 + 4111),
+            Err(HandshakeError::V1OtherNetwork { magic }) => {
+                assert!(role == Role::Responder && magic == first[..4] && magic != MAGIC);
+            }
+            Err(HandshakeError::Ended) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+        if handshake.receive(&[]).is_err() {
+            let ended = handshake.receive(piece);
+            assert!(matches!(ended, Err(HandshakeError::Ended)));
+        }
+    }
+}
+
+/// What a real peer says, cut anywhere: a session if it is whole, and never if
+/// a byte was changed.
+fn authentic_handshake(input: &mut Input, role: Role) -> bool {
+    let mut dressed = |seed| HandshakeConfig {
+        garbage: input.noise(MAX_GARBAGE_LEN),
+        decoys: (0..input.below(4)).map(|_| input.noise(700)).collect(),
+        version: input.noise(50),
+        receive_limit: 2000,
+        ..config(seed)
+    };
+    let (ours, theirs) = (dressed(1), dressed(3));
+    let (initiator, responder) = match role {
+        Role::Initiator => (ours.clone(), theirs),
+        Role::Responder => (theirs, ours.clone()),
+    };
+    let mut initiator = start(Role::Initiator, initiator);
+    let mut responder = start(Role::Responder, responder);
+    let mut from_initiator = initiator.take_output();
+    let waiting = responder.receive(&from_initiator);
+    assert!(matches!(waiting, Ok(Progress::Waiting)));
+    let from_responder = responder.take_output();
+    let Ok(Progress::Complete(session)) = initiator.receive(&from_responder) else {
+        panic!("the initiator does not complete");
+    };
+    from_initiator.extend(initiator.take_output());
+
+    let mut transcript = match role {
+        Role::Initiator => from_responder,
+        Role::Responder => from_initiator,
+    };
+    let damaged = input.damage(&mut transcript).is_some();
+    let mut stream = &transcript[..];
+    let mut handshake = start(role, ours);
+    loop {
+        match handshake.receive(input.piece(&mut stream)) {
+            Ok(Progress::Waiting) if stream.is_empty() => {
+                assert!(damaged);
+                return false;
+            }
+            Ok(Progress::Waiting) => {}
+            Ok(Progress::Complete(other)) => {
+                assert!(!damaged && stream.is_empty());
+                assert_eq!(session.id(), other.id());
+                return true;
+            }
+            Ok(Progress::V1(_)) => panic!("no key is v1's first message"),
+            Err(error) => {
+                assert!(damaged, "{error}");
+                return false;
+            }
+        }
+    }
+}
+
+/// The packets of a session that is fed anything, or a peer's packets with a byte
+/// changed, beside another session that must not notice.
+pub fn opener(data: &[u8]) -> bool {
+    let mut input = Input { rest: data };
+    let engine = Engine::portable();
+    let mut secret = [7; 32];
+    secret[0] = input.byte();
+    let keys = SessionKeys::derive(&secret, MAGIC);
+    let mut session = Session::from_keys(engine, &keys, Role::Responder);
+    let mut sender = Session::from_keys(engine, &keys, Role::Initiator);
+    let limit = input.below(3000);
+    session.inbound.set_receive_limit(limit);
+
+    // What it is sent, and what of that it must get.
+    let mut stream = Vec::new();
+    let mut expected = Vec::new();
+    let mut ends = Vec::new();
+    let authentic = input.flag();
+    if authentic {
+        for _ in 0..input.below(300) {
+            let most = [3, 60, limit][input.below(3)].min(limit);
+            let contents = input.noise(most);
+            let kind = match input.byte() % 4 {
+                0 => PacketKind::Decoy,
+                _ => PacketKind::Genuine,
+            };
+            let sealed = sender.outbound.seal(kind, &contents, &mut stream);
+            sealed.expect("it is short enough");
+            if kind == PacketKind::Genuine {
+                expected.push(contents);
+                ends.push(stream.len());
+            }
+        }
+    } else {
+        stream.extend_from_slice(input.bytes(4096));
+    }
+    let damaged = match authentic {
+        true => input.damage(&mut stream),
+        false => Some(0),
+    };
+    if let Some(place) = damaged {
+        expected.truncate(ends.iter().filter(|&&end| end <= place).count());
+    }
+
+    // The other session: one packet in every turn.
+    let other = SessionKeys::derive(&[9; 32], MAGIC);
+    let mut bystander = Session::from_keys(engine, &other, Role::Responder);
+    let mut friend = Session::from_keys(engine, &other, Role::Initiator);
+
+    let mut batch = Batch::new();
+    let mut got = Vec::new();
+    let mut error: Option<OpenError> = None;
+    let mut rest = &stream[..];
+    while !rest.is_empty() {
+        for _ in 0..=input.below(3) {
+            let piece = input.piece(&mut rest);
+            batch.room(piece.len() + 5)[..piece.len()].copy_from_slice(piece);
+            session.inbound.received(&mut batch, piece.len());
+        }
+        let mut packet = Vec::new();
+        let sealed = friend
+            .outbound
+            .seal(PacketKind::Genuine, b"still here", &mut packet);
+        sealed.expect("it is short enough");
+        bystander.inbound.feed(&mut batch, &packet);
+        engine.open(&mut batch);
+        for packet in session.inbound.packets(&batch) {
+            match packet {
+                Ok(contents) => {
+                    assert_eq!(error, None, "a packet behind an error");
+                    got.push(contents.to_vec());
+                }
+                Err(new) => {
+                    assert_eq!(*error.get_or_insert(new), new, "another error");
+                }
+            }
+        }
+        let still: Result<Vec<_>, _> = bystander.inbound.packets(&batch).collect();
+        assert_eq!(still, Ok(vec![&b"still here"[..]]));
+        assert!(session.inbound.buffered() < limit + 20);
+        batch.clear();
+    }
+    match error {
+        None | Some(OpenError::BadTag) => {}
+        Some(OpenError::TooLong { length, limit: at }) => assert!(length > at && at == limit),
+        Some(error) => panic!("{error:?}"),
+    }
+    assert!(error.is_none() || damaged.is_some());
+    assert_eq!(got, expected);
+    assert!(damaged.is_some() || session.inbound.buffered() == 0);
+    !got.is_empty()
+}
+
+/// Messages in packets and in v1's frames: arbitrary bytes, and messages made
+/// from them.
+pub fn codec(data: &[u8]) -> bool {
+    let mut whole = false;
+    if let Ok((message_type, payload)) = decode_message(data) {
+        whole = true;
+        assert!(data.ends_with(payload));
+        check_message(message_type, payload);
+    }
+    let framed = [&MAGIC[..], data].concat();
+    for bytes in [data, &framed] {
+        if let Ok(Some(message)) = v1::decode(MAGIC, bytes) {
+            whole = true;
+            let mut again = Vec::new();
+            v1::encode(MAGIC, message.message_type, message.payload, &mut again);
+            assert_eq!(again, bytes[..message.wire_len()]);
+        }
+    }
+
+    let mut input = Input { rest: data };
+    let name = input.bytes(14);
+    let payload = input.bytes(1000);
+    match MessageType::new(name) {
+        Ok(message_type) => {
+            assert_eq!(message_type.name().as_bytes(), name);
+            check_message(message_type, payload);
+            let mut frame = Vec::new();
+            v1::encode(MAGIC, message_type, payload, &mut frame);
+            let message = v1::decode(MAGIC, &frame).expect("it is well formed");
+            let message = message.expect("it is whole");
+            assert_eq!(
+                (message.message_type, message.payload),
+                (message_type, payload)
+            );
+            let cut = input.below(frame.len());
+            assert_eq!(v1::decode(MAGIC, &frame[..cut]), Ok(None));
+            if let Some(place) = input.damage(&mut frame) {
+                match v1::decode(MAGIC, &frame) {
+                    // The checksum covers the payload alone.
+                    Ok(Some(_)) => assert!((4..16).contains(&place)),
+                    Ok(None) => assert!((16..20).contains(&place)),
+                    Err(error) => assert!(!error.to_string().is_empty()),
+                }
+            }
+        }
+        Err(error) => {
+            assert!(name.len() > 12 || name.iter().any(|byte| !matches!(byte, b' '..=0x7f)));
+            assert!(!error.to_string().is_empty());
+        }
+    }
+    whole
+}
+
+fn check_message(message_type: MessageType, payload: &[u8]) {
+    let mut contents = Vec::new();
+    encode_message(message_type, payload, &mut contents);
+    assert_eq!(contents.len(), encoded_len(message_type, payload.len()));
+    assert_eq!(decode_message(&contents), Ok((message_type, payload)));
+}
