@@ -155,7 +155,7 @@ const SPECS: &[Spec] = &[
         ..spec(
             "bip324.mixed",
             "packets_per_second",
-            "What decoys cost, all packets counted",
+            "What decoys cost: packets that are none",
         )
     },
     Spec {
@@ -519,7 +519,7 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
 fn draw_bars(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
     const BAR: u32 = 34;
     const NAMES: i32 = 150;
-    const FIGURES: i32 = 130;
+    const FIGURES: i32 = 170;
     let count = plot.series.len() as u32;
     let area = SVGBackend::with_string(svg, (WIDTH, count * BAR + 16)).into_drawing_area();
     let figure = |line: &Series| line.points[0].1;
