@@ -20,23 +20,21 @@ const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
 /// the blocks. Wiped on drop.
-pub(crate) struct Blocks {
-    key_low: [[u32; 4]; MAX_LANES],
-    key_high: [[u32; 4]; MAX_LANES],
-    counter_and_nonce: [[u32; 4]; MAX_LANES],
+pub(crate) struct Blocks<'k> {
+    keys: [&'k Key; MAX_LANES],
+    counters_and_nonces: [[u32; 4]; MAX_LANES],
     /// The keystream, valid in the lanes that were set before [`Blocks::run`].
     pub(crate) keystream: [[u8; BLOCK_LEN]; MAX_LANES],
-    /// How many lanes have ever been set, and so need wiping.
+    /// How many lanes have ever been computed, and so need wiping.
     used: usize,
 }
 
-impl Blocks {
+impl<'k> Blocks<'k> {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
-            key_low: [[0; 4]; MAX_LANES],
-            key_high: [[0; 4]; MAX_LANES],
-            counter_and_nonce: [[0; 4]; MAX_LANES],
+            keys: [&[0; 32]; MAX_LANES],
+            counters_and_nonces: [[0; 4]; MAX_LANES],
             keystream: [[0; BLOCK_LEN]; MAX_LANES],
             used: 0,
         }
@@ -44,22 +42,30 @@ impl Blocks {
 
     /// Sets what lane `lane` computes at the next [`Blocks::run`].
     #[inline(always)]
-    pub(crate) fn set(&mut self, lane: usize, key: &Key, nonce: &Nonce, counter: u32) {
-        let word = |bytes: &[u8], i: usize| {
-            u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]])
-        };
-        self.key_low[lane] = [word(key, 0), word(key, 4), word(key, 8), word(key, 12)];
-        self.key_high[lane] = [word(key, 16), word(key, 20), word(key, 24), word(key, 28)];
-        self.counter_and_nonce[lane] = [counter, word(nonce, 0), word(nonce, 4), word(nonce, 8)];
-        self.used = self.used.max(lane + 1);
+    pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counter: u32) {
+        let (words, _) = nonce.as_chunks();
+        let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+        self.keys[lane] = key;
+        self.counters_and_nonces[lane] = [counter, n0, n1, n2];
+    }
+
+    /// Computes one block in each of the first `lanes` lanes, and in as many
+    /// others as come with them.
+    #[inline(always)]
+    pub(crate) fn run<V: Words>(&mut self, v: V, lanes: usize) {
+        if lanes <= V::Narrow::LANES {
+            self.run_all(v.narrow());
+        } else {
+            self.run_all(v);
+        }
     }
 
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
-    pub(crate) fn run<V: Words>(&mut self, v: V) {
-        let [k0, k1, k2, k3] = v.gather(&self.key_low);
-        let [k4, k5, k6, k7] = v.gather(&self.key_high);
-        let [c, n0, n1, n2] = v.gather(&self.counter_and_nonce);
+    fn run_all<V: Words>(&mut self, v: V) {
+        let [k0, k1, k2, k3] = v.gather::<0>(&self.keys);
+        let [k4, k5, k6, k7] = v.gather::<16>(&self.keys);
+        let [c, n0, n1, n2] = v.rows(&self.counters_and_nonces);
         let [s0, s1, s2, s3] = SIGMA;
         let (s0, s1) = (v.splat(s0), v.splat(s1));
         let (s2, s3) = (v.splat(s2), v.splat(s3));
@@ -85,15 +91,12 @@ impl Blocks {
     }
 }
 
-impl Drop for Blocks {
+impl Drop for Blocks<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Only what was written: a lone packet uses a quarter of the lanes.
-        let used = self.used;
-        self.key_low[..used].fill([0; 4]);
-        self.key_high[..used].fill([0; 4]);
-        self.keystream[..used].fill([0; BLOCK_LEN]);
-        zeroize::optimization_barrier(self);
+        // Only what was written: a lone packet uses a part of the lanes.
+        self.keystream[..self.used].fill([0; BLOCK_LEN]);
+        zeroize::optimization_barrier(&self.keystream);
     }
 }
 
@@ -122,31 +125,14 @@ pub(crate) fn xor_keystream<V: Words>(
     let mut blocks = Blocks::new();
     let mut counter = counter;
     for run in text.chunks_mut(V::LANES * BLOCK_LEN) {
-        for lane in 0..run.len().div_ceil(BLOCK_LEN) {
+        let lanes = run.len().div_ceil(BLOCK_LEN);
+        for lane in 0..lanes {
             blocks.set(lane, key, nonce, counter);
             counter = counter.wrapping_add(1);
         }
-        blocks.run(v);
+        blocks.run(v, lanes);
         for (piece, block) in run.chunks_mut(BLOCK_LEN).zip(&blocks.keystream) {
-            xor(piece, block);
-        }
-    }
-}
-
-/// Exclusive-ors as much of `block` as `text` is long into `text`.
-#[inline(always)]
-pub(crate) fn xor(text: &mut [u8], block: &[u8; BLOCK_LEN]) {
-    match <&mut [u8; BLOCK_LEN]>::try_from(&mut *text) {
-        // The whole block: a fixed count, which the compiler turns into vectors.
-        Ok(text) => {
-            for (byte, mask) in text.iter_mut().zip(block) {
-                *byte ^= mask;
-            }
-        }
-        Err(_) => {
-            for (byte, mask) in text.iter_mut().zip(block) {
-                *byte ^= mask;
-            }
+            v.xor_bytes(piece, block);
         }
     }
 }

@@ -7,9 +7,10 @@
 //! [`Job`]s that say where packets lie in the buffer.
 //!
 //! Nothing here branches on a key, a keystream or a plaintext, or uses one as an
-//! index. Copies of keys and keystream are wiped before a call returns.
+//! index. Keystream and what is derived from it are wiped before a call returns.
 
 #![no_std]
+#![allow(unsafe_code, reason = "the one crate that may")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod aead;
@@ -29,27 +30,59 @@ pub enum Backend {
     /// What every CPU of the compile target has: SSE2 on x86-64, plain Rust
     /// elsewhere.
     Portable,
+    /// AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// The same with IFMA, which makes Poly1305 faster.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Ifma,
 }
 
 impl Backend {
     /// Every backend of this build, the most capable last, whether or not this
     /// CPU has it.
-    pub const ALL: [Backend; 1] = [Backend::Portable];
+    pub const ALL: &[Backend] = &[
+        Backend::Portable,
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx512Ifma,
+    ];
 
-    /// The name by which `PACKETLANE_BACKEND` and reports call it.
+    /// The name by which `PACKETLANE_BACKEND` and reports call it. With and
+    /// without IFMA, AVX-512 has the same: a CPU's user need not know.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Backend::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 | Backend::Avx512Ifma => "avx512",
         }
     }
 
-    /// Whether this CPU has it.
+    fn kernels(self) -> &'static isa::Kernels {
+        match self {
+            Backend::Portable => &isa::PORTABLE,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => &isa::AVX2,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => &isa::AVX512,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512Ifma => &isa::AVX512_IFMA,
+        }
+    }
+
+    /// Whether this CPU has it. On one that does not, every other method panics.
     #[must_use]
     pub fn is_available(self) -> bool {
-        match self {
-            Backend::Portable => true,
-        }
+        (self.kernels().is_available)()
     }
 
     /// Seals each of `jobs` in place: encrypts its text, writes its tag.
@@ -61,9 +94,7 @@ impl Backend {
     /// If a job lies outside `bytes` or names a key beyond `keys`, or if
     /// `outcomes` is shorter than `jobs`.
     pub fn seal(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
-        match self {
-            Backend::Portable => aead::run::<_, true>(isa::Baseline, bytes, keys, jobs, outcomes),
-        }
+        (self.kernels().seal)(bytes, keys, jobs, outcomes);
     }
 
     /// Opens each of `jobs` in place: checks its tag, in constant time, and
@@ -77,28 +108,20 @@ impl Backend {
     /// If a job lies outside `bytes` or names a key beyond `keys`, or if
     /// `outcomes` is shorter than `jobs`.
     pub fn open(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
-        match self {
-            Backend::Portable => aead::run::<_, false>(isa::Baseline, bytes, keys, jobs, outcomes),
-        }
+        (self.kernels().open)(bytes, keys, jobs, outcomes);
     }
 
     /// Exclusive-ors the ChaCha20 keystream of (`key`, `nonce`), from block
     /// `counter` on, into `text` (RFC 8439, section 2.4). The counter wraps
     /// after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
-        match self {
-            Backend::Portable => {
-                chacha20::xor_keystream(isa::Baseline, key, nonce, counter, text);
-            }
-        }
+        (self.kernels().chacha20)(key, nonce, counter, text);
     }
 
     /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section
     /// 2.5).
     #[must_use]
     pub fn poly1305(self, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
-        let mut tagger = poly1305::Tagger::new(one_time_key);
-        tagger.last(message);
-        tagger.finish()
+        (self.kernels().poly1305)(one_time_key, message)
     }
 }

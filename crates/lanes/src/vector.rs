@@ -1,14 +1,13 @@
 //! What an algorithm may ask of a vector unit.
 //!
-//! An algorithm is written once, generic over these two traits, marked
-//! `#[inline(always)]` and free of `unsafe`. A file of [`crate::isa`] implements
-//! the traits for one instruction set and calls the algorithm from a function
-//! that has that instruction set enabled, so that everything is inlined into it.
+//! An algorithm is written once, generic over these traits, marked
+//! `#[inline(always)]`. A file of [`crate::isa`] implements the traits for one
+//! instruction set and calls the algorithm from a function that has that
+//! instruction set enabled, so that everything is inlined into it.
 //!
 //! A value of an implementing type is a *proof* that this CPU can run its
-//! instructions: it has no public constructor but the detection. That is what
-//! makes the methods safe to call, and why nothing here carries
-//! `#[target_feature]`.
+//! instructions: it has no constructor but the detection. That is what makes the
+//! methods safe to call, and why nothing here carries `#[target_feature]`.
 
 /// Vectors of 32-bit words, one word per lane: what ChaCha20 is made of.
 pub(crate) trait Words: Copy {
@@ -17,6 +16,13 @@ pub(crate) trait Words: Copy {
 
     /// One vector.
     type Word: Copy;
+
+    /// The same instruction set with fewer lanes, for less work at a time; the
+    /// same as `Self` where there is nothing to gain.
+    type Narrow: Words;
+
+    /// The narrower one.
+    fn narrow(self) -> Self::Narrow;
 
     /// The same word in every lane.
     fn splat(self, word: u32) -> Self::Word;
@@ -30,58 +36,96 @@ pub(crate) trait Words: Copy {
     /// Lane-wise rotation to the left by `N` bits, 0 < `N` < 32.
     fn rotate_left<const N: i32>(self, a: Self::Word) -> Self::Word;
 
+    /// Turns four words of each lane's key, from byte `AT` (0 or 16) on, into
+    /// four vectors: lane `l` of vector `w` is little-endian word `AT / 4 + w` of
+    /// `keys[l]`. Reads the first `LANES` keys.
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [Self::Word; 4];
+
     /// Turns one row of four words per lane into four vectors: lane `l` of
     /// vector `w` is `rows[l][w]`. Reads the first `LANES` rows.
-    fn gather(self, rows: &[[u32; 4]; MAX_LANES]) -> [Self::Word; 4];
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [Self::Word; 4];
 
     /// Turns sixteen vectors into one block of 64 bytes per lane: bytes
     /// `4w..4w + 4` of block `l` are lane `l` of vector `w`, little-endian.
     /// Writes the first `LANES` blocks.
     fn scatter(self, words: &[Self::Word; 16], blocks: &mut [[u8; 64]; MAX_LANES]);
+
+    /// Exclusive-ors as much of `block` as `text` is long, at most 64 bytes,
+    /// into `text`.
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]);
 }
 
-/// Vectors of 44-bit limbs in 64-bit lanes and the sums of their products: what
-/// Poly1305 in radix 2^44 is made of.
+/// Vectors of 64-bit numbers, one per lane: what limbs are kept in.
+pub(crate) trait Longs: Copy {
+    /// How many numbers one vector holds; at most [`MAX_TAGS`].
+    const LANES: usize;
+
+    /// One vector.
+    type Long: Copy;
+
+    /// The same number in every lane.
+    fn splat(self, value: u64) -> Self::Long;
+
+    /// A number for each lane; reads the first `LANES`.
+    fn per_lane(self, values: &[u64; MAX_TAGS]) -> Self::Long;
+
+    /// The number in each lane; writes the first `LANES`.
+    fn store(self, long: Self::Long, values: &mut [u64; MAX_TAGS]);
+
+    /// The 16 bytes `offset` bytes behind each place, as two little-endian
+    /// numbers. Reads the first `LANES` places.
+    ///
+    /// # Safety
+    ///
+    /// Those bytes must be readable.
+    unsafe fn load(self, places: &[*const u8; MAX_TAGS], offset: usize)
+    -> (Self::Long, Self::Long);
+
+    /// Lane-wise sum modulo 2^64.
+    fn add(self, a: Self::Long, b: Self::Long) -> Self::Long;
+
+    /// Lane-wise and.
+    fn and(self, a: Self::Long, b: Self::Long) -> Self::Long;
+
+    /// Lane-wise or.
+    fn or(self, a: Self::Long, b: Self::Long) -> Self::Long;
+
+    /// Lane-wise shift to the left by `N` bits.
+    fn shift_left<const N: u32>(self, a: Self::Long) -> Self::Long;
+
+    /// Lane-wise shift to the right by `N` bits.
+    fn shift_right<const N: u32>(self, a: Self::Long) -> Self::Long;
+}
+
+/// Multiplication of limbs of 44 bits, whose products need more than 64.
 ///
 /// A 128-bit multiplier keeps a sum of products in one number; AVX-512 IFMA
 /// keeps the low and the high 52 bits apart. Both fit behind
-/// [`Limbs::Product`].
-pub(crate) trait Limbs: Copy {
-    /// One limb per lane.
-    type Limb: Copy;
-
-    /// A sum of at most four products of a limb below 2^46 and a limb below
+/// [`Limbs44::Product`].
+pub(crate) trait Limbs44: Longs {
+    /// A sum of at most three products of a limb below 2^46 and a limb below
     /// 2^49, and a carry.
     type Product: Copy;
 
-    /// The same number in every lane.
-    fn limb(self, value: u64) -> Self::Limb;
-
-    /// Lane-wise sum; the caller keeps it below 2^64.
-    fn add(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-
-    /// Lane-wise and.
-    fn and(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-
-    /// Lane-wise or.
-    fn or(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-
-    /// Lane-wise shift to the left by `N` bits.
-    fn shift_left<const N: u32>(self, a: Self::Limb) -> Self::Limb;
-
-    /// Lane-wise shift to the right by `N` bits.
-    fn shift_right<const N: u32>(self, a: Self::Limb) -> Self::Limb;
-
     /// `a * b`.
-    fn multiply(self, a: Self::Limb, b: Self::Limb) -> Self::Product;
+    fn multiply(self, a: Self::Long, b: Self::Long) -> Self::Product;
 
     /// `sum + a * b`.
-    fn multiply_add(self, sum: Self::Product, a: Self::Limb, b: Self::Limb) -> Self::Product;
+    fn multiply_add(self, sum: Self::Product, a: Self::Long, b: Self::Long) -> Self::Product;
 
-    /// The low `N` bits of `sum + carry` and what lies above them.
-    fn split<const N: u32>(self, sum: Self::Product, carry: Self::Limb)
-    -> (Self::Limb, Self::Limb);
+    /// The low `N` bits, 42 or 44, of `sum + carry` and what lies above them.
+    fn split<const N: u32>(self, sum: Self::Product, carry: Self::Long)
+    -> (Self::Long, Self::Long);
 }
 
-/// The widest vector of words that any instruction set offers.
-pub(crate) const MAX_LANES: usize = 16;
+/// Multiplication of limbs of 26 bits, whose products fit 64.
+pub(crate) trait Limbs26: Longs {
+    /// Lane-wise product of the low 32 bits.
+    fn multiply(self, a: Self::Long, b: Self::Long) -> Self::Long;
+}
+
+/// The most words that any instruction set offers at once.
+pub(crate) const MAX_LANES: usize = 32;
+
+/// The most messages that any instruction set tags at once.
+pub(crate) const MAX_TAGS: usize = 16;

@@ -28,27 +28,29 @@ impl Engine {
         if let Some(name) = std::env::var_os(BACKEND_VARIABLE) {
             return Self::named(&name.to_string_lossy());
         }
-        let mut best = Backend::Portable;
-        for backend in Backend::ALL {
-            if backend.is_available() {
-                best = backend;
-            }
-        }
-        Ok(Self { backend: best })
+        let available = Backend::ALL
+            .iter()
+            .rev()
+            .find(|backend| backend.is_available());
+        Ok(Self {
+            backend: available.copied().unwrap_or(Backend::Portable),
+        })
     }
 
-    /// The engine on the backend called `name`, as in `PACKETLANE_BACKEND`.
+    /// The engine on the backend called `name`, as in `PACKETLANE_BACKEND`: of
+    /// several with that name, the most capable that this CPU has.
     ///
     /// # Errors
     ///
     /// If this build has no such backend, or this CPU lacks it.
     pub fn named(name: &str) -> Result<Self, BackendError> {
-        match Backend::ALL
-            .into_iter()
-            .find(|backend| backend.name() == name)
-        {
-            Some(backend) => Self::on(backend),
-            None => Err(BackendError::Unknown(name.into())),
+        let mut named = Backend::ALL.iter().filter(|backend| backend.name() == name);
+        match named.clone().rfind(|backend| backend.is_available()) {
+            Some(&backend) => Ok(Self { backend }),
+            None => Err(match named.next() {
+                Some(&backend) => BackendError::Unavailable(backend),
+                None => BackendError::Unknown(name.into()),
+            }),
         }
     }
 
@@ -176,8 +178,13 @@ impl fmt::Display for BackendError {
                     f,
                     "no backend \"{name}\" in this build; {BACKEND_VARIABLE} takes"
                 )?;
-                for (i, backend) in Backend::ALL.iter().enumerate() {
-                    write!(f, "{} {}", if i == 0 { "" } else { "," }, backend.name())?;
+                let mut before = "";
+                for backend in Backend::ALL {
+                    if backend.name() != before {
+                        let comma = if before.is_empty() { "" } else { "," };
+                        write!(f, "{comma} {}", backend.name())?;
+                        before = backend.name();
+                    }
                 }
                 Ok(())
             }

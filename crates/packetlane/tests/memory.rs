@@ -364,9 +364,10 @@ fn a_refused_claim_costs_nothing() {
         .seal(PacketKind::Genuine, &contents, &mut wire)
         .unwrap();
     let mut batch = Batch::with_capacity(10, 1000);
+    let engine = engine();
     let (calls, _, _) = taken_by(|| {
         receiver.inbound.feed(&mut batch, &wire[..1000]);
-        engine().open(&mut batch);
+        engine.open(&mut batch);
     });
     assert_eq!(calls, 0);
     let (_, error) = take(&mut receiver, &batch);

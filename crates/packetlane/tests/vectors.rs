@@ -51,7 +51,8 @@ fn cipher(engine: Engine, keys: &SessionKeys, role: Role) -> Cipher {
 
 fn engines() -> Vec<Engine> {
     let available = packetlane::Backend::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|backend| backend.is_available());
     available
         .map(|backend| Engine::on(backend).unwrap())

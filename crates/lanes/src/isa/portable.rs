@@ -1,15 +1,35 @@
 //! Plain Rust: runs anywhere, and is what the compiler makes of it.
 
-use crate::vector::{Limbs, MAX_LANES, Words};
+use crate::vector::{Limbs44, Longs, MAX_LANES, MAX_TAGS, Words};
+
+#[cfg(not(target_arch = "x86_64"))]
+use crate::poly1305::Radix44;
+
+#[cfg(not(target_arch = "x86_64"))]
+kernels!(|proof: Array| words: proof, field: Radix44(Scalar));
 
 /// Four words in an array.
 #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
 #[derive(Clone, Copy)]
 pub(crate) struct Array;
 
+impl Array {
+    /// Every CPU has it.
+    #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
+    pub(crate) fn detect() -> Option<Self> {
+        Some(Self)
+    }
+}
+
 impl Words for Array {
     const LANES: usize = 4;
     type Word = [u32; 4];
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
 
     #[inline(always)]
     fn splat(self, word: u32) -> [u32; 4] {
@@ -32,7 +52,21 @@ impl Words for Array {
     }
 
     #[inline(always)]
-    fn gather(self, rows: &[[u32; 4]; MAX_LANES]) -> [[u32; 4]; 4] {
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [[u32; 4]; 4] {
+        let word = |l: usize, w: usize| {
+            let at = AT + 4 * w;
+            u32::from_le_bytes([
+                keys[l][at],
+                keys[l][at + 1],
+                keys[l][at + 2],
+                keys[l][at + 3],
+            ])
+        };
+        core::array::from_fn(|w| core::array::from_fn(|l| word(l, w)))
+    }
+
+    #[inline(always)]
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [[u32; 4]; 4] {
         core::array::from_fn(|w| core::array::from_fn(|l| rows[l][w]))
     }
 
@@ -44,19 +78,67 @@ impl Words for Array {
             }
         }
     }
+
+    #[inline(always)]
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
+        xor_bytes(text, block);
+    }
+}
+
+/// [`Words::xor_bytes`] for sets without masks: ever smaller pieces of a length
+/// that the compiler knows, which it turns into vectors.
+#[inline(always)]
+pub(super) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
+    #[inline(always)]
+    fn piece<const N: usize>(text: &mut [u8], block: &[u8], at: &mut usize) {
+        if let Some(text) = text[*at..].first_chunk_mut::<N>() {
+            for (byte, mask) in text.iter_mut().zip(&block[*at..*at + N]) {
+                *byte ^= mask;
+            }
+            *at += N;
+        }
+    }
+    let mut at = 0;
+    if text.len() == 64 {
+        return piece::<64>(text, block, &mut at);
+    }
+    piece::<32>(text, block, &mut at);
+    piece::<16>(text, block, &mut at);
+    piece::<8>(text, block, &mut at);
+    piece::<4>(text, block, &mut at);
+    piece::<2>(text, block, &mut at);
+    piece::<1>(text, block, &mut at);
 }
 
 /// One lane of 64 bits and a multiplier of 64 by 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-impl Limbs for Scalar {
-    type Limb = u64;
-    type Product = u128;
+impl Longs for Scalar {
+    const LANES: usize = 1;
+    type Long = u64;
 
     #[inline(always)]
-    fn limb(self, value: u64) -> u64 {
+    fn splat(self, value: u64) -> u64 {
         value
+    }
+
+    #[inline(always)]
+    fn per_lane(self, values: &[u64; MAX_TAGS]) -> u64 {
+        values[0]
+    }
+
+    #[inline(always)]
+    fn store(self, long: u64, values: &mut [u64; MAX_TAGS]) {
+        values[0] = long;
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, places: &[*const u8; MAX_TAGS], offset: usize) -> (u64, u64) {
+        let place = places[0].wrapping_add(offset).cast::<[u64; 2]>();
+        // SAFETY: the caller vouches for the 16 bytes.
+        let [low, high] = unsafe { place.read_unaligned() };
+        (u64::from_le(low), u64::from_le(high))
     }
 
     #[inline(always)]
@@ -83,6 +165,10 @@ impl Limbs for Scalar {
     fn shift_right<const N: u32>(self, a: u64) -> u64 {
         a >> N
     }
+}
+
+impl Limbs44 for Scalar {
+    type Product = u128;
 
     #[inline(always)]
     fn multiply(self, a: u64, b: u64) -> u128 {

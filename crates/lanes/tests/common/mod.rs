@@ -12,7 +12,7 @@ use std::io::Write;
 /// The backends that this machine has; says which it leaves out.
 pub fn backends() -> Vec<Backend> {
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
-        Backend::ALL.into_iter().partition(|b| b.is_available());
+        Backend::ALL.iter().copied().partition(|b| b.is_available());
     for backend in lack {
         // Past the test harness, which hides what passing tests print.
         let _ = writeln!(

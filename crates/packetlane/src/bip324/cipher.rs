@@ -75,21 +75,30 @@ impl LengthCipher {
     }
 
     /// Encrypts or decrypts the next length.
-    fn crypt(&mut self, mut length: [u8; LENGTH_LEN]) -> Result<[u8; LENGTH_LEN], Exhausted> {
+    #[inline]
+    fn crypt(&mut self, length: [u8; LENGTH_LEN]) -> Result<[u8; LENGTH_LEN], Exhausted> {
         if self.used == REKEY_INTERVAL {
-            let mut key = Zeroizing::new([0; 32]);
-            key.copy_from_slice(&self.stream[MASKS_LEN..]);
-            self.epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
-            self.used = 0;
-            self.engine
-                .keystream(&key, nonce(0, self.epoch), 0, &mut *self.stream);
+            self.rekey()?;
         }
-        let mask = &self.stream[LENGTH_LEN * self.used as usize..];
-        for (byte, mask) in length.iter_mut().zip(mask) {
-            *byte ^= mask;
-        }
+        let at = LENGTH_LEN * self.used as usize;
         self.used += 1;
-        Ok(length)
+        let mask: [u8; LENGTH_LEN] = [self.stream[at], self.stream[at + 1], self.stream[at + 2]];
+        Ok([
+            length[0] ^ mask[0],
+            length[1] ^ mask[1],
+            length[2] ^ mask[2],
+        ])
+    }
+
+    #[cold]
+    fn rekey(&mut self) -> Result<(), Exhausted> {
+        let epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(&self.stream[MASKS_LEN..]);
+        (self.epoch, self.used) = (epoch, 0);
+        self.engine
+            .keystream(&key, nonce(0, epoch), 0, &mut *self.stream);
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ pub const MAGIC: [u8; 4] = Network::Regtest.magic();
 /// An engine on every backend of this machine; says which it leaves out.
 pub fn engines() -> Vec<Engine> {
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
-        Backend::ALL.into_iter().partition(|b| b.is_available());
+        Backend::ALL.iter().copied().partition(|b| b.is_available());
     for backend in lack {
         // Past the test harness, which hides what passing tests print.
         let _ = writeln!(

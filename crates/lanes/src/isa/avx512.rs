@@ -1,0 +1,477 @@
+//! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
+//!
+//! Two registers make one vector: an addition takes two cycles on a Zen 5 and one
+//! state of ChaCha20 has only four independent chains of them, so a second state
+//! fills the time that the first one waits.
+
+use crate::poly1305::Radix26;
+use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, MAX_TAGS, Words};
+use core::arch::x86_64::*;
+
+/// Sixteen words in a zmm register. A value of this type proves that the CPU has
+/// AVX-512 F, BW and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+cpufeatures::new!(avx512, "avx512f", "avx512bw", "avx512vl");
+
+impl Avx512 {
+    /// The proof, if the CPU has it.
+    #[inline]
+    pub(crate) fn detect() -> Option<Self> {
+        avx512::get().then_some(Self(()))
+    }
+}
+
+kernels!(
+    |proof: Avx512| words: Two(proof), field: Radix26(Two(proof)),
+    features: "avx512f,avx512bw,avx512vl"
+);
+
+/// A value of this type proves that the CPU has IFMA besides.
+#[derive(Clone, Copy)]
+pub(crate) struct Ifma(Avx512);
+
+/// The kernels that use it.
+pub(crate) mod ifma {
+    use super::{Ifma, Two};
+    use crate::poly1305::Radix44;
+
+    cpufeatures::new!(avx512ifma, "avx512ifma");
+
+    impl Ifma {
+        /// The proof, if the CPU has it.
+        #[inline]
+        pub(crate) fn detect() -> Option<Self> {
+            let avx512 = super::Avx512::detect()?;
+            avx512ifma::get().then_some(Self(avx512))
+        }
+    }
+
+    kernels!(
+        |proof: Ifma| words: Two(proof.0), field: Radix44(Two(proof)),
+        features: "avx512f,avx512bw,avx512vl,avx512ifma"
+    );
+}
+
+/// Four rows of 16 bytes in one register.
+macro_rules! four_rows {
+    ($a:expr, $b:expr, $c:expr, $d:expr) => {{
+        let rows = _mm512_castsi128_si512(_mm_loadu_si128($a.cast()));
+        let rows = _mm512_inserti32x4::<1>(rows, _mm_loadu_si128($b.cast()));
+        let rows = _mm512_inserti32x4::<2>(rows, _mm_loadu_si128($c.cast()));
+        _mm512_inserti32x4::<3>(rows, _mm_loadu_si128($d.cast()))
+    }};
+}
+
+/// Sixteen rows of four words as four vectors of sixteen; `$row` points to row
+/// `$l`. Loads of 16 bytes: those of 64 would wait for the stores of 16 that
+/// wrote the rows.
+macro_rules! transposed_rows {
+    (|$l:ident| $row:expr) => {{
+        macro_rules! row {
+            ($n:expr) => {{
+                let $l: usize = $n;
+                $row
+            }};
+        }
+        // Quarter q of each: rows 4q, 4q + 1, 4q + 2, 4q + 3.
+        let a = four_rows!(row!(0), row!(4), row!(8), row!(12));
+        let b = four_rows!(row!(1), row!(5), row!(9), row!(13));
+        let c = four_rows!(row!(2), row!(6), row!(10), row!(14));
+        let d = four_rows!(row!(3), row!(7), row!(11), row!(15));
+        transposed_quarters!(a, b, c, d)
+    }};
+}
+
+/// Four registers, each quarter of which is a row of a matrix of four by four
+/// words, as the columns of those matrices.
+macro_rules! transposed_quarters {
+    ($a:expr, $b:expr, $c:expr, $d:expr) => {{
+        let ab_low = _mm512_unpacklo_epi32($a, $b);
+        let ab_high = _mm512_unpackhi_epi32($a, $b);
+        let cd_low = _mm512_unpacklo_epi32($c, $d);
+        let cd_high = _mm512_unpackhi_epi32($c, $d);
+        [
+            _mm512_unpacklo_epi64(ab_low, cd_low),
+            _mm512_unpackhi_epi64(ab_low, cd_low),
+            _mm512_unpacklo_epi64(ab_high, cd_high),
+            _mm512_unpackhi_epi64(ab_high, cd_high),
+        ]
+    }};
+}
+
+impl Avx512 {
+    /// [`Words::gather`] of sixteen lanes.
+    #[inline(always)]
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; 16]) -> [__m512i; 4] {
+        const { assert!(AT + 16 <= 32) };
+        // SAFETY: each key has 16 bytes from `AT` on; loads need no alignment;
+        // `self` proves AVX-512F.
+        unsafe { transposed_rows!(|l| keys[l].as_ptr().add(AT)) }
+    }
+
+    /// [`Words::rows`] of sixteen lanes.
+    #[inline(always)]
+    fn rows(self, rows: &[[u32; 4]; 16]) -> [__m512i; 4] {
+        // SAFETY: each row is 16 bytes; loads need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { transposed_rows!(|l| rows[l].as_ptr()) }
+    }
+
+    /// [`Words::scatter`] of sixteen lanes.
+    #[inline(always)]
+    fn scatter(self, words: [__m512i; 16], blocks: &mut [[u8; 64]; 16]) {
+        // SAFETY: each block is 64 bytes; stores need no alignment; `self`
+        // proves AVX-512F.
+        unsafe {
+            // Quarter `g` of blocks i, i + 4, i + 8 and i + 12 in `quarters[g][i]`.
+            let mut quarters = [[words[0]; 4]; 4];
+            for (quarter, words) in quarters.iter_mut().zip(words.as_chunks::<4>().0) {
+                *quarter = transposed_quarters!(words[0], words[1], words[2], words[3]);
+            }
+            for i in 0..4 {
+                let [a, b, c, d] = [
+                    quarters[0][i],
+                    quarters[1][i],
+                    quarters[2][i],
+                    quarters[3][i],
+                ];
+                let ab_low = _mm512_shuffle_i32x4::<0x44>(a, b);
+                let ab_high = _mm512_shuffle_i32x4::<0xee>(a, b);
+                let cd_low = _mm512_shuffle_i32x4::<0x44>(c, d);
+                let cd_high = _mm512_shuffle_i32x4::<0xee>(c, d);
+                let rows = [
+                    _mm512_shuffle_i32x4::<0x88>(ab_low, cd_low),
+                    _mm512_shuffle_i32x4::<0xdd>(ab_low, cd_low),
+                    _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high),
+                    _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
+                ];
+                for (k, row) in rows.into_iter().enumerate() {
+                    _mm512_storeu_si512(blocks[i + 4 * k].as_mut_ptr().cast(), row);
+                }
+            }
+        }
+    }
+}
+
+impl Avx512 {
+    /// [`Longs::load`] of eight lanes.
+    ///
+    /// # Safety
+    ///
+    /// The 16 bytes `offset` bytes behind each of the eight places must be
+    /// readable.
+    #[inline(always)]
+    unsafe fn load_eight(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+        let at = places.as_ptr();
+        debug_assert_eq!(places.len(), 8);
+        // SAFETY: there are eight places, and the caller vouches for what they
+        // point to; loads need no alignment; `self` proves AVX-512F.
+        unsafe {
+            let place = |l: usize| (*at.add(l)).wrapping_add(offset);
+            let even = four_rows!(place(0), place(2), place(4), place(6));
+            let odd = four_rows!(place(1), place(3), place(5), place(7));
+            // Low words from the even, high words from the odd 64 bits of each.
+            (
+                _mm512_unpacklo_epi64(even, odd),
+                _mm512_unpackhi_epi64(even, odd),
+            )
+        }
+    }
+}
+
+/// The first sixteen of a list.
+#[inline(always)]
+fn first<T>(list: &[T; MAX_LANES]) -> &[T; 16] {
+    list.first_chunk().expect("MAX_LANES is 16 at least")
+}
+
+impl Words for Avx512 {
+    const LANES: usize = 16;
+    type Word = __m512i;
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_set1_epi32(word.cast_signed()) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_rol_epi32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [__m512i; 4] {
+        self.gather::<AT>(first(keys))
+    }
+
+    #[inline(always)]
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [__m512i; 4] {
+        self.rows(first(rows))
+    }
+
+    #[inline(always)]
+    fn scatter(self, words: &[__m512i; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
+        let blocks = blocks.first_chunk_mut().expect("MAX_LANES is 16 at least");
+        self.scatter(*words, blocks);
+    }
+
+    #[inline(always)]
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
+        debug_assert!(text.len() <= 64);
+        let place: *mut i8 = text.as_mut_ptr().cast();
+        // SAFETY: the block is 64 bytes. The mask holds back, from load and
+        // store, every byte beyond the text's end; neither needs alignment;
+        // `self` proves AVX-512F and BW.
+        unsafe {
+            let block = _mm512_loadu_si512(block.as_ptr().cast());
+            if text.len() == 64 {
+                let text = _mm512_loadu_si512(place.cast());
+                _mm512_storeu_si512(place.cast(), _mm512_xor_si512(text, block));
+            } else if text.len() > 32 {
+                let mask = u64::MAX.wrapping_shr(64 - text.len() as u32);
+                let text = _mm512_maskz_loadu_epi8(mask, place);
+                _mm512_mask_storeu_epi8(place, mask, _mm512_xor_si512(text, block));
+            } else {
+                let mask = (u64::MAX >> 1).wrapping_shr(63 - text.len() as u32) as u32;
+                let text = _mm256_maskz_loadu_epi8(mask, place);
+                let block = _mm512_castsi512_si256(block);
+                _mm256_mask_storeu_epi8(place, mask, _mm256_xor_si256(text, block));
+            }
+        }
+    }
+}
+
+/// Two registers side by side: 32 words, or 16 numbers of 64 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Two<P>(P);
+
+#[inline(always)]
+fn side_by_side(a: [__m512i; 4], b: [__m512i; 4]) -> [[__m512i; 2]; 4] {
+    [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
+}
+
+impl Words for Two<Avx512> {
+    const LANES: usize = 32;
+    type Word = [__m512i; 2];
+    type Narrow = Avx512;
+
+    #[inline(always)]
+    fn narrow(self) -> Avx512 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> [__m512i; 2] {
+        [self.0.splat(word); 2]
+    }
+
+    #[inline(always)]
+    fn add(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        [self.0.add(a[0], b[0]), self.0.add(a[1], b[1])]
+    }
+
+    #[inline(always)]
+    fn xor(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        [self.0.xor(a[0], b[0]), self.0.xor(a[1], b[1])]
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: [__m512i; 2]) -> [__m512i; 2] {
+        [self.0.rotate_left::<N>(a[0]), self.0.rotate_left::<N>(a[1])]
+    }
+
+    #[inline(always)]
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [[__m512i; 2]; 4] {
+        let (keys, _) = keys.as_chunks();
+        side_by_side(self.0.gather::<AT>(&keys[0]), self.0.gather::<AT>(&keys[1]))
+    }
+
+    #[inline(always)]
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [[__m512i; 2]; 4] {
+        let (rows, _) = rows.as_chunks();
+        side_by_side(self.0.rows(&rows[0]), self.0.rows(&rows[1]))
+    }
+
+    #[inline(always)]
+    fn scatter(self, words: &[[__m512i; 2]; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
+        let (blocks, _) = blocks.as_chunks_mut();
+        let mut halves = [[words[0][0]; 16]; 2];
+        for (w, &[a, b]) in words.iter().enumerate() {
+            (halves[0][w], halves[1][w]) = (a, b);
+        }
+        self.0.scatter(halves[0], &mut blocks[0]);
+        self.0.scatter(halves[1], &mut blocks[1]);
+    }
+
+    #[inline(always)]
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
+        self.0.xor_bytes(text, block);
+    }
+}
+
+/// A proof of AVX-512 F at least.
+pub(crate) trait Proof: Copy {
+    /// That alone.
+    fn avx512(self) -> Avx512;
+}
+
+impl Proof for Avx512 {
+    #[inline(always)]
+    fn avx512(self) -> Avx512 {
+        self
+    }
+}
+
+impl Proof for Ifma {
+    #[inline(always)]
+    fn avx512(self) -> Avx512 {
+        self.0
+    }
+}
+
+/// Applies an intrinsic to both registers.
+macro_rules! both {
+    ($intrinsic:ident $(::<$n:ident>)?, $($arg:expr),+) => {
+        // SAFETY: the method's `self` proves that the CPU has the instruction.
+        unsafe { [$intrinsic $(::<$n>)? ($($arg[0]),+), $intrinsic $(::<$n>)? ($($arg[1]),+)] }
+    };
+}
+
+impl<P: Proof> Longs for Two<P> {
+    const LANES: usize = 16;
+    type Long = [__m512i; 2];
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> [__m512i; 2] {
+        // SAFETY: `self` proves AVX-512F.
+        [unsafe { _mm512_set1_epi64(value.cast_signed()) }; 2]
+    }
+
+    #[inline(always)]
+    fn per_lane(self, values: &[u64; MAX_TAGS]) -> [__m512i; 2] {
+        // SAFETY: the array is two times 64 bytes; loads need no alignment;
+        // `self` proves AVX-512F.
+        unsafe {
+            [
+                _mm512_loadu_si512(values[..8].as_ptr().cast()),
+                _mm512_loadu_si512(values[8..].as_ptr().cast()),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn store(self, long: [__m512i; 2], values: &mut [u64; MAX_TAGS]) {
+        for (long, values) in long.into_iter().zip(values.chunks_exact_mut(8)) {
+            // SAFETY: the chunk is 64 bytes; stores need no alignment; `self`
+            // proves AVX-512F.
+            unsafe { _mm512_storeu_si512(values.as_mut_ptr().cast(), long) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load(
+        self,
+        places: &[*const u8; MAX_TAGS],
+        offset: usize,
+    ) -> ([__m512i; 2], [__m512i; 2]) {
+        let one = self.0.avx512();
+        let (a, b) = places.split_at(8);
+        // SAFETY: the caller vouches for the 16 bytes behind each place.
+        let (a, b) = unsafe { (one.load_eight(a, offset), one.load_eight(b, offset)) };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    fn add(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_add_epi64, a, b)
+    }
+
+    #[inline(always)]
+    fn and(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_and_si512, a, b)
+    }
+
+    #[inline(always)]
+    fn or(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_or_si512, a, b)
+    }
+
+    #[inline(always)]
+    fn shift_left<const N: u32>(self, a: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_slli_epi64::<N>, a)
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: u32>(self, a: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_srli_epi64::<N>, a)
+    }
+}
+
+impl<P: Proof> Limbs26 for Two<P> {
+    #[inline(always)]
+    fn multiply(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_mul_epu32, a, b)
+    }
+}
+
+impl Limbs44 for Two<Ifma> {
+    /// Sums of the low and of the high 52 bits of the products.
+    type Product = [[__m512i; 2]; 2];
+
+    #[inline(always)]
+    fn multiply(self, a: [__m512i; 2], b: [__m512i; 2]) -> Self::Product {
+        self.multiply_add([self.splat(0); 2], a, b)
+    }
+
+    #[inline(always)]
+    fn multiply_add(
+        self,
+        [low, high]: Self::Product,
+        a: [__m512i; 2],
+        b: [__m512i; 2],
+    ) -> Self::Product {
+        [
+            both!(_mm512_madd52lo_epu64, low, a, b),
+            both!(_mm512_madd52hi_epu64, high, a, b),
+        ]
+    }
+
+    #[inline(always)]
+    fn split<const N: u32>(
+        self,
+        [low, high]: Self::Product,
+        carry: [__m512i; 2],
+    ) -> ([__m512i; 2], [__m512i; 2]) {
+        let low = self.add(low, carry);
+        let above = self.shift_right::<N>(low);
+        // `high` counts 2^52.
+        let high = match N {
+            44 => self.shift_left::<8>(high),
+            _ => self.shift_left::<10>(high),
+        };
+        let mask = self.splat((1 << N) - 1);
+        (self.and(low, mask), self.add(high, above))
+    }
+}
