@@ -15,6 +15,7 @@
 use crate::chacha20::{BLOCK_LEN, Blocks, Key, Nonce};
 use crate::poly1305::{self, Field, LONG, TAG_LEN, Tagger, Text};
 use crate::vector::{Longs, MAX_LANES, Words};
+use arrayvec::ArrayVec;
 use core::ops::Range;
 use subtle::ConstantTimeEq;
 
@@ -49,9 +50,9 @@ impl Job {
         start..start + TAG_LEN
     }
 
-    /// How many blocks of keystream its text takes.
-    fn blocks(&self) -> u32 {
-        self.text_len.div_ceil(BLOCK_LEN as u32)
+    /// How many blocks of keystream it takes: one for its key, and its text's.
+    fn blocks(&self) -> usize {
+        1 + (self.text_len as usize).div_ceil(BLOCK_LEN)
     }
 
     fn aad(&self) -> Range<usize> {
@@ -100,14 +101,14 @@ pub(crate) fn seal<V: Words, F: Field>(
     let mut chunk = Chunk::new();
     let mut rest = jobs;
     while let Some(jobs) = next_chunk(&mut rest) {
-        for (j, job) in jobs.iter().enumerate() {
+        for (index, job) in jobs.iter().enumerate() {
             let key = &keys[job.key as usize];
-            for counter in 0..=job.blocks() {
-                chunk.push(v, bytes, jobs, j, counter, key);
-            }
+            chunk.push_key(v, bytes, job, key);
+            chunk.push_text(v, bytes, job, key, index);
         }
-        chunk.flush(v, bytes, jobs);
+        chunk.flush(v, bytes);
         chunk.tag(f, bytes, jobs);
+        chunk.forget_keys();
         for (job, tag) in jobs.iter().zip(&chunk.tags) {
             bytes[job.tag()].copy_from_slice(tag);
         }
@@ -133,25 +134,41 @@ pub(crate) fn open<V: Words, F: Field>(
     let mut rest = jobs;
     let mut outcomes = &mut outcomes[..jobs.len()];
     while let Some(jobs) = next_chunk(&mut rest) {
-        for (j, job) in jobs.iter().enumerate() {
-            chunk.push(v, bytes, jobs, j, 0, &keys[job.key as usize]);
+        // Few packets: one call has room for their keys and their texts.
+        let few = jobs.iter().map(Job::blocks).sum::<usize>() <= V::LANES;
+        for (index, job) in jobs.iter().enumerate() {
+            let key = &keys[job.key as usize];
+            chunk.push_key(v, bytes, job, key);
+            if few {
+                chunk.push_text(v, bytes, job, key, index);
+            }
         }
-        chunk.flush(v, bytes, jobs);
+        chunk.run(v);
+        chunk.take_keys();
         chunk.tag(f, bytes, jobs);
+        chunk.forget_keys();
         let verdicts;
         (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
         for ((job, tag), verdict) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
-            let authentic = bool::from(tag[..].ct_eq(&bytes[job.tag()]));
+            let sent = u128::from_le_bytes(bytes[job.tag()].try_into().expect("TAG_LEN bytes"));
+            let differ = u128::from_le_bytes(*tag) ^ sent;
+            // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
+            let differ = (differ | differ >> 64) as u64;
+            let authentic = bool::from(differ.ct_eq(&0));
             *verdict = [Outcome::Forged, Outcome::Authentic][usize::from(authentic)];
         }
-        for (j, job) in jobs.iter().enumerate() {
-            if verdicts[j] == Outcome::Authentic {
-                for counter in 1..=job.blocks() {
-                    chunk.push(v, bytes, jobs, j, counter, &keys[job.key as usize]);
+        if few {
+            chunk.take_texts(v, bytes, |index| verdicts[index] == Outcome::Authentic);
+            chunk.places.clear();
+        } else {
+            chunk.places.clear();
+            for (index, job) in jobs.iter().enumerate() {
+                if verdicts[index] == Outcome::Authentic {
+                    chunk.push_text(v, bytes, job, &keys[job.key as usize], index);
                 }
             }
+            chunk.flush(v, bytes);
         }
-        chunk.flush(v, bytes, jobs);
     }
 }
 
@@ -172,20 +189,32 @@ fn next_chunk<'j>(jobs: &mut &'j [Job]) -> Option<&'j [Job]> {
     (len > 0).then_some(chunk)
 }
 
+/// Where a block of keystream goes.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Block 0: it is the one-time key of the chunk's next packet.
+    Key,
+    /// Into the text of a packet of the chunk.
+    Text {
+        /// Which packet.
+        index: usize,
+        /// Where the block's part of the text begins in the buffer.
+        start: usize,
+        /// How long that part is, at most [`BLOCK_LEN`].
+        len: usize,
+    },
+}
+
 /// What is known of the packets of one chunk. Wiped on drop.
 struct Chunk<'k> {
     /// The blocks of the next call.
     blocks: Blocks<'k>,
-    /// Job and block counter of each lane that is set.
-    places: [(usize, u32); MAX_LANES],
-    /// How many lanes are set.
-    filled: usize,
+    /// Where the block of each lane that is set goes.
+    places: ArrayVec<Place, MAX_LANES>,
     /// The one-time key of each packet.
-    one_time_keys: [[u8; 32]; CHUNK],
+    one_time_keys: ArrayVec<[u8; 32], CHUNK>,
     /// The tag of each packet.
     tags: [[u8; TAG_LEN]; CHUNK],
-    /// How many packets there were at most, and so what needs wiping.
-    used: usize,
 }
 
 impl<'k> Chunk<'k> {
@@ -193,84 +222,122 @@ impl<'k> Chunk<'k> {
     fn new() -> Self {
         Self {
             blocks: Blocks::new(),
-            places: [(0, 0); MAX_LANES],
-            filled: 0,
-            one_time_keys: [[0; 32]; CHUNK],
+            places: ArrayVec::new_const(),
+            one_time_keys: ArrayVec::new_const(),
             tags: [[0; TAG_LEN]; CHUNK],
-            used: 0,
         }
     }
 
-    /// Adds a block to the flat list, and computes a call's worth when it is
-    /// there.
+    /// Adds block 0 of a packet to the flat list.
+    #[inline(always)]
+    fn push_key<V: Words>(&mut self, v: V, bytes: &mut [u8], job: &Job, key: &'k Key) {
+        self.push(v, bytes, job, key, 0, Place::Key);
+    }
+
+    /// Adds the blocks of a packet's text to the flat list.
+    #[inline(always)]
+    fn push_text<V: Words>(
+        &mut self,
+        v: V,
+        bytes: &mut [u8],
+        job: &Job,
+        key: &'k Key,
+        index: usize,
+    ) {
+        let text = job.text();
+        let mut counter = 1;
+        let mut start = text.start;
+        while start < text.end {
+            let len = (text.end - start).min(BLOCK_LEN);
+            self.push(
+                v,
+                bytes,
+                job,
+                key,
+                counter,
+                Place::Text { index, start, len },
+            );
+            start += len;
+            counter += 1;
+        }
+    }
+
+    /// Adds a block to the flat list, after a call's worth of them has been
+    /// computed.
     #[inline(always)]
     fn push<V: Words>(
         &mut self,
         v: V,
         bytes: &mut [u8],
-        jobs: &[Job],
-        j: usize,
-        counter: u32,
+        job: &Job,
         key: &'k Key,
+        counter: u32,
+        place: Place,
     ) {
-        self.blocks.set(self.filled, key, &jobs[j].nonce, counter);
-        self.places[self.filled] = (j, counter);
-        self.filled += 1;
-        if self.filled == V::LANES {
-            self.flush(v, bytes, jobs);
+        if self.places.len() == V::LANES {
+            self.flush(v, bytes);
+        }
+        self.blocks.set(self.places.len(), key, &job.nonce, counter);
+        self.places.push(place);
+    }
+
+    /// Computes the blocks in the list and takes each to its place.
+    #[inline(always)]
+    fn flush<V: Words>(&mut self, v: V, bytes: &mut [u8]) {
+        self.run(v);
+        self.take_keys();
+        self.take_texts(v, bytes, |_| true);
+        self.places.clear();
+    }
+
+    /// Computes the blocks in the list.
+    #[inline(always)]
+    fn run<V: Words>(&mut self, v: V) {
+        if !self.places.is_empty() {
+            self.blocks.run(v, self.places.len());
         }
     }
 
-    /// Computes the blocks that are set; block 0 of a packet is its one-time key,
-    /// the others go into its text.
+    /// Keeps the one-time keys among the blocks.
     #[inline(always)]
-    fn flush<V: Words>(&mut self, v: V, bytes: &mut [u8], jobs: &[Job]) {
-        if self.filled == 0 {
-            return;
-        }
-        self.blocks.run(v, self.filled);
-        for (&(j, counter), block) in self
-            .places
-            .iter()
-            .zip(&self.blocks.keystream)
-            .take(self.filled)
-        {
-            if counter == 0 {
-                self.one_time_keys[j].copy_from_slice(&block[..32]);
-            } else {
-                let text = &mut bytes[jobs[j].text()];
-                let start = (counter as usize - 1) * BLOCK_LEN;
-                let end = text.len().min(start + BLOCK_LEN);
-                v.xor_bytes(&mut text[start..end], block);
+    fn take_keys(&mut self) {
+        for (place, block) in self.places.iter().zip(self.blocks.keystream()) {
+            if let Place::Key = place {
+                let (key, _) = block.split_first_chunk().expect("64 bytes");
+                self.one_time_keys.push(*key);
             }
         }
-        self.filled = 0;
+    }
+
+    /// Exclusive-ors the blocks of the packets that are `wanted` into their texts.
+    #[inline(always)]
+    fn take_texts<V: Words>(&mut self, v: V, bytes: &mut [u8], wanted: impl Fn(usize) -> bool) {
+        for (place, block) in self.places.iter().zip(self.blocks.keystream()) {
+            if let &Place::Text { index, start, len } = place
+                && wanted(index)
+            {
+                v.xor_bytes(&mut bytes[start..start + len], block);
+            }
+        }
     }
 
     /// Computes the tags of all packets from their ciphertext.
     #[inline(always)]
     fn tag<F: Field>(&mut self, f: F, bytes: &[u8], jobs: &[Job]) {
-        self.used = self.used.max(jobs.len());
-        let mut texts = [Text {
-            start: bytes.as_ptr(),
-            len: 0,
-            index: 0,
-        }; CHUNK];
-        let mut beside = 0;
+        let mut texts = ArrayVec::<Text, CHUNK>::new_const();
         for (index, job) in jobs.iter().enumerate() {
             if F::Longs::LANES > 1 && job.aad_len == 0 && job.text_len > 0 {
                 let start = bytes[job.text()].as_ptr();
-                texts[beside] = Text {
+                texts.push(Text {
                     start,
                     len: job.text_len,
                     index,
-                };
-                beside += 1;
+                });
             } else {
                 self.tag_alone(f, bytes, job, index);
             }
         }
-        let mut texts = &mut texts[..beside];
+        let mut texts = &mut texts[..];
         // Often they are all alike.
         if !texts.is_sorted_by(|a, b| a.len >= b.len) {
             texts.sort_unstable_by_key(|text| core::cmp::Reverse(text.len));
@@ -292,6 +359,14 @@ impl<'k> Chunk<'k> {
         }
     }
 
+    /// Wipes the one-time keys.
+    #[inline(always)]
+    fn forget_keys(&mut self) {
+        self.one_time_keys.fill([0; 32]);
+        zeroize::optimization_barrier(&self.one_time_keys);
+        self.one_time_keys.clear();
+    }
+
     /// Computes the tag of one packet by itself.
     #[inline(always)]
     fn tag_alone<F: Field>(&mut self, f: F, bytes: &[u8], job: &Job, index: usize) {
@@ -306,7 +381,6 @@ impl<'k> Chunk<'k> {
 impl Drop for Chunk<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.one_time_keys[..self.used].fill([0; 32]);
-        zeroize::optimization_barrier(&self.one_time_keys);
+        self.forget_keys();
     }
 }

@@ -5,6 +5,7 @@
 //! short ones, or any mix.
 
 use crate::vector::{MAX_LANES, Words};
+use core::mem::MaybeUninit;
 
 /// A key of ChaCha20: 32 bytes.
 pub type Key = [u8; 32];
@@ -23,10 +24,9 @@ const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 pub(crate) struct Blocks<'k> {
     keys: [&'k Key; MAX_LANES],
     counters_and_nonces: [[u32; 4]; MAX_LANES],
-    /// The keystream, valid in the lanes that were set before [`Blocks::run`].
-    pub(crate) keystream: [[u8; BLOCK_LEN]; MAX_LANES],
-    /// How many lanes have ever been computed, and so need wiping.
-    used: usize,
+    keystream: [MaybeUninit<[u8; BLOCK_LEN]>; MAX_LANES],
+    /// How many lanes of `keystream` have ever been written.
+    written: usize,
 }
 
 impl<'k> Blocks<'k> {
@@ -35,8 +35,8 @@ impl<'k> Blocks<'k> {
         Self {
             keys: [&[0; 32]; MAX_LANES],
             counters_and_nonces: [[0; 4]; MAX_LANES],
-            keystream: [[0; BLOCK_LEN]; MAX_LANES],
-            used: 0,
+            keystream: [const { MaybeUninit::uninit() }; MAX_LANES],
+            written: 0,
         }
     }
 
@@ -60,12 +60,20 @@ impl<'k> Blocks<'k> {
         }
     }
 
+    /// The blocks of the lanes that have been computed.
+    #[inline(always)]
+    pub(crate) fn keystream(&self) -> &[[u8; BLOCK_LEN]] {
+        // SAFETY: `run_all` has written so many of the array's blocks, and
+        // `MaybeUninit` lies in memory as what it holds.
+        unsafe { core::slice::from_raw_parts(self.keystream.as_ptr().cast(), self.written) }
+    }
+
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
     fn run_all<V: Words>(&mut self, v: V) {
-        let [k0, k1, k2, k3] = v.gather::<0>(&self.keys);
-        let [k4, k5, k6, k7] = v.gather::<16>(&self.keys);
-        let [c, n0, n1, n2] = v.rows(&self.counters_and_nonces);
+        let [k0, k1, k2, k3] = v.gather::<0>(&self.keys, 0);
+        let [k4, k5, k6, k7] = v.gather::<16>(&self.keys, 0);
+        let [c, n0, n1, n2] = v.rows(&self.counters_and_nonces, 0);
         let [s0, s1, s2, s3] = SIGMA;
         let (s0, s1) = (v.splat(s0), v.splat(s1));
         let (s2, s3) = (v.splat(s2), v.splat(s3));
@@ -86,16 +94,17 @@ impl<'k> Blocks<'k> {
         for i in 0..16 {
             x[i] = v.add(x[i], input[i]);
         }
-        v.scatter(&x, &mut self.keystream);
-        self.used = self.used.max(V::LANES);
+        v.scatter(&x, &mut self.keystream, 0);
+        self.written = self.written.max(V::LANES);
     }
 }
 
 impl Drop for Blocks<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Only what was written: a lone packet uses a part of the lanes.
-        self.keystream[..self.used].fill([0; BLOCK_LEN]);
+        for block in &mut self.keystream[..self.written] {
+            block.write([0; BLOCK_LEN]);
+        }
         zeroize::optimization_barrier(&self.keystream);
     }
 }
@@ -131,7 +140,7 @@ pub(crate) fn xor_keystream<V: Words>(
             counter = counter.wrapping_add(1);
         }
         blocks.run(v, lanes);
-        for (piece, block) in run.chunks_mut(BLOCK_LEN).zip(&blocks.keystream) {
+        for (piece, block) in run.chunks_mut(BLOCK_LEN).zip(blocks.keystream()) {
             v.xor_bytes(piece, block);
         }
     }

@@ -103,7 +103,7 @@ impl Batch {
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
             done: 0,
-            turn: next_turn(),
+            turn: new_turns(),
         }
     }
 
@@ -118,7 +118,10 @@ impl Batch {
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
-        self.turn = next_turn();
+        self.turn += 1;
+        if self.turn.is_multiple_of(TURNS_AT_ONCE) {
+            self.turn = new_turns();
+        }
     }
 
     /// Gives back memory, down to `bytes` bytes of arena or those that are taken.
@@ -304,10 +307,14 @@ impl Default for Batch {
     }
 }
 
-/// The number of the next filling; never 0.
-fn next_turn() -> usize {
-    static TURNS: AtomicUsize = AtomicUsize::new(0);
-    TURNS.fetch_add(1, Ordering::Relaxed) + 1
+/// How many numbers of fillings a batch takes at once: who clears a batch for
+/// every packet should not wait for an atomic counter each time.
+const TURNS_AT_ONCE: usize = 256;
+
+/// The first of [`TURNS_AT_ONCE`] numbers that no other batch has; not 0.
+fn new_turns() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(TURNS_AT_ONCE);
+    NEXT.fetch_add(TURNS_AT_ONCE, Ordering::Relaxed)
 }
 
 impl Drop for Batch {

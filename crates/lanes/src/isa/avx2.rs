@@ -1,12 +1,14 @@
 //! AVX2: eight words to a vector for ChaCha20, eight numbers to two vectors for
 //! Poly1305.
 //!
-//! Sixteen registers hold one state of ChaCha20 and no second one.
+//! Sixteen registers do not hold two states of ChaCha20, but the loads and stores
+//! of what does not fit cost less than waiting for one state's additions.
 
 use super::portable::xor_bytes;
 use crate::poly1305::Radix26;
-use crate::vector::{Limbs26, Longs, MAX_LANES, MAX_TAGS, Words};
+use crate::vector::{Limbs26, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has
 /// AVX2.
@@ -24,7 +26,7 @@ impl Avx2 {
 }
 
 kernels!(
-    |proof: Avx2| words: proof, field: Radix26(Two(proof)),
+    |proof: Avx2| words: Pair(proof), field: Radix26(Two(proof)),
     features: "avx2"
 );
 
@@ -110,38 +112,55 @@ impl Words for Avx2 {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [__m256i; 4] {
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [__m256i; 4] {
         const { assert!(AT + 16 <= 32) };
         // SAFETY: each key has 16 bytes from `AT` on; loads need no alignment;
         // `self` proves AVX2.
         let halves = unsafe {
             [
-                two_rows!(keys[0].as_ptr().add(AT), keys[4].as_ptr().add(AT)),
-                two_rows!(keys[1].as_ptr().add(AT), keys[5].as_ptr().add(AT)),
-                two_rows!(keys[2].as_ptr().add(AT), keys[6].as_ptr().add(AT)),
-                two_rows!(keys[3].as_ptr().add(AT), keys[7].as_ptr().add(AT)),
+                two_rows!(
+                    keys[first].as_ptr().add(AT),
+                    keys[first + 4].as_ptr().add(AT)
+                ),
+                two_rows!(
+                    keys[first + 1].as_ptr().add(AT),
+                    keys[first + 5].as_ptr().add(AT)
+                ),
+                two_rows!(
+                    keys[first + 2].as_ptr().add(AT),
+                    keys[first + 6].as_ptr().add(AT)
+                ),
+                two_rows!(
+                    keys[first + 3].as_ptr().add(AT),
+                    keys[first + 7].as_ptr().add(AT)
+                ),
             ]
         };
         transposed_halves(self, halves)
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [__m256i; 4] {
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m256i; 4] {
         // SAFETY: each row is 16 bytes; loads need no alignment; `self` proves
         // AVX2.
         let halves = unsafe {
             [
-                two_rows!(rows[0].as_ptr(), rows[4].as_ptr()),
-                two_rows!(rows[1].as_ptr(), rows[5].as_ptr()),
-                two_rows!(rows[2].as_ptr(), rows[6].as_ptr()),
-                two_rows!(rows[3].as_ptr(), rows[7].as_ptr()),
+                two_rows!(rows[first].as_ptr(), rows[first + 4].as_ptr()),
+                two_rows!(rows[first + 1].as_ptr(), rows[first + 5].as_ptr()),
+                two_rows!(rows[first + 2].as_ptr(), rows[first + 6].as_ptr()),
+                two_rows!(rows[first + 3].as_ptr(), rows[first + 7].as_ptr()),
             ]
         };
         transposed_halves(self, halves)
     }
 
     #[inline(always)]
-    fn scatter(self, words: &[__m256i; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
+    fn scatter(
+        self,
+        words: &[__m256i; 16],
+        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
+        first: usize,
+    ) {
         // Quarter g of blocks i and i + 4 in the halves of quarters[g][i].
         let (groups, _) = words.as_chunks();
         let quarters = [
@@ -160,10 +179,10 @@ impl Words for Avx2 {
             // SAFETY: a block is two times 32 bytes; stores need no alignment;
             // `self` proves AVX2.
             unsafe {
-                let low: *mut u8 = blocks[i].as_mut_ptr();
+                let low: *mut u8 = blocks[first + i].as_mut_ptr().cast();
                 _mm256_storeu_si256(low.cast(), _mm256_permute2x128_si256::<0x20>(a, b));
                 _mm256_storeu_si256(low.add(32).cast(), _mm256_permute2x128_si256::<0x20>(c, d));
-                let high: *mut u8 = blocks[i + 4].as_mut_ptr();
+                let high: *mut u8 = blocks[first + i + 4].as_mut_ptr().cast();
                 _mm256_storeu_si256(high.cast(), _mm256_permute2x128_si256::<0x31>(a, b));
                 _mm256_storeu_si256(high.add(32).cast(), _mm256_permute2x128_si256::<0x31>(c, d));
             }

@@ -1,12 +1,9 @@
 //! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
-//!
-//! Two registers make one vector: an addition takes two cycles on a Zen 5 and one
-//! state of ChaCha20 has only four independent chains of them, so a second state
-//! fills the time that the first one waits.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, MAX_TAGS, Words};
+use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
 /// AVX-512 F, BW and VL.
@@ -24,7 +21,7 @@ impl Avx512 {
 }
 
 kernels!(
-    |proof: Avx512| words: Two(proof), field: Radix26(Two(proof)),
+    |proof: Avx512| words: Pair(proof), field: Radix26(Two(proof)),
     features: "avx512f,avx512bw,avx512vl"
 );
 
@@ -36,6 +33,7 @@ pub(crate) struct Ifma(Avx512);
 pub(crate) mod ifma {
     use super::{Ifma, Two};
     use crate::poly1305::Radix44;
+    use crate::vector::Pair;
 
     cpufeatures::new!(avx512ifma, "avx512ifma");
 
@@ -49,7 +47,7 @@ pub(crate) mod ifma {
     }
 
     kernels!(
-        |proof: Ifma| words: Two(proof.0), field: Radix44(Two(proof)),
+        |proof: Ifma| words: Pair(proof.0), field: Radix44(Two(proof)),
         features: "avx512f,avx512bw,avx512vl,avx512ifma"
     );
 }
@@ -102,60 +100,6 @@ macro_rules! transposed_quarters {
 }
 
 impl Avx512 {
-    /// [`Words::gather`] of sixteen lanes.
-    #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; 16]) -> [__m512i; 4] {
-        const { assert!(AT + 16 <= 32) };
-        // SAFETY: each key has 16 bytes from `AT` on; loads need no alignment;
-        // `self` proves AVX-512F.
-        unsafe { transposed_rows!(|l| keys[l].as_ptr().add(AT)) }
-    }
-
-    /// [`Words::rows`] of sixteen lanes.
-    #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; 16]) -> [__m512i; 4] {
-        // SAFETY: each row is 16 bytes; loads need no alignment; `self` proves
-        // AVX-512F.
-        unsafe { transposed_rows!(|l| rows[l].as_ptr()) }
-    }
-
-    /// [`Words::scatter`] of sixteen lanes.
-    #[inline(always)]
-    fn scatter(self, words: [__m512i; 16], blocks: &mut [[u8; 64]; 16]) {
-        // SAFETY: each block is 64 bytes; stores need no alignment; `self`
-        // proves AVX-512F.
-        unsafe {
-            // Quarter `g` of blocks i, i + 4, i + 8 and i + 12 in `quarters[g][i]`.
-            let mut quarters = [[words[0]; 4]; 4];
-            for (quarter, words) in quarters.iter_mut().zip(words.as_chunks::<4>().0) {
-                *quarter = transposed_quarters!(words[0], words[1], words[2], words[3]);
-            }
-            for i in 0..4 {
-                let [a, b, c, d] = [
-                    quarters[0][i],
-                    quarters[1][i],
-                    quarters[2][i],
-                    quarters[3][i],
-                ];
-                let ab_low = _mm512_shuffle_i32x4::<0x44>(a, b);
-                let ab_high = _mm512_shuffle_i32x4::<0xee>(a, b);
-                let cd_low = _mm512_shuffle_i32x4::<0x44>(c, d);
-                let cd_high = _mm512_shuffle_i32x4::<0xee>(c, d);
-                let rows = [
-                    _mm512_shuffle_i32x4::<0x88>(ab_low, cd_low),
-                    _mm512_shuffle_i32x4::<0xdd>(ab_low, cd_low),
-                    _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high),
-                    _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
-                ];
-                for (k, row) in rows.into_iter().enumerate() {
-                    _mm512_storeu_si512(blocks[i + 4 * k].as_mut_ptr().cast(), row);
-                }
-            }
-        }
-    }
-}
-
-impl Avx512 {
     /// [`Longs::load`] of eight lanes.
     ///
     /// # Safety
@@ -179,12 +123,6 @@ impl Avx512 {
             )
         }
     }
-}
-
-/// The first sixteen of a list.
-#[inline(always)]
-fn first<T>(list: &[T; MAX_LANES]) -> &[T; 16] {
-    list.first_chunk().expect("MAX_LANES is 16 at least")
 }
 
 impl Words for Avx512 {
@@ -222,19 +160,60 @@ impl Words for Avx512 {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [__m512i; 4] {
-        self.gather::<AT>(first(keys))
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [__m512i; 4] {
+        const { assert!(AT + 16 <= 32) };
+        let keys = &keys[first..first + 16];
+        // SAFETY: each key has 16 bytes from `AT` on; loads need no alignment;
+        // `self` proves AVX-512F.
+        unsafe { transposed_rows!(|l| keys[l].as_ptr().add(AT)) }
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [__m512i; 4] {
-        self.rows(first(rows))
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m512i; 4] {
+        let rows = &rows[first..first + 16];
+        // SAFETY: each row is 16 bytes; loads need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { transposed_rows!(|l| rows[l].as_ptr()) }
     }
 
     #[inline(always)]
-    fn scatter(self, words: &[__m512i; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
-        let blocks = blocks.first_chunk_mut().expect("MAX_LANES is 16 at least");
-        self.scatter(*words, blocks);
+    fn scatter(
+        self,
+        words: &[__m512i; 16],
+        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
+        first: usize,
+    ) {
+        let blocks = &mut blocks[first..first + 16];
+        // SAFETY: each block is 64 bytes; stores need no alignment; `self`
+        // proves AVX-512F.
+        unsafe {
+            // Quarter `g` of blocks i, i + 4, i + 8 and i + 12 in `quarters[g][i]`.
+            let mut quarters = [[words[0]; 4]; 4];
+            for (quarter, words) in quarters.iter_mut().zip(words.as_chunks::<4>().0) {
+                *quarter = transposed_quarters!(words[0], words[1], words[2], words[3]);
+            }
+            for i in 0..4 {
+                let [a, b, c, d] = [
+                    quarters[0][i],
+                    quarters[1][i],
+                    quarters[2][i],
+                    quarters[3][i],
+                ];
+                let ab_low = _mm512_shuffle_i32x4::<0x44>(a, b);
+                let ab_high = _mm512_shuffle_i32x4::<0xee>(a, b);
+                let cd_low = _mm512_shuffle_i32x4::<0x44>(c, d);
+                let cd_high = _mm512_shuffle_i32x4::<0xee>(c, d);
+                let rows = [
+                    _mm512_shuffle_i32x4::<0x88>(ab_low, cd_low),
+                    _mm512_shuffle_i32x4::<0xdd>(ab_low, cd_low),
+                    _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high),
+                    _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
+                ];
+                for (k, row) in rows.into_iter().enumerate() {
+                    _mm512_storeu_si512(blocks[i + 4 * k].as_mut_ptr().cast(), row);
+                }
+            }
+        }
     }
 
     #[inline(always)]
@@ -263,73 +242,9 @@ impl Words for Avx512 {
     }
 }
 
-/// Two registers side by side: 32 words, or 16 numbers of 64 bits.
+/// Two registers side by side: 16 numbers of 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Two<P>(P);
-
-#[inline(always)]
-fn side_by_side(a: [__m512i; 4], b: [__m512i; 4]) -> [[__m512i; 2]; 4] {
-    [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
-}
-
-impl Words for Two<Avx512> {
-    const LANES: usize = 32;
-    type Word = [__m512i; 2];
-    type Narrow = Avx512;
-
-    #[inline(always)]
-    fn narrow(self) -> Avx512 {
-        self.0
-    }
-
-    #[inline(always)]
-    fn splat(self, word: u32) -> [__m512i; 2] {
-        [self.0.splat(word); 2]
-    }
-
-    #[inline(always)]
-    fn add(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        [self.0.add(a[0], b[0]), self.0.add(a[1], b[1])]
-    }
-
-    #[inline(always)]
-    fn xor(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        [self.0.xor(a[0], b[0]), self.0.xor(a[1], b[1])]
-    }
-
-    #[inline(always)]
-    fn rotate_left<const N: i32>(self, a: [__m512i; 2]) -> [__m512i; 2] {
-        [self.0.rotate_left::<N>(a[0]), self.0.rotate_left::<N>(a[1])]
-    }
-
-    #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [[__m512i; 2]; 4] {
-        let (keys, _) = keys.as_chunks();
-        side_by_side(self.0.gather::<AT>(&keys[0]), self.0.gather::<AT>(&keys[1]))
-    }
-
-    #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [[__m512i; 2]; 4] {
-        let (rows, _) = rows.as_chunks();
-        side_by_side(self.0.rows(&rows[0]), self.0.rows(&rows[1]))
-    }
-
-    #[inline(always)]
-    fn scatter(self, words: &[[__m512i; 2]; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
-        let (blocks, _) = blocks.as_chunks_mut();
-        let mut halves = [[words[0][0]; 16]; 2];
-        for (w, &[a, b]) in words.iter().enumerate() {
-            (halves[0][w], halves[1][w]) = (a, b);
-        }
-        self.0.scatter(halves[0], &mut blocks[0]);
-        self.0.scatter(halves[1], &mut blocks[1]);
-    }
-
-    #[inline(always)]
-    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
-        self.0.xor_bytes(text, block);
-    }
-}
 
 /// A proof of AVX-512 F at least.
 pub(crate) trait Proof: Copy {

@@ -1,12 +1,13 @@
 //! Plain Rust: runs anywhere, and is what the compiler makes of it.
 
 use crate::vector::{Limbs44, Longs, MAX_LANES, MAX_TAGS, Words};
+use core::mem::MaybeUninit;
 
 #[cfg(not(target_arch = "x86_64"))]
 use crate::poly1305::Radix44;
 
 #[cfg(not(target_arch = "x86_64"))]
-kernels!(|proof: Array| words: proof, field: Radix44(Scalar));
+kernels!(|proof: Array| words: Pair(proof), field: Radix44(Scalar));
 
 /// Four words in an array.
 #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
@@ -52,30 +53,37 @@ impl Words for Array {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [[u32; 4]; 4] {
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [[u32; 4]; 4] {
         let word = |l: usize, w: usize| {
             let at = AT + 4 * w;
             u32::from_le_bytes([
-                keys[l][at],
-                keys[l][at + 1],
-                keys[l][at + 2],
-                keys[l][at + 3],
+                keys[first + l][at],
+                keys[first + l][at + 1],
+                keys[first + l][at + 2],
+                keys[first + l][at + 3],
             ])
         };
         core::array::from_fn(|w| core::array::from_fn(|l| word(l, w)))
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [[u32; 4]; 4] {
-        core::array::from_fn(|w| core::array::from_fn(|l| rows[l][w]))
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [[u32; 4]; 4] {
+        core::array::from_fn(|w| core::array::from_fn(|l| rows[first + l][w]))
     }
 
     #[inline(always)]
-    fn scatter(self, words: &[[u32; 4]; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
-        for (l, block) in blocks.iter_mut().take(Self::LANES).enumerate() {
-            for (place, word) in block.chunks_exact_mut(4).zip(words) {
+    fn scatter(
+        self,
+        words: &[[u32; 4]; 16],
+        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
+        first: usize,
+    ) {
+        for (l, block) in blocks[first..].iter_mut().take(Self::LANES).enumerate() {
+            let mut bytes = [0; 64];
+            for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
                 place.copy_from_slice(&word[l].to_le_bytes());
             }
+            block.write(bytes);
         }
     }
 

@@ -5,12 +5,13 @@
 
 use super::portable::{Scalar, xor_bytes};
 use crate::poly1305::Radix44;
-use crate::vector::{MAX_LANES, Words};
+use crate::vector::{MAX_LANES, Pair, Words};
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi32,
     _mm_slli_epi32, _mm_srl_epi32, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64,
     _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
 };
+use core::mem::MaybeUninit;
 
 /// Four words in an xmm register.
 #[derive(Clone, Copy)]
@@ -23,7 +24,7 @@ impl Sse2 {
     }
 }
 
-kernels!(|proof: Sse2| words: proof, field: Radix44(Scalar));
+kernels!(|proof: Sse2| words: Pair(proof), field: Radix44(Scalar));
 
 /// Four vectors of four words, transposed.
 #[inline(always)]
@@ -89,9 +90,9 @@ impl Words for Sse2 {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES]) -> [__m128i; 4] {
+    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [__m128i; 4] {
         let row = |l: usize| {
-            let row: &[u8] = &keys[l][AT..AT + 16];
+            let row: &[u8] = &keys[first + l][AT..AT + 16];
             // SAFETY: the row is 16 bytes, the load needs no alignment, and SSE2
             // is part of x86-64.
             unsafe { _mm_loadu_si128(row.as_ptr().cast()) }
@@ -100,17 +101,22 @@ impl Words for Sse2 {
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES]) -> [__m128i; 4] {
+    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m128i; 4] {
         let row = |l: usize| {
             // SAFETY: a row is 16 bytes, the load needs no alignment, and SSE2
             // is part of x86-64.
-            unsafe { _mm_loadu_si128(rows[l].as_ptr().cast()) }
+            unsafe { _mm_loadu_si128(rows[first + l].as_ptr().cast()) }
         };
         transpose([row(0), row(1), row(2), row(3)])
     }
 
     #[inline(always)]
-    fn scatter(self, words: &[__m128i; 16], blocks: &mut [[u8; 64]; MAX_LANES]) {
+    fn scatter(
+        self,
+        words: &[__m128i; 16],
+        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
+        first: usize,
+    ) {
         for quarter in 0..4 {
             let rows = transpose([
                 words[4 * quarter],
@@ -118,11 +124,11 @@ impl Words for Sse2 {
                 words[4 * quarter + 2],
                 words[4 * quarter + 3],
             ]);
-            for (block, row) in blocks.iter_mut().zip(rows) {
-                let place: &mut [u8] = &mut block[16 * quarter..16 * quarter + 16];
-                // SAFETY: the place is 16 bytes, the store needs no alignment,
-                // and SSE2 is part of x86-64.
-                unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), row) }
+            for (block, row) in blocks[first..].iter_mut().zip(rows) {
+                let place = block.as_mut_ptr().cast::<__m128i>();
+                // SAFETY: a block is four times 16 bytes, the store needs no
+                // alignment, and SSE2 is part of x86-64.
+                unsafe { _mm_storeu_si128(place.add(quarter), row) }
             }
         }
     }
