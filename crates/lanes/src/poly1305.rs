@@ -334,8 +334,9 @@ const MAX_WAIT: usize = 1024;
 static ZEROS: [u8; MAX_WAIT] = [0; MAX_WAIT];
 
 /// From this length on, in bytes, a message alone goes into the lanes: the powers
-/// of r cost as much as some 300 bytes.
+/// of r cost as much as some 300 bytes. Two blocks for each lane at least.
 pub(crate) const LONG: usize = 512;
+const _: () = assert!(LONG >= 2 * 16 * MAX_TAGS);
 
 /// A message whose tag is to be computed as an AEAD's without AAD: its text,
 /// padded with zeros, and its length.
@@ -528,29 +529,27 @@ impl Tagger {
         let mut h = f.import(&start);
         let mut above = [F::ABOVE; MAX_TAGS];
         above[..waiting].fill(0);
-        let mut above = l.per_lane(&above);
+        let above = l.per_lane(&above);
         let mut places = [ZEROS.as_ptr(); MAX_TAGS];
         for (place, block) in places[waiting..lanes].iter_mut().zip(blocks) {
             *place = block.as_ptr();
         }
-        let steps = blocks.len().div_ceil(lanes);
-        for step in 0..steps {
-            // SAFETY: a lane reads zeros, or a whole block of the piece: the last
-            // block of all is the last lane's in the last step.
-            let block = unsafe { l.load(&places, 0) };
-            let r = if step + 1 < steps { &by_all } else { &by_one };
-            h = f.step(h, block, above, r);
-            if step == 0 {
-                above = l.splat(F::ABOVE);
-                let second = piece.as_ptr().wrapping_add(16 * (lanes - waiting));
-                for (lane, place) in places.iter_mut().enumerate() {
-                    *place = second.wrapping_add(16 * lane);
-                }
-            } else {
-                for place in &mut places {
-                    *place = place.wrapping_add(16 * lanes);
-                }
-            }
+        // SAFETY: a lane reads zeros or one of the first blocks.
+        let first = unsafe { l.load(&places, 0) };
+        h = f.step(h, first, above, &by_all);
+
+        // There are more steps: a long piece has at least two blocks for each lane.
+        let above = l.splat(F::ABOVE);
+        let (_, others) = blocks.split_at(lanes - waiting);
+        for (lane, place) in places.iter_mut().enumerate() {
+            *place = others.as_ptr().cast::<u8>().wrapping_add(16 * lane);
+        }
+        let last = others.len() / lanes - 1;
+        for step in 0..=last {
+            // SAFETY: the other blocks are a multiple of the lanes, and the lanes
+            // read all of them, each `lanes` blocks behind its last.
+            let block = unsafe { l.load(&places, 16 * lanes * step) };
+            h = f.step(h, block, above, if step < last { &by_all } else { &by_one });
         }
         let mut sum = [0; 3];
         for limbs in &f.export(h)[..lanes] {
