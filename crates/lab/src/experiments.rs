@@ -3,18 +3,21 @@
 //!
 //! A case is built, checked, measured and dropped before the next one is built.
 
-use crate::measure::{Contender, Metric, Plan, in_turn, record};
+use crate::crowd::{Order, Receivers, Senders, crowd};
+use crate::measure::{Clock, Contender, Metric, Plan, in_turn, record, record_times};
 use crate::progress::Progress;
 use crate::report::{Case, Machine, OURS, Report, matches};
 use crate::rivals::{
-    Bare, Implementation, Peer, bare_aeads, bip324_handshake, implementations, left_out,
-    shake_hands,
+    Bare, Implementation, OneByOne, Ours, Peer, Ring, Runner, bare_aeads, bip324_handshake,
+    implementations, left_out, ours, peers, sessions, shake_hands,
 };
 use crate::traffic::{Profile, Turn};
 use crate::{capture, published};
 use bip324::Role::{Initiator, Responder};
-use packetlane::Engine;
-use packetlane::bip324::{HandshakeConfig, Keypair, Network, Role, Session, SessionKeys};
+use packetlane::bip324::{
+    HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound, Role, Session, SessionKeys,
+};
+use packetlane::{Batch, Engine, Slot};
 use rand::Rng;
 use std::fmt;
 use std::path::PathBuf;
@@ -41,6 +44,20 @@ const MAX_BATCH_BYTES: usize = 16 << 20;
 /// the profile's long and short ones in their proportion.
 const PROFILE_PACKETS: usize = 1024;
 
+/// Sessions that share a batch. The least are the warm ones that the others are
+/// compared with: their state stays in the first caches.
+const SESSIONS: [usize; 3] = [64, 1024, 20_000];
+
+/// Contents of one packet in a batch of many sessions: a Bitcoin `inv` with one
+/// entry.
+const SESSION_BYTES: usize = 61;
+
+/// Threads that share a batch, as far as the machine has that many.
+const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Packets in a batch that threads share.
+const THREADS_BATCH: usize = 4096;
+
 /// Inputs prepared for opening take about this much memory: they stay in the
 /// second cache, as what a socket has just written does.
 const PREPARED_BYTES: usize = 512 << 10;
@@ -61,6 +78,8 @@ pub struct Options {
 /// What every experiment is given.
 struct Bench {
     engine: Engine,
+    /// The engine, then the lesser backends.
+    ours: Vec<Ours>,
     implementations: Vec<Implementation>,
     profiles: Vec<Profile>,
     quick: bool,
@@ -79,11 +98,13 @@ type Run<'a> = Box<dyn FnOnce(&Case, &Plan, &mut Report) + 'a>;
 type Cases = for<'a> fn(&'a Bench) -> Vec<Task<'a>>;
 
 /// Every experiment, by name.
-const EXPERIMENTS: [(&str, Cases); 6] = [
+const EXPERIMENTS: [(&str, Cases); 8] = [
     ("bip324.mixed", mixed),
     ("bip324.packet", packet),
     ("bip324.alone", alone),
     ("bip324.latency", latency),
+    ("bip324.sessions", many_sessions),
+    ("bip324.threads", threads),
     ("bip324.handshake", handshake),
     ("bip324.primitives", primitives),
 ];
@@ -107,9 +128,11 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
         Some(folder) => Profile::replay(folder)?,
         None => Profile::btcd(),
     };
+    let ours = ours(engine, options.quick);
     let bench = Bench {
         engine,
-        implementations: implementations(engine),
+        implementations: implementations(&ours),
+        ours,
         profiles: vec![
             Profile::mail(),
             Profile::node("relay"),
@@ -208,7 +231,7 @@ fn sealing<'a>(implementations: &'a [Implementation], turns: &'a [Turn]) -> Vec<
     connected(implementations, turns)
         .into_iter()
         .map(|(implementation, [mut from, _])| {
-            Contender::new(implementation.name, implementation.backend, move || {
+            Contender::new(&implementation.name, implementation.backend, move || {
                 turns
                     .iter()
                     .map(|turn| from.seal(turn).len())
@@ -225,7 +248,7 @@ fn opening<'a>(implementations: &'a [Implementation], turn: &'a Turn) -> Vec<Con
         .into_iter()
         .map(|(implementation, [mut from, mut to])| {
             Contender::with_input(
-                implementation.name,
+                &implementation.name,
                 implementation.backend,
                 vec![Vec::new(); calls],
                 calls,
@@ -362,7 +385,7 @@ fn run_mixed(bench: &Bench, turns: &[Turn], case: &Case, plan: &Plan, report: &m
     let mut contenders: Vec<_> = connected(&bench.implementations, turns)
         .into_iter()
         .map(|(implementation, [mut from, mut to])| {
-            Contender::new(implementation.name, implementation.backend, move || {
+            Contender::new(&implementation.name, implementation.backend, move || {
                 let mut len = 0;
                 for turn in turns {
                     to.open(from.seal(turn), &mut |contents| len += contents.len());
@@ -419,6 +442,244 @@ fn latency(bench: &Bench) -> Vec<Task<'_>> {
         }
     }
     tasks
+}
+
+/// One packet of each of many sessions, so that keys and counters are cold.
+fn many_sessions(bench: &Bench) -> Vec<Task<'_>> {
+    let engine = bench.engine;
+    let mut tasks = Vec::new();
+    for op in ["seal", "open"] {
+        for order in [Order::Random, Order::Memory] {
+            for sessions in SESSIONS {
+                // The first look: warm and cold.
+                let first = op == "seal" && order == Order::Random && sessions != SESSIONS[1];
+                if bench.quick && !first {
+                    continue;
+                }
+                let timed = "thread CPU time to seal or open one packet of each session, as in \
+                     bip324.packet; order: how the sessions are visited, at random or as they lie \
+                     in memory; cold by warm: a packet's time beside that with 64 sessions";
+                let case = Case::new("bip324.sessions", timed)
+                    .with("op", op)
+                    .with("sessions", sessions)
+                    .with("bytes", SESSION_BYTES)
+                    .with("order", order.name());
+                tasks.push(Task {
+                    case,
+                    run: Box::new(move |case, plan, report| {
+                        run_sessions(engine, op, (sessions, order), case, plan, report);
+                    }),
+                });
+            }
+        }
+    }
+    tasks
+}
+
+fn run_sessions(
+    engine: Engine,
+    op: &str,
+    (sessions, order): (usize, Order),
+    case: &Case,
+    plan: &Plan,
+    report: &mut Report,
+) {
+    let turn = |sessions| Turn::uniform(sessions, SESSION_BYTES);
+    let warm = SESSIONS[0];
+    let (many, few) = (turn(sessions), turn(warm));
+    // Of each implementation the case, and beside it the warm case.
+    let mut contenders = Vec::new();
+    let both = [(sessions, &many), (warm, &few)];
+    for (sessions, turn) in &both[..if sessions == warm { 1 } else { 2 }] {
+        let ours = crowd(engine, *sessions, order, || engine);
+        let ring = crowd(engine, *sessions, order, OneByOne::<Ring>::default);
+        let wire = std::cell::OnceCell::new();
+        let backend = engine.backend().name();
+        contenders.push(of_crowd(OURS, backend, op, ours, turn, &wire));
+        contenders.push(of_crowd("ring", "", op, ring, turn, &wire));
+    }
+    let samples = in_turn(&mut contenders, plan);
+    let (own, warm_ones) = samples.split_at(2);
+    let metrics = [Metric::time("time_per_packet", "ns", sessions)];
+    record(report, case, &metrics, own);
+    for (own, warm) in own.iter().zip(warm_ones) {
+        let (own, warm) = ((own, sessions), (warm, SESSIONS[0]));
+        record_times(report, case, "cold_by_warm", own, warm);
+    }
+}
+
+/// A contender that seals or opens one packet of each session in a call, after
+/// one turn that must put `wire` on the wire.
+fn of_crowd<'a, R: Runner + 'a>(
+    name: &str,
+    backend: &str,
+    op: &str,
+    (mut from, mut to): (Senders<R>, Receivers<R>),
+    turn: &'a Turn,
+    wire: &std::cell::OnceCell<Vec<u8>>,
+) -> Contender<'a> {
+    let packet_len = SESSION_BYTES + OVERHEAD;
+    let write = move |from: &mut Senders<R>, wire: &mut Vec<u8>| {
+        wire.clear();
+        from.seal(turn, |packet| wire.extend_from_slice(packet));
+    };
+    let mut sealed = Vec::new();
+    write(&mut from, &mut sealed);
+    let mut genuine = turn.genuine();
+    to.open(&sealed, packet_len, |contents| {
+        assert!(genuine.next() == Some(contents), "{name}: wrong contents");
+    });
+    assert!(genuine.next().is_none(), "{name}: packets are missing");
+    let expected = wire.get_or_init(|| sealed.clone());
+    assert!(*expected == sealed, "{name}: other bytes on the wire");
+
+    if op == "seal" {
+        return Contender::new(name, backend, move || {
+            let mut len = 0;
+            from.seal(turn, |packet| len += packet.len());
+            len
+        });
+    }
+    let calls = (PREPARED_BYTES / turn.wire_len()).clamp(1, 4096);
+    Contender::with_input(
+        name,
+        backend,
+        vec![Vec::new(); calls],
+        calls,
+        move |wires: &mut Vec<Vec<u8>>, calls| {
+            for wire in &mut wires[..calls] {
+                write(&mut from, wire);
+            }
+        },
+        move |wires, call| {
+            let mut len = 0;
+            to.open(&wires[call], packet_len, |contents| len += contents.len());
+            len
+        },
+    )
+}
+
+/// One large batch on several threads, beside one.
+fn threads(bench: &Bench) -> Vec<Task<'_>> {
+    let engine = bench.engine;
+    let profile = &bench.profiles[0];
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let siblings = siblings();
+    let mut tasks = Vec::new();
+    for op in ["seal", "open"] {
+        for &threads in THREADS.iter().filter(|threads| **threads <= cores) {
+            let timed = format!(
+                "wall time of Engine::seal or Engine::open alone, without what sessions do before \
+                 and after on one thread; {siblings}"
+            );
+            let case = Case::new("bip324.threads", &timed)
+                .with("op", op)
+                .with("threads", threads)
+                .with("profile", &profile.name)
+                .with("batch", THREADS_BATCH);
+            tasks.push(Task {
+                case,
+                run: Box::new(move |case, plan, report| {
+                    let turn = profile.turns(1, THREADS_BATCH, 0).remove(0);
+                    let plan = Plan {
+                        min_sample: 20 * plan.min_sample,
+                        budget: 3 * plan.budget,
+                        ..plan.by(Clock::Wall)
+                    };
+                    let counts: &[usize] = if threads == 1 { &[1] } else { &[threads, 1] };
+                    let engine = |count: &usize| {
+                        engine.with_threads(u16::try_from(*count).expect("at most 64"))
+                    };
+                    let wire = |count| {
+                        let [mut from, _] = peers(engine(count));
+                        from.seal(&turn).to_vec()
+                    };
+                    assert!(wire(&threads) == wire(&1), "other bytes on the wire");
+                    let contender = |count| by_threads(engine(count), op, &turn);
+                    let mut contenders: Vec<_> = counts.iter().map(contender).collect();
+                    let samples = in_turn(&mut contenders, &plan);
+                    let metrics = [Metric::time("time_per_packet", "ns", THREADS_BATCH)];
+                    record(report, case, &metrics, &samples[..1]);
+                    if let [many, one] = &samples[..] {
+                        // How many times as fast, so the other way round.
+                        record_times(report, case, "speedup", (one, 1), (many, 1));
+                    }
+                }),
+            });
+        }
+    }
+    tasks
+}
+
+/// A contender that runs one batch of a connection's packets in a call.
+fn by_threads<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<'a> {
+    struct Line {
+        batch: Batch,
+        wire: Vec<u8>,
+        outbound: Outbound,
+        inbound: Inbound,
+    }
+    let [from, to] = sessions(engine);
+    let line = Line {
+        batch: Batch::new(),
+        wire: Vec::new(),
+        outbound: from.outbound,
+        inbound: to.inbound,
+    };
+    let push = move |line: &mut Line| -> Vec<Slot> {
+        line.batch.clear();
+        let packets = turn.packets();
+        packets
+            .map(|(kind, contents)| {
+                let slot = line.outbound.push(&mut line.batch, kind, contents);
+                slot.expect("contents of at most 2^24 - 1 bytes")
+            })
+            .collect()
+    };
+    Contender::with_input(
+        OURS,
+        engine.backend().name(),
+        line,
+        // The batch is as a turn of an event loop leaves it to the engine: the
+        // sessions have just written it.
+        1,
+        move |line: &mut Line, _| {
+            if op == "seal" {
+                push(line);
+                return;
+            }
+            // What the call before opened must be taken: it is also the check.
+            let before = line.inbound.packets(&line.batch);
+            let opened = before.map(|packet| packet.expect("an authentic packet"));
+            assert!(line.wire.is_empty() || opened.eq(turn.genuine()));
+            let slots = push(line);
+            engine.seal(&mut line.batch);
+            line.wire.clear();
+            for slot in &slots {
+                line.wire.extend_from_slice(line.batch.wire(slot));
+            }
+            line.batch.clear();
+            line.inbound.feed(&mut line.batch, &line.wire);
+        },
+        move |line, _| match op {
+            "seal" => engine.seal(&mut line.batch),
+            _ => engine.open(&mut line.batch),
+        },
+    )
+}
+
+/// Whether threads of this machine share a core, in words.
+fn siblings() -> String {
+    let list = |cpu| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        std::fs::read_to_string(path).ok()
+    };
+    let lists: Vec<String> = (0..).map_while(list).collect();
+    match lists.iter().find(|list| list.contains([',', '-'])) {
+        _ if lists.is_empty() => "whether its CPUs share cores is not known".to_owned(),
+        Some(shared) => format!("CPUs {} are one core", shared.trim()),
+        None => "says the system, no two of its CPUs share a core".to_owned(),
+    }
 }
 
 /// The steps of a handshake, and the whole.
@@ -515,7 +776,6 @@ fn primitives(bench: &Bench) -> Vec<Task<'_>> {
     } else {
         &SIZES
     };
-    let engine = bench.engine;
     let mut tasks = Vec::new();
     let mut add = |primitive: &str, bytes: usize, timed: &str, contenders: Build| {
         let case = Case::new("bip324.primitives", timed)
@@ -524,7 +784,7 @@ fn primitives(bench: &Bench) -> Vec<Task<'_>> {
         tasks.push(Task {
             case,
             run: Box::new(move |case, plan, report| {
-                let samples = in_turn(&mut contenders(engine, bytes), plan);
+                let samples = in_turn(&mut contenders(&bench.ours, bytes), plan);
                 record(report, case, &[Metric::time("time", "ns", 1)], &samples);
             }),
         });
@@ -571,54 +831,54 @@ fn primitives(bench: &Bench) -> Vec<Task<'_>> {
 }
 
 /// Makes the contenders of one primitive at one size.
-type Build = fn(Engine, usize) -> Vec<Contender<'static>>;
+type Build = fn(&[Ours], usize) -> Vec<Contender<'static>>;
 
 const KEY: [u8; 32] = [0x42; 32];
 const NONCE: [u8; 12] = [0x24; 12];
 
-fn chacha20(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
-    let backend = engine.backend();
+fn chacha20(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     use chacha20::cipher::{KeyIvInit, StreamCipher};
     let rustcrypto = |text: &mut [u8]| {
         chacha20::ChaCha20::new(&KEY.into(), &NONCE.into()).apply_keystream(text);
     };
-    let mut text = vec![0; bytes];
-    backend.chacha20(&KEY, &NONCE, 0, &mut text);
-    rustcrypto(&mut text);
-    assert!(text.iter().all(|&byte| byte == 0), "the streams differ");
-    let mut theirs = text.clone();
-    vec![
-        Contender::new(OURS, backend.name(), move || {
+    let ours = ours.iter().map(|ours| {
+        let backend = ours.engine.backend();
+        let mut text = vec![0; bytes];
+        backend.chacha20(&KEY, &NONCE, 0, &mut text);
+        rustcrypto(&mut text);
+        assert!(text.iter().all(|&byte| byte == 0), "the streams differ");
+        Contender::new(&ours.name, backend.name(), move || {
             backend.chacha20(&KEY, &NONCE, 0, &mut text);
-        }),
-        Contender::new("rustcrypto", "", move || rustcrypto(&mut theirs)),
-    ]
+        })
+    });
+    let mut text = vec![0; bytes];
+    let theirs = Contender::new("rustcrypto", "", move || rustcrypto(&mut text));
+    ours.chain([theirs]).collect()
 }
 
-fn poly1305(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
-    let backend = engine.backend();
+fn poly1305(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     use poly1305::{Poly1305, universal_hash::KeyInit};
     let message = Turn::uniform(1, bytes);
     let message = message.genuine().next().expect("one packet").to_vec();
     let rustcrypto = |message: &[u8]| -> [u8; 16] {
         Poly1305::new(&KEY.into()).compute_unpadded(message).into()
     };
-    assert_eq!(
-        backend.poly1305(&KEY, &message),
-        rustcrypto(&message),
-        "the tags differ"
-    );
-    let theirs = message.clone();
-    vec![
-        Contender::new(OURS, backend.name(), move || {
+    let ours = ours.iter().map(|ours| {
+        let backend = ours.engine.backend();
+        let tag = backend.poly1305(&KEY, &message);
+        assert_eq!(tag, rustcrypto(&message), "the tags differ");
+        let message = message.clone();
+        Contender::new(&ours.name, backend.name(), move || {
             backend.poly1305(&KEY, &message)
-        }),
-        Contender::new("rustcrypto", "", move || rustcrypto(&theirs)),
-    ]
+        })
+    });
+    let text = message.clone();
+    let theirs = Contender::new("rustcrypto", "", move || rustcrypto(&text));
+    ours.chain([theirs]).collect()
 }
 
 /// The AEADs, after each has sealed a text to the same bytes and opened it.
-fn checked_aeads(engine: Engine, bytes: usize) -> Vec<(Box<dyn Bare>, Vec<u8>)> {
+fn checked_aeads(ours: &[Ours], bytes: usize) -> Vec<(Box<dyn Bare>, Vec<u8>)> {
     let mut expected: Option<Vec<u8>> = None;
     let check = |mut aead: Box<dyn Bare>| {
         let mut text = vec![0x61; bytes + packetlane::TAG_LEN];
@@ -633,27 +893,27 @@ fn checked_aeads(engine: Engine, bytes: usize) -> Vec<(Box<dyn Bare>, Vec<u8>)> 
         assert!(text[..bytes].iter().all(|&byte| byte == 0x61));
         (aead, sealed.clone())
     };
-    bare_aeads(engine, &KEY).into_iter().map(check).collect()
+    bare_aeads(ours, &KEY).into_iter().map(check).collect()
 }
 
-fn aead_seal(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
-    checked_aeads(engine, bytes)
+fn aead_seal(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
+    checked_aeads(ours, bytes)
         .into_iter()
         .map(|(mut aead, mut text)| {
-            Contender::new(aead.name(), aead.backend(), move || {
+            Contender::new(aead.name().to_owned(), aead.backend(), move || {
                 aead.seal(&NONCE, &mut text)
             })
         })
         .collect()
 }
 
-fn aead_open(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
+fn aead_open(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     let calls = (PREPARED_BYTES / (bytes + packetlane::TAG_LEN)).clamp(1, 4096);
-    checked_aeads(engine, bytes)
+    checked_aeads(ours, bytes)
         .into_iter()
         .map(|(mut aead, sealed)| {
             Contender::with_input(
-                aead.name(),
+                aead.name().to_owned(),
                 aead.backend(),
                 vec![sealed.clone(); calls],
                 calls,
@@ -668,7 +928,7 @@ fn aead_open(engine: Engine, bytes: usize) -> Vec<Contender<'static>> {
         .collect()
 }
 
-fn hkdf(engine: Engine, _: usize) -> Vec<Contender<'static>> {
+fn hkdf(ours: &[Ours], _: usize) -> Vec<Contender<'static>> {
     const INFOS: [&[u8]; 6] = [
         b"initiator_L",
         b"initiator_P",
@@ -697,11 +957,12 @@ fn hkdf(engine: Engine, _: usize) -> Vec<Contender<'static>> {
     }
     let ring = like_ring!(ring::hkdf);
     let aws_lc_rs = like_ring!(aws_lc_rs::hkdf);
+    let backend = ours[0].backend();
     let ours = || SessionKeys::derive(&[3; 32], Network::Mainnet.magic());
     assert_eq!(ring()[5], ours().session_id, "the keys differ");
     assert_eq!(ring(), aws_lc_rs(), "the keys differ");
     vec![
-        Contender::new(OURS, engine.backend().name(), ours),
+        Contender::new(OURS, backend, ours),
         Contender::new("ring", "", ring),
         Contender::new("aws-lc-rs", "", aws_lc_rs),
     ]

@@ -28,10 +28,13 @@ const SERIES: [(&str, &str, &str); COLOURS.len()] = [
     ("#0072b2", "#4fb0ee", "9 3"),
     ("#008f68", "#35cfa0", "3 3"),
     ("#b3568b", "#e79ac6", "12 3 3 3"),
-    ("#a87b00", "#efc14b", "6 6"),
-    ("#3e9bd0", "#9fdcff", "2 5"),
     ("#707070", "#b0b0b0", "15 4"),
+    ("#3e9bd0", "#9fdcff", "2 5"),
+    ("#a87b00", "#efc14b", "6 6"),
     ("#5b3fa0", "#b09cf0", "9 3 2 3 2 3"),
+    ("#d55e00", "#ff8c3a", "10 4"),
+    ("#d55e00", "#ff8c3a", "5 4"),
+    ("#d55e00", "#ff8c3a", "2 4"),
 ];
 
 const STYLE: &str = "
@@ -111,8 +114,17 @@ const GLOSSARY: &[(&str, &str)] = &[
         "bytes on the wire beyond the contents, as a share of the contents.",
     ),
     (
+        "backend",
+        "the instruction set that a computation runs on, such as avx2. packetlane takes the most \
+         capable that the machine has; packetlane-avx2 is what it would do without that.",
+    ),
+    (
         "thread CPU time",
         "time the measuring thread ran; a busy neighbour does not count.",
+    ),
+    (
+        "wall time",
+        "time that passed; whatever else the machine did then counts too.",
     ),
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
@@ -264,7 +276,7 @@ fn figure(out: &mut String, plot: &Plot) -> std::fmt::Result {
         writeln!(out, "<div class=\"legend\">")?;
         for line in &plot.series {
             let colour = hex(COLOURS[line.colour % COLOURS.len()]);
-            let width = if line.ours { 4 } else { 2 };
+            let width = line.width();
             writeln!(
                 out,
                 "<span><svg viewBox=\"0 0 34 12\" aria-hidden=\"true\"><polyline class=\"swatch\" \
@@ -296,9 +308,14 @@ fn figures(out: &mut String, table: &Table) -> std::fmt::Result {
         false => "",
     };
     for column in &table.columns {
-        let (name, backend) = (escape(&column.implementation), escape(&column.backend));
+        // Our other backends by their own names, with ours below: the whole name
+        // makes a column too wide.
+        let (name, below) = match column.lesser_backend() {
+            Some(backend) => (escape(backend), crate::report::OURS.to_owned()),
+            None => (escape(&column.implementation), escape(&column.backend)),
+        };
         let class = class(&column.implementation);
-        write!(out, "<th{class}>{name}<small>{backend}</small></th>")?;
+        write!(out, "<th{class}>{name}<small>{below}</small></th>")?;
     }
     writeln!(out, "</tr></thead>\n<tbody>")?;
     for line in &table.lines {

@@ -6,6 +6,7 @@
 //! what the last two share: the answers, the tables and the format of numbers.
 
 pub mod capture;
+pub mod crowd;
 pub mod experiments;
 pub mod html;
 pub mod measure;

@@ -18,7 +18,7 @@
 //! that sleeps, uses other threads or waits for a GPU: those take
 //! [`Clock::Wall`], and their `timed` text says so.
 
-use crate::report::{Case, OURS, Ratio, Report, Row};
+use crate::report::{Case, OURS, Ratio, Report, Row, is_ours};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
@@ -391,50 +391,86 @@ fn calibrate(work: &mut dyn Work, min_sample: Duration, now: &dyn Fn() -> Durati
 }
 
 /// Enters the samples of one case into the report: a row for each metric and
-/// contender, and a ratio for each metric and rival where one is [`OURS`].
+/// contender, and a ratio for each metric and rival of [`OURS`] and of our other
+/// backends. These are rivals of [`OURS`] themselves, but not of each other.
 ///
-/// Names must differ within a case. Another build or backend of ours takes part
-/// as a rival, under a name of its own such as `packetlane-portable`.
+/// Names must differ within a case.
 pub fn record(report: &mut Report, case: &Case, metrics: &[Metric], measured: &[Samples]) {
-    let ours = measured
-        .iter()
-        .find(|samples| samples.implementation == OURS);
     for metric in metrics {
         for samples in measured {
             let values: Vec<f64> = samples.seconds.iter().map(|&s| metric.value(s)).collect();
-            let summary = Summary::of(&values);
-            report.rows.push(Row {
-                experiment: case.experiment.clone(),
-                case: case.text.clone(),
-                implementation: samples.implementation.clone(),
-                backend: samples.backend.clone(),
-                metric: metric.name.to_owned(),
-                unit: metric.unit.to_owned(),
-                median: rounded(summary.median),
-                min: rounded(summary.min),
-                max: rounded(summary.max),
-                samples: samples.seconds.len(),
-                timed: case.timed.clone(),
-                noisy: summary.noisy(),
-            });
-            let Some(ours) = ours.filter(|ours| !std::ptr::eq(*ours, samples)) else {
+            let of = [samples.implementation.as_str(), samples.backend.as_str()];
+            enter(report, case, of, (metric.name, metric.unit), &values);
+            if !is_ours(&samples.implementation) {
                 continue;
-            };
-            // All contenders do the same work in a call, so the ratio of rates
-            // is the inverse ratio of times: one figure serves both kinds.
-            let ratio = ours.ahead_of(samples);
-            report.ratios.push(Ratio {
-                experiment: case.experiment.clone(),
-                case: case.text.clone(),
-                metric: metric.name.to_owned(),
-                implementation: OURS.to_owned(),
-                against: samples.implementation.clone(),
-                median: rounded(ratio.median),
-                min: rounded(ratio.min),
-                max: rounded(ratio.max),
-            });
+            }
+            let us = samples;
+            for other in measured {
+                let rival = match is_ours(&other.implementation) {
+                    true => us.implementation == OURS && !std::ptr::eq(us, other),
+                    false => true,
+                };
+                if !rival {
+                    continue;
+                }
+                // All contenders do the same work in a call, so the ratio of rates
+                // is the inverse ratio of times: one figure serves both kinds.
+                let ratio = us.ahead_of(other);
+                report.ratios.push(Ratio {
+                    experiment: case.experiment.clone(),
+                    case: case.text.clone(),
+                    metric: metric.name.to_owned(),
+                    implementation: us.implementation.clone(),
+                    against: other.implementation.clone(),
+                    median: rounded(ratio.median),
+                    min: rounded(ratio.min),
+                    max: rounded(ratio.max),
+                });
+            }
         }
     }
+}
+
+/// Enters how many times the time of `base`, which was measured in the same turns
+/// at another case, `samples` took for each of their items (such as packets), as
+/// a row with the unit `x`. Both come with the number of items of one call.
+pub fn record_times(
+    report: &mut Report,
+    case: &Case,
+    metric: &str,
+    (samples, items): (&Samples, usize),
+    (base, base_items): (&Samples, usize),
+) {
+    let turns = samples.seconds.iter().zip(&base.seconds);
+    let share = base_items as f64 / items as f64;
+    let values: Vec<f64> = turns.map(|(time, base)| time / base * share).collect();
+    let of = [samples.implementation.as_str(), samples.backend.as_str()];
+    enter(report, case, of, (metric, "x"), &values);
+}
+
+/// Enters a row.
+fn enter(
+    report: &mut Report,
+    case: &Case,
+    [implementation, backend]: [&str; 2],
+    (metric, unit): (&str, &str),
+    values: &[f64],
+) {
+    let summary = Summary::of(values);
+    report.rows.push(Row {
+        experiment: case.experiment.clone(),
+        case: case.text.clone(),
+        implementation: implementation.to_owned(),
+        backend: backend.to_owned(),
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        median: rounded(summary.median),
+        min: rounded(summary.min),
+        max: rounded(summary.max),
+        samples: values.len(),
+        timed: case.timed.clone(),
+        noisy: summary.noisy(),
+    });
 }
 
 /// Six significant digits: what follows them is noise, and short numbers keep
@@ -600,5 +636,50 @@ mod tests {
         for ratio in &report.ratios {
             assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 2.0, 2.0));
         }
+    }
+
+    #[test]
+    fn our_other_backends_have_ratios_against_libraries() {
+        let samples = |name: &str, seconds: f64| Samples {
+            implementation: name.into(),
+            backend: String::new(),
+            seconds: vec![seconds; 3],
+        };
+        let measured = [
+            samples("packetlane", 1.0),
+            samples("packetlane-avx2", 2.0),
+            samples("packetlane-portable", 4.0),
+            samples("ring", 6.0),
+        ];
+        let case = Case::new("x", "all");
+        let mut report = Report::new(Machine::here());
+        record(
+            &mut report,
+            &case,
+            &[Metric::time("time", "s", 1)],
+            &measured,
+        );
+        let ratios: Vec<(&str, &str, f64)> = report
+            .ratios
+            .iter()
+            .map(|r| (&*r.implementation, &*r.against, r.median))
+            .collect();
+        let expected = [
+            ("packetlane", "packetlane-avx2", 2.0),
+            ("packetlane", "packetlane-portable", 4.0),
+            ("packetlane", "ring", 6.0),
+            ("packetlane-avx2", "ring", 3.0),
+            ("packetlane-portable", "ring", 1.5),
+        ];
+        assert_eq!(ratios, expected);
+        record_times(
+            &mut report,
+            &case,
+            "cold_by_warm",
+            (&measured[2], 10),
+            (&measured[0], 5),
+        );
+        let row = &report.rows[4];
+        assert_eq!((row.median, &*row.unit), (2.0, "x"));
     }
 }

@@ -8,11 +8,11 @@
 //!
 //! The SVG names its colours by the exact values of [`INK`], [`GRID`] and
 //! [`COLOURS`]; the page replaces them through its style sheet, which is how one
-//! drawing serves light and dark screens. The eight colours stay apart for
+//! drawing serves light and dark screens. The eight hues stay apart for
 //! colour-blind readers (after Okabe and Ito), and the page gives each its own
 //! dash as well.
 
-use crate::report::{OURS, Report, Row, distinct};
+use crate::report::{OURS, Report, Row, distinct, is_ours};
 use crate::summary::{bare, quantity, words};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
@@ -23,17 +23,25 @@ use std::error::Error;
 pub const INK: RGBColor = RGBColor(0x10, 0x11, 0x12);
 /// Lines behind the data.
 pub const GRID: RGBColor = RGBColor(0xDA, 0xDB, 0xDC);
-/// Series, ours first.
-pub const COLOURS: [RGBColor; 8] = [
+/// Series: ours, seven for others, and three that stand for ours again, for our
+/// other backends: the page shows them in our own colour, and tells them apart by
+/// dashes.
+pub const COLOURS: [RGBColor; 11] = [
     RGBColor(0xD5, 0x5E, 0x00),
     RGBColor(0x00, 0x72, 0xB2),
     RGBColor(0x00, 0x8F, 0x68),
     RGBColor(0xB3, 0x56, 0x8B),
-    RGBColor(0xA8, 0x7B, 0x00),
-    RGBColor(0x3E, 0x9B, 0xD0),
     RGBColor(0x70, 0x70, 0x70),
+    RGBColor(0x3E, 0x9B, 0xD0),
+    RGBColor(0xA8, 0x7B, 0x00),
     RGBColor(0x5B, 0x3F, 0xA0),
+    RGBColor(0xD5, 0x5E, 0x01),
+    RGBColor(0xD5, 0x5E, 0x02),
+    RGBColor(0xD5, 0x5E, 0x03),
 ];
+
+/// How many of [`COLOURS`] are not our other backends'.
+const OTHERS: usize = 8;
 
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 400;
@@ -82,6 +90,18 @@ pub struct Series {
     pub ours: bool,
     /// By rising x.
     pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// How strong its line is: ours is the strongest, and our other backends' are
+    /// the thinnest.
+    pub fn width(&self) -> u32 {
+        match (self.ours, is_ours(&self.name)) {
+            (true, _) => 4,
+            (false, true) => 1,
+            (false, false) => 2,
+        }
+    }
 }
 
 /// A question that a picture answers.
@@ -213,6 +233,15 @@ const SPECS: &[Spec] = &[
         )
     },
     Spec {
+        x: Some("sessions"),
+        facets: &["op", "order"],
+        ..spec(
+            "bip324.sessions",
+            "time_per_packet",
+            "One packet of each of many sessions",
+        )
+    },
+    Spec {
         facets: &["step"],
         ..spec("bip324.handshake", "time", "Handshake")
     },
@@ -332,7 +361,7 @@ fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot>
         })
         .filter(|series| !series.points.is_empty())
         .collect();
-    series.sort_by_key(|series| !series.ours);
+    series.sort_by_key(|series| (!series.ours, !is_ours(&series.name)));
     paint(&mut series);
 
     let places = distinct(series.iter().flat_map(|line| &line.points).map(|p| p.0));
@@ -403,6 +432,9 @@ fn condition(name: &str, value: &str) -> String {
         ("batch", _) => format!("batch of {value}"),
         ("decoys", "0") => "no decoys".to_owned(),
         ("decoys", _) => format!("{value} % decoys"),
+        ("sessions", _) => format!("{value} sessions"),
+        ("order", "random") => "visited at random".to_owned(),
+        ("order", "memory") => "visited as they lie".to_owned(),
         ("leaves", _) => format!("{value} leaves"),
         ("step", "create") => "create one side's key".to_owned(),
         ("step", "xdh") => "agree on the shared secret".to_owned(),
@@ -418,6 +450,7 @@ fn bottom_axis(name: &str) -> Axis {
     let (label, unit, log) = match name {
         "bytes" => ("length (log scale)", "bytes", true),
         "batch" => ("packets in a batch (log scale)", "", true),
+        "sessions" => ("sessions (log scale)", "", true),
         "decoys" => ("share of packets that are decoys, %", "", false),
         "leaves" => ("leaves (log scale)", "", true),
         _ => (name, "", false),
@@ -444,15 +477,20 @@ fn paint(series: &mut [Series]) {
     const KNOWN: [&str; 6] = [OURS, "ring", "rustcrypto", "bip324", "aws-lc-rs", "openssl"];
     let known = |name: &str| KNOWN.iter().position(|known| *known == name);
     let taken: Vec<usize> = series.iter().filter_map(|line| known(&line.name)).collect();
+    let mut backends = (OTHERS..COLOURS.len()).cycle();
     // The first colour is ours alone, even where we have no line.
-    let mut free = (1..COLOURS.len())
+    let mut free = (1..OTHERS)
         .rev()
         .filter(|colour| !taken.contains(colour))
         .collect::<Vec<_>>()
         .into_iter()
         .cycle();
     for line in series {
-        line.colour = known(&line.name).or_else(|| free.next()).unwrap_or(0);
+        let rest: &mut dyn Iterator<Item = usize> = match is_ours(&line.name) {
+            true => &mut backends,
+            false => &mut free,
+        };
+        line.colour = known(&line.name).or_else(|| rest.next()).unwrap_or(0);
     }
 }
 
@@ -503,12 +541,12 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
     // Ours comes first in the legend and last on the paper, on top.
     for line in plot.series.iter().rev() {
         let colour = COLOURS[line.colour % COLOURS.len()];
-        let width = if line.ours { 4 } else { 2 };
+        let width = line.width();
         chart.draw_series(LineSeries::new(
             line.points.iter().copied(),
             colour.stroke_width(width),
         ))?;
-        let radius = if line.ours { 5 } else { 3 };
+        let radius = width + 1;
         let dots = line.points.iter();
         chart.draw_series(dots.map(|at| Circle::new(*at, radius, colour.filled())))?;
     }
@@ -518,13 +556,15 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
 
 fn draw_bars(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
     const BAR: u32 = 34;
-    const NAMES: i32 = 150;
+    const LETTER: i32 = 10;
     const FIGURES: i32 = 170;
     let count = plot.series.len() as u32;
     let area = SVGBackend::with_string(svg, (WIDTH, count * BAR + 16)).into_drawing_area();
+    let names = plot.series.iter().map(|line| line.name.len() as i32);
+    let names = (names.max().unwrap_or(0) * LETTER + 10).max(150);
     let figure = |line: &Series| line.points[0].1;
     let longest = plot.series.iter().map(figure).fold(0.0, f64::max);
-    let room = f64::from(WIDTH as i32 - NAMES - FIGURES);
+    let room = f64::from(WIDTH as i32 - names - FIGURES);
     let text = |horizontal| {
         let font = ("sans-serif", 19).into_font().color(&INK);
         font.pos(Pos::new(horizontal, VPos::Center))
@@ -532,16 +572,16 @@ fn draw_bars(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
     for (line, row) in plot.series.iter().zip(0..) {
         let top = 8 + row * BAR as i32;
         let middle = top + BAR as i32 / 2;
-        let end = NAMES + (figure(line) / longest * room) as i32;
+        let end = names + (figure(line) / longest * room) as i32;
         let colour = COLOURS[line.colour % COLOURS.len()];
         let half = if line.ours { 12 } else { 8 };
         area.draw(&Text::new(
             line.name.clone(),
-            (NAMES - 10, middle),
+            (names - 10, middle),
             text(HPos::Right),
         ))?;
         area.draw(&Rectangle::new(
-            [(NAMES, middle - half), (end.max(NAMES + 1), middle + half)],
+            [(names, middle - half), (end.max(names + 1), middle + half)],
             colour.filled(),
         ))?;
         area.draw(&Text::new(
@@ -711,7 +751,16 @@ mod tests {
 
     #[test]
     fn colours_do_not_repeat_within_a_plot() {
-        let names = [OURS, "zebra", "ring", "yak", "bip324", "x-ray"];
+        let names = [
+            OURS,
+            "packetlane-avx2",
+            "zebra",
+            "ring",
+            "yak",
+            "bip324",
+            "x-ray",
+            "packetlane-portable",
+        ];
         let mut series: Vec<Series> = names
             .iter()
             .map(|name| Series {
@@ -724,6 +773,6 @@ mod tests {
         paint(&mut series);
         let colours: Vec<usize> = series.iter().map(|line| line.colour).collect();
         assert_eq!(distinct(colours.clone()), colours);
-        assert_eq!((colours[0], colours[2]), (0, 1));
+        assert_eq!([0, 1, 3, 7].map(|place| colours[place]), [0, 8, 1, 9]);
     }
 }

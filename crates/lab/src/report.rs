@@ -16,6 +16,13 @@ use std::fmt::Display;
 /// each other name.
 pub const OURS: &str = "packetlane";
 
+/// Whether an implementation is ours: [`OURS`] itself, or another backend of it
+/// under a name such as `packetlane-avx2`.
+pub fn is_ours(name: &str) -> bool {
+    name.strip_prefix(OURS)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 /// The version of the JSON's form.
 pub const SCHEMA: u32 = 1;
 
@@ -79,7 +86,8 @@ pub struct Row {
 }
 
 /// How far we are ahead of one rival at one case: other / ours for a time, ours
-/// / other for a rate, so that a figure above 1 is in our favour.
+/// / other for a rate, so that a figure above 1 is in our favour. Our other
+/// backends have theirs too, against the libraries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Such as `bip324.mixed`.
@@ -88,7 +96,7 @@ pub struct Ratio {
     pub case: String,
     /// The metric compared.
     pub metric: String,
-    /// [`OURS`].
+    /// [`OURS`], or another backend of ours.
     pub implementation: String,
     /// The rival's name.
     pub against: String,

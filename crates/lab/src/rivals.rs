@@ -6,12 +6,13 @@
 //! ([`OneByOne`]). The `bip324` crate brings a session of its own. All get the
 //! same keys, so all must produce the same bytes.
 
+use crate::report::OURS;
 use crate::traffic::Turn;
 use packetlane::bip324::{
     ELLSWIFT_LEN, Handshake, HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound,
     PacketKind, Progress, Role, Session, SessionKeys, TERMINATOR_LEN,
 };
-use packetlane::{Batch, Engine, Job, Key, Nonce, Outcome, TAG_LEN};
+use packetlane::{Backend, Batch, Engine, Job, Key, Nonce, Outcome, TAG_LEN};
 
 /// The secret keys of the two sides, for every implementation.
 const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
@@ -171,10 +172,59 @@ impl Library for OpenSsl {
     }
 }
 
+/// One of our engines, under the name that it has in the tables.
+#[derive(Clone, Debug)]
+pub struct Ours {
+    /// [`OURS`], or that and what sets it apart.
+    pub name: String,
+    /// It.
+    pub engine: Engine,
+}
+
+impl Ours {
+    /// The name of its backend.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.engine.backend().name()
+    }
+
+    /// Whether it differs from `engine` by IFMA alone.
+    fn lacks_ifma(&self, engine: Engine) -> bool {
+        self.engine != engine && self.backend() == engine.backend().name()
+    }
+}
+
+/// `engine` under our plain name, then the less capable backends of this machine,
+/// each under a name of its own; in a `quick` run those that few CPUs are left
+/// with are not among them.
+#[must_use]
+pub fn ours(engine: Engine, quick: bool) -> Vec<Ours> {
+    let lesser = Backend::ALL
+        .iter()
+        .take_while(|backend| **backend != engine.backend())
+        .filter_map(|backend| Engine::on(*backend).ok());
+    let mut all = vec![Ours {
+        name: OURS.to_owned(),
+        engine,
+    }];
+    let lesser = lesser.collect::<Vec<_>>().into_iter().rev();
+    all.extend(lesser.map(|lesser| Ours {
+        name: format!("{OURS}-{}", lesser.backend().name()),
+        engine: lesser,
+    }));
+    for one in &mut all {
+        if one.lacks_ifma(engine) {
+            one.name += "-noifma";
+        }
+    }
+    all.retain(|one| !quick || !one.lacks_ifma(engine));
+    all
+}
+
 /// A bare AEAD with a prepared key, without AAD.
 pub trait Bare {
     /// Its name in the tables.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
     /// What it runs on, where it says so.
     fn backend(&self) -> &'static str;
     /// Seals all but the last 16 bytes, which become the tag.
@@ -183,32 +233,35 @@ pub trait Bare {
     fn open(&mut self, nonce: &Nonce, text_and_tag: &mut [u8]) -> bool;
 }
 
-struct OurBare(Engine, Key);
+struct OurBare(Ours, Key);
 
 impl Bare for OurBare {
-    fn name(&self) -> &'static str {
-        crate::report::OURS
+    fn name(&self) -> &str {
+        &self.0.name
     }
 
     fn backend(&self) -> &'static str {
-        self.0.backend().name()
+        self.0.backend()
     }
 
     fn seal(&mut self, nonce: &Nonce, text_and_tag: &mut [u8]) {
         let text = 0..text_and_tag.len() - TAG_LEN;
-        self.0.seal_one(&self.1, *nonce, text_and_tag, 0..0, text);
+        self.0
+            .engine
+            .seal_one(&self.1, *nonce, text_and_tag, 0..0, text);
     }
 
     fn open(&mut self, nonce: &Nonce, text_and_tag: &mut [u8]) -> bool {
         let text = 0..text_and_tag.len() - TAG_LEN;
-        self.0.open_one(&self.1, *nonce, text_and_tag, 0..0, text)
+        let engine = self.0.engine;
+        engine.open_one(&self.1, *nonce, text_and_tag, 0..0, text)
     }
 }
 
 struct LibraryBare<L: Library>(L::Prepared);
 
 impl<L: Library> Bare for LibraryBare<L> {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         L::NAME
     }
 
@@ -228,15 +281,18 @@ impl<L: Library> Bare for LibraryBare<L> {
 
 /// Every bare AEAD with `key`, ours first.
 #[must_use]
-pub fn bare_aeads(engine: Engine, key: &Key) -> Vec<Box<dyn Bare>> {
-    vec![
-        Box::new(OurBare(engine, *key)),
+pub fn bare_aeads(ours: &[Ours], key: &Key) -> Vec<Box<dyn Bare>> {
+    let ours = ours
+        .iter()
+        .map(|ours| -> Box<dyn Bare> { Box::new(OurBare(ours.clone(), *key)) });
+    let libraries: Vec<Box<dyn Bare>> = vec![
         Box::new(LibraryBare::<Ring>(Ring::prepare(key))),
         Box::new(LibraryBare::<AwsLcRs>(AwsLcRs::prepare(key))),
         Box::new(LibraryBare::<RustCrypto>(RustCrypto::prepare(key))),
         #[cfg(feature = "openssl")]
         Box::new(LibraryBare::<OpenSsl>(OpenSsl::prepare(key))),
-    ]
+    ];
+    ours.chain(libraries).collect()
 }
 
 /// What seals and opens batches.
@@ -258,7 +314,8 @@ impl Runner for Engine {
 }
 
 /// A library that is called once per packet. It keeps the keys that it has
-/// prepared from turn to turn, as a session would.
+/// prepared from turn to turn, as a session would, and looks at each when it
+/// needs it, so that many sessions' keys pass through the caches once a turn.
 pub struct OneByOne<L: Library> {
     keys: Vec<(Key, L::Prepared)>,
 }
@@ -270,14 +327,13 @@ impl<L: Library> Default for OneByOne<L> {
 }
 
 impl<L: Library> OneByOne<L> {
-    /// Prepares the batch's keys that differ from those of the turn before.
-    fn prepare(&mut self, keys: &[Key]) {
-        for (i, key) in keys.iter().enumerate() {
-            match self.keys.get_mut(i) {
-                Some((known, _)) if known == key => {}
-                Some(place) => *place = (*key, L::prepare(key)),
-                None => self.keys.push((*key, L::prepare(key))),
-            }
+    /// Prepares the batch's key `index` if it is not that of the turn before.
+    fn prepare(&mut self, keys: &[Key], index: usize) {
+        let key = &keys[index];
+        match self.keys.get_mut(index) {
+            Some((known, _)) if known == key => {}
+            Some(place) => *place = (*key, L::prepare(key)),
+            None => self.keys.push((*key, L::prepare(key))),
         }
     }
 
@@ -287,12 +343,16 @@ impl<L: Library> OneByOne<L> {
         one: impl Fn(&mut L::Prepared, &Job, &[u8], &mut [u8]) -> Outcome,
     ) {
         let pending = batch.take_pending();
-        self.prepare(pending.keys);
+        let mut prepared = 0;
         for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
             assert_eq!(
                 job.aad_len, 0,
                 "these sessions have no AAD after their handshake"
             );
+            while prepared <= job.key as usize {
+                self.prepare(pending.keys, prepared);
+                prepared += 1;
+            }
             let text = job.text as usize;
             let text_and_tag = &mut pending.bytes[text..text + job.text_len as usize + TAG_LEN];
             *outcome = one(&mut self.keys[job.key as usize].1, job, &[], text_and_tag);
@@ -424,7 +484,7 @@ impl Peer for Bip324Crate {
 /// the two ends of a connection.
 pub struct Implementation {
     /// Its name in the tables.
-    pub name: &'static str,
+    pub name: String,
     /// What it ran on, where it says so.
     pub backend: &'static str,
     connect: Box<dyn Fn() -> [Box<dyn Peer>; 2]>,
@@ -440,32 +500,41 @@ impl Implementation {
 }
 
 /// Every implementation of whole packets, ours first.
+///
+/// # Panics
+///
+/// If there is none of ours: the libraries need our sessions.
 #[must_use]
-pub fn implementations(engine: Engine) -> Vec<Implementation> {
+pub fn implementations(ours: &[Ours]) -> Vec<Implementation> {
     fn one_by_one<L: Library + 'static>(engine: Engine) -> Implementation {
         Implementation {
-            name: L::NAME,
+            name: L::NAME.to_owned(),
             backend: "",
-            connect: Box::new(move || ours(engine, OneByOne::<L>::default)),
+            connect: Box::new(move || our_peers(engine, OneByOne::<L>::default)),
         }
     }
-    vec![
+    let by_ours = ours.iter().map(|ours| {
+        let engine = ours.engine;
         Implementation {
-            name: crate::report::OURS,
-            backend: engine.backend().name(),
-            connect: Box::new(move || ours(engine, || engine)),
-        },
+            name: ours.name.clone(),
+            backend: ours.backend(),
+            connect: Box::new(move || peers(engine)),
+        }
+    });
+    let engine = ours[0].engine;
+    let by_others = [
         one_by_one::<Ring>(engine),
         one_by_one::<AwsLcRs>(engine),
         one_by_one::<RustCrypto>(engine),
         #[cfg(feature = "openssl")]
         one_by_one::<OpenSsl>(engine),
         Implementation {
-            name: "bip324",
+            name: "bip324".to_owned(),
             backend: "",
             connect: Box::new(bip324_crate),
         },
-    ]
+    ];
+    by_ours.chain(by_others).collect()
 }
 
 /// What this build leaves out, in a line for the reader; nothing if nothing.
@@ -478,8 +547,14 @@ pub const fn left_out() -> Option<&'static str> {
     }
 }
 
+/// Two ends of our sessions, around `engine`.
+#[must_use]
+pub fn peers(engine: Engine) -> [Box<dyn Peer>; 2] {
+    our_peers(engine, || engine)
+}
+
 /// Two ends of our sessions, around runners of one kind.
-fn ours<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Box<dyn Peer>; 2] {
+fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Box<dyn Peer>; 2] {
     sessions(engine).map(|session| -> Box<dyn Peer> {
         Box::new(OurPeer {
             runner: runner(),
@@ -619,8 +694,9 @@ mod tests {
     #[test]
     fn all_agree() {
         let turns = Profile::mail().turns(20, 64, 20);
-        let mut wires: Vec<(&str, Vec<u8>)> = Vec::new();
-        for implementation in implementations(Engine::detect().unwrap()) {
+        let mut wires: Vec<(String, Vec<u8>)> = Vec::new();
+        let ours = ours(Engine::detect().unwrap(), false);
+        for implementation in implementations(&ours) {
             let [mut from, mut to] = implementation.connect();
             let mut wire = Vec::new();
             for turn in &turns {
@@ -635,6 +711,28 @@ mod tests {
         for (name, wire) in &wires {
             assert!(*wire == wires[0].1, "{name}");
         }
-        assert_eq!(wires.len(), if cfg!(feature = "openssl") { 6 } else { 5 });
+        let others = if cfg!(feature = "openssl") { 5 } else { 4 };
+        assert_eq!(wires.len(), ours.len() + others);
+    }
+
+    #[test]
+    fn each_of_our_backends_has_a_name() {
+        let names = |engine, quick| -> Vec<String> {
+            let ours = ours(engine, quick).into_iter();
+            ours.map(|ours| ours.name).collect()
+        };
+        assert_eq!(names(Engine::portable(), false), [OURS]);
+        for &backend in Backend::ALL {
+            let Ok(engine) = Engine::on(backend) else {
+                continue;
+            };
+            let names = names(engine, false);
+            assert_eq!(names[0], OURS);
+            assert_eq!(names.len(), crate::report::distinct(names.clone()).len());
+            assert!(names.iter().all(|name| crate::report::is_ours(name)));
+        }
+        let best = Engine::detect().unwrap();
+        let quick = names(best, true);
+        assert!(!quick.iter().any(|name| name.ends_with("noifma")));
     }
 }

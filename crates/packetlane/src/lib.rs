@@ -42,6 +42,8 @@
 //!
 //! - `std` (default): entropy from the operating system, the environment variable
 //!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
+//! - `parallel`: `Engine::with_threads`, one large batch on several threads, through
+//!   rayon.
 //! - `tokio`: [`bip324::stream`], reader and writer halves over async streams.
 
 #![no_std]
@@ -54,6 +56,8 @@ extern crate std;
 mod batch;
 pub mod bip324;
 mod engine;
+#[cfg(feature = "parallel")]
+mod parallel;
 pub mod v1;
 
 pub use batch::{Batch, Slot};

@@ -1,4 +1,5 @@
-//! What the tests of this crate share.
+//! What the tests of this crate share: memory between unmapped pages, packets as
+//! an oracle seals them, and batches of them.
 #![allow(
     unsafe_code,
     dead_code,
@@ -6,7 +7,8 @@
     reason = "guard pages; a module of many tests, none of which uses all"
 )]
 
-use lanes::Backend;
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
+use lanes::{Backend, Job, Key, Nonce, Outcome, TAG_LEN};
 use std::io::Write;
 
 /// The backends that this machine has; says which it leaves out.
@@ -17,27 +19,41 @@ pub fn backends() -> Vec<Backend> {
         // Past the test harness, which hides what passing tests print.
         let _ = writeln!(
             std::io::stderr(),
-            "NOT RUN: this CPU lacks the backend {}",
-            backend.name()
+            "NOT RUN: this CPU lacks the backend {backend:?}"
         );
     }
     have
 }
 
-/// Bytes that end where an unmapped page begins: a kernel that reads or writes
-/// beyond them is killed.
+/// At which end of the bytes the unmapped page is.
+#[derive(Clone, Copy, Debug)]
+pub enum Guard {
+    /// The first byte lies right behind it, and so at a page's beginning.
+    Front,
+    /// It begins right behind the last byte.
+    Back,
+}
+
+impl Guard {
+    /// Both.
+    pub const BOTH: [Guard; 2] = [Guard::Front, Guard::Back];
+}
+
+/// Bytes beside an unmapped page: a kernel that reads or writes beyond that end
+/// is killed.
 pub struct Guarded {
     map: *mut std::ffi::c_void,
     mapped: usize,
+    start: usize,
     len: usize,
 }
 
 const PAGE: usize = 4096;
 
 impl Guarded {
-    /// A copy of `bytes`, with an unmapped page before its first page and one
-    /// behind its last byte.
-    pub fn new(bytes: &[u8]) -> Self {
+    /// A copy of `bytes`. There is an unmapped page at either end of the mapping;
+    /// `guard` says which of them the bytes touch.
+    pub fn new(bytes: &[u8], guard: Guard) -> Self {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
         let mapped = bytes.len().next_multiple_of(PAGE) + 2 * PAGE;
         // SAFETY: a fresh mapping, which overlaps nothing; the two pages that
@@ -57,6 +73,10 @@ impl Guarded {
         let mut guarded = Self {
             map,
             mapped,
+            start: match guard {
+                Guard::Front => PAGE,
+                Guard::Back => mapped - PAGE - bytes.len(),
+            },
             len: bytes.len(),
         };
         guarded.bytes().copy_from_slice(bytes);
@@ -65,12 +85,19 @@ impl Guarded {
 
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes before the last page lie in the writable middle
-        // of the mapping, which lives as long as `self` and is borrowed from it.
+        // SAFETY: `len` bytes from `start` on lie in the writable middle of the
+        // mapping, which lives as long as `self` and is borrowed from it.
         unsafe {
-            let end = self.map.cast::<u8>().add(self.mapped - PAGE);
-            std::slice::from_raw_parts_mut(end.sub(self.len), self.len)
+            let start = self.map.cast::<u8>().add(self.start);
+            std::slice::from_raw_parts_mut(start, self.len)
         }
+    }
+
+    /// The bytes as keys, of which there must be whole ones.
+    pub fn keys(&mut self) -> &[Key] {
+        let (keys, rest) = self.bytes().as_chunks();
+        assert!(rest.is_empty());
+        keys
     }
 }
 
@@ -78,5 +105,255 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`; no borrow of it is left.
         unsafe { rustix::mm::munmap(self.map, self.mapped).unwrap() }
+    }
+}
+
+/// Numbers that differ from place to place; the seed tells runs apart.
+pub struct Noise(u64);
+
+impl Noise {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn number(&mut self) -> u64 {
+        // A counter, well mixed (the finaliser of MurmurHash3).
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+            mixed = (mixed ^ (mixed >> 33)).wrapping_mul(factor);
+        }
+        mixed ^ (mixed >> 33)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.number() % end as u64) as usize
+    }
+
+    /// A length below `end`, of each magnitude as often.
+    pub fn length(&mut self, end: usize) -> usize {
+        let bits = end.ilog2() + 1;
+        let magnitude = self.below(bits as usize + 1);
+        self.below(1 << magnitude).min(end - 1)
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend(self.number().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
+        self.bytes(N).try_into().unwrap()
+    }
+
+    /// A packet with AAD and text of these lengths.
+    pub fn packet(&mut self, aad: usize, text: usize) -> Packet {
+        let (key, nonce) = (self.array(), self.array());
+        Packet::new(key, nonce, self.bytes(aad), self.bytes(text))
+    }
+}
+
+/// One packet, open and sealed.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pub key: Key,
+    pub nonce: Nonce,
+    pub aad: Vec<u8>,
+    pub text: Vec<u8>,
+    /// Ciphertext and tag.
+    pub sealed: Vec<u8>,
+    /// Whether `sealed` is what sealing gives; otherwise it is to be refused.
+    pub genuine: bool,
+}
+
+impl Packet {
+    /// Sealed by RustCrypto and by ring, which must agree.
+    pub fn new(key: Key, nonce: Nonce, aad: Vec<u8>, text: Vec<u8>) -> Self {
+        let mut sealed = text.clone();
+        chacha20poly1305::ChaCha20Poly1305::new(&key.into())
+            .encrypt_in_place(&nonce.into(), &aad, &mut sealed)
+            .unwrap();
+        assert_eq!(
+            sealed,
+            ring(&key, nonce, &aad, &text),
+            "the oracles disagree"
+        );
+        Self {
+            key,
+            nonce,
+            aad,
+            text,
+            sealed,
+            genuine: true,
+        }
+    }
+
+    /// The same with one bit of AAD, ciphertext or tag flipped.
+    pub fn damaged(mut self, noise: &mut Noise) -> Self {
+        let bit = 1 << noise.below(8);
+        let text = self.text.len();
+        // Each of the three as often, if it is there.
+        match noise.below(3) {
+            0 if !self.aad.is_empty() => {
+                let place = noise.below(self.aad.len());
+                self.aad[place] ^= bit;
+            }
+            1 if text > 0 => self.sealed[noise.below(text)] ^= bit,
+            _ => self.sealed[text + noise.below(TAG_LEN)] ^= bit,
+        }
+        self.genuine = false;
+        self
+    }
+}
+
+fn ring(key: &Key, nonce: Nonce, aad: &[u8], text: &[u8]) -> Vec<u8> {
+    use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+    let key = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).unwrap());
+    let mut sealed = text.to_vec();
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    key.seal_in_place_append_tag(nonce, Aad::from(aad), &mut sealed)
+        .unwrap();
+    sealed
+}
+
+/// Packets laid out in one buffer, and how that must look when they are sealed
+/// and when they are opened.
+pub struct Batch {
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+    opened: Vec<u8>,
+    keys: Vec<u8>,
+    jobs: Vec<Job>,
+    genuine: Vec<bool>,
+}
+
+impl Batch {
+    /// The packets one behind the other after `offset` bytes of nothing. The AAD
+    /// lies right before the text or right behind the tag, in turn; the keys lie
+    /// in the order opposite to the packets', each once, and there is a spare one.
+    pub fn new(packets: &[Packet], offset: usize) -> Self {
+        let nothing = vec![0xee; offset];
+        let mut batch = Self {
+            plain: nothing.clone(),
+            sealed: nothing.clone(),
+            opened: nothing,
+            keys: Vec::new(),
+            jobs: Vec::new(),
+            genuine: packets.iter().map(|packet| packet.genuine).collect(),
+        };
+        let mut keys: Vec<Key> = Vec::new();
+        for packet in packets.iter().rev() {
+            if keys.last() != Some(&packet.key) {
+                keys.push(packet.key);
+            }
+        }
+        keys.push([0xee; 32]);
+        batch.keys = keys.concat();
+        let mut key = keys.len() - 1;
+        for (i, packet) in packets.iter().enumerate() {
+            if keys[key] != packet.key {
+                key -= 1;
+            }
+            let (text_len, aad_len) = (packet.text.len(), packet.aad.len());
+            let begin = batch.plain.len();
+            let (before, behind) = match i % 2 {
+                0 => (&packet.aad[..], &[][..]),
+                _ => (&[][..], &packet.aad[..]),
+            };
+            let text = begin + before.len();
+            let aad = match i % 2 {
+                0 => begin,
+                _ => text + text_len + TAG_LEN,
+            };
+            batch.jobs.push(Job {
+                text: text.try_into().unwrap(),
+                text_len: text_len.try_into().unwrap(),
+                aad: aad.try_into().unwrap(),
+                aad_len: aad_len.try_into().unwrap(),
+                key: key.try_into().unwrap(),
+                nonce: packet.nonce,
+            });
+            let tag = &packet.sealed[text_len..];
+            let opened = match packet.genuine {
+                true => [&packet.text, tag].concat(),
+                false => packet.sealed.clone(),
+            };
+            let plain = [&packet.text[..], &[0xee; TAG_LEN]].concat();
+            for (bytes, packet) in [
+                (&mut batch.plain, &plain),
+                (&mut batch.sealed, &packet.sealed),
+                (&mut batch.opened, &opened),
+            ] {
+                bytes.extend(before);
+                bytes.extend(packet);
+                bytes.extend(behind);
+            }
+        }
+        batch
+    }
+
+    /// Seals and opens the batch beside unmapped pages, and compares every byte.
+    pub fn check_guarded(&self, backend: Backend, guard: Guard) {
+        let mut keys = Guarded::new(&self.keys, guard);
+        let keys = keys.keys();
+        let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
+
+        let mut buffer = Guarded::new(&self.plain, guard);
+        let bytes = buffer.bytes();
+        backend.seal(bytes, keys, &self.jobs, &mut outcomes);
+        for (i, (job, outcome)) in self.jobs.iter().zip(&outcomes).enumerate() {
+            assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
+            let start = job.text as usize;
+            let range = start..start + job.text_len as usize + TAG_LEN;
+            let (is, should) = (&mut bytes[range.clone()], &self.sealed[range]);
+            assert!(
+                (is == should) == self.genuine[i],
+                "{backend:?} {guard:?}: packet {i} of {}, {} bytes, sealed otherwise",
+                self.jobs.len(),
+                job.text_len
+            );
+            is.copy_from_slice(should);
+        }
+        assert!(
+            bytes == self.sealed,
+            "{backend:?} {guard:?}: seals elsewhere"
+        );
+
+        outcomes.fill(Outcome::Pending);
+        backend.open(bytes, keys, &self.jobs, &mut outcomes);
+        for (i, (genuine, outcome)) in self.genuine.iter().zip(&outcomes).enumerate() {
+            let right = match genuine {
+                true => Outcome::Authentic,
+                false => Outcome::Forged,
+            };
+            let len = self.jobs[i].text_len;
+            assert_eq!(
+                *outcome, right,
+                "{backend:?} {guard:?}: packet {i}, {len} bytes"
+            );
+        }
+        assert!(
+            bytes == self.opened,
+            "{backend:?} {guard:?}: opened otherwise"
+        );
+    }
+
+    /// [`Batch::check_guarded`] at both ends.
+    pub fn check(&self, backend: Backend) {
+        for guard in Guard::BOTH {
+            self.check_guarded(backend, guard);
+        }
+    }
+}
+
+/// Checks `packets` as one batch, on every backend.
+pub fn check(backends: &[Backend], packets: &[Packet]) {
+    let batch = Batch::new(packets, 0);
+    for &backend in backends {
+        batch.check(backend);
     }
 }

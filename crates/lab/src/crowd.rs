@@ -1,0 +1,183 @@
+//! Many sessions that share one batch: in each turn every one of them has one
+//! packet.
+//!
+//! With few sessions their keys and counters stay in the caches nearest to the
+//! core; with many they do not. So that nothing but their number differs, each is
+//! at another place between two rekeys. How much the caches matter depends on the
+//! [`Order`] in which sessions are visited: a processor guesses what comes next.
+
+use crate::rivals::Runner;
+use crate::traffic::Turn;
+use packetlane::bip324::{
+    Inbound, Network, Outbound, PacketKind, REKEY_INTERVAL, Role, Session, SessionKeys,
+};
+use packetlane::{Batch, Engine, Slot};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+/// The order in which sessions are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one in which they were made, and so lie in memory.
+    Memory,
+    /// One that says nothing of where they lie, as when a node has been up for
+    /// long and its sockets become ready as they will.
+    Random,
+}
+
+impl Order {
+    /// Its name in a case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Memory => "memory",
+            Order::Random => "random",
+        }
+    }
+}
+
+/// The sending ends of many connections.
+pub struct Senders<R> {
+    runner: R,
+    batch: Batch,
+    slots: Vec<Slot>,
+    ends: Vec<Outbound>,
+    order: Vec<usize>,
+}
+
+/// The receiving ends of many connections.
+pub struct Receivers<R> {
+    runner: R,
+    batch: Batch,
+    ends: Vec<Inbound>,
+    order: Vec<usize>,
+}
+
+/// Both ends of `count` connections that send one way, a runner at each end.
+#[must_use]
+pub fn crowd<R: Runner>(
+    engine: Engine,
+    count: usize,
+    order: Order,
+    runner: impl Fn() -> R,
+) -> (Senders<R>, Receivers<R>) {
+    let mut pairs: Vec<(Outbound, Inbound)> = (0..count)
+        .map(|number| {
+            let mut secret = [0; 32];
+            secret[..8].copy_from_slice(&(number as u64).to_le_bytes());
+            let keys = SessionKeys::derive(&secret, Network::Mainnet.magic());
+            let end = |role| Session::from_keys(engine, &keys, role);
+            (end(Role::Initiator).outbound, end(Role::Responder).inbound)
+        })
+        .collect();
+    let mut visits: Vec<usize> = (0..count).collect();
+    if order == Order::Random {
+        visits.shuffle(&mut StdRng::seed_from_u64(count as u64));
+    }
+    let interval = REKEY_INTERVAL as usize;
+    for sent in 1..interval {
+        // All whose place in the interval is not reached yet.
+        let some = pairs.iter_mut().enumerate();
+        let some = some.filter(|(place, _)| place % interval >= sent);
+        advance(engine, &mut some.map(|(_, pair)| pair).collect::<Vec<_>>());
+    }
+    let (senders, receivers) = pairs.into_iter().unzip();
+    let senders = Senders {
+        runner: runner(),
+        batch: Batch::new(),
+        slots: Vec::new(),
+        ends: senders,
+        order: visits.clone(),
+    };
+    let receivers = Receivers {
+        runner: runner(),
+        batch: Batch::new(),
+        ends: receivers,
+        order: visits,
+    };
+    (senders, receivers)
+}
+
+/// Sends an empty packet from one end of each connection to the other.
+fn advance(engine: Engine, pairs: &mut [&mut (Outbound, Inbound)]) {
+    let mut sent = Batch::new();
+    let push = |(from, _): &mut &mut (Outbound, _)| {
+        let slot = from.push(&mut sent, PacketKind::Genuine, &[]);
+        slot.expect("an empty packet")
+    };
+    let slots: Vec<Slot> = pairs.iter_mut().map(push).collect();
+    engine.seal(&mut sent);
+    let mut received = Batch::new();
+    for ((_, to), slot) in pairs.iter_mut().map(|pair| &mut **pair).zip(&slots) {
+        to.feed(&mut received, sent.wire(slot));
+    }
+    engine.open(&mut received);
+    for (_, to) in pairs.iter_mut().map(|pair| &mut **pair) {
+        assert_eq!(to.packets(&received).next(), Some(Ok(&[][..])));
+    }
+}
+
+impl<R: Runner> Senders<R> {
+    /// Seals one packet of each session, and visits each packet as if to send it.
+    pub fn seal(&mut self, turn: &Turn, mut each: impl FnMut(&[u8])) {
+        self.batch.clear();
+        self.slots.clear();
+        for (&end, (kind, contents)) in self.order.iter().zip(turn.packets()) {
+            let slot = self.ends[end].push(&mut self.batch, kind, contents);
+            self.slots
+                .push(slot.expect("contents of at most 2^24 - 1 bytes"));
+        }
+        self.runner.seal(&mut self.batch);
+        for slot in &self.slots {
+            each(self.batch.wire(slot));
+        }
+    }
+}
+
+impl<R: Runner> Receivers<R> {
+    /// Opens one packet of each session, of `wire_len` bytes each, that lie in
+    /// `wire` behind each other; hands their contents to `each`.
+    ///
+    /// # Panics
+    ///
+    /// If one cannot be opened.
+    pub fn open(&mut self, wire: &[u8], wire_len: usize, mut each: impl FnMut(&[u8])) {
+        self.batch.clear();
+        for (&end, packet) in self.order.iter().zip(wire.chunks_exact(wire_len)) {
+            self.ends[end].feed(&mut self.batch, packet);
+        }
+        self.runner.open(&mut self.batch);
+        for &end in &self.order {
+            for contents in self.ends[end].packets(&self.batch) {
+                each(contents.expect("an authentic packet"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::{OneByOne, Ring};
+
+    /// Over more than one rekey of each, with all of them at different places.
+    #[test]
+    fn crowds_agree() {
+        let engine = Engine::detect().unwrap();
+        let turn = Turn::uniform(300, 61);
+        let (mut from, mut to) = crowd(engine, 300, Order::Random, || engine);
+        let (mut theirs, _) = crowd(engine, 300, Order::Random, OneByOne::<Ring>::default);
+        for _ in 0..230 {
+            let (mut wire, mut expected) = (Vec::new(), Vec::new());
+            from.seal(&turn, |packet| wire.extend_from_slice(packet));
+            theirs.seal(&turn, |packet| expected.extend_from_slice(packet));
+            assert!(wire == expected);
+            let mut opened = Vec::new();
+            to.open(&wire, wire.len() / 300, |contents| {
+                opened.push(contents.to_vec())
+            });
+            assert!(turn.genuine().eq(opened));
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One large batch on several threads.
+//!
+//! The jobs are cut into as many parts as threads take part, and the arena with
+//! them: a part begins at a job whose bytes lie behind those of all jobs before,
+//! and none of the jobs that follow reaches before it. So each thread has a piece
+//! of the arena to itself, nothing is shared but the keys, and no lock is held.
+//! Sessions add their packets in the order of the arena, but for one that came in
+//! pieces, which is out of order among its neighbours alone. Where no such place
+//! is found, one thread does it all.
+//!
+//! To wake a thread takes some ten microseconds, so a batch is cut only if each
+//! part takes longer than that.
+
+use crate::batch::index;
+use crate::engine::Kernel;
+use core::ops::Range;
+use lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+
+/// The least work for one thread, in bytes as [`work`] counts them: some 30
+/// microseconds.
+const LEAST_WORK: usize = 64 * 1024;
+
+/// What a packet costs beyond its text, in bytes of text that cost the same: its
+/// one-time key is a block of ChaCha20 too.
+const PACKET_WORK: usize = 64;
+
+/// More threads than this take no part in one batch.
+const MOST_PARTS: usize = 64;
+
+/// How many jobs a thread hands to the backend at a time: enough to find packets
+/// of like length among them, and few enough for the stack.
+const STEP: usize = 256;
+
+/// Runs `jobs` on up to `threads` threads: the caller's own, and others of the
+/// pool that rayon has for it.
+pub(crate) fn run(
+    threads: usize,
+    (backend, kernel): (Backend, Kernel),
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let mut cuts = Cuts::new();
+    cuts.find(jobs, threads);
+    if cuts.places().is_empty() {
+        return kernel(backend, bytes, keys, jobs, outcomes);
+    }
+    rayon::in_place_scope(|scope| {
+        let (mut bytes, mut jobs, mut outcomes) = (bytes, jobs, outcomes);
+        for &Cut { job, start } in cuts.places().iter().rev() {
+            let (its_bytes, its_jobs, its_outcomes);
+            (bytes, its_bytes) = bytes.split_at_mut(start);
+            (jobs, its_jobs) = jobs.split_at(job);
+            (outcomes, its_outcomes) = outcomes.split_at_mut(job);
+            scope.spawn(move |_| {
+                let run = (backend, kernel);
+                rebased(run, start, its_bytes, keys, its_jobs, its_outcomes);
+            });
+        }
+        kernel(backend, bytes, keys, jobs, outcomes);
+    });
+}
+
+/// Runs `jobs` on the piece of the arena that begins at offset `base`.
+fn rebased(
+    (backend, kernel): (Backend, Kernel),
+    base: usize,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let base = index(base);
+    let mut step = [Job::default(); STEP];
+    for (jobs, outcomes) in jobs.chunks(STEP).zip(outcomes.chunks_mut(STEP)) {
+        for (rebased, job) in step.iter_mut().zip(jobs) {
+            *rebased = Job {
+                text: job.text - base,
+                // Where there is no AAD, its offset means nothing.
+                aad: if job.aad_len > 0 { job.aad - base } else { 0 },
+                ..*job
+            };
+        }
+        kernel(backend, bytes, keys, &step[..jobs.len()], outcomes);
+    }
+}
+
+/// Where a part begins.
+#[derive(Clone, Copy, Default)]
+struct Cut {
+    /// Its first job.
+    job: usize,
+    /// Where its piece of the arena begins.
+    start: usize,
+}
+
+/// The beginnings of all parts but the first.
+struct Cuts {
+    places: [Cut; MOST_PARTS - 1],
+    count: usize,
+}
+
+impl Cuts {
+    fn new() -> Self {
+        Self {
+            places: [Cut::default(); MOST_PARTS - 1],
+            count: 0,
+        }
+    }
+
+    fn places(&self) -> &[Cut] {
+        &self.places[..self.count]
+    }
+
+    /// Cuts `jobs` into up to `threads` parts of about the same work.
+    fn find(&mut self, jobs: &[Job], threads: usize) {
+        let total: usize = jobs.iter().map(work).sum();
+        let parts = threads.min(total / LEAST_WORK).min(MOST_PARTS);
+        if parts < 2 {
+            return;
+        }
+        let share = total / parts;
+        let mut done = 0;
+        let mut end = 0;
+        for (job, span) in jobs.iter().map(span).enumerate() {
+            while self
+                .places()
+                .last()
+                .is_some_and(|cut| span.start < cut.start)
+            {
+                self.count -= 1;
+            }
+            if done >= (self.count + 1) * share && self.count + 1 < parts && span.start >= end {
+                self.places[self.count] = Cut {
+                    job,
+                    start: span.start,
+                };
+                self.count += 1;
+            }
+            end = end.max(span.end);
+            done += work(&jobs[job]);
+        }
+    }
+}
+
+fn work(job: &Job) -> usize {
+    job.text_len as usize + PACKET_WORK
+}
+
+/// From the first to the last of the arena's bytes that a job reads or writes.
+fn span(job: &Job) -> Range<usize> {
+    let text = job.text as usize;
+    let end = text + job.text_len as usize + TAG_LEN;
+    if job.aad_len == 0 {
+        return text..end;
+    }
+    let aad = job.aad as usize;
+    text.min(aad)..end.max(aad + job.aad_len as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn jobs(lengths: impl IntoIterator<Item = u32>) -> Vec<Job> {
+        let mut text = 7;
+        let job = |text_len: u32| {
+            let job = Job {
+                text,
+                text_len,
+                ..Job::default()
+            };
+            text += text_len + 20;
+            job
+        };
+        lengths.into_iter().map(job).collect()
+    }
+
+    /// The jobs before which `threads` threads cut.
+    fn cuts(jobs: &[Job], threads: usize) -> Vec<usize> {
+        let mut cuts = Cuts::new();
+        cuts.find(jobs, threads);
+        // What safety rests on: the spans of a part lie within its piece.
+        for cut in cuts.places() {
+            let (before, from) = jobs.split_at(cut.job);
+            assert!(before.iter().all(|job| span(job).end <= cut.start));
+            assert!(from.iter().all(|job| span(job).start >= cut.start));
+        }
+        cuts.places().iter().map(|cut| cut.job).collect()
+    }
+
+    #[test]
+    fn parts_are_about_alike() {
+        // Many short packets, then few long ones.
+        let jobs = jobs([[1; 4000].to_vec(), [10_000; 60].to_vec()].concat());
+        let total: usize = jobs.iter().map(work).sum();
+        for threads in 2..9 {
+            let cuts = cuts(&jobs, threads);
+            assert_eq!(cuts.len(), threads - 1);
+            for (place, &cut) in cuts.iter().enumerate() {
+                let before: usize = jobs[..cut].iter().map(work).sum();
+                assert!(before.abs_diff(total * (place + 1) / threads) < 10_100);
+            }
+        }
+    }
+
+    #[test]
+    fn small_batches_are_not_cut() {
+        assert_eq!(cuts(&[], 4), []);
+        assert_eq!(cuts(&jobs([1 << 24]), 4), []);
+        assert_eq!(cuts(&jobs([61; 1000]), 4), []);
+        assert_eq!(cuts(&jobs([61; 1100]), 4).len(), 1);
+        assert_eq!(cuts(&jobs([61; 1100]), 1), []);
+        assert_eq!(cuts(&jobs([4000; 10_000]), 1000).len(), MOST_PARTS - 1);
+    }
+
+    #[test]
+    fn neighbours_out_of_order_stay_together() {
+        let mut jobs = jobs([4000; 100]);
+        assert_eq!(cuts(&jobs, 2), [50]);
+        // The first of five lies behind the others.
+        jobs[48..53].rotate_right(1);
+        assert_eq!(cuts(&jobs, 2), [53]);
+        // One among the last reaches back to the first half.
+        jobs.swap(10, 99);
+        assert_eq!(cuts(&jobs, 2), []);
+        jobs.reverse();
+        assert_eq!(cuts(&jobs, 2), []);
+    }
+
+    #[test]
+    fn tags_and_aad_count() {
+        let mut jobs = jobs([4000; 100]);
+        jobs[80].aad = 1;
+        assert_eq!(cuts(&jobs, 2), [50], "no AAD");
+        jobs[80].aad_len = 1;
+        assert_eq!(cuts(&jobs, 2), [81]);
+        jobs[80].aad = jobs[80].text + 4000 + 16;
+        assert_eq!(cuts(&jobs, 2), [50]);
+        // A tag that reaches into the next packet's text.
+        jobs[49].text_len += 5;
+        assert_eq!(cuts(&jobs, 2), [51]);
+    }
+}
