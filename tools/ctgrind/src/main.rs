@@ -1,0 +1,199 @@
+//! Runs `lanes` under valgrind with every key and every plaintext marked as not
+//! initialised: valgrind then reports each branch and each address that depends
+//! on one (Adam Langley's ctgrind).
+//!
+//! `ctgrind BACKEND` prints what it runs, and valgrind tells of errors by its exit
+//! code. `ctgrind BACKEND branch` and `... index` run a kernel that leaks, and must
+//! be reported.
+
+use crabgrind::memcheck::{MemState, mark_memory};
+use crabgrind::valgrind::{count_errors, running_mode};
+use lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+use std::hint::black_box;
+use std::process::ExitCode;
+
+/// From here on valgrind follows what these bytes flow into.
+fn secret(bytes: &[u8]) {
+    mark_memory(bytes.as_ptr().cast(), bytes.len(), MemState::Undefined)
+        .expect("running under valgrind");
+}
+
+/// From here on anybody may know these bytes.
+fn public(bytes: &[u8]) {
+    mark_memory(bytes.as_ptr().cast(), bytes.len(), MemState::Defined)
+        .expect("running under valgrind");
+}
+
+/// Packets of these lengths one behind the other, every third with AAD.
+fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
+    let mut end = 0;
+    let mut jobs = Vec::new();
+    for (i, &len) in lengths.iter().enumerate() {
+        let aad_len = if i % 3 == 2 { 1 + i % 20 } else { 0 };
+        jobs.push(Job {
+            aad: end,
+            aad_len: aad_len as u32,
+            text: end + aad_len as u32,
+            text_len: len as u32,
+            key: i as u32,
+            nonce: [i as u8; 12],
+        });
+        end += (aad_len + len + TAG_LEN) as u32;
+    }
+    let bytes = (0..end).map(|i| (i * 31) as u8).collect();
+    let keys = (0..lengths.len()).map(|i| [i as u8; 32]).collect();
+    (bytes, keys, jobs)
+}
+
+fn text(bytes: &[u8], job: &Job) -> std::ops::Range<usize> {
+    let start = job.text as usize;
+    assert!(start <= bytes.len());
+    start..start + job.text_len as usize
+}
+
+/// Seals packets of these lengths and opens them: as they are, and with every
+/// second one forged.
+fn seal_and_open(backend: Backend, lengths: &[usize]) {
+    let (mut bytes, keys, jobs) = lay_out(lengths);
+    let plain = bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    for job in &jobs {
+        secret(&bytes[text(&bytes, job)]);
+    }
+    secret(keys.as_flattened());
+    backend.seal(&mut bytes, &keys, &jobs, &mut outcomes);
+    assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
+
+    // What goes over the wire is public; the keys are still secret.
+    public(&bytes);
+    let sealed = bytes.clone();
+    backend.open(&mut bytes, &keys, &jobs, &mut outcomes);
+    assert!(
+        outcomes
+            .iter()
+            .all(|&outcome| outcome == Outcome::Authentic)
+    );
+    // To compare them below; valgrind has seen the call.
+    public(&bytes);
+    for job in &jobs {
+        let text = text(&bytes, job);
+        assert_eq!(bytes[text.clone()], plain[text]);
+    }
+
+    bytes.copy_from_slice(&sealed);
+    for (i, job) in jobs.iter().enumerate().step_by(2) {
+        let tag = text(&bytes, job).end;
+        bytes[tag + i % TAG_LEN] ^= 1;
+    }
+    let damaged = bytes.clone();
+    backend.open(&mut bytes, &keys, &jobs, &mut outcomes);
+    public(&bytes);
+    for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
+        let text = text(&bytes, job);
+        if i % 2 == 0 {
+            assert_eq!(*outcome, Outcome::Forged);
+            assert_eq!(bytes[text.clone()], damaged[text]);
+        } else {
+            assert_eq!(*outcome, Outcome::Authentic);
+            assert_eq!(bytes[text.clone()], plain[text]);
+        }
+    }
+    public(keys.as_flattened());
+}
+
+fn stream(backend: Backend, len: usize) {
+    let (key, mut text) = ([7; 32], vec![1; len]);
+    secret(&key);
+    secret(&text);
+    backend.chacha20(&key, &[3; 12], 5, &mut text);
+    public(&text);
+    black_box(text);
+}
+
+fn tag(backend: Backend, len: usize) {
+    let (key, message) = ([0xff; 32], vec![0xff; len]);
+    secret(&key);
+    secret(&message);
+    let tag = backend.poly1305(&key, &message);
+    public(&tag);
+    black_box(tag);
+}
+
+/// What must be reported: a branch on the first bit of a keystream.
+fn leaking_branch(backend: Backend) {
+    let (key, mut text) = ([7; 32], [0; 64]);
+    secret(&key);
+    backend.chacha20(&key, &[3; 12], 5, &mut text);
+    if black_box(text[0]) & 1 == 1 {
+        println!("the first bit is set");
+    }
+}
+
+/// What must be reported: a table at an index that is a byte of a tag.
+fn leaking_index(backend: Backend) {
+    let key = [0xff; 32];
+    secret(&key);
+    let tag = backend.poly1305(&key, &[1; 600]);
+    let table = black_box([1_u8; 256]);
+    black_box(table[usize::from(tag[3])]);
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let backend = arguments.first().and_then(|name| {
+        Backend::ALL
+            .iter()
+            .copied()
+            .find(|backend| backend.name() == *name)
+    });
+    let Some(backend) = backend else {
+        eprintln!("usage: valgrind --error-exitcode=1 ctgrind BACKEND [branch | index]");
+        return ExitCode::from(2);
+    };
+    if running_mode().is_native() {
+        eprintln!("ctgrind: shows nothing unless it runs under valgrind");
+        return ExitCode::from(2);
+    }
+    if !backend.is_available() {
+        eprintln!("ctgrind: valgrind's CPU has no {}", backend.name());
+        return ExitCode::from(2);
+    }
+    match arguments.get(1) {
+        Some(&"branch") => leaking_branch(backend),
+        Some(&"index") => leaking_index(backend),
+        Some(other) => {
+            eprintln!("ctgrind: no kernel that leaks by '{other}'");
+            return ExitCode::from(2);
+        }
+        None => run_all(backend),
+    }
+    match count_errors() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Every path of a batch, and both algorithms by themselves.
+fn run_all(backend: Backend) {
+    for len in (0..=130).chain([255, 256, 511, 512, 513, 700, 1100, 2049, 5000]) {
+        stream(backend, len);
+        tag(backend, len);
+        seal_and_open(backend, &[len]);
+    }
+    for n in 2..=20 {
+        seal_and_open(backend, &vec![61; n]);
+    }
+    seal_and_open(backend, &[61; 130]);
+    let mixed: Vec<_> = (0..100).map(|i| i * 37 % 400).collect();
+    seal_and_open(backend, &mixed);
+    // Lanes that wait, and a text too long to be waited for.
+    let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
+    seal_and_open(backend, &waiting);
+    seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
+    seal_and_open(backend, &[40_000, 8, 33_000]);
+    println!(
+        "{}: streams, tags, and batches of 1 to 130 packets of 0 to 40000 bytes",
+        backend.name()
+    );
+}

@@ -1,0 +1,288 @@
+//! Times the kernels with secrets of two classes and tests whether the times
+//! differ (dudect). For AVX-512, which valgrind does not know.
+//!
+//! Left is a secret that stays the same, or zeros; right is another one each time.
+//! `open_forged` compares a tag that is wrong in its first byte with one that is
+//! wrong in its last. `planted_leak` compares tags with an early exit, and must
+//! give a large t.
+
+use dudect_bencher::rand::{Rng, RngExt};
+use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
+use lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+use std::cell::RefCell;
+use std::hint::black_box;
+
+/// How many calls a test times. The first tenth does not count: caches and clock
+/// are getting warm.
+const SAMPLES: usize = 1_500_000;
+
+/// Packets of the batch, and the length of each.
+const BATCH: (usize, usize) = (64, 61);
+
+/// One packet that goes over all lanes.
+const LONG: (usize, usize) = (1, 1500);
+
+/// Secrets in one place of memory, whatever their class, so that it is not the
+/// caches that tell the classes apart.
+struct Secrets {
+    constant: Vec<u8>,
+    fresh: Vec<u8>,
+    now: Vec<u8>,
+}
+
+impl Secrets {
+    /// `len` bytes; the left class is zeros, or noise that stays the same.
+    fn new(len: usize, zero: bool, rng: &mut BenchRng) -> Self {
+        let mut constant = vec![0; len];
+        if !zero {
+            rng.fill_bytes(&mut constant);
+        }
+        Self {
+            constant,
+            fresh: vec![0; len],
+            now: vec![0; len],
+        }
+    }
+
+    /// Draws a class and puts its secret in place, by the same instructions for
+    /// both.
+    fn draw(&mut self, rng: &mut BenchRng) -> Class {
+        rng.fill_bytes(&mut self.fresh);
+        let right = rng.random::<bool>();
+        let mask = black_box(u8::from(right).wrapping_neg());
+        for ((now, constant), fresh) in self.now.iter_mut().zip(&self.constant).zip(&self.fresh) {
+            *now = (constant & !mask) | (fresh & mask);
+        }
+        if right { Class::Right } else { Class::Left }
+    }
+}
+
+/// Times `call` on [`SAMPLES`] draws; `prepare` lays a draw out beforehand.
+fn time<S>(
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+    mut secrets: Secrets,
+    state: S,
+    prepare: impl Fn(&mut S, &[u8]),
+    call: impl Fn(&mut S),
+) {
+    let state = RefCell::new(state);
+    for sample in 0..SAMPLES + SAMPLES / 10 {
+        let class = secrets.draw(rng);
+        prepare(&mut state.borrow_mut(), &secrets.now);
+        let call = || call(&mut state.borrow_mut());
+        if sample < SAMPLES / 10 {
+            call();
+        } else {
+            runner.run_one(class, call);
+        }
+    }
+}
+
+struct Packets {
+    bytes: Vec<u8>,
+    keys: Vec<Key>,
+    jobs: Vec<Job>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Packets {
+    fn new((count, len): (usize, usize)) -> Self {
+        let job = |i: usize| Job {
+            text: (i * (len + TAG_LEN)) as u32,
+            text_len: len as u32,
+            key: i as u32,
+            ..Job::default()
+        };
+        Self {
+            bytes: vec![0; count * (len + TAG_LEN)],
+            keys: vec![[0; 32]; count],
+            jobs: (0..count).map(job).collect(),
+            outcomes: vec![Outcome::Pending; count],
+        }
+    }
+
+    /// Keys and texts, in this order, from `secret`.
+    fn fill(&mut self, secret: &[u8]) {
+        let (keys, texts) = secret.split_at(32 * self.keys.len());
+        self.keys.as_flattened_mut().copy_from_slice(keys);
+        let len = self.jobs[0].text_len as usize;
+        for (job, text) in self.jobs.iter().zip(texts.chunks(len)) {
+            self.bytes[job.text as usize..][..len].copy_from_slice(text);
+        }
+    }
+
+    fn seal(&mut self, backend: Backend) {
+        backend.seal(&mut self.bytes, &self.keys, &self.jobs, &mut self.outcomes);
+    }
+
+    fn open(&mut self, backend: Backend) {
+        backend.open(&mut self.bytes, &self.keys, &self.jobs, &mut self.outcomes);
+    }
+}
+
+/// Keys and texts of packets that are sealed.
+fn seal(
+    backend: Backend,
+    shape: (usize, usize),
+    zero: bool,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+) {
+    let secrets = Secrets::new(shape.0 * (32 + shape.1), zero, rng);
+    let packets = Packets::new(shape);
+    time(runner, rng, secrets, packets, Packets::fill, |packets| {
+        packets.seal(backend);
+    });
+}
+
+/// Keys and texts of genuine packets that are opened.
+fn open(
+    backend: Backend,
+    shape: (usize, usize),
+    zero: bool,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+) {
+    let secrets = Secrets::new(shape.0 * (32 + shape.1), zero, rng);
+    let packets = Packets::new(shape);
+    let prepare = |packets: &mut Packets, secret: &[u8]| {
+        packets.fill(secret);
+        packets.seal(backend);
+    };
+    time(runner, rng, secrets, packets, prepare, |packets| {
+        packets.open(backend);
+    });
+}
+
+/// Where a tag is wrong: in its first byte or in its last. `compare` is timed.
+fn forged(
+    backend: Backend,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+    compare: impl Fn(&mut Packets),
+) {
+    // One byte, of which the last bit counts: always 0, or at random.
+    let secrets = Secrets::new(1, true, rng);
+    let mut packets = Packets::new(BATCH);
+    packets.seal(backend);
+    let sealed = packets.bytes.clone();
+    let prepare = |packets: &mut Packets, secret: &[u8]| {
+        packets.bytes.copy_from_slice(&sealed);
+        let last = usize::from(secret[0] & 1);
+        for job in &packets.jobs {
+            let tag = (job.text + job.text_len) as usize;
+            packets.bytes[tag] ^= 1 - last as u8;
+            packets.bytes[tag + TAG_LEN - 1] ^= last as u8;
+        }
+    };
+    time(runner, rng, secrets, packets, prepare, compare);
+}
+
+fn open_forged(backend: Backend, runner: &mut CtRunner, rng: &mut BenchRng) {
+    forged(backend, runner, rng, |packets| packets.open(backend));
+}
+
+fn chacha20(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
+    let secrets = Secrets::new(32 + 1024, zero, rng);
+    let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
+    time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |bytes| {
+        let (key, text) = bytes.split_first_chunk_mut().expect("it is longer");
+        backend.chacha20(key, &[1; 12], 0, text);
+    });
+}
+
+fn poly1305(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
+    let secrets = Secrets::new(32 + 1024, zero, rng);
+    let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
+    time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |bytes| {
+        let (key, message) = bytes.split_first_chunk().expect("it is longer");
+        black_box(backend.poly1305(key, message));
+    });
+}
+
+/// A control: the secret is laid out as for [`poly1305`], and another one is used.
+/// A large t here is the harness's.
+fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
+    let secrets = Secrets::new(32 + 1024, zero, rng);
+    let other = vec![0x5a; 32 + 1024];
+    let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
+    time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |_| {
+        let (key, message) = other.split_first_chunk().expect("it is longer");
+        black_box(backend.poly1305(key, message));
+    });
+}
+
+/// A kernel that leaks: tags compared byte by byte until they differ.
+fn planted_leak(runner: &mut CtRunner, rng: &mut BenchRng) {
+    let backend = Backend::Portable;
+    let mut right = Packets::new(BATCH);
+    right.seal(backend);
+    forged(backend, runner, rng, |packets| {
+        for job in &packets.jobs {
+            let tag = (job.text + job.text_len) as usize..;
+            let pairs = packets.bytes[tag.clone()].iter().zip(&right.bytes[tag]);
+            black_box(pairs.take(TAG_LEN).take_while(|(a, b)| a == b).count());
+        }
+    });
+}
+
+/// Gives each test the name by which it is reported.
+macro_rules! tests {
+    ($($name:ident: $test:ident($($argument:expr),*);)*) => {
+        $(fn $name(runner: &mut CtRunner, rng: &mut BenchRng) {
+            $test($($argument,)* runner, rng);
+        })*
+    };
+}
+
+use Backend::{Avx2, Avx512, Avx512Ifma};
+
+tests! {
+    chacha20_constant: chacha20(Avx512, false);
+    chacha20_zero: chacha20(Avx512, true);
+    poly1305_constant: poly1305(Avx512, false);
+    poly1305_zero: poly1305(Avx512, true);
+    poly1305_ifma_constant: poly1305(Avx512Ifma, false);
+    poly1305_ifma_zero: poly1305(Avx512Ifma, true);
+    poly1305_avx2_zero: poly1305(Avx2, true);
+    control_zero: unread(Avx512, true);
+    seal_batch_constant: seal(Avx512, BATCH, false);
+    seal_batch_zero: seal(Avx512, BATCH, true);
+    seal_batch_ifma_constant: seal(Avx512Ifma, BATCH, false);
+    seal_batch_ifma_zero: seal(Avx512Ifma, BATCH, true);
+    seal_long_constant: seal(Avx512, LONG, false);
+    seal_long_zero: seal(Avx512, LONG, true);
+    seal_long_ifma_constant: seal(Avx512Ifma, LONG, false);
+    seal_long_ifma_zero: seal(Avx512Ifma, LONG, true);
+    open_batch_constant: open(Avx512, BATCH, false);
+    open_batch_ifma_constant: open(Avx512Ifma, BATCH, false);
+    open_batch_ifma_zero: open(Avx512Ifma, BATCH, true);
+    open_forged_avx512: open_forged(Avx512);
+    open_forged_ifma: open_forged(Avx512Ifma);
+}
+
+ctbench_main!(
+    chacha20_constant,
+    chacha20_zero,
+    poly1305_constant,
+    poly1305_zero,
+    poly1305_ifma_constant,
+    poly1305_ifma_zero,
+    poly1305_avx2_zero,
+    control_zero,
+    seal_batch_constant,
+    seal_batch_zero,
+    seal_batch_ifma_constant,
+    seal_batch_ifma_zero,
+    seal_long_constant,
+    seal_long_zero,
+    seal_long_ifma_constant,
+    seal_long_ifma_zero,
+    open_batch_constant,
+    open_batch_ifma_constant,
+    open_batch_ifma_zero,
+    open_forged_avx512,
+    open_forged_ifma,
+    planted_leak
+);
