@@ -198,3 +198,42 @@ impl Limbs44 for Scalar {
         (sum as u64 & ((1 << N) - 1), (sum >> N) as u64)
     }
 }
+
+/// On x86-64 the portable backend is SSE2 and nothing else runs [`Array`].
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poly1305::Radix44;
+    use crate::vector::Pair;
+    use crate::{Backend, Job, Outcome, aead};
+
+    /// The same bytes from plain Rust and from the portable backend.
+    #[test]
+    fn arrays_do_what_vectors_do() {
+        let job = |i: u32| Job {
+            text: 700 * i,
+            text_len: 71 * i,
+            aad: 700 * i + 690,
+            aad_len: i,
+            key: i % 3,
+            nonce: [i as u8; 12],
+        };
+        let jobs: [Job; 10] = core::array::from_fn(|i| job(i as u32));
+        let keys = [[1; 32], [2; 32], [3; 32]];
+        let mut ours: [u8; 7000] = core::array::from_fn(|i| (i * i / 7) as u8);
+        let (mut theirs, plain) = (ours, ours);
+        let mut outcomes = [Outcome::Pending; 10];
+        let (words, field) = (Pair(Array), Radix44(Scalar));
+        aead::seal(words, field, &mut ours, &keys, &jobs, &mut outcomes);
+        Backend::Portable.seal(&mut theirs, &keys, &jobs, &mut outcomes);
+        assert_eq!(ours, theirs);
+        // One of them forged.
+        ours[700 * 4] ^= 1;
+        aead::open(words, field, &mut ours, &keys, &jobs, &mut outcomes);
+        for (i, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
+            let text = job.text as usize..(job.text + job.text_len) as usize;
+            let opened = ours[text.clone()] == plain[text];
+            assert_eq!((opened, outcome == Outcome::Authentic), (i != 4, i != 4));
+        }
+    }
+}
