@@ -11,7 +11,6 @@
 
 #![no_std]
 #![allow(unsafe_code, reason = "the one crate that may")]
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod aead;
 mod chacha20;
