@@ -12,7 +12,7 @@
 //! blocks 0, then the tags, then the text of the packets whose tag was right, so
 //! that nothing is decrypted before it has been checked.
 
-use crate::chacha20::{BLOCK_LEN, Blocks, Key, Nonce};
+use crate::chacha20::{self, BLOCK_LEN, Blocks, Key, Nonce};
 use crate::poly1305::{self, Field, LONG, TAG_LEN, Tagger, Text};
 use crate::vector::{Longs, MAX_LANES, Words};
 use arrayvec::ArrayVec;
@@ -50,9 +50,9 @@ impl Job {
         start..start + TAG_LEN
     }
 
-    /// How many blocks of keystream it takes: one for its key, and its text's.
-    fn blocks(&self) -> usize {
-        1 + (self.text_len as usize).div_ceil(BLOCK_LEN)
+    /// How many blocks of keystream it takes: block 0 for its key, and its text's.
+    fn blocks(&self) -> u32 {
+        1 + self.text_len.div_ceil(BLOCK_LEN as u32)
     }
 
     fn aad(&self) -> Range<usize> {
@@ -103,12 +103,17 @@ pub(crate) fn seal<V: Words, F: Field>(
     while let Some(jobs) = next_chunk(&mut rest) {
         for (index, job) in jobs.iter().enumerate() {
             let key = &keys[job.key as usize];
-            chunk.push_key(v, bytes, job, key);
-            chunk.push_text(v, bytes, job, key, index);
+            let first = chunk.xor_long(v, bytes, job, key);
+            if first > 1 {
+                chunk.push(v, bytes, jobs, key, index, 0..1);
+                chunk.push(v, bytes, jobs, key, index, first..job.blocks());
+            } else {
+                chunk.push(v, bytes, jobs, key, index, 0..job.blocks());
+            }
         }
-        chunk.flush(v, bytes);
+        chunk.flush(v, bytes, jobs);
         chunk.tag(f, bytes, jobs);
-        chunk.forget_keys();
+        chunk.forget_keys(jobs.len());
         for (job, tag) in jobs.iter().zip(&chunk.tags) {
             bytes[job.tag()].copy_from_slice(tag);
         }
@@ -135,18 +140,16 @@ pub(crate) fn open<V: Words, F: Field>(
     let mut outcomes = &mut outcomes[..jobs.len()];
     while let Some(jobs) = next_chunk(&mut rest) {
         // Few packets: one call has room for their keys and their texts.
-        let few = jobs.iter().map(Job::blocks).sum::<usize>() <= V::LANES;
+        let few = jobs.iter().map(|job| job.blocks() as usize).sum::<usize>() <= V::LANES;
         for (index, job) in jobs.iter().enumerate() {
             let key = &keys[job.key as usize];
-            chunk.push_key(v, bytes, job, key);
-            if few {
-                chunk.push_text(v, bytes, job, key, index);
-            }
+            let blocks = if few { job.blocks() } else { 1 };
+            chunk.push(v, bytes, jobs, key, index, 0..blocks);
         }
         chunk.run(v);
         chunk.take_keys();
         chunk.tag(f, bytes, jobs);
-        chunk.forget_keys();
+        chunk.forget_keys(jobs.len());
         let verdicts;
         (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
         for ((job, tag), verdict) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
@@ -157,17 +160,20 @@ pub(crate) fn open<V: Words, F: Field>(
             let authentic = bool::from(differ.ct_eq(&0));
             *verdict = [Outcome::Forged, Outcome::Authentic][usize::from(authentic)];
         }
+        let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
         if few {
-            chunk.take_texts(v, bytes, |index| verdicts[index] == Outcome::Authentic);
-            chunk.places.clear();
+            chunk.take_texts(v, bytes, jobs, authentic);
+            chunk.clear();
         } else {
-            chunk.places.clear();
+            chunk.clear();
             for (index, job) in jobs.iter().enumerate() {
-                if verdicts[index] == Outcome::Authentic {
-                    chunk.push_text(v, bytes, job, &keys[job.key as usize], index);
+                if authentic(index) {
+                    let key = &keys[job.key as usize];
+                    let first = chunk.xor_long(v, bytes, job, key);
+                    chunk.push(v, bytes, jobs, key, index, first..job.blocks());
                 }
             }
-            chunk.flush(v, bytes);
+            chunk.flush(v, bytes, jobs);
         }
     }
 }
@@ -189,30 +195,28 @@ fn next_chunk<'j>(jobs: &mut &'j [Job]) -> Option<&'j [Job]> {
     (len > 0).then_some(chunk)
 }
 
-/// Where a block of keystream goes.
+/// Neighbouring blocks of one packet's keystream in neighbouring lanes.
 #[derive(Clone, Copy)]
-enum Place {
-    /// Block 0: it is the one-time key of the chunk's next packet.
-    Key,
-    /// Into the text of a packet of the chunk.
-    Text {
-        /// Which packet.
-        index: usize,
-        /// Where the block's part of the text begins in the buffer.
-        start: usize,
-        /// How long that part is, at most [`BLOCK_LEN`].
-        len: usize,
-    },
+struct Run {
+    /// Which packet of the chunk.
+    index: usize,
+    /// The number of the first block. Block 0 is the one-time key, and block n
+    /// goes into the text from byte 64 (n - 1) on.
+    counter: u32,
+    /// How many blocks.
+    blocks: usize,
 }
 
 /// What is known of the packets of one chunk. Wiped on drop.
 struct Chunk<'k> {
     /// The blocks of the next call.
     blocks: Blocks<'k>,
-    /// Where the block of each lane that is set goes.
-    places: ArrayVec<Place, MAX_LANES>,
+    /// What is in its lanes, from the first on.
+    runs: ArrayVec<Run, MAX_LANES>,
+    /// How many lanes are set.
+    lanes: usize,
     /// The one-time key of each packet.
-    one_time_keys: ArrayVec<[u8; 32], CHUNK>,
+    one_time_keys: [[u8; 32]; CHUNK],
     /// The tag of each packet.
     tags: [[u8; TAG_LEN]; CHUNK],
 }
@@ -222,101 +226,122 @@ impl<'k> Chunk<'k> {
     fn new() -> Self {
         Self {
             blocks: Blocks::new(),
-            places: ArrayVec::new_const(),
-            one_time_keys: ArrayVec::new_const(),
+            runs: ArrayVec::new_const(),
+            lanes: 0,
+            one_time_keys: [[0; 32]; CHUNK],
             tags: [[0; TAG_LEN]; CHUNK],
         }
     }
 
-    /// Adds block 0 of a packet to the flat list.
+    /// Encrypts or decrypts the whole runs of `LANES` blocks that a long text
+    /// begins with. Returns the number of the first block that is left.
     #[inline(always)]
-    fn push_key<V: Words>(&mut self, v: V, bytes: &mut [u8], job: &Job, key: &'k Key) {
-        self.push(v, bytes, job, key, 0, Place::Key);
-    }
-
-    /// Adds the blocks of a packet's text to the flat list.
-    #[inline(always)]
-    fn push_text<V: Words>(
-        &mut self,
-        v: V,
-        bytes: &mut [u8],
-        job: &Job,
-        key: &'k Key,
-        index: usize,
-    ) {
-        let text = job.text();
-        let mut counter = 1;
-        let mut start = text.start;
-        while start < text.end {
-            let len = (text.end - start).min(BLOCK_LEN);
-            self.push(
-                v,
-                bytes,
-                job,
-                key,
-                counter,
-                Place::Text { index, start, len },
-            );
-            start += len;
-            counter += 1;
+    fn xor_long<V: Words>(&mut self, v: V, bytes: &mut [u8], job: &Job, key: &'k Key) -> u32 {
+        if (job.text_len as usize) < V::LANES * BLOCK_LEN {
+            return 1;
         }
+        let done = chacha20::xor_runs(v, key, &job.nonce, 1, &mut bytes[job.text()]);
+        1 + (done / BLOCK_LEN) as u32
     }
 
-    /// Adds a block to the flat list, after a call's worth of them has been
-    /// computed.
+    /// Adds blocks of a packet to the flat list. Each time that the list fills a
+    /// call, that is made.
     #[inline(always)]
     fn push<V: Words>(
         &mut self,
         v: V,
         bytes: &mut [u8],
-        job: &Job,
+        jobs: &[Job],
         key: &'k Key,
-        counter: u32,
-        place: Place,
+        index: usize,
+        mut counters: Range<u32>,
     ) {
-        if self.places.len() == V::LANES {
-            self.flush(v, bytes);
+        while !counters.is_empty() {
+            if self.lanes == V::LANES {
+                self.flush(v, bytes, jobs);
+            }
+            let counter = counters.start;
+            let blocks = counters.len().min(V::LANES - self.lanes);
+            counters.start += blocks as u32;
+            for (lane, counter) in (self.lanes..self.lanes + blocks).zip(counter..) {
+                self.blocks.set(lane, key, &jobs[index].nonce, counter);
+            }
+            self.lanes += blocks;
+            self.runs.push(Run {
+                index,
+                counter,
+                blocks,
+            });
         }
-        self.blocks.set(self.places.len(), key, &job.nonce, counter);
-        self.places.push(place);
     }
 
     /// Computes the blocks in the list and takes each to its place.
     #[inline(always)]
-    fn flush<V: Words>(&mut self, v: V, bytes: &mut [u8]) {
+    fn flush<V: Words>(&mut self, v: V, bytes: &mut [u8], jobs: &[Job]) {
         self.run(v);
         self.take_keys();
-        self.take_texts(v, bytes, |_| true);
-        self.places.clear();
+        self.take_texts(v, bytes, jobs, |_| true);
+        self.clear();
     }
 
     /// Computes the blocks in the list.
     #[inline(always)]
     fn run<V: Words>(&mut self, v: V) {
-        if !self.places.is_empty() {
-            self.blocks.run(v, self.places.len());
+        if self.lanes > 0 {
+            self.blocks.run(v, self.lanes);
         }
+    }
+
+    /// Empties the list.
+    #[inline(always)]
+    fn clear(&mut self) {
+        self.runs.clear();
+        self.lanes = 0;
     }
 
     /// Keeps the one-time keys among the blocks.
     #[inline(always)]
     fn take_keys(&mut self) {
-        for (place, block) in self.places.iter().zip(self.blocks.keystream()) {
-            if let Place::Key = place {
-                let (key, _) = block.split_first_chunk().expect("64 bytes");
-                self.one_time_keys.push(*key);
+        let mut keystream = self.blocks.keystream();
+        for run in &self.runs {
+            let blocks;
+            (blocks, keystream) = keystream.split_at(run.blocks);
+            if run.counter == 0 {
+                let (key, _) = blocks[0].split_first_chunk().expect("64 bytes");
+                self.one_time_keys[run.index] = *key;
             }
         }
     }
 
     /// Exclusive-ors the blocks of the packets that are `wanted` into their texts.
     #[inline(always)]
-    fn take_texts<V: Words>(&mut self, v: V, bytes: &mut [u8], wanted: impl Fn(usize) -> bool) {
-        for (place, block) in self.places.iter().zip(self.blocks.keystream()) {
-            if let &Place::Text { index, start, len } = place
-                && wanted(index)
-            {
-                v.xor_bytes(&mut bytes[start..start + len], block);
+    fn take_texts<V: Words>(
+        &mut self,
+        v: V,
+        bytes: &mut [u8],
+        jobs: &[Job],
+        wanted: impl Fn(usize) -> bool,
+    ) {
+        let mut keystream = self.blocks.keystream();
+        for run in &self.runs {
+            let mut blocks;
+            (blocks, keystream) = keystream.split_at(run.blocks);
+            if !wanted(run.index) {
+                continue;
+            }
+            let mut first = run.counter;
+            if first == 0 {
+                (first, blocks) = (1, &blocks[1..]);
+            }
+            let text = jobs[run.index].text();
+            let start = text.start + BLOCK_LEN * (first as usize - 1);
+            let end = text.end.min(start + BLOCK_LEN * blocks.len());
+            let (whole, rest) = bytes[start..end].as_chunks_mut::<BLOCK_LEN>();
+            for (piece, block) in whole.iter_mut().zip(blocks) {
+                v.xor_bytes(piece, block);
+            }
+            if !rest.is_empty() {
+                v.xor_bytes(rest, &blocks[whole.len()]);
             }
         }
     }
@@ -327,7 +352,7 @@ impl<'k> Chunk<'k> {
         let mut texts = ArrayVec::<Text, CHUNK>::new_const();
         for (index, job) in jobs.iter().enumerate() {
             if F::Longs::LANES > 1 && job.aad_len == 0 && job.text_len > 0 {
-                let start = bytes[job.text()].as_ptr();
+                let start = bytes[job.text().start..job.tag().end].as_ptr();
                 texts.push(Text {
                     start,
                     len: job.text_len,
@@ -352,19 +377,18 @@ impl<'k> Chunk<'k> {
                     self.tag_alone(f, bytes, &jobs[text.index], text.index);
                 }
             } else {
-                // SAFETY: the texts lie in `bytes`, as their slices above have
-                // shown.
+                // SAFETY: the texts and the tags behind them lie in `bytes`, as their
+                // slices above have shown.
                 unsafe { poly1305::tags(f, group, &self.one_time_keys, &mut self.tags) }
             }
         }
     }
 
-    /// Wipes the one-time keys.
+    /// Wipes the one-time keys of `packets` packets.
     #[inline(always)]
-    fn forget_keys(&mut self) {
-        self.one_time_keys.fill([0; 32]);
+    fn forget_keys(&mut self, packets: usize) {
+        self.one_time_keys[..packets].fill([0; 32]);
         zeroize::optimization_barrier(&self.one_time_keys);
-        self.one_time_keys.clear();
     }
 
     /// Computes the tag of one packet by itself.
@@ -381,6 +405,6 @@ impl<'k> Chunk<'k> {
 impl Drop for Chunk<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.forget_keys();
+        self.forget_keys(CHUNK);
     }
 }

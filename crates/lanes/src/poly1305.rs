@@ -1,9 +1,10 @@
 //! Poly1305 (RFC 8439, section 2.5), one message per lane, or one message over
 //! all lanes.
 //!
-//! The arithmetic modulo 2^130 - 5 is a [`Field`]: [`Radix44`] in three limbs,
-//! where the hardware multiplies 64 bits or 52, and [`Radix26`] in five, where it
-//! multiplies 32. What is done with it, [`tags`] and [`Tagger`], is written once.
+//! The arithmetic modulo 2^130 - 5 is a [`Field`]: [`Radix64`] for one number by
+//! itself, [`Radix44`] in three limbs, where vectors multiply 52 bits, and
+//! [`Radix26`] in five, where they multiply 32. What is done with it, [`tags`] and
+//! [`Tagger`], is written once.
 //! Nothing branches on a secret and nothing is indexed by one.
 
 use crate::isa::Scalar;
@@ -19,9 +20,9 @@ const MASK44: u64 = (1 << 44) - 1;
 /// The bits of r that RFC 8439, section 2.5.1, leaves standing.
 const CLAMP: [u64; 2] = [0x0fff_fffc_0fff_ffff, 0x0fff_fffc_0fff_fffc];
 
-/// A number below 2^131 in three limbs: 44 bits, 44 bits, and the rest. How
+/// A number in two words of 64 bits, and what is above them: at most 7. How
 /// numbers travel between fields.
-type Limbs = [u64; 3];
+type Number = [u64; 3];
 
 /// Arithmetic modulo 2^130 - 5, one number in each lane.
 pub(crate) trait Field: Copy {
@@ -34,37 +35,235 @@ pub(crate) trait Field: Copy {
     /// Numbers to multiply by, and what is prepared of them.
     type Multiplier: Copy;
 
+    /// Sums of at most two products.
+    type Products: Copy;
+
     /// Bit 128, above a whole block, in the limb that holds it.
     const ABOVE: u64;
 
     /// The vectors.
     fn longs(self) -> Self::Longs;
 
+    /// [`Field::ABOVE`] in every lane.
+    #[inline(always)]
+    fn above(self) -> Long<Self> {
+        self.longs().splat(Self::ABOVE)
+    }
+
     /// Numbers of 128 bits, from their low and high halves.
     fn element(self, low: Long<Self>, high: Long<Self>) -> Self::Element;
 
-    /// A number for each lane.
-    fn import(self, numbers: &[Limbs; MAX_TAGS]) -> Self::Element;
-
-    /// The number in each lane.
-    fn export(self, element: Self::Element) -> [Limbs; MAX_TAGS];
+    /// `h` + block: the block of 16 bytes per lane is given as two little-endian
+    /// words and the bit above them, [`Field::ABOVE`] or 0.
+    fn plus(
+        self,
+        h: Self::Element,
+        block: (Long<Self>, Long<Self>),
+        above: Long<Self>,
+    ) -> Self::Element;
 
     /// Prepares numbers to multiply by.
     fn multiplier(self, element: Self::Element) -> Self::Multiplier;
 
-    /// (`h` + block) * `r`: the block of 16 bytes per lane is given as two
-    /// little-endian words and the bit above them, [`Field::ABOVE`] or 0.
+    /// A sum of no products.
+    fn none(self) -> Self::Products;
+
+    /// `sum` + `a` * `r`.
+    fn multiply_add(
+        self,
+        sum: Self::Products,
+        a: Self::Element,
+        r: &Self::Multiplier,
+    ) -> Self::Products;
+
+    /// The sum as a number, partly reduced.
+    fn reduced(self, sum: Self::Products) -> Self::Element;
+
+    /// The residue, in two words.
+    fn words(self, h: Self::Element) -> (Long<Self>, Long<Self>);
+
+    /// A number for each lane.
+    fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element;
+
+    /// The sum of the numbers in all lanes.
+    fn sum(self, element: Self::Element) -> Number;
+
+    /// `a` * `r`.
+    #[inline(always)]
+    fn multiply(self, a: Self::Element, r: &Self::Multiplier) -> Self::Element {
+        self.reduced(self.multiply_add(self.none(), a, r))
+    }
+
+    /// (`h` + block) * `r`.
+    #[inline(always)]
     fn step(
         self,
         h: Self::Element,
         block: (Long<Self>, Long<Self>),
         above: Long<Self>,
         r: &Self::Multiplier,
-    ) -> Self::Element;
+    ) -> Self::Element {
+        self.multiply(self.plus(h, block, above), r)
+    }
+
+    /// Two steps at once: (`h` + the first block) * `square` + the second block *
+    /// `r`. A step takes longer than its instructions, since each waits for the
+    /// one before; half of these do not.
+    #[inline(always)]
+    fn two_steps(
+        self,
+        h: Self::Element,
+        blocks: [(Long<Self>, Long<Self>); 2],
+        above: Long<Self>,
+        r: &Self::Multiplier,
+        square: &Self::Multiplier,
+    ) -> Self::Element {
+        let zero = self.longs().splat(0);
+        let second = self.plus(self.element(zero, zero), blocks[1], above);
+        let sum = self.multiply_add(self.none(), second, r);
+        self.reduced(self.multiply_add(sum, self.plus(h, blocks[0], above), square))
+    }
 }
 
 /// One vector of a field.
 type Long<F> = <<F as Field>::Longs as Longs>::Long;
+
+/// Two words of 64 bits, and a third for what is above: one number.
+#[derive(Clone, Copy)]
+pub(crate) struct Radix64;
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+impl Field for Radix64 {
+    type Longs = Scalar;
+    type Element = Number;
+    /// The words of r, and 5/4 of the second: 2^130 is 5, so 2^128 is 5/4, and
+    /// the second word of a clamped r is a multiple of 4. Only such a number can
+    /// be a multiplier here.
+    type Multiplier = [u64; 3];
+    /// What counts 1 and 2^64.
+    type Products = [u128; 2];
+    const ABOVE: u64 = 1;
+
+    #[inline(always)]
+    fn longs(self) -> Scalar {
+        Scalar
+    }
+
+    #[inline(always)]
+    fn element(self, low: u64, high: u64) -> Number {
+        [low, high, 0]
+    }
+
+    #[inline(always)]
+    fn plus(self, [h0, h1, h2]: Number, (low, high): (u64, u64), above: u64) -> Number {
+        let (h, carry) = wide(h0, h1).overflowing_add(wide(low, high));
+        [h as u64, (h >> 64) as u64, h2 + above + u64::from(carry)]
+    }
+
+    #[inline(always)]
+    fn multiplier(self, [r0, r1, _]: Number) -> [u64; 3] {
+        [r0, r1, r1 + (r1 >> 2)]
+    }
+
+    #[inline(always)]
+    fn none(self) -> [u128; 2] {
+        [0; 2]
+    }
+
+    #[inline(always)]
+    fn multiply_add(
+        self,
+        [sum0, sum1]: [u128; 2],
+        [h0, h1, h2]: Number,
+        &[r0, r1, s1]: &[u64; 3],
+    ) -> [u128; 2] {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        // r0 and r1 are below 2^60 and h2 is at most 9: each sum is below 2^126.
+        [
+            sum0 + product(h0, r0) + product(h1, s1),
+            sum1 + product(h0, r1)
+                + product(h1, r0)
+                + u128::from(h2 * s1)
+                + (u128::from(h2 * r0) << 64),
+        ]
+    }
+
+    #[inline(always)]
+    fn reduced(self, [sum0, sum1]: [u128; 2]) -> Number {
+        let sum1 = sum1 + (sum0 >> 64);
+        reduced(sum0 as u64, sum1 as u64, (sum1 >> 64) as u64)
+    }
+
+    #[inline(always)]
+    fn words(self, [low, high, above]: Number) -> (u64, u64) {
+        // Below 2^130 and a little, so at most once the prime too much.
+        let [low, high, above] = reduced(low, high, above);
+        let h = wide(low, high);
+        // h - p = h + 5 - 2^130; where that is not negative, it is the residue.
+        let (_, carry) = h.overflowing_add(5);
+        let times = (above + u64::from(carry)) >> 2;
+        let h = h.wrapping_add(u128::from(5 * times));
+        (h as u64, (h >> 64) as u64)
+    }
+
+    #[inline(always)]
+    fn import(self, numbers: &[Number; MAX_TAGS]) -> Number {
+        numbers[0]
+    }
+
+    #[inline(always)]
+    fn sum(self, element: Number) -> Number {
+        element
+    }
+}
+
+/// `low` + 2^64 `high`.
+#[inline(always)]
+fn wide(low: u64, high: u64) -> u128 {
+    u128::from(low) | u128::from(high) << 64
+}
+
+/// `low` + 2^64 `high` + 2^128 `above`, partly reduced: what is above 2^130 comes
+/// back as five times as much.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn reduced(low: u64, high: u64, above: u64) -> Number {
+    let more = (above & !3) + (above >> 2);
+    let (h, carry) = wide(low, high).overflowing_add(more.into());
+    [h as u64, (h >> 64) as u64, (above & 3) + u64::from(carry)]
+}
+
+/// `low` + 2^(128 - `N`) `limb`, partly reduced; `limb` is below 2^62.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn with_top_limb<const N: u32>(low: u128, limb: u64) -> Number {
+    let (low, carry) = low.overflowing_add(u128::from(limb) << (128 - N));
+    reduced(
+        low as u64,
+        (low >> 64) as u64,
+        (limb >> N) + u64::from(carry),
+    )
+}
+
+/// The words of each lane's number in vectors.
+#[inline(always)]
+fn by_word<L: Longs>(l: L, numbers: &[Number; MAX_TAGS]) -> [L::Long; 3] {
+    let mut words = [[0; MAX_TAGS]; 3];
+    for (lane, number) in numbers.iter().enumerate() {
+        [words[0][lane], words[1][lane], words[2][lane]] = *number;
+    }
+    [
+        l.per_lane(&words[0]),
+        l.per_lane(&words[1]),
+        l.per_lane(&words[2]),
+    ]
+}
+
+/// Five times as much.
+#[inline(always)]
+fn five<L: Longs>(l: L, a: L::Long) -> L::Long {
+    l.add(l.shift_left::<2>(a), a)
+}
 
 /// Three limbs of 44, 44 and 42 bits.
 #[derive(Clone, Copy)]
@@ -75,6 +274,8 @@ impl<L: Limbs44> Field for Radix44<L> {
     type Element = [L::Long; 3];
     /// r, then 20 r\[1\] and 20 r\[2\]: 2^132 is 20 modulo 2^130 - 5.
     type Multiplier = ([L::Long; 3], [L::Long; 2]);
+    /// The low 52 bits of the products, and what is above.
+    type Products = [[L::Long; 3]; 2];
     /// 128 - 88 = 40, in limb 2.
     const ABOVE: u64 = 1 << 40;
 
@@ -96,73 +297,109 @@ impl<L: Limbs44> Field for Radix44<L> {
     }
 
     #[inline(always)]
-    fn import(self, numbers: &[Limbs; MAX_TAGS]) -> [L::Long; 3] {
-        let mut lanes = [[0; MAX_TAGS]; 3];
-        for (lane, limbs) in numbers.iter().enumerate() {
-            [lanes[0][lane], lanes[1][lane], lanes[2][lane]] = *limbs;
-        }
+    fn plus(self, h: [L::Long; 3], block: (L::Long, L::Long), above: L::Long) -> [L::Long; 3] {
         let Self(l) = self;
-        [
-            l.per_lane(&lanes[0]),
-            l.per_lane(&lanes[1]),
-            l.per_lane(&lanes[2]),
-        ]
-    }
-
-    #[inline(always)]
-    fn export(self, element: [L::Long; 3]) -> [Limbs; MAX_TAGS] {
-        let mut lanes = [[0; MAX_TAGS]; 3];
-        for (limb, lanes) in element.into_iter().zip(&mut lanes) {
-            self.0.store(limb, lanes);
-        }
-        let mut numbers = [[0; 3]; MAX_TAGS];
-        for (lane, limbs) in numbers.iter_mut().enumerate().take(L::LANES) {
-            *limbs = carried([lanes[0][lane], lanes[1][lane], lanes[2][lane]]);
-        }
-        numbers
+        let [a, b, c] = self.element(block.0, block.1);
+        [l.add(h[0], a), l.add(h[1], b), l.add(h[2], l.or(c, above))]
     }
 
     #[inline(always)]
     fn multiplier(self, r: [L::Long; 3]) -> Self::Multiplier {
         let Self(l) = self;
-        // 20 x = 16 x + 4 x
-        let s1 = l.add(l.shift_left::<4>(r[1]), l.shift_left::<2>(r[1]));
-        let s2 = l.add(l.shift_left::<4>(r[2]), l.shift_left::<2>(r[2]));
-        (r, [s1, s2])
+        let twenty = |a| l.shift_left::<2>(five(l, a));
+        (r, [twenty(r[1]), twenty(r[2])])
     }
 
     #[inline(always)]
-    fn step(
+    fn none(self) -> Self::Products {
+        [[self.0.splat(0); 3]; 2]
+    }
+
+    #[inline(always)]
+    fn multiply_add(
         self,
-        h: [L::Long; 3],
-        block: (L::Long, L::Long),
-        above: L::Long,
-        r: &Self::Multiplier,
-    ) -> [L::Long; 3] {
+        [mut low, mut high]: Self::Products,
+        [h0, h1, h2]: [L::Long; 3],
+        &([r0, r1, r2], [s1, s2]): &Self::Multiplier,
+    ) -> Self::Products {
         let Self(l) = self;
-        let ([r0, r1, r2], [s1, s2]) = *r;
-        let [m0, m1, m2] = self.element(block.0, block.1);
-        let h0 = l.add(h[0], m0);
-        let h1 = l.add(h[1], m1);
-        let h2 = l.add(h[2], l.or(m2, above));
+        // Written out as in the other field.
+        macro_rules! add {
+            ($limb:literal, $($a:ident * $b:ident),+) => {
+                $(
+                    low[$limb] = l.multiply_add_low(low[$limb], $a, $b);
+                    high[$limb] = l.multiply_add_high(high[$limb], $a, $b);
+                )+
+            };
+        }
+        add!(0, h2 * s1, h1 * s2, h0 * r0);
+        add!(1, h2 * s2, h1 * r0, h0 * r1);
+        add!(2, h2 * r0, h1 * r1, h0 * r2);
+        [low, high]
+    }
 
-        let d0 = l.multiply(h0, r0);
-        let d1 = l.multiply(h0, r1);
-        let d2 = l.multiply(h0, r2);
-        let d0 = l.multiply_add(d0, h1, s2);
-        let d1 = l.multiply_add(d1, h1, r0);
-        let d2 = l.multiply_add(d2, h1, r1);
-        let d0 = l.multiply_add(d0, h2, s1);
-        let d1 = l.multiply_add(d1, h2, s2);
-        let d2 = l.multiply_add(d2, h2, r0);
-
-        let (h0, carry) = l.split::<44>(d0, l.splat(0));
-        let (h1, carry) = l.split::<44>(d1, carry);
-        let (h2, carry) = l.split::<42>(d2, carry);
+    #[inline(always)]
+    fn reduced(self, [low, high]: Self::Products) -> [L::Long; 3] {
+        let Self(l) = self;
+        let mask = l.splat(MASK44);
+        // 52 - 44 = 8 and 52 - 42 = 10.
+        let carry = l.add(l.shift_left::<8>(high[0]), l.shift_right::<44>(low[0]));
+        let h0 = l.and(low[0], mask);
+        let low1 = l.add(low[1], carry);
+        let carry = l.add(l.shift_left::<8>(high[1]), l.shift_right::<44>(low1));
+        let h1 = l.and(low1, mask);
+        let low2 = l.add(low[2], carry);
+        let carry = l.add(l.shift_left::<10>(high[2]), l.shift_right::<42>(low2));
+        let h2 = l.and(low2, l.splat(MASK42));
         // 2^130 is 5; what leaves h0 here is left in h1, which has room.
-        let h0 = l.add(h0, l.add(l.shift_left::<2>(carry), carry));
+        let h0 = l.add(h0, five(l, carry));
         let h1 = l.add(h1, l.shift_right::<44>(h0));
-        [l.and(h0, l.splat(MASK44)), h1, h2]
+        [l.and(h0, mask), h1, h2]
+    }
+
+    #[inline(always)]
+    fn words(self, [h0, h1, h2]: [L::Long; 3]) -> (L::Long, L::Long) {
+        let Self(l) = self;
+        let (mask44, mask42) = (l.splat(MASK44), l.splat(MASK42));
+        let (mut h0, mut h1, mut h2) = (h0, h1, h2);
+        // Two rounds bring every limb below its radix.
+        for _ in 0..2 {
+            h2 = l.add(h2, l.shift_right::<44>(h1));
+            h1 = l.and(h1, mask44);
+            h0 = l.add(h0, five(l, l.shift_right::<42>(h2)));
+            h2 = l.and(h2, mask42);
+            h1 = l.add(h1, l.shift_right::<44>(h0));
+            h0 = l.and(h0, mask44);
+        }
+        // Whether h + 5 reaches 2^130, that is, h the prime; then h + 5 - 2^130 it
+        // is.
+        let carry = l.shift_right::<44>(l.add(h0, l.splat(5)));
+        let carry = l.shift_right::<44>(l.add(h1, carry));
+        let times = l.shift_right::<42>(l.add(h2, carry));
+        h0 = l.add(h0, five(l, times));
+        h1 = l.add(h1, l.shift_right::<44>(h0));
+        h2 = l.add(h2, l.shift_right::<44>(h1));
+        let (h0, h1) = (l.and(h0, mask44), l.and(h1, mask44));
+        (
+            l.or(h0, l.shift_left::<44>(h1)),
+            // Bits 128 and 129 leave at the top.
+            l.or(l.shift_right::<20>(h1), l.shift_left::<24>(h2)),
+        )
+    }
+
+    #[inline(always)]
+    fn import(self, numbers: &[Number; MAX_TAGS]) -> [L::Long; 3] {
+        let Self(l) = self;
+        let [low, high, above] = by_word(l, numbers);
+        let [a, b, c] = self.element(low, high);
+        [a, b, l.or(c, l.shift_left::<40>(above))]
+    }
+
+    #[inline(always)]
+    fn sum(self, [a, b, c]: [L::Long; 3]) -> Number {
+        let Self(l) = self;
+        let low = u128::from(l.sum(a)) + (u128::from(l.sum(b)) << 44);
+        with_top_limb::<40>(low, l.sum(c))
     }
 }
 
@@ -175,6 +412,7 @@ impl<L: Limbs26> Field for Radix26<L> {
     type Element = [L::Long; 5];
     /// r, then 5 r\[1\] to 5 r\[4\]: 2^130 is 5 modulo 2^130 - 5.
     type Multiplier = ([L::Long; 5], [L::Long; 4]);
+    type Products = [L::Long; 5];
     /// 128 - 104 = 24, in limb 4.
     const ABOVE: u64 = 1 << 24;
 
@@ -184,9 +422,14 @@ impl<L: Limbs26> Field for Radix26<L> {
     }
 
     #[inline(always)]
+    fn above(self) -> L::Long {
+        self.0.unknown(Self::ABOVE)
+    }
+
+    #[inline(always)]
     fn element(self, low: L::Long, high: L::Long) -> [L::Long; 5] {
         let Self(l) = self;
-        let mask = l.splat(MASK26);
+        let mask = l.unknown(MASK26);
         let middle = l.or(l.shift_right::<52>(low), l.shift_left::<12>(high));
         [
             l.and(low, mask),
@@ -198,91 +441,71 @@ impl<L: Limbs26> Field for Radix26<L> {
     }
 
     #[inline(always)]
-    fn import(self, numbers: &[Limbs; MAX_TAGS]) -> [L::Long; 5] {
-        let mut lanes = [[0; MAX_TAGS]; 5];
-        for (lane, [a, b, c]) in numbers.iter().enumerate() {
-            lanes[0][lane] = a & MASK26;
-            lanes[1][lane] = (a >> 26 | b << 18) & MASK26;
-            lanes[2][lane] = b >> 8 & MASK26;
-            lanes[3][lane] = (b >> 34 | c << 10) & MASK26;
-            lanes[4][lane] = c >> 16;
-        }
+    fn plus(self, h: [L::Long; 5], block: (L::Long, L::Long), above: L::Long) -> [L::Long; 5] {
         let Self(l) = self;
+        let [a, b, c, d, e] = self.element(block.0, block.1);
         [
-            l.per_lane(&lanes[0]),
-            l.per_lane(&lanes[1]),
-            l.per_lane(&lanes[2]),
-            l.per_lane(&lanes[3]),
-            l.per_lane(&lanes[4]),
+            l.add(h[0], a),
+            l.add(h[1], b),
+            l.add(h[2], c),
+            l.add(h[3], d),
+            l.add(h[4], l.or(e, above)),
         ]
-    }
-
-    #[inline(always)]
-    fn export(self, element: [L::Long; 5]) -> [Limbs; MAX_TAGS] {
-        let mut lanes = [[0; MAX_TAGS]; 5];
-        for (limb, lanes) in element.into_iter().zip(&mut lanes) {
-            self.0.store(limb, lanes);
-        }
-        let mut numbers = [[0; 3]; MAX_TAGS];
-        for (lane, limbs) in numbers.iter_mut().enumerate().take(L::LANES) {
-            let limb = |i: usize| lanes[i][lane];
-            // Bits 0 to 52, 52 - 44 = 8 and 78 - 44 = 34, 104 - 88 = 16.
-            let low = limb(0) + (limb(1) << 26);
-            let middle = (limb(2) << 8) + (limb(3) << 34);
-            *limbs = carried([low, middle, limb(4) << 16]);
-        }
-        numbers
     }
 
     #[inline(always)]
     fn multiplier(self, r: [L::Long; 5]) -> Self::Multiplier {
         let Self(l) = self;
-        let mut s = [r[1], r[2], r[3], r[4]];
-        for limb in &mut s {
-            *limb = l.add(l.shift_left::<2>(*limb), *limb);
+        let s = [five(l, r[1]), five(l, r[2]), five(l, r[3]), five(l, r[4])];
+        let all = l.unknown(u64::MAX);
+        let (mut factors, mut more) = (r, s);
+        for limb in &mut factors {
+            *limb = l.and(*limb, all);
         }
-        (r, s)
+        for limb in &mut more {
+            *limb = l.and(*limb, all);
+        }
+        (factors, more)
     }
 
     #[inline(always)]
-    fn step(
+    fn none(self) -> [L::Long; 5] {
+        [self.0.splat(0); 5]
+    }
+
+    #[inline(always)]
+    fn multiply_add(
         self,
-        h: [L::Long; 5],
-        block: (L::Long, L::Long),
-        above: L::Long,
-        r: &Self::Multiplier,
+        mut sum: [L::Long; 5],
+        [h0, h1, h2, h3, h4]: [L::Long; 5],
+        &([r0, r1, r2, r3, r4], [s1, s2, s3, s4]): &Self::Multiplier,
     ) -> [L::Long; 5] {
         let Self(l) = self;
-        let ([r0, r1, r2, r3, r4], [s1, s2, s3, s4]) = *r;
-        let m = self.element(block.0, block.1);
-        let h0 = l.add(h[0], m[0]);
-        let h1 = l.add(h[1], m[1]);
-        let h2 = l.add(h[2], m[2]);
-        let h3 = l.add(h[3], m[3]);
-        let h4 = l.add(h[4], l.or(m[4], above));
-
-        /// A sum of products.
-        macro_rules! sum {
-            ($a:ident * $b:ident $(+ $c:ident * $d:ident)*) => {{
-                let sum = l.multiply($a, $b);
-                $(let sum = l.add(sum, l.multiply($c, $d));)*
-                sum
-            }};
+        // Written out, not a loop, which the compiler would leave one. The factor h0
+        // comes last: it is the last to be known.
+        macro_rules! add {
+            ($sum:expr, $($a:ident * $b:ident),+) => {
+                $($sum = l.add($sum, l.multiply($a, $b));)+
+            };
         }
-        let d0 = sum!(h0 * r0 + h1 * s4 + h2 * s3 + h3 * s2 + h4 * s1);
-        let d1 = sum!(h0 * r1 + h1 * r0 + h2 * s4 + h3 * s3 + h4 * s2);
-        let d2 = sum!(h0 * r2 + h1 * r1 + h2 * r0 + h3 * s4 + h4 * s3);
-        let d3 = sum!(h0 * r3 + h1 * r2 + h2 * r1 + h3 * r0 + h4 * s4);
-        let d4 = sum!(h0 * r4 + h1 * r3 + h2 * r2 + h3 * r1 + h4 * r0);
+        add!(sum[0], h4 * s1, h3 * s2, h2 * s3, h1 * s4, h0 * r0);
+        add!(sum[1], h4 * s2, h3 * s3, h2 * s4, h1 * r0, h0 * r1);
+        add!(sum[2], h4 * s3, h3 * s4, h2 * r0, h1 * r1, h0 * r2);
+        add!(sum[3], h4 * s4, h3 * r0, h2 * r1, h1 * r2, h0 * r3);
+        add!(sum[4], h4 * r0, h3 * r1, h2 * r2, h1 * r3, h0 * r4);
+        sum
+    }
 
+    #[inline(always)]
+    fn reduced(self, [d0, d1, d2, d3, d4]: [L::Long; 5]) -> [L::Long; 5] {
+        let Self(l) = self;
         // Two chains of carries beside each other, from limb 0 and from limb 3.
-        let mask = l.splat(MASK26);
+        let mask = l.unknown(MASK26);
         let d1 = l.add(d1, l.shift_right::<26>(d0));
         let d4 = l.add(d4, l.shift_right::<26>(d3));
         let (h0, h3) = (l.and(d0, mask), l.and(d3, mask));
         let d2 = l.add(d2, l.shift_right::<26>(d1));
-        let carry = l.shift_right::<26>(d4);
-        let h0 = l.add(h0, l.add(l.shift_left::<2>(carry), carry));
+        let h0 = l.add(h0, five(l, l.shift_right::<26>(d4)));
         let (h1, h4) = (l.and(d1, mask), l.and(d4, mask));
         let h3 = l.add(h3, l.shift_right::<26>(d2));
         let h2 = l.and(d2, mask);
@@ -290,41 +513,57 @@ impl<L: Limbs26> Field for Radix26<L> {
         let h4 = l.add(h4, l.shift_right::<26>(h3));
         [l.and(h0, mask), h1, h2, l.and(h3, mask), h4]
     }
-}
 
-/// Limbs of up to 63 bits with the bits above 44 carried on, so that the first two
-/// are below 2^44.
-#[inline(always)]
-fn carried([a, b, c]: Limbs) -> Limbs {
-    let b = b + (a >> 44);
-    [a & MASK44, b & MASK44, c + (b >> 44)]
-}
-
-/// Reduces an accumulator modulo 2^130 - 5 and adds the key's second half: the
-/// tag (RFC 8439, section 2.5.1).
-#[inline(always)]
-fn finish(h: Limbs, pad: u128) -> [u8; TAG_LEN] {
-    let [mut h0, mut h1, mut h2] = h;
-    // Two rounds bring every limb below its radix.
-    for _ in 0..2 {
-        h2 += h1 >> 44;
-        h1 &= MASK44;
-        h0 += 5 * (h2 >> 42);
-        h2 &= MASK42;
-        h1 += h0 >> 44;
-        h0 &= MASK44;
+    #[inline(always)]
+    fn words(self, mut h: [L::Long; 5]) -> (L::Long, L::Long) {
+        let Self(l) = self;
+        let mask = l.unknown(MASK26);
+        // Two rounds bring every limb below its radix.
+        for _ in 0..2 {
+            for limb in 1..4 {
+                h[limb + 1] = l.add(h[limb + 1], l.shift_right::<26>(h[limb]));
+                h[limb] = l.and(h[limb], mask);
+            }
+            h[0] = l.add(h[0], five(l, l.shift_right::<26>(h[4])));
+            h[4] = l.and(h[4], mask);
+            h[1] = l.add(h[1], l.shift_right::<26>(h[0]));
+            h[0] = l.and(h[0], mask);
+        }
+        // Whether h + 5 reaches 2^130, that is, h the prime; then h + 5 - 2^130 it
+        // is.
+        let mut carry = l.splat(5);
+        for limb in h {
+            carry = l.shift_right::<26>(l.add(limb, carry));
+        }
+        h[0] = l.add(h[0], five(l, carry));
+        for limb in 0..4 {
+            h[limb + 1] = l.add(h[limb + 1], l.shift_right::<26>(h[limb]));
+            h[limb] = l.and(h[limb], mask);
+        }
+        let low = l.or(h[0], l.shift_left::<26>(h[1]));
+        let high = l.or(l.shift_right::<12>(h[2]), l.shift_left::<14>(h[3]));
+        (
+            l.or(low, l.shift_left::<52>(h[2])),
+            // Bits 128 and 129 leave at the top.
+            l.or(high, l.shift_left::<40>(h[4])),
+        )
     }
-    // h - p = h + 5 - 2^130; its sign selects which of the two is the residue.
-    let g0 = h0 + 5;
-    let g1 = h1 + (g0 >> 44);
-    let g2 = (h2 + (g1 >> 44)).wrapping_sub(1 << 42);
-    let keep_h = (g2 >> 63).wrapping_neg();
-    let select = |h: u64, g: u64| (h & keep_h) | (g & !keep_h);
-    let h0 = select(h0, g0 & MASK44);
-    let h1 = select(h1, g1 & MASK44);
-    let h2 = select(h2, g2 & MASK42);
-    let h = u128::from(h0) | u128::from(h1) << 44 | u128::from(h2) << 88;
-    h.wrapping_add(pad).to_le_bytes()
+
+    #[inline(always)]
+    fn import(self, numbers: &[Number; MAX_TAGS]) -> [L::Long; 5] {
+        let Self(l) = self;
+        let [low, high, above] = by_word(l, numbers);
+        let [a, b, c, d, e] = self.element(low, high);
+        [a, b, c, d, l.or(e, l.shift_left::<24>(above))]
+    }
+
+    #[inline(always)]
+    fn sum(self, [a, b, c, d, e]: [L::Long; 5]) -> Number {
+        let Self(l) = self;
+        let low = u128::from(l.sum(a)) + (u128::from(l.sum(b)) << 26);
+        let middle = (u128::from(l.sum(c)) << 52) + (u128::from(l.sum(d)) << 78);
+        with_top_limb::<24>(low + middle, l.sum(e))
+    }
 }
 
 /// Messages up to this much shorter than the longest of their group are tagged
@@ -332,6 +571,16 @@ fn finish(h: Limbs, pad: u128) -> [u8; TAG_LEN] {
 /// and these are they.
 const MAX_WAIT: usize = 1024;
 static ZEROS: [u8; MAX_WAIT] = [0; MAX_WAIT];
+
+/// From byte 16 - n on, a mask of the first n of 16 bytes.
+static FIRST: [u8; 32] = {
+    let mut masks = [0; 32];
+    masks
+        .first_chunk_mut::<16>()
+        .unwrap()
+        .copy_from_slice(&[0xff; 16]);
+    masks
+};
 
 /// From this length on, in bytes, a message alone goes into the lanes: the powers
 /// of r cost as much as some 300 bytes. Two blocks for each lane at least.
@@ -378,7 +627,8 @@ pub(crate) fn group<F: Field>(texts: &[Text]) -> usize {
 ///
 /// # Safety
 ///
-/// All texts must be readable, and [`group`] must have admitted them.
+/// All texts and [`TAG_LEN`] bytes behind each must be readable, and [`group`] must
+/// have admitted them.
 #[inline(always)]
 pub(crate) unsafe fn tags<F: Field>(
     f: F,
@@ -392,28 +642,18 @@ pub(crate) unsafe fn tags<F: Field>(
     for (place, text) in places.iter_mut().zip(texts) {
         *place = keys[text.index].as_ptr();
     }
+    let key_places = places;
     // SAFETY: keys have 32 bytes, and there are as many zeros.
-    let (low, high) = unsafe { l.load(&places, 0) };
+    let (low, high) = unsafe { l.load(&key_places, 0) };
     let low = l.and(low, l.splat(CLAMP[0]));
     let high = l.and(high, l.splat(CLAMP[1]));
-    let r = f.multiplier(f.element(low, high));
+    let r = f.element(low, high);
+    let (square, r) = (f.multiply(r, &f.multiplier(r)), f.multiplier(r));
+    let square = f.multiplier(square);
     let mut h = f.element(l.splat(0), l.splat(0));
 
-    let mut last = [[0_u8; 16]; MAX_TAGS];
-    let mut lengths = [0_u64; MAX_TAGS];
-    for (lane, text) in texts.iter().enumerate() {
-        places[lane] = ZEROS.as_ptr();
-        lengths[lane] = text.len.into();
-        let before = 16 * text.blocks_before_last();
-        let rest = text.len as usize - before;
-        // SAFETY: the last block is 1 to 16 bytes and the end of the text.
-        unsafe {
-            let start = text.start.add(before);
-            core::ptr::copy_nonoverlapping(start, last[lane].as_mut_ptr(), rest);
-        }
-    }
-
     // The blocks before the last ones, in stretches within which no lane begins.
+    places = [ZEROS.as_ptr(); MAX_TAGS];
     let total = texts[0].blocks_before_last();
     let mut above = [0; MAX_TAGS];
     let mut begun = 0;
@@ -429,27 +669,50 @@ pub(crate) unsafe fn tags<F: Field>(
             None => total,
         };
         let above = l.per_lane(&above);
-        while step < stretch_end {
-            // SAFETY: a lane that has begun reads block `step` less the blocks it
-            // waited, which lies before the last of its text. The others read
-            // zeros, of which there are enough for the longest wait.
-            let block = unsafe { l.load(&places, 16 * step) };
-            h = f.step(h, block, above, &r);
-            step += 1;
+        // SAFETY: a lane that has begun reads block `step` less the blocks it
+        // waited, which lies before the last of its text. The others read zeros,
+        // of which there are enough for the longest wait.
+        unsafe {
+            while step + 1 < stretch_end {
+                let blocks = [l.load(&places, 16 * step), l.load(&places, 16 * step + 16)];
+                h = f.two_steps(h, blocks, above, &r, &square);
+                step += 2;
+            }
+            if step < stretch_end {
+                h = f.step(h, l.load(&places, 16 * step), above, &r);
+                step += 1;
+            }
         }
     }
-    // All lanes end together: the last block, then the lengths.
-    for (place, last) in places.iter_mut().zip(&last) {
-        *place = last.as_ptr();
+    // All lanes end together: the last block, without what is behind its text,
+    // then the lengths.
+    let mut masks = [ZEROS.as_ptr(); MAX_TAGS];
+    let mut lengths = [0_u64; MAX_TAGS];
+    for (lane, text) in texts.iter().enumerate() {
+        let before = 16 * text.blocks_before_last();
+        places[lane] = text.start.wrapping_add(before);
+        masks[lane] = FIRST[16 - (text.len as usize - before)..].as_ptr();
+        lengths[lane] = text.len.into();
     }
-    let above = l.splat(F::ABOVE);
-    // SAFETY: each place is an array of 16 bytes.
-    let block = unsafe { l.load(&places, 0) };
-    h = f.step(h, block, above, &r);
-    h = f.step(h, (l.splat(0), l.per_lane(&lengths)), above, &r);
+    places[texts.len()..].fill(ZEROS.as_ptr());
+    // SAFETY: 16 bytes behind each text are readable, and the last block begins
+    // within it; it is 1 to 16 bytes, so that as many are left of the masks.
+    let (block, mask) = unsafe { (l.load(&places, 0), l.load(&masks, 0)) };
+    let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
+    let lengths = (l.splat(0), l.per_lane(&lengths));
+    h = f.two_steps(h, [block, lengths], f.above(), &r, &square);
 
-    for (text, h) in texts.iter().zip(f.export(h)) {
-        tags[text.index] = finish(h, pad(&keys[text.index]));
+    // The residue and the second half of the key.
+    let (low, high) = f.words(h);
+    // SAFETY: as above.
+    let pad = unsafe { l.load(&key_places, 16) };
+    let sum = l.add(low, pad.0);
+    let high = l.add(l.add(high, pad.1), l.carry(low, sum));
+    let mut words = [[0; MAX_TAGS]; 2];
+    l.store(sum, &mut words[0]);
+    l.store(high, &mut words[1]);
+    for (lane, text) in texts.iter().enumerate() {
+        tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
     }
 }
 
@@ -462,16 +725,16 @@ fn pad(key: &[u8; 32]) -> u128 {
 
 /// The tag of one message, taken in piece by piece. The key is wiped on drop.
 pub(crate) struct Tagger {
-    r: <Radix44<Scalar> as Field>::Multiplier,
-    h: Limbs,
+    r: <Radix64 as Field>::Multiplier,
+    h: Number,
     pad: u128,
 }
 
 /// The field of one message at a time.
-const ALONE: Radix44<Scalar> = Radix44(Scalar);
+const ALONE: Radix64 = Radix64;
 
 /// Bit 128 there.
-const ABOVE: u64 = <Radix44<Scalar> as Field>::ABOVE;
+const ABOVE: u64 = Radix64::ABOVE;
 
 impl Tagger {
     /// `key` is a one-time key of 32 bytes; for an AEAD, the first half of
@@ -513,19 +776,21 @@ impl Tagger {
         let l = f.longs();
         // Lane i holds r^(n - i).
         let mut powers = [[0; 3]; MAX_TAGS];
-        let mut power = self.r.0;
+        let mut power = [self.r[0], self.r[1], 0];
         for place in powers[..lanes].iter_mut().rev() {
-            *place = carried(power);
+            *place = power;
             power = ALONE.step(power, (0, 0), 0, &self.r);
         }
         let by_one = f.multiplier(f.import(&powers));
-        let by_all = f.multiplier(f.import(&[powers[0]; MAX_TAGS]));
+        let all = f.import(&[powers[0]; MAX_TAGS]);
+        let by_all = f.multiplier(all);
+        let by_all_twice = f.multiplier(f.multiply(all, &by_all));
 
         // Lanes before this one wait in the first step; it also gets what the
         // accumulator holds already.
         let waiting = (lanes - blocks.len() % lanes) % lanes;
         let mut start = [[0; 3]; MAX_TAGS];
-        start[waiting] = carried(self.h);
+        start[waiting] = self.h;
         let mut h = f.import(&start);
         let mut above = [F::ABOVE; MAX_TAGS];
         above[..waiting].fill(0);
@@ -539,26 +804,23 @@ impl Tagger {
         h = f.step(h, first, above, &by_all);
 
         // There are more steps: a long piece has at least two blocks for each lane.
-        let above = l.splat(F::ABOVE);
+        let above = f.above();
         let (_, others) = blocks.split_at(lanes - waiting);
-        for (lane, place) in places.iter_mut().enumerate() {
-            *place = others.as_ptr().cast::<u8>().wrapping_add(16 * lane);
+        let others = others.as_ptr().cast::<u8>();
+        let last = blocks.len() / lanes - usize::from(waiting == 0) - 1;
+        // SAFETY: the other blocks are a multiple of the lanes, and the lanes read
+        // all of them, as many in each step as there are lanes.
+        let run = |step: usize| unsafe { l.load_run(others.add(16 * lanes * step)) };
+        let mut step = 0;
+        while step + 1 < last {
+            h = f.two_steps(h, [run(step), run(step + 1)], above, &by_all, &by_all_twice);
+            step += 2;
         }
-        let last = others.len() / lanes - 1;
-        for step in 0..=last {
-            // SAFETY: the other blocks are a multiple of the lanes, and the lanes
-            // read all of them, each `lanes` blocks behind its last.
-            let block = unsafe { l.load(&places, 16 * lanes * step) };
-            h = f.step(h, block, above, if step < last { &by_all } else { &by_one });
+        if step < last {
+            h = f.step(h, run(step), above, &by_all);
         }
-        let mut sum = [0; 3];
-        for limbs in &f.export(h)[..lanes] {
-            for (sum, limb) in sum.iter_mut().zip(limbs) {
-                *sum += limb;
-            }
-        }
-        let [a, b, c] = carried(sum);
-        self.h = carried([a + 5 * (c >> 42), b, c & MASK42]);
+        h = f.step(h, run(last), above, &by_one);
+        self.h = f.sum(h);
         powers = [[0; 3]; MAX_TAGS];
         zeroize::optimization_barrier(&powers);
         rest
@@ -598,14 +860,15 @@ impl Tagger {
     /// The tag.
     #[inline(always)]
     pub(crate) fn finish(self) -> [u8; TAG_LEN] {
-        finish(self.h, self.pad)
+        let (low, high) = ALONE.words(self.h);
+        wide(low, high).wrapping_add(self.pad).to_le_bytes()
     }
 }
 
 impl Drop for Tagger {
     #[inline(always)]
     fn drop(&mut self) {
-        self.r = ([0; 3], [0; 2]);
+        self.r = [0; 3];
         self.h = [0; 3];
         self.pad = 0;
         zeroize::optimization_barrier(self);

@@ -9,8 +9,6 @@
 //! instructions: it has no constructor but the detection. That is what makes the
 //! methods safe to call, and why nothing here carries `#[target_feature]`.
 
-use core::mem::MaybeUninit;
-
 /// Vectors of 32-bit words, one word per lane: what ChaCha20 is made of.
 pub(crate) trait Words: Copy {
     /// How many words one vector holds; at most [`MAX_LANES`].
@@ -38,6 +36,12 @@ pub(crate) trait Words: Copy {
     /// Lane-wise rotation to the left by `N` bits, 0 < `N` < 32.
     fn rotate_left<const N: i32>(self, a: Self::Word) -> Self::Word;
 
+    /// Four quarter rounds of ChaCha20.
+    #[inline(always)]
+    fn quarter_rounds(self, x: &mut [Self::Word; 16], words: [[usize; 4]; 4]) {
+        crate::chacha20::quarter_rounds(self, x, words);
+    }
+
     /// Turns four words of each lane's key, from byte `AT` (0 or 16) on, into
     /// four vectors: lane `l` of vector `w` is little-endian word `AT / 4 + w` of
     /// `keys[first + l]`.
@@ -51,15 +55,18 @@ pub(crate) trait Words: Copy {
     /// vector `w` is `rows[first + l][w]`.
     fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [Self::Word; 4];
 
-    /// Turns sixteen vectors into one block of 64 bytes per lane: bytes
-    /// `4w..4w + 4` of block `first + l` are lane `l` of vector `w`,
-    /// little-endian. Writes all of these blocks.
-    fn scatter(
-        self,
-        words: &[Self::Word; 16],
-        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
-        first: usize,
-    );
+    /// The number of each lane, from 0 on.
+    fn numbers(self) -> Self::Word;
+
+    /// Turns sixteen vectors into `LANES` blocks of 64 bytes: bytes `4w..4w + 4`
+    /// of block `l` are lane `l` of vector `w`, little-endian. Writes them to
+    /// `blocks` or, with `XOR`, exclusive-ors them into what is there.
+    ///
+    /// # Safety
+    ///
+    /// `blocks` must point to `LANES` blocks that may be written and, with `XOR`,
+    /// read.
+    unsafe fn scatter<const XOR: bool>(self, words: &[Self::Word; 16], blocks: *mut [u8; 64]);
 
     /// Exclusive-ors as much of `block` as `text` is long, at most 64 bytes,
     /// into `text`.
@@ -123,19 +130,24 @@ impl<W: Words> Words for Pair<W> {
     }
 
     #[inline(always)]
-    fn scatter(
-        self,
-        words: &[[W::Word; 2]; 16],
-        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
-        first: usize,
-    ) {
+    fn numbers(self) -> [W::Word; 2] {
+        let numbers = self.0.numbers();
+        let lanes = W::LANES as u32;
+        [numbers, self.0.add(numbers, self.0.splat(lanes))]
+    }
+
+    #[inline(always)]
+    unsafe fn scatter<const XOR: bool>(self, words: &[[W::Word; 2]; 16], blocks: *mut [u8; 64]) {
         // A loop and not `map`: a closure would not be inlined everywhere.
         let mut halves = [[words[0][0]; 16]; 2];
         for (w, &[a, b]) in words.iter().enumerate() {
             (halves[0][w], halves[1][w]) = (a, b);
         }
-        self.0.scatter(&halves[0], blocks, first);
-        self.0.scatter(&halves[1], blocks, first + W::LANES);
+        // SAFETY: the caller vouches for twice the lanes of `W`.
+        unsafe {
+            self.0.scatter::<XOR>(&halves[0], blocks);
+            self.0.scatter::<XOR>(&halves[1], blocks.add(W::LANES));
+        }
     }
 
     #[inline(always)]
@@ -170,8 +182,23 @@ pub(crate) trait Longs: Copy {
     unsafe fn load(self, places: &[*const u8; MAX_TAGS], offset: usize)
     -> (Self::Long, Self::Long);
 
+    /// The 16 bytes of block l of a run of `LANES` blocks as two little-endian
+    /// numbers in lane l.
+    ///
+    /// # Safety
+    ///
+    /// The run at `blocks` must be readable.
+    unsafe fn load_run(self, blocks: *const u8) -> (Self::Long, Self::Long);
+
+    /// The sum of all lanes modulo 2^64.
+    fn sum(self, a: Self::Long) -> u64;
+
     /// Lane-wise sum modulo 2^64.
     fn add(self, a: Self::Long, b: Self::Long) -> Self::Long;
+
+    /// 1 where `sum`, which is `a` and another number modulo 2^64, is below `a`:
+    /// what did not fit.
+    fn carry(self, a: Self::Long, sum: Self::Long) -> Self::Long;
 
     /// Lane-wise and.
     fn and(self, a: Self::Long, b: Self::Long) -> Self::Long;
@@ -186,29 +213,32 @@ pub(crate) trait Longs: Copy {
     fn shift_right<const N: u32>(self, a: Self::Long) -> Self::Long;
 }
 
-/// Multiplication of limbs of 44 bits, whose products need more than 64.
-///
-/// A 128-bit multiplier keeps a sum of products in one number; AVX-512 IFMA
-/// keeps the low and the high 52 bits apart. Both fit behind
-/// [`Limbs44::Product`].
+/// Multiplication of limbs of 44 bits, whose products need more than 64: their
+/// low and high 52 bits come apart.
 pub(crate) trait Limbs44: Longs {
-    /// A sum of at most three products of a limb below 2^46 and a limb below
-    /// 2^49, and a carry.
-    type Product: Copy;
+    /// `sum` + the low 52 bits of `a * b`, of which only 52 bits count.
+    fn multiply_add_low(self, sum: Self::Long, a: Self::Long, b: Self::Long) -> Self::Long;
 
-    /// `a * b`.
-    fn multiply(self, a: Self::Long, b: Self::Long) -> Self::Product;
-
-    /// `sum + a * b`.
-    fn multiply_add(self, sum: Self::Product, a: Self::Long, b: Self::Long) -> Self::Product;
-
-    /// The low `N` bits, 42 or 44, of `sum + carry` and what lies above them.
-    fn split<const N: u32>(self, sum: Self::Product, carry: Self::Long)
-    -> (Self::Long, Self::Long);
+    /// `sum` + what is above the low 52 bits of that product.
+    fn multiply_add_high(self, sum: Self::Long, a: Self::Long, b: Self::Long) -> Self::Long;
 }
 
 /// Multiplication of limbs of 26 bits, whose products fit 64.
 pub(crate) trait Limbs26: Longs {
+    /// The same number in every lane, without the compiler knowing it. Where it
+    /// knows that numbers are below 2^32, it takes their product for one of 64
+    /// bits, forgets in the next loop why that was the same, and emulates it: twice
+    /// the instructions. So what leads to a factor must not be bounded by
+    /// constants.
+    #[inline(always)]
+    fn unknown(self, mut value: u64) -> Self::Long {
+        // SAFETY: no instruction.
+        unsafe {
+            core::arch::asm!("/* {} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
+        }
+        self.splat(value)
+    }
+
     /// Lane-wise product of the low 32 bits.
     fn multiply(self, a: Self::Long, b: Self::Long) -> Self::Long;
 }

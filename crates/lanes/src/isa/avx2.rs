@@ -8,7 +8,6 @@ use super::portable::xor_bytes;
 use crate::poly1305::Radix26;
 use crate::vector::{Limbs26, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
 use core::arch::x86_64::*;
-use core::mem::MaybeUninit;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has
 /// AVX2.
@@ -94,13 +93,16 @@ impl Words for Avx2 {
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: __m256i) -> __m256i {
         // The right shift takes its count from a register that holds a constant,
-        // of which the compiler makes an immediate.
-        // SAFETY: the arrays are 16 bytes; `self` proves AVX2.
+        // of which the compiler makes an immediate. It does not see where the
+        // bytes go, or it would make two shuffles of the one by 16.
+        // SAFETY: the arrays are 16 bytes; there is no instruction in the `asm`;
+        // `self` proves AVX2.
         unsafe {
             match N {
                 16 | 8 => {
                     let bytes = if N == 16 { &BY_16 } else { &BY_8 };
-                    let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+                    let mut bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+                    core::arch::asm!("/* {} */", inout(xmm_reg) bytes, options(pure, nomem, nostack, preserves_flags));
                     _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(bytes))
                 }
                 _ => {
@@ -155,12 +157,14 @@ impl Words for Avx2 {
     }
 
     #[inline(always)]
-    fn scatter(
-        self,
-        words: &[__m256i; 16],
-        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
-        first: usize,
-    ) {
+    fn numbers(self) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7) }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "the number is one of blocks too")]
+    unsafe fn scatter<const XOR: bool>(self, words: &[__m256i; 16], blocks: *mut [u8; 64]) {
         // Quarter g of blocks i and i + 4 in the halves of quarters[g][i].
         let (groups, _) = words.as_chunks();
         let quarters = [
@@ -176,15 +180,25 @@ impl Words for Avx2 {
                 quarters[2][i],
                 quarters[3][i],
             ];
-            // SAFETY: a block is two times 32 bytes; stores need no alignment;
-            // `self` proves AVX2.
+            // SAFETY: the caller vouches for the blocks, each of which is two
+            // times 32 bytes; loads and stores need no alignment; `self` proves
+            // AVX2.
             unsafe {
-                let low: *mut u8 = blocks[first + i].as_mut_ptr().cast();
-                _mm256_storeu_si256(low.cast(), _mm256_permute2x128_si256::<0x20>(a, b));
-                _mm256_storeu_si256(low.add(32).cast(), _mm256_permute2x128_si256::<0x20>(c, d));
-                let high: *mut u8 = blocks[first + i + 4].as_mut_ptr().cast();
-                _mm256_storeu_si256(high.cast(), _mm256_permute2x128_si256::<0x31>(a, b));
-                _mm256_storeu_si256(high.add(32).cast(), _mm256_permute2x128_si256::<0x31>(c, d));
+                let low: *mut __m256i = blocks.add(i).cast();
+                let high: *mut __m256i = blocks.add(i + 4).cast();
+                let rows = [
+                    (low, _mm256_permute2x128_si256::<0x20>(a, b)),
+                    (low.add(1), _mm256_permute2x128_si256::<0x20>(c, d)),
+                    (high, _mm256_permute2x128_si256::<0x31>(a, b)),
+                    (high.add(1), _mm256_permute2x128_si256::<0x31>(c, d)),
+                ];
+                for (place, row) in rows {
+                    let row = match XOR {
+                        true => _mm256_xor_si256(row, _mm256_loadu_si256(place)),
+                        false => row,
+                    };
+                    _mm256_storeu_si256(place, row);
+                }
             }
         }
     }
@@ -261,8 +275,58 @@ impl Longs for Two {
     }
 
     #[inline(always)]
+    unsafe fn load_run(self, blocks: *const u8) -> ([__m256i; 2], [__m256i; 2]) {
+        // SAFETY: the caller vouches for eight blocks of 16 bytes; loads need no
+        // alignment; `self` proves AVX2.
+        let (even, odd) = unsafe {
+            let two = |i: usize| _mm256_loadu_si256(blocks.cast::<__m256i>().add(i));
+            // Blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+            let [a, b, c, d] = [two(0), two(1), two(2), two(3)];
+            (
+                [
+                    _mm256_permute2x128_si256::<0x20>(a, b),
+                    _mm256_permute2x128_si256::<0x20>(c, d),
+                ],
+                [
+                    _mm256_permute2x128_si256::<0x31>(a, b),
+                    _mm256_permute2x128_si256::<0x31>(c, d),
+                ],
+            )
+        };
+        (
+            both!(_mm256_unpacklo_epi64, even, odd),
+            both!(_mm256_unpackhi_epi64, even, odd),
+        )
+    }
+
+    #[inline(always)]
+    fn sum(self, [a, b]: [__m256i; 2]) -> u64 {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let sum = _mm256_add_epi64(a, b);
+            let sum = _mm_add_epi64(
+                _mm256_castsi256_si128(sum),
+                _mm256_extracti128_si256::<1>(sum),
+            );
+            let sum = _mm_add_epi64(sum, _mm_unpackhi_epi64(sum, sum));
+            _mm_cvtsi128_si64(sum).cast_unsigned()
+        }
+    }
+
+    #[inline(always)]
     fn add(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
         both!(_mm256_add_epi64, a, b)
+    }
+
+    #[inline(always)]
+    fn carry(self, a: [__m256i; 2], sum: [__m256i; 2]) -> [__m256i; 2] {
+        // The comparison is of signed numbers.
+        let sign = self.splat(1 << 63);
+        let (a, sum) = (
+            both!(_mm256_xor_si256, a, sign),
+            both!(_mm256_xor_si256, sum, sign),
+        );
+        self.shift_right::<63>(both!(_mm256_cmpgt_epi64, a, sum))
     }
 
     #[inline(always)]

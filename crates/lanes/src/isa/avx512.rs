@@ -3,7 +3,6 @@
 use crate::poly1305::Radix26;
 use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
 use core::arch::x86_64::*;
-use core::mem::MaybeUninit;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
 /// AVX-512 F, BW and VL.
@@ -177,15 +176,16 @@ impl Words for Avx512 {
     }
 
     #[inline(always)]
-    fn scatter(
-        self,
-        words: &[__m512i; 16],
-        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
-        first: usize,
-    ) {
-        let blocks = &mut blocks[first..first + 16];
-        // SAFETY: each block is 64 bytes; stores need no alignment; `self`
-        // proves AVX-512F.
+    fn numbers(self) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "the number is one of blocks too")]
+    unsafe fn scatter<const XOR: bool>(self, words: &[__m512i; 16], blocks: *mut [u8; 64]) {
+        // SAFETY: the caller vouches for the blocks, each of which is 64 bytes;
+        // loads and stores need no alignment; `self` proves AVX-512F.
         unsafe {
             // Quarter `g` of blocks i, i + 4, i + 8 and i + 12 in `quarters[g][i]`.
             let mut quarters = [[words[0]; 4]; 4];
@@ -210,7 +210,12 @@ impl Words for Avx512 {
                     _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
                 ];
                 for (k, row) in rows.into_iter().enumerate() {
-                    _mm512_storeu_si512(blocks[i + 4 * k].as_mut_ptr().cast(), row);
+                    let place: *mut __m512i = blocks.add(i + 4 * k).cast();
+                    let row = match XOR {
+                        true => _mm512_xor_si512(row, _mm512_loadu_si512(place)),
+                        false => row,
+                    };
+                    _mm512_storeu_si512(place, row);
                 }
             }
         }
@@ -319,8 +324,46 @@ impl<P: Proof> Longs for Two<P> {
     }
 
     #[inline(always)]
+    unsafe fn load_run(self, blocks: *const u8) -> ([__m512i; 2], [__m512i; 2]) {
+        // SAFETY: the caller vouches for sixteen blocks of 16 bytes; loads need no
+        // alignment; `self` proves AVX-512F.
+        unsafe {
+            let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+            let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+            let blocks: *const __m512i = blocks.cast();
+            let a = _mm512_loadu_si512(blocks);
+            let b = _mm512_loadu_si512(blocks.add(1));
+            let c = _mm512_loadu_si512(blocks.add(2));
+            let d = _mm512_loadu_si512(blocks.add(3));
+            (
+                [
+                    _mm512_permutex2var_epi64(a, even, b),
+                    _mm512_permutex2var_epi64(c, even, d),
+                ],
+                [
+                    _mm512_permutex2var_epi64(a, odd, b),
+                    _mm512_permutex2var_epi64(c, odd, d),
+                ],
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn sum(self, [a, b]: [__m512i; 2]) -> u64 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_reduce_add_epi64(_mm512_add_epi64(a, b)).cast_unsigned() }
+    }
+
+    #[inline(always)]
     fn add(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
         both!(_mm512_add_epi64, a, b)
+    }
+
+    #[inline(always)]
+    fn carry(self, a: [__m512i; 2], sum: [__m512i; 2]) -> [__m512i; 2] {
+        let carries = both!(_mm512_cmplt_epu64_mask, sum, a);
+        let one = self.splat(1);
+        both!(_mm512_maskz_mov_epi64, carries, one)
     }
 
     #[inline(always)]
@@ -352,41 +395,18 @@ impl<P: Proof> Limbs26 for Two<P> {
 }
 
 impl Limbs44 for Two<Ifma> {
-    /// Sums of the low and of the high 52 bits of the products.
-    type Product = [[__m512i; 2]; 2];
-
     #[inline(always)]
-    fn multiply(self, a: [__m512i; 2], b: [__m512i; 2]) -> Self::Product {
-        self.multiply_add([self.splat(0); 2], a, b)
+    fn multiply_add_low(self, sum: [__m512i; 2], a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
+        both!(_mm512_madd52lo_epu64, sum, a, b)
     }
 
     #[inline(always)]
-    fn multiply_add(
+    fn multiply_add_high(
         self,
-        [low, high]: Self::Product,
+        sum: [__m512i; 2],
         a: [__m512i; 2],
         b: [__m512i; 2],
-    ) -> Self::Product {
-        [
-            both!(_mm512_madd52lo_epu64, low, a, b),
-            both!(_mm512_madd52hi_epu64, high, a, b),
-        ]
-    }
-
-    #[inline(always)]
-    fn split<const N: u32>(
-        self,
-        [low, high]: Self::Product,
-        carry: [__m512i; 2],
-    ) -> ([__m512i; 2], [__m512i; 2]) {
-        let low = self.add(low, carry);
-        let above = self.shift_right::<N>(low);
-        // `high` counts 2^52.
-        let high = match N {
-            44 => self.shift_left::<8>(high),
-            _ => self.shift_left::<10>(high),
-        };
-        let mask = self.splat((1 << N) - 1);
-        (self.and(low, mask), self.add(high, above))
+    ) -> [__m512i; 2] {
+        both!(_mm512_madd52hi_epu64, sum, a, b)
     }
 }

@@ -1,13 +1,12 @@
 //! Plain Rust: runs anywhere, and is what the compiler makes of it.
 
-use crate::vector::{Limbs44, Longs, MAX_LANES, MAX_TAGS, Words};
-use core::mem::MaybeUninit;
+use crate::vector::{Longs, MAX_LANES, MAX_TAGS, Words};
 
 #[cfg(not(target_arch = "x86_64"))]
-use crate::poly1305::Radix44;
+use crate::poly1305::Radix64;
 
 #[cfg(not(target_arch = "x86_64"))]
-kernels!(|proof: Array| words: Pair(proof), field: Radix44(Scalar));
+kernels!(|proof: Array| words: Pair(proof), field: Radix64);
 
 /// Four words in an array.
 #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
@@ -72,18 +71,26 @@ impl Words for Array {
     }
 
     #[inline(always)]
-    fn scatter(
-        self,
-        words: &[[u32; 4]; 16],
-        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
-        first: usize,
-    ) {
-        for (l, block) in blocks[first..].iter_mut().take(Self::LANES).enumerate() {
+    fn numbers(self) -> [u32; 4] {
+        [0, 1, 2, 3]
+    }
+
+    #[inline(always)]
+    unsafe fn scatter<const XOR: bool>(self, words: &[[u32; 4]; 16], blocks: *mut [u8; 64]) {
+        for l in 0..Self::LANES {
             let mut bytes = [0; 64];
             for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
                 place.copy_from_slice(&word[l].to_le_bytes());
             }
-            block.write(bytes);
+            // SAFETY: the caller vouches for the blocks.
+            unsafe {
+                let block = blocks.add(l);
+                if XOR {
+                    xor_bytes(&mut *block, &bytes);
+                } else {
+                    block.write(bytes);
+                }
+            }
         }
     }
 
@@ -99,10 +106,16 @@ impl Words for Array {
 pub(super) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     #[inline(always)]
     fn piece<const N: usize>(text: &mut [u8], block: &[u8], at: &mut usize) {
-        if let Some(text) = text[*at..].first_chunk_mut::<N>() {
-            for (byte, mask) in text.iter_mut().zip(&block[*at..*at + N]) {
+        if let (Some(text), Some(block)) = (
+            text[*at..].first_chunk_mut::<N>(),
+            block[*at..].first_chunk(),
+        ) {
+            // Values and not places, of which it does not know that they differ.
+            let (mut bytes, masks): (_, [u8; N]) = (*text, *block);
+            for (byte, mask) in bytes.iter_mut().zip(masks) {
                 *byte ^= mask;
             }
+            *text = bytes;
             *at += N;
         }
     }
@@ -150,8 +163,24 @@ impl Longs for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn load_run(self, blocks: *const u8) -> (u64, u64) {
+        // SAFETY: the caller vouches for the 16 bytes.
+        unsafe { self.load(&[blocks; MAX_TAGS], 0) }
+    }
+
+    #[inline(always)]
+    fn sum(self, a: u64) -> u64 {
+        a
+    }
+
+    #[inline(always)]
     fn add(self, a: u64, b: u64) -> u64 {
         a.wrapping_add(b)
+    }
+
+    #[inline(always)]
+    fn carry(self, a: u64, sum: u64) -> u64 {
+        u64::from(sum < a)
     }
 
     #[inline(always)]
@@ -175,35 +204,11 @@ impl Longs for Scalar {
     }
 }
 
-impl Limbs44 for Scalar {
-    type Product = u128;
-
-    #[inline(always)]
-    fn multiply(self, a: u64, b: u64) -> u128 {
-        u128::from(a).wrapping_mul(u128::from(b))
-    }
-
-    #[inline(always)]
-    fn multiply_add(self, sum: u128, a: u64, b: u64) -> u128 {
-        sum.wrapping_add(self.multiply(a, b))
-    }
-
-    #[inline(always)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the mask and the bounds of Product"
-    )]
-    fn split<const N: u32>(self, sum: u128, carry: u64) -> (u64, u64) {
-        let sum = sum.wrapping_add(u128::from(carry));
-        (sum as u64 & ((1 << N) - 1), (sum >> N) as u64)
-    }
-}
-
 /// On x86-64 the portable backend is SSE2 and nothing else runs [`Array`].
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poly1305::Radix44;
+    use crate::poly1305::Radix64;
     use crate::vector::Pair;
     use crate::{Backend, Job, Outcome, aead};
 
@@ -223,7 +228,7 @@ mod tests {
         let mut ours: [u8; 7000] = core::array::from_fn(|i| (i * i / 7) as u8);
         let (mut theirs, plain) = (ours, ours);
         let mut outcomes = [Outcome::Pending; 10];
-        let (words, field) = (Pair(Array), Radix44(Scalar));
+        let (words, field) = (Pair(Array), Radix64);
         aead::seal(words, field, &mut ours, &keys, &jobs, &mut outcomes);
         Backend::Portable.seal(&mut theirs, &keys, &jobs, &mut outcomes);
         assert_eq!(ours, theirs);

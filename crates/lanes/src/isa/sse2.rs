@@ -3,15 +3,14 @@
 //! The compiler does not find these vectors by itself: the same arithmetic on
 //! arrays of four costs 1.8 times as much.
 
-use super::portable::{Scalar, xor_bytes};
-use crate::poly1305::Radix44;
+use super::portable::xor_bytes;
+use crate::poly1305::Radix64;
 use crate::vector::{MAX_LANES, Pair, Words};
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi32,
-    _mm_slli_epi32, _mm_srl_epi32, _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64,
-    _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
+    _mm_setr_epi32, _mm_slli_epi32, _mm_srl_epi32, _mm_storeu_si128, _mm_unpackhi_epi32,
+    _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
 };
-use core::mem::MaybeUninit;
 
 /// Four words in an xmm register.
 #[derive(Clone, Copy)]
@@ -24,7 +23,7 @@ impl Sse2 {
     }
 }
 
-kernels!(|proof: Sse2| words: Pair(proof), field: Radix44(Scalar));
+kernels!(|proof: Sse2| words: Pair(proof), field: Radix64);
 
 /// Four vectors of four words, transposed.
 #[inline(always)]
@@ -111,12 +110,13 @@ impl Words for Sse2 {
     }
 
     #[inline(always)]
-    fn scatter(
-        self,
-        words: &[__m128i; 16],
-        blocks: &mut [MaybeUninit<[u8; 64]>; MAX_LANES],
-        first: usize,
-    ) {
+    fn numbers(self) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_setr_epi32(0, 1, 2, 3) }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter<const XOR: bool>(self, words: &[__m128i; 16], blocks: *mut [u8; 64]) {
         for quarter in 0..4 {
             let rows = transpose([
                 words[4 * quarter],
@@ -124,11 +124,18 @@ impl Words for Sse2 {
                 words[4 * quarter + 2],
                 words[4 * quarter + 3],
             ]);
-            for (block, row) in blocks[first..].iter_mut().zip(rows) {
-                let place = block.as_mut_ptr().cast::<__m128i>();
-                // SAFETY: a block is four times 16 bytes, the store needs no
-                // alignment, and SSE2 is part of x86-64.
-                unsafe { _mm_storeu_si128(place.add(quarter), row) }
+            for (lane, row) in rows.into_iter().enumerate() {
+                // SAFETY: the caller vouches for the blocks, each of which is four
+                // times 16 bytes; loads and stores need no alignment, and SSE2 is
+                // part of x86-64.
+                unsafe {
+                    let place = blocks.add(lane).cast::<__m128i>().add(quarter);
+                    let row = match XOR {
+                        true => _mm_xor_si128(row, _mm_loadu_si128(place)),
+                        false => row,
+                    };
+                    _mm_storeu_si128(place, row);
+                }
             }
         }
     }
