@@ -68,7 +68,10 @@ pub fn crowd<R: Runner>(
             secret[..8].copy_from_slice(&(number as u64).to_le_bytes());
             let keys = SessionKeys::derive(&secret, Network::Mainnet.magic());
             let end = |role| Session::from_keys(engine, &keys, role);
-            (end(Role::Initiator).outbound, end(Role::Responder).inbound)
+            let (mut from, mut to) = (end(Role::Initiator).outbound, end(Role::Responder).inbound);
+            from.set_keystream_ahead(R::TAKES_KEYSTREAM);
+            to.set_keystream_ahead(R::TAKES_KEYSTREAM);
+            (from, to)
         })
         .collect();
     let mut visits: Vec<usize> = (0..count).collect();

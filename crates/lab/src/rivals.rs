@@ -297,6 +297,10 @@ pub fn bare_aeads(ours: &[Ours], key: &Key) -> Vec<Box<dyn Bare>> {
 
 /// What seals and opens batches.
 pub trait Runner {
+    /// Whether it has a use for keystream that our sessions compute ahead. Where it
+    /// has none, they shall not spend time on it.
+    const TAKES_KEYSTREAM: bool;
+
     /// Seals what is pending.
     fn seal(&mut self, batch: &mut Batch);
     /// Opens what is pending.
@@ -304,6 +308,8 @@ pub trait Runner {
 }
 
 impl Runner for Engine {
+    const TAKES_KEYSTREAM: bool = true;
+
     fn seal(&mut self, batch: &mut Batch) {
         Engine::seal(self, batch);
     }
@@ -350,7 +356,7 @@ impl<L: Library> OneByOne<L> {
                 "these sessions have no AAD after their handshake"
             );
             while prepared <= job.key as usize {
-                self.prepare(pending.keys, prepared);
+                self.prepare(pending.secrets.keys, prepared);
                 prepared += 1;
             }
             let text = job.text as usize;
@@ -361,6 +367,8 @@ impl<L: Library> OneByOne<L> {
 }
 
 impl<L: Library> Runner for OneByOne<L> {
+    const TAKES_KEYSTREAM: bool = false;
+
     fn seal(&mut self, batch: &mut Batch) {
         self.run(batch, |key, job, aad, text_and_tag| {
             let (text, tag) = text_and_tag.split_at_mut(job.text_len as usize);
@@ -555,7 +563,9 @@ pub fn peers(engine: Engine) -> [Box<dyn Peer>; 2] {
 
 /// Two ends of our sessions, around runners of one kind.
 fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Box<dyn Peer>; 2] {
-    sessions(engine).map(|session| -> Box<dyn Peer> {
+    sessions(engine).map(|mut session| -> Box<dyn Peer> {
+        session.outbound.set_keystream_ahead(R::TAKES_KEYSTREAM);
+        session.inbound.set_keystream_ahead(R::TAKES_KEYSTREAM);
         Box::new(OurPeer {
             runner: runner(),
             batch: Batch::new(),

@@ -10,11 +10,14 @@
 //! Sealing: block 0 of each packet, its one-time Poly1305 key, goes before the
 //! blocks of its text in the flat list; the tags come last. Opening: first all
 //! blocks 0, then the tags, then the text of the packets whose tag was right, so
-//! that nothing is decrypted before it has been checked.
+//! that nothing is decrypted before it has been checked. What has been computed
+//! ahead of a packet is not computed again, and a packet by itself of which
+//! everything has been needs no list at all.
 
-use crate::chacha20::{self, BLOCK_LEN, Blocks, Key, Nonce};
-use crate::poly1305::{self, Field, LONG, TAG_LEN, Tagger, Text};
-use crate::vector::{Longs, MAX_LANES, Words};
+use crate::chacha20::{BLOCK_LEN, Block, Blocks, Key, Nonce, xor_blocks};
+use crate::isa::Set;
+use crate::poly1305::{self, LONG, TAG_LEN, Tagger, Text};
+use crate::vector::{MAX_LANES, Words};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use subtle::ConstantTimeEq;
@@ -33,8 +36,13 @@ pub struct Job {
     pub aad: u32,
     /// Length of the additional authenticated data, in bytes; 0 for none.
     pub aad_len: u32,
-    /// Index of the key in the list of keys.
+    /// Index of the key in the list of keys. Not looked at where all of the keystream
+    /// was computed ahead.
     pub key: u32,
+    /// Index of the first block of keystream that was computed ahead.
+    pub ahead: u32,
+    /// How many blocks were, from block 0 on.
+    pub ahead_blocks: u32,
     /// The nonce; never twice with one key.
     pub nonce: Nonce,
 }
@@ -55,9 +63,49 @@ impl Job {
         1 + self.text_len.div_ceil(BLOCK_LEN as u32)
     }
 
+    /// Whether it is no more than a block of text, which is handled as a whole:
+    /// reading back what was written in pieces takes time.
+    fn is_short(&self) -> bool {
+        self.aad_len == 0 && self.text_len as usize <= BLOCK_LEN
+    }
+
     fn aad(&self) -> Range<usize> {
         let start = self.aad as usize;
         start..start + self.aad_len as usize
+    }
+}
+
+/// What jobs refer to by index.
+#[derive(Clone, Copy)]
+pub struct Secrets<'s> {
+    /// The keys.
+    pub keys: &'s [Key],
+    /// Blocks of keystream that were computed ahead of their packets: each packet's
+    /// behind each other.
+    pub ahead: &'s [Block],
+}
+
+/// Keys, and nothing ahead.
+impl<'s> From<&'s [Key]> for Secrets<'s> {
+    fn from(keys: &'s [Key]) -> Self {
+        Self { keys, ahead: &[] }
+    }
+}
+
+impl<'s> Secrets<'s> {
+    #[inline]
+    fn key(&self, job: &Job) -> &'s Key {
+        &self.keys[job.key as usize]
+    }
+
+    /// The one-time key and the blocks that go into the text, as far as they were
+    /// computed ahead.
+    #[inline]
+    fn ahead(&self, job: &Job) -> Option<(&'s [u8; 32], &'s [Block])> {
+        let start = job.ahead as usize;
+        let blocks = &self.ahead[start..][..job.ahead_blocks as usize];
+        let (first, others) = blocks.split_first()?;
+        Some((first.first_chunk().expect("64 bytes"), others))
     }
 }
 
@@ -83,42 +131,62 @@ const CHUNK: usize = 64;
 /// reason.
 const CHUNK_BYTES: usize = 32 * 1024;
 
+/// Computes keystream of packets ahead: of each of `nonces` as many blocks, from
+/// block 0 on, as fill `ahead` in all.
+///
+/// # Panics
+///
+/// If `ahead` is not a multiple of `nonces`, or if a packet's is more than the
+/// lanes.
+pub(crate) fn prepare(set: Set, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
+    let each = ahead.len() / nonces.len();
+    assert_eq!(each * nonces.len(), ahead.len());
+    assert!((1..=set.block_lanes()).contains(&each));
+    let mut blocks = Blocks::new();
+    // As many packets at a time as there are lanes for.
+    let at_once = set.block_lanes() / each;
+    for (nonces, ahead) in nonces.chunks(at_once).zip(ahead.chunks_mut(at_once * each)) {
+        for (nonce, lane) in nonces.iter().zip((0..).step_by(each)) {
+            blocks.set(lane, key, nonce, 0..each as u32);
+        }
+        set.blocks(&mut blocks, ahead.len());
+        ahead.copy_from_slice(&blocks.keystream()[..ahead.len()]);
+    }
+}
+
 /// Seals every job; `outcomes[i]` tells of `jobs[i]`.
 ///
 /// # Panics
 ///
-/// If a job lies outside the buffer or names a key that is not there, or if
-/// `outcomes` is shorter than `jobs`.
-#[inline(always)]
-pub(crate) fn seal<V: Words, F: Field>(
-    v: V,
-    f: F,
+/// If a job lies outside the buffer or names a key or keystream that is not there,
+/// or if `outcomes` is shorter than `jobs`.
+#[inline]
+pub(crate) fn seal(
+    set: Set,
     bytes: &mut [u8],
-    keys: &[Key],
+    secrets: Secrets<'_>,
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
-    let mut chunk = Chunk::new();
-    let mut rest = jobs;
-    while let Some(jobs) = next_chunk(&mut rest) {
-        for (index, job) in jobs.iter().enumerate() {
-            let key = &keys[job.key as usize];
-            let first = chunk.xor_long(v, bytes, job, key);
-            if first > 1 {
-                chunk.push(v, bytes, jobs, key, index, 0..1);
-                chunk.push(v, bytes, jobs, key, index, first..job.blocks());
-            } else {
-                chunk.push(v, bytes, jobs, key, index, 0..job.blocks());
+    let outcomes = &mut outcomes[..jobs.len()];
+    if let [job] = jobs
+        && let Some((one_time_key, blocks)) = secrets.ahead(job)
+    {
+        let tag = match (job.is_short(), blocks) {
+            (true, [block, ..]) => {
+                let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
+                tag_short(set, one_time_key, &ciphertext, job)
             }
-        }
-        chunk.flush(v, bytes, jobs);
-        chunk.tag(f, bytes, jobs);
-        chunk.forget_keys(jobs.len());
-        for (job, tag) in jobs.iter().zip(&chunk.tags) {
-            bytes[job.tag()].copy_from_slice(tag);
-        }
+            _ => {
+                xor_one(set, bytes, secrets, job, blocks);
+                tag(set, one_time_key, bytes, job)
+            }
+        };
+        bytes[job.tag()].copy_from_slice(&tag);
+    } else {
+        seal_many(set, bytes, secrets, jobs);
     }
-    outcomes[..jobs.len()].fill(Outcome::Sealed);
+    outcomes.fill(Outcome::Sealed);
 }
 
 /// Opens every job; `outcomes[i]` tells of `jobs[i]`.
@@ -126,60 +194,170 @@ pub(crate) fn seal<V: Words, F: Field>(
 /// # Panics
 ///
 /// As [`seal`].
-#[inline(always)]
-pub(crate) fn open<V: Words, F: Field>(
-    v: V,
-    f: F,
+#[inline]
+pub(crate) fn open(
+    set: Set,
     bytes: &mut [u8],
-    keys: &[Key],
+    secrets: Secrets<'_>,
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
+    let outcomes = &mut outcomes[..jobs.len()];
+    if let [job] = jobs
+        && let Some((one_time_key, blocks)) = secrets.ahead(job)
+    {
+        let tag = if job.is_short() {
+            tag_short(set, one_time_key, &set.padded(&bytes[job.text()]), job)
+        } else {
+            tag(set, one_time_key, bytes, job)
+        };
+        outcomes[0] = verdict(bytes, job, &tag);
+        if outcomes[0] == Outcome::Authentic {
+            xor_one(set, bytes, secrets, job, blocks);
+        }
+    } else {
+        open_many(set, bytes, secrets, jobs, outcomes);
+    }
+}
+
+#[inline]
+fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
     let mut chunk = Chunk::new();
     let mut rest = jobs;
-    let mut outcomes = &mut outcomes[..jobs.len()];
     while let Some(jobs) = next_chunk(&mut rest) {
-        // Few packets: one call has room for their keys and their texts.
-        let few = jobs.iter().map(|job| job.blocks() as usize).sum::<usize>() <= V::LANES;
+        chunk.begin(jobs.len());
         for (index, job) in jobs.iter().enumerate() {
-            let key = &keys[job.key as usize];
-            let blocks = if few { job.blocks() } else { 1 };
-            chunk.push(v, bytes, jobs, key, index, 0..blocks);
-        }
-        chunk.run(v);
-        chunk.take_keys();
-        chunk.tag(f, bytes, jobs);
-        chunk.forget_keys(jobs.len());
-        let verdicts;
-        (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
-        for ((job, tag), verdict) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
-            let sent = u128::from_le_bytes(bytes[job.tag()].try_into().expect("TAG_LEN bytes"));
-            let differ = u128::from_le_bytes(*tag) ^ sent;
-            // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
-            let differ = (differ | differ >> 64) as u64;
-            let authentic = bool::from(differ.ct_eq(&0));
-            *verdict = [Outcome::Forged, Outcome::Authentic][usize::from(authentic)];
-        }
-        let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
-        if few {
-            chunk.take_texts(v, bytes, jobs, authentic);
-            chunk.clear();
-        } else {
-            chunk.clear();
-            for (index, job) in jobs.iter().enumerate() {
-                if authentic(index) {
-                    let key = &keys[job.key as usize];
-                    let first = chunk.xor_long(v, bytes, job, key);
-                    chunk.push(v, bytes, jobs, key, index, first..job.blocks());
+            match secrets.ahead(job) {
+                Some((key, blocks)) => {
+                    chunk.one_time_keys[index] = *key;
+                    set.xor_blocks(&mut bytes[job.text()], blocks);
+                    chunk.xor(set, bytes, secrets, jobs, index, job.ahead_blocks);
+                }
+                // Its text is not long: block 0 takes a lane beside the others.
+                None if (job.text_len as usize) < set.block_lanes() * BLOCK_LEN => {
+                    chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
+                }
+                None => {
+                    chunk.push(set, bytes, secrets, jobs, index, 0..1);
+                    chunk.xor(set, bytes, secrets, jobs, index, 1);
                 }
             }
-            chunk.flush(v, bytes, jobs);
+        }
+        chunk.flush(set, bytes, jobs);
+        chunk.tag(set, bytes, jobs);
+        chunk.forget_keys();
+        for (job, tag) in jobs.iter().zip(&chunk.tags) {
+            bytes[job.tag()].copy_from_slice(tag);
         }
     }
 }
 
+#[inline]
+fn open_many(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    jobs: &[Job],
+    mut outcomes: &mut [Outcome],
+) {
+    let mut chunk = Chunk::new();
+    let mut rest = jobs;
+    while let Some(jobs) = next_chunk(&mut rest) {
+        chunk.begin(jobs.len());
+        // Few packets: one call has room for their keys and their texts.
+        let missing = |job: &Job| job.blocks().saturating_sub(job.ahead_blocks) as usize;
+        let few = jobs.iter().map(missing).sum::<usize>() <= set.block_lanes();
+        for (index, job) in jobs.iter().enumerate() {
+            if let Some((key, _)) = secrets.ahead(job) {
+                chunk.one_time_keys[index] = *key;
+            }
+            let to = if few { job.blocks() } else { 1 };
+            chunk.push(set, bytes, secrets, jobs, index, job.ahead_blocks..to);
+        }
+        chunk.run(set);
+        chunk.take_keys();
+        chunk.tag(set, bytes, jobs);
+        chunk.forget_keys();
+        let verdicts;
+        (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
+        for ((job, tag), place) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
+            *place = verdict(bytes, job, tag);
+        }
+        let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
+        if few {
+            chunk.runs.retain(|run| authentic(run.index));
+            set.xor_texts(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
+        }
+        chunk.clear();
+        for (index, job) in jobs.iter().enumerate() {
+            if !authentic(index) {
+                continue;
+            }
+            if let Some((_, blocks)) = secrets.ahead(job) {
+                set.xor_blocks(&mut bytes[job.text()], blocks);
+            }
+            if !few {
+                chunk.xor(set, bytes, secrets, jobs, index, job.ahead_blocks.max(1));
+            }
+        }
+        chunk.flush(set, bytes, jobs);
+    }
+}
+
+/// Encrypts or decrypts the text of one packet, of which `blocks` were computed
+/// ahead.
+#[inline]
+fn xor_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job, blocks: &[Block]) {
+    let text = &mut bytes[job.text()];
+    set.xor_blocks(text, blocks);
+    if let Some(rest) = text.get_mut(BLOCK_LEN * blocks.len()..)
+        && !rest.is_empty()
+    {
+        let key = secrets.key(job);
+        set.xor_keystream(key, &job.nonce, job.ahead_blocks, rest);
+    }
+}
+
+/// The tag of one packet from its ciphertext.
+#[inline]
+fn tag(set: Set, one_time_key: &[u8; 32], bytes: &[u8], job: &Job) -> [u8; TAG_LEN] {
+    let mut tagger = Tagger::new(one_time_key);
+    tagger.padded(set, &bytes[job.aad()]);
+    tagger.padded(set, &bytes[job.text()]);
+    tagger.lengths(job.aad_len.into(), job.text_len.into());
+    tagger.finish()
+}
+
+/// The tag of a short packet from its ciphertext, padded with zeros.
+#[inline]
+fn tag_short(
+    set: Set,
+    one_time_key: &[u8; 32],
+    ciphertext: &[u8; BLOCK_LEN],
+    job: &Job,
+) -> [u8; TAG_LEN] {
+    let mut tagger = Tagger::new(one_time_key);
+    tagger.padded(
+        set,
+        &ciphertext[..job.text_len.next_multiple_of(16) as usize],
+    );
+    tagger.lengths(0, job.text_len.into());
+    tagger.finish()
+}
+
+/// Compares the tag that came with a packet to the right one, in constant time.
+#[inline]
+fn verdict(bytes: &[u8], job: &Job, tag: &[u8; TAG_LEN]) -> Outcome {
+    let sent = u128::from_le_bytes(bytes[job.tag()].try_into().expect("TAG_LEN bytes"));
+    let differ = u128::from_le_bytes(*tag) ^ sent;
+    // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
+    let differ = (differ | differ >> 64) as u64;
+    let authentic = bool::from(differ.ct_eq(&0));
+    [Outcome::Forged, Outcome::Authentic][usize::from(authentic)]
+}
+
 /// Takes the next chunk from the front of `jobs`.
-#[inline(always)]
+#[inline]
 fn next_chunk<'j>(jobs: &mut &'j [Job]) -> Option<&'j [Job]> {
     let mut len = 0;
     let mut bytes = 0;
@@ -197,7 +375,9 @@ fn next_chunk<'j>(jobs: &mut &'j [Job]) -> Option<&'j [Job]> {
 
 /// Neighbouring blocks of one packet's keystream in neighbouring lanes.
 #[derive(Clone, Copy)]
-struct Run {
+pub(crate) struct Run {
+    /// The first lane.
+    lane: usize,
     /// Which packet of the chunk.
     index: usize,
     /// The number of the first block. Block 0 is the one-time key, and block n
@@ -216,142 +396,134 @@ struct Chunk<'k> {
     /// How many lanes are set.
     lanes: usize,
     /// The one-time key of each packet.
-    one_time_keys: [[u8; 32]; CHUNK],
+    one_time_keys: ArrayVec<[u8; 32], CHUNK>,
     /// The tag of each packet.
-    tags: [[u8; TAG_LEN]; CHUNK],
+    tags: ArrayVec<[u8; TAG_LEN], CHUNK>,
 }
 
 impl<'k> Chunk<'k> {
-    #[inline(always)]
+    #[inline]
     fn new() -> Self {
         Self {
             blocks: Blocks::new(),
             runs: ArrayVec::new_const(),
             lanes: 0,
-            one_time_keys: [[0; 32]; CHUNK],
-            tags: [[0; TAG_LEN]; CHUNK],
+            one_time_keys: ArrayVec::new_const(),
+            tags: ArrayVec::new_const(),
         }
     }
 
-    /// Encrypts or decrypts the whole runs of `LANES` blocks that a long text
-    /// begins with. Returns the number of the first block that is left.
-    #[inline(always)]
-    fn xor_long<V: Words>(&mut self, v: V, bytes: &mut [u8], job: &Job, key: &'k Key) -> u32 {
-        if (job.text_len as usize) < V::LANES * BLOCK_LEN {
-            return 1;
+    /// Makes room for the keys and tags of `packets` packets.
+    #[inline]
+    fn begin(&mut self, packets: usize) {
+        self.tags.clear();
+        for _ in 0..packets {
+            self.one_time_keys.push([0; 32]);
+            self.tags.push([0; TAG_LEN]);
         }
-        let done = chacha20::xor_runs(v, key, &job.nonce, 1, &mut bytes[job.text()]);
-        1 + (done / BLOCK_LEN) as u32
+    }
+
+    /// Encrypts or decrypts a text from block `from` on, which is not 0: whole runs
+    /// of `LANES` blocks at once, and the rest goes to the flat list.
+    #[inline]
+    fn xor(
+        &mut self,
+        set: Set,
+        bytes: &mut [u8],
+        secrets: Secrets<'k>,
+        jobs: &[Job],
+        index: usize,
+        mut from: u32,
+    ) {
+        let job = &jobs[index];
+        let before = BLOCK_LEN * (from as usize - 1);
+        let run = BLOCK_LEN * set.block_lanes();
+        let direct = (job.text_len as usize).saturating_sub(before) / run * run;
+        if direct > 0 {
+            let start = job.text().start + before;
+            let runs = &mut bytes[start..start + direct];
+            set.xor_keystream(secrets.key(job), &job.nonce, from, runs);
+            from += (direct / BLOCK_LEN) as u32;
+        }
+        self.push(set, bytes, secrets, jobs, index, from..job.blocks());
     }
 
     /// Adds blocks of a packet to the flat list. Each time that the list fills a
     /// call, that is made.
-    #[inline(always)]
-    fn push<V: Words>(
+    #[inline]
+    fn push(
         &mut self,
-        v: V,
+        set: Set,
         bytes: &mut [u8],
+        secrets: Secrets<'k>,
         jobs: &[Job],
-        key: &'k Key,
         index: usize,
         mut counters: Range<u32>,
     ) {
         while !counters.is_empty() {
-            if self.lanes == V::LANES {
-                self.flush(v, bytes, jobs);
+            if self.lanes == set.block_lanes() {
+                self.flush(set, bytes, jobs);
             }
             let counter = counters.start;
-            let blocks = counters.len().min(V::LANES - self.lanes);
+            let blocks = counters.len().min(set.block_lanes() - self.lanes);
             counters.start += blocks as u32;
-            for (lane, counter) in (self.lanes..self.lanes + blocks).zip(counter..) {
-                self.blocks.set(lane, key, &jobs[index].nonce, counter);
-            }
-            self.lanes += blocks;
+            let job = &jobs[index];
+            let key = secrets.key(job);
+            self.blocks
+                .set(self.lanes, key, &job.nonce, counter..counters.start);
             self.runs.push(Run {
+                lane: self.lanes,
                 index,
                 counter,
                 blocks,
             });
+            self.lanes += blocks;
         }
     }
 
     /// Computes the blocks in the list and takes each to its place.
-    #[inline(always)]
-    fn flush<V: Words>(&mut self, v: V, bytes: &mut [u8], jobs: &[Job]) {
-        self.run(v);
+    #[inline]
+    fn flush(&mut self, set: Set, bytes: &mut [u8], jobs: &[Job]) {
+        self.run(set);
         self.take_keys();
-        self.take_texts(v, bytes, jobs, |_| true);
+        set.xor_texts(bytes, self.blocks.keystream(), jobs, &self.runs);
         self.clear();
     }
 
     /// Computes the blocks in the list.
-    #[inline(always)]
-    fn run<V: Words>(&mut self, v: V) {
+    #[inline]
+    fn run(&mut self, set: Set) {
         if self.lanes > 0 {
-            self.blocks.run(v, self.lanes);
+            set.blocks(&mut self.blocks, self.lanes);
         }
     }
 
     /// Empties the list.
-    #[inline(always)]
+    #[inline]
     fn clear(&mut self) {
         self.runs.clear();
         self.lanes = 0;
     }
 
     /// Keeps the one-time keys among the blocks.
-    #[inline(always)]
+    #[inline]
     fn take_keys(&mut self) {
-        let mut keystream = self.blocks.keystream();
         for run in &self.runs {
-            let blocks;
-            (blocks, keystream) = keystream.split_at(run.blocks);
             if run.counter == 0 {
-                let (key, _) = blocks[0].split_first_chunk().expect("64 bytes");
+                let (key, _) = self.blocks.keystream()[run.lane]
+                    .split_first_chunk()
+                    .expect("64 bytes");
                 self.one_time_keys[run.index] = *key;
             }
         }
     }
 
-    /// Exclusive-ors the blocks of the packets that are `wanted` into their texts.
-    #[inline(always)]
-    fn take_texts<V: Words>(
-        &mut self,
-        v: V,
-        bytes: &mut [u8],
-        jobs: &[Job],
-        wanted: impl Fn(usize) -> bool,
-    ) {
-        let mut keystream = self.blocks.keystream();
-        for run in &self.runs {
-            let mut blocks;
-            (blocks, keystream) = keystream.split_at(run.blocks);
-            if !wanted(run.index) {
-                continue;
-            }
-            let mut first = run.counter;
-            if first == 0 {
-                (first, blocks) = (1, &blocks[1..]);
-            }
-            let text = jobs[run.index].text();
-            let start = text.start + BLOCK_LEN * (first as usize - 1);
-            let end = text.end.min(start + BLOCK_LEN * blocks.len());
-            let (whole, rest) = bytes[start..end].as_chunks_mut::<BLOCK_LEN>();
-            for (piece, block) in whole.iter_mut().zip(blocks) {
-                v.xor_bytes(piece, block);
-            }
-            if !rest.is_empty() {
-                v.xor_bytes(rest, &blocks[whole.len()]);
-            }
-        }
-    }
-
     /// Computes the tags of all packets from their ciphertext.
-    #[inline(always)]
-    fn tag<F: Field>(&mut self, f: F, bytes: &[u8], jobs: &[Job]) {
+    #[inline]
+    fn tag(&mut self, set: Set, bytes: &[u8], jobs: &[Job]) {
         let mut texts = ArrayVec::<Text, CHUNK>::new_const();
         for (index, job) in jobs.iter().enumerate() {
-            if F::Longs::LANES > 1 && job.aad_len == 0 && job.text_len > 0 {
+            if set.tag_lanes() > 1 && job.aad_len == 0 && job.text_len > 0 {
                 let start = bytes[job.text().start..job.tag().end].as_ptr();
                 texts.push(Text {
                     start,
@@ -359,7 +531,7 @@ impl<'k> Chunk<'k> {
                     index,
                 });
             } else {
-                self.tag_alone(f, bytes, job, index);
+                self.tags[index] = tag(set, &self.one_time_keys[index], bytes, job);
             }
         }
         let mut texts = &mut texts[..];
@@ -369,42 +541,53 @@ impl<'k> Chunk<'k> {
         }
         while !texts.is_empty() {
             let group;
-            (group, texts) = texts.split_at_mut(poly1305::group::<F>(texts));
+            (group, texts) = texts.split_at_mut(poly1305::group(texts, set.tag_lanes()));
             if group.len() == 1
-                || group.len() < F::Longs::LANES / 2 && group[0].len as usize >= LONG
+                || group.len() < set.tag_lanes() / 2 && group[0].len as usize >= LONG
             {
-                for text in group {
-                    self.tag_alone(f, bytes, &jobs[text.index], text.index);
+                for &mut Text { index, .. } in group {
+                    self.tags[index] = tag(set, &self.one_time_keys[index], bytes, &jobs[index]);
                 }
             } else {
                 // SAFETY: the texts and the tags behind them lie in `bytes`, as their
                 // slices above have shown.
-                unsafe { poly1305::tags(f, group, &self.one_time_keys, &mut self.tags) }
+                unsafe { set.tags(group, &self.one_time_keys, &mut self.tags) }
             }
         }
     }
 
-    /// Wipes the one-time keys of `packets` packets.
-    #[inline(always)]
-    fn forget_keys(&mut self, packets: usize) {
-        self.one_time_keys[..packets].fill([0; 32]);
+    /// Wipes the one-time keys.
+    #[inline]
+    fn forget_keys(&mut self) {
+        self.one_time_keys.fill([0; 32]);
         zeroize::optimization_barrier(&self.one_time_keys);
+        self.one_time_keys.clear();
     }
+}
 
-    /// Computes the tag of one packet by itself.
-    #[inline(always)]
-    fn tag_alone<F: Field>(&mut self, f: F, bytes: &[u8], job: &Job, index: usize) {
-        let mut tagger = Tagger::new(&self.one_time_keys[index]);
-        tagger.padded(f, &bytes[job.aad()]);
-        tagger.padded(f, &bytes[job.text()]);
-        tagger.lengths(job.aad_len.into(), job.text_len.into());
-        self.tags[index] = tagger.finish();
+/// Exclusive-ors the blocks of `runs`, which lie in `keystream`, into their texts.
+#[inline(always)]
+pub(crate) fn xor_texts<V: Words>(
+    v: V,
+    bytes: &mut [u8],
+    keystream: &[Block],
+    jobs: &[Job],
+    runs: &[Run],
+) {
+    for run in runs {
+        let mut blocks = &keystream[run.lane..run.lane + run.blocks];
+        let mut first = run.counter;
+        if first == 0 {
+            (first, blocks) = (1, &blocks[1..]);
+        }
+        let text = &mut bytes[jobs[run.index].text()];
+        xor_blocks(v, &mut text[BLOCK_LEN * (first as usize - 1)..], blocks);
     }
 }
 
 impl Drop for Chunk<'_> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
-        self.forget_keys(CHUNK);
+        self.forget_keys();
     }
 }

@@ -4,8 +4,10 @@
 //! that one call serves the blocks of one long message, the first blocks of many
 //! short ones, or any mix.
 
+use crate::isa::Aligned;
 use crate::vector::{MAX_LANES, Words};
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 /// A key of ChaCha20: 32 bytes.
 pub type Key = [u8; 32];
@@ -16,11 +18,14 @@ pub type Nonce = [u8; 12];
 /// Length of one block of keystream, in bytes.
 pub(crate) const BLOCK_LEN: usize = 64;
 
+/// A block of keystream: 64 bytes.
+pub type Block = [u8; BLOCK_LEN];
+
 /// "expand 32-byte k", the first row of every state.
 const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
-/// the blocks. Wiped on drop. (Aligned as [`Aligned`] is.)
+/// the blocks. Wiped on drop.
 #[repr(align(64))]
 pub(crate) struct Blocks<'k> {
     keys: [&'k Key; MAX_LANES],
@@ -41,13 +46,18 @@ impl<'k> Blocks<'k> {
         }
     }
 
-    /// Sets what lane `lane` computes at the next [`Blocks::run`].
+    /// Sets what the lanes from `lane` on compute at the next [`Blocks::run`]:
+    /// neighbouring blocks, `counters`.
     #[inline(always)]
-    pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counter: u32) {
+    pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
         let (words, _) = nonce.as_chunks();
         let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
-        self.keys[lane] = key;
-        self.counters_and_nonces[lane] = [counter, n0, n1, n2];
+        let keys = self.keys[lane..].iter_mut();
+        let places = keys.zip(&mut self.counters_and_nonces[lane..]);
+        for ((place, row), counter) in places.zip(counters) {
+            *place = key;
+            *row = [counter, n0, n1, n2];
+        }
     }
 
     /// Computes one block in each of the first `lanes` lanes, and in as many
@@ -101,8 +111,8 @@ fn rounds<V: Words>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
     }
     x[4..].copy_from_slice(&input);
     for _ in 0..10 {
-        v.quarter_rounds(&mut x, COLUMNS);
-        v.quarter_rounds(&mut x, DIAGONALS);
+        quarter_rounds(v, &mut x, COLUMNS);
+        quarter_rounds(v, &mut x, DIAGONALS);
     }
     for i in 0..4 {
         x[i] = v.add(x[i], v.splat(SIGMA[i]));
@@ -117,9 +127,10 @@ fn rounds<V: Words>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
 const COLUMNS: [[usize; 4]; 4] = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
 const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
 
-/// Four quarter rounds that do not depend on each other, side by side.
+/// Four quarter rounds that do not depend on each other, side by side: one step of
+/// all four, then the next, so that few of the instructions wait for the one before.
 #[inline(always)]
-pub(crate) fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
+fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
     for [a, b, _, d] in words {
         x[a] = v.add(x[a], x[b]);
         x[d] = v.rotate_left::<16>(v.xor(x[d], x[a]));
@@ -138,43 +149,6 @@ pub(crate) fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usi
     }
 }
 
-/// Makes the stack of who has it begin at a multiple of the largest register:
-/// otherwise registers that it keeps there lie across cache lines every other
-/// time that a program starts, for twice the time.
-#[repr(align(64))]
-struct Aligned<T>(T);
-
-/// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on, into
-/// as many whole runs of `LANES` blocks as `text` holds, without a detour through
-/// memory. Returns how many bytes that is.
-#[inline(always)]
-pub(crate) fn xor_runs<V: Words>(
-    v: V,
-    key: &Key,
-    nonce: &Nonce,
-    counter: u32,
-    text: &mut [u8],
-) -> usize {
-    let runs = text.len() / (V::LANES * BLOCK_LEN);
-    let (key, _) = key.as_chunks();
-    let (nonce, _) = nonce.as_chunks();
-    let Aligned(mut input) = Aligned([v.numbers(); 12]);
-    for i in 0..8 {
-        input[i] = v.splat(u32::from_le_bytes(key[i]));
-    }
-    input[8] = v.add(v.numbers(), v.splat(counter));
-    for i in 0..3 {
-        input[9 + i] = v.splat(u32::from_le_bytes(nonce[i]));
-    }
-    for run in text.chunks_exact_mut(V::LANES * BLOCK_LEN) {
-        let x = rounds(v, input);
-        // SAFETY: the run is `LANES` blocks.
-        unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
-        input[8] = v.add(input[8], v.splat(V::LANES as u32));
-    }
-    runs * V::LANES * BLOCK_LEN
-}
-
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
 /// into `text` (RFC 8439, section 2.4).
 #[inline(always)]
@@ -185,19 +159,61 @@ pub(crate) fn xor_keystream<V: Words>(
     counter: u32,
     text: &mut [u8],
 ) {
-    let done = xor_runs(v, key, nonce, counter, text);
-    let counter = counter.wrapping_add((done / BLOCK_LEN) as u32);
-    let rest = &mut text[done..];
-    if rest.is_empty() {
-        return;
+    let mut input = inputs(v, key, nonce, counter);
+    let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
+    for run in &mut runs {
+        let x = rounds(v, input);
+        // SAFETY: the run is `LANES` blocks.
+        unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
+        input[8] = v.add(input[8], v.splat(V::LANES as u32));
     }
-    let mut blocks = Blocks::new();
-    let lanes = rest.len().div_ceil(BLOCK_LEN);
-    for lane in 0..lanes {
-        blocks.set(lane, key, nonce, counter.wrapping_add(lane as u32));
+    let done = text.len() / (V::LANES * BLOCK_LEN) * V::LANES;
+    let rest = &mut text[done * BLOCK_LEN..];
+    let counter = counter.wrapping_add(done as u32);
+    if rest.len() > V::Narrow::LANES * BLOCK_LEN {
+        xor_rest(v, input, rest);
+    } else if !rest.is_empty() {
+        xor_rest(v.narrow(), inputs(v.narrow(), key, nonce, counter), rest);
     }
-    blocks.run(v, lanes);
-    for (piece, block) in rest.chunks_mut(BLOCK_LEN).zip(blocks.keystream()) {
+}
+
+/// Neighbouring blocks of one key and nonce.
+#[inline(always)]
+fn inputs<V: Words>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {
+    let (key, _) = key.as_chunks();
+    let (nonce, _) = nonce.as_chunks();
+    let mut input = [v.add(v.numbers(), v.splat(counter)); 12];
+    for i in 0..8 {
+        input[i] = v.splat(u32::from_le_bytes(key[i]));
+    }
+    for i in 0..3 {
+        input[9 + i] = v.splat(u32::from_le_bytes(nonce[i]));
+    }
+    input
+}
+
+/// Exclusive-ors what is left, less than `LANES` blocks.
+#[inline(always)]
+fn xor_rest<V: Words>(v: V, input: [V::Word; 12], text: &mut [u8]) {
+    let x = rounds(v, input);
+    let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_LANES]);
+    // SAFETY: there are `LANES` blocks and more.
+    unsafe { v.scatter::<false>(&x, blocks.0.as_mut_ptr()) };
+    xor_blocks(v, text, &blocks.0);
+    blocks.0[..V::LANES].fill([0; BLOCK_LEN]);
+    zeroize::optimization_barrier(&blocks);
+}
+
+/// Exclusive-ors blocks into as much of `text` as they cover.
+#[inline(always)]
+pub(crate) fn xor_blocks<V: Words>(v: V, text: &mut [u8], blocks: &[Block]) {
+    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
+    for (piece, block) in whole.iter_mut().zip(blocks) {
         v.xor_bytes(piece, block);
+    }
+    if let Some(block) = blocks.get(whole.len())
+        && !rest.is_empty()
+    {
+        v.xor_bytes(rest, block);
     }
 }

@@ -1,9 +1,10 @@
 //! ChaCha20, Poly1305 and their AEAD (RFC 8439) over many packets at once.
 //!
 //! The algorithms ([`chacha20`](Backend::chacha20), [`poly1305`](Backend::poly1305),
-//! [`seal`](Backend::seal), [`open`](Backend::open)) are written once, generic over
-//! what an instruction set offers; a [`Backend`] is one instruction set. This crate
-//! knows nothing of protocols: it gets a buffer, a list of keys and a list of
+//! [`seal`](Backend::seal), [`open`](Backend::open)) are written once, what runs in
+//! vectors generic over what an instruction set offers; a [`Backend`] is one
+//! instruction set. This crate
+//! knows nothing of protocols: it gets a buffer, lists of [`Secrets`] and a list of
 //! [`Job`]s that say where packets lie in the buffer.
 //!
 //! Nothing here branches on a key, a keystream or a plaintext, or uses one as an
@@ -18,9 +19,11 @@ mod isa;
 mod poly1305;
 mod vector;
 
-pub use aead::{Job, Outcome};
-pub use chacha20::{Key, Nonce};
+pub use aead::{Job, Outcome, Secrets};
+pub use chacha20::{Block, Key, Nonce};
 pub use poly1305::TAG_LEN;
+
+use isa::Set;
 
 /// An instruction set that the algorithms run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,10 +81,17 @@ impl Backend {
         }
     }
 
+    /// # Panics
+    ///
+    /// If this CPU lacks it.
+    fn set(self) -> Set {
+        Set::of(self.kernels())
+    }
+
     /// Whether this CPU has it. On one that does not, every other method panics.
     #[must_use]
     pub fn is_available(self) -> bool {
-        (self.kernels().is_available)()
+        self.kernels().is_available()
     }
 
     /// Seals each of `jobs` in place: encrypts its text, writes its tag.
@@ -90,10 +100,16 @@ impl Backend {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key beyond `keys`, or if
+    /// If a job lies outside `bytes` or names what is not in `secrets`, or if
     /// `outcomes` is shorter than `jobs`.
-    pub fn seal(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
-        (self.kernels().seal)(bytes, keys, jobs, outcomes);
+    pub fn seal(
+        self,
+        bytes: &mut [u8],
+        secrets: Secrets<'_>,
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) {
+        aead::seal(self.set(), bytes, secrets, jobs, outcomes);
     }
 
     /// Opens each of `jobs` in place: checks its tag, in constant time, and
@@ -104,23 +120,41 @@ impl Backend {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key beyond `keys`, or if
+    /// If a job lies outside `bytes` or names what is not in `secrets`, or if
     /// `outcomes` is shorter than `jobs`.
-    pub fn open(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
-        (self.kernels().open)(bytes, keys, jobs, outcomes);
+    pub fn open(
+        self,
+        bytes: &mut [u8],
+        secrets: Secrets<'_>,
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) {
+        aead::open(self.set(), bytes, secrets, jobs, outcomes);
+    }
+
+    /// Computes keystream of packets under `key` ahead of them: of each of `nonces`
+    /// as many blocks, from block 0 on, as fill `ahead` in all. As many as a call has
+    /// lanes for cost little more than one.
+    ///
+    /// # Panics
+    ///
+    /// If there are no nonces, if `ahead` is not a multiple of them, or if that is more
+    /// than 8 blocks each.
+    pub fn prepare(self, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
+        aead::prepare(self.set(), key, nonces, ahead);
     }
 
     /// Exclusive-ors the ChaCha20 keystream of (`key`, `nonce`), from block
     /// `counter` on, into `text` (RFC 8439, section 2.4). The counter wraps
     /// after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
-        (self.kernels().chacha20)(key, nonce, counter, text);
+        self.set().xor_keystream(key, nonce, counter, text);
     }
 
     /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section
     /// 2.5).
     #[must_use]
     pub fn poly1305(self, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
-        (self.kernels().poly1305)(one_time_key, message)
+        poly1305::one(self.set(), one_time_key, message)
     }
 }

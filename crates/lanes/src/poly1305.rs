@@ -7,7 +7,7 @@
 //! [`Tagger`], is written once.
 //! Nothing branches on a secret and nothing is indexed by one.
 
-use crate::isa::Scalar;
+use crate::isa::{Scalar, Set};
 use crate::vector::{Limbs26, Limbs44, Longs, MAX_TAGS};
 
 /// Length of a tag, in bytes.
@@ -22,7 +22,7 @@ const CLAMP: [u64; 2] = [0x0fff_fffc_0fff_ffff, 0x0fff_fffc_0fff_fffc];
 
 /// A number in two words of 64 bits, and what is above them: at most 7. How
 /// numbers travel between fields.
-type Number = [u64; 3];
+pub(crate) type Number = [u64; 3];
 
 /// Arithmetic modulo 2^130 - 5, one number in each lane.
 pub(crate) trait Field: Copy {
@@ -608,14 +608,13 @@ impl Text {
 }
 
 /// How many of `texts`, which go from the longest to the shortest, [`tags`] takes
-/// at once.
-#[inline(always)]
-pub(crate) fn group<F: Field>(texts: &[Text]) -> usize {
+/// at once in so many lanes.
+pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     let Some(longest) = texts.first() else {
         return 0;
     };
     let shortest = longest.len.saturating_sub(MAX_WAIT as u32 - 32);
-    let texts = texts.iter().take(F::Longs::LANES);
+    let texts = texts.iter().take(lanes);
     texts.take_while(|text| text.len >= shortest).count()
 }
 
@@ -636,7 +635,7 @@ pub(crate) unsafe fn tags<F: Field>(
     keys: &[[u8; 32]],
     tags: &mut [[u8; TAG_LEN]],
 ) {
-    debug_assert!(!texts.is_empty() && texts.len() == group::<F>(texts));
+    debug_assert!(!texts.is_empty() && texts.len() == group(texts, F::Longs::LANES));
     let l = f.longs();
     let mut places = [ZEROS.as_ptr(); MAX_TAGS];
     for (place, text) in places.iter_mut().zip(texts) {
@@ -723,9 +722,77 @@ fn pad(key: &[u8; 32]) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
+/// Takes many blocks of 16 bytes of one message into its accumulator: at least two
+/// for each lane.
+///
+/// Lane `i` of `n` takes in every `n`th block and steps by r^n; the last step is by
+/// r^(n - i), which brings the lanes to the same power, and their sum is the
+/// accumulator. The first step is padded in front, with lanes that have nothing to
+/// take in yet.
+#[inline(always)]
+pub(crate) fn long<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
+    let lanes = F::Longs::LANES;
+    debug_assert!(blocks.len() >= 2 * lanes);
+    let l = f.longs();
+    // Lane i holds r^(n - i).
+    let mut powers = [[0; 3]; MAX_TAGS];
+    let mut power = [r[0], r[1], 0];
+    for place in powers[..lanes].iter_mut().rev() {
+        *place = power;
+        power = ALONE.multiply(power, r);
+    }
+    let by_one = f.multiplier(f.import(&powers));
+    let all = f.import(&[powers[0]; MAX_TAGS]);
+    let by_all = f.multiplier(all);
+    let by_all_twice = f.multiplier(f.multiply(all, &by_all));
+
+    // Lanes before this one wait in the first step; it also gets what the
+    // accumulator holds already.
+    let waiting = (lanes - blocks.len() % lanes) % lanes;
+    let mut start = [[0; 3]; MAX_TAGS];
+    start[waiting] = h;
+    let mut h = f.import(&start);
+    let mut above = [F::ABOVE; MAX_TAGS];
+    above[..waiting].fill(0);
+    let above = l.per_lane(&above);
+    let mut places = [ZEROS.as_ptr(); MAX_TAGS];
+    for (place, block) in places[waiting..lanes].iter_mut().zip(blocks) {
+        *place = block.as_ptr();
+    }
+    // SAFETY: a lane reads zeros or one of the first blocks.
+    let first = unsafe { l.load(&places, 0) };
+    h = f.step(h, first, above, &by_all);
+
+    // There are more steps, as there are two blocks for each lane.
+    let above = f.above();
+    let (_, others) = blocks.split_at(lanes - waiting);
+    let last = others.len() / lanes - 1;
+    let others = others.as_ptr().cast::<u8>();
+    let mut step = 0;
+    // SAFETY: the other blocks are a multiple of the lanes, and the lanes read all
+    // of them, as many in each step as there are lanes.
+    unsafe {
+        while step + 1 < last {
+            let runs = [
+                l.load_run(others.add(16 * lanes * step)),
+                l.load_run(others.add(16 * lanes * (step + 1))),
+            ];
+            h = f.two_steps(h, runs, above, &by_all, &by_all_twice);
+            step += 2;
+        }
+        if step < last {
+            h = f.step(h, l.load_run(others.add(16 * lanes * step)), above, &by_all);
+        }
+        h = f.step(h, l.load_run(others.add(16 * lanes * last)), above, &by_one);
+    }
+    powers = [[0; 3]; MAX_TAGS];
+    zeroize::optimization_barrier(&powers);
+    f.sum(h)
+}
+
 /// The tag of one message, taken in piece by piece. The key is wiped on drop.
 pub(crate) struct Tagger {
-    r: <Radix64 as Field>::Multiplier,
+    r: Multiplier,
     h: Number,
     pad: u128,
 }
@@ -733,13 +800,16 @@ pub(crate) struct Tagger {
 /// The field of one message at a time.
 const ALONE: Radix64 = Radix64;
 
+/// What multiplies there.
+pub(crate) type Multiplier = <Radix64 as Field>::Multiplier;
+
 /// Bit 128 there.
 const ABOVE: u64 = Radix64::ABOVE;
 
 impl Tagger {
     /// `key` is a one-time key of 32 bytes; for an AEAD, the first half of
     /// block 0 of the keystream.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(key: &[u8; 32]) -> Self {
         let [low, high] = words(&key[..16]);
         Self {
@@ -757,80 +827,24 @@ impl Tagger {
 
     /// Takes in the whole blocks of `piece` and returns what is left of it,
     /// below 16 bytes.
-    ///
-    /// The blocks of a long piece go into the lanes of a vector: lane `i` of `n`
-    /// takes in every `n`th block and steps by r^n; the last step is by
-    /// r^(n - i), which brings the lanes to the same power, and their sum is the
-    /// accumulator. The first step is padded in front, with lanes that have
-    /// nothing to take in yet.
-    #[inline(always)]
-    fn whole<'p, F: Field>(&mut self, f: F, piece: &'p [u8]) -> &'p [u8] {
-        let lanes = F::Longs::LANES;
-        let (blocks, rest) = piece.as_chunks::<16>();
-        if lanes == 1 || piece.len() < LONG {
+    #[inline]
+    fn whole<'p>(&mut self, set: Set, piece: &'p [u8]) -> &'p [u8] {
+        let (blocks, rest) = piece.as_chunks();
+        if set.tag_lanes() > 1 && piece.len() >= LONG {
+            self.h = set.long(self.h, blocks, &self.r);
+        } else {
             for block in blocks {
                 self.block(block, ABOVE);
             }
-            return rest;
         }
-        let l = f.longs();
-        // Lane i holds r^(n - i).
-        let mut powers = [[0; 3]; MAX_TAGS];
-        let mut power = [self.r[0], self.r[1], 0];
-        for place in powers[..lanes].iter_mut().rev() {
-            *place = power;
-            power = ALONE.step(power, (0, 0), 0, &self.r);
-        }
-        let by_one = f.multiplier(f.import(&powers));
-        let all = f.import(&[powers[0]; MAX_TAGS]);
-        let by_all = f.multiplier(all);
-        let by_all_twice = f.multiplier(f.multiply(all, &by_all));
-
-        // Lanes before this one wait in the first step; it also gets what the
-        // accumulator holds already.
-        let waiting = (lanes - blocks.len() % lanes) % lanes;
-        let mut start = [[0; 3]; MAX_TAGS];
-        start[waiting] = self.h;
-        let mut h = f.import(&start);
-        let mut above = [F::ABOVE; MAX_TAGS];
-        above[..waiting].fill(0);
-        let above = l.per_lane(&above);
-        let mut places = [ZEROS.as_ptr(); MAX_TAGS];
-        for (place, block) in places[waiting..lanes].iter_mut().zip(blocks) {
-            *place = block.as_ptr();
-        }
-        // SAFETY: a lane reads zeros or one of the first blocks.
-        let first = unsafe { l.load(&places, 0) };
-        h = f.step(h, first, above, &by_all);
-
-        // There are more steps: a long piece has at least two blocks for each lane.
-        let above = f.above();
-        let (_, others) = blocks.split_at(lanes - waiting);
-        let others = others.as_ptr().cast::<u8>();
-        let last = blocks.len() / lanes - usize::from(waiting == 0) - 1;
-        // SAFETY: the other blocks are a multiple of the lanes, and the lanes read
-        // all of them, as many in each step as there are lanes.
-        let run = |step: usize| unsafe { l.load_run(others.add(16 * lanes * step)) };
-        let mut step = 0;
-        while step + 1 < last {
-            h = f.two_steps(h, [run(step), run(step + 1)], above, &by_all, &by_all_twice);
-            step += 2;
-        }
-        if step < last {
-            h = f.step(h, run(step), above, &by_all);
-        }
-        h = f.step(h, run(last), above, &by_one);
-        self.h = f.sum(h);
-        powers = [[0; 3]; MAX_TAGS];
-        zeroize::optimization_barrier(&powers);
         rest
     }
 
     /// Takes in `piece`, padded with zeros to a multiple of 16 bytes, as
     /// ChaCha20-Poly1305 wants it (RFC 8439, section 2.8).
-    #[inline(always)]
-    pub(crate) fn padded<F: Field>(&mut self, f: F, piece: &[u8]) {
-        let rest = self.whole(f, piece);
+    #[inline]
+    pub(crate) fn padded(&mut self, set: Set, piece: &[u8]) {
+        let rest = self.whole(set, piece);
         if !rest.is_empty() {
             let mut block = [0; 16];
             block[..rest.len()].copy_from_slice(rest);
@@ -840,9 +854,8 @@ impl Tagger {
 
     /// Takes in `piece`, the last of its message, without padding: the bit
     /// above a short block directly follows its bytes (RFC 8439, section 2.5).
-    #[inline(always)]
-    pub(crate) fn last<F: Field>(&mut self, f: F, piece: &[u8]) {
-        let rest = self.whole(f, piece);
+    fn last(&mut self, set: Set, piece: &[u8]) {
+        let rest = self.whole(set, piece);
         if !rest.is_empty() {
             let mut block = [0; 16];
             block[..rest.len()].copy_from_slice(rest);
@@ -852,13 +865,13 @@ impl Tagger {
     }
 
     /// Takes in the lengths of AAD and text, the last block of an AEAD.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn lengths(&mut self, aad: u64, text: u64) {
         self.h = ALONE.step(self.h, (aad, text), ABOVE, &self.r);
     }
 
     /// The tag.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn finish(self) -> [u8; TAG_LEN] {
         let (low, high) = ALONE.words(self.h);
         wide(low, high).wrapping_add(self.pad).to_le_bytes()
@@ -866,7 +879,7 @@ impl Tagger {
 }
 
 impl Drop for Tagger {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         self.r = [0; 3];
         self.h = [0; 3];
@@ -876,10 +889,9 @@ impl Drop for Tagger {
 }
 
 /// The tag of one message, without padding.
-#[inline(always)]
-pub(crate) fn one<F: Field>(f: F, key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
+pub(crate) fn one(set: Set, key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
     let mut tagger = Tagger::new(key);
-    tagger.last(f, message);
+    tagger.last(set, message);
     tagger.finish()
 }
 

@@ -6,8 +6,8 @@
 //! instruction set enabled, so that everything is inlined into it.
 //!
 //! A value of an implementing type is a *proof* that this CPU can run its
-//! instructions: it has no constructor but the detection. That is what makes the
-//! methods safe to call, and why nothing here carries `#[target_feature]`.
+//! instructions: who makes one vouches for it. That is what makes the methods safe
+//! to call, and why nothing here carries `#[target_feature]`.
 
 /// Vectors of 32-bit words, one word per lane: what ChaCha20 is made of.
 pub(crate) trait Words: Copy {
@@ -35,12 +35,6 @@ pub(crate) trait Words: Copy {
 
     /// Lane-wise rotation to the left by `N` bits, 0 < `N` < 32.
     fn rotate_left<const N: i32>(self, a: Self::Word) -> Self::Word;
-
-    /// Four quarter rounds of ChaCha20.
-    #[inline(always)]
-    fn quarter_rounds(self, x: &mut [Self::Word; 16], words: [[usize; 4]; 4]) {
-        crate::chacha20::quarter_rounds(self, x, words);
-    }
 
     /// Turns four words of each lane's key, from byte `AT` (0 or 16) on, into
     /// four vectors: lane `l` of vector `w` is little-endian word `AT / 4 + w` of
@@ -71,6 +65,12 @@ pub(crate) trait Words: Copy {
     /// Exclusive-ors as much of `block` as `text` is long, at most 64 bytes,
     /// into `text`.
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]);
+
+    /// The same, and returns what the text has become, padded with zeros.
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64];
+
+    /// A text of at most 64 bytes, padded with zeros.
+    fn padded(self, text: &[u8]) -> [u8; 64];
 }
 
 /// Two vectors of words side by side.
@@ -153,6 +153,16 @@ impl<W: Words> Words for Pair<W> {
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         self.0.xor_bytes(text, block);
+    }
+
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        self.0.xor_padded(text, block)
+    }
+
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        self.0.padded(text)
     }
 }
 

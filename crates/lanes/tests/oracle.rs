@@ -312,7 +312,12 @@ fn check_stream(backends: &[Backend], noise: &mut Noise, counter: u32, len: usiz
         for guard in Guard::BOTH {
             let mut key = Guarded::new(&key, guard);
             let mut buffer = Guarded::new(&text, guard);
-            backend.chacha20(&key.keys()[0], &nonce, counter, buffer.bytes());
+            backend.chacha20(
+                key.bytes().first_chunk().unwrap(),
+                &nonce,
+                counter,
+                buffer.bytes(),
+            );
             assert!(
                 buffer.bytes() == expected,
                 "{backend:?} {guard:?} {counter} {len}"

@@ -17,8 +17,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use lanes::{Job, Key, Outcome};
-use zeroize::Zeroize;
+use lanes::{Block, Job, Key, Outcome, Secrets};
 
 /// Many packets in one buffer, of as many sessions as one likes.
 pub struct Batch {
@@ -27,10 +26,14 @@ pub struct Batch {
     used: usize,
     /// How many bytes of the last room may still be taken as received.
     room: usize,
-    /// The distinct keys of the jobs. Wiped by `clear` and on drop.
+    /// The distinct keys of the jobs. Wiped by `clear` and on drop, as is the next.
     keys: Vec<Key>,
+    /// Blocks of keystream of jobs that their sessions have computed ahead.
+    ahead: Vec<Block>,
     jobs: Vec<Job>,
     outcomes: Vec<Outcome>,
+    /// How many jobs there were before the last `clear`.
+    last_len: usize,
     /// How many jobs have run.
     done: usize,
     /// A number that no other filling of a batch in this process has, so that a
@@ -74,8 +77,8 @@ impl Slot {
 pub struct Pending<'b> {
     /// The arena that the jobs' offsets refer to.
     pub bytes: &'b mut [u8],
-    /// The keys that the jobs' indices refer to.
-    pub keys: &'b [Key],
+    /// What the jobs' indices refer to.
+    pub secrets: Secrets<'b>,
     /// What to do.
     pub jobs: &'b [Job],
     /// Where to say what became of each job.
@@ -100,8 +103,10 @@ impl Batch {
             used: 0,
             room: 0,
             keys: Vec::new(),
+            ahead: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
+            last_len: 0,
             done: 0,
             turn: new_turns(),
         }
@@ -114,7 +119,8 @@ impl Batch {
     pub fn clear(&mut self) {
         self.used = 0;
         self.room = 0;
-        self.wipe_keys();
+        self.wipe();
+        self.last_len = self.jobs.len();
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
@@ -138,10 +144,9 @@ impl Batch {
         self.arena.capacity()
     }
 
-    fn wipe_keys(&mut self) {
-        // Not `Vec::zeroize`, which would wipe the capacity too, every turn.
-        self.keys.as_flattened_mut().zeroize();
-        self.keys.clear();
+    fn wipe(&mut self) {
+        wipe(&mut self.keys, [0; 32]);
+        wipe(&mut self.ahead, [0; 64]);
     }
 
     /// How many packets it holds.
@@ -192,6 +197,7 @@ impl Batch {
     /// If the arena would exceed [`Batch::MAX_BYTES`].
     ///
     /// [`Inbound::received`]: crate::bip324::Inbound::received
+    #[inline]
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         let end = self.used.saturating_add(len);
         assert!(
@@ -200,10 +206,15 @@ impl Batch {
             Self::MAX_BYTES
         );
         if self.arena.len() < end {
-            self.arena.resize(end, 0);
+            self.grow(end);
         }
         self.room = len;
         &mut self.arena[self.used..end]
+    }
+
+    #[cold]
+    fn grow(&mut self, end: usize) {
+        self.arena.resize(end, 0);
     }
 
     /// The jobs that have not run yet, for a backend to run; they count as run
@@ -212,7 +223,10 @@ impl Batch {
         let first = core::mem::replace(&mut self.done, self.jobs.len());
         Pending {
             bytes: &mut self.arena,
-            keys: &self.keys,
+            secrets: Secrets {
+                keys: &self.keys,
+                ahead: &self.ahead,
+            },
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         }
@@ -229,6 +243,7 @@ impl Batch {
     }
 
     /// Whether `len` more bytes fit.
+    #[inline]
     pub(crate) fn fits(&self, len: usize) -> bool {
         Self::MAX_BYTES - self.used >= len
     }
@@ -241,24 +256,34 @@ impl Batch {
     }
 
     /// Tells one filling of the batch from the next.
+    #[inline]
     pub(crate) fn turn(&self) -> usize {
         self.turn
     }
 
+    /// Whether it is small, as far as one can know before it is full: it holds fewer
+    /// than `packets` packets, and so did it in the turn before.
+    #[inline]
+    pub(crate) fn is_small(&self, packets: usize) -> bool {
+        self.jobs.len() < packets && self.last_len < packets
+    }
+
     /// Adds a key and returns its index.
+    #[inline]
     pub(crate) fn add_key(&mut self, key: &Key) -> u32 {
-        if self.keys.len() == self.keys.capacity() {
-            // By hand, so that growing leaves no copy of the keys behind.
-            let mut grown = Vec::with_capacity((2 * self.keys.len()).max(16));
-            grown.extend_from_slice(&self.keys);
-            self.wipe_keys();
-            self.keys = grown;
-        }
-        self.keys.push(*key);
+        push(&mut self.keys, core::slice::from_ref(key), [0; 32]);
         index(self.keys.len() - 1)
     }
 
+    /// Adds blocks of keystream computed ahead and returns the index of the first.
+    pub(crate) fn add_ahead(&mut self, blocks: &[Block]) -> u32 {
+        let first = index(self.ahead.len());
+        push(&mut self.ahead, blocks, [0; 64]);
+        first
+    }
+
     /// Adds a packet whose bytes lie in the arena.
+    #[inline]
     pub(crate) fn add_job(&mut self, job: Job) {
         self.jobs.push(job);
         self.outcomes.push(Outcome::Pending);
@@ -266,6 +291,7 @@ impl Batch {
 
     /// Takes `len` bytes at the arena's end, for the caller to write. Returns
     /// their offset.
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> usize {
         self.room(len);
         let start = self.used;
@@ -275,6 +301,7 @@ impl Batch {
     }
 
     /// Takes the first `len` bytes of the last room. Returns their offset.
+    #[inline]
     pub(crate) fn take_received(&mut self, len: usize) -> usize {
         assert!(
             len <= self.room,
@@ -319,8 +346,29 @@ fn new_turns() -> usize {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        self.wipe_keys();
+        self.wipe();
     }
+}
+
+/// Empties a list of secrets, after writing `nothing` in place of each.
+fn wipe<T: Copy>(secrets: &mut Vec<T>, nothing: T) {
+    // Not `Vec::zeroize`, which would wipe the capacity too, every turn.
+    secrets.fill(nothing);
+    zeroize::optimization_barrier(secrets);
+    secrets.clear();
+}
+
+/// Adds secrets to a list.
+#[inline]
+fn push<T: Copy>(list: &mut Vec<T>, secrets: &[T], nothing: T) {
+    if list.capacity() - list.len() < secrets.len() {
+        // By hand, so that growing leaves no copy of the secrets behind.
+        let mut grown = Vec::with_capacity((2 * (list.len() + secrets.len())).max(16));
+        grown.extend_from_slice(list);
+        wipe(list, nothing);
+        *list = grown;
+    }
+    list.extend_from_slice(secrets);
 }
 
 impl core::fmt::Debug for Batch {

@@ -4,13 +4,13 @@ use crate::batch::{Batch, Pending, index};
 use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
-use lanes::{Backend, Job, Key, Nonce, Outcome};
+use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets};
 
 /// The environment variable that forces a backend, by its name.
 pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
 
 /// [`Backend::seal`] or [`Backend::open`].
-pub(crate) type Kernel = fn(Backend, &mut [u8], &[Key], &[Job], &mut [Outcome]);
+pub(crate) type Kernel = fn(Backend, &mut [u8], Secrets<'_>, &[Job], &mut [Outcome]);
 
 /// Seals and opens batches on one backend. Cheap to copy; holds no secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,16 +126,23 @@ impl Engine {
     fn run(&self, batch: &mut Batch, kernel: Kernel) {
         let Pending {
             bytes,
-            keys,
+            secrets,
             jobs,
             outcomes,
         } = batch.take_pending();
         #[cfg(feature = "parallel")]
         if self.threads > 1 {
             let kernel = (self.backend, kernel);
-            return crate::parallel::run(self.threads.into(), kernel, bytes, keys, jobs, outcomes);
+            return crate::parallel::run(
+                self.threads.into(),
+                kernel,
+                bytes,
+                secrets,
+                jobs,
+                outcomes,
+            );
         }
-        kernel(self.backend, bytes, keys, jobs, outcomes);
+        kernel(self.backend, bytes, secrets, jobs, outcomes);
     }
 
     /// Seals one packet in place: `bytes[text]`, whose tag of 16 bytes follows
@@ -152,10 +159,7 @@ impl Engine {
         aad: Range<usize>,
         text: Range<usize>,
     ) {
-        let mut outcome = [Outcome::Pending];
-        let job = job(nonce, aad, text);
-        self.backend
-            .seal(bytes, core::slice::from_ref(key), &[job], &mut outcome);
+        self.one(Backend::seal, (key, &[]), nonce, bytes, aad, text);
     }
 
     /// Opens one packet in place, laid out as for [`Engine::seal_one`]. Says
@@ -173,29 +177,48 @@ impl Engine {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> bool {
+        self.one(Backend::open, (key, &[]), nonce, bytes, aad, text) == Outcome::Authentic
+    }
+
+    /// Seals or opens one packet with what is known of its keystream. Says what
+    /// became of it.
+    pub(crate) fn one(
+        &self,
+        kernel: Kernel,
+        (key, ahead): (&Key, &[Block]),
+        nonce: Nonce,
+        bytes: &mut [u8],
+        aad: Range<usize>,
+        text: Range<usize>,
+    ) -> Outcome {
+        let secrets = Secrets {
+            keys: core::slice::from_ref(key),
+            ahead,
+        };
+        let job = Job {
+            text: index(text.start),
+            text_len: index(text.len()),
+            aad: index(aad.start),
+            aad_len: index(aad.len()),
+            key: 0,
+            ahead: 0,
+            ahead_blocks: index(ahead.len()),
+            nonce,
+        };
         let mut outcome = [Outcome::Pending];
-        let job = job(nonce, aad, text);
-        self.backend
-            .open(bytes, core::slice::from_ref(key), &[job], &mut outcome);
-        outcome == [Outcome::Authentic]
+        kernel(self.backend, bytes, secrets, &[job], &mut outcome);
+        outcome[0]
+    }
+
+    /// See [`Backend::prepare`].
+    pub(crate) fn prepare(&self, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
+        self.backend.prepare(key, nonces, ahead);
     }
 
     /// Fills `out` with ChaCha20's keystream from block `counter` on.
     pub(crate) fn keystream(&self, key: &Key, nonce: Nonce, counter: u32, out: &mut [u8]) {
         out.fill(0);
         self.backend.chacha20(key, &nonce, counter, out);
-    }
-}
-
-/// The job of a packet that is alone with its key.
-fn job(nonce: Nonce, aad: Range<usize>, text: Range<usize>) -> Job {
-    Job {
-        text: index(text.start),
-        text_len: index(text.len()),
-        aad: index(aad.start),
-        aad_len: index(aad.len()),
-        key: 0,
-        nonce,
     }
 }
 

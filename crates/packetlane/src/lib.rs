@@ -62,4 +62,4 @@ pub mod v1;
 
 pub use batch::{Batch, Slot};
 pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
-pub use lanes::{Backend, Job, Key, Nonce, Outcome, TAG_LEN};
+pub use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};

@@ -14,7 +14,7 @@
 use crate::batch::index;
 use crate::engine::Kernel;
 use core::ops::Range;
-use lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+use lanes::{Backend, Job, Outcome, Secrets, TAG_LEN};
 
 /// The least work for one thread, in bytes as [`work`] counts them: some 30
 /// microseconds.
@@ -37,14 +37,14 @@ pub(crate) fn run(
     threads: usize,
     (backend, kernel): (Backend, Kernel),
     bytes: &mut [u8],
-    keys: &[Key],
+    secrets: Secrets<'_>,
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
     let mut cuts = Cuts::new();
     cuts.find(jobs, threads);
     if cuts.places().is_empty() {
-        return kernel(backend, bytes, keys, jobs, outcomes);
+        return kernel(backend, bytes, secrets, jobs, outcomes);
     }
     rayon::in_place_scope(|scope| {
         let (mut bytes, mut jobs, mut outcomes) = (bytes, jobs, outcomes);
@@ -55,10 +55,10 @@ pub(crate) fn run(
             (outcomes, its_outcomes) = outcomes.split_at_mut(job);
             scope.spawn(move |_| {
                 let run = (backend, kernel);
-                rebased(run, start, its_bytes, keys, its_jobs, its_outcomes);
+                rebased(run, start, its_bytes, secrets, its_jobs, its_outcomes);
             });
         }
-        kernel(backend, bytes, keys, jobs, outcomes);
+        kernel(backend, bytes, secrets, jobs, outcomes);
     });
 }
 
@@ -67,7 +67,7 @@ fn rebased(
     (backend, kernel): (Backend, Kernel),
     base: usize,
     bytes: &mut [u8],
-    keys: &[Key],
+    secrets: Secrets<'_>,
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
@@ -82,7 +82,7 @@ fn rebased(
                 ..*job
             };
         }
-        kernel(backend, bytes, keys, &step[..jobs.len()], outcomes);
+        kernel(backend, bytes, secrets, &step[..jobs.len()], outcomes);
     }
 }
 

@@ -9,7 +9,7 @@ use common::{Random, engine, noise, sessions, take};
 use packetlane::Batch;
 use packetlane::bip324::{
     DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_AHEAD, OVERHEAD, OpenError, PacketKind,
-    Progress, REKEY_INTERVAL,
+    Progress, REKEY_INTERVAL, Role, Session,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -420,5 +420,41 @@ fn handshakes_leave_nothing() {
     assert_eq!(held, 0);
     let mut kept = Vec::with_capacity(20);
     let (_, held, _) = taken_by(|| kept.extend((0..20).map(make)));
-    assert!(held <= 20 * 2 * 2048, "{} bytes a session", held / 40);
+    assert!(held <= 20 * 2 * 4096, "{} bytes a session", held / 40);
+}
+
+/// Both directions, with all the keystream that a session computes ahead: masks of
+/// lengths for a whole rekey interval, and first blocks of the next packets.
+#[test]
+fn a_session_takes_at_most_4_kib() {
+    let keys = common::keys(
+        &common::config(engine(), 1),
+        &common::config(engine(), 1001),
+    );
+    let mut wire = Vec::with_capacity(1000);
+    let mut batch = Batch::with_capacity(10, 1000);
+    let mut kept = Vec::with_capacity(20);
+    let mut run = |[mut one, mut two]: [Session; 2]| {
+        for _ in 0..2 {
+            wire.clear();
+            let contents = [7; 61];
+            one.outbound
+                .seal(PacketKind::Genuine, &contents, &mut wire)
+                .unwrap();
+            two.inbound.feed(&mut batch, &wire);
+            engine().open(&mut batch);
+            assert_eq!(take(&mut two, &batch).0, [contents]);
+            batch.clear();
+            std::mem::swap(&mut one, &mut two);
+        }
+        [one, two]
+    };
+    let make =
+        || [Role::Initiator, Role::Responder].map(|role| Session::from_keys(engine(), &keys, role));
+    drop(run(make()));
+    let (_, heap, _) = taken_by(|| (0..10).for_each(|_| kept.extend(run(make()))));
+    let each = heap / kept.len() + size_of::<Session>();
+    // Each of the two has keystream ahead in both directions.
+    assert!(each >= 2 * (704 + 512), "{each} bytes: nothing is ahead");
+    assert!(each <= 4096, "{each} bytes a session");
 }

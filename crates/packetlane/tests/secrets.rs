@@ -13,7 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use zeroize::ZeroizeOnDrop;
 
-const MOST: usize = 64;
+const MOST: usize = 70;
 
 thread_local! {
     /// What must not be seen, and how many of them there are.
@@ -170,6 +170,40 @@ fn nothing_secret_is_given_back() {
     });
     assert_eq!(packets, 500, "two rekeys");
     assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
+}
+
+/// What is computed ahead of packets, in turns of one and of a few, in batches that
+/// grow, over a rekey, turned off, and left when the session ends.
+#[test]
+fn keystream_ahead_is_wiped() {
+    let keys = SessionKeys::derive(&noise(1, 32).try_into().unwrap(), MAGIC);
+    let mut secrets = Vec::new();
+    for number in (0..20_u32).chain(215..224) {
+        let mut nonce = [0; 12];
+        nonce[..4].copy_from_slice(&number.to_le_bytes());
+        let mut blocks = [0; 128];
+        Backend::Portable.chacha20(&keys.initiator_packet, &nonce, 0, &mut blocks);
+        secrets.extend([blocks[..32].to_vec(), blocks[64..96].to_vec()]);
+    }
+    let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
+    for packets in [1, 13, 222, 224] {
+        let seen = seen_in(&secrets, || {
+            let mut batch = Batch::new();
+            let mut session = Session::from_keys(engine(), &keys, Role::Initiator);
+            for sent in 0..packets {
+                let kind = PacketKind::Genuine;
+                session.outbound.push(&mut batch, kind, &[7; 61]).unwrap();
+                if sent % 5 < 2 {
+                    engine().seal(&mut batch);
+                    batch.clear();
+                }
+            }
+            if packets == 13 {
+                session.outbound.set_keystream_ahead(false);
+            }
+        });
+        assert_eq!(seen.iter().sum::<usize>(), 0, "{packets}: {seen:?}");
+    }
 }
 
 /// A batch with the keys of many sessions, which has to grow for them.

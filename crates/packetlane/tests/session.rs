@@ -657,3 +657,112 @@ fn sessions_of_keys_alone() {
         }
     }
 }
+
+/// The same packets with keystream computed ahead and without, at either end:
+/// through turns of one, of few and of many, and outside batches, over rekeys.
+#[test]
+fn keystream_ahead_changes_nothing() {
+    for engine in engines() {
+        let mut random = Random::new(7);
+        let (mut with, mut with_receiver) = sessions(engine, 1);
+        let (mut without, mut without_receiver) = sessions(engine, 1);
+        without.outbound.set_keystream_ahead(false);
+        without_receiver.inbound.set_keystream_ahead(false);
+        let mut batch = Batch::new();
+        let mut sent = 0;
+        let mut turns = 0;
+        while sent < 4 * REKEY_INTERVAL as usize {
+            turns += 1;
+            // Long runs of small turns and of large ones, and now and then one alone.
+            let most = if turns / 20 % 2 == 0 { 3 } else { 40 };
+            let packets: Vec<_> = (0..1 + random.below(most))
+                .map(|i| {
+                    let most = [20, 64, 130, 400, 3000][random.below(5)];
+                    noise((sent + i) as u64, random.below(most))
+                })
+                .collect();
+            let by_itself = random.below(4) == 0;
+            let [wire, other] = [&mut with, &mut without].map(|session| {
+                let mut wire = Vec::new();
+                if by_itself {
+                    for contents in &packets {
+                        let sealed = session.outbound.seal(Genuine, contents, &mut wire);
+                        sealed.unwrap();
+                    }
+                    return wire;
+                }
+                batch.clear();
+                let slots: Vec<_> = packets
+                    .iter()
+                    .map(|contents| {
+                        session
+                            .outbound
+                            .push(&mut batch, Genuine, contents)
+                            .unwrap()
+                    })
+                    .collect();
+                engine.seal(&mut batch);
+                for slot in &slots {
+                    wire.extend_from_slice(batch.wire(slot));
+                }
+                wire
+            });
+            assert!(wire == other, "{engine:?}: after {sent} packets");
+            for receiver in [&mut with_receiver, &mut without_receiver] {
+                batch.clear();
+                receiver.inbound.feed(&mut batch, &wire);
+                engine.open(&mut batch);
+                assert_eq!(take(receiver, &batch), (packets.clone(), None));
+            }
+            sent += packets.len();
+        }
+    }
+}
+
+/// Turned off and on again in the middle, where the counters have gone on.
+#[test]
+fn keystream_ahead_is_turned_off_and_on() {
+    let engine = engine();
+    let (mut sender, mut receiver) = sessions(engine, 1);
+    for i in 0..500 {
+        let on = i / 5 % 2 == 0;
+        sender.outbound.set_keystream_ahead(on);
+        receiver.inbound.set_keystream_ahead(i / 7 % 2 == 0);
+        let contents = noise(i, 61);
+        let wire = seal(&mut sender, &[(Genuine, &contents)]);
+        let mut batch = Batch::new();
+        receiver.inbound.feed(&mut batch, &wire);
+        engine.open(&mut batch);
+        assert_eq!(take(&mut receiver, &batch), (vec![contents], None));
+    }
+}
+
+/// A packet that is forged where its keystream lies ready shows nothing.
+#[test]
+fn forged_with_keystream_ahead() {
+    for engine in engines() {
+        for len in [0, 5, 61, 63, 64, 200, 1000] {
+            let (mut sender, mut receiver) = sessions(engine, 1);
+            let contents = noise(3, len);
+            let mut batch = Batch::new();
+            // The second packet's keystream lies ready after the first.
+            for forged in [false, true] {
+                let mut wire = seal(&mut sender, &[(Genuine, &contents)]);
+                let last = wire.len() - 1;
+                wire[last] ^= u8::from(forged);
+                batch.clear();
+                receiver.inbound.feed(&mut batch, &wire);
+                engine.open(&mut batch);
+                if forged {
+                    let ended = (vec![], Some(OpenError::BadTag));
+                    assert_eq!(take(&mut receiver, &batch), ended);
+                    // What lies in the arena is what came.
+                    batch.clear();
+                    assert!(batch.room(wire.len()) == wire);
+                } else {
+                    assert_eq!(take(&mut receiver, &batch), (vec![contents.clone()], None));
+                }
+            }
+        }
+    }
+}

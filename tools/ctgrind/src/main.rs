@@ -8,7 +8,7 @@
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
-use lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+use lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -36,6 +36,8 @@ fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
             text: end + aad_len as u32,
             text_len: len as u32,
             key: i as u32,
+            ahead: 0,
+            ahead_blocks: 0,
             nonce: [i as u8; 12],
         });
         end += (aad_len + len + TAG_LEN) as u32;
@@ -51,23 +53,43 @@ fn text(bytes: &[u8], job: &Job) -> std::ops::Range<usize> {
     start..start + job.text_len as usize
 }
 
-/// Seals packets of these lengths and opens them: as they are, and with every
-/// second one forged.
+/// Seals packets of these lengths and opens them, with nothing computed ahead and
+/// with some of it.
 fn seal_and_open(backend: Backend, lengths: &[usize]) {
-    let (mut bytes, keys, jobs) = lay_out(lengths);
+    seal_and_open_with(backend, lengths, |_| 0);
+    seal_and_open_with(backend, lengths, |i| (i + 2) % 5);
+}
+
+/// As they are, and with every second one forged; of packet i, `ahead(i)` blocks of
+/// keystream are computed ahead.
+fn seal_and_open_with(backend: Backend, lengths: &[usize], ahead: fn(usize) -> usize) {
+    let (mut bytes, keys, mut jobs) = lay_out(lengths);
     let plain = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     for job in &jobs {
         secret(&bytes[text(&bytes, job)]);
     }
     secret(keys.as_flattened());
-    backend.seal(&mut bytes, &keys, &jobs, &mut outcomes);
+    let mut blocks = Vec::new();
+    for (i, job) in jobs.iter_mut().enumerate() {
+        (job.ahead, job.ahead_blocks) = (blocks.len() as u32, ahead(i) as u32);
+        let mut own = vec![[0; 64]; ahead(i)];
+        if !own.is_empty() {
+            backend.prepare(&keys[i], &[job.nonce], &mut own);
+        }
+        blocks.extend(own);
+    }
+    let secrets = Secrets {
+        keys: &keys,
+        ahead: &blocks,
+    };
+    backend.seal(&mut bytes, secrets, &jobs, &mut outcomes);
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
 
     // What goes over the wire is public; the keys are still secret.
     public(&bytes);
     let sealed = bytes.clone();
-    backend.open(&mut bytes, &keys, &jobs, &mut outcomes);
+    backend.open(&mut bytes, secrets, &jobs, &mut outcomes);
     assert!(
         outcomes
             .iter()
@@ -86,7 +108,7 @@ fn seal_and_open(backend: Backend, lengths: &[usize]) {
         bytes[tag + i % TAG_LEN] ^= 1;
     }
     let damaged = bytes.clone();
-    backend.open(&mut bytes, &keys, &jobs, &mut outcomes);
+    backend.open(&mut bytes, secrets, &jobs, &mut outcomes);
     public(&bytes);
     for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
         let text = text(&bytes, job);

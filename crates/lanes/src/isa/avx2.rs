@@ -4,7 +4,7 @@
 //! Sixteen registers do not hold two states of ChaCha20, but the loads and stores
 //! of what does not fit cost less than waiting for one state's additions.
 
-use super::portable::xor_bytes;
+use super::portable::{padded, xor_bytes, xor_padded};
 use crate::poly1305::Radix26;
 use crate::vector::{Limbs26, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
 use core::arch::x86_64::*;
@@ -17,15 +17,22 @@ pub(crate) struct Avx2(());
 cpufeatures::new!(avx2, "avx2");
 
 impl Avx2 {
-    /// The proof, if the CPU has it.
-    #[inline]
-    pub(crate) fn detect() -> Option<Self> {
-        avx2::get().then_some(Self(()))
+    fn is_available() -> bool {
+        avx2::get()
+    }
+
+    /// # Safety
+    ///
+    /// The CPU must have it.
+    unsafe fn assume() -> Self {
+        Self(())
     }
 }
 
 kernels!(
-    |proof: Avx2| words: Pair(proof), field: Radix26(Two(proof)),
+    |proof: Avx2|
+    words: Pair(proof) => Pair<Avx2>,
+    field: Radix26(Two(proof)) => Radix26<Two>,
     features: "avx2"
 );
 
@@ -163,7 +170,10 @@ impl Words for Avx2 {
     }
 
     #[inline(always)]
-    #[allow(clippy::needless_range_loop, reason = "the number is one of blocks too")]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "the number is one of blocks too"
+    )]
     unsafe fn scatter<const XOR: bool>(self, words: &[__m256i; 16], blocks: *mut [u8; 64]) {
         // Quarter g of blocks i and i + 4 in the halves of quarters[g][i].
         let (groups, _) = words.as_chunks();
@@ -206,6 +216,16 @@ impl Words for Avx2 {
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         xor_bytes(text, block);
+    }
+
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        xor_padded(text, block)
+    }
+
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        padded(text)
     }
 }
 

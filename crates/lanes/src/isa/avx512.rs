@@ -12,15 +12,22 @@ pub(crate) struct Avx512(());
 cpufeatures::new!(avx512, "avx512f", "avx512bw", "avx512vl");
 
 impl Avx512 {
-    /// The proof, if the CPU has it.
-    #[inline]
-    pub(crate) fn detect() -> Option<Self> {
-        avx512::get().then_some(Self(()))
+    fn is_available() -> bool {
+        avx512::get()
+    }
+
+    /// # Safety
+    ///
+    /// The CPU must have them.
+    unsafe fn assume() -> Self {
+        Self(())
     }
 }
 
 kernels!(
-    |proof: Avx512| words: Pair(proof), field: Radix26(Two(proof)),
+    |proof: Avx512|
+    words: Pair(proof) => Pair<Avx512>,
+    field: Radix26(Two(proof)) => Radix26<Two<Avx512>>,
     features: "avx512f,avx512bw,avx512vl"
 );
 
@@ -30,23 +37,30 @@ pub(crate) struct Ifma(Avx512);
 
 /// The kernels that use it.
 pub(crate) mod ifma {
-    use super::{Ifma, Two};
+    use super::{Avx512, Ifma, Two};
     use crate::poly1305::Radix44;
     use crate::vector::Pair;
 
     cpufeatures::new!(avx512ifma, "avx512ifma");
 
     impl Ifma {
-        /// The proof, if the CPU has it.
-        #[inline]
-        pub(crate) fn detect() -> Option<Self> {
-            let avx512 = super::Avx512::detect()?;
-            avx512ifma::get().then_some(Self(avx512))
+        fn is_available() -> bool {
+            Avx512::is_available() && avx512ifma::get()
+        }
+
+        /// # Safety
+        ///
+        /// The CPU must have it and what [`Avx512`] stands for.
+        unsafe fn assume() -> Self {
+            // SAFETY: the caller vouches for it.
+            Self(unsafe { Avx512::assume() })
         }
     }
 
     kernels!(
-        |proof: Ifma| words: Pair(proof.0), field: Radix44(Two(proof)),
+        |proof: Ifma|
+        words: Pair(proof.0) => Pair<Avx512>,
+        field: Radix44(Two(proof)) => Radix44<Two<Ifma>>,
         features: "avx512f,avx512bw,avx512vl,avx512ifma"
     );
 }
@@ -182,7 +196,10 @@ impl Words for Avx512 {
     }
 
     #[inline(always)]
-    #[allow(clippy::needless_range_loop, reason = "the number is one of blocks too")]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "the number is one of blocks too"
+    )]
     unsafe fn scatter<const XOR: bool>(self, words: &[__m512i; 16], blocks: *mut [u8; 64]) {
         // SAFETY: the caller vouches for the blocks, each of which is 64 bytes;
         // loads and stores need no alignment; `self` proves AVX-512F.
@@ -244,6 +261,44 @@ impl Words for Avx512 {
                 _mm256_mask_storeu_epi8(place, mask, _mm256_xor_si256(text, block));
             }
         }
+    }
+
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        let mask = first(text.len());
+        let place: *mut i8 = text.as_mut_ptr().cast();
+        let mut padded = [0; 64];
+        // SAFETY: the block and what is returned are 64 bytes. The mask holds back,
+        // from load and store, every byte beyond the text's end; neither needs
+        // alignment; `self` proves AVX-512F and BW.
+        unsafe {
+            let block = _mm512_maskz_loadu_epi8(mask, block.as_ptr().cast());
+            let text = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, place), block);
+            _mm512_mask_storeu_epi8(place, mask, text);
+            _mm512_storeu_si512(padded.as_mut_ptr().cast(), text);
+        }
+        padded
+    }
+
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        let mut padded = [0; 64];
+        // SAFETY: as above.
+        unsafe {
+            let text = _mm512_maskz_loadu_epi8(first(text.len()), text.as_ptr().cast());
+            _mm512_storeu_si512(padded.as_mut_ptr().cast(), text);
+        }
+        padded
+    }
+}
+
+/// A mask of the first `len` of 64 bytes.
+#[inline(always)]
+fn first(len: usize) -> u64 {
+    debug_assert!(len <= 64);
+    match len {
+        0 => 0,
+        _ => u64::MAX.wrapping_shr(64 - len as u32),
     }
 }
 

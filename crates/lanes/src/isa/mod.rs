@@ -1,22 +1,126 @@
 //! The instances of [`crate::vector`]'s traits, one file per instruction set,
 //! and the kernels compiled for each.
 
-use crate::aead::{Job, Outcome};
-use crate::chacha20::{Key, Nonce};
+use crate::aead::{Job, Run};
+use crate::chacha20::{Block, Blocks, Key, Nonce};
+use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 
 pub(crate) use portable::Scalar;
 
-/// Seals or opens: buffer, keys, jobs, and what becomes of the jobs.
-type OverJobs = fn(&mut [u8], &[Key], &[Job], &mut [Outcome]);
-
-/// The algorithms, compiled for one instruction set. Each panics if the CPU
-/// lacks it.
+/// What runs in vectors, compiled for one instruction set. The functions must only
+/// be called where the CPU has it.
 pub(crate) struct Kernels {
-    pub(crate) is_available: fn() -> bool,
-    pub(crate) seal: OverJobs,
-    pub(crate) open: OverJobs,
-    pub(crate) chacha20: fn(&Key, &Nonce, u32, &mut [u8]),
-    pub(crate) poly1305: fn(&[u8; 32], &[u8]) -> [u8; crate::TAG_LEN],
+    is_available: fn() -> bool,
+    block_lanes: usize,
+    tag_lanes: usize,
+    blocks: unsafe fn(&mut Blocks<'_>, usize),
+    xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
+    xor_blocks: unsafe fn(&mut [u8], &[Block]),
+    xor_texts: unsafe fn(&mut [u8], &[Block], &[Job], &[Run]),
+    xor_padded: unsafe fn(&mut [u8], &Block) -> Block,
+    padded: unsafe fn(&[u8]) -> Block,
+    tags: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
+    long: unsafe fn(Number, &[[u8; 16]], &Multiplier) -> Number,
+}
+
+impl Kernels {
+    /// Whether this CPU has the instruction set.
+    pub(crate) fn is_available(&self) -> bool {
+        (self.is_available)()
+    }
+}
+
+/// An instruction set that this CPU has.
+#[derive(Clone, Copy)]
+pub(crate) struct Set(&'static Kernels);
+
+impl Set {
+    /// # Panics
+    ///
+    /// If this CPU lacks it.
+    #[inline]
+    pub(crate) fn of(kernels: &'static Kernels) -> Self {
+        assert!(kernels.is_available(), "a backend that this CPU lacks");
+        Self(kernels)
+    }
+
+    /// How many blocks of ChaCha20 are computed at once.
+    #[inline]
+    pub(crate) fn block_lanes(self) -> usize {
+        self.0.block_lanes
+    }
+
+    /// How many messages are tagged at once; 1 if there are no vectors for it.
+    #[inline]
+    pub(crate) fn tag_lanes(self) -> usize {
+        self.0.tag_lanes
+    }
+
+    /// See [`Blocks::run`].
+    #[inline]
+    pub(crate) fn blocks(self, blocks: &mut Blocks<'_>, lanes: usize) {
+        // SAFETY: the CPU has the set, as it has in all of these.
+        unsafe { (self.0.blocks)(blocks, lanes) }
+    }
+
+    /// See [`crate::chacha20::xor_keystream`].
+    #[inline]
+    pub(crate) fn xor_keystream(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
+        // SAFETY: as above.
+        unsafe { (self.0.xor_keystream)(key, nonce, counter, text) }
+    }
+
+    /// See [`crate::chacha20::xor_blocks`].
+    #[inline]
+    pub(crate) fn xor_blocks(self, text: &mut [u8], blocks: &[Block]) {
+        // SAFETY: as above.
+        unsafe { (self.0.xor_blocks)(text, blocks) }
+    }
+
+    /// See [`crate::aead::xor_texts`].
+    #[inline]
+    pub(crate) fn xor_texts(
+        self,
+        bytes: &mut [u8],
+        keystream: &[Block],
+        jobs: &[Job],
+        runs: &[Run],
+    ) {
+        // SAFETY: as above.
+        unsafe { (self.0.xor_texts)(bytes, keystream, jobs, runs) }
+    }
+
+    /// See [`crate::vector::Words::xor_padded`].
+    #[inline]
+    pub(crate) fn xor_padded(self, text: &mut [u8], block: &Block) -> Block {
+        // SAFETY: as above.
+        unsafe { (self.0.xor_padded)(text, block) }
+    }
+
+    /// See [`crate::vector::Words::padded`].
+    #[inline]
+    pub(crate) fn padded(self, text: &[u8]) -> Block {
+        // SAFETY: as above.
+        unsafe { (self.0.padded)(text) }
+    }
+
+    /// See [`crate::poly1305::tags`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn tags(self, texts: &[Text], keys: &[[u8; 32]], tags: &mut [[u8; TAG_LEN]]) {
+        // SAFETY: as above, and the caller vouches for the texts.
+        unsafe { (self.0.tags)(texts, keys, tags) }
+    }
+
+    /// See [`crate::poly1305::long`].
+    #[inline]
+    pub(crate) fn long(self, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
+        // SAFETY: as above.
+        unsafe { (self.0.long)(h, blocks, r) }
+    }
 }
 
 /// The portable backend: what every CPU of the target has. On x86-64 that is
@@ -36,53 +140,69 @@ pub(crate) use avx512::KERNELS as AVX512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::ifma::KERNELS as AVX512_IFMA;
 
+#[repr(align(64))]
+pub(crate) struct Aligned<T>(pub(crate) T);
+
 /// Compiles the kernels for an instruction set, from the proof that the CPU has
-/// it.
+/// it. (Each is a function of its own, since what is inlined into another would be
+/// compiled as often as that is.)
 macro_rules! kernels {
     (
-        |$proof:ident: $set:ident| words: $words:expr, field: $field:expr
+        |$proof:ident: $set:ident|
+        words: $words:expr => $words_type:ty,
+        field: $field:expr => $field_type:ty
         $(, features: $features:literal)?
     ) => {
         pub(crate) static KERNELS: crate::isa::Kernels = crate::isa::Kernels {
-            is_available: || $set::detect().is_some(),
-            seal: |bytes, keys, jobs, outcomes| {
-                kernels!(@call $set, $($features)?,
-                    |$proof, bytes: &mut [u8], keys: &[crate::Key], jobs: &[crate::Job],
-                     outcomes: &mut [crate::Outcome]|
-                    = crate::aead::seal($words, $field, bytes, keys, jobs, outcomes))
-            },
-            open: |bytes, keys, jobs, outcomes| {
-                kernels!(@call $set, $($features)?,
-                    |$proof, bytes: &mut [u8], keys: &[crate::Key], jobs: &[crate::Job],
-                     outcomes: &mut [crate::Outcome]|
-                    = crate::aead::open($words, $field, bytes, keys, jobs, outcomes))
-            },
-            poly1305: |key, message| {
-                kernels!(@call $set, $($features)?,
-                    |$proof, key: &[u8; 32], message: &[u8]| -> [[u8; crate::TAG_LEN]]
-                    = crate::poly1305::one($field, key, message))
-            },
-            chacha20: |key, nonce, counter, text| {
-                kernels!(@call $set, $($features)?,
-                    |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32,
-                     text: &mut [u8]|
-                    = crate::chacha20::xor_keystream($words, key, nonce, counter, text))
-            },
+            is_available: $set::is_available,
+            block_lanes: <$words_type as crate::vector::Words>::LANES,
+            tag_lanes: <<$field_type as crate::poly1305::Field>::Longs
+                as crate::vector::Longs>::LANES,
+            blocks: kernels!(@kernel $set, $($features)?,
+                |$proof, blocks: &mut crate::chacha20::Blocks<'_>, lanes: usize|
+                = blocks.run($words, lanes)),
+            xor_keystream: kernels!(@kernel $set, $($features)?,
+                |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32, text: &mut [u8]|
+                = crate::chacha20::xor_keystream($words, key, nonce, counter, text)),
+            xor_blocks: kernels!(@kernel $set, $($features)?,
+                |$proof, text: &mut [u8], blocks: &[crate::Block]|
+                = crate::chacha20::xor_blocks($words, text, blocks)),
+            xor_texts: kernels!(@kernel $set, $($features)?,
+                |$proof, bytes: &mut [u8], keystream: &[crate::Block], jobs: &[crate::Job],
+                 runs: &[crate::aead::Run]|
+                = crate::aead::xor_texts($words, bytes, keystream, jobs, runs)),
+            xor_padded: kernels!(@kernel $set, $($features)?,
+                |$proof, text: &mut [u8], block: &crate::Block| -> [crate::Block]
+                = crate::vector::Words::xor_padded($words, text, block)),
+            padded: kernels!(@kernel $set, $($features)?,
+                |$proof, text: &[u8]| -> [crate::Block]
+                = crate::vector::Words::padded($words, text)),
+            tags: kernels!(@kernel $set, $($features)?,
+                |$proof, texts: &[crate::poly1305::Text], keys: &[[u8; 32]],
+                 tags: &mut [[u8; crate::TAG_LEN]]|
+                // SAFETY: the caller vouches for the texts.
+                = unsafe { crate::poly1305::tags($field, texts, keys, tags) }),
+            long: kernels!(@kernel $set, $($features)?,
+                |$proof, h: crate::poly1305::Number, blocks: &[[u8; 16]],
+                 r: &crate::poly1305::Multiplier| -> [crate::poly1305::Number]
+                = crate::poly1305::long($field, h, blocks, r)),
         };
     };
-    (@call $set:ident, $($features:literal)?, |$proof:ident $(, $arg:ident: $type:ty)*|
+    (@kernel $set:ident, $($features:literal)?, |$proof:ident $(, $arg:ident: $type:ty)*|
         $(-> [$result:ty])? = $body:expr) => {{
         $(#[target_feature(enable = $features)])?
         #[allow(unused_variables, reason = "not every kernel needs the proof")]
-        fn kernel($proof: $set $(, $arg: $type)*) $(-> $result)? {
+        unsafe fn kernel($($arg: $type),*) $(-> $result)? {
+            // Makes the stack begin at a multiple of the largest register: otherwise
+            // registers that are kept there lie across cache lines every other time
+            // that a program starts, for twice the time.
+            let frame = crate::isa::Aligned(0_u8);
+            core::hint::black_box(&frame);
+            // SAFETY: the caller vouches for the CPU.
+            let $proof = unsafe { $set::assume() };
             $body
         }
-        let proof = $set::detect().expect("a backend that this CPU has");
-        // SAFETY: `proof` exists only where the CPU has the features.
-        #[allow(unused_unsafe, reason = "the portable kernels have no features")]
-        unsafe {
-            kernel(proof $(, $arg)*)
-        }
+        kernel
     }};
 }
 

@@ -1,25 +1,35 @@
 //! Plain Rust: runs anywhere, and is what the compiler makes of it.
 
+#[cfg(any(test, not(target_arch = "x86_64")))]
+use crate::poly1305::Radix64;
+#[cfg(any(test, not(target_arch = "x86_64")))]
+use crate::vector::Pair;
 use crate::vector::{Longs, MAX_LANES, MAX_TAGS, Words};
 
-#[cfg(not(target_arch = "x86_64"))]
-use crate::poly1305::Radix64;
-
-#[cfg(not(target_arch = "x86_64"))]
-kernels!(|proof: Array| words: Pair(proof), field: Radix64);
-
 /// Four words in an array.
-#[cfg_attr(target_arch = "x86_64", allow(dead_code))]
+#[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code))]
 #[derive(Clone, Copy)]
 pub(crate) struct Array;
 
+#[cfg(any(test, not(target_arch = "x86_64")))]
 impl Array {
     /// Every CPU has it.
-    #[cfg_attr(target_arch = "x86_64", allow(dead_code))]
-    pub(crate) fn detect() -> Option<Self> {
-        Some(Self)
+    fn is_available() -> bool {
+        true
+    }
+
+    unsafe fn assume() -> Self {
+        Self
     }
 }
+
+// On x86-64 the portable backend is SSE2, and only a test runs these.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+kernels!(
+    |proof: Array|
+    words: Pair(proof) => Pair<Array>,
+    field: Radix64 => Radix64
+);
 
 impl Words for Array {
     const LANES: usize = 4;
@@ -98,6 +108,16 @@ impl Words for Array {
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         xor_bytes(text, block);
     }
+
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        xor_padded(text, block)
+    }
+
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        padded(text)
+    }
 }
 
 /// [`Words::xor_bytes`] for sets without masks: ever smaller pieces of a length
@@ -129,6 +149,23 @@ pub(super) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     piece::<4>(text, block, &mut at);
     piece::<2>(text, block, &mut at);
     piece::<1>(text, block, &mut at);
+}
+
+/// [`Words::xor_padded`] for sets without masks.
+#[inline(always)]
+pub(super) fn xor_padded(text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+    let mut result = padded(text);
+    xor_bytes(&mut result[..text.len()], block);
+    text.copy_from_slice(&result[..text.len()]);
+    result
+}
+
+/// [`Words::padded`] for sets without masks.
+#[inline(always)]
+pub(super) fn padded(text: &[u8]) -> [u8; 64] {
+    let mut padded = [0; 64];
+    padded[..text.len()].copy_from_slice(text);
+    padded
 }
 
 /// One lane of 64 bits and a multiplier of 64 by 64 bits.
@@ -204,13 +241,11 @@ impl Longs for Scalar {
     }
 }
 
-/// On x86-64 the portable backend is SSE2 and nothing else runs [`Array`].
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poly1305::Radix64;
-    use crate::vector::Pair;
-    use crate::{Backend, Job, Outcome, aead};
+    use crate::isa::Set;
+    use crate::{Backend, Job, Outcome, Secrets, aead};
 
     /// The same bytes from plain Rust and from the portable backend.
     #[test]
@@ -221,6 +256,8 @@ mod tests {
             aad: 700 * i + 690,
             aad_len: i,
             key: i % 3,
+            ahead: 0,
+            ahead_blocks: 0,
             nonce: [i as u8; 12],
         };
         let jobs: [Job; 10] = core::array::from_fn(|i| job(i as u32));
@@ -228,13 +265,17 @@ mod tests {
         let mut ours: [u8; 7000] = core::array::from_fn(|i| (i * i / 7) as u8);
         let (mut theirs, plain) = (ours, ours);
         let mut outcomes = [Outcome::Pending; 10];
-        let (words, field) = (Pair(Array), Radix64);
-        aead::seal(words, field, &mut ours, &keys, &jobs, &mut outcomes);
-        Backend::Portable.seal(&mut theirs, &keys, &jobs, &mut outcomes);
+        let set = Set::of(&KERNELS);
+        let secrets = Secrets {
+            keys: &keys,
+            ahead: &[],
+        };
+        aead::seal(set, &mut ours, secrets, &jobs, &mut outcomes);
+        Backend::Portable.seal(&mut theirs, secrets, &jobs, &mut outcomes);
         assert_eq!(ours, theirs);
         // One of them forged.
         ours[700 * 4] ^= 1;
-        aead::open(words, field, &mut ours, &keys, &jobs, &mut outcomes);
+        aead::open(set, &mut ours, secrets, &jobs, &mut outcomes);
         for (i, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
             let text = job.text as usize..(job.text + job.text_len) as usize;
             let opened = ours[text.clone()] == plain[text];

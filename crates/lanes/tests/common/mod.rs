@@ -8,7 +8,7 @@
 )]
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use lanes::{Backend, Job, Key, Nonce, Outcome, TAG_LEN};
+use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};
 use std::io::Write;
 
 /// The backends that this machine has; says which it leaves out.
@@ -91,13 +91,6 @@ impl Guarded {
             let start = self.map.cast::<u8>().add(self.start);
             std::slice::from_raw_parts_mut(start, self.len)
         }
-    }
-
-    /// The bytes as keys, of which there must be whole ones.
-    pub fn keys(&mut self) -> &[Key] {
-        let (keys, rest) = self.bytes().as_chunks();
-        assert!(rest.is_empty());
-        keys
     }
 }
 
@@ -275,6 +268,8 @@ impl Batch {
                 aad: aad.try_into().unwrap(),
                 aad_len: aad_len.try_into().unwrap(),
                 key: key.try_into().unwrap(),
+                ahead: 0,
+                ahead_blocks: 0,
                 nonce: packet.nonce,
             });
             let tag = &packet.sealed[text_len..];
@@ -296,15 +291,47 @@ impl Batch {
         batch
     }
 
-    /// Seals and opens the batch beside unmapped pages, and compares every byte.
+    /// The jobs with keystream computed ahead, as many blocks of each packet as
+    /// `blocks` says, and that keystream.
+    fn ahead(&self, backend: Backend, blocks: impl Fn(usize) -> usize) -> (Vec<Job>, Vec<u8>) {
+        let (keys, _) = self.keys.as_chunks();
+        let mut jobs = self.jobs.clone();
+        let mut ahead = Vec::<Block>::new();
+        for (i, job) in jobs.iter_mut().enumerate() {
+            let first = ahead.len();
+            let blocks = blocks(i);
+            ahead.resize(first + blocks, [0xee; 64]);
+            if blocks > 0 {
+                backend.prepare(&keys[job.key as usize], &[job.nonce], &mut ahead[first..]);
+            }
+            (job.ahead, job.ahead_blocks) = (first as u32, blocks as u32);
+        }
+        (jobs, ahead.concat())
+    }
+
+    /// Seals and opens the batch beside unmapped pages, with nothing ahead, with the
+    /// same of all packets, and with some of this and some of that; compares every
+    /// byte.
     pub fn check_guarded(&self, backend: Backend, guard: Guard) {
+        self.check_jobs(backend, guard, &self.jobs, &[]);
+        let (jobs, ahead) = self.ahead(backend, |_| 2);
+        self.check_jobs(backend, guard, &jobs, &ahead);
+        let (jobs, ahead) = self.ahead(backend, |i| i * 7 % 9);
+        self.check_jobs(backend, guard, &jobs, &ahead);
+    }
+
+    fn check_jobs(&self, backend: Backend, guard: Guard, jobs: &[Job], ahead: &[u8]) {
         let mut keys = Guarded::new(&self.keys, guard);
-        let keys = keys.keys();
+        let mut ahead = Guarded::new(ahead, guard);
+        let secrets = Secrets {
+            keys: keys.bytes().as_chunks().0,
+            ahead: ahead.bytes().as_chunks().0,
+        };
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
 
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();
-        backend.seal(bytes, keys, &self.jobs, &mut outcomes);
+        backend.seal(bytes, secrets, jobs, &mut outcomes);
         for (i, (job, outcome)) in self.jobs.iter().zip(&outcomes).enumerate() {
             assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
             let start = job.text as usize;
@@ -324,7 +351,7 @@ impl Batch {
         );
 
         outcomes.fill(Outcome::Pending);
-        backend.open(bytes, keys, &self.jobs, &mut outcomes);
+        backend.open(bytes, secrets, jobs, &mut outcomes);
         for (i, (genuine, outcome)) in self.genuine.iter().zip(&outcomes).enumerate() {
             let right = match genuine {
                 true => Outcome::Authentic,

@@ -10,7 +10,9 @@ use super::{
     HEADER_LEN, IGNORE_BIT, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError, PacketKind, Role,
     SealError, SessionKeys,
 };
-use crate::{Batch, Engine, Key, Nonce, TAG_LEN};
+use crate::batch::index;
+use crate::engine::Kernel;
+use crate::{Backend, Batch, Block, Engine, Key, Nonce, Outcome, TAG_LEN};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -108,6 +110,99 @@ impl Drop for LengthCipher {
     }
 }
 
+/// The most memory that keystream ahead takes, a direction, in bytes.
+pub const MAX_KEYSTREAM_AHEAD: usize = 1024;
+
+/// As many blocks: they fill the lanes of AVX-512 once.
+const AHEAD_BLOCKS: usize = MAX_KEYSTREAM_AHEAD / size_of::<Block>();
+
+/// Fewer packets in a batch than this are few. With two blocks each, as many are
+/// ready at a time.
+const FEW_PACKETS: usize = AHEAD_BLOCKS / 2;
+
+/// Keystream of the next packets, computed ahead of them: a nonce is a counter,
+/// and one packet by itself leaves most lanes idle. It never reaches beyond a
+/// rekey. What is used is wiped.
+struct KeystreamAhead {
+    on: bool,
+    /// No memory before the first use.
+    blocks: Option<Box<[Block; AHEAD_BLOCKS]>>,
+    /// How many of them belong to one packet.
+    each: usize,
+    /// Which of them belong to the next packet, and the end of the last one's.
+    next: usize,
+    end: usize,
+}
+
+impl KeystreamAhead {
+    fn new() -> Self {
+        Self {
+            on: true,
+            blocks: None,
+            each: 0,
+            next: 0,
+            end: 0,
+        }
+    }
+
+    /// Computes it for the packets from `number` of `epoch` on, if there is none,
+    /// in the hope that they will be as long as the first, whose text is given.
+    #[inline]
+    fn fill(&mut self, engine: &Engine, key: &Key, number: u32, epoch: u64, text_len: usize) {
+        if self.on && self.next == self.end {
+            self.compute(engine, key, number, epoch, text_len);
+        }
+    }
+
+    #[cold]
+    fn compute(&mut self, engine: &Engine, key: &Key, number: u32, epoch: u64, text_len: usize) {
+        // A block for the tag, and the text's. Longer texts fill lanes by
+        // themselves: for them the tag's and the odd one that the header makes.
+        let needed = 1 + text_len.div_ceil(size_of::<Block>());
+        self.each = if needed <= FEW_PACKETS { needed } else { 2 };
+        let left = (REKEY_INTERVAL - number) as usize;
+        let packets = left.min(AHEAD_BLOCKS / self.each);
+        (self.next, self.end) = (0, packets * self.each);
+        let mut nonces = [[0; 12]; AHEAD_BLOCKS];
+        for (nonce_of_packet, number) in nonces.iter_mut().zip(number..) {
+            *nonce_of_packet = nonce(number, epoch);
+        }
+        let blocks = self
+            .blocks
+            .get_or_insert_with(|| Box::new([[0; size_of::<Block>()]; AHEAD_BLOCKS]));
+        engine.prepare(key, &nonces[..packets], &mut blocks[..self.end]);
+    }
+
+    /// That of the next packet; empty if there is none.
+    #[inline]
+    fn of_next(&self) -> &[Block] {
+        match &self.blocks {
+            Some(blocks) if self.next < self.end => &blocks[self.next..self.next + self.each],
+            _ => &[],
+        }
+    }
+
+    /// Wipes that of the next packet, which has been used.
+    #[inline]
+    fn advance(&mut self) {
+        if let Some(blocks) = &mut self.blocks
+            && self.next < self.end
+        {
+            let used = &mut blocks[self.next..self.next + self.each];
+            used.fill([0; size_of::<Block>()]);
+            zeroize::optimization_barrier(used);
+            self.next += self.each;
+        }
+    }
+
+    fn wipe(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.as_flattened_mut().zeroize();
+        }
+        (self.next, self.end) = (0, 0);
+    }
+}
+
 /// FSChaCha20Poly1305 for the packets: which key and nonce the next one has.
 struct PacketCipher {
     engine: Engine,
@@ -118,6 +213,7 @@ struct PacketCipher {
     /// Turn of the batch that holds `key`, and its index there; turn 0, which
     /// no batch has, if none does.
     in_batch: (usize, u32),
+    ahead: KeystreamAhead,
 }
 
 impl PacketCipher {
@@ -130,37 +226,67 @@ impl PacketCipher {
             used: 0,
             epoch: Some(epoch),
             in_batch: (0, 0),
+            ahead: KeystreamAhead::new(),
         }
     }
 
-    /// Lets `with` use the key and the nonce of the next packet, and counts it.
-    /// The key is replaced as soon as its last packet is named.
-    fn next<T>(
-        &mut self,
-        with: impl FnOnce(&Engine, &Key, Nonce, &mut (usize, u32)) -> T,
-    ) -> Result<T, Exhausted> {
+    /// The nonce of the next packet. If `few` packets come at a time, keystream is
+    /// computed ahead: this one's text is `text_len` bytes.
+    #[inline]
+    fn begin(&mut self, few: bool, text_len: usize) -> Result<Nonce, Exhausted> {
         let epoch = self.epoch.ok_or(Exhausted)?;
-        let nonce_of_packet = nonce(self.used, epoch);
-        let result = with(&self.engine, &self.key, nonce_of_packet, &mut self.in_batch);
+        if few {
+            self.ahead
+                .fill(&self.engine, &self.key, self.used, epoch, text_len);
+        }
+        Ok(nonce(self.used, epoch))
+    }
+
+    /// Seals or opens the next packet by itself.
+    fn one(
+        &mut self,
+        kernel: Kernel,
+        bytes: &mut [u8],
+        aad: Range<usize>,
+        text: Range<usize>,
+    ) -> Result<Outcome, Exhausted> {
+        let nonce = self.begin(true, text.len())?;
+        let secrets = (&*self.key, self.ahead.of_next());
+        let outcome = self.engine.one(kernel, secrets, nonce, bytes, aad, text);
+        self.advance();
+        Ok(outcome)
+    }
+
+    /// Counts a packet. The key is replaced as soon as its last packet is.
+    #[inline]
+    fn advance(&mut self) {
+        self.ahead.advance();
         self.used += 1;
         if self.used == REKEY_INTERVAL {
-            // The AEAD of 32 zero bytes under this nonce begins with the next
-            // key: block 1 of its keystream, since block 0 makes the tag.
-            let mut key = Zeroizing::new([0; 32]);
-            self.engine
-                .keystream(&self.key, nonce(u32::MAX, epoch), 1, key.as_mut());
-            self.key.copy_from_slice(&*key);
-            self.used = 0;
-            self.epoch = epoch.checked_add(1);
-            self.in_batch = (0, 0);
+            self.rekey();
         }
-        Ok(result)
+    }
+
+    #[cold]
+    fn rekey(&mut self) {
+        let Some(epoch) = self.epoch else { return };
+        self.ahead.wipe();
+        // The AEAD of 32 zero bytes under this nonce begins with the next key:
+        // block 1 of its keystream, since block 0 makes the tag.
+        let mut key = Zeroizing::new([0; 32]);
+        self.engine
+            .keystream(&self.key, nonce(u32::MAX, epoch), 1, key.as_mut());
+        self.key.copy_from_slice(&*key);
+        self.used = 0;
+        self.epoch = epoch.checked_add(1);
+        self.in_batch = (0, 0);
     }
 }
 
 impl Drop for PacketCipher {
     fn drop(&mut self) {
         self.key.zeroize();
+        self.ahead.wipe();
     }
 }
 
@@ -201,7 +327,19 @@ impl Cipher {
         }
     }
 
+    /// Whether keystream of the next packets is computed ahead where few come at a
+    /// time, which makes each several times as fast; on unless turned off. It takes
+    /// up to [`MAX_KEYSTREAM_AHEAD`] bytes, which are as secret as the key: who has
+    /// them reads those packets. Turning it off wipes them.
+    pub fn set_keystream_ahead(&mut self, on: bool) {
+        self.packet.ahead.on = on;
+        if !on {
+            self.packet.ahead.wipe();
+        }
+    }
+
     /// Encrypts the length of the next packet's contents.
+    #[inline]
     pub(crate) fn encrypt_length(&mut self, length: usize) -> Result<[u8; LENGTH_LEN], SealError> {
         let number = u32::try_from(length).unwrap_or(u32::MAX);
         if length > MAX_CONTENTS_LEN {
@@ -230,26 +368,38 @@ impl Cipher {
 
     /// Adds the packet whose length and text lie at `start` of the batch's arena
     /// to its jobs, as the next one of this direction.
+    #[inline]
     pub(crate) fn add_job(
         &mut self,
         batch: &mut Batch,
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
-        self.packet.next(|_, key, nonce, in_batch| {
-            let turn = batch.turn();
-            if in_batch.0 != turn {
-                *in_batch = (turn, batch.add_key(key));
-            }
-            batch.add_job(crate::Job {
-                text: crate::batch::index(start + LENGTH_LEN),
-                text_len: crate::batch::index(HEADER_LEN + contents_len),
-                aad: 0,
-                aad_len: 0,
-                key: in_batch.1,
-                nonce,
-            });
-        })
+        let few = batch.is_small(FEW_PACKETS);
+        let text_len = HEADER_LEN + contents_len;
+        let nonce = self.packet.begin(few, text_len)?;
+        let blocks = self.packet.ahead.of_next();
+        let ahead_blocks = blocks.len();
+        let ahead = match blocks {
+            [] => 0,
+            _ => batch.add_ahead(blocks),
+        };
+        let covered = ahead_blocks.saturating_sub(1) * size_of::<Block>();
+        if (ahead_blocks == 0 || text_len > covered) && self.packet.in_batch.0 != batch.turn() {
+            self.packet.in_batch = (batch.turn(), batch.add_key(&self.packet.key));
+        }
+        batch.add_job(crate::Job {
+            text: index(start + LENGTH_LEN),
+            text_len: index(text_len),
+            aad: 0,
+            aad_len: 0,
+            key: self.packet.in_batch.1,
+            ahead,
+            ahead_blocks: index(ahead_blocks),
+            nonce,
+        });
+        self.packet.advance();
+        Ok(())
     }
 
     /// Appends the next packet to `out`, sealed. `aad` is the garbage that the
@@ -277,11 +427,9 @@ impl Cipher {
         // `out` may be longer than the offsets of a job can say.
         let packet = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..packet.len() - TAG_LEN;
-        let sealed = self
-            .packet
-            .next(|engine, key, nonce, _| engine.seal_one(key, nonce, packet, 0..aad.len(), text));
+        let sealed = self.packet.one(Backend::seal, packet, 0..aad.len(), text);
         out.drain(before..before + aad.len());
-        sealed.map_err(|Exhausted| SealError::Exhausted)
+        sealed.map(drop).map_err(|Exhausted| SealError::Exhausted)
     }
 
     /// Opens the next packet in place: `bytes[packet]` is the packet without its
@@ -306,11 +454,11 @@ impl Cipher {
             return Err(OpenError::BadTag);
         }
         let text = packet.start..packet.end - TAG_LEN;
-        let authentic = self
+        let outcome = self
             .packet
-            .next(|engine, key, nonce, _| engine.open_one(key, nonce, bytes, aad, text.clone()))
+            .one(Backend::open, bytes, aad, text.clone())
             .map_err(|Exhausted| OpenError::Exhausted)?;
-        if !authentic {
+        if outcome != Outcome::Authentic {
             return Err(OpenError::BadTag);
         }
         let kind = PacketKind::from_header(bytes[text.start]);

@@ -20,7 +20,7 @@ mod session;
 #[cfg(feature = "tokio")]
 pub mod stream;
 
-pub use cipher::{Cipher, Exhausted, REKEY_INTERVAL};
+pub use cipher::{Cipher, Exhausted, MAX_KEYSTREAM_AHEAD, REKEY_INTERVAL};
 pub use handshake::{Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress};
 pub use keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
 pub use message::{

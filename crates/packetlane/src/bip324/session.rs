@@ -81,6 +81,12 @@ impl Outbound {
         Self { cipher }
     }
 
+    /// Whether keystream of the next packets is computed ahead; see
+    /// [`Cipher::set_keystream_ahead`].
+    pub fn set_keystream_ahead(&mut self, on: bool) {
+        self.cipher.set_keystream_ahead(on);
+    }
+
     /// Adds a packet with `contents` to the batch. [`Batch::wire`] gives its
     /// bytes when the batch has been sealed.
     ///
@@ -195,6 +201,12 @@ impl Inbound {
     /// packet on. [`DEFAULT_RECEIVE_LIMIT`] if never called.
     pub fn set_receive_limit(&mut self, limit: usize) {
         self.limit = limit;
+    }
+
+    /// Whether keystream of the next packets is computed ahead; see
+    /// [`Cipher::set_keystream_ahead`].
+    pub fn set_keystream_ahead(&mut self, on: bool) {
+        self.cipher.set_keystream_ahead(on);
     }
 
     /// How many decoys have been dropped since the handshake.
