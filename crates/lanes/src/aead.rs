@@ -16,7 +16,7 @@
 
 use crate::chacha20::{BLOCK_LEN, Block, Blocks, Key, Nonce, xor_blocks};
 use crate::isa::Set;
-use crate::poly1305::{self, LONG, TAG_LEN, Tagger, Text};
+use crate::poly1305::{self, TAG_LEN, Tagger, Text};
 use crate::vector::{MAX_LANES, Words};
 use arrayvec::ArrayVec;
 use core::ops::Range;
@@ -102,6 +102,9 @@ impl<'s> Secrets<'s> {
     /// computed ahead.
     #[inline]
     fn ahead(&self, job: &Job) -> Option<(&'s [u8; 32], &'s [Block])> {
+        if job.ahead_blocks == 0 {
+            return None;
+        }
         let start = job.ahead as usize;
         let blocks = &self.ahead[start..][..job.ahead_blocks as usize];
         let (first, others) = blocks.split_first()?;
@@ -169,20 +172,10 @@ pub(crate) fn seal(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if let [job] = jobs
-        && let Some((one_time_key, blocks)) = secrets.ahead(job)
-    {
-        let tag = match (job.is_short(), blocks) {
-            (true, [block, ..]) => {
-                let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
-                tag_short(set, one_time_key, &ciphertext, job)
-            }
-            _ => {
-                xor_one(set, bytes, secrets, job, blocks);
-                tag(set, one_time_key, bytes, job)
-            }
-        };
-        bytes[job.tag()].copy_from_slice(&tag);
+    if one_by_one(jobs) {
+        for job in jobs {
+            seal_one(set, bytes, secrets, job);
+        }
     } else {
         seal_many(set, bytes, secrets, jobs);
     }
@@ -203,28 +196,71 @@ pub(crate) fn open(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if let [job] = jobs
-        && let Some((one_time_key, blocks)) = secrets.ahead(job)
-    {
-        let tag = if job.is_short() {
-            tag_short(set, one_time_key, &set.padded(&bytes[job.text()]), job)
-        } else {
-            tag(set, one_time_key, bytes, job)
-        };
-        outcomes[0] = verdict(bytes, job, &tag);
-        if outcomes[0] == Outcome::Authentic {
-            xor_one(set, bytes, secrets, job, blocks);
+    if one_by_one(jobs) {
+        for (job, outcome) in jobs.iter().zip(outcomes) {
+            *outcome = open_one(set, bytes, secrets, job);
         }
     } else {
         open_many(set, bytes, secrets, jobs, outcomes);
     }
 }
 
+/// Whether packets are had sooner one by one: with keystream computed ahead, one
+/// packet is, and a few short ones of which all is there.
+fn one_by_one(jobs: &[Job]) -> bool {
+    /// From here on lanes are better.
+    const MANY: usize = 8;
+    match jobs {
+        [job] => job.ahead_blocks > 0,
+        _ => {
+            jobs.len() < MANY
+                && jobs
+                    .iter()
+                    .all(|job| job.is_short() && job.ahead_blocks > 1)
+        }
+    }
+}
+
+/// Seals a packet of which keystream was computed ahead.
+#[inline]
+fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) {
+    let (one_time_key, blocks) = secrets.ahead(job).expect("keystream ahead");
+    let tag = match (job.is_short(), blocks) {
+        (true, [block, ..]) => {
+            let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
+            tag_short(one_time_key, &ciphertext, job)
+        }
+        _ => {
+            xor_one(set, bytes, secrets, job, blocks);
+            tag(set, one_time_key, bytes, job)
+        }
+    };
+    bytes[job.tag()].copy_from_slice(&tag);
+}
+
+/// Opens a packet of which keystream was computed ahead.
+#[inline]
+fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outcome {
+    let (one_time_key, blocks) = secrets.ahead(job).expect("keystream ahead");
+    let tag = if job.is_short() {
+        tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
+    } else {
+        tag(set, one_time_key, bytes, job)
+    };
+    let outcome = verdict(bytes, job, &tag);
+    if outcome == Outcome::Authentic {
+        xor_one(set, bytes, secrets, job, blocks);
+    }
+    outcome
+}
+
 #[inline]
 fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
     let mut chunk = Chunk::new();
     let mut rest = jobs;
-    while let Some(jobs) = next_chunk(&mut rest) {
+    while !rest.is_empty() {
+        let jobs = next_chunk(rest);
+        rest = &rest[jobs.len()..];
         chunk.begin(jobs.len());
         for (index, job) in jobs.iter().enumerate() {
             match secrets.ahead(job) {
@@ -262,17 +298,36 @@ fn open_many(
 ) {
     let mut chunk = Chunk::new();
     let mut rest = jobs;
-    while let Some(jobs) = next_chunk(&mut rest) {
-        chunk.begin(jobs.len());
-        // Few packets: one call has room for their keys and their texts.
+    while !rest.is_empty() {
+        // As many as a call has lanes for, with two blocks each, if it has room for
+        // their keys and their texts.
         let missing = |job: &Job| job.blocks().saturating_sub(job.ahead_blocks) as usize;
-        let few = jobs.iter().map(missing).sum::<usize>() <= set.block_lanes();
+        let some = &rest[..rest.len().min(set.block_lanes() / 2)];
+        let few = some.iter().map(missing).sum::<usize>() <= set.block_lanes();
+        let jobs = match few {
+            true => some,
+            false => next_chunk(rest),
+        };
+        rest = &rest[jobs.len()..];
+        chunk.begin(jobs.len());
+        // The one-time keys, and beside them, if they leave lanes of a call idle, what
+        // there is room for of the texts; of few packets all.
+        let mut next = ArrayVec::<u32, CHUNK>::new_const();
         for (index, job) in jobs.iter().enumerate() {
             if let Some((key, _)) = secrets.ahead(job) {
                 chunk.one_time_keys[index] = *key;
             }
             let to = if few { job.blocks() } else { 1 };
             chunk.push(set, bytes, secrets, jobs, index, job.ahead_blocks..to);
+            next.push(to.max(job.ahead_blocks));
+        }
+        if !few && chunk.lanes > 0 {
+            for (index, next) in next.iter_mut().enumerate() {
+                let room = (set.block_lanes() - chunk.lanes) as u32;
+                let to = jobs[index].blocks().min(*next + room).max(*next);
+                chunk.push(set, bytes, secrets, jobs, index, *next..to);
+                *next = to;
+            }
         }
         chunk.run(set);
         chunk.take_keys();
@@ -284,20 +339,17 @@ fn open_many(
             *place = verdict(bytes, job, tag);
         }
         let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
-        if few {
-            chunk.runs.retain(|run| authentic(run.index));
-            set.xor_texts(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
-        }
+        chunk
+            .runs
+            .retain(|run| run.counter > 0 && authentic(run.index));
+        set.xor_texts(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
         chunk.clear();
         for (index, job) in jobs.iter().enumerate() {
-            if !authentic(index) {
-                continue;
-            }
-            if let Some((_, blocks)) = secrets.ahead(job) {
-                set.xor_blocks(&mut bytes[job.text()], blocks);
-            }
-            if !few {
-                chunk.xor(set, bytes, secrets, jobs, index, job.ahead_blocks.max(1));
+            if authentic(index) {
+                if let Some((_, blocks)) = secrets.ahead(job) {
+                    set.xor_blocks(&mut bytes[job.text()], blocks);
+                }
+                chunk.xor(set, bytes, secrets, jobs, index, next[index]);
             }
         }
         chunk.flush(set, bytes, jobs);
@@ -330,17 +382,10 @@ fn tag(set: Set, one_time_key: &[u8; 32], bytes: &[u8], job: &Job) -> [u8; TAG_L
 
 /// The tag of a short packet from its ciphertext, padded with zeros.
 #[inline]
-fn tag_short(
-    set: Set,
-    one_time_key: &[u8; 32],
-    ciphertext: &[u8; BLOCK_LEN],
-    job: &Job,
-) -> [u8; TAG_LEN] {
+fn tag_short(one_time_key: &[u8; 32], ciphertext: &[u8; BLOCK_LEN], job: &Job) -> [u8; TAG_LEN] {
     let mut tagger = Tagger::new(one_time_key);
-    tagger.padded(
-        set,
-        &ciphertext[..job.text_len.next_multiple_of(16) as usize],
-    );
+    let (blocks, _) = ciphertext.as_chunks();
+    tagger.few(&blocks[..job.text_len.div_ceil(16) as usize]);
     tagger.lengths(0, job.text_len.into());
     tagger.finish()
 }
@@ -356,9 +401,8 @@ fn verdict(bytes: &[u8], job: &Job, tag: &[u8; TAG_LEN]) -> Outcome {
     [Outcome::Forged, Outcome::Authentic][usize::from(authentic)]
 }
 
-/// Takes the next chunk from the front of `jobs`.
-#[inline]
-fn next_chunk<'j>(jobs: &mut &'j [Job]) -> Option<&'j [Job]> {
+/// The next chunk of `jobs`, of which there is one at least.
+fn next_chunk(jobs: &[Job]) -> &[Job] {
     let mut len = 0;
     let mut bytes = 0;
     for job in jobs.iter().take(CHUNK) {
@@ -368,9 +412,7 @@ fn next_chunk<'j>(jobs: &mut &'j [Job]) -> Option<&'j [Job]> {
         bytes += job.text_len as usize;
         len += 1;
     }
-    let (chunk, rest) = jobs.split_at(len);
-    *jobs = rest;
-    (len > 0).then_some(chunk)
+    &jobs[..len]
 }
 
 /// Neighbouring blocks of one packet's keystream in neighbouring lanes.
@@ -436,21 +478,23 @@ impl<'k> Chunk<'k> {
         mut from: u32,
     ) {
         let job = &jobs[index];
-        let before = BLOCK_LEN * (from as usize - 1);
         let run = BLOCK_LEN * set.block_lanes();
-        let direct = (job.text_len as usize).saturating_sub(before) / run * run;
-        if direct > 0 {
-            let start = job.text().start + before;
-            let runs = &mut bytes[start..start + direct];
-            set.xor_keystream(secrets.key(job), &job.nonce, from, runs);
-            from += (direct / BLOCK_LEN) as u32;
+        if job.text_len as usize >= run {
+            let before = BLOCK_LEN * (from as usize - 1);
+            let direct = (job.text_len as usize).saturating_sub(before) / run * run;
+            if direct > 0 {
+                let start = job.text().start + before;
+                let runs = &mut bytes[start..start + direct];
+                set.xor_keystream(secrets.key(job), &job.nonce, from, runs);
+                from += (direct / BLOCK_LEN) as u32;
+            }
         }
         self.push(set, bytes, secrets, jobs, index, from..job.blocks());
     }
 
     /// Adds blocks of a packet to the flat list. Each time that the list fills a
     /// call, that is made.
-    #[inline]
+    #[inline(always)]
     fn push(
         &mut self,
         set: Set,
@@ -482,7 +526,7 @@ impl<'k> Chunk<'k> {
     }
 
     /// Computes the blocks in the list and takes each to its place.
-    #[inline]
+    #[inline(never)]
     fn flush(&mut self, set: Set, bytes: &mut [u8], jobs: &[Job]) {
         self.run(set);
         self.take_keys();
@@ -542,9 +586,7 @@ impl<'k> Chunk<'k> {
         while !texts.is_empty() {
             let group;
             (group, texts) = texts.split_at_mut(poly1305::group(texts, set.tag_lanes()));
-            if group.len() == 1
-                || group.len() < set.tag_lanes() / 2 && group[0].len as usize >= LONG
-            {
+            if poly1305::one_by_one(group, set.tag_step()) {
                 for &mut Text { index, .. } in group {
                     self.tags[index] = tag(set, &self.one_time_keys[index], bytes, &jobs[index]);
                 }

@@ -52,10 +52,10 @@ impl<'k> Blocks<'k> {
     pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
         let (words, _) = nonce.as_chunks();
         let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
-        let keys = self.keys[lane..].iter_mut();
-        let places = keys.zip(&mut self.counters_and_nonces[lane..]);
-        for ((place, row), counter) in places.zip(counters) {
-            *place = key;
+        let end = lane + counters.len();
+        self.keys[lane..end].fill(key);
+        let rows = self.counters_and_nonces[lane..end].iter_mut();
+        for (row, counter) in rows.zip(counters) {
             *row = [counter, n0, n1, n2];
         }
     }

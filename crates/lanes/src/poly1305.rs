@@ -82,6 +82,9 @@ pub(crate) trait Field: Copy {
     /// The residue, in two words.
     fn words(self, h: Self::Element) -> (Long<Self>, Long<Self>);
 
+    /// The same number in every lane.
+    fn splat(self, number: Number) -> Self::Element;
+
     /// A number for each lane.
     fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element;
 
@@ -114,14 +117,15 @@ pub(crate) trait Field: Copy {
         self,
         h: Self::Element,
         blocks: [(Long<Self>, Long<Self>); 2],
-        above: Long<Self>,
+        above: [Long<Self>; 2],
         r: &Self::Multiplier,
         square: &Self::Multiplier,
     ) -> Self::Element {
         let zero = self.longs().splat(0);
-        let second = self.plus(self.element(zero, zero), blocks[1], above);
+        let second = self.plus(self.element(zero, zero), blocks[1], above[1]);
         let sum = self.multiply_add(self.none(), second, r);
-        self.reduced(self.multiply_add(sum, self.plus(h, blocks[0], above), square))
+        let first = self.plus(h, blocks[0], above[0]);
+        self.reduced(self.multiply_add(sum, first, square))
     }
 }
 
@@ -204,6 +208,11 @@ impl Field for Radix64 {
         let times = (above + u64::from(carry)) >> 2;
         let h = h.wrapping_add(u128::from(5 * times));
         (h as u64, (h >> 64) as u64)
+    }
+
+    #[inline(always)]
+    fn splat(self, number: Number) -> Number {
+        number
     }
 
     #[inline(always)]
@@ -388,6 +397,13 @@ impl<L: Limbs44> Field for Radix44<L> {
     }
 
     #[inline(always)]
+    fn splat(self, [low, high, above]: Number) -> [L::Long; 3] {
+        let Self(l) = self;
+        let [a, b, c] = self.element(l.splat(low), l.splat(high));
+        [a, b, l.or(c, l.shift_left::<40>(l.splat(above)))]
+    }
+
+    #[inline(always)]
     fn import(self, numbers: &[Number; MAX_TAGS]) -> [L::Long; 3] {
         let Self(l) = self;
         let [low, high, above] = by_word(l, numbers);
@@ -550,6 +566,13 @@ impl<L: Limbs26> Field for Radix26<L> {
     }
 
     #[inline(always)]
+    fn splat(self, [low, high, above]: Number) -> [L::Long; 5] {
+        let Self(l) = self;
+        let [a, b, c, d, e] = self.element(l.splat(low), l.splat(high));
+        [a, b, c, d, l.or(e, l.shift_left::<24>(l.splat(above)))]
+    }
+
+    #[inline(always)]
     fn import(self, numbers: &[Number; MAX_TAGS]) -> [L::Long; 5] {
         let Self(l) = self;
         let [low, high, above] = by_word(l, numbers);
@@ -618,6 +641,19 @@ pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     texts.take_while(|text| text.len >= shortest).count()
 }
 
+/// Whether the tags of a [`group`] are had sooner one by one, where a step in lanes
+/// takes `step` tenths of a step of one. (Measured: what comes before the first step
+/// in lanes and after the last takes as long as some sixteen, before and after one
+/// message two, and the powers of r of a long one some thirty.)
+pub(crate) fn one_by_one(group: &[Text], step: usize) -> bool {
+    let alone = |text: &Text| match text.len as usize {
+        len @ ..LONG => 10 * (len / 16 + 3),
+        len => 300 + len / 16 * step / 8,
+    };
+    let together = 160 + group[0].len as usize / 16 * step;
+    group.iter().map(alone).sum::<usize>() <= together
+}
+
 /// The tags of up to `LANES` texts, from the longest to the shortest, one in
 /// each lane.
 ///
@@ -638,10 +674,15 @@ pub(crate) unsafe fn tags<F: Field>(
     debug_assert!(!texts.is_empty() && texts.len() == group(texts, F::Longs::LANES));
     let l = f.longs();
     let mut places = [ZEROS.as_ptr(); MAX_TAGS];
-    for (place, text) in places.iter_mut().zip(texts) {
-        *place = keys[text.index].as_ptr();
+    let (mut key_places, mut last, mut masks) = (places, places, places);
+    let mut lengths = [0_u64; MAX_TAGS];
+    for (lane, text) in texts.iter().enumerate() {
+        let before = 16 * text.blocks_before_last();
+        key_places[lane] = keys[text.index].as_ptr();
+        last[lane] = text.start.wrapping_add(before);
+        masks[lane] = FIRST[16 - (text.len as usize - before)..].as_ptr();
+        lengths[lane] = text.len.into();
     }
-    let key_places = places;
     // SAFETY: keys have 32 bytes, and there are as many zeros.
     let (low, high) = unsafe { l.load(&key_places, 0) };
     let low = l.and(low, l.splat(CLAMP[0]));
@@ -651,55 +692,45 @@ pub(crate) unsafe fn tags<F: Field>(
     let square = f.multiplier(square);
     let mut h = f.element(l.splat(0), l.splat(0));
 
-    // The blocks before the last ones, in stretches within which no lane begins.
-    places = [ZEROS.as_ptr(); MAX_TAGS];
+    // The blocks before the last ones.
     let total = texts[0].blocks_before_last();
-    let mut above = [0; MAX_TAGS];
     let mut begun = 0;
+    let above = f.above();
+    // Lets the lanes begin whose texts are as long as what is left, and gives all of
+    // them their block.
+    macro_rules! block {
+        ($step:expr) => {{
+            while begun < texts.len() && texts[begun].blocks_before_last() == total - $step {
+                places[begun] = texts[begun].start.wrapping_sub(16 * $step);
+                begun += 1;
+            }
+            // SAFETY: a lane that has begun reads block `step` less the blocks it
+            // waited, which lies before the last of its text. The others read zeros,
+            // of which there are enough for the longest wait.
+            let block = unsafe { l.load(&places, 16 * $step) };
+            (block, l.first(begun, above))
+        }};
+    }
     let mut step = 0;
+    if total % 2 == 1 {
+        let (block, above) = block!(0);
+        h = f.step(h, block, above, &r);
+        step = 1;
+    }
     while step < total {
-        while begun < texts.len() && total - texts[begun].blocks_before_last() == step {
-            places[begun] = texts[begun].start.wrapping_sub(16 * step);
-            above[begun] = F::ABOVE;
-            begun += 1;
-        }
-        let stretch_end = match texts.get(begun) {
-            Some(next) => total - next.blocks_before_last(),
-            None => total,
-        };
-        let above = l.per_lane(&above);
-        // SAFETY: a lane that has begun reads block `step` less the blocks it
-        // waited, which lies before the last of its text. The others read zeros,
-        // of which there are enough for the longest wait.
-        unsafe {
-            while step + 1 < stretch_end {
-                let blocks = [l.load(&places, 16 * step), l.load(&places, 16 * step + 16)];
-                h = f.two_steps(h, blocks, above, &r, &square);
-                step += 2;
-            }
-            if step < stretch_end {
-                h = f.step(h, l.load(&places, 16 * step), above, &r);
-                step += 1;
-            }
-        }
+        let (block0, above0) = block!(step);
+        let (block1, above1) = block!(step + 1);
+        h = f.two_steps(h, [block0, block1], [above0, above1], &r, &square);
+        step += 2;
     }
     // All lanes end together: the last block, without what is behind its text,
     // then the lengths.
-    let mut masks = [ZEROS.as_ptr(); MAX_TAGS];
-    let mut lengths = [0_u64; MAX_TAGS];
-    for (lane, text) in texts.iter().enumerate() {
-        let before = 16 * text.blocks_before_last();
-        places[lane] = text.start.wrapping_add(before);
-        masks[lane] = FIRST[16 - (text.len as usize - before)..].as_ptr();
-        lengths[lane] = text.len.into();
-    }
-    places[texts.len()..].fill(ZEROS.as_ptr());
     // SAFETY: 16 bytes behind each text are readable, and the last block begins
     // within it; it is 1 to 16 bytes, so that as many are left of the masks.
-    let (block, mask) = unsafe { (l.load(&places, 0), l.load(&masks, 0)) };
+    let (block, mask) = unsafe { (l.load(&last, 0), l.load(&masks, 0)) };
     let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
     let lengths = (l.splat(0), l.per_lane(&lengths));
-    h = f.two_steps(h, [block, lengths], f.above(), &r, &square);
+    h = f.two_steps(h, [block, lengths], [above; 2], &r, &square);
 
     // The residue and the second half of the key.
     let (low, high) = f.words(h);
@@ -742,7 +773,7 @@ pub(crate) fn long<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplie
         power = ALONE.multiply(power, r);
     }
     let by_one = f.multiplier(f.import(&powers));
-    let all = f.import(&[powers[0]; MAX_TAGS]);
+    let all = f.splat(powers[0]);
     let by_all = f.multiplier(all);
     let by_all_twice = f.multiplier(f.multiply(all, &by_all));
 
@@ -777,7 +808,7 @@ pub(crate) fn long<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplie
                 l.load_run(others.add(16 * lanes * step)),
                 l.load_run(others.add(16 * lanes * (step + 1))),
             ];
-            h = f.two_steps(h, runs, above, &by_all, &by_all_twice);
+            h = f.two_steps(h, runs, [above; 2], &by_all, &by_all_twice);
             step += 2;
         }
         if step < last {
@@ -809,7 +840,7 @@ const ABOVE: u64 = Radix64::ABOVE;
 impl Tagger {
     /// `key` is a one-time key of 32 bytes; for an AEAD, the first half of
     /// block 0 of the keystream.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(key: &[u8; 32]) -> Self {
         let [low, high] = words(&key[..16]);
         Self {
@@ -833,9 +864,7 @@ impl Tagger {
         if set.tag_lanes() > 1 && piece.len() >= LONG {
             self.h = set.long(self.h, blocks, &self.r);
         } else {
-            for block in blocks {
-                self.block(block, ABOVE);
-            }
+            self.few(blocks);
         }
         rest
     }
@@ -852,6 +881,14 @@ impl Tagger {
         }
     }
 
+    /// Takes in whole blocks that are few.
+    #[inline(always)]
+    pub(crate) fn few(&mut self, blocks: &[[u8; 16]]) {
+        for block in blocks {
+            self.block(block, ABOVE);
+        }
+    }
+
     /// Takes in `piece`, the last of its message, without padding: the bit
     /// above a short block directly follows its bytes (RFC 8439, section 2.5).
     fn last(&mut self, set: Set, piece: &[u8]) {
@@ -865,13 +902,13 @@ impl Tagger {
     }
 
     /// Takes in the lengths of AAD and text, the last block of an AEAD.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lengths(&mut self, aad: u64, text: u64) {
         self.h = ALONE.step(self.h, (aad, text), ABOVE, &self.r);
     }
 
     /// The tag.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(self) -> [u8; TAG_LEN] {
         let (low, high) = ALONE.words(self.h);
         wide(low, high).wrapping_add(self.pad).to_le_bytes()
@@ -879,7 +916,7 @@ impl Tagger {
 }
 
 impl Drop for Tagger {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.r = [0; 3];
         self.h = [0; 3];

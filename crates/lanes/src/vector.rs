@@ -180,6 +180,9 @@ pub(crate) trait Longs: Copy {
     /// A number for each lane; reads the first `LANES`.
     fn per_lane(self, values: &[u64; MAX_TAGS]) -> Self::Long;
 
+    /// `long` in the first `lanes` lanes and 0 in the others.
+    fn first(self, lanes: usize, long: Self::Long) -> Self::Long;
+
     /// The number in each lane; writes the first `LANES`.
     fn store(self, long: Self::Long, values: &mut [u64; MAX_TAGS]);
 

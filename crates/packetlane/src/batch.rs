@@ -261,11 +261,11 @@ impl Batch {
         self.turn
     }
 
-    /// Whether it is small, as far as one can know before it is full: it holds fewer
-    /// than `packets` packets, and so did it in the turn before.
+    /// How many packets it will hold if it gets one more, and if this turn is like the
+    /// last.
     #[inline]
-    pub(crate) fn is_small(&self, packets: usize) -> bool {
-        self.jobs.len() < packets && self.last_len < packets
+    pub(crate) fn expected_len(&self) -> usize {
+        self.last_len.max(self.jobs.len() + 1)
     }
 
     /// Adds a key and returns its index.

@@ -33,6 +33,7 @@ kernels!(
     |proof: Avx2|
     words: Pair(proof) => Pair<Avx2>,
     field: Radix26(Two(proof)) => Radix26<Two>,
+    tag_step: 34,
     features: "avx2"
 );
 
@@ -261,6 +262,20 @@ impl Longs for Two {
                 _mm256_loadu_si256(values[4..8].as_ptr().cast()),
             ]
         }
+    }
+
+    #[inline(always)]
+    fn first(self, lanes: usize, long: [__m256i; 2]) -> [__m256i; 2] {
+        let lanes = self.splat(lanes as u64);
+        // SAFETY: `self` proves AVX2.
+        let numbers = unsafe {
+            [
+                _mm256_setr_epi64x(0, 1, 2, 3),
+                _mm256_setr_epi64x(4, 5, 6, 7),
+            ]
+        };
+        let first = both!(_mm256_cmpgt_epi64, lanes, numbers);
+        both!(_mm256_and_si256, long, first)
     }
 
     #[inline(always)]

@@ -28,6 +28,7 @@ kernels!(
     |proof: Avx512|
     words: Pair(proof) => Pair<Avx512>,
     field: Radix26(Two(proof)) => Radix26<Two<Avx512>>,
+    tag_step: 25,
     features: "avx512f,avx512bw,avx512vl"
 );
 
@@ -61,6 +62,7 @@ pub(crate) mod ifma {
         |proof: Ifma|
         words: Pair(proof.0) => Pair<Avx512>,
         field: Radix44(Two(proof)) => Radix44<Two<Ifma>>,
+        tag_step: 16,
         features: "avx512f,avx512bw,avx512vl,avx512ifma"
     );
 }
@@ -354,6 +356,14 @@ impl<P: Proof> Longs for Two<P> {
                 _mm512_loadu_si512(values[8..].as_ptr().cast()),
             ]
         }
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "eight lanes, eight bits")]
+    fn first(self, lanes: usize, long: [__m512i; 2]) -> [__m512i; 2] {
+        let first = (1_u32 << lanes) - 1;
+        let first = [first as u8, (first >> 8) as u8];
+        both!(_mm512_maskz_mov_epi64, first, long)
     }
 
     #[inline(always)]

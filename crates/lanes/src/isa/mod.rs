@@ -13,6 +13,7 @@ pub(crate) struct Kernels {
     is_available: fn() -> bool,
     block_lanes: usize,
     tag_lanes: usize,
+    tag_step: usize,
     blocks: unsafe fn(&mut Blocks<'_>, usize),
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
     xor_blocks: unsafe fn(&mut [u8], &[Block]),
@@ -54,6 +55,12 @@ impl Set {
     #[inline]
     pub(crate) fn tag_lanes(self) -> usize {
         self.0.tag_lanes
+    }
+
+    /// How long a step of tags in lanes takes, in tenths of a step of one message.
+    #[inline]
+    pub(crate) fn tag_step(self) -> usize {
+        self.0.tag_step
     }
 
     /// See [`Blocks::run`].
@@ -150,7 +157,8 @@ macro_rules! kernels {
     (
         |$proof:ident: $set:ident|
         words: $words:expr => $words_type:ty,
-        field: $field:expr => $field_type:ty
+        field: $field:expr => $field_type:ty,
+        tag_step: $tag_step:literal
         $(, features: $features:literal)?
     ) => {
         pub(crate) static KERNELS: crate::isa::Kernels = crate::isa::Kernels {
@@ -158,6 +166,7 @@ macro_rules! kernels {
             block_lanes: <$words_type as crate::vector::Words>::LANES,
             tag_lanes: <<$field_type as crate::poly1305::Field>::Longs
                 as crate::vector::Longs>::LANES,
+            tag_step: $tag_step,
             blocks: kernels!(@kernel $set, $($features)?,
                 |$proof, blocks: &mut crate::chacha20::Blocks<'_>, lanes: usize|
                 = blocks.run($words, lanes)),

@@ -28,7 +28,8 @@ impl Array {
 kernels!(
     |proof: Array|
     words: Pair(proof) => Pair<Array>,
-    field: Radix64 => Radix64
+    field: Radix64 => Radix64,
+    tag_step: 10
 );
 
 impl Words for Array {
@@ -184,6 +185,11 @@ impl Longs for Scalar {
     #[inline(always)]
     fn per_lane(self, values: &[u64; MAX_TAGS]) -> u64 {
         values[0]
+    }
+
+    #[inline(always)]
+    fn first(self, lanes: usize, long: u64) -> u64 {
+        if lanes > 0 { long } else { 0 }
     }
 
     #[inline(always)]

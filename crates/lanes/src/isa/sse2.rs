@@ -31,7 +31,8 @@ impl Sse2 {
 kernels!(
     |proof: Sse2|
     words: Pair(proof) => Pair<Sse2>,
-    field: Radix64 => Radix64
+    field: Radix64 => Radix64,
+    tag_step: 10
 );
 
 /// Four vectors of four words, transposed.

@@ -120,6 +120,9 @@ const AHEAD_BLOCKS: usize = MAX_KEYSTREAM_AHEAD / size_of::<Block>();
 /// ready at a time.
 const FEW_PACKETS: usize = AHEAD_BLOCKS / 2;
 
+/// After so many packets of at most a block of text, one more of them is expected.
+const SHORT_PACKETS: u8 = 4;
+
 /// Keystream of the next packets, computed ahead of them: a nonce is a counter,
 /// and one packet by itself leaves most lanes idle. It never reaches beyond a
 /// rekey. What is used is wiped.
@@ -132,6 +135,8 @@ struct KeystreamAhead {
     /// Which of them belong to the next packet, and the end of the last one's.
     next: usize,
     end: usize,
+    /// How many of the last packets were of at most a block of text.
+    short: u8,
 }
 
 impl KeystreamAhead {
@@ -142,18 +147,28 @@ impl KeystreamAhead {
             each: 0,
             next: 0,
             end: 0,
+            short: 0,
         }
     }
 
-    /// Computes it for the packets from `number` of `epoch` on, if there is none,
-    /// in the hope that they will be as long as the first, whose text is given.
+    /// Whether it is worth while for a packet with `text_len` bytes of text, one of
+    /// `packets` of a turn. A packet by itself leaves most lanes idle. Of a few, all
+    /// have to be covered: otherwise the others' lanes have room for this one too.
     #[inline]
-    fn fill(&mut self, engine: &Engine, key: &Key, number: u32, epoch: u64, text_len: usize) {
-        if self.on && self.next == self.end {
-            self.compute(engine, key, number, epoch, text_len);
-        }
+    fn is_wanted(&mut self, packets: usize, text_len: usize) -> bool {
+        let short = text_len <= size_of::<Block>();
+        self.short = if short {
+            self.short.saturating_add(1)
+        } else {
+            0
+        };
+        self.on
+            && self.next == self.end
+            && (packets == 1 || packets < FEW_PACKETS && self.short > SHORT_PACKETS)
     }
 
+    /// Computes it for the packets from `number` of `epoch` on, in the hope that they
+    /// will be as long as the first, whose text is given.
     #[cold]
     fn compute(&mut self, engine: &Engine, key: &Key, number: u32, epoch: u64, text_len: usize) {
         // A block for the tag, and the text's. Longer texts fill lanes by
@@ -230,14 +245,14 @@ impl PacketCipher {
         }
     }
 
-    /// The nonce of the next packet. If `few` packets come at a time, keystream is
-    /// computed ahead: this one's text is `text_len` bytes.
+    /// The nonce of the next packet, whose text is `text_len` bytes, one of `packets`
+    /// of a turn. Where that pays, keystream is computed ahead.
     #[inline]
-    fn begin(&mut self, few: bool, text_len: usize) -> Result<Nonce, Exhausted> {
+    fn begin(&mut self, packets: usize, text_len: usize) -> Result<Nonce, Exhausted> {
         let epoch = self.epoch.ok_or(Exhausted)?;
-        if few {
+        if self.ahead.is_wanted(packets, text_len) {
             self.ahead
-                .fill(&self.engine, &self.key, self.used, epoch, text_len);
+                .compute(&self.engine, &self.key, self.used, epoch, text_len);
         }
         Ok(nonce(self.used, epoch))
     }
@@ -250,7 +265,7 @@ impl PacketCipher {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
-        let nonce = self.begin(true, text.len())?;
+        let nonce = self.begin(1, text.len())?;
         let secrets = (&*self.key, self.ahead.of_next());
         let outcome = self.engine.one(kernel, secrets, nonce, bytes, aad, text);
         self.advance();
@@ -375,9 +390,8 @@ impl Cipher {
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
-        let few = batch.is_small(FEW_PACKETS);
         let text_len = HEADER_LEN + contents_len;
-        let nonce = self.packet.begin(few, text_len)?;
+        let nonce = self.packet.begin(batch.expected_len(), text_len)?;
         let blocks = self.packet.ahead.of_next();
         let ahead_blocks = blocks.len();
         let ahead = match blocks {
