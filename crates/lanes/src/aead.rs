@@ -339,9 +339,7 @@ fn open_many(
             *place = verdict(bytes, job, tag);
         }
         let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
-        chunk
-            .runs
-            .retain(|run| run.counter > 0 && authentic(run.index));
+        chunk.runs.retain(|run| authentic(run.index));
         set.xor_texts(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
         chunk.clear();
         for (index, job) in jobs.iter().enumerate() {
