@@ -1,31 +1,35 @@
 //! One large batch on several threads.
 //!
-//! The jobs are cut into as many parts as threads take part, and the arena with
-//! them: a part begins at a job whose bytes lie behind those of all jobs before,
-//! and none of the jobs that follow reaches before it. So each thread has a piece
-//! of the arena to itself, nothing is shared but the keys, and no lock is held.
-//! Sessions add their packets in the order of the arena, but for one that came in
-//! pieces, which is out of order among its neighbours alone. Where no such place
-//! is found, one thread does it all.
+//! The jobs are cut into parts, several for each thread, and the arena with them: a
+//! part begins at a job whose bytes lie behind those of all jobs before, and none of
+//! the jobs that follow reaches before it. So who has a part has a piece of the arena
+//! to himself, and nothing is shared but the keys. Sessions add their packets in the
+//! order of the arena, but for one that came in pieces, which is out of order among
+//! its neighbours alone. Where no such place is found, one thread does it all.
 //!
-//! To wake a thread takes some ten microseconds, so a batch is cut only if each
-//! part takes longer than that.
+//! The threads take one part after the other, so that one that wakes late, or is
+//! interrupted, is not waited for. A lock is held while a part is taken, not while it
+//! is sealed.
 
 use crate::batch::index;
 use crate::engine::Kernel;
 use core::ops::Range;
 use lanes::{Backend, Job, Outcome, Secrets, TAG_LEN};
+use std::sync::{Mutex, PoisonError};
 
-/// The least work for one thread, in bytes as [`work`] counts them: some 30
-/// microseconds.
+/// The least work for one thread, in bytes as [`work`] counts them: some 20
+/// microseconds. To wake a thread takes no less.
 const LEAST_WORK: usize = 64 * 1024;
+
+/// The work of a part, in the same: what a thread is waited for in the end at most.
+const PART_WORK: usize = 16 * 1024;
 
 /// What a packet costs beyond its text, in bytes of text that cost the same: its
 /// one-time key is a block of ChaCha20 too.
 const PACKET_WORK: usize = 64;
 
-/// More threads than this take no part in one batch.
-const MOST_PARTS: usize = 64;
+/// Into how many parts a batch is cut at most.
+const MOST_PARTS: usize = 256;
 
 /// How many jobs a thread hands to the backend at a time: enough to find packets
 /// of like length among them, and few enough for the stack.
@@ -41,48 +45,98 @@ pub(crate) fn run(
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
+    let total: usize = jobs.iter().map(work).sum();
+    let threads = threads.min(total / LEAST_WORK);
     let mut cuts = Cuts::new();
-    cuts.find(jobs, threads);
-    if cuts.places().is_empty() {
+    if threads > 1 {
+        cuts.find(jobs, total, (total / PART_WORK).min(MOST_PARTS));
+    }
+    let threads = threads.min(cuts.places().len() + 1);
+    if threads < 2 {
         return kernel(backend, bytes, secrets, jobs, outcomes);
     }
-    rayon::in_place_scope(|scope| {
-        let (mut bytes, mut jobs, mut outcomes) = (bytes, jobs, outcomes);
-        for &Cut { job, start } in cuts.places().iter().rev() {
-            let (its_bytes, its_jobs, its_outcomes);
-            (bytes, its_bytes) = bytes.split_at_mut(start);
-            (jobs, its_jobs) = jobs.split_at(job);
-            (outcomes, its_outcomes) = outcomes.split_at_mut(job);
-            scope.spawn(move |_| {
-                let run = (backend, kernel);
-                rebased(run, start, its_bytes, secrets, its_jobs, its_outcomes);
-            });
+    let rest = Mutex::new(Part {
+        base: 0,
+        bytes,
+        jobs,
+        outcomes,
+    });
+    let places = Mutex::new(cuts.places().iter().rev());
+    let work = || {
+        // The last part first: what is left begins where it did.
+        loop {
+            let part = {
+                let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
+                match places.next() {
+                    Some(cut) => rest.split_off(cut),
+                    None => core::mem::take(&mut *rest),
+                }
+            };
+            if part.jobs.is_empty() {
+                return;
+            }
+            part.run((backend, kernel), secrets);
         }
-        kernel(backend, bytes, secrets, jobs, outcomes);
+    };
+    rayon::in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| work());
+        }
+        work();
     });
 }
 
-/// Runs `jobs` on the piece of the arena that begins at offset `base`.
-fn rebased(
-    (backend, kernel): (Backend, Kernel),
+/// Jobs and their piece of the arena, which begins at offset `base`.
+#[derive(Default)]
+struct Part<'p> {
     base: usize,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
-) {
-    let base = index(base);
-    let mut step = [Job::default(); STEP];
-    for (jobs, outcomes) in jobs.chunks(STEP).zip(outcomes.chunks_mut(STEP)) {
-        for (rebased, job) in step.iter_mut().zip(jobs) {
-            *rebased = Job {
-                text: job.text - base,
-                // Where there is no AAD, its offset means nothing.
-                aad: if job.aad_len > 0 { job.aad - base } else { 0 },
-                ..*job
-            };
+    bytes: &'p mut [u8],
+    jobs: &'p [Job],
+    outcomes: &'p mut [Outcome],
+}
+
+impl<'p> Part<'p> {
+    /// Takes away what begins at a cut.
+    fn split_off(&mut self, cut: &Cut) -> Part<'p> {
+        let Part {
+            base,
+            bytes,
+            jobs,
+            outcomes,
+        } = core::mem::take(self);
+        let (bytes, its_bytes) = bytes.split_at_mut(cut.start - base);
+        let (jobs, its_jobs) = jobs.split_at(cut.job);
+        let (outcomes, its_outcomes) = outcomes.split_at_mut(cut.job);
+        *self = Part {
+            base,
+            bytes,
+            jobs,
+            outcomes,
+        };
+        Part {
+            base: cut.start,
+            bytes: its_bytes,
+            jobs: its_jobs,
+            outcomes: its_outcomes,
         }
-        kernel(backend, bytes, secrets, &step[..jobs.len()], outcomes);
+    }
+
+    fn run(self, (backend, kernel): (Backend, Kernel), secrets: Secrets<'_>) {
+        let base = index(self.base);
+        let mut step = [Job::default(); STEP];
+        let outcomes = self.outcomes.chunks_mut(STEP);
+        for (jobs, outcomes) in self.jobs.chunks(STEP).zip(outcomes) {
+            for (rebased, job) in step.iter_mut().zip(jobs) {
+                *rebased = Job {
+                    text: job.text - base,
+                    // Where there is no AAD, its offset means nothing.
+                    aad: if job.aad_len > 0 { job.aad - base } else { 0 },
+                    ..*job
+                };
+            }
+            kernel(backend, self.bytes, secrets, &step[..jobs.len()], outcomes);
+        }
     }
 }
 
@@ -113,13 +167,9 @@ impl Cuts {
         &self.places[..self.count]
     }
 
-    /// Cuts `jobs` into up to `threads` parts of about the same work.
-    fn find(&mut self, jobs: &[Job], threads: usize) {
-        let total: usize = jobs.iter().map(work).sum();
-        let parts = threads.min(total / LEAST_WORK).min(MOST_PARTS);
-        if parts < 2 {
-            return;
-        }
+    /// Cuts `jobs`, whose work is `total`, into up to `parts` parts of about the same
+    /// work.
+    fn find(&mut self, jobs: &[Job], total: usize, parts: usize) {
         let share = total / parts;
         let mut done = 0;
         let mut end = 0;
@@ -178,10 +228,10 @@ mod tests {
         lengths.into_iter().map(job).collect()
     }
 
-    /// The jobs before which `threads` threads cut.
-    fn cuts(jobs: &[Job], threads: usize) -> Vec<usize> {
+    /// The jobs before which they are cut into `parts` parts.
+    fn cuts(jobs: &[Job], parts: usize) -> Vec<usize> {
         let mut cuts = Cuts::new();
-        cuts.find(jobs, threads);
+        cuts.find(jobs, jobs.iter().map(work).sum(), parts);
         // What safety rests on: the spans of a part lie within its piece.
         for cut in cuts.places() {
             let (before, from) = jobs.split_at(cut.job);
@@ -196,24 +246,24 @@ mod tests {
         // Many short packets, then few long ones.
         let jobs = jobs([[1; 4000].to_vec(), [10_000; 60].to_vec()].concat());
         let total: usize = jobs.iter().map(work).sum();
-        for threads in 2..9 {
-            let cuts = cuts(&jobs, threads);
-            assert_eq!(cuts.len(), threads - 1);
+        for parts in 2..9 {
+            let cuts = cuts(&jobs, parts);
+            assert_eq!(cuts.len(), parts - 1);
             for (place, &cut) in cuts.iter().enumerate() {
                 let before: usize = jobs[..cut].iter().map(work).sum();
-                assert!(before.abs_diff(total * (place + 1) / threads) < 10_100);
+                assert!(before.abs_diff(total * (place + 1) / parts) < 10_100);
             }
         }
     }
 
     #[test]
-    fn small_batches_are_not_cut() {
+    fn as_many_parts_as_there_are_jobs_for() {
         assert_eq!(cuts(&[], 4), []);
         assert_eq!(cuts(&jobs([1 << 24]), 4), []);
-        assert_eq!(cuts(&jobs([61; 1000]), 4), []);
-        assert_eq!(cuts(&jobs([61; 1100]), 4).len(), 1);
-        assert_eq!(cuts(&jobs([61; 1100]), 1), []);
-        assert_eq!(cuts(&jobs([4000; 10_000]), 1000).len(), MOST_PARTS - 1);
+        assert_eq!(cuts(&jobs([61; 1000]), 1), []);
+        assert_eq!(cuts(&jobs([61; 1000]), 4).len(), 3);
+        let most = cuts(&jobs([4000; 10_000]), MOST_PARTS);
+        assert_eq!(most.len(), MOST_PARTS - 1);
     }
 
     #[test]
