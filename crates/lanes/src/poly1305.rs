@@ -147,7 +147,6 @@ impl Field for Radix64 {
     /// What counts 1 and 2^64.
     type Products = [u128; 2];
     const ABOVE: u64 = 1;
-
     #[inline(always)]
     fn longs(self) -> Scalar {
         Scalar
@@ -287,7 +286,6 @@ impl<L: Limbs44> Field for Radix44<L> {
     type Products = [[L::Long; 3]; 2];
     /// 128 - 88 = 40, in limb 2.
     const ABOVE: u64 = 1 << 40;
-
     #[inline(always)]
     fn longs(self) -> L {
         self.0
@@ -431,7 +429,6 @@ impl<L: Limbs26> Field for Radix26<L> {
     type Products = [L::Long; 5];
     /// 128 - 104 = 24, in limb 4.
     const ABOVE: u64 = 1 << 24;
-
     #[inline(always)]
     fn longs(self) -> L {
         self.0
@@ -606,9 +603,9 @@ static FIRST: [u8; 32] = {
 };
 
 /// From this length on, in bytes, a message alone goes into the lanes: the powers
-/// of r cost as much as some 300 bytes. Two blocks for each lane at least.
-pub(crate) const LONG: usize = 512;
-const _: () = assert!(LONG >= 2 * 16 * MAX_TAGS);
+/// of r cost as much as some 200 bytes. Two blocks for each lane at least.
+pub(crate) const LONG: usize = 384;
+const _: () = assert!(LONG >= 2 * 16 * MAX_TAGS / 2 && VERY_LONG >= 2 * 16 * MAX_TAGS);
 
 /// A message whose tag is to be computed as an AEAD's without AAD: its text,
 /// padded with zeros, and its length.
@@ -648,7 +645,7 @@ pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
 pub(crate) fn one_by_one(group: &[Text], step: usize) -> bool {
     let alone = |text: &Text| match text.len as usize {
         len @ ..LONG => 10 * (len / 16 + 3),
-        len => 300 + len / 16 * step / 8,
+        len => 200 + len / 16 * step / 8,
     };
     let together = 160 + group[0].len as usize / 16 * step;
     group.iter().map(alone).sum::<usize>() <= together
@@ -753,15 +750,35 @@ fn pad(key: &[u8; 32]) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
-/// Takes many blocks of 16 bytes of one message into its accumulator: at least two
-/// for each lane.
+/// From here on the wider vectors are better for one message: their powers of r
+/// take longer, their steps are fewer.
+const VERY_LONG: usize = 4096;
+
+/// Takes many blocks of 16 bytes of one message, [`LONG`] bytes at least, into its
+/// accumulator. `narrow` is the field with half the lanes.
+#[inline(always)]
+pub(crate) fn long<N: Field, F: Field>(
+    narrow: N,
+    f: F,
+    h: Number,
+    blocks: &[[u8; 16]],
+    r: &Multiplier,
+) -> Number {
+    if blocks.len() < VERY_LONG / 16 {
+        over_lanes(narrow, h, blocks, r)
+    } else {
+        over_lanes(f, h, blocks, r)
+    }
+}
+
+/// As [`long`]: at least two blocks for each lane.
 ///
 /// Lane `i` of `n` takes in every `n`th block and steps by r^n; the last step is by
 /// r^(n - i), which brings the lanes to the same power, and their sum is the
 /// accumulator. The first step is padded in front, with lanes that have nothing to
 /// take in yet.
 #[inline(always)]
-pub(crate) fn long<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
+fn over_lanes<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
     let lanes = F::Longs::LANES;
     debug_assert!(blocks.len() >= 2 * lanes);
     let l = f.longs();

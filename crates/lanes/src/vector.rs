@@ -73,7 +73,7 @@ pub(crate) trait Words: Copy {
     fn padded(self, text: &[u8]) -> [u8; 64];
 }
 
-/// Two vectors of words side by side.
+/// Two vectors side by side; of words, here:
 ///
 /// An addition takes two cycles on a Zen 5, and one state of ChaCha20 has no more
 /// than four chains of them that are independent; a second state fills the time
@@ -178,13 +178,13 @@ pub(crate) trait Longs: Copy {
     fn splat(self, value: u64) -> Self::Long;
 
     /// A number for each lane; reads the first `LANES`.
-    fn per_lane(self, values: &[u64; MAX_TAGS]) -> Self::Long;
+    fn per_lane(self, values: &[u64]) -> Self::Long;
 
     /// `long` in the first `lanes` lanes and 0 in the others.
     fn first(self, lanes: usize, long: Self::Long) -> Self::Long;
 
     /// The number in each lane; writes the first `LANES`.
-    fn store(self, long: Self::Long, values: &mut [u64; MAX_TAGS]);
+    fn store(self, long: Self::Long, values: &mut [u64]);
 
     /// The 16 bytes `offset` bytes behind each place, as two little-endian
     /// numbers. Reads the first `LANES` places.
@@ -192,8 +192,7 @@ pub(crate) trait Longs: Copy {
     /// # Safety
     ///
     /// Those bytes must be readable.
-    unsafe fn load(self, places: &[*const u8; MAX_TAGS], offset: usize)
-    -> (Self::Long, Self::Long);
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> (Self::Long, Self::Long);
 
     /// The 16 bytes of block l of a run of `LANES` blocks as two little-endian
     /// numbers in lane l.
@@ -226,6 +225,109 @@ pub(crate) trait Longs: Copy {
     fn shift_right<const N: u32>(self, a: Self::Long) -> Self::Long;
 }
 
+/// Applies a method to both vectors of a pair.
+macro_rules! both {
+    ($self:ident.$method:ident $(::<$n:ident>)? ($($arg:expr),+)) => {
+        [
+            $self.0.$method $(::<$n>)? ($($arg[0]),+),
+            $self.0.$method $(::<$n>)? ($($arg[1]),+),
+        ]
+    };
+}
+
+/// Two vectors of numbers side by side: the instructions of one fill the time that
+/// the other's take.
+impl<L: Longs> Longs for Pair<L> {
+    const LANES: usize = 2 * L::LANES;
+    type Long = [L::Long; 2];
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> [L::Long; 2] {
+        [self.0.splat(value); 2]
+    }
+
+    #[inline(always)]
+    fn per_lane(self, values: &[u64]) -> [L::Long; 2] {
+        [
+            self.0.per_lane(values),
+            self.0.per_lane(&values[L::LANES..]),
+        ]
+    }
+
+    #[inline(always)]
+    fn first(self, lanes: usize, long: [L::Long; 2]) -> [L::Long; 2] {
+        [
+            self.0.first(lanes.min(L::LANES), long[0]),
+            self.0.first(lanes.saturating_sub(L::LANES), long[1]),
+        ]
+    }
+
+    #[inline(always)]
+    fn store(self, long: [L::Long; 2], values: &mut [u64]) {
+        self.0.store(long[0], values);
+        self.0.store(long[1], &mut values[L::LANES..]);
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> ([L::Long; 2], [L::Long; 2]) {
+        // SAFETY: the caller vouches for all lanes.
+        let (a, b) = unsafe {
+            (
+                self.0.load(places, offset),
+                self.0.load(&places[L::LANES..], offset),
+            )
+        };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    unsafe fn load_run(self, blocks: *const u8) -> ([L::Long; 2], [L::Long; 2]) {
+        // SAFETY: the caller vouches for twice the lanes of `L`.
+        let (a, b) = unsafe {
+            (
+                self.0.load_run(blocks),
+                self.0.load_run(blocks.add(16 * L::LANES)),
+            )
+        };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    fn sum(self, a: [L::Long; 2]) -> u64 {
+        self.0.sum(self.0.add(a[0], a[1]))
+    }
+
+    #[inline(always)]
+    fn add(self, a: [L::Long; 2], b: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.add(a, b))
+    }
+
+    #[inline(always)]
+    fn carry(self, a: [L::Long; 2], sum: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.carry(a, sum))
+    }
+
+    #[inline(always)]
+    fn and(self, a: [L::Long; 2], b: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.and(a, b))
+    }
+
+    #[inline(always)]
+    fn or(self, a: [L::Long; 2], b: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.or(a, b))
+    }
+
+    #[inline(always)]
+    fn shift_left<const N: u32>(self, a: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.shift_left::<N>(a))
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: u32>(self, a: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.shift_right::<N>(a))
+    }
+}
+
 /// Multiplication of limbs of 44 bits, whose products need more than 64: their
 /// low and high 52 bits come apart.
 pub(crate) trait Limbs44: Longs {
@@ -254,6 +356,30 @@ pub(crate) trait Limbs26: Longs {
 
     /// Lane-wise product of the low 32 bits.
     fn multiply(self, a: Self::Long, b: Self::Long) -> Self::Long;
+}
+
+impl<L: Limbs44> Limbs44 for Pair<L> {
+    #[inline(always)]
+    fn multiply_add_low(self, sum: [L::Long; 2], a: [L::Long; 2], b: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.multiply_add_low(sum, a, b))
+    }
+
+    #[inline(always)]
+    fn multiply_add_high(
+        self,
+        sum: [L::Long; 2],
+        a: [L::Long; 2],
+        b: [L::Long; 2],
+    ) -> [L::Long; 2] {
+        both!(self.multiply_add_high(sum, a, b))
+    }
+}
+
+impl<L: Limbs26> Limbs26 for Pair<L> {
+    #[inline(always)]
+    fn multiply(self, a: [L::Long; 2], b: [L::Long; 2]) -> [L::Long; 2] {
+        both!(self.multiply(a, b))
+    }
 }
 
 /// The most words that any instruction set offers at once.

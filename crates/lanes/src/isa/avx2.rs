@@ -6,7 +6,7 @@
 
 use super::portable::{padded, xor_bytes, xor_padded};
 use crate::poly1305::Radix26;
-use crate::vector::{Limbs26, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
+use crate::vector::{Limbs26, Longs, MAX_LANES, Pair, Words};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has
@@ -32,7 +32,8 @@ impl Avx2 {
 kernels!(
     |proof: Avx2|
     words: Pair(proof) => Pair<Avx2>,
-    field: Radix26(Two(proof)) => Radix26<Two>,
+    field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers>>,
+    half: Radix26(Numbers(proof)),
     tag_step: 34,
     features: "avx2"
 );
@@ -230,168 +231,135 @@ impl Words for Avx2 {
     }
 }
 
-/// Two registers side by side: eight numbers of 64 bits.
+/// Four numbers of 64 bits in a ymm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Two(Avx2);
+pub(crate) struct Numbers(Avx2);
 
-/// Applies an intrinsic to both registers.
-macro_rules! both {
-    ($intrinsic:ident, $($arg:expr),+) => {
-        // SAFETY: the method's `self` proves AVX2.
-        unsafe { [$intrinsic($($arg[0]),+), $intrinsic($($arg[1]),+)] }
-    };
+/// The low words of eight from the even, the high words from the odd.
+#[inline(always)]
+fn words(_: Avx2, even: __m256i, odd: __m256i) -> (__m256i, __m256i) {
+    // SAFETY: the argument proves AVX2.
+    unsafe {
+        (
+            _mm256_unpacklo_epi64(even, odd),
+            _mm256_unpackhi_epi64(even, odd),
+        )
+    }
 }
 
-impl Longs for Two {
-    const LANES: usize = 8;
-    type Long = [__m256i; 2];
+impl Longs for Numbers {
+    const LANES: usize = 4;
+    type Long = __m256i;
 
     #[inline(always)]
-    fn splat(self, value: u64) -> [__m256i; 2] {
+    fn splat(self, value: u64) -> __m256i {
         // SAFETY: `self` proves AVX2.
-        [unsafe { _mm256_set1_epi64x(value.cast_signed()) }; 2]
+        unsafe { _mm256_set1_epi64x(value.cast_signed()) }
     }
 
     #[inline(always)]
-    fn per_lane(self, values: &[u64; MAX_TAGS]) -> [__m256i; 2] {
-        // SAFETY: the array is more than two times 32 bytes; loads need no
-        // alignment; `self` proves AVX2.
-        unsafe {
-            [
-                _mm256_loadu_si256(values[..4].as_ptr().cast()),
-                _mm256_loadu_si256(values[4..8].as_ptr().cast()),
-            ]
-        }
+    fn per_lane(self, values: &[u64]) -> __m256i {
+        // SAFETY: the slice is 32 bytes; loads need no alignment; `self` proves AVX2.
+        unsafe { _mm256_loadu_si256(values[..4].as_ptr().cast()) }
     }
 
     #[inline(always)]
-    fn first(self, lanes: usize, long: [__m256i; 2]) -> [__m256i; 2] {
+    fn first(self, lanes: usize, long: __m256i) -> __m256i {
         let lanes = self.splat(lanes as u64);
         // SAFETY: `self` proves AVX2.
-        let numbers = unsafe {
-            [
-                _mm256_setr_epi64x(0, 1, 2, 3),
-                _mm256_setr_epi64x(4, 5, 6, 7),
-            ]
-        };
-        let first = both!(_mm256_cmpgt_epi64, lanes, numbers);
-        both!(_mm256_and_si256, long, first)
-    }
-
-    #[inline(always)]
-    fn store(self, long: [__m256i; 2], values: &mut [u64; MAX_TAGS]) {
-        for (long, values) in long.into_iter().zip(values.chunks_exact_mut(4)) {
-            // SAFETY: the chunk is 32 bytes; stores need no alignment; `self`
-            // proves AVX2.
-            unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), long) }
+        unsafe {
+            let numbers = _mm256_setr_epi64x(0, 1, 2, 3);
+            _mm256_and_si256(long, _mm256_cmpgt_epi64(lanes, numbers))
         }
     }
 
     #[inline(always)]
-    unsafe fn load(
-        self,
-        places: &[*const u8; MAX_TAGS],
-        offset: usize,
-    ) -> ([__m256i; 2], [__m256i; 2]) {
+    fn store(self, long: __m256i, values: &mut [u64]) {
+        // SAFETY: the slice is 32 bytes; stores need no alignment; `self` proves AVX2.
+        unsafe { _mm256_storeu_si256(values[..4].as_mut_ptr().cast(), long) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> (__m256i, __m256i) {
+        let places = &places[..4];
         let place = |l: usize| places[l].wrapping_add(offset);
         // SAFETY: the caller vouches for the 16 bytes behind each place; loads
         // need no alignment; `self` proves AVX2.
-        let (even, odd) = unsafe {
-            (
-                [two_rows!(place(0), place(2)), two_rows!(place(4), place(6))],
-                [two_rows!(place(1), place(3)), two_rows!(place(5), place(7))],
-            )
-        };
-        // Low words from the even, high words from the odd 64 bits of each.
-        (
-            both!(_mm256_unpacklo_epi64, even, odd),
-            both!(_mm256_unpackhi_epi64, even, odd),
-        )
+        let (even, odd) = unsafe { (two_rows!(place(0), place(2)), two_rows!(place(1), place(3))) };
+        words(self.0, even, odd)
     }
 
     #[inline(always)]
-    unsafe fn load_run(self, blocks: *const u8) -> ([__m256i; 2], [__m256i; 2]) {
-        // SAFETY: the caller vouches for eight blocks of 16 bytes; loads need no
+    unsafe fn load_run(self, blocks: *const u8) -> (__m256i, __m256i) {
+        // SAFETY: the caller vouches for four blocks of 16 bytes; loads need no
         // alignment; `self` proves AVX2.
         let (even, odd) = unsafe {
-            let two = |i: usize| _mm256_loadu_si256(blocks.cast::<__m256i>().add(i));
-            // Blocks 0 and 2, 1 and 3, 4 and 6, 5 and 7.
-            let [a, b, c, d] = [two(0), two(1), two(2), two(3)];
+            let a = _mm256_loadu_si256(blocks.cast());
+            let b = _mm256_loadu_si256(blocks.add(32).cast());
             (
-                [
-                    _mm256_permute2x128_si256::<0x20>(a, b),
-                    _mm256_permute2x128_si256::<0x20>(c, d),
-                ],
-                [
-                    _mm256_permute2x128_si256::<0x31>(a, b),
-                    _mm256_permute2x128_si256::<0x31>(c, d),
-                ],
+                _mm256_permute2x128_si256::<0x20>(a, b),
+                _mm256_permute2x128_si256::<0x31>(a, b),
             )
         };
-        (
-            both!(_mm256_unpacklo_epi64, even, odd),
-            both!(_mm256_unpackhi_epi64, even, odd),
-        )
+        words(self.0, even, odd)
     }
 
     #[inline(always)]
-    fn sum(self, [a, b]: [__m256i; 2]) -> u64 {
+    fn sum(self, a: __m256i) -> u64 {
         // SAFETY: `self` proves AVX2.
         unsafe {
-            let sum = _mm256_add_epi64(a, b);
-            let sum = _mm_add_epi64(
-                _mm256_castsi256_si128(sum),
-                _mm256_extracti128_si256::<1>(sum),
-            );
+            let sum = _mm_add_epi64(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
             let sum = _mm_add_epi64(sum, _mm_unpackhi_epi64(sum, sum));
             _mm_cvtsi128_si64(sum).cast_unsigned()
         }
     }
 
     #[inline(always)]
-    fn add(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        both!(_mm256_add_epi64, a, b)
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_add_epi64(a, b) }
     }
 
     #[inline(always)]
-    fn carry(self, a: [__m256i; 2], sum: [__m256i; 2]) -> [__m256i; 2] {
+    fn carry(self, a: __m256i, sum: __m256i) -> __m256i {
         // The comparison is of signed numbers.
         let sign = self.splat(1 << 63);
-        let (a, sum) = (
-            both!(_mm256_xor_si256, a, sign),
-            both!(_mm256_xor_si256, sum, sign),
-        );
-        self.shift_right::<63>(both!(_mm256_cmpgt_epi64, a, sum))
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let (a, sum) = (_mm256_xor_si256(a, sign), _mm256_xor_si256(sum, sign));
+            _mm256_srli_epi64::<63>(_mm256_cmpgt_epi64(a, sum))
+        }
     }
 
     #[inline(always)]
-    fn and(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        both!(_mm256_and_si256, a, b)
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_and_si256(a, b) }
     }
 
     #[inline(always)]
-    fn or(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        both!(_mm256_or_si256, a, b)
+    fn or(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_or_si256(a, b) }
     }
 
     #[inline(always)]
-    fn shift_left<const N: u32>(self, a: [__m256i; 2]) -> [__m256i; 2] {
+    fn shift_left<const N: u32>(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2, of which SSE2 is a part.
-        let count = unsafe { _mm_cvtsi32_si128(N.cast_signed()) };
-        both!(_mm256_sll_epi64, a, [count; 2])
+        unsafe { _mm256_sll_epi64(a, _mm_cvtsi32_si128(N.cast_signed())) }
     }
 
     #[inline(always)]
-    fn shift_right<const N: u32>(self, a: [__m256i; 2]) -> [__m256i; 2] {
+    fn shift_right<const N: u32>(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2, of which SSE2 is a part.
-        let count = unsafe { _mm_cvtsi32_si128(N.cast_signed()) };
-        both!(_mm256_srl_epi64, a, [count; 2])
+        unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(N.cast_signed())) }
     }
 }
 
-impl Limbs26 for Two {
+impl Limbs26 for Numbers {
     #[inline(always)]
-    fn multiply(self, a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
-        both!(_mm256_mul_epu32, a, b)
+    fn multiply(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_mul_epu32(a, b) }
     }
 }

@@ -1,7 +1,7 @@
 //! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, MAX_TAGS, Pair, Words};
+use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, Pair, Words};
 use core::arch::x86_64::*;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
@@ -27,7 +27,8 @@ impl Avx512 {
 kernels!(
     |proof: Avx512|
     words: Pair(proof) => Pair<Avx512>,
-    field: Radix26(Two(proof)) => Radix26<Two<Avx512>>,
+    field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers<Avx512>>>,
+    half: Radix26(Numbers(proof)),
     tag_step: 25,
     features: "avx512f,avx512bw,avx512vl"
 );
@@ -38,7 +39,7 @@ pub(crate) struct Ifma(Avx512);
 
 /// The kernels that use it.
 pub(crate) mod ifma {
-    use super::{Avx512, Ifma, Two};
+    use super::{Avx512, Ifma, Numbers};
     use crate::poly1305::Radix44;
     use crate::vector::Pair;
 
@@ -61,7 +62,8 @@ pub(crate) mod ifma {
     kernels!(
         |proof: Ifma|
         words: Pair(proof.0) => Pair<Avx512>,
-        field: Radix44(Two(proof)) => Radix44<Two<Ifma>>,
+        field: Radix44(Pair(Numbers(proof))) => Radix44<Pair<Numbers<Ifma>>>,
+    half: Radix44(Numbers(proof)),
         tag_step: 16,
         features: "avx512f,avx512bw,avx512vl,avx512ifma"
     );
@@ -112,32 +114,6 @@ macro_rules! transposed_quarters {
             _mm512_unpackhi_epi64(ab_high, cd_high),
         ]
     }};
-}
-
-impl Avx512 {
-    /// [`Longs::load`] of eight lanes.
-    ///
-    /// # Safety
-    ///
-    /// The 16 bytes `offset` bytes behind each of the eight places must be
-    /// readable.
-    #[inline(always)]
-    unsafe fn load_eight(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
-        let at = places.as_ptr();
-        debug_assert_eq!(places.len(), 8);
-        // SAFETY: there are eight places, and the caller vouches for what they
-        // point to; loads need no alignment; `self` proves AVX-512F.
-        unsafe {
-            let place = |l: usize| (*at.add(l)).wrapping_add(offset);
-            let even = four_rows!(place(0), place(2), place(4), place(6));
-            let odd = four_rows!(place(1), place(3), place(5), place(7));
-            // Low words from the even, high words from the odd 64 bits of each.
-            (
-                _mm512_unpacklo_epi64(even, odd),
-                _mm512_unpackhi_epi64(even, odd),
-            )
-        }
-    }
 }
 
 impl Words for Avx512 {
@@ -304,174 +280,143 @@ fn first(len: usize) -> u64 {
     }
 }
 
-/// Two registers side by side: 16 numbers of 64 bits.
+/// Eight numbers of 64 bits in a zmm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Two<P>(P);
+pub(crate) struct Numbers<P>(P);
 
 /// A proof of AVX-512 F at least.
-pub(crate) trait Proof: Copy {
-    /// That alone.
-    fn avx512(self) -> Avx512;
-}
+pub(crate) trait Proof: Copy {}
 
-impl Proof for Avx512 {
-    #[inline(always)]
-    fn avx512(self) -> Avx512 {
-        self
-    }
-}
+impl Proof for Avx512 {}
 
-impl Proof for Ifma {
-    #[inline(always)]
-    fn avx512(self) -> Avx512 {
-        self.0
-    }
-}
+impl Proof for Ifma {}
 
-/// Applies an intrinsic to both registers.
-macro_rules! both {
-    ($intrinsic:ident $(::<$n:ident>)?, $($arg:expr),+) => {
-        // SAFETY: the method's `self` proves that the CPU has the instruction.
-        unsafe { [$intrinsic $(::<$n>)? ($($arg[0]),+), $intrinsic $(::<$n>)? ($($arg[1]),+)] }
-    };
-}
-
-impl<P: Proof> Longs for Two<P> {
-    const LANES: usize = 16;
-    type Long = [__m512i; 2];
+impl<P: Proof> Longs for Numbers<P> {
+    const LANES: usize = 8;
+    type Long = __m512i;
 
     #[inline(always)]
-    fn splat(self, value: u64) -> [__m512i; 2] {
+    fn splat(self, value: u64) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
-        [unsafe { _mm512_set1_epi64(value.cast_signed()) }; 2]
+        unsafe { _mm512_set1_epi64(value.cast_signed()) }
     }
 
     #[inline(always)]
-    fn per_lane(self, values: &[u64; MAX_TAGS]) -> [__m512i; 2] {
-        // SAFETY: the array is two times 64 bytes; loads need no alignment;
-        // `self` proves AVX-512F.
-        unsafe {
-            [
-                _mm512_loadu_si512(values[..8].as_ptr().cast()),
-                _mm512_loadu_si512(values[8..].as_ptr().cast()),
-            ]
-        }
+    fn per_lane(self, values: &[u64]) -> __m512i {
+        // SAFETY: the slice is 64 bytes; loads need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { _mm512_loadu_si512(values[..8].as_ptr().cast()) }
     }
 
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "eight lanes, eight bits")]
-    fn first(self, lanes: usize, long: [__m512i; 2]) -> [__m512i; 2] {
+    fn first(self, lanes: usize, long: __m512i) -> __m512i {
         let first = (1_u32 << lanes) - 1;
-        let first = [first as u8, (first >> 8) as u8];
-        both!(_mm512_maskz_mov_epi64, first, long)
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_maskz_mov_epi64(first as u8, long) }
     }
 
     #[inline(always)]
-    fn store(self, long: [__m512i; 2], values: &mut [u64; MAX_TAGS]) {
-        for (long, values) in long.into_iter().zip(values.chunks_exact_mut(8)) {
-            // SAFETY: the chunk is 64 bytes; stores need no alignment; `self`
-            // proves AVX-512F.
-            unsafe { _mm512_storeu_si512(values.as_mut_ptr().cast(), long) }
-        }
+    fn store(self, long: __m512i, values: &mut [u64]) {
+        // SAFETY: the slice is 64 bytes; stores need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { _mm512_storeu_si512(values[..8].as_mut_ptr().cast(), long) }
     }
 
     #[inline(always)]
-    unsafe fn load(
-        self,
-        places: &[*const u8; MAX_TAGS],
-        offset: usize,
-    ) -> ([__m512i; 2], [__m512i; 2]) {
-        let one = self.0.avx512();
-        let (a, b) = places.split_at(8);
-        // SAFETY: the caller vouches for the 16 bytes behind each place.
-        let (a, b) = unsafe { (one.load_eight(a, offset), one.load_eight(b, offset)) };
-        ([a.0, b.0], [a.1, b.1])
-    }
-
-    #[inline(always)]
-    unsafe fn load_run(self, blocks: *const u8) -> ([__m512i; 2], [__m512i; 2]) {
-        // SAFETY: the caller vouches for sixteen blocks of 16 bytes; loads need no
-        // alignment; `self` proves AVX-512F.
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+        let places = &places[..8];
+        // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
+        // no alignment; `self` proves AVX-512F.
         unsafe {
-            let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
-            let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-            let blocks: *const __m512i = blocks.cast();
-            let a = _mm512_loadu_si512(blocks);
-            let b = _mm512_loadu_si512(blocks.add(1));
-            let c = _mm512_loadu_si512(blocks.add(2));
-            let d = _mm512_loadu_si512(blocks.add(3));
+            let place = |l: usize| places[l].wrapping_add(offset);
+            let even = four_rows!(place(0), place(2), place(4), place(6));
+            let odd = four_rows!(place(1), place(3), place(5), place(7));
+            // Low words from the even, high words from the odd 64 bits of each.
             (
-                [
-                    _mm512_permutex2var_epi64(a, even, b),
-                    _mm512_permutex2var_epi64(c, even, d),
-                ],
-                [
-                    _mm512_permutex2var_epi64(a, odd, b),
-                    _mm512_permutex2var_epi64(c, odd, d),
-                ],
+                _mm512_unpacklo_epi64(even, odd),
+                _mm512_unpackhi_epi64(even, odd),
             )
         }
     }
 
     #[inline(always)]
-    fn sum(self, [a, b]: [__m512i; 2]) -> u64 {
+    unsafe fn load_run(self, blocks: *const u8) -> (__m512i, __m512i) {
+        // SAFETY: the caller vouches for eight blocks of 16 bytes; loads need no
+        // alignment; `self` proves AVX-512F.
+        unsafe {
+            let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+            let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+            let a = _mm512_loadu_si512(blocks.cast());
+            let b = _mm512_loadu_si512(blocks.add(64).cast());
+            (
+                _mm512_permutex2var_epi64(a, even, b),
+                _mm512_permutex2var_epi64(a, odd, b),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn sum(self, a: __m512i) -> u64 {
         // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_reduce_add_epi64(_mm512_add_epi64(a, b)).cast_unsigned() }
+        unsafe { _mm512_reduce_add_epi64(a).cast_unsigned() }
     }
 
     #[inline(always)]
-    fn add(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_add_epi64, a, b)
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_add_epi64(a, b) }
     }
 
     #[inline(always)]
-    fn carry(self, a: [__m512i; 2], sum: [__m512i; 2]) -> [__m512i; 2] {
-        let carries = both!(_mm512_cmplt_epu64_mask, sum, a);
-        let one = self.splat(1);
-        both!(_mm512_maskz_mov_epi64, carries, one)
+    fn carry(self, a: __m512i, sum: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_maskz_mov_epi64(_mm512_cmplt_epu64_mask(sum, a), self.splat(1)) }
     }
 
     #[inline(always)]
-    fn and(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_and_si512, a, b)
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_and_si512(a, b) }
     }
 
     #[inline(always)]
-    fn or(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_or_si512, a, b)
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_or_si512(a, b) }
     }
 
     #[inline(always)]
-    fn shift_left<const N: u32>(self, a: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_slli_epi64::<N>, a)
+    fn shift_left<const N: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_slli_epi64::<N>(a) }
     }
 
     #[inline(always)]
-    fn shift_right<const N: u32>(self, a: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_srli_epi64::<N>, a)
-    }
-}
-
-impl<P: Proof> Limbs26 for Two<P> {
-    #[inline(always)]
-    fn multiply(self, a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_mul_epu32, a, b)
+    fn shift_right<const N: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_srli_epi64::<N>(a) }
     }
 }
 
-impl Limbs44 for Two<Ifma> {
+impl<P: Proof> Limbs26 for Numbers<P> {
     #[inline(always)]
-    fn multiply_add_low(self, sum: [__m512i; 2], a: [__m512i; 2], b: [__m512i; 2]) -> [__m512i; 2] {
-        both!(_mm512_madd52lo_epu64, sum, a, b)
+    fn multiply(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_mul_epu32(a, b) }
+    }
+}
+
+impl Limbs44 for Numbers<Ifma> {
+    #[inline(always)]
+    fn multiply_add_low(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512 IFMA.
+        unsafe { _mm512_madd52lo_epu64(sum, a, b) }
     }
 
     #[inline(always)]
-    fn multiply_add_high(
-        self,
-        sum: [__m512i; 2],
-        a: [__m512i; 2],
-        b: [__m512i; 2],
-    ) -> [__m512i; 2] {
-        both!(_mm512_madd52hi_epu64, sum, a, b)
+    fn multiply_add_high(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512 IFMA.
+        unsafe { _mm512_madd52hi_epu64(sum, a, b) }
     }
 }

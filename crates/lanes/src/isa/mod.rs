@@ -157,7 +157,7 @@ macro_rules! kernels {
     (
         |$proof:ident: $set:ident|
         words: $words:expr => $words_type:ty,
-        field: $field:expr => $field_type:ty,
+        field: $field:expr => $field_type:ty, half: $half:expr,
         tag_step: $tag_step:literal
         $(, features: $features:literal)?
     ) => {
@@ -194,7 +194,7 @@ macro_rules! kernels {
             long: kernels!(@kernel $set, $($features)?,
                 |$proof, h: crate::poly1305::Number, blocks: &[[u8; 16]],
                  r: &crate::poly1305::Multiplier| -> [crate::poly1305::Number]
-                = crate::poly1305::long($field, h, blocks, r)),
+                = crate::poly1305::long($half, $field, h, blocks, r)),
         };
     };
     (@kernel $set:ident, $($features:literal)?, |$proof:ident $(, $arg:ident: $type:ty)*|

@@ -4,7 +4,7 @@
 use crate::poly1305::Radix64;
 #[cfg(any(test, not(target_arch = "x86_64")))]
 use crate::vector::Pair;
-use crate::vector::{Longs, MAX_LANES, MAX_TAGS, Words};
+use crate::vector::{Longs, MAX_LANES, Words};
 
 /// Four words in an array.
 #[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code))]
@@ -29,6 +29,7 @@ kernels!(
     |proof: Array|
     words: Pair(proof) => Pair<Array>,
     field: Radix64 => Radix64,
+    half: Radix64,
     tag_step: 10
 );
 
@@ -183,7 +184,7 @@ impl Longs for Scalar {
     }
 
     #[inline(always)]
-    fn per_lane(self, values: &[u64; MAX_TAGS]) -> u64 {
+    fn per_lane(self, values: &[u64]) -> u64 {
         values[0]
     }
 
@@ -193,12 +194,12 @@ impl Longs for Scalar {
     }
 
     #[inline(always)]
-    fn store(self, long: u64, values: &mut [u64; MAX_TAGS]) {
+    fn store(self, long: u64, values: &mut [u64]) {
         values[0] = long;
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8; MAX_TAGS], offset: usize) -> (u64, u64) {
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> (u64, u64) {
         let place = places[0].wrapping_add(offset).cast::<[u64; 2]>();
         // SAFETY: the caller vouches for the 16 bytes.
         let [low, high] = unsafe { place.read_unaligned() };
@@ -208,7 +209,7 @@ impl Longs for Scalar {
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> (u64, u64) {
         // SAFETY: the caller vouches for the 16 bytes.
-        unsafe { self.load(&[blocks; MAX_TAGS], 0) }
+        unsafe { self.load(&[blocks], 0) }
     }
 
     #[inline(always)]

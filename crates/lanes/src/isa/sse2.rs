@@ -32,6 +32,7 @@ kernels!(
     |proof: Sse2|
     words: Pair(proof) => Pair<Sse2>,
     field: Radix64 => Radix64,
+    half: Radix64,
     tag_step: 10
 );
 
