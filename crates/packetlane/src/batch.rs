@@ -352,9 +352,12 @@ impl Drop for Batch {
 
 /// Empties a list of secrets, after writing `nothing` in place of each.
 fn wipe<T: Copy>(secrets: &mut Vec<T>, nothing: T) {
-    // Not `Vec::zeroize`, which would wipe the capacity too, every turn.
-    secrets.fill(nothing);
-    zeroize::optimization_barrier(secrets);
+    // Not `Vec::zeroize`, which would wipe the capacity too, every turn. One by one:
+    // often there is one, for which to call `memset` takes longer.
+    for secret in secrets.iter_mut() {
+        *secret = nothing;
+        zeroize::optimization_barrier(secret);
+    }
     secrets.clear();
 }
 
@@ -368,7 +371,10 @@ fn push<T: Copy>(list: &mut Vec<T>, secrets: &[T], nothing: T) {
         wipe(list, nothing);
         *list = grown;
     }
-    list.extend_from_slice(secrets);
+    // Not `extend_from_slice`, as above.
+    for secret in secrets {
+        list.push(*secret);
+    }
 }
 
 impl core::fmt::Debug for Batch {

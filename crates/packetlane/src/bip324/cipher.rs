@@ -203,9 +203,10 @@ impl KeystreamAhead {
         if let Some(blocks) = &mut self.blocks
             && self.next < self.end
         {
-            let used = &mut blocks[self.next..self.next + self.each];
-            used.fill([0; size_of::<Block>()]);
-            zeroize::optimization_barrier(used);
+            for used in &mut blocks[self.next..self.next + self.each] {
+                *used = [0; size_of::<Block>()];
+                zeroize::optimization_barrier(used);
+            }
             self.next += self.each;
         }
     }
