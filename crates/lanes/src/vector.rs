@@ -346,8 +346,10 @@ pub(crate) trait Limbs26: Longs {
     /// the instructions. So what leads to a factor must not be bounded by
     /// constants.
     #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     fn unknown(self, mut value: u64) -> Self::Long {
         // SAFETY: no instruction.
+        #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::asm!("/* {} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
         }

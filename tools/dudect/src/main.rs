@@ -113,11 +113,21 @@ impl Packets {
     }
 
     fn seal(&mut self, backend: Backend) {
-        backend.seal(&mut self.bytes, (&*self.keys).into(), &self.jobs, &mut self.outcomes);
+        backend.seal(
+            &mut self.bytes,
+            (&*self.keys).into(),
+            &self.jobs,
+            &mut self.outcomes,
+        );
     }
 
     fn open(&mut self, backend: Backend) {
-        backend.open(&mut self.bytes, (&*self.keys).into(), &self.jobs, &mut self.outcomes);
+        backend.open(
+            &mut self.bytes,
+            (&*self.keys).into(),
+            &self.jobs,
+            &mut self.outcomes,
+        );
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) use portable::Scalar;
 
 /// What runs in vectors, compiled for one instruction set. The functions must only
 /// be called where the CPU has it.
+#[allow(clippy::type_complexity, reason = "signatures, each used once")]
 pub(crate) struct Kernels {
     is_available: fn() -> bool,
     block_lanes: usize,
