@@ -176,7 +176,7 @@ pub struct Inbound {
     /// been decrypted.
     expected: Option<usize>,
     /// The packets that wait in a batch to be taken, and that batch's turn.
-    waiting: VecDeque<Range<usize>>,
+    waiting: Waiting,
     turn: usize,
     /// The end of this half: packets before it may still wait.
     failed: Option<OpenError>,
@@ -190,7 +190,7 @@ impl Inbound {
             limit,
             tail: buffered,
             expected: None,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             turn: 0,
             failed: None,
             decoys: 0,
@@ -342,10 +342,7 @@ impl Inbound {
             .add_job(batch, start, wire_len - OVERHEAD)
             .map_err(|Exhausted| OpenError::Exhausted)?;
         self.expected = None;
-        match self.waiting.back_mut() {
-            Some(run) if run.end == job => run.end += 1,
-            _ => self.waiting.push_back(job..job + 1),
-        }
+        self.waiting.add(job);
         Ok(())
     }
 
@@ -366,15 +363,11 @@ impl Inbound {
     /// One step of [`Packets`]: where the next genuine packet's contents lie in
     /// the batch's arena.
     pub(crate) fn next_packet(&mut self, batch: &Batch) -> Option<Result<Range<usize>, OpenError>> {
-        while let Some(run) = self.waiting.front_mut() {
-            let job = run.start;
+        while let Some(job) = self.waiting.first() {
             if self.turn != batch.turn() || batch.outcome(job) == Outcome::Pending {
                 return Some(Err(self.fail(OpenError::NotOpened)));
             }
-            run.start += 1;
-            if run.start == run.end {
-                self.waiting.pop_front();
-            }
+            self.waiting.remove_first();
             if batch.outcome(job) != Outcome::Authentic {
                 return Some(Err(self.fail(OpenError::BadTag)));
             }
@@ -393,6 +386,51 @@ impl Inbound {
         self.tail = Vec::new();
         self.failed = Some(error);
         error
+    }
+}
+
+/// Packets of a batch, in their order, as runs of neighbours. One run, which is what
+/// a session mostly has, lies in the session and not behind a pointer: with many
+/// sessions, memory is what takes time.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Empty only if there are no others.
+    first: Range<usize>,
+    others: VecDeque<Range<usize>>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.first = 0..0;
+        self.others.clear();
+    }
+
+    fn add(&mut self, job: usize) {
+        let last = self.others.back_mut().unwrap_or(&mut self.first);
+        if last.start == last.end {
+            *last = job..job + 1;
+        } else if last.end == job {
+            last.end += 1;
+        } else {
+            self.others.push_back(job..job + 1);
+        }
+    }
+
+    fn first(&self) -> Option<usize> {
+        (!self.first.is_empty()).then_some(self.first.start)
+    }
+
+    fn remove_first(&mut self) {
+        self.first.start += 1;
+        if self.first.is_empty()
+            && let Some(next) = self.others.pop_front()
+        {
+            self.first = next;
+        }
     }
 }
 
