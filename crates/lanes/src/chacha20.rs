@@ -29,6 +29,9 @@ const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 #[repr(align(64))]
 pub(crate) struct Blocks<'k> {
     keys: [&'k Key; MAX_LANES],
+    /// Whether the lanes that are set have all the key of the first, so that it need
+    /// not be gathered from each.
+    one_key: bool,
     counters_and_nonces: [[u32; 4]; MAX_LANES],
     keystream: [MaybeUninit<[u8; BLOCK_LEN]>; MAX_LANES],
     /// How many lanes of `keystream` have ever been written.
@@ -40,6 +43,7 @@ impl<'k> Blocks<'k> {
     pub(crate) fn new() -> Self {
         Self {
             keys: [&[0; 32]; MAX_LANES],
+            one_key: true,
             counters_and_nonces: [[0; 4]; MAX_LANES],
             keystream: [const { MaybeUninit::uninit() }; MAX_LANES],
             written: 0,
@@ -47,12 +51,13 @@ impl<'k> Blocks<'k> {
     }
 
     /// Sets what the lanes from `lane` on compute at the next [`Blocks::run`]:
-    /// neighbouring blocks, `counters`.
+    /// neighbouring blocks, `counters`. Lane 0 is set first.
     #[inline(always)]
     pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
         let (words, _) = nonce.as_chunks();
         let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
         let end = lane + counters.len();
+        self.one_key = lane == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
         self.keys[lane..end].fill(key);
         let rows = self.counters_and_nonces[lane..end].iter_mut();
         for (row, counter) in rows.zip(counters) {
@@ -82,8 +87,26 @@ impl<'k> Blocks<'k> {
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
     fn run_all<V: Words>(&mut self, v: V) {
-        let [k0, k1, k2, k3] = v.gather::<0>(&self.keys, 0);
-        let [k4, k5, k6, k7] = v.gather::<16>(&self.keys, 0);
+        let ([k0, k1, k2, k3], [k4, k5, k6, k7]) = if self.one_key {
+            let (key, _) = self.keys[0].as_chunks();
+            let word = |i: usize| u32::from_le_bytes(key[i]);
+            (
+                [
+                    v.splat(word(0)),
+                    v.splat(word(1)),
+                    v.splat(word(2)),
+                    v.splat(word(3)),
+                ],
+                [
+                    v.splat(word(4)),
+                    v.splat(word(5)),
+                    v.splat(word(6)),
+                    v.splat(word(7)),
+                ],
+            )
+        } else {
+            (v.gather::<0>(&self.keys, 0), v.gather::<16>(&self.keys, 0))
+        };
         let [c, n0, n1, n2] = v.rows(&self.counters_and_nonces, 0);
         let x = rounds(v, [k0, k1, k2, k3, k4, k5, k6, k7, c, n0, n1, n2]);
         // SAFETY: there are `LANES` blocks and more.
