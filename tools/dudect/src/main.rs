@@ -266,6 +266,7 @@ tests! {
     seal_long_ifma_constant: seal(Avx512Ifma, LONG, false);
     seal_long_ifma_zero: seal(Avx512Ifma, LONG, true);
     open_batch_constant: open(Avx512, BATCH, false);
+    open_batch_zero: open(Avx512, BATCH, true);
     open_batch_ifma_constant: open(Avx512Ifma, BATCH, false);
     open_batch_ifma_zero: open(Avx512Ifma, BATCH, true);
     open_forged_avx512: open_forged(Avx512);
@@ -290,6 +291,7 @@ ctbench_main!(
     seal_long_ifma_constant,
     seal_long_ifma_zero,
     open_batch_constant,
+    open_batch_zero,
     open_batch_ifma_constant,
     open_batch_ifma_zero,
     open_forged_avx512,
