@@ -4,7 +4,7 @@
 //! The list is worked off in chunks. The blocks of ChaCha20 that a chunk needs
 //! form one flat list, cut into calls of as many blocks as the vector has lanes,
 //! wherever packets begin and end, so that all lanes but those of the chunk's
-//! last call are busy. The tags of a chunk are computed one packet in each lane,
+//! last call are busy. (A few packets to open are a chunk of their own.) The tags of a chunk are computed one packet in each lane,
 //! those of like length beside each other.
 //!
 //! Sealing: block 0 of each packet, its one-time Poly1305 key, goes before the
@@ -134,17 +134,19 @@ const CHUNK: usize = 64;
 /// reason.
 const CHUNK_BYTES: usize = 32 * 1024;
 
+/// How many blocks of a packet can be computed ahead: every set has as many lanes.
+const MOST_AHEAD: usize = 8;
+
 /// Computes keystream of packets ahead: of each of `nonces` as many blocks, from
 /// block 0 on, as fill `ahead` in all.
 ///
 /// # Panics
 ///
-/// If `ahead` is not a multiple of `nonces`, or if a packet's is more than the
-/// lanes.
+/// Unless `ahead` is one to [`MOST_AHEAD`] times `nonces`.
 pub(crate) fn prepare(set: Set, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
     let each = ahead.len() / nonces.len();
     assert_eq!(each * nonces.len(), ahead.len());
-    assert!((1..=set.block_lanes()).contains(&each));
+    assert!((1..=MOST_AHEAD).contains(&each));
     let mut blocks = Blocks::new();
     // As many packets at a time as there are lanes for.
     let at_once = set.block_lanes() / each;
@@ -303,7 +305,9 @@ fn open_many(
         // their keys and their texts.
         let missing = |job: &Job| job.blocks().saturating_sub(job.ahead_blocks) as usize;
         let some = &rest[..rest.len().min(set.block_lanes() / 2)];
-        let few = some.iter().map(missing).sum::<usize>() <= set.block_lanes();
+        let missing = some.iter().map(missing).sum::<usize>();
+        // Packets that miss nothing have no use for a call.
+        let few = missing <= set.block_lanes() && (missing > 0 || some.len() == rest.len());
         let jobs = match few {
             true => some,
             false => next_chunk(rest),
@@ -629,5 +633,8 @@ impl Drop for Chunk<'_> {
     #[inline]
     fn drop(&mut self) {
         self.forget_keys();
+        // The right tag of a forged packet would make it authentic.
+        self.tags.fill([0; TAG_LEN]);
+        zeroize::optimization_barrier(&self.tags);
     }
 }

@@ -8,7 +8,8 @@
 //! [`Job`]s that say where packets lie in the buffer.
 //!
 //! Nothing here branches on a key, a keystream or a plaintext, or uses one as an
-//! index. Keystream and what is derived from it are wiped before a call returns.
+//! index. Arrays of keystream, one-time keys and powers of them are wiped before a call
+//! returns; what a register leaves on the stack is not.
 
 #![no_std]
 #![allow(unsafe_code, reason = "the one crate that may")]
@@ -138,8 +139,7 @@ impl Backend {
     ///
     /// # Panics
     ///
-    /// If there are no nonces, if `ahead` is not a multiple of them, or if that is more
-    /// than 8 blocks each.
+    /// Unless that is one to eight blocks each.
     pub fn prepare(self, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
         aead::prepare(self.set(), key, nonces, ahead);
     }

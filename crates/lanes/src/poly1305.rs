@@ -35,7 +35,7 @@ pub(crate) trait Field: Copy {
     /// Numbers to multiply by, and what is prepared of them.
     type Multiplier: Copy;
 
-    /// Sums of at most two products.
+    /// Sums of at most two products; in [`Radix64`] of one.
     type Products: Copy;
 
     /// Bit 128, above a whole block, in the limb that holds it.
@@ -181,7 +181,8 @@ impl Field for Radix64 {
         &[r0, r1, s1]: &[u64; 3],
     ) -> [u128; 2] {
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        // r0 and r1 are below 2^60 and h2 is at most 9: each sum is below 2^126.
+        // One product: r0 and r1 are below 2^60, and h2, which `reduced` leaves at
+        // most 4 and `plus` at most 6, so each sum is below 2^127.
         [
             sum0 + product(h0, r0) + product(h1, s1),
             sum1 + product(h0, r1)
@@ -260,11 +261,15 @@ fn by_word<L: Longs>(l: L, numbers: &[Number; MAX_TAGS]) -> [L::Long; 3] {
     for (lane, number) in numbers.iter().enumerate() {
         [words[0][lane], words[1][lane], words[2][lane]] = *number;
     }
-    [
+    let vectors = [
         l.per_lane(&words[0]),
         l.per_lane(&words[1]),
         l.per_lane(&words[2]),
-    ]
+    ];
+    // They may be powers of r.
+    words = [[0; MAX_TAGS]; 3];
+    zeroize::optimization_barrier(&words);
+    vectors
 }
 
 /// Five times as much.
@@ -669,6 +674,10 @@ pub(crate) unsafe fn tags<F: Field>(
     tags: &mut [[u8; TAG_LEN]],
 ) {
     debug_assert!(!texts.is_empty() && texts.len() == group(texts, F::Longs::LANES));
+    debug_assert!(
+        F::Longs::LANES > 1,
+        "squares are no multipliers of `Radix64`"
+    );
     let l = f.longs();
     let mut places = [ZEROS.as_ptr(); MAX_TAGS];
     let (mut key_places, mut last, mut masks) = (places, places, places);
@@ -689,7 +698,9 @@ pub(crate) unsafe fn tags<F: Field>(
     let square = f.multiplier(square);
     let mut h = f.element(l.splat(0), l.splat(0));
 
-    // The blocks before the last ones.
+    // The blocks before the last ones. Lanes without a text read those of the longest:
+    // their r is zero.
+    places[texts.len()..].fill(texts[0].start);
     let total = texts[0].blocks_before_last();
     let mut begun = 0;
     let above = f.above();
@@ -702,8 +713,9 @@ pub(crate) unsafe fn tags<F: Field>(
                 begun += 1;
             }
             // SAFETY: a lane that has begun reads block `step` less the blocks it
-            // waited, which lies before the last of its text. The others read zeros,
-            // of which there are enough for the longest wait.
+            // waited, which lies before the last of its text, and a lane without a
+            // text reads the first lane's. One that waits reads zeros, of which there
+            // are enough for the longest wait.
             let block = unsafe { l.load(&places, 16 * $step) };
             (block, l.first(begun, above))
         }};
@@ -781,6 +793,7 @@ pub(crate) fn long<N: Field, F: Field>(
 fn over_lanes<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
     let lanes = F::Longs::LANES;
     debug_assert!(blocks.len() >= 2 * lanes);
+    debug_assert!(lanes > 1, "squares are no multipliers of `Radix64`");
     let l = f.longs();
     // Lane i holds r^(n - i).
     let mut powers = [[0; 3]; MAX_TAGS];
@@ -958,4 +971,39 @@ fn words(bytes: &[u8]) -> [u64; 2] {
         u64::from_le_bytes(word)
     };
     [word(0), word(8)]
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::Backend;
+    use std::vec;
+
+    /// Fewer texts than lanes, and long ones: no lane may read where nothing is.
+    #[test]
+    fn lanes_without_a_text() {
+        let len = 1 << 22;
+        let bytes = vec![3; len + TAG_LEN];
+        let text = |index| Text {
+            start: bytes.as_ptr(),
+            len: len as u32,
+            index,
+        };
+        for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
+            let set = backend.set();
+            if set.tag_lanes() == 1 {
+                continue;
+            }
+            let texts = [text(0), text(1), text(2)];
+            let mut tags = [[0; TAG_LEN]; 3];
+            // SAFETY: the text and the bytes of a tag behind it are there.
+            unsafe { set.tags(&texts, &[[5; 32]; 3], &mut tags) };
+            let mut one = Tagger::new(&[5; 32]);
+            one.few(bytes[..len].as_chunks().0);
+            one.lengths(0, len as u64);
+            assert_eq!(tags, [one.finish(); 3], "{backend:?}");
+        }
+    }
 }

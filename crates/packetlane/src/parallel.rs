@@ -3,7 +3,8 @@
 //! The jobs are cut into parts, several for each thread, and the arena with them: a
 //! part begins at a job whose bytes lie behind those of all jobs before, and none of
 //! the jobs that follow reaches before it. So who has a part has a piece of the arena
-//! to himself, and nothing is shared but the keys. Sessions add their packets in the
+//! to himself, and nothing is shared but the keys and
+//! keystream, which are only read. Sessions add their packets in the
 //! order of the arena, but for one that came in pieces, which is out of order among
 //! its neighbours alone. Where no such place is found, one thread does it all.
 //!

@@ -273,10 +273,10 @@ impl Words for Avx512 {
 /// A mask of the first `len` of 64 bytes.
 #[inline(always)]
 fn first(len: usize) -> u64 {
-    debug_assert!(len <= 64);
     match len {
         0 => 0,
-        _ => u64::MAX.wrapping_shr(64 - len as u32),
+        1..64 => u64::MAX >> (64 - len),
+        _ => u64::MAX,
     }
 }
 

@@ -346,7 +346,8 @@ impl Cipher {
     /// Whether keystream of the next packets is computed ahead where few come at a
     /// time, which makes each several times as fast; on unless turned off. It takes
     /// up to [`MAX_KEYSTREAM_AHEAD`] bytes, which are as secret as the key: who has
-    /// them reads those packets. Turning it off wipes them.
+    /// them reads those packets. Turning it off wipes them; what packets in a batch have
+    /// taken is wiped by [`Batch::clear`].
     pub fn set_keystream_ahead(&mut self, on: bool) {
         self.packet.ahead.on = on;
         if !on {
