@@ -323,14 +323,18 @@ fn open_many(
             }
             let to = if few { job.blocks() } else { 1 };
             chunk.push(set, bytes, secrets, jobs, index, job.ahead_blocks..to);
-            next.push(to.max(job.ahead_blocks));
         }
-        if !few && chunk.lanes > 0 {
-            for (index, next) in next.iter_mut().enumerate() {
-                let room = (set.block_lanes() - chunk.lanes) as u32;
-                let to = jobs[index].blocks().min(*next + room).max(*next);
-                chunk.push(set, bytes, secrets, jobs, index, *next..to);
-                *next = to;
+        if !few {
+            let mut room = match chunk.lanes {
+                0 => 0,
+                lanes => (set.block_lanes() - lanes) as u32,
+            };
+            for (index, job) in jobs.iter().enumerate() {
+                let from = job.ahead_blocks.max(1);
+                let to = job.blocks().min(from + room).max(from);
+                chunk.push(set, bytes, secrets, jobs, index, from..to);
+                room -= to - from;
+                next.push(to);
             }
         }
         chunk.run(set);
@@ -343,14 +347,17 @@ fn open_many(
             *place = verdict(bytes, job, tag);
         }
         let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
-        chunk.runs.retain(|run| authentic(run.index));
+        chunk.runs.retain(|run| authentic(run.index()));
         set.xor_texts(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
         chunk.clear();
         for (index, job) in jobs.iter().enumerate() {
-            if authentic(index) {
-                if let Some((_, blocks)) = secrets.ahead(job) {
-                    set.xor_blocks(&mut bytes[job.text()], blocks);
-                }
+            if !authentic(index) {
+                continue;
+            }
+            if let Some((_, blocks)) = secrets.ahead(job) {
+                set.xor_blocks(&mut bytes[job.text()], blocks);
+            }
+            if !few {
                 chunk.xor(set, bytes, secrets, jobs, index, next[index]);
             }
         }
@@ -420,15 +427,30 @@ fn next_chunk(jobs: &[Job]) -> &[Job] {
 /// Neighbouring blocks of one packet's keystream in neighbouring lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// The first lane.
-    lane: usize,
-    /// Which packet of the chunk.
-    index: usize,
     /// The number of the first block. Block 0 is the one-time key, and block n
     /// goes into the text from byte 64 (n - 1) on.
     counter: u32,
+    /// The first lane.
+    lane: u8,
     /// How many blocks.
-    blocks: usize,
+    blocks: u8,
+    /// Which packet of the chunk.
+    index: u8,
+}
+
+const _: () = assert!(MAX_LANES <= u8::MAX as usize && CHUNK <= u8::MAX as usize + 1);
+
+impl Run {
+    /// The lanes that it is in.
+    fn lanes(&self) -> Range<usize> {
+        let lane = usize::from(self.lane);
+        lane..lane + usize::from(self.blocks)
+    }
+
+    /// Which packet of the chunk.
+    fn index(&self) -> usize {
+        self.index.into()
+    }
 }
 
 /// What is known of the packets of one chunk. Wiped on drop.
@@ -497,6 +519,10 @@ impl<'k> Chunk<'k> {
     /// Adds blocks of a packet to the flat list. Each time that the list fills a
     /// call, that is made.
     #[inline(always)]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "lanes and chunks are small"
+    )]
     fn push(
         &mut self,
         set: Set,
@@ -518,10 +544,10 @@ impl<'k> Chunk<'k> {
             self.blocks
                 .set(self.lanes, key, &job.nonce, counter..counters.start);
             self.runs.push(Run {
-                lane: self.lanes,
-                index,
                 counter,
-                blocks,
+                lane: self.lanes as u8,
+                blocks: blocks as u8,
+                index: index as u8,
             });
             self.lanes += blocks;
         }
@@ -530,6 +556,9 @@ impl<'k> Chunk<'k> {
     /// Computes the blocks in the list and takes each to its place.
     #[inline(never)]
     fn flush(&mut self, set: Set, bytes: &mut [u8], jobs: &[Job]) {
+        if self.lanes == 0 {
+            return;
+        }
         self.run(set);
         self.take_keys();
         set.xor_texts(bytes, self.blocks.keystream(), jobs, &self.runs);
@@ -556,10 +585,10 @@ impl<'k> Chunk<'k> {
     fn take_keys(&mut self) {
         for run in &self.runs {
             if run.counter == 0 {
-                let (key, _) = self.blocks.keystream()[run.lane]
+                let (key, _) = self.blocks.keystream()[usize::from(run.lane)]
                     .split_first_chunk()
                     .expect("64 bytes");
-                self.one_time_keys[run.index] = *key;
+                self.one_time_keys[run.index()] = *key;
             }
         }
     }
@@ -619,12 +648,12 @@ pub(crate) fn xor_texts<V: Words>(
     runs: &[Run],
 ) {
     for run in runs {
-        let mut blocks = &keystream[run.lane..run.lane + run.blocks];
+        let mut blocks = &keystream[run.lanes()];
         let mut first = run.counter;
         if first == 0 {
             (first, blocks) = (1, &blocks[1..]);
         }
-        let text = &mut bytes[jobs[run.index].text()];
+        let text = &mut bytes[jobs[run.index()].text()];
         xor_blocks(v, &mut text[BLOCK_LEN * (first as usize - 1)..], blocks);
     }
 }

@@ -31,6 +31,7 @@ pub struct Batch {
     /// Blocks of keystream of jobs that their sessions have computed ahead.
     ahead: Vec<Block>,
     jobs: Vec<Job>,
+    /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
     /// How many jobs there were before the last `clear`.
     last_len: usize,
@@ -182,7 +183,7 @@ impl Batch {
         );
         let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
         assert!(
-            self.outcomes[slot.jobs.clone()].iter().all(sealed),
+            slot.jobs.end <= self.done && self.outcomes[slot.jobs.clone()].iter().all(sealed),
             "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
         );
         &self.arena[slot.bytes.clone()]
@@ -221,6 +222,7 @@ impl Batch {
     /// from now on.
     pub fn take_pending(&mut self) -> Pending<'_> {
         let first = core::mem::replace(&mut self.done, self.jobs.len());
+        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
         Pending {
             bytes: &mut self.arena,
             secrets: Secrets {
@@ -239,7 +241,9 @@ impl Batch {
     /// If there is no such packet.
     #[must_use]
     pub fn outcome(&self, job: usize) -> Outcome {
-        self.outcomes[job]
+        assert!(job < self.jobs.len(), "there is no packet {job}");
+        let outcome = self.outcomes.get(job);
+        outcome.copied().unwrap_or(Outcome::Pending)
     }
 
     /// Whether `len` more bytes fit.
@@ -286,7 +290,6 @@ impl Batch {
     #[inline]
     pub(crate) fn add_job(&mut self, job: Job) {
         self.jobs.push(job);
-        self.outcomes.push(Outcome::Pending);
     }
 
     /// Takes `len` bytes at the arena's end, for the caller to write. Returns
