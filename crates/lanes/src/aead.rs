@@ -128,11 +128,11 @@ pub enum Outcome {
 
 /// How many packets make a chunk: enough to fill the lanes, and few enough that
 /// what is between the steps stays in the first cache.
-const CHUNK: usize = 64;
+const CHUNK: usize = 128;
 
-/// A chunk ends early when its texts reach this length in sum, for the same
-/// reason.
-const CHUNK_BYTES: usize = 32 * 1024;
+/// A chunk ends early when its texts reach this length in sum, so that they stay in
+/// the second cache from one step to the next.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// How many blocks of a packet can be computed ahead: every set has as many lanes.
 const MOST_AHEAD: usize = 8;
