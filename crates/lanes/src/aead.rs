@@ -4,8 +4,9 @@
 //! The list is worked off in chunks. The blocks of ChaCha20 that a chunk needs
 //! form one flat list, cut into calls of as many blocks as the vector has lanes,
 //! wherever packets begin and end, so that all lanes but those of the chunk's
-//! last call are busy. (A few packets to open are a chunk of their own.) The tags of a chunk are computed one packet in each lane,
-//! those of like length beside each other.
+//! last call are busy. (A few packets to open are a chunk of their own.) The tags of
+//! a chunk are computed one packet in each lane, those of like length beside each
+//! other.
 //!
 //! Sealing: block 0 of each packet, its one-time Poly1305 key, goes before the
 //! blocks of its text in the flat list; the tags come last. Opening: first all

@@ -87,28 +87,15 @@ impl<'k> Blocks<'k> {
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
     fn run_all<V: Words>(&mut self, v: V) {
-        let ([k0, k1, k2, k3], [k4, k5, k6, k7]) = if self.one_key {
-            let (key, _) = self.keys[0].as_chunks();
-            let word = |i: usize| u32::from_le_bytes(key[i]);
-            (
-                [
-                    v.splat(word(0)),
-                    v.splat(word(1)),
-                    v.splat(word(2)),
-                    v.splat(word(3)),
-                ],
-                [
-                    v.splat(word(4)),
-                    v.splat(word(5)),
-                    v.splat(word(6)),
-                    v.splat(word(7)),
-                ],
-            )
+        let mut input = [v.splat(0); 12];
+        if self.one_key {
+            input[..8].copy_from_slice(&key_words(v, self.keys[0]));
         } else {
-            (v.gather::<0>(&self.keys, 0), v.gather::<16>(&self.keys, 0))
-        };
-        let [c, n0, n1, n2] = v.rows(&self.counters_and_nonces, 0);
-        let x = rounds(v, [k0, k1, k2, k3, k4, k5, k6, k7, c, n0, n1, n2]);
+            input[..4].copy_from_slice(&v.gather::<0>(&self.keys, 0));
+            input[4..8].copy_from_slice(&v.gather::<16>(&self.keys, 0));
+        }
+        input[8..].copy_from_slice(&v.rows(&self.counters_and_nonces, 0));
+        let x = rounds(v, input);
         // SAFETY: there are `LANES` blocks and more.
         unsafe { v.scatter::<false>(&x, self.keystream.as_mut_ptr().cast()) };
         self.written = self.written.max(V::LANES);
@@ -203,16 +190,24 @@ pub(crate) fn xor_keystream<V: Words>(
 /// Neighbouring blocks of one key and nonce.
 #[inline(always)]
 fn inputs<V: Words>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {
-    let (key, _) = key.as_chunks();
     let (nonce, _) = nonce.as_chunks();
     let mut input = [v.add(v.numbers(), v.splat(counter)); 12];
-    for i in 0..8 {
-        input[i] = v.splat(u32::from_le_bytes(key[i]));
-    }
+    input[..8].copy_from_slice(&key_words(v, key));
     for i in 0..3 {
         input[9 + i] = v.splat(u32::from_le_bytes(nonce[i]));
     }
     input
+}
+
+/// The same key in every lane.
+#[inline(always)]
+fn key_words<V: Words>(v: V, key: &Key) -> [V::Word; 8] {
+    let (key, _) = key.as_chunks();
+    let mut words = [v.splat(0); 8];
+    for i in 0..8 {
+        words[i] = v.splat(u32::from_le_bytes(key[i]));
+    }
+    words
 }
 
 /// Exclusive-ors what is left, less than `LANES` blocks.

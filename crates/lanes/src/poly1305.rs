@@ -82,11 +82,21 @@ pub(crate) trait Field: Copy {
     /// The residue, in two words.
     fn words(self, h: Self::Element) -> (Long<Self>, Long<Self>);
 
+    /// Numbers of two words, and of what is above.
+    fn number(self, words: [Long<Self>; 3]) -> Self::Element;
+
     /// The same number in every lane.
-    fn splat(self, number: Number) -> Self::Element;
+    #[inline(always)]
+    fn splat(self, [low, high, above]: Number) -> Self::Element {
+        let l = self.longs();
+        self.number([l.splat(low), l.splat(high), l.splat(above)])
+    }
 
     /// A number for each lane.
-    fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element;
+    #[inline(always)]
+    fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element {
+        self.number(by_word(self.longs(), numbers))
+    }
 
     /// The sum of the numbers in all lanes.
     fn sum(self, element: Self::Element) -> Number;
@@ -211,13 +221,8 @@ impl Field for Radix64 {
     }
 
     #[inline(always)]
-    fn splat(self, number: Number) -> Number {
-        number
-    }
-
-    #[inline(always)]
-    fn import(self, numbers: &[Number; MAX_TAGS]) -> Number {
-        numbers[0]
+    fn number(self, words: [u64; 3]) -> Number {
+        words
     }
 
     #[inline(always)]
@@ -400,16 +405,8 @@ impl<L: Limbs44> Field for Radix44<L> {
     }
 
     #[inline(always)]
-    fn splat(self, [low, high, above]: Number) -> [L::Long; 3] {
+    fn number(self, [low, high, above]: [L::Long; 3]) -> [L::Long; 3] {
         let Self(l) = self;
-        let [a, b, c] = self.element(l.splat(low), l.splat(high));
-        [a, b, l.or(c, l.shift_left::<40>(l.splat(above)))]
-    }
-
-    #[inline(always)]
-    fn import(self, numbers: &[Number; MAX_TAGS]) -> [L::Long; 3] {
-        let Self(l) = self;
-        let [low, high, above] = by_word(l, numbers);
         let [a, b, c] = self.element(low, high);
         [a, b, l.or(c, l.shift_left::<40>(above))]
     }
@@ -568,16 +565,8 @@ impl<L: Limbs26> Field for Radix26<L> {
     }
 
     #[inline(always)]
-    fn splat(self, [low, high, above]: Number) -> [L::Long; 5] {
+    fn number(self, [low, high, above]: [L::Long; 3]) -> [L::Long; 5] {
         let Self(l) = self;
-        let [a, b, c, d, e] = self.element(l.splat(low), l.splat(high));
-        [a, b, c, d, l.or(e, l.shift_left::<24>(l.splat(above)))]
-    }
-
-    #[inline(always)]
-    fn import(self, numbers: &[Number; MAX_TAGS]) -> [L::Long; 5] {
-        let Self(l) = self;
-        let [low, high, above] = by_word(l, numbers);
         let [a, b, c, d, e] = self.element(low, high);
         [a, b, c, d, l.or(e, l.shift_left::<24>(above))]
     }

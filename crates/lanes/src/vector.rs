@@ -63,17 +63,31 @@ pub(crate) trait Words: Copy {
     unsafe fn scatter<const XOR: bool>(self, words: &[Self::Word; 16], blocks: *mut [u8; 64]);
 
     /// Exclusive-ors as much of `block` as `text` is long, at most 64 bytes,
-    /// into `text`.
-    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]);
+    /// into `text`. (Here and below: what sets do that have no masks for bytes.)
+    #[inline(always)]
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
+        crate::isa::portable::xor_bytes(text, block);
+    }
 
     /// The same, and returns what the text has become, padded with zeros.
-    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64];
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        let mut result = self.padded(text);
+        self.xor_bytes(&mut result[..text.len()], block);
+        text.copy_from_slice(&result[..text.len()]);
+        result
+    }
 
     /// A text of at most 64 bytes, padded with zeros.
-    fn padded(self, text: &[u8]) -> [u8; 64];
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        let mut padded = [0; 64];
+        padded[..text.len()].copy_from_slice(text);
+        padded
+    }
 }
 
-/// Two vectors side by side; of words, here:
+/// Two vectors side by side.
 ///
 /// An addition takes two cycles on a Zen 5, and one state of ChaCha20 has no more
 /// than four chains of them that are independent; a second state fills the time

@@ -3,10 +3,10 @@
 //! The jobs are cut into parts, several for each thread, and the arena with them: a
 //! part begins at a job whose bytes lie behind those of all jobs before, and none of
 //! the jobs that follow reaches before it. So who has a part has a piece of the arena
-//! to himself, and nothing is shared but the keys and
-//! keystream, which are only read. Sessions add their packets in the
-//! order of the arena, but for one that came in pieces, which is out of order among
-//! its neighbours alone. Where no such place is found, one thread does it all.
+//! to himself, and nothing is shared but the keys and keystream, which are only read.
+//! Sessions add their packets in the order of the arena, but for one that came in
+//! pieces, which is out of order among its neighbours alone. Where no such place is
+//! found, one thread does it all.
 //!
 //! The threads take one part after the other, so that one that wakes late, or is
 //! interrupted, is not waited for. A lock is held while a part is taken, not while it
@@ -46,32 +46,27 @@ pub(crate) fn run(
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
-    let total: usize = jobs.iter().map(work).sum();
-    let threads = threads.min(total / LEAST_WORK);
     let mut cuts = Cuts::new();
-    if threads > 1 {
-        cuts.find(jobs, total, (total / PART_WORK).min(MOST_PARTS));
-    }
-    let threads = threads.min(cuts.places().len() + 1);
+    let threads = cuts.find(jobs, threads);
     if threads < 2 {
         return kernel(backend, bytes, secrets, jobs, outcomes);
     }
-    let rest = Mutex::new(Part {
+    let whole = Part {
         base: 0,
         bytes,
         jobs,
         outcomes,
-    });
-    let places = Mutex::new(cuts.places().iter().rev());
+    };
+    // The last part first: what is left begins where it did.
+    let waiting = Mutex::new((whole, cuts.places().iter().rev()));
     let work = || {
-        // The last part first: what is left begins where it did.
         loop {
             let part = {
-                let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let (rest, places) = &mut *waiting;
                 match places.next() {
                     Some(cut) => rest.split_off(cut),
-                    None => core::mem::take(&mut *rest),
+                    None => core::mem::take(rest),
                 }
             };
             if part.jobs.is_empty() {
@@ -168,9 +163,20 @@ impl Cuts {
         &self.places[..self.count]
     }
 
+    /// Cuts `jobs` for up to `threads` threads, if there is work for them. Says how
+    /// many have something to do.
+    fn find(&mut self, jobs: &[Job], threads: usize) -> usize {
+        let total = jobs.iter().map(work).sum();
+        let threads = threads.min(total / LEAST_WORK);
+        if threads > 1 {
+            self.cut(jobs, total, (total / PART_WORK).min(MOST_PARTS));
+        }
+        threads.min(self.count + 1)
+    }
+
     /// Cuts `jobs`, whose work is `total`, into up to `parts` parts of about the same
     /// work.
-    fn find(&mut self, jobs: &[Job], total: usize, parts: usize) {
+    fn cut(&mut self, jobs: &[Job], total: usize, parts: usize) {
         let share = total / parts;
         let mut done = 0;
         let mut end = 0;
@@ -232,7 +238,7 @@ mod tests {
     /// The jobs before which they are cut into `parts` parts.
     fn cuts(jobs: &[Job], parts: usize) -> Vec<usize> {
         let mut cuts = Cuts::new();
-        cuts.find(jobs, jobs.iter().map(work).sum(), parts);
+        cuts.cut(jobs, jobs.iter().map(work).sum(), parts);
         // What safety rests on: the spans of a part lie within its piece.
         for cut in cuts.places() {
             let (before, from) = jobs.split_at(cut.job);
@@ -255,6 +261,24 @@ mod tests {
                 assert!(before.abs_diff(total * (place + 1) / parts) < 10_100);
             }
         }
+    }
+
+    #[test]
+    fn small_batches_are_not_cut() {
+        let cut = |jobs: &[Job], threads| {
+            let mut cuts = Cuts::new();
+            let threads = cuts.find(jobs, threads);
+            (threads, cuts.places().len())
+        };
+        assert_eq!(cut(&[], 4), (0, 0));
+        assert_eq!(cut(&jobs([1 << 24]), 4), (1, 0));
+        assert_eq!(cut(&jobs([61; 1000]), 4), (1, 0));
+        assert_eq!(cut(&jobs([61; 1100]), 4), (2, 7));
+        assert_eq!(cut(&jobs([61; 1100]), 1), (1, 0));
+        assert_eq!(
+            cut(&jobs([4000; 10_000]), 1000),
+            (MOST_PARTS, MOST_PARTS - 1)
+        );
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! Sixteen registers do not hold two states of ChaCha20, but the loads and stores
 //! of what does not fit cost less than waiting for one state's additions.
 
-use super::portable::{padded, xor_bytes, xor_padded};
 use crate::poly1305::Radix26;
 use crate::vector::{Limbs26, Longs, MAX_LANES, Pair, Words};
 use core::arch::x86_64::*;
@@ -213,21 +212,6 @@ impl Words for Avx2 {
                 }
             }
         }
-    }
-
-    #[inline(always)]
-    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
-        xor_bytes(text, block);
-    }
-
-    #[inline(always)]
-    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
-        xor_padded(text, block)
-    }
-
-    #[inline(always)]
-    fn padded(self, text: &[u8]) -> [u8; 64] {
-        padded(text)
     }
 }
 

@@ -148,6 +148,7 @@ pub(crate) use avx512::KERNELS as AVX512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::ifma::KERNELS as AVX512_IFMA;
 
+/// A value that begins at a multiple of the largest register.
 #[repr(align(64))]
 pub(crate) struct Aligned<T>(pub(crate) T);
 
@@ -220,6 +221,6 @@ macro_rules! kernels {
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod portable;
+pub(crate) mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sse2;

@@ -105,27 +105,12 @@ impl Words for Array {
             }
         }
     }
-
-    #[inline(always)]
-    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
-        xor_bytes(text, block);
-    }
-
-    #[inline(always)]
-    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
-        xor_padded(text, block)
-    }
-
-    #[inline(always)]
-    fn padded(self, text: &[u8]) -> [u8; 64] {
-        padded(text)
-    }
 }
 
 /// [`Words::xor_bytes`] for sets without masks: ever smaller pieces of a length
 /// that the compiler knows, which it turns into vectors.
 #[inline(always)]
-pub(super) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
+pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     #[inline(always)]
     fn piece<const N: usize>(text: &mut [u8], block: &[u8], at: &mut usize) {
         if let (Some(text), Some(block)) = (
@@ -151,23 +136,6 @@ pub(super) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     piece::<4>(text, block, &mut at);
     piece::<2>(text, block, &mut at);
     piece::<1>(text, block, &mut at);
-}
-
-/// [`Words::xor_padded`] for sets without masks.
-#[inline(always)]
-pub(super) fn xor_padded(text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
-    let mut result = padded(text);
-    xor_bytes(&mut result[..text.len()], block);
-    text.copy_from_slice(&result[..text.len()]);
-    result
-}
-
-/// [`Words::padded`] for sets without masks.
-#[inline(always)]
-pub(super) fn padded(text: &[u8]) -> [u8; 64] {
-    let mut padded = [0; 64];
-    padded[..text.len()].copy_from_slice(text);
-    padded
 }
 
 /// One lane of 64 bits and a multiplier of 64 by 64 bits.

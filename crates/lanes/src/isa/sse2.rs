@@ -3,7 +3,6 @@
 //! The compiler does not find these vectors by itself: the same arithmetic on
 //! arrays of four costs 1.8 times as much.
 
-use super::portable::{padded, xor_bytes, xor_padded};
 use crate::poly1305::Radix64;
 use crate::vector::{MAX_LANES, Pair, Words};
 use core::arch::x86_64::{
@@ -62,21 +61,6 @@ impl Words for Sse2 {
     #[inline(always)]
     fn narrow(self) -> Self {
         self
-    }
-
-    #[inline(always)]
-    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
-        xor_bytes(text, block);
-    }
-
-    #[inline(always)]
-    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
-        xor_padded(text, block)
-    }
-
-    #[inline(always)]
-    fn padded(self, text: &[u8]) -> [u8; 64] {
-        padded(text)
     }
 
     #[inline(always)]
