@@ -129,7 +129,8 @@ const GLOSSARY: &[(&str, &str)] = &[
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
         "min-max",
-        "the smallest and the largest sample; a sample lasts at least a millisecond.",
+        "the smallest and the largest sample; a sample lasts at least a millisecond and follows \
+         calls that are not timed, which warm the caches.",
     ),
 ];
 

@@ -389,8 +389,9 @@ impl<L: Library> Runner for OneByOne<L> {
 
 /// One end of a connection that is measured.
 pub trait Peer {
-    /// Seals a turn's packets and returns what goes over the wire.
-    fn seal(&mut self, turn: &Turn) -> &[u8];
+    /// Seals a turn's packets and hands what goes over the wire to `send`, in as
+    /// many parts as the implementation likes.
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8]));
 
     /// Opens whole packets and hands the contents of the genuine ones to `each`,
     /// in order.
@@ -410,35 +411,44 @@ pub struct OurPeer<R> {
 }
 
 impl<R: Runner> Peer for OurPeer<R> {
-    fn seal(&mut self, turn: &Turn) -> &[u8] {
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
         self.batch.clear();
-        let mut whole = None;
+        let mut whole: Option<packetlane::Slot> = None;
         for (kind, contents) in turn.packets() {
+            if self.batch.bytes_used() >= Batch::ENOUGH_BYTES {
+                self.send(whole.take(), send);
+            }
             let slot = self.outbound.push(&mut self.batch, kind, contents);
             let slot = slot.expect("contents of at most 2^24 - 1 bytes");
-            whole = match whole {
-                None => Some(slot),
-                Some(before) => slot_after(&before, &slot),
-            };
+            whole = Some(match whole {
+                None => slot,
+                Some(before) => before.join(&slot).expect("one session alone"),
+            });
         }
-        self.runner.seal(&mut self.batch);
-        whole.map_or(&[], |whole| self.batch.wire(&whole))
+        self.send(whole, send);
     }
 
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
-        self.batch.clear();
-        self.inbound.feed(&mut self.batch, wire);
-        self.runner.open(&mut self.batch);
-        for contents in self.inbound.packets(&self.batch) {
-            each(contents.expect("an authentic packet"));
+        for received in wire.chunks(Batch::ENOUGH_BYTES) {
+            self.batch.clear();
+            self.inbound.feed(&mut self.batch, received);
+            self.runner.open(&mut self.batch);
+            for contents in self.inbound.packets(&self.batch) {
+                each(contents.expect("an authentic packet"));
+            }
         }
     }
 }
 
-fn slot_after(before: &packetlane::Slot, slot: &packetlane::Slot) -> Option<packetlane::Slot> {
-    let joined = before.join(slot);
-    assert!(joined.is_some(), "one session alone fills the batch");
-    joined
+impl<R: Runner> OurPeer<R> {
+    /// Seals what waits and sends it.
+    fn send(&mut self, packets: Option<packetlane::Slot>, send: &mut dyn FnMut(&[u8])) {
+        self.runner.seal(&mut self.batch);
+        if let Some(packets) = packets {
+            send(self.batch.wire(&packets));
+        }
+        self.batch.clear();
+    }
 }
 
 /// The `bip324` crate: its ciphers, into and out of one buffer that is kept.
@@ -448,24 +458,28 @@ pub struct Bip324Crate {
 }
 
 impl Peer for Bip324Crate {
-    fn seal(&mut self, turn: &Turn) -> &[u8] {
-        let wire_len = turn.wire_len();
-        if self.buffer.len() < wire_len {
-            self.buffer.resize(wire_len, 0);
-        }
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
         let mut at = 0;
         for (kind, contents) in turn.packets() {
             let kind = match kind {
                 PacketKind::Genuine => bip324::PacketType::Genuine,
                 PacketKind::Decoy => bip324::PacketType::Decoy,
             };
+            // In parts, as ours.
+            if at >= Batch::ENOUGH_BYTES {
+                send(&self.buffer[..at]);
+                at = 0;
+            }
             let end = at + contents.len() + OVERHEAD;
+            if self.buffer.len() < end {
+                self.buffer.resize(end, 0);
+            }
             let place = &mut self.buffer[at..end];
             let sealed = self.session.outbound().encrypt(contents, place, kind, None);
             sealed.expect("a buffer that is long enough");
             at = end;
         }
-        &self.buffer[..wire_len]
+        send(&self.buffer[..at]);
     }
 
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
@@ -703,17 +717,20 @@ mod tests {
     /// rekeys.
     #[test]
     fn all_agree() {
-        let turns = Profile::mail().turns(20, 64, 20);
+        let mut turns = Profile::mail().turns(20, 64, 20);
+        // One that is sent in parts.
+        turns.extend(Profile::mail().turns(1, 4 * Batch::ENOUGH_BYTES / 325, 0));
         let mut wires: Vec<(String, Vec<u8>)> = Vec::new();
         let ours = ours(Engine::detect().unwrap(), false);
         for implementation in implementations(&ours) {
             let [mut from, mut to] = implementation.connect();
             let mut wire = Vec::new();
             for turn in &turns {
-                let sealed = from.seal(turn);
-                wire.extend_from_slice(sealed);
                 let mut opened = Vec::new();
-                to.open(sealed, &mut |contents| opened.push(contents.to_vec()));
+                from.seal(turn, &mut |sealed| {
+                    wire.extend_from_slice(sealed);
+                    to.open(sealed, &mut |contents| opened.push(contents.to_vec()));
+                });
                 assert!(turn.genuine().eq(opened), "{}", implementation.name);
             }
             wires.push((implementation.name, wire));

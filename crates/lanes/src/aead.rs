@@ -17,7 +17,7 @@
 
 use crate::chacha20::{BLOCK_LEN, Block, Blocks, Key, Nonce, xor_blocks};
 use crate::isa::Set;
-use crate::poly1305::{self, TAG_LEN, Tagger, Text};
+use crate::poly1305::{self, TAG_LEN, Tagger, Text, Way};
 use crate::vector::{MAX_LANES, Words};
 use arrayvec::ArrayVec;
 use core::ops::Range;
@@ -598,34 +598,48 @@ impl<'k> Chunk<'k> {
     #[inline]
     fn tag(&mut self, set: Set, bytes: &[u8], jobs: &[Job]) {
         let mut texts = ArrayVec::<Text, CHUNK>::new_const();
+        // From the longest to the shortest; often they are all alike. Numbers, as to
+        // sort the texts themselves takes twice the time.
+        let mut order = ArrayVec::<u64, CHUNK>::new_const();
         for (index, job) in jobs.iter().enumerate() {
             if set.tag_lanes() > 1 && job.aad_len == 0 && job.text_len > 0 {
-                let start = bytes[job.text().start..job.tag().end].as_ptr();
-                texts.push(Text {
-                    start,
-                    len: job.text_len,
-                    index,
-                });
+                order.push(u64::from(!job.text_len) << 32 | index as u64);
             } else {
                 self.tags[index] = tag(set, &self.one_time_keys[index], bytes, job);
             }
         }
-        let mut texts = &mut texts[..];
-        // Often they are all alike.
-        if !texts.is_sorted_by(|a, b| a.len >= b.len) {
-            texts.sort_unstable_by_key(|text| core::cmp::Reverse(text.len));
+        if !order.is_sorted() {
+            order.sort_unstable();
         }
+        for &key in &order {
+            let index = (key & 0xffff_ffff) as usize;
+            let job = &jobs[index];
+            texts.push(Text {
+                start: bytes[job.text().start..job.tag().end].as_ptr(),
+                len: job.text_len,
+                index,
+            });
+        }
+        let mut texts = &texts[..];
         while !texts.is_empty() {
+            let (len, way) = poly1305::next(texts, set.tag_lanes(), set.tag_step());
             let group;
-            (group, texts) = texts.split_at_mut(poly1305::group(texts, set.tag_lanes()));
-            if poly1305::one_by_one(group, set.tag_step()) {
-                for &mut Text { index, .. } in group {
-                    self.tags[index] = tag(set, &self.one_time_keys[index], bytes, &jobs[index]);
+            (group, texts) = texts.split_at(len);
+            // SAFETY: the texts and the tags behind them lie in `bytes`, as their
+            // slices above have shown.
+            unsafe {
+                match way {
+                    Way::Lanes => set.tags(group, &self.one_time_keys, &mut self.tags),
+                    Way::LongInLanes => {
+                        set.tags_of_long(group, &self.one_time_keys, &mut self.tags);
+                    }
+                    Way::OneByOne => {
+                        for &Text { index, .. } in group {
+                            let key = &self.one_time_keys[index];
+                            self.tags[index] = tag(set, key, bytes, &jobs[index]);
+                        }
+                    }
                 }
-            } else {
-                // SAFETY: the texts and the tags behind them lie in `bytes`, as their
-                // slices above have shown.
-                unsafe { set.tags(group, &self.one_time_keys, &mut self.tags) }
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Poly1305 (RFC 8439, section 2.5), one message per lane, or one message over
-//! all lanes.
+//! Poly1305 (RFC 8439, section 2.5): one message in each lane, one in four lanes, or
+//! one over all lanes.
 //!
 //! The arithmetic modulo 2^130 - 5 is a [`Field`]: [`Radix64`] for one number by
 //! itself, [`Radix44`] in three limbs, where vectors multiply 52 bits, and
@@ -100,6 +100,13 @@ pub(crate) trait Field: Copy {
 
     /// The sum of the numbers in all lanes.
     fn sum(self, element: Self::Element) -> Number;
+
+    /// In every lane the sum of the four of which it is one; see
+    /// [`Longs::sum_fours`]. Only [`Field::words`] takes it.
+    fn sum_fours(self, element: Self::Element) -> Self::Element;
+
+    /// `a` in the lanes where `mask` is all ones, `b` where it is zero.
+    fn select(self, mask: &[u64; MAX_TAGS], a: Self::Element, b: Self::Element) -> Self::Element;
 
     /// `a` * `r`.
     #[inline(always)]
@@ -229,6 +236,35 @@ impl Field for Radix64 {
     fn sum(self, element: Number) -> Number {
         element
     }
+
+    #[inline(always)]
+    fn sum_fours(self, element: Number) -> Number {
+        element
+    }
+
+    #[inline(always)]
+    fn select(self, mask: &[u64; MAX_TAGS], a: Number, b: Number) -> Number {
+        select_limbs(Scalar, mask, a, b)
+    }
+}
+
+/// See [`Field::select`].
+#[inline(always)]
+fn select_limbs<L: Longs, const LIMBS: usize>(
+    l: L,
+    mask: &[u64; MAX_TAGS],
+    mut a: [L::Long; LIMBS],
+    b: [L::Long; LIMBS],
+) -> [L::Long; LIMBS] {
+    let mut not = *mask;
+    for lane in &mut not {
+        *lane = !*lane;
+    }
+    let (mask, not) = (l.per_lane(mask), l.per_lane(&not));
+    for i in 0..LIMBS {
+        a[i] = l.or(l.and(a[i], mask), l.and(b[i], not));
+    }
+    a
 }
 
 /// `low` + 2^64 `high`.
@@ -417,6 +453,19 @@ impl<L: Limbs44> Field for Radix44<L> {
         let low = u128::from(l.sum(a)) + (u128::from(l.sum(b)) << 44);
         with_top_limb::<40>(low, l.sum(c))
     }
+
+    #[inline(always)]
+    fn sum_fours(self, mut limbs: [L::Long; 3]) -> [L::Long; 3] {
+        for limb in &mut limbs {
+            *limb = self.0.sum_fours(*limb);
+        }
+        limbs
+    }
+
+    #[inline(always)]
+    fn select(self, mask: &[u64; MAX_TAGS], a: [L::Long; 3], b: [L::Long; 3]) -> [L::Long; 3] {
+        select_limbs(self.0, mask, a, b)
+    }
 }
 
 /// Five limbs of 26 bits.
@@ -578,13 +627,29 @@ impl<L: Limbs26> Field for Radix26<L> {
         let middle = (u128::from(l.sum(c)) << 52) + (u128::from(l.sum(d)) << 78);
         with_top_limb::<24>(low + middle, l.sum(e))
     }
+
+    #[inline(always)]
+    fn sum_fours(self, mut limbs: [L::Long; 5]) -> [L::Long; 5] {
+        for limb in &mut limbs {
+            *limb = self.0.sum_fours(*limb);
+        }
+        limbs
+    }
+
+    #[inline(always)]
+    fn select(self, mask: &[u64; MAX_TAGS], a: [L::Long; 5], b: [L::Long; 5]) -> [L::Long; 5] {
+        select_limbs(self.0, mask, a, b)
+    }
 }
 
 /// Messages up to this much shorter than the longest of their group are tagged
 /// beside it, in bytes: a lane that waits for its message to begin reads zeros,
 /// and these are they.
 const MAX_WAIT: usize = 1024;
-static ZEROS: [u8; MAX_WAIT] = [0; MAX_WAIT];
+static ZEROS: [u8; MAX_WAIT + 16 * WAYS] = [0; MAX_WAIT + 16 * WAYS];
+
+/// How many lanes take a long text together in [`tags_of_long`].
+const WAYS: usize = 4;
 
 /// From byte 16 - n on, a mask of the first n of 16 bytes.
 static FIRST: [u8; 32] = {
@@ -632,17 +697,43 @@ pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     texts.take_while(|text| text.len >= shortest).count()
 }
 
-/// Whether the tags of a [`group`] are had sooner one by one, where a step in lanes
-/// takes `step` tenths of a step of one. (Measured: what comes before the first step
-/// in lanes and after the last takes as long as some sixteen, before and after one
-/// message two, and the powers of r of a long one some thirty.)
-pub(crate) fn one_by_one(group: &[Text], step: usize) -> bool {
+/// How to compute tags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// One by one, by [`Tagger`].
+    OneByOne,
+    /// A text in each lane, by [`tags`].
+    Lanes,
+    /// A text in [`WAYS`] lanes, by [`tags_of_long`].
+    LongInLanes,
+}
+
+/// How many of `texts`, which go from the longest to the shortest and of which there
+/// is one, are best taken next, and how: in so many lanes, in which a step takes
+/// `step` tenths of a step of one. (Measured, in tenths of a step of one: what comes
+/// before the first step in lanes and after the last, 160; the powers of r for
+/// `WAYS` lanes, 190 more; what comes before and after one message, 20; the powers of
+/// r of a long one, 200.)
+pub(crate) fn next(texts: &[Text], lanes: usize, step: usize) -> (usize, Way) {
+    let len = texts[0].len as usize;
+    let together = group(texts, lanes);
+    let mut best = (together, Way::Lanes);
+    let mut cost = 160 + len / 16 * step;
+    if len >= LONG {
+        let few = group(texts, lanes / WAYS);
+        let of_few = 350 + len / (16 * WAYS) * step;
+        if texts[few - 1].len as usize >= LONG && of_few * together < cost * few {
+            (best, cost) = ((few, Way::LongInLanes), of_few);
+        }
+    }
     let alone = |text: &Text| match text.len as usize {
         len @ ..LONG => 10 * (len / 16 + 3),
         len => 200 + len / 16 * step / 8,
     };
-    let together = 160 + group[0].len as usize / 16 * step;
-    group.iter().map(alone).sum::<usize>() <= together
+    if texts[..best.0].iter().map(alone).sum::<usize>() <= cost {
+        best.1 = Way::OneByOne;
+    }
+    best
 }
 
 /// The tags of up to `LANES` texts, from the longest to the shortest, one in
@@ -730,18 +821,159 @@ pub(crate) unsafe fn tags<F: Field>(
     let lengths = (l.splat(0), l.per_lane(&lengths));
     h = f.two_steps(h, [block, lengths], [above; 2], &r, &square);
 
-    // The residue and the second half of the key.
-    let (low, high) = f.words(h);
     // SAFETY: as above.
     let pad = unsafe { l.load(&key_places, 16) };
+    let words = finish(f, h, pad);
+    for (lane, text) in texts.iter().enumerate() {
+        tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
+    }
+}
+
+/// The tags of up to `LANES` / [`WAYS`] texts, from the longest to the shortest, each
+/// of [`LONG`] bytes at least, [`WAYS`] lanes for each.
+///
+/// Lane i of a text's takes in every fourth block and steps by r^4; the last step is
+/// by r^(4 - i), which brings the lanes to the same power, and their sum is the
+/// accumulator. As in [`tags`], all end together; in a text's first row the lanes that
+/// are too many wait.
+///
+/// # Safety
+///
+/// As for [`tags`].
+#[inline(always)]
+pub(crate) unsafe fn tags_of_long<F: Field>(
+    f: F,
+    texts: &[Text],
+    keys: &[[u8; 32]],
+    tags: &mut [[u8; TAG_LEN]],
+) {
+    const ROW: usize = 16 * WAYS;
+    /// The first and third lane of each four, and the first two.
+    const EVEN: [u64; MAX_TAGS] = lanes_of_four([!0, 0, !0, 0]);
+    const FIRST_TWO: [u64; MAX_TAGS] = lanes_of_four([!0, !0, 0, 0]);
+    debug_assert!(!texts.is_empty() && texts.len() == group(texts, F::Longs::LANES / WAYS));
+    let l = f.longs();
+    // The last row is the last two whole blocks, what is behind them and the lengths.
+    let rows = |text: &Text| (text.blocks_before_last() - 2).div_ceil(WAYS);
+    let waiting = |text: &Text| rows(text) * WAYS - (text.blocks_before_last() - 2);
+    let mut key_places = [ZEROS.as_ptr(); MAX_TAGS];
+    let (mut last, mut masks) = (key_places, [FIRST.as_ptr(); MAX_TAGS]);
+    let mut lengths = [[0_u64; 2]; MAX_TAGS / WAYS];
+    let mut heads = [[0_u8; ROW]; MAX_TAGS / WAYS];
+    for (i, text) in texts.iter().enumerate() {
+        lengths[i][1] = u64::from(text.len).to_le();
+        let end = 16 * text.blocks_before_last();
+        let head = &mut heads[i][16 * waiting(text)..];
+        // SAFETY: the text is longer than a row.
+        unsafe { core::ptr::copy_nonoverlapping(text.start, head.as_mut_ptr(), head.len()) };
+        let lane = WAYS * i;
+        key_places[lane..lane + WAYS].fill(keys[text.index].as_ptr());
+        last[lane] = text.start.wrapping_add(end - 32);
+        last[lane + 1] = text.start.wrapping_add(end - 16);
+        last[lane + 2] = text.start.wrapping_add(end);
+        last[lane + 3] = lengths[i].as_ptr().cast();
+        masks[lane + 2] = FIRST[16 - (text.len as usize - end)..].as_ptr();
+    }
+
+    // SAFETY: keys have 32 bytes, and there are as many zeros.
+    let (low, high) = unsafe { l.load(&key_places, 0) };
+    let low = l.and(low, l.splat(CLAMP[0]));
+    let high = l.and(high, l.splat(CLAMP[1]));
+    let r = f.element(low, high);
+    let square = f.multiply(r, &f.multiplier(r));
+    let by_square = f.multiplier(square);
+    let fourth = f.multiply(square, &by_square);
+    let by_fourth = f.multiplier(fourth);
+    let by_eighth = f.multiplier(f.multiply(fourth, &by_fourth));
+    let one = f.element(l.splat(1), l.splat(0));
+    let by_last = f.multiply(
+        f.select(&EVEN, square, r),
+        &f.multiplier(f.select(&FIRST_TWO, square, one)),
+    );
+    let by_last = f.multiplier(by_last);
+
+    let mut h = f.element(l.splat(0), l.splat(0));
+    let mut places = [ZEROS.as_ptr(); MAX_TAGS / WAYS];
+    let mut above_each = [0; MAX_TAGS];
+    let mut above = l.splat(0);
+    let total = rows(&texts[0]);
+    // How many texts have begun, and of how many that was before the row at hand.
+    let (mut begun, mut further) = (0, 0);
+    macro_rules! row {
+        ($step:expr) => {{
+            if further < texts.len() {
+                for (i, text) in texts[further..begun].iter().enumerate() {
+                    let i = further + i;
+                    let wait = total - rows(text);
+                    places[i] = text.start.wrapping_sub(16 * waiting(text) + ROW * wait);
+                    above_each[WAYS * i..][..WAYS].fill(F::ABOVE);
+                }
+                further = begun;
+                while begun < texts.len() && rows(&texts[begun]) == total - $step {
+                    places[begun] = heads[begun].as_ptr().wrapping_sub(ROW * $step);
+                    let waiting = waiting(&texts[begun]);
+                    above_each[WAYS * begun..][waiting..WAYS].fill(F::ABOVE);
+                    begun += 1;
+                }
+                // Lanes without a text read what the longest does: their r is zero.
+                let longest = places[0];
+                places[texts.len()..].fill(longest);
+                above = l.per_lane(&above_each);
+            }
+            // SAFETY: a text's first row lies in its head, the others lie in the text,
+            // before its last row. One that waits reads zeros, of which there are
+            // enough for the longest wait.
+            let row = unsafe { l.load_fours(&places, ROW * $step) };
+            (row, above)
+        }};
+    }
+    let mut step = 0;
+    if total % 2 == 1 {
+        let (row, above) = row!(0);
+        h = f.step(h, row, above, &by_fourth);
+        step = 1;
+    }
+    while step < total {
+        let (row0, above0) = row!(step);
+        let (row1, above1) = row!(step + 1);
+        h = f.two_steps(h, [row0, row1], [above0, above1], &by_fourth, &by_eighth);
+        step += 2;
+    }
+    // SAFETY: 16 bytes behind each text are readable, and its last block begins within
+    // it; it is 1 to 16 bytes, so that as many are left of the masks.
+    let (row, mask) = unsafe { (l.load(&last, 0), l.load(&masks, 0)) };
+    let row = (l.and(row.0, mask.0), l.and(row.1, mask.1));
+    h = f.sum_fours(f.step(h, row, f.above(), &by_last));
+    // SAFETY: as above.
+    let pad = unsafe { l.load(&key_places, 16) };
+    let sums = finish(f, h, pad);
+    for (i, text) in texts.iter().enumerate() {
+        tags[text.index] = wide(sums[0][WAYS * i], sums[1][WAYS * i]).to_le_bytes();
+    }
+}
+
+/// The same four values for all fours of lanes.
+const fn lanes_of_four(values: [u64; WAYS]) -> [u64; MAX_TAGS] {
+    let mut lanes = [0; MAX_TAGS];
+    let mut lane = 0;
+    while lane < MAX_TAGS {
+        lanes[lane] = values[lane % WAYS];
+        lane += 1;
+    }
+    lanes
+}
+
+/// The tags, in two words: the residue and the second half of the key.
+#[inline(always)]
+fn finish<F: Field>(f: F, h: F::Element, pad: (Long<F>, Long<F>)) -> [[u64; MAX_TAGS]; 2] {
+    let l = f.longs();
+    let (low, high) = f.words(h);
     let sum = l.add(low, pad.0);
     let high = l.add(l.add(high, pad.1), l.carry(low, sum));
     let mut words = [[0; MAX_TAGS]; 2];
     l.store(sum, &mut words[0]);
     l.store(high, &mut words[1]);
-    for (lane, text) in texts.iter().enumerate() {
-        tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
-    }
+    words
 }
 
 /// The second half of a one-time key, which is added in the end.

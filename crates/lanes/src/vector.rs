@@ -216,6 +216,19 @@ pub(crate) trait Longs: Copy {
     /// The run at `blocks` must be readable.
     unsafe fn load_run(self, blocks: *const u8) -> (Self::Long, Self::Long);
 
+    /// Runs of four blocks of 16 bytes: lane l gets block l modulo 4 of the run
+    /// `offset` bytes behind place l / 4, as two little-endian numbers. Reads the
+    /// first `LANES` / 4 places.
+    ///
+    /// # Safety
+    ///
+    /// Those runs must be readable.
+    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (Self::Long, Self::Long);
+
+    /// In every lane the sum modulo 2^64 of the four lanes of which it is one: the
+    /// first four, the second four and so on.
+    fn sum_fours(self, a: Self::Long) -> Self::Long;
+
     /// The sum of all lanes modulo 2^64.
     fn sum(self, a: Self::Long) -> u64;
 
@@ -304,6 +317,27 @@ impl<L: Longs> Longs for Pair<L> {
             )
         };
         ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    unsafe fn load_fours(
+        self,
+        places: &[*const u8],
+        offset: usize,
+    ) -> ([L::Long; 2], [L::Long; 2]) {
+        // SAFETY: the caller vouches for all places.
+        let (a, b) = unsafe {
+            (
+                self.0.load_fours(places, offset),
+                self.0.load_fours(&places[L::LANES / 4..], offset),
+            )
+        };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, a: [L::Long; 2]) -> [L::Long; 2] {
+        [self.0.sum_fours(a[0]), self.0.sum_fours(a[1])]
     }
 
     #[inline(always)]

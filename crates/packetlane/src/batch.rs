@@ -90,6 +90,13 @@ impl Batch {
     /// Jobs address the arena by 32 bits.
     pub const MAX_BYTES: usize = u32::MAX as usize;
 
+    /// With so many bytes that wait for the engine, more packets make no batch faster,
+    /// and from some times as many on slower: what was written first has left the
+    /// second cache before the engine comes to it. So a caller who has more to send
+    /// had better seal what there is, as often as it likes in one turn, and one that
+    /// receives should not read more at a time.
+    pub const ENOUGH_BYTES: usize = 256 * 1024;
+
     /// An empty batch.
     #[must_use]
     pub fn new() -> Self {

@@ -289,6 +289,21 @@ impl Longs for Numbers {
     }
 
     #[inline(always)]
+    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (__m256i, __m256i) {
+        // SAFETY: the caller vouches for the run.
+        unsafe { self.load_run(places[0].wrapping_add(offset)) }
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let sum = _mm256_add_epi64(a, _mm256_permute4x64_epi64::<0b01_00_11_10>(a));
+            _mm256_add_epi64(sum, _mm256_permute4x64_epi64::<0b10_11_00_01>(sum))
+        }
+    }
+
+    #[inline(always)]
     fn sum(self, a: __m256i) -> u64 {
         // SAFETY: `self` proves AVX2.
         unsafe {

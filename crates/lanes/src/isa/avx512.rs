@@ -342,17 +342,32 @@ impl<P: Proof> Longs for Numbers<P> {
 
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> (__m512i, __m512i) {
-        // SAFETY: the caller vouches for eight blocks of 16 bytes; loads need no
-        // alignment; `self` proves AVX-512F.
+        // SAFETY: the caller vouches for eight blocks of 16 bytes.
+        unsafe { self.load_fours(&[blocks, blocks.add(64)], 0) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+        // SAFETY: the caller vouches for four blocks of 16 bytes behind each place;
+        // loads need no alignment; `self` proves AVX-512F.
         unsafe {
             let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
             let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-            let a = _mm512_loadu_si512(blocks.cast());
-            let b = _mm512_loadu_si512(blocks.add(64).cast());
+            let a = _mm512_loadu_si512(places[0].wrapping_add(offset).cast());
+            let b = _mm512_loadu_si512(places[1].wrapping_add(offset).cast());
             (
                 _mm512_permutex2var_epi64(a, even, b),
                 _mm512_permutex2var_epi64(a, odd, b),
             )
+        }
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let sum = _mm512_add_epi64(a, _mm512_permutex_epi64::<0b01_00_11_10>(a));
+            _mm512_add_epi64(sum, _mm512_permutex_epi64::<0b10_11_00_01>(sum))
         }
     }
 

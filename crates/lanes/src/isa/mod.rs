@@ -22,6 +22,7 @@ pub(crate) struct Kernels {
     xor_padded: unsafe fn(&mut [u8], &Block) -> Block,
     padded: unsafe fn(&[u8]) -> Block,
     tags: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
+    tags_of_long: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     long: unsafe fn(Number, &[[u8; 16]], &Multiplier) -> Number,
 }
 
@@ -123,6 +124,22 @@ impl Set {
         unsafe { (self.0.tags)(texts, keys, tags) }
     }
 
+    /// See [`crate::poly1305::tags_of_long`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn tags_of_long(
+        self,
+        texts: &[Text],
+        keys: &[[u8; 32]],
+        tags: &mut [[u8; TAG_LEN]],
+    ) {
+        // SAFETY: as above, and the caller vouches for the texts.
+        unsafe { (self.0.tags_of_long)(texts, keys, tags) }
+    }
+
     /// See [`crate::poly1305::long`].
     #[inline]
     pub(crate) fn long(self, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
@@ -193,6 +210,11 @@ macro_rules! kernels {
                  tags: &mut [[u8; crate::TAG_LEN]]|
                 // SAFETY: the caller vouches for the texts.
                 = unsafe { crate::poly1305::tags($field, texts, keys, tags) }),
+            tags_of_long: kernels!(@kernel $set, $($features)?,
+                |$proof, texts: &[crate::poly1305::Text], keys: &[[u8; 32]],
+                 tags: &mut [[u8; crate::TAG_LEN]]|
+                // SAFETY: the caller vouches for the texts.
+                = unsafe { crate::poly1305::tags_of_long($field, texts, keys, tags) }),
             long: kernels!(@kernel $set, $($features)?,
                 |$proof, h: crate::poly1305::Number, blocks: &[[u8; 16]],
                  r: &crate::poly1305::Multiplier| -> [crate::poly1305::Number]

@@ -181,6 +181,17 @@ impl Longs for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (u64, u64) {
+        // SAFETY: the caller vouches for the first block.
+        unsafe { self.load(places, offset) }
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, a: u64) -> u64 {
+        a
+    }
+
+    #[inline(always)]
     fn sum(self, a: u64) -> u64 {
         a
     }
