@@ -33,7 +33,7 @@ pub struct Batch {
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
-    /// How many jobs there were before the last `clear`.
+    /// How many jobs the last turn had that had any.
     last_len: usize,
     /// How many jobs have run.
     done: usize,
@@ -128,7 +128,9 @@ impl Batch {
         self.used = 0;
         self.room = 0;
         self.wipe();
-        self.last_len = self.jobs.len();
+        if !self.jobs.is_empty() {
+            self.last_len = self.jobs.len();
+        }
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
@@ -405,4 +407,23 @@ impl core::fmt::Debug for Batch {
 pub(crate) fn index(value: usize) -> u32 {
     assert!(value <= Batch::MAX_BYTES, "an offset beyond a batch's");
     value as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_turn_says_nothing_of_the_next() {
+        let mut batch = Batch::new();
+        for _ in 0..3 {
+            batch.add_job(Job::default());
+        }
+        batch.clear();
+        batch.clear();
+        assert_eq!(batch.expected_len(), 3);
+        batch.add_job(Job::default());
+        batch.clear();
+        assert_eq!(batch.expected_len(), 1);
+    }
 }

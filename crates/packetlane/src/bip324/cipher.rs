@@ -385,7 +385,7 @@ impl Cipher {
 
     /// Adds the packet whose length and text lie at `start` of the batch's arena
     /// to its jobs, as the next one of this direction.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_job(
         &mut self,
         batch: &mut Batch,
