@@ -9,20 +9,11 @@
 //! instructions: who makes one vouches for it. That is what makes the methods safe
 //! to call, and why nothing here carries `#[target_feature]`.
 
-/// Vectors of 32-bit words, one word per lane: what ChaCha20 is made of.
-pub(crate) trait Words: Copy {
-    /// How many words one vector holds; at most [`MAX_LANES`].
-    const LANES: usize;
-
+/// Arithmetic on 32-bit words, one per lane: what the rounds of ChaCha20 and SHA-256
+/// are made of. Plain Rust has it for one lane too.
+pub(crate) trait Arithmetic: Copy {
     /// One vector.
     type Word: Copy;
-
-    /// The same instruction set with fewer lanes, for less work at a time; the
-    /// same as `Self` where there is nothing to gain.
-    type Narrow: Words;
-
-    /// The narrower one.
-    fn narrow(self) -> Self::Narrow;
 
     /// The same word in every lane.
     fn splat(self, word: u32) -> Self::Word;
@@ -33,8 +24,61 @@ pub(crate) trait Words: Copy {
     /// Lane-wise exclusive or.
     fn xor(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
+    /// Lane-wise and.
+    fn and(self, a: Self::Word, b: Self::Word) -> Self::Word;
+
     /// Lane-wise rotation to the left by `N` bits, 0 < `N` < 32.
     fn rotate_left<const N: i32>(self, a: Self::Word) -> Self::Word;
+
+    /// Lane-wise shift to the right by `N` bits, 0 < `N` < 32.
+    fn shift_right<const N: i32>(self, a: Self::Word) -> Self::Word;
+
+    /// Each bit of `b` where `a` has a 1, of `c` where it has a 0.
+    #[inline(always)]
+    fn choose(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {
+        self.xor(c, self.and(a, self.xor(b, c)))
+    }
+
+    /// Each bit as two at least of the three have it.
+    #[inline(always)]
+    fn majority(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {
+        self.xor(b, self.and(self.xor(a, b), self.xor(b, c)))
+    }
+}
+
+/// Vectors of 32-bit words, and the ways between them and memory.
+pub(crate) trait Words: Arithmetic {
+    /// How many words one vector holds; at most [`MAX_LANES`].
+    const LANES: usize;
+
+    /// The same instruction set with fewer lanes, for less work at a time; the
+    /// same as `Self` where there is nothing to gain.
+    type Narrow: Words;
+
+    /// The narrower one.
+    fn narrow(self) -> Self::Narrow;
+
+    /// The first `LANES` words of `words`, one in each lane.
+    fn load(self, words: &[u32]) -> Self::Word;
+
+    /// The reverse of [`Words::load`].
+    fn store(self, word: Self::Word, words: &mut [u32]);
+
+    /// Turns 16 bytes of each lane into four vectors: lane `l` of vector `w` is the
+    /// big-endian word at byte `4w` behind `places[l]`. Reads the first `LANES`
+    /// places.
+    ///
+    /// # Safety
+    ///
+    /// Those bytes must be readable.
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [Self::Word; 4];
+
+    /// The reverse, for places `stride` bytes apart.
+    ///
+    /// # Safety
+    ///
+    /// There must be `LANES` times 16 bytes that may be written.
+    unsafe fn store_big_endian(self, words: [Self::Word; 4], place: *mut u8, stride: usize);
 
     /// Turns four words of each lane's key, from byte `AT` (0 or 16) on, into
     /// four vectors: lane `l` of vector `w` is little-endian word `AT / 4 + w` of
@@ -87,6 +131,16 @@ pub(crate) trait Words: Copy {
     }
 }
 
+/// Applies a method to both vectors of a pair.
+macro_rules! both {
+    ($self:ident.$method:ident $(::<$n:ident>)? ($($arg:expr),+)) => {
+        [
+            $self.0.$method $(::<$n>)? ($($arg[0]),+),
+            $self.0.$method $(::<$n>)? ($($arg[1]),+),
+        ]
+    };
+}
+
 /// Two vectors side by side.
 ///
 /// An addition takes two cycles on a Zen 5, and one state of ChaCha20 has no more
@@ -95,15 +149,8 @@ pub(crate) trait Words: Copy {
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<W>(pub(crate) W);
 
-impl<W: Words> Words for Pair<W> {
-    const LANES: usize = 2 * W::LANES;
+impl<W: Arithmetic> Arithmetic for Pair<W> {
     type Word = [W::Word; 2];
-    type Narrow = W;
-
-    #[inline(always)]
-    fn narrow(self) -> W {
-        self.0
-    }
 
     #[inline(always)]
     fn splat(self, word: u32) -> [W::Word; 2] {
@@ -112,17 +159,83 @@ impl<W: Words> Words for Pair<W> {
 
     #[inline(always)]
     fn add(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
-        [self.0.add(a[0], b[0]), self.0.add(a[1], b[1])]
+        both!(self.add(a, b))
     }
 
     #[inline(always)]
     fn xor(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
-        [self.0.xor(a[0], b[0]), self.0.xor(a[1], b[1])]
+        both!(self.xor(a, b))
+    }
+
+    #[inline(always)]
+    fn and(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.and(a, b))
     }
 
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: [W::Word; 2]) -> [W::Word; 2] {
-        [self.0.rotate_left::<N>(a[0]), self.0.rotate_left::<N>(a[1])]
+        both!(self.rotate_left::<N>(a))
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.shift_right::<N>(a))
+    }
+
+    #[inline(always)]
+    fn choose(self, a: [W::Word; 2], b: [W::Word; 2], c: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.choose(a, b, c))
+    }
+
+    #[inline(always)]
+    fn majority(self, a: [W::Word; 2], b: [W::Word; 2], c: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.majority(a, b, c))
+    }
+}
+
+impl<W: Words> Words for Pair<W> {
+    const LANES: usize = 2 * W::LANES;
+    type Narrow = W;
+
+    #[inline(always)]
+    fn narrow(self) -> W {
+        self.0
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> [W::Word; 2] {
+        [self.0.load(words), self.0.load(&words[W::LANES..])]
+    }
+
+    #[inline(always)]
+    fn store(self, word: [W::Word; 2], words: &mut [u32]) {
+        self.0.store(word[0], words);
+        self.0.store(word[1], &mut words[W::LANES..]);
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [[W::Word; 2]; 4] {
+        // SAFETY: the caller vouches for all lanes.
+        let (a, b) = unsafe {
+            (
+                self.0.load_big_endian(places, offset),
+                self.0.load_big_endian(&places[W::LANES..], offset),
+            )
+        };
+        [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [[W::Word; 2]; 4], place: *mut u8, stride: usize) {
+        let [w, x, y, z] = words;
+        // SAFETY: the caller vouches for twice the lanes of `W`.
+        unsafe {
+            self.0
+                .store_big_endian([w[0], x[0], y[0], z[0]], place, stride);
+            let place = place.add(W::LANES * stride);
+            self.0
+                .store_big_endian([w[1], x[1], y[1], z[1]], place, stride);
+        }
     }
 
     #[inline(always)]
@@ -250,16 +363,6 @@ pub(crate) trait Longs: Copy {
 
     /// Lane-wise shift to the right by `N` bits.
     fn shift_right<const N: u32>(self, a: Self::Long) -> Self::Long;
-}
-
-/// Applies a method to both vectors of a pair.
-macro_rules! both {
-    ($self:ident.$method:ident $(::<$n:ident>)? ($($arg:expr),+)) => {
-        [
-            $self.0.$method $(::<$n>)? ($($arg[0]),+),
-            $self.0.$method $(::<$n>)? ($($arg[1]),+),
-        ]
-    };
 }
 
 /// Two vectors of numbers side by side: the instructions of one fill the time that

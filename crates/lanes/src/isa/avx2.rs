@@ -5,7 +5,7 @@
 //! of what does not fit cost less than waiting for one state's additions.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Limbs26, Longs, MAX_LANES, Pair, Words};
+use crate::vector::{Arithmetic, Limbs26, Longs, MAX_LANES, Pair, Words};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has
@@ -34,6 +34,7 @@ kernels!(
     field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers>>,
     half: Radix26(Numbers(proof)),
     tag_step: 34,
+    hash: proof => Avx2, serial: super::best_serial,
     features: "avx2"
 );
 
@@ -70,15 +71,21 @@ fn transposed_halves(_: Avx2, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
 const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
 const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 
-impl Words for Avx2 {
-    const LANES: usize = 8;
-    type Word = __m256i;
-    type Narrow = Self;
+/// Where the bytes of four words go when their order is reversed.
+const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
-    #[inline(always)]
-    fn narrow(self) -> Self {
-        self
+/// Each word's bytes in the opposite order.
+#[inline(always)]
+fn swap_bytes(_: Avx2, words: __m256i) -> __m256i {
+    // SAFETY: the array is 16 bytes; the argument proves AVX2.
+    unsafe {
+        let order = _mm_loadu_si128(REVERSED.as_ptr().cast());
+        _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
     }
+}
+
+impl Arithmetic for Avx2 {
+    type Word = __m256i;
 
     #[inline(always)]
     fn splat(self, word: u32) -> __m256i {
@@ -117,6 +124,85 @@ impl Words for Avx2 {
                     let right = _mm256_srl_epi32(a, _mm_cvtsi32_si128(32 - N));
                     _mm256_or_si256(_mm256_slli_epi32::<N>(a), right)
                 }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_srli_epi32::<N>(a) }
+    }
+}
+
+impl Words for Avx2 {
+    const LANES: usize = 8;
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> __m256i {
+        // SAFETY: the slice is 32 bytes; loads need no alignment; `self` proves AVX2.
+        unsafe { _mm256_loadu_si256(words[..8].as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, word: __m256i, words: &mut [u32]) {
+        // SAFETY: the slice is 32 bytes; stores need no alignment; `self` proves AVX2.
+        unsafe { _mm256_storeu_si256(words[..8].as_mut_ptr().cast(), word) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m256i; 4] {
+        let places = &places[..8];
+        // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
+        // no alignment; `self` proves AVX2.
+        unsafe {
+            macro_rules! row {
+                ($l:literal) => {
+                    places[$l].wrapping_add(offset)
+                };
+            }
+            let [a, b, c, d] = transposed_halves(
+                self,
+                [
+                    two_rows!(row!(0), row!(4)),
+                    two_rows!(row!(1), row!(5)),
+                    two_rows!(row!(2), row!(6)),
+                    two_rows!(row!(3), row!(7)),
+                ],
+            );
+            [
+                swap_bytes(self, a),
+                swap_bytes(self, b),
+                swap_bytes(self, c),
+                swap_bytes(self, d),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [__m256i; 4], place: *mut u8, stride: usize) {
+        // Rows i and i + 4 in the halves of rows[i].
+        let rows = transposed_halves(self, words);
+        for (i, row) in rows.into_iter().enumerate() {
+            let halves = swap_bytes(self, row);
+            // SAFETY: the caller vouches for the 16 bytes at each place; stores need
+            // no alignment; `self` proves AVX2.
+            unsafe {
+                let (low, high) = (place.add(i * stride), place.add((i + 4) * stride));
+                _mm_storeu_si128(low.cast(), _mm256_castsi256_si128(halves));
+                _mm_storeu_si128(high.cast(), _mm256_extracti128_si256::<1>(halves));
             }
         }
     }

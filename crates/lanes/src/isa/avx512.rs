@@ -1,7 +1,7 @@
 //! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Limbs26, Limbs44, Longs, MAX_LANES, Pair, Words};
+use crate::vector::{Arithmetic, Limbs26, Limbs44, Longs, MAX_LANES, Pair, Words};
 use core::arch::x86_64::*;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
@@ -30,6 +30,7 @@ kernels!(
     field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers<Avx512>>>,
     half: Radix26(Numbers(proof)),
     tag_step: 25,
+    hash: Pair(proof) => Pair<Avx512>, serial: super::best_serial,
     features: "avx512f,avx512bw,avx512vl"
 );
 
@@ -65,6 +66,7 @@ pub(crate) mod ifma {
         field: Radix44(Pair(Numbers(proof))) => Radix44<Pair<Numbers<Ifma>>>,
     half: Radix44(Numbers(proof)),
         tag_step: 16,
+        hash: Pair(proof.0) => Pair<Avx512>, serial: crate::isa::best_serial,
         features: "avx512f,avx512bw,avx512vl,avx512ifma"
     );
 }
@@ -116,15 +118,21 @@ macro_rules! transposed_quarters {
     }};
 }
 
-impl Words for Avx512 {
-    const LANES: usize = 16;
-    type Word = __m512i;
-    type Narrow = Self;
+/// Where the bytes of four words come from when their order is reversed.
+const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
-    #[inline(always)]
-    fn narrow(self) -> Self {
-        self
+/// Each word's bytes in the opposite order.
+#[inline(always)]
+fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
+    // SAFETY: the array is 16 bytes; the argument proves AVX-512F and BW.
+    unsafe {
+        let order = _mm_loadu_si128(REVERSED.as_ptr().cast());
+        _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
     }
+}
+
+impl Arithmetic for Avx512 {
+    type Word = __m512i;
 
     #[inline(always)]
     fn splat(self, word: u32) -> __m512i {
@@ -148,6 +156,92 @@ impl Words for Avx512 {
     fn rotate_left<const N: i32>(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_rol_epi32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F, of which SSE2 is a part.
+        unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+
+    #[inline(always)]
+    fn choose(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_ternarylogic_epi32::<0xca>(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn majority(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_ternarylogic_epi32::<0xe8>(a, b, c) }
+    }
+}
+
+impl Words for Avx512 {
+    const LANES: usize = 16;
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> __m512i {
+        // SAFETY: the slice is 64 bytes; loads need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { _mm512_loadu_si512(words[..16].as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, word: __m512i, words: &mut [u32]) {
+        // SAFETY: the slice is 64 bytes; stores need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { _mm512_storeu_si512(words[..16].as_mut_ptr().cast(), word) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m512i; 4] {
+        let places = &places[..16];
+        // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
+        // no alignment; `self` proves AVX-512F and BW.
+        unsafe {
+            let [a, b, c, d] = transposed_rows!(|l| places[l].wrapping_add(offset));
+            [
+                swap_bytes(self, a),
+                swap_bytes(self, b),
+                swap_bytes(self, c),
+                swap_bytes(self, d),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [__m512i; 4], place: *mut u8, stride: usize) {
+        // SAFETY: the caller vouches for the 16 bytes at each place; stores need no
+        // alignment; `self` proves AVX-512F and BW.
+        unsafe {
+            let [a, b, c, d] = words;
+            // Rows i, i + 4, i + 8 and i + 12 in the quarters of rows[i].
+            let rows = transposed_quarters!(a, b, c, d);
+            for (i, row) in rows.into_iter().enumerate() {
+                let quarters = swap_bytes(self, row);
+                let place = place.add(i * stride);
+                _mm_storeu_si128(place.cast(), _mm512_castsi512_si128(quarters));
+                let quarter = _mm512_extracti32x4_epi32::<1>(quarters);
+                _mm_storeu_si128(place.add(4 * stride).cast(), quarter);
+                let quarter = _mm512_extracti32x4_epi32::<2>(quarters);
+                _mm_storeu_si128(place.add(8 * stride).cast(), quarter);
+                let quarter = _mm512_extracti32x4_epi32::<3>(quarters);
+                _mm_storeu_si128(place.add(12 * stride).cast(), quarter);
+            }
+        }
     }
 
     #[inline(always)]

@@ -4,6 +4,9 @@
 use crate::aead::{Job, Run};
 use crate::chacha20::{Block, Blocks, Key, Nonce};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
+#[cfg(target_arch = "x86_64")]
+use crate::sha256::SCALAR;
+use crate::sha256::{Digest, Lanes, Serial, Thresholds};
 
 pub(crate) use portable::Scalar;
 
@@ -24,6 +27,12 @@ pub(crate) struct Kernels {
     tags: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     tags_of_long: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     long: unsafe fn(Number, &[[u8; 16]], &Multiplier) -> Number,
+    hash_lanes: (usize, usize),
+    hash_run: unsafe fn(&mut Lanes, usize),
+    hash64: unsafe fn(*const [u8; 64], *mut Digest, usize),
+    hash32: unsafe fn(*const [u8; 32], *mut Digest, usize),
+    serial: fn() -> &'static Serial,
+    thresholds: Thresholds,
 }
 
 impl Kernels {
@@ -146,6 +155,55 @@ impl Set {
         // SAFETY: as above.
         unsafe { (self.0.long)(h, blocks, r) }
     }
+
+    /// How many messages of SHA-256 are hashed at once, in the narrower vector and in
+    /// the wider.
+    #[inline]
+    pub(crate) fn hash_lanes(self) -> (usize, usize) {
+        self.0.hash_lanes
+    }
+
+    /// See [`crate::sha256::run`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn hash_run(self, lanes: &mut Lanes, active: usize) {
+        // SAFETY: as above, and the caller vouches for the blocks.
+        unsafe { (self.0.hash_run)(lanes, active) }
+    }
+
+    /// See [`crate::sha256::hash_fixed`].
+    #[inline]
+    pub(crate) fn hash64(self) -> unsafe fn(*const [u8; 64], *mut Digest, usize) {
+        self.0.hash64
+    }
+
+    /// See [`crate::sha256::hash_fixed`].
+    #[inline]
+    pub(crate) fn hash32(self) -> unsafe fn(*const [u8; 32], *mut Digest, usize) {
+        self.0.hash32
+    }
+
+    /// The kernels that hash one message, or two.
+    #[inline]
+    pub(crate) fn serial(self) -> &'static Serial {
+        (self.0.serial)()
+    }
+
+    /// What has been measured of these kernels.
+    #[inline]
+    pub(crate) fn thresholds(self) -> &'static Thresholds {
+        &self.0.thresholds
+    }
+}
+
+/// What takes messages one by one beside vectors that not every CPU of the target has:
+/// the SHA instructions, or plain Rust.
+#[cfg(target_arch = "x86_64")]
+fn best_serial() -> &'static Serial {
+    sha_ni::serial().unwrap_or(&SCALAR)
 }
 
 /// The portable backend: what every CPU of the target has. On x86-64 that is
@@ -177,7 +235,8 @@ macro_rules! kernels {
         |$proof:ident: $set:ident|
         words: $words:expr => $words_type:ty,
         field: $field:expr => $field_type:ty, half: $half:expr,
-        tag_step: $tag_step:literal
+        tag_step: $tag_step:literal,
+        hash: $hash:expr => $hash_type:ty, serial: $serial:expr
         $(, features: $features:literal)?
     ) => {
         pub(crate) static KERNELS: crate::isa::Kernels = crate::isa::Kernels {
@@ -219,6 +278,24 @@ macro_rules! kernels {
                 |$proof, h: crate::poly1305::Number, blocks: &[[u8; 16]],
                  r: &crate::poly1305::Multiplier| -> [crate::poly1305::Number]
                 = crate::poly1305::long($half, $field, h, blocks, r)),
+            hash_lanes: (
+                <<$hash_type as crate::vector::Words>::Narrow as crate::vector::Words>::LANES,
+                <$hash_type as crate::vector::Words>::LANES,
+            ),
+            hash_run: kernels!(@kernel $set, $($features)?,
+                |$proof, lanes: &mut crate::sha256::Lanes, active: usize|
+                // SAFETY: the caller vouches for the blocks.
+                = unsafe { crate::sha256::run($hash, lanes, active) }),
+            hash64: kernels!(@kernel $set, $($features)?,
+                |$proof, messages: *const [u8; 64], digests: *mut crate::Digest, count: usize|
+                // SAFETY: the caller vouches for messages and digests.
+                = unsafe { crate::sha256::hash_fixed($hash, messages, digests, count) }),
+            hash32: kernels!(@kernel $set, $($features)?,
+                |$proof, messages: *const [u8; 32], digests: *mut crate::Digest, count: usize|
+                // SAFETY: the caller vouches for messages and digests.
+                = unsafe { crate::sha256::hash_fixed($hash, messages, digests, count) }),
+            serial: $serial,
+            thresholds: crate::sha256::Thresholds::unknown(),
         };
     };
     (@kernel $set:ident, $($features:literal)?, |$proof:ident $(, $arg:ident: $type:ty)*|
@@ -244,5 +321,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod portable;
+#[cfg(target_arch = "x86_64")]
+mod sha_ni;
 #[cfg(target_arch = "x86_64")]
 mod sse2;

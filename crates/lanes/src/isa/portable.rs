@@ -4,7 +4,7 @@
 use crate::poly1305::Radix64;
 #[cfg(any(test, not(target_arch = "x86_64")))]
 use crate::vector::Pair;
-use crate::vector::{Longs, MAX_LANES, Words};
+use crate::vector::{Arithmetic, Longs, MAX_LANES, Words};
 
 /// Four words in an array.
 #[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code))]
@@ -30,18 +30,12 @@ kernels!(
     words: Pair(proof) => Pair<Array>,
     field: Radix64 => Radix64,
     half: Radix64,
-    tag_step: 10
+    tag_step: 10,
+    hash: proof => Array, serial: || &crate::sha256::SCALAR
 );
 
-impl Words for Array {
-    const LANES: usize = 4;
+impl Arithmetic for Array {
     type Word = [u32; 4];
-    type Narrow = Self;
-
-    #[inline(always)]
-    fn narrow(self) -> Self {
-        self
-    }
 
     #[inline(always)]
     fn splat(self, word: u32) -> [u32; 4] {
@@ -61,6 +55,62 @@ impl Words for Array {
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: [u32; 4]) -> [u32; 4] {
         a.map(|word| word.rotate_left(N.unsigned_abs()))
+    }
+
+    #[inline(always)]
+    fn and(self, a: [u32; 4], b: [u32; 4]) -> [u32; 4] {
+        core::array::from_fn(|l| a[l] & b[l])
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: [u32; 4]) -> [u32; 4] {
+        a.map(|word| word >> N)
+    }
+}
+
+impl Words for Array {
+    const LANES: usize = 4;
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> [u32; 4] {
+        [words[0], words[1], words[2], words[3]]
+    }
+
+    #[inline(always)]
+    fn store(self, word: [u32; 4], words: &mut [u32]) {
+        words[..4].copy_from_slice(&word);
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [[u32; 4]; 4] {
+        let mut words = [[0; 4]; 4];
+        for (w, word) in words.iter_mut().enumerate() {
+            for (lane, place) in word.iter_mut().zip(places) {
+                // SAFETY: the caller vouches for the 16 bytes behind each place.
+                let bytes = unsafe { place.add(offset + 4 * w).cast::<[u8; 4]>().read() };
+                *lane = u32::from_be_bytes(bytes);
+            }
+        }
+        words
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [[u32; 4]; 4], place: *mut u8, stride: usize) {
+        for (w, word) in words.into_iter().enumerate() {
+            for (l, lane) in word.into_iter().enumerate() {
+                // SAFETY: the caller vouches for the 16 bytes at each place.
+                unsafe {
+                    let place = place.add(l * stride + 4 * w).cast::<[u8; 4]>();
+                    place.write(lane.to_be_bytes());
+                }
+            }
+        }
     }
 
     #[inline(always)]
@@ -141,6 +191,41 @@ pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
 /// One lane of 64 bits and a multiplier of 64 by 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
+
+/// One lane of 32 bits.
+impl Arithmetic for Scalar {
+    type Word = u32;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> u32 {
+        word
+    }
+
+    #[inline(always)]
+    fn add(self, a: u32, b: u32) -> u32 {
+        a.wrapping_add(b)
+    }
+
+    #[inline(always)]
+    fn xor(self, a: u32, b: u32) -> u32 {
+        a ^ b
+    }
+
+    #[inline(always)]
+    fn and(self, a: u32, b: u32) -> u32 {
+        a & b
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: u32) -> u32 {
+        a.rotate_left(N.unsigned_abs())
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: u32) -> u32 {
+        a >> N
+    }
+}
 
 impl Longs for Scalar {
     const LANES: usize = 1;

@@ -4,12 +4,12 @@
 //! arrays of four costs 1.8 times as much.
 
 use crate::poly1305::Radix64;
-use crate::vector::{MAX_LANES, Pair, Words};
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Words};
 use core::arch::x86_64::{
-    __m128i, _mm_add_epi32, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi32,
-    _mm_setr_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16, _mm_slli_epi32, _mm_srl_epi32,
-    _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32,
-    _mm_unpacklo_epi64, _mm_xor_si128,
+    __m128i, _mm_add_epi32, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128,
+    _mm_set1_epi32, _mm_setr_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16, _mm_slli_epi16,
+    _mm_slli_epi32, _mm_srl_epi32, _mm_srli_epi16, _mm_srli_epi32, _mm_storeu_si128,
+    _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
 };
 
 /// Four words in an xmm register.
@@ -32,7 +32,8 @@ kernels!(
     words: Pair(proof) => Pair<Sse2>,
     field: Radix64 => Radix64,
     half: Radix64,
-    tag_step: 10
+    tag_step: 10,
+    hash: proof => Sse2, serial: || &crate::sha256::SCALAR
 );
 
 /// Four vectors of four words, transposed.
@@ -53,15 +54,19 @@ fn transpose([a, b, c, d]: [__m128i; 4]) -> [__m128i; 4] {
     }
 }
 
-impl Words for Sse2 {
-    const LANES: usize = 4;
-    type Word = __m128i;
-    type Narrow = Self;
-
-    #[inline(always)]
-    fn narrow(self) -> Self {
-        self
+/// Each word's bytes in the opposite order.
+#[inline(always)]
+fn swap_bytes(words: __m128i) -> __m128i {
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe {
+        // The halves of each word change places, then the bytes of each half.
+        let halves = _mm_shufflehi_epi16::<0xb1>(_mm_shufflelo_epi16::<0xb1>(words));
+        _mm_or_si128(_mm_slli_epi16::<8>(halves), _mm_srli_epi16::<8>(halves))
     }
+}
+
+impl Arithmetic for Sse2 {
+    type Word = __m128i;
 
     #[inline(always)]
     fn splat(self, word: u32) -> __m128i {
@@ -93,6 +98,66 @@ impl Words for Sse2 {
             }
             let right = _mm_srl_epi32(a, _mm_cvtsi32_si128(32 - N));
             _mm_or_si128(_mm_slli_epi32::<N>(a), right)
+        }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m128i, b: __m128i) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_and_si128(a, b) }
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: __m128i) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_srli_epi32::<N>(a) }
+    }
+}
+
+impl Words for Sse2 {
+    const LANES: usize = 4;
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> __m128i {
+        // SAFETY: the slice is 16 bytes, the load needs no alignment, and SSE2 is part
+        // of x86-64.
+        unsafe { _mm_loadu_si128(words[..4].as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, word: __m128i, words: &mut [u32]) {
+        // SAFETY: the slice is 16 bytes, the store needs no alignment, and SSE2 is
+        // part of x86-64.
+        unsafe { _mm_storeu_si128(words[..4].as_mut_ptr().cast(), word) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m128i; 4] {
+        let mut rows = [self.splat(0); 4];
+        for l in 0..4 {
+            // SAFETY: the caller vouches for the 16 bytes, the load needs no
+            // alignment, and SSE2 is part of x86-64.
+            rows[l] = unsafe { _mm_loadu_si128(places[l].add(offset).cast()) };
+        }
+        let mut words = transpose(rows);
+        for word in &mut words {
+            *word = swap_bytes(*word);
+        }
+        words
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [__m128i; 4], place: *mut u8, stride: usize) {
+        for (l, row) in transpose(words).into_iter().enumerate() {
+            // SAFETY: the caller vouches for the 16 bytes, the store needs no
+            // alignment, and SSE2 is part of x86-64.
+            unsafe { _mm_storeu_si128(place.add(l * stride).cast(), swap_bytes(row)) }
         }
     }
 

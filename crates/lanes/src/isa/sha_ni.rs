@@ -1,0 +1,303 @@
+//! The SHA instructions of x86: one message, or two side by side.
+//!
+//! Two rounds take four cycles and wait for the two before them; a second message
+//! fills the time. These are instructions without a VEX form, which are slow while the
+//! upper halves of the AVX registers hold something: the kernels of the other sets
+//! empty them when they return (`vzeroupper`, which the compiler sees to).
+
+use crate::sha256::{BLOCK_LEN, Digest, K, PADDING_64, START, Serial, Stream};
+use core::arch::x86_64::*;
+
+// SSE2 is part of x86-64.
+cpufeatures::new!(sha_ni, "sha", "sse4.1", "ssse3");
+
+/// The kernels, if this CPU has the instructions.
+pub(crate) fn serial() -> Option<&'static Serial> {
+    static SHA_NI: Serial = Serial {
+        one,
+        two,
+        hash64,
+        hash32,
+    };
+    sha_ni::get().then_some(&SHA_NI)
+}
+
+/// A state in the order that the instructions take: words a, b, e, f and c, d, g, h,
+/// the first in the highest place.
+type State = [__m128i; 2];
+
+/// The message words of a block, four to a register.
+type Words = [__m128i; 4];
+
+/// # Safety
+///
+/// So many blocks must be readable at the `place` of the stream.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+unsafe fn one(stream: &mut Stream, blocks: usize) {
+    let mut states = [load(&stream.state)];
+    for _ in 0..blocks {
+        // SAFETY: the caller vouches for the blocks behind `place`.
+        let w = unsafe { block(stream.place) };
+        stream.place = stream.place.wrapping_add(BLOCK_LEN);
+        states = compress(states, [w]);
+    }
+    store(states[0], &mut stream.state);
+}
+
+/// # Safety
+///
+/// So many blocks must be readable at the `place` of each stream.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
+    let mut states = [load(&a.state), load(&b.state)];
+    for _ in 0..blocks {
+        // SAFETY: the caller vouches for the blocks behind each `place`.
+        let w = unsafe { [block(a.place), block(b.place)] };
+        a.place = a.place.wrapping_add(BLOCK_LEN);
+        b.place = b.place.wrapping_add(BLOCK_LEN);
+        states = compress(states, w);
+    }
+    store(states[0], &mut a.state);
+    store(states[1], &mut b.state);
+}
+
+/// # Safety
+///
+/// There must be `count` messages and digests.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
+    let message = |i: usize| messages.wrapping_add(i).cast::<u8>();
+    // SAFETY: the caller vouches for `count` messages and digests.
+    unsafe {
+        for i in (0..count - count % 2).step_by(2) {
+            let [a, b] = hash64_of([block(message(i)), block(message(i + 1))]);
+            store_digest(a, digests.add(i));
+            store_digest(b, digests.add(i + 1));
+        }
+        if count % 2 == 1 {
+            let [a] = hash64_of([block(message(count - 1))]);
+            store_digest(a, digests.add(count - 1));
+        }
+    }
+}
+
+/// # Safety
+///
+/// There must be `count` messages and digests.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
+    // SAFETY: the caller vouches for `count` messages and digests.
+    unsafe {
+        for i in (0..count - count % 2).step_by(2) {
+            let w = [half_block(messages.add(i)), half_block(messages.add(i + 1))];
+            let [a, b] = compress([load(&START); 2], w);
+            store_digest(a, digests.add(i));
+            store_digest(b, digests.add(i + 1));
+        }
+        if count % 2 == 1 {
+            let w = half_block(messages.add(count - 1));
+            let [a] = compress([load(&START)], [w]);
+            store_digest(a, digests.add(count - 1));
+        }
+    }
+}
+
+/// The double hash of messages of 64 bytes.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn hash64_of<const N: usize>(messages: [Words; N]) -> [State; N] {
+    let start = [load(&START); N];
+    let first = compress_constant(compress(start, messages), &PADDING_64);
+    let mut w = messages;
+    for n in 0..N {
+        w[n] = digest_block(in_order(first[n]));
+    }
+    compress(start, w)
+}
+
+/// The states after one more block each (FIPS 180-4, section 6.2.2).
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn compress<const N: usize>(before: [State; N], mut w: [Words; N]) -> [State; N] {
+    let mut states = before;
+    for i in 0..4 {
+        let mut kw = [before[0][0]; N];
+        for (kw, w) in kw.iter_mut().zip(&w) {
+            *kw = _mm_add_epi32(w[i], four(&K, i));
+        }
+        four_rounds(&mut states, kw);
+    }
+    for sixteen in 1..4 {
+        for i in 0..4 {
+            let mut kw = [before[0][0]; N];
+            for n in 0..N {
+                let [w0, w1, w2, w3] = [
+                    w[n][i],
+                    w[n][(i + 1) % 4],
+                    w[n][(i + 2) % 4],
+                    w[n][(i + 3) % 4],
+                ];
+                let sum = _mm_add_epi32(_mm_sha256msg1_epu32(w0, w1), _mm_alignr_epi8::<4>(w3, w2));
+                w[n][i] = _mm_sha256msg2_epu32(sum, w3);
+                kw[n] = _mm_add_epi32(w[n][i], four(&K, 4 * sixteen + i));
+            }
+            four_rounds(&mut states, kw);
+        }
+    }
+    sums(states, before)
+}
+
+/// The states after a block that is the same for all: `kw` is its schedule and the
+/// round constants.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn compress_constant<const N: usize>(before: [State; N], kw: &[u32; 64]) -> [State; N] {
+    let mut states = before;
+    for i in 0..16 {
+        four_rounds(&mut states, [four(kw, i); N]);
+    }
+    sums(states, before)
+}
+
+/// Four rounds of each, with the sums of message words and constants.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn four_rounds<const N: usize>(states: &mut [State; N], kw: [__m128i; N]) {
+    for n in 0..N {
+        let [abef, cdgh] = states[n];
+        states[n][1] = _mm_sha256rnds2_epu32(cdgh, abef, kw[n]);
+    }
+    for n in 0..N {
+        let [abef, cdgh] = states[n];
+        let kw = _mm_shuffle_epi32::<0x0e>(kw[n]);
+        states[n][0] = _mm_sha256rnds2_epu32(abef, cdgh, kw);
+    }
+}
+
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn sums<const N: usize>(mut a: [State; N], b: [State; N]) -> [State; N] {
+    for n in 0..N {
+        a[n] = [
+            _mm_add_epi32(a[n][0], b[n][0]),
+            _mm_add_epi32(a[n][1], b[n][1]),
+        ];
+    }
+    a
+}
+
+/// Words `4i..4i + 4`.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn four(words: &[u32; 64], i: usize) -> __m128i {
+    let words = &words[4 * i..4 * i + 4];
+    // SAFETY: the slice is 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
+}
+
+/// A state as [`State`] from its words in order.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn load(words: &[u32; 8]) -> State {
+    // SAFETY: the array is 32 bytes; loads need no alignment.
+    let (dcba, hgfe) = unsafe {
+        let words: *const __m128i = words.as_ptr().cast();
+        (_mm_loadu_si128(words), _mm_loadu_si128(words.add(1)))
+    };
+    let cdab = _mm_shuffle_epi32::<0xb1>(dcba);
+    let efgh = _mm_shuffle_epi32::<0x1b>(hgfe);
+    [
+        _mm_alignr_epi8::<8>(cdab, efgh),
+        _mm_blend_epi16::<0xf0>(efgh, cdab),
+    ]
+}
+
+/// The words of a state in order.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn in_order([abef, cdgh]: State) -> [__m128i; 2] {
+    let feba = _mm_shuffle_epi32::<0x1b>(abef);
+    let dchg = _mm_shuffle_epi32::<0xb1>(cdgh);
+    [
+        _mm_blend_epi16::<0xf0>(feba, dchg),
+        _mm_alignr_epi8::<8>(dchg, feba),
+    ]
+}
+
+/// The reverse of [`load`].
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn store(state: State, words: &mut [u32; 8]) {
+    let [dcba, hgfe] = in_order(state);
+    // SAFETY: the array is 32 bytes; stores need no alignment.
+    unsafe {
+        let words: *mut __m128i = words.as_mut_ptr().cast();
+        _mm_storeu_si128(words, dcba);
+        _mm_storeu_si128(words.add(1), hgfe);
+    }
+}
+
+/// # Safety
+///
+/// `digest` must be writable.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+unsafe fn store_digest(state: State, digest: *mut Digest) {
+    let [dcba, hgfe] = in_order(state);
+    // SAFETY: the caller vouches for the 32 bytes; stores need no alignment.
+    unsafe {
+        let digest: *mut __m128i = digest.cast();
+        _mm_storeu_si128(digest, swap_bytes(dcba));
+        _mm_storeu_si128(digest.add(1), swap_bytes(hgfe));
+    }
+}
+
+/// Each word's bytes in the opposite order.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn swap_bytes(words: __m128i) -> __m128i {
+    let order = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
+    _mm_shuffle_epi8(words, order)
+}
+
+/// The message words of a block of 64 bytes.
+///
+/// # Safety
+///
+/// It must be readable.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+unsafe fn block(place: *const u8) -> Words {
+    let mut w = [_mm_setzero_si128(); 4];
+    for (i, w) in w.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the 64 bytes; loads need no alignment.
+        *w = swap_bytes(unsafe { _mm_loadu_si128(place.add(16 * i).cast()) });
+    }
+    w
+}
+
+/// The message words of the block that a digest, padded, is.
+///
+/// # Safety
+///
+/// It must be readable.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+unsafe fn half_block(digest: *const Digest) -> Words {
+    let digest: *const __m128i = digest.cast();
+    // SAFETY: the caller vouches for the 32 bytes; loads need no alignment.
+    digest_block(unsafe {
+        [
+            swap_bytes(_mm_loadu_si128(digest)),
+            swap_bytes(_mm_loadu_si128(digest.add(1))),
+        ]
+    })
+}
+
+/// The same from its words.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn digest_block([dcba, hgfe]: [__m128i; 2]) -> Words {
+    let end = _mm_set_epi32(0, 0, 0, i32::MIN);
+    [dcba, hgfe, end, _mm_set_epi32(256, 0, 0, 0)]
+}

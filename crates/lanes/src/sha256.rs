@@ -1,0 +1,999 @@
+//! SHA-256 (FIPS 180-4) of many messages, one per lane, and of messages one by one.
+//!
+//! A message's blocks depend on each other, so a lane takes a message, and the next
+//! one when that ends: messages of any lengths keep the lanes busy. The blocks are
+//! read where they lie; only those that hold a message's end, or lie across two of
+//! its pieces, are put together first. A second hash is made when all the first ones
+//! are known: then every message is 32 bytes long.
+//!
+//! When few messages are left, most lanes would compute nothing, and [`Serial`]
+//! kernels finish them: the SHA instructions on x86, which take one message or two,
+//! else plain Rust. How few is measured once in a process ([`Costs`]): it takes
+//! anything from two messages to more than there are lanes, as CPUs go.
+//!
+//! This is for public data: nothing is wiped.
+
+use crate::isa::{Aligned, Scalar, Set};
+use crate::vector::{Arithmetic, MAX_LANES, Words};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// A digest of SHA-256: 32 bytes, in the order in which FIPS 180-4 gives them.
+pub type Digest = [u8; 32];
+
+/// Length of a block, in bytes.
+pub(crate) const BLOCK_LEN: usize = 64;
+
+/// The round constants (section 4.2.2).
+pub(crate) const K: [u32; 64] = [
+    0x428a_2f98,
+    0x7137_4491,
+    0xb5c0_fbcf,
+    0xe9b5_dba5,
+    0x3956_c25b,
+    0x59f1_11f1,
+    0x923f_82a4,
+    0xab1c_5ed5,
+    0xd807_aa98,
+    0x1283_5b01,
+    0x2431_85be,
+    0x550c_7dc3,
+    0x72be_5d74,
+    0x80de_b1fe,
+    0x9bdc_06a7,
+    0xc19b_f174,
+    0xe49b_69c1,
+    0xefbe_4786,
+    0x0fc1_9dc6,
+    0x240c_a1cc,
+    0x2de9_2c6f,
+    0x4a74_84aa,
+    0x5cb0_a9dc,
+    0x76f9_88da,
+    0x983e_5152,
+    0xa831_c66d,
+    0xb003_27c8,
+    0xbf59_7fc7,
+    0xc6e0_0bf3,
+    0xd5a7_9147,
+    0x06ca_6351,
+    0x1429_2967,
+    0x27b7_0a85,
+    0x2e1b_2138,
+    0x4d2c_6dfc,
+    0x5338_0d13,
+    0x650a_7354,
+    0x766a_0abb,
+    0x81c2_c92e,
+    0x9272_2c85,
+    0xa2bf_e8a1,
+    0xa81a_664b,
+    0xc24b_8b70,
+    0xc76c_51a3,
+    0xd192_e819,
+    0xd699_0624,
+    0xf40e_3585,
+    0x106a_a070,
+    0x19a4_c116,
+    0x1e37_6c08,
+    0x2748_774c,
+    0x34b0_bcb5,
+    0x391c_0cb3,
+    0x4ed8_aa4a,
+    0x5b9c_ca4f,
+    0x682e_6ff3,
+    0x748f_82ee,
+    0x78a5_636f,
+    0x84c8_7814,
+    0x8cc7_0208,
+    0x90be_fffa,
+    0xa450_6ceb,
+    0xbef9_a3f7,
+    0xc671_78f2,
+];
+
+/// The first state (section 5.3.3).
+pub(crate) const START: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
+
+/// What the rounds of the second block of a message of 64 bytes add: round constants
+/// and message schedule. That block is the same for all: padding.
+pub(crate) const PADDING_64: [u32; 64] = {
+    let mut w = [0_u32; 64];
+    w[0] = 1 << 31;
+    w[15] = 512;
+    let mut t = 16;
+    while t < 64 {
+        let (a, b) = (w[t - 15], w[t - 2]);
+        w[t] = w[t - 16]
+            .wrapping_add(a.rotate_right(7) ^ a.rotate_right(18) ^ a >> 3)
+            .wrapping_add(w[t - 7])
+            .wrapping_add(b.rotate_right(17) ^ b.rotate_right(19) ^ b >> 10);
+        t += 1;
+    }
+    t = 0;
+    while t < 64 {
+        w[t] = w[t].wrapping_add(K[t]);
+        t += 1;
+    }
+    w
+};
+
+/// The sums of section 4.1.2. (Rotations to the left; 32 - n of its numbers.)
+macro_rules! sum {
+    ($v:ident, $x:expr, $a:literal, $b:literal, $c:literal) => {{
+        let x = $x;
+        $v.xor(
+            $v.xor($v.rotate_left::<$a>(x), $v.rotate_left::<$b>(x)),
+            $v.rotate_left::<$c>(x),
+        )
+    }};
+    ($v:ident, $x:expr, $a:literal, $b:literal, shift $c:literal) => {{
+        let x = $x;
+        $v.xor(
+            $v.xor($v.rotate_left::<$a>(x), $v.rotate_left::<$b>(x)),
+            $v.shift_right::<$c>(x),
+        )
+    }};
+}
+
+/// One round: from constant and message word, of which `kw` is the sum.
+macro_rules! round {
+    ($v:ident, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $kw:expr) => {
+        let early = $v.add($h, $kw);
+        let late = $v.add($v.choose($e, $f, $g), sum!($v, $e, 26, 21, 7));
+        $d = $v.add($v.add($d, early), late);
+        let sums = $v.add($v.majority($a, $b, $c), sum!($v, $a, 30, 19, 10));
+        $h = $v.add($v.add(early, late), sums);
+    };
+}
+
+/// Sixteen rounds, each with what `$kw` makes of its number. (Written out, since the
+/// compiler leaves arrays in memory whose index it learns late.)
+macro_rules! sixteen_rounds {
+    ($v:ident, $s:ident, |$j:ident| $kw:expr) => {{
+        macro_rules! kw {
+            ($n:expr) => {{
+                const $j: usize = $n;
+                $kw
+            }};
+        }
+        let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = $s;
+        round!($v, a b c d e f g h, kw!(0));
+        round!($v, h a b c d e f g, kw!(1));
+        round!($v, g h a b c d e f, kw!(2));
+        round!($v, f g h a b c d e, kw!(3));
+        round!($v, e f g h a b c d, kw!(4));
+        round!($v, d e f g h a b c, kw!(5));
+        round!($v, c d e f g h a b, kw!(6));
+        round!($v, b c d e f g h a, kw!(7));
+        round!($v, a b c d e f g h, kw!(8));
+        round!($v, h a b c d e f g, kw!(9));
+        round!($v, g h a b c d e f, kw!(10));
+        round!($v, f g h a b c d e, kw!(11));
+        round!($v, e f g h a b c d, kw!(12));
+        round!($v, d e f g h a b c, kw!(13));
+        round!($v, c d e f g h a b, kw!(14));
+        round!($v, b c d e f g h a, kw!(15));
+        $s = [a, b, c, d, e, f, g, h];
+    }};
+}
+
+/// The state after one more block (section 6.2.2).
+#[inline(always)]
+pub(crate) fn compress<A: Arithmetic>(
+    v: A,
+    state: [A::Word; 8],
+    mut w: [A::Word; 16],
+) -> [A::Word; 8] {
+    let mut s = state;
+    for k in K.as_chunks::<16>().0.iter().take(3) {
+        sixteen_rounds!(v, s, |J| {
+            let kw = v.add(w[J], v.splat(k[J]));
+            // The message word of sixteen rounds later.
+            let small = v.add(w[J], sum!(v, w[(J + 1) % 16], 25, 14, shift 3));
+            let large = v.add(w[(J + 9) % 16], sum!(v, w[(J + 14) % 16], 15, 13, shift 10));
+            w[J] = v.add(small, large);
+            kw
+        });
+    }
+    sixteen_rounds!(v, s, |J| v.add(w[J], v.splat(K[48 + J])));
+    sum_of_states(v, s, state)
+}
+
+/// The state after a block that is the same in all lanes: `kw` is its schedule and
+/// the round constants.
+#[inline(always)]
+fn compress_constant<A: Arithmetic>(v: A, state: [A::Word; 8], kw: &[u32; 64]) -> [A::Word; 8] {
+    let mut s = state;
+    for kw in kw.as_chunks::<16>().0 {
+        sixteen_rounds!(v, s, |J| v.splat(kw[J]));
+    }
+    sum_of_states(v, s, state)
+}
+
+#[inline(always)]
+fn sum_of_states<A: Arithmetic>(v: A, mut s: [A::Word; 8], t: [A::Word; 8]) -> [A::Word; 8] {
+    for i in 0..8 {
+        s[i] = v.add(s[i], t[i]);
+    }
+    s
+}
+
+#[inline(always)]
+fn start<A: Arithmetic>(v: A) -> [A::Word; 8] {
+    let mut s = [v.splat(0); 8];
+    for i in 0..8 {
+        s[i] = v.splat(START[i]);
+    }
+    s
+}
+
+/// The block that a digest, padded, is.
+#[inline(always)]
+fn digest_block<A: Arithmetic>(v: A, digest: [A::Word; 8]) -> [A::Word; 16] {
+    let mut w = [v.splat(0); 16];
+    w[..8].copy_from_slice(&digest);
+    w[8] = v.splat(1 << 31);
+    w[15] = v.splat(256);
+    w
+}
+
+/// A message's state, and where its next blocks lie.
+pub(crate) struct Stream {
+    pub(crate) state: [u32; 8],
+    pub(crate) place: *const u8,
+}
+
+/// Kernels that take messages one by one.
+///
+/// They must only be called where the CPU has their instructions. Of what they are
+/// given pointers to, as many blocks, messages and digests as they are told must be
+/// there.
+pub(crate) struct Serial {
+    /// Hashes as many blocks of a message.
+    pub(crate) one: unsafe fn(&mut Stream, usize),
+    /// Hashes as many blocks of each of two messages.
+    pub(crate) two: unsafe fn(&mut Stream, &mut Stream, usize),
+    /// The double hash of as many messages of 64 bytes. The digests may be written
+    /// where the messages lie, the first where the first one begins.
+    pub(crate) hash64: unsafe fn(*const [u8; 64], *mut Digest, usize),
+    /// The hash of as many messages of 32 bytes, likewise.
+    pub(crate) hash32: unsafe fn(*const [u8; 32], *mut Digest, usize),
+}
+
+/// In plain Rust.
+pub(crate) static SCALAR: Serial = {
+    unsafe fn one(stream: &mut Stream, blocks: usize) {
+        for _ in 0..blocks {
+            // SAFETY: the caller vouches for the block.
+            let w = unsafe { words(stream.place) };
+            stream.state = compress(Scalar, stream.state, w);
+            stream.place = stream.place.wrapping_add(BLOCK_LEN);
+        }
+    }
+
+    unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
+        // SAFETY: the caller vouches for the blocks.
+        unsafe {
+            one(a, blocks);
+            one(b, blocks);
+        }
+    }
+
+    unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
+        for i in 0..count {
+            // SAFETY: the caller vouches for the message and the digest.
+            unsafe {
+                let w = words(messages.add(i).cast());
+                let s = compress(Scalar, START, w);
+                let s = compress_constant(Scalar, s, &PADDING_64);
+                let s = compress(Scalar, START, digest_block(Scalar, s));
+                digests.add(i).write(digest(s));
+            }
+        }
+    }
+
+    unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
+        for i in 0..count {
+            // SAFETY: the caller vouches for the message and the digest.
+            unsafe {
+                let mut w = [0; 8];
+                for (word, bytes) in w.iter_mut().zip((*messages.add(i)).as_chunks().0) {
+                    *word = u32::from_be_bytes(*bytes);
+                }
+                let s = compress(Scalar, START, digest_block(Scalar, w));
+                digests.add(i).write(digest(s));
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The block must be readable.
+    unsafe fn words(block: *const u8) -> [u32; 16] {
+        // SAFETY: the caller vouches for it; bytes need no alignment.
+        let block = unsafe { &*block.cast::<[u8; BLOCK_LEN]>() };
+        let mut w = [0; 16];
+        for (word, bytes) in w.iter_mut().zip(block.as_chunks().0) {
+            *word = u32::from_be_bytes(*bytes);
+        }
+        w
+    }
+
+    Serial {
+        one,
+        two,
+        hash64,
+        hash32,
+    }
+};
+
+/// The bytes of a state.
+fn digest(state: [u32; 8]) -> Digest {
+    let mut digest = [0; 32];
+    for (bytes, word) in digest.as_chunks_mut().0.iter_mut().zip(state) {
+        *bytes = word.to_be_bytes();
+    }
+    digest
+}
+
+/// [`Stream`]s, one for each lane: lane `l` of `state[i]` is word `i` of its state,
+/// `left[l]` says how many blocks there are from `places[l]` on.
+#[repr(align(64))]
+pub(crate) struct Lanes {
+    state: [[u32; MAX_LANES]; 8],
+    places: [*const u8; MAX_LANES],
+    left: [usize; MAX_LANES],
+}
+
+impl Lanes {
+    /// As many blocks in every lane, behind `place`.
+    fn all(place: *const u8, blocks: usize) -> Self {
+        Self {
+            state: START.map(|word| [word; MAX_LANES]),
+            places: [place; MAX_LANES],
+            left: [blocks; MAX_LANES],
+        }
+    }
+
+    fn state(&self, lane: usize) -> [u32; 8] {
+        let mut state = [0; 8];
+        for (word, words) in state.iter_mut().zip(&self.state) {
+            *word = words[lane];
+        }
+        state
+    }
+
+    fn set_state(&mut self, lane: usize, state: [u32; 8]) {
+        for (words, word) in self.state.iter_mut().zip(state) {
+            words[lane] = word;
+        }
+    }
+
+    /// Makes a lane do what another one does.
+    fn copy(&mut self, from: usize, to: usize) {
+        self.set_state(to, self.state(from));
+        self.places[to] = self.places[from];
+        self.left[to] = self.left[from];
+    }
+}
+
+/// Hashes blocks of each of the first `active` messages, and of those that come with
+/// them in their vector, until of one there are none left.
+///
+/// # Safety
+///
+/// As many blocks as `left` says must be readable at each of `places`, of so many
+/// lanes.
+#[inline(always)]
+pub(crate) unsafe fn run<V: Words>(v: V, lanes: &mut Lanes, active: usize) {
+    // SAFETY: the caller vouches for the blocks.
+    unsafe {
+        if V::Narrow::LANES < V::LANES && active <= V::Narrow::LANES {
+            run_all(v.narrow(), lanes);
+        } else {
+            run_all(v, lanes);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`run`].
+#[inline(always)]
+unsafe fn run_all<V: Words>(v: V, lanes: &mut Lanes) {
+    let mut blocks = usize::MAX;
+    for &left in &lanes.left[..V::LANES] {
+        blocks = blocks.min(left);
+    }
+    let mut s = [v.splat(0); 8];
+    for (s, state) in s.iter_mut().zip(&lanes.state) {
+        *s = v.load(state);
+    }
+    for i in 0..blocks {
+        // SAFETY: the caller vouches for the blocks.
+        let w = unsafe { block(v, &lanes.places[..V::LANES], BLOCK_LEN * i) };
+        s = compress(v, s, w);
+    }
+    for (s, state) in s.into_iter().zip(&mut lanes.state) {
+        v.store(s, state);
+    }
+    for left in &mut lanes.left[..V::LANES] {
+        *left -= blocks;
+    }
+    for place in &mut lanes.places[..V::LANES] {
+        *place = place.wrapping_add(BLOCK_LEN * blocks);
+    }
+}
+
+/// The message words of the blocks `offset` bytes behind `places`.
+///
+/// # Safety
+///
+/// They must be readable.
+#[inline(always)]
+unsafe fn block<V: Words>(v: V, places: &[*const u8], offset: usize) -> [V::Word; 16] {
+    let mut w = [v.splat(0); 16];
+    // SAFETY: a block is four times 16 bytes.
+    unsafe {
+        w[..4].copy_from_slice(&v.load_big_endian(places, offset));
+        w[4..8].copy_from_slice(&v.load_big_endian(places, offset + 16));
+        w[8..12].copy_from_slice(&v.load_big_endian(places, offset + 32));
+        w[12..].copy_from_slice(&v.load_big_endian(places, offset + 48));
+    }
+    w
+}
+
+/// Writes the digests of all lanes one behind the other.
+///
+/// # Safety
+///
+/// There must be place for them.
+#[inline(always)]
+unsafe fn store_digests<V: Words>(v: V, state: [V::Word; 8], digests: *mut Digest) {
+    let [a, b, c, d, e, f, g, h] = state;
+    let place: *mut u8 = digests.cast();
+    // SAFETY: the caller vouches for the place.
+    unsafe {
+        v.store_big_endian([a, b, c, d], place, 32);
+        v.store_big_endian([e, f, g, h], place.add(16), 32);
+    }
+}
+
+/// Hashes messages of `LEN` bytes, 64 twice or 32 once: as many times all lanes as
+/// `count` holds, then the narrower ones as often as the rest does. Digests and
+/// messages may lie as [`Serial::hash64`] has it.
+///
+/// # Safety
+///
+/// There must be so many messages and digests.
+#[inline(always)]
+pub(crate) unsafe fn hash_fixed<const LEN: usize, V: Words>(
+    v: V,
+    messages: *const [u8; LEN],
+    digests: *mut Digest,
+    count: usize,
+) {
+    let wide = count - count % V::LANES;
+    // SAFETY: the caller vouches for the messages and the digests; these are fewer.
+    unsafe {
+        hash_all(v, messages, digests, wide);
+        if V::Narrow::LANES < V::LANES {
+            let rest = count - wide;
+            let rest = rest - rest % V::Narrow::LANES;
+            hash_all(v.narrow(), messages.add(wide), digests.add(wide), rest);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`hash_fixed`]; `count` must be a multiple of the lanes.
+#[inline(always)]
+unsafe fn hash_all<const LEN: usize, V: Words>(
+    v: V,
+    messages: *const [u8; LEN],
+    digests: *mut Digest,
+    count: usize,
+) {
+    for first in (0..count).step_by(V::LANES) {
+        let mut places = [messages.cast::<u8>(); MAX_LANES];
+        for (l, place) in places[..V::LANES].iter_mut().enumerate() {
+            *place = messages.wrapping_add(first + l).cast();
+        }
+        let places = &places[..V::LANES];
+        // SAFETY: the caller vouches for the messages and the digests. These are
+        // written when the messages of these lanes have been read.
+        unsafe {
+            const { assert!(LEN == BLOCK_LEN || LEN == 32) };
+            let mut w = if LEN == BLOCK_LEN {
+                block(v, places, 0)
+            } else {
+                let mut half = [v.splat(0); 8];
+                half[..4].copy_from_slice(&v.load_big_endian(places, 0));
+                half[4..].copy_from_slice(&v.load_big_endian(places, 16));
+                digest_block(v, half)
+            };
+            // The code of a block is there once for both hashes: with two of them,
+            // the kernel does not fit the cache of instructions (36 ns a message
+            // instead of 23 on a Zen 5).
+            let mut again = LEN == BLOCK_LEN;
+            let state = loop {
+                let state = compress(v, start(v), w);
+                if !again {
+                    break state;
+                }
+                again = false;
+                w = digest_block(v, compress_constant(v, state, &PADDING_64));
+            };
+            store_digests(v, state, digests.add(first));
+        }
+    }
+}
+
+/// How messages are hashed: which kernels there are, and from how many messages on
+/// lanes pay.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    set: Set,
+    serial: &'static Serial,
+    /// From how many messages on the narrower vector is faster than one by one.
+    narrow: usize,
+    /// From how many on the wider one is faster than as many as fit in the narrower,
+    /// and the others one by one.
+    wide: usize,
+}
+
+/// The numbers of a [`Plan`], once they have been measured; 0 before.
+pub(crate) struct Thresholds(AtomicU32);
+
+impl Thresholds {
+    pub(crate) const fn unknown() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+/// More messages than there are lanes.
+const NEVER: usize = 2 * MAX_LANES;
+
+impl Plan {
+    /// The plan for a set, by what has been measured in this process.
+    pub(crate) fn of(set: Set) -> Self {
+        let thresholds = &set.thresholds().0;
+        let known = thresholds.load(Ordering::Relaxed);
+        if known != 0 {
+            return Self {
+                set,
+                serial: set.serial(),
+                narrow: known as usize & 0xffff,
+                wide: known as usize >> 16,
+            };
+        }
+        let plan = Self::measure(set, set.serial());
+        // Another thread may have measured too; either result will do.
+        let known = plan.narrow | plan.wide << 16;
+        thresholds.store(known as u32, Ordering::Relaxed);
+        plan
+    }
+
+    /// Hashes the same blocks in each way, for some fifty microseconds in all.
+    #[cold]
+    fn measure(set: Set, serial: &'static Serial) -> Self {
+        const BLOCKS: usize = 4;
+        let text = [0_u8; BLOCKS * BLOCK_LEN];
+        let (narrow_lanes, wide_lanes) = set.hash_lanes();
+        // SAFETY: the text is so many blocks; the set vouches for the CPU.
+        let [narrow, wide, one, two] = unsafe {
+            let start = || Lanes::all(text.as_ptr(), BLOCKS);
+            let stream = || Stream {
+                state: START,
+                place: text.as_ptr(),
+            };
+            [
+                best_time(start, |lanes| set.hash_run(lanes, narrow_lanes)),
+                best_time(start, |lanes| set.hash_run(lanes, wide_lanes)),
+                best_time(stream, |a| (serial.one)(a, BLOCKS)),
+                best_time(|| (stream(), stream()), |(a, b)| (serial.two)(a, b, BLOCKS)),
+            ]
+        };
+        // How many messages take longer one by one, two at a time.
+        let more_than = |time: u64| {
+            let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
+            (1..NEVER).find(|&n| one_by_one(n) > time).unwrap_or(NEVER)
+        };
+        let narrow_from = more_than(narrow);
+        Self {
+            set,
+            serial,
+            narrow: narrow_from,
+            wide: if narrow_from > narrow_lanes {
+                more_than(wide)
+            } else if wide_lanes > narrow_lanes {
+                narrow_lanes + more_than(wide.saturating_sub(narrow))
+            } else {
+                narrow_from
+            },
+        }
+    }
+
+    /// How many lanes there are that pay.
+    #[inline]
+    fn lanes(&self) -> usize {
+        let (narrow, wide) = self.set.hash_lanes();
+        if self.wide <= wide { wide } else { narrow }
+    }
+
+    /// How many of so many messages to hash in lanes, the others one by one.
+    #[inline]
+    fn in_lanes(&self, messages: usize) -> usize {
+        let (narrow, wide) = self.set.hash_lanes();
+        if messages >= self.wide {
+            messages.min(wide)
+        } else if messages >= self.narrow {
+            messages.min(narrow)
+        } else {
+            0
+        }
+    }
+
+    /// How many lanes the vector has that takes so many messages.
+    #[inline]
+    fn vector(&self, messages: usize) -> usize {
+        let (narrow, wide) = self.set.hash_lanes();
+        if messages > narrow { wide } else { narrow }
+    }
+}
+
+/// The shortest of several times that `work` takes, in ticks.
+fn best_time<T>(prepare: impl Fn() -> T, work: impl Fn(&mut T)) -> u64 {
+    let mut best = u64::MAX;
+    for _ in 0..8 {
+        let mut value = prepare();
+        let start = ticks();
+        work(&mut value);
+        best = best.min(ticks().wrapping_sub(start));
+        core::hint::black_box(value);
+    }
+    best
+}
+
+#[cfg(target_arch = "x86_64")]
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 CPU has these instructions.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
+/// There is no clock that needs no operating system. Every way then takes as long,
+/// and messages are hashed one by one.
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    0
+}
+
+/// A place for a block, or two with the padding.
+type Staged = [u8; 2 * BLOCK_LEN];
+
+/// What of a message is yet to be hashed.
+#[derive(Clone, Copy)]
+struct Rest<'a, const N: usize> {
+    /// Which message it is.
+    index: usize,
+    pieces: [&'a [u8]; N],
+    /// How many bytes the pieces have.
+    len: usize,
+    /// How many bytes the message had.
+    message_len: usize,
+    /// Whether its padding has come.
+    ended: bool,
+}
+
+impl<'a, const N: usize> Rest<'a, N> {
+    #[inline(always)]
+    fn new(messages: &[[&'a [u8]; N]], index: usize) -> Self {
+        let pieces = messages[index];
+        let mut len = 0;
+        for piece in pieces {
+            len += piece.len();
+        }
+        Self {
+            index,
+            pieces,
+            len,
+            message_len: len,
+            ended: false,
+        }
+    }
+
+    /// The next blocks of the message, padded as section 5.1.1 has it, and their
+    /// number: those that lie one behind the other, or what has been put together in
+    /// `staged`. None behind its end.
+    #[inline(always)]
+    fn next(&mut self, staged: &mut Staged) -> Option<(*const u8, usize)> {
+        if self.len < BLOCK_LEN {
+            return self.end(staged);
+        }
+        for piece in &mut self.pieces {
+            if piece.len() >= BLOCK_LEN {
+                let blocks = piece.len() / BLOCK_LEN;
+                let (run, rest) = piece.split_at(BLOCK_LEN * blocks);
+                *piece = rest;
+                self.len -= run.len();
+                return Some((run.as_ptr(), blocks));
+            }
+            if !piece.is_empty() {
+                break;
+            }
+        }
+        self.take(&mut staged[..BLOCK_LEN]);
+        Some((staged.as_ptr(), 1))
+    }
+
+    /// The message's end, less than a block, and the padding.
+    #[inline(always)]
+    fn end(&mut self, staged: &mut Staged) -> Option<(*const u8, usize)> {
+        if self.ended {
+            return None;
+        }
+        self.ended = true;
+        let len = self.len;
+        let bits = 8 * self.message_len as u64;
+        let blocks = if len < BLOCK_LEN - 8 { 1 } else { 2 };
+        *staged = [0; 2 * BLOCK_LEN];
+        self.take(&mut staged[..len]);
+        staged[len] = 0x80;
+        staged[BLOCK_LEN * blocks - 8..BLOCK_LEN * blocks].copy_from_slice(&bits.to_be_bytes());
+        Some((staged.as_ptr(), blocks))
+    }
+
+    /// Moves the next bytes of the message to `place`; there are as many.
+    #[inline(always)]
+    fn take(&mut self, mut place: &mut [u8]) {
+        self.len -= place.len();
+        for piece in &mut self.pieces {
+            let (now, later) = piece.split_at(piece.len().min(place.len()));
+            let (filled, free) = place.split_at_mut(now.len());
+            filled.copy_from_slice(now);
+            (*piece, place) = (later, free);
+        }
+    }
+}
+
+/// The hash of each of `messages`, each of which is the pieces of an array in turn.
+///
+/// # Panics
+///
+/// Unless there are as many `digests`.
+pub(crate) fn many<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &mut [Digest]) {
+    assert_eq!(messages.len(), digests.len(), "a digest for each message");
+    if plan.in_lanes(messages.len()) > 0 {
+        return many_in_lanes(plan, messages, digests);
+    }
+    let mut fresh = 0..messages.len();
+    one_by_one(plan, digests, |staged| {
+        let mut rest = Rest::new(messages, fresh.next()?);
+        let (place, blocks) = rest.next(staged)?;
+        let state = START;
+        Some((Stream { state, place }, blocks, rest))
+    });
+}
+
+/// [`many`], in lanes as long as they pay.
+fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &mut [Digest]) {
+    let mut lanes = Lanes::all(core::ptr::null(), 0);
+    let mut staged = Aligned([[0; 2 * BLOCK_LEN]; MAX_LANES]);
+    let mut active = plan.lanes().min(messages.len());
+    let mut rests = [Rest::new(messages, 0); MAX_LANES];
+    for (index, rest) in rests[..active].iter_mut().enumerate() {
+        *rest = Rest::new(messages, index);
+    }
+    let mut fresh = active..messages.len();
+    loop {
+        let mut l = 0;
+        while l < active {
+            if lanes.left[l] > 0 {
+                l += 1;
+            } else if let Some(run) = rests[l].next(&mut staged.0[l]) {
+                (lanes.places[l], lanes.left[l]) = run;
+                l += 1;
+            } else {
+                digests[rests[l].index] = digest(lanes.state(l));
+                if let Some(index) = fresh.next() {
+                    rests[l] = Rest::new(messages, index);
+                    lanes.set_state(l, START);
+                } else {
+                    // The last message moves here. (If its next block has been put
+                    // together, that stays where it is: no other will be there.)
+                    active -= 1;
+                    rests[l] = rests[active];
+                    lanes.copy(active, l);
+                }
+            }
+        }
+        let keep = plan.in_lanes(active);
+        if keep < active {
+            let mut others = keep..active;
+            one_by_one(plan, digests, |_| {
+                let l = others.next()?;
+                let (state, place) = (lanes.state(l), lanes.places[l]);
+                Some((Stream { state, place }, lanes.left[l], rests[l]))
+            });
+            active = keep;
+        }
+        if active == 0 {
+            return;
+        }
+        // The vector's other lanes do what the first one does.
+        for l in active..plan.vector(active) {
+            (lanes.places[l], lanes.left[l]) = (lanes.places[0], lanes.left[0]);
+        }
+        // SAFETY: in the lanes of the vector there are as many blocks as `left` says, in
+        // a message or in `staged`.
+        unsafe { plan.set.hash_run(&mut lanes, active) }
+    }
+}
+
+/// Finishes messages two at a time, and the last one by itself. `next` gives one, how
+/// many blocks its stream has, and the rest; it may put the first of them together in
+/// what it is given.
+#[inline(always)]
+fn one_by_one<'a, const N: usize>(
+    plan: Plan,
+    digests: &mut [Digest],
+    mut next: impl FnMut(&mut Staged) -> Option<(Stream, usize, Rest<'a, N>)>,
+) {
+    let Serial { one, two, .. } = plan.serial;
+    let mut staged = [[0; 2 * BLOCK_LEN]; 2];
+    let mut a = next(&mut staged[0]);
+    let mut b = next(&mut staged[1]);
+    loop {
+        // SAFETY: there are as many blocks, in a message or in `staged`; the plan has
+        // the kernels of this CPU.
+        unsafe {
+            match (&mut a, &mut b) {
+                (Some((a, a_blocks, _)), Some((b, b_blocks, _))) => {
+                    let blocks = (*a_blocks).min(*b_blocks);
+                    two(a, b, blocks);
+                    *a_blocks -= blocks;
+                    *b_blocks -= blocks;
+                }
+                (Some((stream, blocks, _)), None) | (None, Some((stream, blocks, _))) => {
+                    one(stream, *blocks);
+                    *blocks = 0;
+                }
+                (None, None) => return,
+            }
+        }
+        for (message, staged) in [&mut a, &mut b].into_iter().zip(&mut staged) {
+            if let Some((stream, blocks @ 0, rest)) = message {
+                if let Some(run) = rest.next(staged) {
+                    (stream.place, *blocks) = run;
+                } else {
+                    digests[rest.index] = digest(stream.state);
+                    *message = next(staged);
+                }
+            }
+        }
+    }
+}
+
+/// The double hash of each of `messages`, as [`many`].
+pub(crate) fn many_twice<const N: usize>(
+    plan: Plan,
+    messages: &[[&[u8]; N]],
+    digests: &mut [Digest],
+) {
+    many(plan, messages, digests);
+    let count = digests.len();
+    let digests = digests.as_mut_ptr();
+    // SAFETY: as many digests, of 32 bytes.
+    unsafe {
+        fixed(
+            plan,
+            plan.set.hash32(),
+            plan.serial.hash32,
+            digests,
+            digests,
+            count,
+        )
+    }
+}
+
+/// The double hash of each of `messages`.
+///
+/// # Panics
+///
+/// Unless there are as many `digests`.
+pub(crate) fn many_64(plan: Plan, messages: &[[u8; 64]], digests: &mut [Digest]) {
+    assert_eq!(messages.len(), digests.len(), "a digest for each message");
+    let (from, to) = (messages.as_ptr(), digests.as_mut_ptr());
+    // SAFETY: as many messages and digests, which lie apart.
+    unsafe {
+        fixed(
+            plan,
+            plan.set.hash64(),
+            plan.serial.hash64,
+            from,
+            to,
+            messages.len(),
+        )
+    }
+}
+
+/// Replaces the first half of `nodes` by the double hashes of pairs: `nodes[i]`
+/// becomes that of `nodes[2 * i]` and `nodes[2 * i + 1]`, 64 bytes. If there is an odd
+/// one, it is not touched, or not read.
+pub(crate) fn pairs(plan: Plan, nodes: &mut [Digest]) {
+    let count = nodes.len() / 2;
+    let to = nodes.as_mut_ptr();
+    // SAFETY: as many pairs of 64 bytes; each digest is written where a pair lay that
+    // comes before its own, or in the first half of its own.
+    unsafe {
+        fixed(
+            plan,
+            plan.set.hash64(),
+            plan.serial.hash64,
+            to.cast(),
+            to,
+            count,
+        )
+    }
+}
+
+/// Hashes of messages of one length, in lanes as long as they pay. The digests may be
+/// written where the messages lie, the first where the first one begins.
+///
+/// # Safety
+///
+/// There must be `count` messages and digests, and the kernels must be those for them.
+unsafe fn fixed<const LEN: usize>(
+    plan: Plan,
+    in_lanes: unsafe fn(*const [u8; LEN], *mut Digest, usize),
+    one_by_one: unsafe fn(*const [u8; LEN], *mut Digest, usize),
+    messages: *const [u8; LEN],
+    digests: *mut Digest,
+    count: usize,
+) {
+    let mut done = 0;
+    while done < count {
+        let (from, to) = (messages.wrapping_add(done), digests.wrapping_add(done));
+        let left = count - done;
+        let now = plan.in_lanes(left);
+        let vector = plan.vector(now);
+        // SAFETY: so many messages and digests are left.
+        unsafe {
+            done += if now == 0 {
+                one_by_one(from, to, left);
+                left
+            } else if now == vector {
+                // The narrower vectors are for what is left by the wider.
+                let (_, wide) = plan.set.hash_lanes();
+                let now = if vector == wide {
+                    left - left % wide
+                } else {
+                    vector
+                };
+                in_lanes(from, to, now);
+                now
+            } else {
+                // The other lanes hash zeros.
+                let mut some = [[0; LEN]; MAX_LANES];
+                let mut hashes = [[0; 32]; MAX_LANES];
+                core::ptr::copy_nonoverlapping(from, some.as_mut_ptr(), now);
+                in_lanes(some.as_ptr(), hashes.as_mut_ptr(), vector);
+                core::ptr::copy_nonoverlapping(hashes.as_ptr(), to, now);
+                now
+            };
+        }
+    }
+}
