@@ -148,10 +148,11 @@ macro_rules! sum {
 macro_rules! round {
     ($v:ident, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $kw:expr) => {
         let early = $v.add($h, $kw);
-        let late = $v.add($v.choose($e, $f, $g), sum!($v, $e, 26, 21, 7));
-        $d = $v.add($v.add($d, early), late);
-        let sums = $v.add($v.majority($a, $b, $c), sum!($v, $a, 30, 19, 10));
-        $h = $v.add($v.add(early, late), sums);
+        let chosen = $v.choose($e, $f, $g);
+        let sum = sum!($v, $e, 26, 21, 7);
+        let t = $v.in_order($v.add($v.in_order($v.add(early, chosen)), sum));
+        $d = $v.add($v.in_order($v.add($v.in_order($v.add($d, early)), chosen)), sum);
+        $h = $v.add($v.in_order($v.add(t, $v.majority($a, $b, $c))), sum!($v, $a, 30, 19, 10));
     };
 }
 

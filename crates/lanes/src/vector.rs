@@ -33,6 +33,12 @@ pub(crate) trait Arithmetic: Copy {
     /// Lane-wise shift to the right by `N` bits, 0 < `N` < 32.
     fn shift_right<const N: i32>(self, a: Self::Word) -> Self::Word;
 
+    /// `a`, without the compiler knowing how it has come about.
+    #[inline(always)]
+    fn in_order(self, a: Self::Word) -> Self::Word {
+        a
+    }
+
     /// Each bit of `b` where `a` has a 1, of `c` where it has a 0.
     #[inline(always)]
     fn choose(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {

@@ -131,6 +131,16 @@ fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     }
 }
 
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn opaque(mut a: __m512i) -> __m512i {
+    // SAFETY: no instruction.
+    unsafe {
+        core::arch::asm!("/* {} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags));
+    }
+    a
+}
+
 impl Arithmetic for Avx512 {
     type Word = __m512i;
 
@@ -168,6 +178,12 @@ impl Arithmetic for Avx512 {
     fn shift_right<const N: i32>(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F, of which SSE2 is a part.
         unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+
+    #[inline(always)]
+    fn in_order(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { opaque(a) }
     }
 
     #[inline(always)]
