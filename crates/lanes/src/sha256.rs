@@ -151,8 +151,14 @@ macro_rules! round {
         let chosen = $v.choose($e, $f, $g);
         let sum = sum!($v, $e, 26, 21, 7);
         let t = $v.in_order($v.add($v.in_order($v.add(early, chosen)), sum));
-        $d = $v.add($v.in_order($v.add($v.in_order($v.add($d, early)), chosen)), sum);
-        $h = $v.add($v.in_order($v.add(t, $v.majority($a, $b, $c))), sum!($v, $a, 30, 19, 10));
+        $d = $v.add(
+            $v.in_order($v.add($v.in_order($v.add($d, early)), chosen)),
+            sum,
+        );
+        $h = $v.add(
+            $v.in_order($v.add(t, $v.majority($a, $b, $c))),
+            sum!($v, $a, 30, 19, 10),
+        );
     };
 }
 
@@ -388,20 +394,20 @@ impl Lanes {
 }
 
 /// Hashes blocks of each of the first `active` messages, and of those that come with
-/// them in their vector, until of one there are none left.
+/// them in their vector, until of one there are none left: says of which, a bit each.
 ///
 /// # Safety
 ///
 /// As many blocks as `left` says must be readable at each of `places`, of so many
 /// lanes.
 #[inline(always)]
-pub(crate) unsafe fn run<V: Words>(v: V, lanes: &mut Lanes, active: usize) {
+pub(crate) unsafe fn run<V: Words>(v: V, lanes: &mut Lanes, active: usize) -> u32 {
     // SAFETY: the caller vouches for the blocks.
     unsafe {
         if V::Narrow::LANES < V::LANES && active <= V::Narrow::LANES {
-            run_all(v.narrow(), lanes);
+            run_all(v.narrow(), lanes)
         } else {
-            run_all(v, lanes);
+            run_all(v, lanes)
         }
     }
 }
@@ -410,7 +416,7 @@ pub(crate) unsafe fn run<V: Words>(v: V, lanes: &mut Lanes, active: usize) {
 ///
 /// As for [`run`].
 #[inline(always)]
-unsafe fn run_all<V: Words>(v: V, lanes: &mut Lanes) {
+unsafe fn run_all<V: Words>(v: V, lanes: &mut Lanes) -> u32 {
     let mut blocks = usize::MAX;
     for &left in &lanes.left[..V::LANES] {
         blocks = blocks.min(left);
@@ -427,12 +433,15 @@ unsafe fn run_all<V: Words>(v: V, lanes: &mut Lanes) {
     for (s, state) in s.into_iter().zip(&mut lanes.state) {
         v.store(s, state);
     }
-    for left in &mut lanes.left[..V::LANES] {
+    let mut ended = 0;
+    for (l, left) in lanes.left[..V::LANES].iter_mut().enumerate() {
         *left -= blocks;
+        ended |= u32::from(*left == 0) << l;
     }
     for place in &mut lanes.places[..V::LANES] {
         *place = place.wrapping_add(BLOCK_LEN * blocks);
     }
+    ended
 }
 
 /// The message words of the blocks `offset` bytes behind `places`.
@@ -546,10 +555,11 @@ unsafe fn hash_all<const LEN: usize, V: Words>(
 pub(crate) struct Plan {
     set: Set,
     serial: &'static Serial,
-    /// From how many messages on the narrower vector is faster than one by one.
+    /// From how many messages on the narrower vector is faster than one by one: no
+    /// more than it has lanes, or [`NEVER`].
     narrow: usize,
     /// From how many on the wider one is faster than as many as fit in the narrower,
-    /// and the others one by one.
+    /// and the others one by one: likewise.
     wide: usize,
 }
 
@@ -580,8 +590,8 @@ impl Plan {
         }
         let plan = Self::measure(set, set.serial());
         // Another thread may have measured too; either result will do.
-        let known = plan.narrow | plan.wide << 16;
-        thresholds.store(known as u32, Ordering::Relaxed);
+        let known = (plan.narrow | plan.wide << 16) as u32;
+        thresholds.store(known, Ordering::Relaxed);
         plan
     }
 
@@ -599,29 +609,30 @@ impl Plan {
                 place: text.as_ptr(),
             };
             [
-                best_time(start, |lanes| set.hash_run(lanes, narrow_lanes)),
-                best_time(start, |lanes| set.hash_run(lanes, wide_lanes)),
+                best_time(start, |lanes| _ = set.hash_run(lanes, narrow_lanes)),
+                best_time(start, |lanes| _ = set.hash_run(lanes, wide_lanes)),
                 best_time(stream, |a| (serial.one)(a, BLOCKS)),
                 best_time(|| (stream(), stream()), |(a, b)| (serial.two)(a, b, BLOCKS)),
             ]
         };
-        // How many messages take longer one by one, two at a time.
-        let more_than = |time: u64| {
+        // How many messages take longer one by one, two at a time; of so many at most.
+        let longer_than = |time: u64, lanes: usize| {
             let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
-            (1..NEVER).find(|&n| one_by_one(n) > time).unwrap_or(NEVER)
+            (1..=lanes).find(|&n| one_by_one(n) > time)
         };
-        let narrow_from = more_than(narrow);
+        let (narrow_pays, wide_pays) = match longer_than(narrow, narrow_lanes) {
+            None => (None, longer_than(wide, wide_lanes)),
+            pays if wide_lanes == narrow_lanes => (pays, pays),
+            pays => {
+                let more = longer_than(wide.saturating_sub(narrow), wide_lanes - narrow_lanes);
+                (pays, more.map(|more| narrow_lanes + more))
+            }
+        };
         Self {
             set,
             serial,
-            narrow: narrow_from,
-            wide: if narrow_from > narrow_lanes {
-                more_than(wide)
-            } else if wide_lanes > narrow_lanes {
-                narrow_lanes + more_than(wide.saturating_sub(narrow))
-            } else {
-                narrow_from
-            },
+            narrow: narrow_pays.unwrap_or(NEVER),
+            wide: wide_pays.unwrap_or(NEVER),
         }
     }
 
@@ -636,8 +647,9 @@ impl Plan {
     #[inline]
     fn in_lanes(&self, messages: usize) -> usize {
         let (narrow, wide) = self.set.hash_lanes();
+        let messages = messages.min(wide);
         if messages >= self.wide {
-            messages.min(wide)
+            messages
         } else if messages >= self.narrow {
             messages.min(narrow)
         } else {
@@ -799,26 +811,30 @@ fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &
         *rest = Rest::new(messages, index);
     }
     let mut fresh = active..messages.len();
+    // Lanes whose blocks have been hashed, a bit each.
+    let mut ended = u32::MAX >> (MAX_LANES - active);
     loop {
-        let mut l = 0;
-        while l < active {
-            if lanes.left[l] > 0 {
-                l += 1;
-            } else if let Some(run) = rests[l].next(&mut staged.0[l]) {
+        while ended != 0 {
+            let l = ended.trailing_zeros() as usize;
+            if let Some(run) = rests[l].next(&mut staged.0[l]) {
                 (lanes.places[l], lanes.left[l]) = run;
-                l += 1;
+                ended &= ended - 1;
+                continue;
+            }
+            digests[rests[l].index] = digest(lanes.state(l));
+            if let Some(index) = fresh.next() {
+                rests[l] = Rest::new(messages, index);
+                lanes.set_state(l, START);
             } else {
-                digests[rests[l].index] = digest(lanes.state(l));
-                if let Some(index) = fresh.next() {
-                    rests[l] = Rest::new(messages, index);
-                    lanes.set_state(l, START);
-                } else {
-                    // The last message moves here. (If its next block has been put
-                    // together, that stays where it is: no other will be there.)
-                    active -= 1;
-                    rests[l] = rests[active];
-                    lanes.copy(active, l);
+                // The last message moves here, ended or not. (If its next block has been
+                // put together, that stays where it is: no other will be there.)
+                active -= 1;
+                rests[l] = rests[active];
+                lanes.copy(active, l);
+                if ended >> active == 0 {
+                    ended &= ended - 1;
                 }
+                ended &= !(1 << active);
             }
         }
         let keep = plan.in_lanes(active);
@@ -840,7 +856,8 @@ fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &
         }
         // SAFETY: in the lanes of the vector there are as many blocks as `left` says, in
         // a message or in `staged`.
-        unsafe { plan.set.hash_run(&mut lanes, active) }
+        ended = unsafe { plan.set.hash_run(&mut lanes, active) };
+        ended &= u32::MAX >> (MAX_LANES - active);
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Kernels {
     tags_of_long: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     long: unsafe fn(Number, &[[u8; 16]], &Multiplier) -> Number,
     hash_lanes: (usize, usize),
-    hash_run: unsafe fn(&mut Lanes, usize),
+    hash_run: unsafe fn(&mut Lanes, usize) -> u32,
     hash64: unsafe fn(*const [u8; 64], *mut Digest, usize),
     hash32: unsafe fn(*const [u8; 32], *mut Digest, usize),
     serial: fn() -> &'static Serial,
@@ -169,7 +169,7 @@ impl Set {
     ///
     /// As there.
     #[inline]
-    pub(crate) unsafe fn hash_run(self, lanes: &mut Lanes, active: usize) {
+    pub(crate) unsafe fn hash_run(self, lanes: &mut Lanes, active: usize) -> u32 {
         // SAFETY: as above, and the caller vouches for the blocks.
         unsafe { (self.0.hash_run)(lanes, active) }
     }
@@ -283,7 +283,7 @@ macro_rules! kernels {
                 <$hash_type as crate::vector::Words>::LANES,
             ),
             hash_run: kernels!(@kernel $set, $($features)?,
-                |$proof, lanes: &mut crate::sha256::Lanes, active: usize|
+                |$proof, lanes: &mut crate::sha256::Lanes, active: usize| -> [u32]
                 // SAFETY: the caller vouches for the blocks.
                 = unsafe { crate::sha256::run($hash, lanes, active) }),
             hash64: kernels!(@kernel $set, $($features)?,
