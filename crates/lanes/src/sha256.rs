@@ -1015,3 +1015,99 @@ unsafe fn fixed<const LEN: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+    use sha2::Digest as _;
+
+    extern crate std;
+    use std::vec::Vec;
+
+    fn twice(message: &[u8]) -> Digest {
+        sha2::Sha256::digest(sha2::Sha256::digest(message)).into()
+    }
+
+    /// Every plan that could come of measuring: every set with the SHA instructions and
+    /// without, lanes from any number on.
+    fn plans() -> Vec<Plan> {
+        let mut plans = Vec::new();
+        let mut sets: Vec<_> = Backend::ALL
+            .iter()
+            .filter(|backend| backend.is_available())
+            .map(|backend| backend.set())
+            .collect();
+        sets.push(Set::of(&crate::isa::portable::KERNELS));
+        for set in sets {
+            let (narrow_lanes, wide_lanes) = set.hash_lanes();
+            for serial in [set.serial(), &SCALAR] {
+                for narrow in [1, 2, narrow_lanes / 2, narrow_lanes, NEVER] {
+                    for wide in [
+                        1,
+                        narrow_lanes,
+                        narrow_lanes + 1,
+                        wide_lanes - 1,
+                        wide_lanes,
+                        NEVER,
+                    ] {
+                        let in_order = narrow == NEVER || wide > narrow_lanes;
+                        if (wide <= wide_lanes || wide == NEVER)
+                            && (in_order || wide == narrow && wide_lanes == narrow_lanes)
+                        {
+                            plans.push(Plan {
+                                set,
+                                serial,
+                                narrow,
+                                wide,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        plans
+    }
+
+    #[test]
+    fn every_plan() {
+        let text: Vec<u8> = (0..4000_u32).map(|i| (i * i / 7) as u8).collect();
+        for plan in plans() {
+            for count in (0..40).chain([47, 48, 49, 63, 64, 65, 100]) {
+                let messages: Vec<[&[u8]; 2]> = (0..count)
+                    .map(|i| [&text[i..i + i * 5 % 70], &text[i..i + i * 131 % 500]])
+                    .collect();
+                let mut digests = std::vec![[0; 32]; count];
+                many_twice(plan, &messages, &mut digests);
+                for (message, digest) in messages.iter().zip(&digests) {
+                    assert_eq!(*digest, twice(&message.concat()));
+                }
+                let (messages, _) = text[..64 * count.min(60)].as_chunks();
+                many_64(plan, messages, &mut digests[..messages.len()]);
+                let mut nodes = text.as_chunks::<32>().0[..2 * messages.len()].to_vec();
+                pairs(plan, &mut nodes);
+                for (i, message) in messages.iter().enumerate() {
+                    assert_eq!([digests[i], nodes[i]], [twice(message); 2]);
+                }
+            }
+        }
+    }
+
+    /// What has been measured is a plan as [`Plan`] has it.
+    #[test]
+    fn measured_plans() {
+        for set in Backend::ALL
+            .iter()
+            .filter(|b| b.is_available())
+            .map(|b| b.set())
+        {
+            let (narrow_lanes, wide_lanes) = set.hash_lanes();
+            let Plan { narrow, wide, .. } = Plan::of(set);
+            assert!(narrow <= narrow_lanes || narrow == NEVER);
+            assert!(wide <= wide_lanes || wide == NEVER);
+            assert!(narrow > 0 && wide > 0);
+            let again = Plan::of(set);
+            assert_eq!((again.narrow, again.wide), (narrow, wide));
+        }
+    }
+}

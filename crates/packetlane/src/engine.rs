@@ -33,11 +33,16 @@ impl Engine {
         if let Some(name) = std::env::var_os(BACKEND_VARIABLE) {
             return Self::named(&name.to_string_lossy());
         }
+        Ok(Self::best())
+    }
+
+    /// The engine on the most capable backend of this CPU.
+    pub(crate) fn best() -> Self {
         let available = Backend::ALL
             .iter()
             .rev()
             .find(|backend| backend.is_available());
-        Ok(Self::new(available.copied().unwrap_or(Backend::Portable)))
+        Self::new(available.copied().unwrap_or(Backend::Portable))
     }
 
     /// The engine on the backend called `name`, as in `PACKETLANE_BACKEND`: of

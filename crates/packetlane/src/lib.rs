@@ -1,10 +1,12 @@
-//! BIP324, Bitcoin's v2 encrypted transport, over whole batches of packets.
+//! BIP324, Bitcoin's v2 encrypted transport, over whole batches of packets; and double
+//! SHA-256 over many messages.
 //!
 //! The packets that one turn of an event loop holds, whichever sessions they
 //! belong to, lie in the arena of one [`Batch`]; an [`Engine`] seals or opens
 //! them all at once, in place, and gives a verdict for each. [`bip324`] holds the
 //! handshake, the sessions and the codec of messages, all without I/O; [`v1`] the
-//! framing of the old transport, for a peer that speaks nothing else.
+//! framing of the old transport, for a peer that speaks nothing else. [`sha256d`]
+//! hashes transactions and Merkle trees, and needs none of these.
 //!
 //! ```
 //! use packetlane::bip324::{Handshake, HandshakeConfig, Network, PacketKind, Progress};
