@@ -11,6 +11,7 @@ use packetlane::bip324::{
     DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_AHEAD, OVERHEAD, OpenError, PacketKind,
     Progress, REKEY_INTERVAL, Role, Session,
 };
+use packetlane::sha256d::Hasher;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -457,4 +458,26 @@ fn a_session_takes_at_most_4_kib() {
     // Each of the two has keystream ahead in both directions.
     assert!(each >= 2 * (704 + 512), "{each} bytes: nothing is ahead");
     assert!(each <= 4096, "{each} bytes a session");
+}
+
+/// Messages are hashed without memory from the allocator, a tree with one piece of it,
+/// half as large as its leaves.
+#[test]
+fn hashes_take_what_they_say() {
+    let hasher = Hasher::with_backend(engine().backend());
+    let text = noise(5, 32 * 1001);
+    let mut digests = vec![[0; 32]; 1000];
+    let messages: Vec<_> = (0..1000).map(|i| &text[i..i + i % 300]).collect();
+    let pieces: Vec<_> = messages.iter().map(|m| [*m, &[], *m]).collect();
+    let (pairs, _) = text.as_chunks();
+    let hashing = taken_by(|| {
+        hasher.many(&messages, &mut digests);
+        hasher.many_in_pieces(&pieces, &mut digests);
+        hasher.many_single(&messages, &mut digests);
+        hasher.hash64(pairs, &mut digests[..pairs.len()]);
+    });
+    assert_eq!(hashing, (0, 0, 0));
+    let (leaves, _) = text.as_chunks();
+    let tree = taken_by(|| _ = hasher.merkle_root(leaves));
+    assert_eq!(tree, (1, 0, 32 * (500 + 2)));
 }

@@ -156,18 +156,18 @@ impl Hasher {
     /// is all zeros, as in Bitcoin Core.
     #[must_use]
     pub fn merkle_root(&self, leaves: &[Hash]) -> MerkleRoot {
-        let &[first, _, ..] = leaves else {
+        if leaves.len() < 2 {
             return MerkleRoot {
                 root: leaves.first().copied().unwrap_or_default(),
                 mutated: false,
             };
-        };
+        }
         let mut mutated = repeats(leaves);
         // The level above the leaves, and room for a second one of its last node. The
         // levels above are computed where it lies.
         let (pairs, odd) = leaves.as_flattened().as_chunks::<64>();
         let mut nodes = pairs.len();
-        let mut level = vec![first; nodes + 2];
+        let mut level = vec![[0; 32]; nodes + 2];
         self.hash64(pairs, &mut level[..nodes]);
         if let Ok(odd) = <Hash>::try_from(odd) {
             level[nodes..].fill(odd);
