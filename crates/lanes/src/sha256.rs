@@ -15,6 +15,8 @@
 
 use crate::isa::{Aligned, Scalar, Set};
 use crate::vector::{Arithmetic, MAX_LANES, Words};
+use arrayvec::ArrayVec;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A digest of SHA-256: 32 bytes, in the order in which FIPS 180-4 gives them.
@@ -695,7 +697,7 @@ fn ticks() -> u64 {
 }
 
 /// A place for a block, or two with the padding.
-type Staged = [u8; 2 * BLOCK_LEN];
+type Staged = MaybeUninit<[u8; 2 * BLOCK_LEN]>;
 
 /// What of a message is yet to be hashed.
 #[derive(Clone, Copy)]
@@ -748,6 +750,7 @@ impl<'a, const N: usize> Rest<'a, N> {
                 break;
             }
         }
+        let staged = staged.write([0; _]);
         self.take(&mut staged[..BLOCK_LEN]);
         Some((staged.as_ptr(), 1))
     }
@@ -762,7 +765,7 @@ impl<'a, const N: usize> Rest<'a, N> {
         let len = self.len;
         let bits = 8 * self.message_len as u64;
         let blocks = if len < BLOCK_LEN - 8 { 1 } else { 2 };
-        *staged = [0; 2 * BLOCK_LEN];
+        let staged = staged.write([0; _]);
         self.take(&mut staged[..len]);
         staged[len] = 0x80;
         staged[BLOCK_LEN * blocks - 8..BLOCK_LEN * blocks].copy_from_slice(&bits.to_be_bytes());
@@ -804,11 +807,11 @@ pub(crate) fn many<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests:
 /// [`many`], in lanes as long as they pay.
 fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &mut [Digest]) {
     let mut lanes = Lanes::all(core::ptr::null(), 0);
-    let mut staged = Aligned([[0; 2 * BLOCK_LEN]; MAX_LANES]);
+    let mut staged = Aligned([const { MaybeUninit::uninit() }; MAX_LANES]);
     let mut active = plan.lanes().min(messages.len());
-    let mut rests = [Rest::new(messages, 0); MAX_LANES];
-    for (index, rest) in rests[..active].iter_mut().enumerate() {
-        *rest = Rest::new(messages, index);
+    let mut rests = ArrayVec::<_, MAX_LANES>::new_const();
+    for index in 0..active {
+        rests.push(Rest::new(messages, index));
     }
     let mut fresh = active..messages.len();
     // Lanes whose blocks have been hashed, a bit each.
@@ -871,7 +874,7 @@ fn one_by_one<'a, const N: usize>(
     mut next: impl FnMut(&mut Staged) -> Option<(Stream, usize, Rest<'a, N>)>,
 ) {
     let Serial { one, two, .. } = plan.serial;
-    let mut staged = [[0; 2 * BLOCK_LEN]; 2];
+    let mut staged = [const { MaybeUninit::uninit() }; 2];
     let mut a = next(&mut staged[0]);
     let mut b = next(&mut staged[1]);
     loop {
