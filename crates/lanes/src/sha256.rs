@@ -8,7 +8,7 @@
 //!
 //! When few messages are left, most lanes would compute nothing, and [`Serial`]
 //! kernels finish them: the SHA instructions on x86, which take one message or two,
-//! else plain Rust. How few is measured once in a process ([`Costs`]): it takes
+//! else plain Rust. How few is measured once in a process ([`Plan`]): it takes
 //! anything from two messages to more than there are lanes, as CPUs go.
 //!
 //! This is for public data: nothing is wiped.
@@ -17,7 +17,7 @@ use crate::isa::{Aligned, Scalar, Set};
 use crate::vector::{Arithmetic, MAX_LANES, Words};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A digest of SHA-256: 32 bytes, in the order in which FIPS 180-4 gives them.
 pub type Digest = [u8; 32];
@@ -395,30 +395,14 @@ impl Lanes {
     }
 }
 
-/// Hashes blocks of each of the first `active` messages, and of those that come with
-/// them in their vector, until of one there are none left: says of which, a bit each.
+/// Hashes blocks of the message in each lane, until of one there are none left: says
+/// of which, a bit each.
 ///
 /// # Safety
 ///
-/// As many blocks as `left` says must be readable at each of `places`, of so many
-/// lanes.
+/// As many blocks as `left` says must be readable at each of `places`.
 #[inline(always)]
-pub(crate) unsafe fn run<V: Words>(v: V, lanes: &mut Lanes, active: usize) -> u32 {
-    // SAFETY: the caller vouches for the blocks.
-    unsafe {
-        if V::Narrow::LANES < V::LANES && active <= V::Narrow::LANES {
-            run_all(v.narrow(), lanes)
-        } else {
-            run_all(v, lanes)
-        }
-    }
-}
-
-/// # Safety
-///
-/// As for [`run`].
-#[inline(always)]
-unsafe fn run_all<V: Words>(v: V, lanes: &mut Lanes) -> u32 {
+pub(crate) unsafe fn run<V: Words>(v: V, lanes: &mut Lanes) -> u32 {
     let mut blocks = usize::MAX;
     for &left in &lanes.left[..V::LANES] {
         blocks = blocks.min(left);
@@ -480,37 +464,14 @@ unsafe fn store_digests<V: Words>(v: V, state: [V::Word; 8], digests: *mut Diges
     }
 }
 
-/// Hashes messages of `LEN` bytes, 64 twice or 32 once: as many times all lanes as
-/// `count` holds, then the narrower ones as often as the rest does. Digests and
-/// messages may lie as [`Serial::hash64`] has it.
+/// Hashes messages of `LEN` bytes, 64 twice or 32 once. Digests and messages may lie
+/// as [`Serial::hash64`] has it.
 ///
 /// # Safety
 ///
-/// There must be so many messages and digests.
+/// There must be `count` messages and digests, a multiple of the lanes.
 #[inline(always)]
 pub(crate) unsafe fn hash_fixed<const LEN: usize, V: Words>(
-    v: V,
-    messages: *const [u8; LEN],
-    digests: *mut Digest,
-    count: usize,
-) {
-    let wide = count - count % V::LANES;
-    // SAFETY: the caller vouches for the messages and the digests; these are fewer.
-    unsafe {
-        hash_all(v, messages, digests, wide);
-        if V::Narrow::LANES < V::LANES {
-            let rest = count - wide;
-            let rest = rest - rest % V::Narrow::LANES;
-            hash_all(v.narrow(), messages.add(wide), digests.add(wide), rest);
-        }
-    }
-}
-
-/// # Safety
-///
-/// As for [`hash_fixed`]; `count` must be a multiple of the lanes.
-#[inline(always)]
-unsafe fn hash_all<const LEN: usize, V: Words>(
     v: V,
     messages: *const [u8; LEN],
     digests: *mut Digest,
@@ -534,9 +495,8 @@ unsafe fn hash_all<const LEN: usize, V: Words>(
                 half[4..].copy_from_slice(&v.load_big_endian(places, 16));
                 digest_block(v, half)
             };
-            // The code of a block is there once for both hashes: with two of them,
-            // the kernel does not fit the cache of instructions (36 ns a message
-            // instead of 23 on a Zen 5).
+            // The code of a block is there once for both hashes, which leaves more of
+            // the cache of instructions to whoever shares it.
             let mut again = LEN == BLOCK_LEN;
             let state = loop {
                 let state = compress(v, start(v), w);
@@ -557,120 +517,81 @@ unsafe fn hash_all<const LEN: usize, V: Words>(
 pub(crate) struct Plan {
     set: Set,
     serial: &'static Serial,
-    /// From how many messages on the narrower vector is faster than one by one: no
-    /// more than it has lanes, or [`NEVER`].
-    narrow: usize,
-    /// From how many on the wider one is faster than as many as fit in the narrower,
-    /// and the others one by one: likewise.
-    wide: usize,
+    /// From how many messages on the lanes of a vector are faster than one by one; more
+    /// than there are if never.
+    pays_from: usize,
 }
 
-/// The numbers of a [`Plan`], once they have been measured; 0 before.
-pub(crate) struct Thresholds(AtomicU32);
+/// What has been measured of a set: [`Plan::pays_from`], or 0 as long as it has not.
+pub(crate) struct Measured(AtomicUsize);
 
-impl Thresholds {
-    pub(crate) const fn unknown() -> Self {
-        Self(AtomicU32::new(0))
+impl Measured {
+    pub(crate) const fn not_yet() -> Self {
+        Self(AtomicUsize::new(0))
     }
 }
-
-/// More messages than there are lanes.
-const NEVER: usize = 2 * MAX_LANES;
 
 impl Plan {
     /// The plan for a set, by what has been measured in this process.
+    #[inline]
     pub(crate) fn of(set: Set) -> Self {
-        let thresholds = &set.thresholds().0;
-        let known = thresholds.load(Ordering::Relaxed);
-        if known != 0 {
-            return Self {
-                set,
-                serial: set.serial(),
-                narrow: known as usize & 0xffff,
-                wide: known as usize >> 16,
-            };
+        let serial = set.serial();
+        let measured = &set.measured().0;
+        let mut pays_from = measured.load(Ordering::Relaxed);
+        if pays_from == 0 {
+            pays_from = measure(set, serial);
+            // Another thread may have measured too; either result will do.
+            measured.store(pays_from, Ordering::Relaxed);
         }
-        let plan = Self::measure(set, set.serial());
-        // Another thread may have measured too; either result will do.
-        let known = (plan.narrow | plan.wide << 16) as u32;
-        thresholds.store(known, Ordering::Relaxed);
-        plan
-    }
-
-    /// Hashes the same blocks in each way, for some fifty microseconds in all.
-    #[cold]
-    fn measure(set: Set, serial: &'static Serial) -> Self {
-        const BLOCKS: usize = 4;
-        let text = [0_u8; BLOCKS * BLOCK_LEN];
-        let (narrow_lanes, wide_lanes) = set.hash_lanes();
-        // SAFETY: the text is so many blocks; the set vouches for the CPU.
-        let [narrow, wide, one, two] = unsafe {
-            let start = || Lanes::all(text.as_ptr(), BLOCKS);
-            let stream = || Stream {
-                state: START,
-                place: text.as_ptr(),
-            };
-            [
-                best_time(start, |lanes| _ = set.hash_run(lanes, narrow_lanes)),
-                best_time(start, |lanes| _ = set.hash_run(lanes, wide_lanes)),
-                best_time(stream, |a| (serial.one)(a, BLOCKS)),
-                best_time(|| (stream(), stream()), |(a, b)| (serial.two)(a, b, BLOCKS)),
-            ]
-        };
-        // How many messages take longer one by one, two at a time; of so many at most.
-        let longer_than = |time: u64, lanes: usize| {
-            let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
-            (1..=lanes).find(|&n| one_by_one(n) > time)
-        };
-        let (narrow_pays, wide_pays) = match longer_than(narrow, narrow_lanes) {
-            None => (None, longer_than(wide, wide_lanes)),
-            pays if wide_lanes == narrow_lanes => (pays, pays),
-            pays => {
-                let more = longer_than(wide.saturating_sub(narrow), wide_lanes - narrow_lanes);
-                (pays, more.map(|more| narrow_lanes + more))
-            }
-        };
         Self {
             set,
             serial,
-            narrow: narrow_pays.unwrap_or(NEVER),
-            wide: wide_pays.unwrap_or(NEVER),
+            pays_from,
         }
     }
 
-    /// How many lanes there are that pay.
-    #[inline]
-    fn lanes(&self) -> usize {
-        let (narrow, wide) = self.set.hash_lanes();
-        if self.wide <= wide { wide } else { narrow }
-    }
-
-    /// How many of so many messages to hash in lanes, the others one by one.
+    /// How many of so many messages to hash in the lanes of a vector, the others one
+    /// by one. (Where lanes pay, it keeps a full vector.)
     #[inline]
     fn in_lanes(&self, messages: usize) -> usize {
-        let (narrow, wide) = self.set.hash_lanes();
-        let messages = messages.min(wide);
-        if messages >= self.wide {
-            messages
-        } else if messages >= self.narrow {
-            messages.min(narrow)
-        } else {
-            0
-        }
+        let now = messages.min(self.set.hash_lanes());
+        if now >= self.pays_from { now } else { 0 }
     }
+}
 
-    /// How many lanes the vector has that takes so many messages.
-    #[inline]
-    fn vector(&self, messages: usize) -> usize {
-        let (narrow, wide) = self.set.hash_lanes();
-        if messages > narrow { wide } else { narrow }
-    }
+/// Hashes a block of a message in each way, for some ten microseconds in all: from how
+/// many messages on is a vector faster?
+///
+/// One block, since most messages are short: then what comes with each call counts, in
+/// favour of neither.
+#[cold]
+fn measure(set: Set, serial: &Serial) -> usize {
+    let text = [0_u8; BLOCK_LEN];
+    let stream = || Stream {
+        state: START,
+        place: text.as_ptr(),
+    };
+    // SAFETY: the text is a block; the set vouches for the CPU.
+    let (vector, one, two) = unsafe {
+        (
+            best_time(
+                || Lanes::all(text.as_ptr(), 1),
+                |lanes| _ = set.hash_run(lanes),
+            ),
+            best_time(stream, |a| (serial.one)(a, 1)),
+            best_time(|| (stream(), stream()), |(a, b)| (serial.two)(a, b, 1)),
+        )
+    };
+    let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
+    let longer = |&n: &usize| one_by_one(n) > vector;
+    let lanes = set.hash_lanes();
+    (1..=lanes).find(longer).unwrap_or(lanes + 1)
 }
 
 /// The shortest of several times that `work` takes, in ticks.
 fn best_time<T>(prepare: impl Fn() -> T, work: impl Fn(&mut T)) -> u64 {
     let mut best = u64::MAX;
-    for _ in 0..8 {
+    for _ in 0..16 {
         let mut value = prepare();
         let start = ticks();
         work(&mut value);
@@ -808,7 +729,7 @@ pub(crate) fn many<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests:
 fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &mut [Digest]) {
     let mut lanes = Lanes::all(core::ptr::null(), 0);
     let mut staged = Aligned([const { MaybeUninit::uninit() }; MAX_LANES]);
-    let mut active = plan.lanes().min(messages.len());
+    let mut active = plan.in_lanes(messages.len());
     let mut rests = ArrayVec::<_, MAX_LANES>::new_const();
     for index in 0..active {
         rests.push(Rest::new(messages, index));
@@ -854,12 +775,12 @@ fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &
             return;
         }
         // The vector's other lanes do what the first one does.
-        for l in active..plan.vector(active) {
+        for l in active..plan.set.hash_lanes() {
             (lanes.places[l], lanes.left[l]) = (lanes.places[0], lanes.left[0]);
         }
         // SAFETY: in the lanes of the vector there are as many blocks as `left` says, in
         // a message or in `staged`.
-        ended = unsafe { plan.set.hash_run(&mut lanes, active) };
+        ended = unsafe { plan.set.hash_run(&mut lanes) };
         ended &= u32::MAX >> (MAX_LANES - active);
     }
 }
@@ -990,20 +911,14 @@ unsafe fn fixed<const LEN: usize>(
         let (from, to) = (messages.wrapping_add(done), digests.wrapping_add(done));
         let left = count - done;
         let now = plan.in_lanes(left);
-        let vector = plan.vector(now);
+        let lanes = plan.set.hash_lanes();
         // SAFETY: so many messages and digests are left.
         unsafe {
             done += if now == 0 {
                 one_by_one(from, to, left);
                 left
-            } else if now == vector {
-                // The narrower vectors are for what is left by the wider.
-                let (_, wide) = plan.set.hash_lanes();
-                let now = if vector == wide {
-                    left - left % wide
-                } else {
-                    vector
-                };
+            } else if now == lanes {
+                let now = left - left % lanes;
                 in_lanes(from, to, now);
                 now
             } else {
@@ -1011,7 +926,7 @@ unsafe fn fixed<const LEN: usize>(
                 let mut some = [[0; LEN]; MAX_LANES];
                 let mut hashes = [[0; 32]; MAX_LANES];
                 core::ptr::copy_nonoverlapping(from, some.as_mut_ptr(), now);
-                in_lanes(some.as_ptr(), hashes.as_mut_ptr(), vector);
+                in_lanes(some.as_ptr(), hashes.as_mut_ptr(), lanes);
                 core::ptr::copy_nonoverlapping(hashes.as_ptr(), to, now);
                 now
             };
@@ -1043,29 +958,13 @@ mod tests {
             .collect();
         sets.push(Set::of(&crate::isa::portable::KERNELS));
         for set in sets {
-            let (narrow_lanes, wide_lanes) = set.hash_lanes();
             for serial in [set.serial(), &SCALAR] {
-                for narrow in [1, 2, narrow_lanes / 2, narrow_lanes, NEVER] {
-                    for wide in [
-                        1,
-                        narrow_lanes,
-                        narrow_lanes + 1,
-                        wide_lanes - 1,
-                        wide_lanes,
-                        NEVER,
-                    ] {
-                        let in_order = narrow == NEVER || wide > narrow_lanes;
-                        if (wide <= wide_lanes || wide == NEVER)
-                            && (in_order || wide == narrow && wide_lanes == narrow_lanes)
-                        {
-                            plans.push(Plan {
-                                set,
-                                serial,
-                                narrow,
-                                wide,
-                            });
-                        }
-                    }
+                for pays_from in 1..=set.hash_lanes() + 1 {
+                    plans.push(Plan {
+                        set,
+                        serial,
+                        pays_from,
+                    });
                 }
             }
         }
@@ -1096,21 +995,14 @@ mod tests {
         }
     }
 
-    /// What has been measured is a plan as [`Plan`] has it.
+    /// What is measured is kept.
     #[test]
-    fn measured_plans() {
-        for set in Backend::ALL
-            .iter()
-            .filter(|b| b.is_available())
-            .map(|b| b.set())
-        {
-            let (narrow_lanes, wide_lanes) = set.hash_lanes();
-            let Plan { narrow, wide, .. } = Plan::of(set);
-            assert!(narrow <= narrow_lanes || narrow == NEVER);
-            assert!(wide <= wide_lanes || wide == NEVER);
-            assert!(narrow > 0 && wide > 0);
-            let again = Plan::of(set);
-            assert_eq!((again.narrow, again.wide), (narrow, wide));
+    fn measured_once() {
+        for backend in Backend::ALL.iter().filter(|b| b.is_available()) {
+            let set = backend.set();
+            let pays_from = Plan::of(set).pays_from;
+            assert!((1..=set.hash_lanes() + 1).contains(&pays_from));
+            assert_eq!(Plan::of(set).pays_from, pays_from);
         }
     }
 }

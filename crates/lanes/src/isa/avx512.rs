@@ -30,7 +30,7 @@ kernels!(
     field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers<Avx512>>>,
     half: Radix26(Numbers(proof)),
     tag_step: 25,
-    hash: Pair(proof) => Pair<Avx512>, serial: super::best_serial,
+    hash: proof => Avx512, serial: super::best_serial,
     features: "avx512f,avx512bw,avx512vl"
 );
 
@@ -66,7 +66,7 @@ pub(crate) mod ifma {
         field: Radix44(Pair(Numbers(proof))) => Radix44<Pair<Numbers<Ifma>>>,
     half: Radix44(Numbers(proof)),
         tag_step: 16,
-        hash: Pair(proof.0) => Pair<Avx512>, serial: crate::isa::best_serial,
+        hash: proof.0 => Avx512, serial: crate::isa::best_serial,
         features: "avx512f,avx512bw,avx512vl,avx512ifma"
     );
 }

@@ -6,7 +6,7 @@ use crate::chacha20::{Block, Blocks, Key, Nonce};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
-use crate::sha256::{Digest, Lanes, Serial, Thresholds};
+use crate::sha256::{Digest, Lanes, Measured, Serial};
 
 pub(crate) use portable::Scalar;
 
@@ -27,12 +27,12 @@ pub(crate) struct Kernels {
     tags: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     tags_of_long: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     long: unsafe fn(Number, &[[u8; 16]], &Multiplier) -> Number,
-    hash_lanes: (usize, usize),
-    hash_run: unsafe fn(&mut Lanes, usize) -> u32,
+    hash_lanes: usize,
+    hash_run: unsafe fn(&mut Lanes) -> u32,
     hash64: unsafe fn(*const [u8; 64], *mut Digest, usize),
     hash32: unsafe fn(*const [u8; 32], *mut Digest, usize),
     serial: fn() -> &'static Serial,
-    thresholds: Thresholds,
+    measured: Measured,
 }
 
 impl Kernels {
@@ -156,10 +156,9 @@ impl Set {
         unsafe { (self.0.long)(h, blocks, r) }
     }
 
-    /// How many messages of SHA-256 are hashed at once, in the narrower vector and in
-    /// the wider.
+    /// How many messages of SHA-256 are hashed at once.
     #[inline]
-    pub(crate) fn hash_lanes(self) -> (usize, usize) {
+    pub(crate) fn hash_lanes(self) -> usize {
         self.0.hash_lanes
     }
 
@@ -169,9 +168,9 @@ impl Set {
     ///
     /// As there.
     #[inline]
-    pub(crate) unsafe fn hash_run(self, lanes: &mut Lanes, active: usize) -> u32 {
+    pub(crate) unsafe fn hash_run(self, lanes: &mut Lanes) -> u32 {
         // SAFETY: as above, and the caller vouches for the blocks.
-        unsafe { (self.0.hash_run)(lanes, active) }
+        unsafe { (self.0.hash_run)(lanes) }
     }
 
     /// See [`crate::sha256::hash_fixed`].
@@ -194,8 +193,8 @@ impl Set {
 
     /// What has been measured of these kernels.
     #[inline]
-    pub(crate) fn thresholds(self) -> &'static Thresholds {
-        &self.0.thresholds
+    pub(crate) fn measured(self) -> &'static Measured {
+        &self.0.measured
     }
 }
 
@@ -278,14 +277,11 @@ macro_rules! kernels {
                 |$proof, h: crate::poly1305::Number, blocks: &[[u8; 16]],
                  r: &crate::poly1305::Multiplier| -> [crate::poly1305::Number]
                 = crate::poly1305::long($half, $field, h, blocks, r)),
-            hash_lanes: (
-                <<$hash_type as crate::vector::Words>::Narrow as crate::vector::Words>::LANES,
-                <$hash_type as crate::vector::Words>::LANES,
-            ),
+            hash_lanes: <$hash_type as crate::vector::Words>::LANES,
             hash_run: kernels!(@kernel $set, $($features)?,
-                |$proof, lanes: &mut crate::sha256::Lanes, active: usize| -> [u32]
+                |$proof, lanes: &mut crate::sha256::Lanes| -> [u32]
                 // SAFETY: the caller vouches for the blocks.
-                = unsafe { crate::sha256::run($hash, lanes, active) }),
+                = unsafe { crate::sha256::run($hash, lanes) }),
             hash64: kernels!(@kernel $set, $($features)?,
                 |$proof, messages: *const [u8; 64], digests: *mut crate::Digest, count: usize|
                 // SAFETY: the caller vouches for messages and digests.
@@ -295,7 +291,7 @@ macro_rules! kernels {
                 // SAFETY: the caller vouches for messages and digests.
                 = unsafe { crate::sha256::hash_fixed($hash, messages, digests, count) }),
             serial: $serial,
-            thresholds: crate::sha256::Thresholds::unknown(),
+            measured: crate::sha256::Measured::not_yet(),
         };
     };
     (@kernel $set:ident, $($features:literal)?, |$proof:ident $(, $arg:ident: $type:ty)*|
