@@ -5,6 +5,15 @@
 //! [`Hasher`] hashes on one that the caller has chosen. Digests are the same on all.
 //! Nothing is wiped: this is for data that is public.
 
+mod block;
+mod file;
+
+pub use block::{
+    BLOCK_HEADER_LEN, Block, BlockError, BlockFault, MAX_BLOCK_SERIALIZED_SIZE, Summary,
+    Transaction, Verifier, block_hash,
+};
+pub use file::{Cause, FRAME_LEN, FileFault, Found, MAX_NEEDED, Obfuscation, Scanner};
+
 use crate::engine::Engine;
 use alloc::vec;
 use core::num::NonZeroUsize;
