@@ -6,7 +6,7 @@
 //! the next magic, so that damage in one place costs nothing elsewhere. Zeros at the
 //! end of a file are no damage: Bitcoin Core allocates its files ahead.
 
-use super::{Block, BlockError, MAX_BLOCK_SERIALIZED_SIZE, Transaction};
+use super::{Block, BlockFault, MAX_BLOCK_SERIALIZED_SIZE, Verifier};
 use crate::bip324::Network;
 use alloc::vec::Vec;
 use core::fmt;
@@ -77,8 +77,8 @@ pub struct Scanner {
     /// The offset of the first byte that it has not consumed.
     position: u64,
     skipping: Option<Skipping>,
-    /// Reused to see whether something is a block.
-    transactions: Vec<Transaction>,
+    /// For what its frame alone does not prove a block.
+    verifier: Verifier,
 }
 
 /// What is being passed over until the next magic.
@@ -101,7 +101,7 @@ impl Scanner {
             obfuscation,
             position: 0,
             skipping: None,
-            transactions: Vec::new(),
+            verifier: Verifier::new(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Scanner {
     /// not begin like a file of frames, and either is a block or holds no frame
     /// elsewhere.
     #[must_use]
-    pub fn is_bare_block(&mut self, bytes: &[u8]) -> bool {
+    pub fn is_bare_block(&self, bytes: &[u8]) -> bool {
         let Some((first, _)) = bytes.split_first_chunk() else {
             return false;
         };
@@ -118,8 +118,7 @@ impl Scanner {
         !framed
             && !empty
             && bytes.len() <= MAX_BLOCK_SERIALIZED_SIZE
-            && (Block::parse(bytes, &mut self.transactions).is_ok()
-                || find(&self.magic, bytes).is_none())
+            && (Block::parse(bytes, &mut Vec::new()).is_ok() || find(&self.magic, bytes).is_none())
     }
 
     /// Finds what lies next. `rest` are the bytes of the file from where the last call
@@ -197,12 +196,19 @@ impl Scanner {
         if behind.len() < MAGIC_LEN && !ends {
             return Ok(None);
         }
-        // Where the next frame or the file's end follows, the length is right, and what
-        // may be wrong with the block is for others to say. Elsewhere it is right if
-        // the block is one.
-        if !behind.is_empty() && !behind.starts_with(&self.magic) {
-            Block::parse(bytes, &mut self.transactions)
-                .map_err(|error| Cause::NoBlock { length, error })?;
+        // Where the next frame follows, the length is right, and what may be wrong with
+        // the block is for others to say. Elsewhere it is right if there is a good
+        // block; if a bad one, no other frame may begin within it.
+        if !behind.starts_with(&self.magic) {
+            let faults = self.verifier.verify(bytes).err().unwrap_or_default();
+            let reach = FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
+            let within = &rest[FRAME_LEN..reach];
+            if let Some(&fault) = faults.first()
+                && (matches!(fault, BlockFault::Malformed(_))
+                    || find(&self.magic, within).is_some())
+            {
+                return Err(Cause::NoBlock { length, fault });
+            }
         }
         Ok(Some(bytes))
     }
@@ -280,13 +286,14 @@ pub enum Cause {
         /// How many bytes of it are there.
         left: usize,
     },
-    /// The bytes in the frame are no block, nor does another frame follow them: the
-    /// length in the frame is wrong, or the block is and so is what follows.
+    /// The bytes in the frame are no good block, and the next frame does not begin
+    /// behind them but among them or later: the length in the frame is wrong, or bytes
+    /// of the block are missing.
     NoBlock {
         /// The length in the frame, in bytes.
         length: u32,
         /// What is wrong with so many bytes as a block.
-        error: BlockError,
+        fault: BlockFault,
     },
 }
 
@@ -306,9 +313,9 @@ impl fmt::Display for FileFault {
                 f,
                 "the file ends within a block: {left} of {length} bytes are there"
             )?,
-            Cause::NoBlock { length, error } => write!(
+            Cause::NoBlock { length, fault } => write!(
                 f,
-                "the {length} bytes of a frame are no block ({error}), and no other frame follows"
+                "a frame of {length} bytes holds no good block ({fault}), and no frame follows it"
             )?,
         }
         write!(f, " ({} bytes passed over)", self.length)
