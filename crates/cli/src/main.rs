@@ -1,11 +1,13 @@
 //! The `packetlane` command, a thin door to the crates behind it.
 //!
+//! - `blocks` verifies files of blocks: [`blocks`].
 //! - `connect` speaks to a node, over BIP324 if the node can, and tells what it
 //!   saw: [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`]
 //!   (payloads), [`report`].
 //! - `lab` measures what BIP324 costs here: [`measure`].
 //! - `listen` is the other side: it waits for nodes.
 
+mod blocks;
 mod connect;
 mod measure;
 mod node;
@@ -13,7 +15,7 @@ mod peer;
 mod report;
 mod wire;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use connect::Choice;
 use node::Plan;
@@ -50,6 +52,12 @@ enum Command {
     ///
     /// It claims to be a full node (others would not stay) but has no block.
     Listen(Listen),
+    /// Verify blocks in Bitcoin Core's files, or in files of one block each.
+    ///
+    /// Hashes every transaction and says of each block whether its Merkle root, its
+    /// witnesses' commitment and its proof of work are right, and of each file where
+    /// it is damaged. The exit status is 0 only if nothing was wrong.
+    Blocks(blocks::Blocks),
 }
 
 const ADDRESS_HELP: &str = "HOST, HOST:PORT or [IPV6]:PORT; the port is the network's unless given";
@@ -117,12 +125,22 @@ impl Common {
 
 /// Reads a network's name.
 fn network_parser() -> impl TypedValueParser<Value = Network> {
-    PossibleValuesParser::new(Network::ALL.map(Network::name)).map(|name| {
+    let names = Network::ALL.map(|network| {
+        let value = PossibleValue::new(network.name());
+        match network {
+            Network::Mainnet => value.alias(MAINNET),
+            _ => value,
+        }
+    });
+    PossibleValuesParser::new(names).map(|name| {
         let mut all = Network::ALL.into_iter();
         all.find(|network| network.name() == name)
-            .expect("the parser admits these names only")
+            .unwrap_or(Network::Mainnet)
     })
 }
+
+/// What else people call the main network.
+const MAINNET: &str = "mainnet";
 
 /// Reads a number of seconds, with or without a fraction, up to a year.
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -140,6 +158,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Lab(lab) => measure::run(lab),
+        Command::Blocks(blocks) => blocks::run(&blocks),
         Command::Connect(connect) => {
             let Connect {
                 address,

@@ -272,7 +272,6 @@ fn find(file: &[u8], obfuscation: Obfuscation) -> (Vec<(u64, &[u8])>, Vec<FileFa
                 place += fault.length;
                 faults.push(fault);
             }
-            other => panic!("{other:?}"),
         }
     }
     let padding = &mut file[place as usize..].to_vec();

@@ -55,7 +55,6 @@ impl Obfuscation {
 
 /// What lies next in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Found<'b> {
     /// A block, or what its frame says is one: only [`Verifier`](super::Verifier)
     /// tells.
