@@ -11,6 +11,10 @@ use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, MessageType, Network, OpenError,
     PacketKind, Progress, Role, Session, SessionKeys, decode_message, encode_message, encoded_len,
 };
+use packetlane::sha256d::{
+    Block, FRAME_LEN, Found, Hash, MAX_NEEDED, Obfuscation, Scanner, Verifier, many,
+    many_in_pieces, merkle_root,
+};
 use packetlane::{Batch, Engine, v1};
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();
@@ -358,4 +362,205 @@ fn check_message(message_type: MessageType, payload: &[u8]) {
     encode_message(message_type, payload, &mut contents);
     assert_eq!(contents.len(), encoded_len(message_type, payload.len()));
     assert_eq!(decode_message(&contents), Ok((message_type, payload)));
+}
+
+/// Files of blocks: arbitrary bytes, and good blocks among noise, zeros and damage.
+pub fn blocks(data: &[u8]) -> bool {
+    let mut verifier = Verifier::new();
+    let headed = [&[0; 80], data].concat();
+    for bytes in [data, &headed] {
+        verify(&mut verifier, bytes);
+        scan(&MAGIC, Obfuscation::default(), bytes, &[bytes.len()]);
+    }
+
+    let mut input = Input { rest: data };
+    let mut file = Vec::new();
+    let mut good = Vec::new();
+    for _ in 0..input.below(6) {
+        match input.byte() % 6 {
+            0 => file.extend_from_slice(input.bytes(300)),
+            1 => file.resize(file.len() + input.below(300), 0),
+            2 => {
+                // A frame whose length is anything.
+                file.extend_from_slice(&MAGIC);
+                file.extend_from_slice(input.bytes(100));
+            }
+            _ => {
+                let block = good_block(&mut input);
+                assert!(verify(&mut verifier, &block));
+                file.extend_from_slice(&MAGIC);
+                file.extend_from_slice(&(block.len() as u32).to_le_bytes());
+                file.extend_from_slice(&block);
+                good.push(block);
+            }
+        }
+    }
+    let damaged = input.damage(&mut file).is_some();
+    let key = Obfuscation([0, 1, 2, 3, 4, 5, 6, input.byte()]);
+    let pieces = [1 + input.below(50), 1 + input.below(2000)];
+    let found = scan(&MAGIC, key, &file, &pieces);
+    // Noise that looks like a frame may cost what follows it.
+    let magics = file.windows(4).filter(|window| *window == MAGIC).count();
+    if !damaged && magics == good.len() {
+        for block in &good {
+            assert!(found.contains(&&block[..]), "a good block is lost");
+        }
+    }
+    let mut any = false;
+    for block in found {
+        any |= verify(&mut verifier, block);
+    }
+    any
+}
+
+/// Verifies a block, with a verifier that has seen others and with a new one.
+fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
+    let verdict = verifier.verify(block);
+    assert_eq!(verdict, Verifier::new().verify(block));
+    match &verdict {
+        Ok(summary) => {
+            assert_eq!(summary.bytes, block.len());
+            let mut transactions = Vec::new();
+            let block = Block::parse(block, &mut transactions).expect("it is a good one");
+            assert_eq!(block.transactions(), summary.transactions);
+        }
+        Err(faults) => {
+            assert!(!faults.is_empty());
+            assert!(faults.iter().all(|fault| !fault.to_string().is_empty()));
+        }
+    }
+    verdict.is_ok()
+}
+
+/// The blocks in a file, which must not depend on the pieces that it comes in.
+fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize]) -> Vec<&'f [u8]> {
+    let in_pieces = |piece: usize| {
+        let mut scanner = Scanner::new(*magic, key);
+        let mut found = Vec::new();
+        let (mut start, mut end) = (0, 0);
+        while end < file.len() {
+            end = file.len().min(end.saturating_add(piece.max(1)));
+            let mut rest = &file[start..end];
+            while let Some(next) = scanner.next(&mut rest, end == file.len()) {
+                found.push(next);
+            }
+            assert!(rest.len() < MAX_NEEDED);
+            start = end - rest.len();
+        }
+        assert_eq!(start, file.len(), "something is left");
+        found
+    };
+    let found = in_pieces(file.len());
+    for &piece in pieces {
+        assert_eq!(in_pieces(piece), found, "in pieces of {piece}");
+    }
+    // One behind the other, and nothing but zeros in the end.
+    let mut place = 0;
+    let mut blocks = Vec::new();
+    for found in found {
+        match found {
+            Found::Block { offset, bytes } => {
+                assert_eq!(offset as usize, place + FRAME_LEN);
+                place += FRAME_LEN + bytes.len();
+                assert_eq!(bytes, &file[place - bytes.len()..place]);
+                blocks.push(bytes);
+            }
+            Found::Fault(fault) => {
+                assert_eq!(fault.offset as usize, place);
+                assert!(fault.length > 0 && !fault.to_string().is_empty());
+                place += fault.length as usize;
+            }
+        }
+    }
+    let mut padding = file[place..].to_vec();
+    key.apply(place as u64, &mut padding);
+    assert!(padding.iter().all(|&byte| byte == 0));
+    blocks
+}
+
+/// A block of up to four transactions, some with witnesses, that is as it says.
+fn good_block(input: &mut Input) -> Vec<u8> {
+    // Behind its length: all are short.
+    let mut short = |most| {
+        let noise = input.noise(most);
+        [&[noise.len() as u8], &noise[..]].concat()
+    };
+    let mut transactions: Vec<[Vec<u8>; 4]> = Vec::new();
+    let (mut ids, mut witness_ids) = (Vec::new(), vec![Hash::default()]);
+    let hash = |message: &[u8]| {
+        let mut hash = [Hash::default()];
+        many(&[message], &mut hash);
+        hash[0]
+    };
+    for number in 1..4 {
+        let outpoint = [number; 36];
+        let body = [
+            &[1],
+            &outpoint[..],
+            &short(100),
+            &[9; 4],
+            &[1],
+            &[0; 8],
+            &short(60),
+        ]
+        .concat();
+        let witness = short(80);
+        let witness = match witness.len() % 3 {
+            0 => Vec::new(),
+            _ => [&[1], &witness[..]].concat(),
+        };
+        transactions.push(transaction(body, witness));
+    }
+    let count = usize::from(short(200)[0]) % 4;
+    transactions.truncate(count);
+    witness_ids.extend(transactions.iter().map(|parts| hash(&parts.concat())));
+    // The reserved value is zeros.
+    let commitment = [merkle_root(&witness_ids).root, Hash::default()].concat();
+    let commitment = hash(&commitment);
+    let tag = [38, 0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
+    let coinbase = [
+        &[1],
+        &[0; 36][..],
+        &short(90),
+        &[9; 4],
+        &[1],
+        &[0; 8],
+        &tag,
+        &commitment,
+    ];
+    let reserved = [&[1, 32], &Hash::default()[..]].concat();
+    transactions.insert(0, transaction(coinbase.concat(), reserved));
+    for [version, _, body, tail] in &transactions {
+        let lock_time = &tail[tail.len() - 4..];
+        let mut id = [Hash::default()];
+        many_in_pieces(&[[version, body, lock_time]], &mut id);
+        ids.extend(id);
+    }
+
+    let root = merkle_root(&ids).root;
+    let bits = 0x207f_ffff_u32.to_le_bytes();
+    let headers =
+        (0..=u8::MAX).map(|nonce| [&[4; 36], &root[..], &[5; 4], &bits, &[nonce; 4]].concat());
+    let mut block = headers
+        .into_iter()
+        .find(|header| hash(header)[31] < 0x7f)
+        .expect("one in two meets this target");
+    block.push(transactions.len() as u8);
+    block.extend(transactions.iter().flat_map(|parts| parts.concat()));
+    block
+}
+
+/// A transaction as version; marker and flag, if it has a witness; inputs and outputs;
+/// witness and lock time.
+fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
+    let marker = match witness.is_empty() {
+        true => vec![],
+        false => vec![0, 1],
+    };
+    [
+        vec![2, 0, 0, 0],
+        marker,
+        body,
+        [&witness[..], &[7; 4]].concat(),
+    ]
 }

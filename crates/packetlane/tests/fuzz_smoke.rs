@@ -55,3 +55,13 @@ fn codec() {
     assert!(run(targets::codec, 100_000, empty) > 50_000);
     targets::codec(&[]);
 }
+
+#[test]
+fn blocks() {
+    let good = run(targets::blocks, 20_000, &[]);
+    assert!((5000..20_000).contains(&good), "{good}");
+    // A block's transactions: one, its version, one input or the marker and flag.
+    run(targets::blocks, 20_000, &[1, 2, 0, 0, 0, 1]);
+    run(targets::blocks, 20_000, &[2, 1, 0, 0, 0, 0, 1, 1]);
+    targets::blocks(&[]);
+}

@@ -702,10 +702,9 @@ impl fmt::Display for BlockFault {
             Self::TargetOverflow { bits } => {
                 write!(f, "the target {bits:08x} in the header exceeds 256 bits")
             }
-            Self::Work { hash, bits } => write!(
+            Self::Work { bits, .. } => write!(
                 f,
-                "no proof of work: the header's hash {} is above its target {bits:08x}",
-                Shown(hash)
+                "no proof of work: its hash is above {bits:08x}, the target in its header"
             ),
             Self::MerkleRoot { header, computed } => write!(
                 f,
