@@ -215,6 +215,7 @@ fn verify(inputs: &[Input], network: Network, threads: usize) -> Report {
                 }
             });
         }
+        drop(give_back);
         // Its end of the channel goes with it, and so the threads end.
         let reader = Reader {
             inputs,
@@ -309,7 +310,7 @@ impl Reader<'_> {
         self.carried.clear();
         // Where in the file the window begins.
         let mut start = 0;
-        // The threads keep their ends of the channels for as long as there is work.
+        // The threads keep their ends of the channel for as long as they live.
         while let Ok(mut window) = self.free.recv() {
             let Window { buffer, blocks, .. } = &mut window;
             buffer.clear();
@@ -454,13 +455,16 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (blocks, bad) = (self.blocks, self.bad_blocks);
-        match (bad, self.problem_count() - bad) {
-            (0, 0) => writeln!(f, "all {blocks} blocks are good")?,
-            (bad, 0) => writeln!(f, "{bad} of {blocks} blocks are bad")?,
-            (bad, places) => writeln!(
-                f,
-                "{bad} of {blocks} blocks are bad, and files are damaged in {places} places"
-            )?,
+        match (bad, blocks) {
+            (_, 0) => f.write_str("no block was found")?,
+            (0, 1) => f.write_str("the block is good")?,
+            (0, _) => write!(f, "all {blocks} blocks are good")?,
+            _ => write!(f, "{bad} of {blocks} blocks are bad")?,
+        }
+        match self.problem_count() - bad {
+            0 => writeln!(f)?,
+            1 => writeln!(f, ", and the files are damaged in 1 place")?,
+            places => writeln!(f, ", and the files are damaged in {places} places")?,
         }
         writeln!(f)?;
         writeln!(f, "network           {}", self.network)?;

@@ -1,5 +1,5 @@
-//! What sessions take from the allocator: nothing in the steady state, and no
-//! more than they say for a stranger's claims.
+//! What sessions and blocks take from the allocator: nothing in the steady state, and
+//! no more than they say for a stranger's claims.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -11,7 +11,7 @@ use packetlane::bip324::{
     DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_AHEAD, OVERHEAD, OpenError, PacketKind,
     Progress, REKEY_INTERVAL, Role, Session,
 };
-use packetlane::sha256d::Hasher;
+use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -480,4 +480,48 @@ fn hashes_take_what_they_say() {
     let (leaves, _) = text.as_chunks();
     let tree = taken_by(|| _ = hasher.merkle_root(leaves));
     assert_eq!(tree, (1, 0, 32 * (500 + 2)));
+}
+
+/// Blocks that follow each other cost no more than their hashes do: neither to find
+/// them, nor to take them apart, nor to verify them.
+#[test]
+fn blocks_allocate_nothing_in_the_steady_state() {
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/blocks/");
+    let name = "0000000000000000001602407ac49862a7bca9d00f7f402db20b7be2f5de59d2.blk";
+    let bytes = std::fs::read([vectors, name].concat()).unwrap();
+    let mut file = b"magi".to_vec();
+    file.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_le_bytes());
+    file.extend_from_slice(&bytes);
+    let file = file.repeat(3);
+    let mut scanner = Scanner::new(*b"magi", Obfuscation::default());
+    let mut rest = &file[..];
+    // The last one waits for what follows it.
+    let scanned = taken_by(|| {
+        assert!(scanner.next(&mut rest, false).is_some());
+        assert!(scanner.next(&mut rest, false).is_some());
+        assert!(scanner.next(&mut rest, false).is_none());
+    });
+    assert_eq!(scanned, (0, 0, 0));
+
+    let mut transactions = Vec::new();
+    Block::parse(&bytes, &mut transactions).unwrap();
+    let parsed = taken_by(|| drop(Block::parse(&bytes, &mut transactions).unwrap()));
+    assert_eq!(parsed, (0, 0, 0));
+
+    let mut verifier = Verifier::new();
+    verifier.verify(&bytes).unwrap();
+    let verified = taken_by(|| assert!(verifier.verify(&bytes).is_ok()));
+    // Two trees.
+    assert_eq!((verified.0, verified.1), (2, 0));
+}
+
+/// A stranger's block takes memory for the transactions that are there, not for those
+/// that it announces.
+#[test]
+fn a_claim_of_many_transactions_takes_no_memory() {
+    let mut block = vec![0; 100_000];
+    block[80..83].copy_from_slice(&[0xfd, 0xa0, 7]);
+    let mut transactions = Vec::new();
+    let taken = taken_by(|| assert!(Block::parse(&block, &mut transactions).is_err()));
+    assert_eq!(taken, (0, 0, 0));
 }

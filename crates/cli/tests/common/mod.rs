@@ -1,4 +1,5 @@
 //! Runs the `packetlane` command, and whatever else, for a bounded time.
+#![allow(dead_code, reason = "a module of many tests, none of which uses all")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
