@@ -248,16 +248,16 @@ fn check(
     inputs: &[Input],
     window: &mut Window,
     report: &Mutex<Report>,
-) -> usize {
+) -> u64 {
     let mut good = Report::default();
     for (offset, range) in window.blocks.drain(..) {
         let bytes = &window.buffer[range];
         match verifier.verify(bytes) {
             Ok(summary) => {
                 good.blocks += 1;
-                good.transactions += summary.transactions;
-                good.bytes += summary.bytes;
-                good.hashes += summary.hashes;
+                good.transactions += summary.transactions as u64;
+                good.bytes += summary.bytes as u64;
+                good.hashes += summary.hashes as u64;
             }
             Err(faults) => {
                 let problem = Problem {
@@ -271,7 +271,7 @@ fn check(
                 let mut report = lock(report);
                 report.blocks += 1;
                 report.bad_blocks += 1;
-                report.bytes += bytes.len();
+                report.bytes += bytes.len() as u64;
                 report.add(window.file, problem);
             }
         }
@@ -389,13 +389,13 @@ struct Report {
     threads: usize,
     files: usize,
     /// Blocks that were found, and those of them with a fault.
-    blocks: usize,
-    bad_blocks: usize,
+    blocks: u64,
+    bad_blocks: u64,
     /// In all blocks.
-    bytes: usize,
+    bytes: u64,
     /// In good blocks.
-    transactions: usize,
-    hashes: usize,
+    transactions: u64,
+    hashes: u64,
     seconds: f64,
     blocks_per_second: f64,
     bytes_per_second: f64,
@@ -403,7 +403,7 @@ struct Report {
     /// By file and offset. Those that come first, [`MAX_LISTED`] at most.
     #[serde(serialize_with = "list")]
     problems: BTreeMap<(usize, u64), Problem>,
-    problems_not_listed: usize,
+    problems_not_listed: u64,
 }
 
 /// A place in a file where something is wrong.
@@ -439,12 +439,12 @@ impl Report {
         }
     }
 
-    fn problem_count(&self) -> usize {
-        self.problems.len() + self.problems_not_listed
+    fn problem_count(&self) -> u64 {
+        self.problems.len() as u64 + self.problems_not_listed
     }
 
     fn finish(&mut self, seconds: f64) {
-        let rate = |count: usize| count as f64 / seconds;
+        let rate = |count: u64| count as f64 / seconds;
         self.seconds = seconds;
         self.blocks_per_second = rate(self.blocks);
         self.bytes_per_second = rate(self.bytes);

@@ -746,8 +746,8 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
         wrong[4..8].copy_from_slice(&length.to_le_bytes());
         wrong
     };
-    for length in [MAX_BLOCK_SERIALIZED_SIZE as u32 + 1, u32::MAX] {
-        only(&with_length(length), Cause::TooLong { length });
+    for length in [0, 131, MAX_BLOCK_SERIALIZED_SIZE as u32 + 1, u32::MAX] {
+        only(&with_length(length), Cause::Length { length });
     }
     let length = 4_000_000;
     let left = whole(&b).len() - a.len() - FRAME_LEN;
@@ -781,12 +781,10 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
         only(cut, cause);
     }
     // What is framed well is a block, whatever is in it: that is the verifier's part.
-    let file = whole(&framed(b"no block"));
+    let bad = [1; 132];
+    let file = whole(&framed(&bad));
     let (found, faults) = find(&file, PLAIN);
-    assert_eq!(
-        (found.len(), found[1].1, faults.len()),
-        (3, &b"no block"[..], 0)
-    );
+    assert_eq!((found.len(), found[1].1, faults.len()), (3, &bad[..], 0));
     // A block is one also if garbage follows it.
     let file = whole(&[&b[..], b"garbage"].concat());
     let (found, faults) = find(&file, PLAIN);

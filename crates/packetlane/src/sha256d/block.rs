@@ -36,6 +36,9 @@ const LEAST_OUTPUT: usize = 8 + 1;
 /// A transaction: version, one input, no output, lock time.
 const LEAST_TRANSACTION: usize = 4 + 1 + LEAST_INPUT + 1 + 4;
 
+/// A block: header, number of transactions, one of them.
+pub(super) const LEAST_BLOCK: usize = BLOCK_HEADER_LEN + 1 + LEAST_TRANSACTION;
+
 /// How the script of the output begins that commits to the witnesses (BIP141):
 /// OP_RETURN, a push of 36 bytes, and the tag.
 const COMMITMENT_TAG: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];

@@ -6,6 +6,7 @@
 //! the next magic, so that damage in one place costs nothing elsewhere. Zeros at the
 //! end of a file are no damage: Bitcoin Core allocates its files ahead.
 
+use super::block::LEAST_BLOCK;
 use super::{Block, BlockFault, MAX_BLOCK_SERIALIZED_SIZE, Verifier};
 use crate::bip324::Network;
 use alloc::vec::Vec;
@@ -181,8 +182,8 @@ impl Scanner {
         };
         let length = u32::from_le_bytes(length);
         let whole = match usize::try_from(length) {
-            Ok(whole) if whole <= MAX_BLOCK_SERIALIZED_SIZE => whole,
-            _ => return Err(Cause::TooLong { length }),
+            Ok(whole) if (LEAST_BLOCK..=MAX_BLOCK_SERIALIZED_SIZE).contains(&whole) => whole,
+            _ => return Err(Cause::Length { length }),
         };
         let Some((bytes, behind)) = behind.split_at_checked(whole) else {
             let left = behind.len();
@@ -273,8 +274,8 @@ pub enum Cause {
     },
     /// The file ends within the magic or the length in front of a block.
     FrameCut,
-    /// The length in the frame is more than a block may have.
-    TooLong {
+    /// The length in the frame is more than a block may have, or less than it must.
+    Length {
         /// That length, in bytes.
         length: u32,
     },
@@ -304,9 +305,10 @@ impl fmt::Display for FileFault {
                 write!(f, "a block of another network, {}", network.name())?;
             }
             Cause::FrameCut => f.write_str("the file ends in front of a block")?,
-            Cause::TooLong { length } => write!(
+            Cause::Length { length } => write!(
                 f,
-                "a block is said to have {length} bytes; the limit is {MAX_BLOCK_SERIALIZED_SIZE}"
+                "a block is said to have {length} bytes; blocks have {LEAST_BLOCK} to \
+                 {MAX_BLOCK_SERIALIZED_SIZE}"
             )?,
             Cause::Cut { length, left } => write!(
                 f,
