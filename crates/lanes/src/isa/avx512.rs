@@ -131,6 +131,8 @@ fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     }
 }
 
+/// See [`Arithmetic::in_order`]. (A function of its own, since only one that has the
+/// instruction set may name its registers.)
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn opaque(mut a: __m512i) -> __m512i {
