@@ -12,7 +12,7 @@ use crate::rivals::{
     implementations, left_out, ours, peers, sessions, shake_hands,
 };
 use crate::traffic::{Profile, Turn};
-use crate::{capture, published};
+use crate::{capture, hashes, published};
 use bip324::Role::{Initiator, Responder};
 use packetlane::bip324::{
     HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound, Role, Session, SessionKeys,
@@ -52,7 +52,7 @@ const SESSIONS: [usize; 3] = [64, 1024, 20_000];
 /// entry.
 const SESSION_BYTES: usize = 61;
 
-/// Threads that share a batch, as far as the machine has that many.
+/// Threads that share the work, as far as the machine has that many.
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// Packets in a batch that threads share.
@@ -76,19 +76,28 @@ pub struct Options {
 }
 
 /// What every experiment is given.
-struct Bench {
-    engine: Engine,
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
     /// The engine, then the lesser backends.
     ours: Vec<Ours>,
     implementations: Vec<Implementation>,
     profiles: Vec<Profile>,
-    quick: bool,
+    pub(crate) quick: bool,
 }
 
 /// One case, not yet built.
-struct Task<'a> {
+pub(crate) struct Task<'a> {
     case: Case,
     run: Run<'a>,
+}
+
+impl<'a> Task<'a> {
+    pub(crate) fn new(case: Case, run: impl FnOnce(&Case, &Plan, &mut Report) + 'a) -> Self {
+        Self {
+            case,
+            run: Box::new(run),
+        }
+    }
 }
 
 /// Builds, checks and measures a case, and enters what came out.
@@ -98,7 +107,7 @@ type Run<'a> = Box<dyn FnOnce(&Case, &Plan, &mut Report) + 'a>;
 type Cases = for<'a> fn(&'a Bench) -> Vec<Task<'a>>;
 
 /// Every experiment, by name.
-const EXPERIMENTS: [(&str, Cases); 8] = [
+const EXPERIMENTS: [(&str, Cases); 13] = [
     ("bip324.mixed", mixed),
     ("bip324.packet", packet),
     ("bip324.alone", alone),
@@ -107,6 +116,11 @@ const EXPERIMENTS: [(&str, Cases); 8] = [
     ("bip324.threads", threads),
     ("bip324.handshake", handshake),
     ("bip324.primitives", primitives),
+    ("sha256d.many", hashes::many),
+    ("sha256d.d64", hashes::d64),
+    ("sha256d.merkle", hashes::merkle),
+    ("sha256d.block", hashes::block),
+    ("sha256d.files", hashes::files),
 ];
 
 /// Runs what `options` ask for.
@@ -568,11 +582,10 @@ fn of_crowd<'a, R: Runner + 'a>(
 fn threads(bench: &Bench) -> Vec<Task<'_>> {
     let engine = bench.engine;
     let profile = &bench.profiles[0];
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let siblings = siblings();
     let mut tasks = Vec::new();
     for op in ["seal", "open"] {
-        for &threads in THREADS.iter().filter(|threads| **threads <= cores) {
+        for threads in thread_counts() {
             let timed = format!(
                 "wall time of Engine::seal or Engine::open alone, without what sessions do before \
                  and after on one thread; {siblings}"
@@ -675,8 +688,14 @@ fn by_threads<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender
     )
 }
 
+/// Numbers of threads that this machine can run at once.
+pub(crate) fn thread_counts() -> impl Iterator<Item = usize> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    THREADS.into_iter().filter(move |threads| *threads <= cores)
+}
+
 /// Whether threads of this machine share a core, in words.
-fn siblings() -> String {
+pub(crate) fn siblings() -> String {
     let list = |cpu| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         std::fs::read_to_string(path).ok()

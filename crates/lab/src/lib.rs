@@ -1,4 +1,5 @@
-//! Measures what encrypted packets cost, beside the libraries people use today.
+//! Measures what encrypted packets and double SHA-256 cost, beside the libraries people
+//! use today.
 //!
 //! [`measure`] times implementations of one case in turn, [`report`] holds the
 //! figures (and is the JSON that other programs read), [`published`] adds what
@@ -8,6 +9,7 @@
 pub mod capture;
 pub mod crowd;
 pub mod experiments;
+mod hashes;
 pub mod html;
 pub mod measure;
 pub mod plot;
