@@ -126,6 +126,18 @@ const GLOSSARY: &[(&str, &str)] = &[
         "wall time",
         "time that passed; whatever else the machine did then counts too.",
     ),
+    (
+        "double SHA-256",
+        "SHA-256 of the SHA-256 of a message: what a hash is in Bitcoin, and here.",
+    ),
+    (
+        "txid, wtxid",
+        "the hash that names a transaction, without its witnesses and with them.",
+    ),
+    (
+        "Merkle root",
+        "one hash for a list of them, its leaves: each pair is hashed, then each pair of those.",
+    ),
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
         "min-max",
@@ -154,7 +166,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
     let gpu = machine.gpu.as_deref().unwrap_or("no GPU took part");
     write!(
         out,
-        "<h1>What encrypted packets cost</h1>\n<p>Measured on {}, {} threads, {}, on {} by \
+        "<h1>What encryption and hashing cost</h1>\n<p>Measured on {}, {} threads, {}, on {} by \
          <code>{}</code></p>\n",
         escape(&machine.cpu),
         machine.cores,

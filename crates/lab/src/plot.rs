@@ -139,6 +139,8 @@ enum Y {
     Goodput,
     /// How many times as fast as the leftmost point of the line.
     SpeedUp,
+    /// How many times as fast as this rival at the same case.
+    Against(&'static str),
 }
 
 const fn spec(experiment: &'static str, metric: &'static str, title: &'static str) -> Spec {
@@ -262,6 +264,17 @@ const SPECS: &[Spec] = &[
     },
     Spec {
         x: Some("batch"),
+        lines: Lines::OursBy("bytes"),
+        y: Y::Against("sha2"),
+        or_bars: false,
+        ..spec(
+            "sha256d.many",
+            "time_per_hash",
+            "What batching gains packetlane over sha2",
+        )
+    },
+    Spec {
+        x: Some("batch"),
         ..spec(
             "sha256d.d64",
             "time_per_hash",
@@ -272,6 +285,18 @@ const SPECS: &[Spec] = &[
         x: Some("leaves"),
         log_y: true,
         ..spec("sha256d.merkle", "time", "Merkle root")
+    },
+    Spec {
+        facets: &["part"],
+        ..spec("sha256d.block", "time", "Hashes of a block")
+    },
+    Spec {
+        x: Some("threads"),
+        ..spec(
+            "sha256d.files",
+            "throughput",
+            "Files of blocks, parsed and verified",
+        )
     },
     Spec {
         x: Some("bytes"),
@@ -302,13 +327,13 @@ fn fill(spec: &Spec, report: &Report) -> Vec<Plot> {
         .into_iter()
         .filter_map(|values| {
             let rows = rows.iter().filter(|row| facet(row) == values);
-            picture(spec, values.clone(), rows.copied().collect())
+            picture(spec, report, values.clone(), rows.copied().collect())
         })
         .collect()
 }
 
 /// One picture, or none where there is nothing to compare.
-fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot> {
+fn picture(spec: &Spec, report: &Report, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot> {
     let mut conditions: Vec<String> = spec
         .facets
         .iter()
@@ -324,7 +349,7 @@ fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot>
         conditions.push(condition(name, &value));
     }
 
-    let bottom = bottom_axis(spec.x.unwrap_or(""));
+    let bottom = bottom_axis(spec);
     let line_of = |row: &Row| match spec.lines {
         Lines::Implementations => row.implementation.clone(),
         Lines::OursBy(name) => condition(name, row.key(name).unwrap_or("?")),
@@ -340,7 +365,7 @@ fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot>
                         Some(key) => row.key(key)?.parse().ok()?,
                         None => 0.0,
                     };
-                    Some((x, height(spec, row, x)))
+                    Some((x, height(spec, report, row, x)?))
                 })
                 // Nothing below or at zero has a place on a logarithmic axis.
                 .filter(|(x, y)| y.is_finite() && *y > 0.0 && (*x > 0.0 || !bottom.log))
@@ -379,6 +404,7 @@ fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot>
             format!("times as fast as with a batch of {}", places[0]),
             String::new(),
         ),
+        Y::Against(rival) => (format!("times as fast as {rival}"), String::new()),
     };
     let log = if spec.log_y && !bars {
         " (log scale)"
@@ -404,12 +430,13 @@ fn picture(spec: &Spec, facet: Vec<String>, mut rows: Vec<&Row>) -> Option<Plot>
     })
 }
 
-fn height(spec: &Spec, row: &Row, x: f64) -> f64 {
-    match spec.y {
+fn height(spec: &Spec, report: &Report, row: &Row, x: f64) -> Option<f64> {
+    Some(match spec.y {
         // Bytes per nanosecond are thousands of MB per second.
         Y::Goodput => x / row.median * 1000.0,
         Y::AsMeasured | Y::SpeedUp => row.median,
-    }
+        Y::Against(rival) => report.ratio(row, rival)?.median,
+    })
 }
 
 /// The value of `name` among the rows that is closest to the wanted one.
@@ -436,6 +463,9 @@ fn condition(name: &str, value: &str) -> String {
         ("order", "random") => "visited at random".to_owned(),
         ("order", "memory") => "visited as they lie".to_owned(),
         ("leaves", _) => format!("{value} leaves"),
+        ("threads", "1") => "one thread".to_owned(),
+        ("threads", _) => format!("{value} threads"),
+        ("part", "all") => "txids, wtxids and trees".to_owned(),
         ("step", "create") => "create one side's key".to_owned(),
         ("step", "xdh") => "agree on the shared secret".to_owned(),
         ("step", "derive") => "derive the session keys".to_owned(),
@@ -446,9 +476,13 @@ fn condition(name: &str, value: &str) -> String {
     }
 }
 
-fn bottom_axis(name: &str) -> Axis {
+fn bottom_axis(spec: &Spec) -> Axis {
+    let name = spec.x.unwrap_or("");
     let (label, unit, log) = match name {
         "bytes" => ("length (log scale)", "bytes", true),
+        "batch" if spec.experiment.starts_with("sha256d.") => {
+            ("messages at a time (log scale)", "", true)
+        }
         "batch" => ("packets in a batch (log scale)", "", true),
         "sessions" => ("sessions (log scale)", "", true),
         "decoys" => ("share of packets that are decoys, %", "", false),

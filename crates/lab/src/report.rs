@@ -171,6 +171,18 @@ impl Report {
         distinct(self.rows.iter().map(|row| row.experiment.as_str()))
     }
 
+    /// How far the implementation of `row` is ahead of `rival` in its case and metric.
+    pub fn ratio(&self, row: &Row, rival: &str) -> Option<&Ratio> {
+        let of = |ratio: &&Ratio| {
+            ratio.experiment == row.experiment
+                && ratio.case == row.case
+                && ratio.metric == row.metric
+                && ratio.implementation == row.implementation
+                && ratio.against == rival
+        };
+        self.ratios.iter().find(of)
+    }
+
     /// The report as indented JSON.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self)

@@ -62,6 +62,8 @@ pub fn question(experiment: &str) -> &'static str {
         "sha256d.many" => "Double SHA-256 of many messages",
         "sha256d.d64" => "Double SHA-256 of many 64-byte inputs",
         "sha256d.merkle" => "Merkle roots",
+        "sha256d.block" => "All hashes of one block of Bitcoin",
+        "sha256d.files" => "Files of blocks, parsed and verified on several threads",
         "quic.packet" => "Protecting QUIC packets",
         "quic.send_path" => "Where a QUIC sender's CPU time goes",
         _ => "",
@@ -82,6 +84,8 @@ fn headline(experiment: &str) -> (&'static str, &'static str) {
         "sha256d.many" => ("bytes=1024 batch=128", "time_per_hash"),
         "sha256d.d64" => ("batch=1024", "time_per_hash"),
         "sha256d.merkle" => ("leaves=9001", "time"),
+        "sha256d.block" => ("part=all", "time"),
+        "sha256d.files" => ("threads=2", "throughput"),
         "quic.packet" => (
             "suite=aes128gcm op=seal bytes=1280 batch=16 header_protection=on",
             "time_per_packet",
@@ -251,6 +255,17 @@ fn sentence(report: &Report, row: &Row) -> String {
         ),
         "sha256d.d64" => format!("64 bytes, {} at a time: {figure} a hash", of("batch")),
         "sha256d.merkle" => format!("root of {} leaves: {figure}", of("leaves")),
+        "sha256d.block" => {
+            let part = match of("part") {
+                "all" => "its transactions and trees",
+                part => part,
+            };
+            format!("block {}, {part}: {figure}", of("block"))
+        }
+        "sha256d.files" => match of("threads") {
+            "1" => format!("verify blocks on one thread: {figure}"),
+            threads => format!("verify blocks on {threads} threads: {figure}"),
+        },
         "quic.packet" => format!(
             "{} a {}-byte packet, {}, {} at a time: {figure}",
             of("op"),

@@ -6,7 +6,8 @@ use lab::report::{Case, Machine, Report, matches};
 use lab::{html, plot, published, summary, text};
 use std::collections::BTreeSet;
 
-const RIVALS: [(&str, f64, f64); 8] = [
+/// Name, time of a packet or a hash, and what each byte adds, in nanoseconds.
+const RIVALS: [(&str, f64, f64); 11] = [
     ("packetlane", 30.0, 0.30),
     ("packetlane-avx512-noifma", 34.0, 0.35),
     ("packetlane-avx2", 60.0, 0.60),
@@ -15,6 +16,23 @@ const RIVALS: [(&str, f64, f64); 8] = [
     ("aws-lc-rs", 180.0, 0.50),
     ("rustcrypto", 700.0, 1.00),
     ("bip324", 420.0, 3.26),
+    ("sha2", 130.0, 0.50),
+    ("bitcoin_hashes", 120.0, 0.50),
+    ("bitcoin", 150.0, 1.50),
+];
+
+/// How many of them seal packets.
+const SEALERS: usize = 8;
+
+/// Those that hash.
+const HASHERS: [&str; 7] = [
+    "packetlane",
+    "packetlane-avx2",
+    "packetlane-portable",
+    "sha2",
+    "bitcoin_hashes",
+    "ring",
+    "aws-lc-rs",
 ];
 
 /// A plausible time in nanoseconds: a share for the packet, a share for its
@@ -68,7 +86,7 @@ fn fake() -> Report {
         gpu: None,
     };
     let mut report = Report::new(machine);
-    let names: Vec<&str> = RIVALS.iter().map(|rival| rival.0).collect();
+    let names: Vec<&str> = RIVALS[..SEALERS].iter().map(|rival| rival.0).collect();
     let sizes = [8, 61, 250, 1024, 16384, 1 << 20];
     let whole = "thread CPU time of the whole packet (length, header, contents, tag, rekeys), without the handshake";
 
@@ -195,8 +213,48 @@ fn fake() -> Report {
             report.counted(&case, "packetlane", "speedup", "x", threads.into());
         }
     }
+    hashes(&mut report);
     report.published = published::beside(&report.experiments());
     report
+}
+
+/// The experiments on double SHA-256.
+fn hashes(report: &mut Report) {
+    let one = "thread CPU time of the double SHA-256 of messages";
+    let metric = |messages| Metric::time("time_per_hash", "ns", messages);
+    for batch in [1, 2, 8, 128, 1024] {
+        let time = |bytes| {
+            move |name: &str| nanos(name, f64::from(bytes), f64::from(batch)) * f64::from(batch)
+        };
+        for bytes in [32, 80, 1024] {
+            let case = Case::new("sha256d.many", one)
+                .with("bytes", bytes)
+                .with("batch", batch);
+            let metrics = [metric(batch as usize)];
+            add(report, &case, &metrics, time(bytes), &HASHERS);
+        }
+        let case = Case::new("sha256d.d64", one).with("batch", batch);
+        add(report, &case, &[metric(batch as usize)], time(64), &HASHERS);
+    }
+    let micros = [Metric::time("time", "us", 1)];
+    for leaves in [9001, 2000, 300, 16] {
+        let case = Case::new("sha256d.merkle", "thread CPU time of a root").with("leaves", leaves);
+        let time = |name: &str| nanos(name, 64.0, f64::from(leaves)) * f64::from(leaves);
+        add(report, &case, &micros, time, &HASHERS);
+    }
+    for (part, messages) in [("txids", 3315.0), ("wtxids", 1340.0), ("all", 11_000.0)] {
+        let case = Case::new("sha256d.block", "thread CPU time without parsing")
+            .with("block", 574_200)
+            .with("part", part);
+        let time = |name: &str| nanos(name, 250.0, messages) * messages;
+        add(report, &case, &micros, time, &HASHERS);
+    }
+    for threads in [1, 2] {
+        let case = Case::new("sha256d.files", "wall time of all").with("threads", threads);
+        let time = |name: &str| nanos(name, 1e6, 1.0) / f64::from(threads);
+        let rate = [Metric::rate("throughput", "MB/s", 1.0)];
+        add(report, &case, &rate, time, &["packetlane", "bitcoin"]);
+    }
 }
 
 #[test]
@@ -290,6 +348,23 @@ fn the_answers_come_first_and_are_honest() {
 }
 
 #[test]
+fn the_gain_over_a_library_is_drawn_by_length() {
+    let plots = plot::plots(&fake());
+    let gain = plots
+        .iter()
+        .find(|plot| plot.title == "What batching gains packetlane over sha2")
+        .unwrap();
+    let names: Vec<&str> = gain.series.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, ["32 B", "80 B", "1 KiB"]);
+    assert_eq!(gain.x.label, "messages at a time (log scale)");
+    // The made-up samples drift alike, so the ratio is that of the times.
+    let last = gain.series[2].points[4];
+    let expected = nanos("sha2", 1024.0, 1024.0) / nanos("packetlane", 1024.0, 1024.0);
+    assert_eq!(last.0, 1024.0);
+    assert!((last.1 - expected).abs() < 0.01, "{last:?}");
+}
+
+#[test]
 fn the_text_fits_a_terminal_and_marks_what_is_doubtful() {
     let shown = text::render(&fake());
     std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/report.txt"), &shown).unwrap();
@@ -361,10 +436,16 @@ fn each_series_is_one_line_or_one_bar() {
             "bip324.sessions",
             "bip324.threads",
             "bip324.handshake",
-            "bip324.primitives"
+            "bip324.primitives",
+            "sha256d.many",
+            "sha256d.d64",
+            "sha256d.merkle",
+            "sha256d.block",
+            "sha256d.files"
         ]
         .map(of),
-        [8, 4, 2, 2, 2, 0, 4, 4]
+        // Of many messages, one for each length and one for all.
+        [8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1]
     );
     for plot in &plots {
         let svg = plot::draw(plot);
