@@ -8,9 +8,10 @@
 //! knows nothing of protocols: it gets a buffer, lists of [`Secrets`] and a list of
 //! [`Job`]s that say where packets lie in the buffer; or a list of messages.
 //!
-//! SHA-256 is for public data: of it nothing is wiped. Nothing else here branches on a key, a keystream or a plaintext, or uses one as an
-//! index. Arrays of keystream, one-time keys and powers of them are wiped before a call
-//! returns; what a register leaves on the stack is not.
+//! Nothing here branches on a key, a keystream or a plaintext, or uses one as an index.
+//! Arrays of keystream, one-time keys and powers of them are wiped before a call
+//! returns; what a register leaves on the stack is not. SHA-256 is for public data: of
+//! it nothing is wiped.
 
 #![no_std]
 #![allow(unsafe_code, reason = "the one crate that may")]
@@ -187,7 +188,22 @@ impl Backend {
         sha256::many_twice(Plan::of(self.set()), messages, digests);
     }
 
-    /// The same for messages of 64 bytes, faster.
+    /// From how many messages on they are hashed in lanes, fewer being hashed one by
+    /// one. It is measured at the first call of this process that hashes on this
+    /// backend, in some thirty microseconds. (On one without a clock that needs no
+    /// operating system, which is x86-64's, it is never.)
+    #[must_use]
+    pub fn sha256_lanes_from(self) -> usize {
+        Plan::of(self.set()).pays_from()
+    }
+
+    /// Sets that number for this process and this backend, in place of what would be or
+    /// has been measured: 1 for always, `usize::MAX` for never.
+    pub fn set_sha256_lanes_from(self, messages: usize) {
+        Plan::pin(self.set(), messages);
+    }
+
+    /// [`Backend::sha256d`] for messages of 64 bytes, faster.
     ///
     /// # Panics
     ///

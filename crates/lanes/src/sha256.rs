@@ -550,6 +550,16 @@ impl Plan {
         }
     }
 
+    /// Sets what would be measured of a set.
+    pub(crate) fn pin(set: Set, pays_from: usize) {
+        // 0 stands for what has not been measured.
+        set.measured().0.store(pays_from.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn pays_from(&self) -> usize {
+        self.pays_from
+    }
+
     /// How many of so many messages to hash in the lanes of a vector, the others one
     /// by one. (Where lanes pay, it keeps a full vector.)
     #[inline]

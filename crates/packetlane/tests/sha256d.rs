@@ -184,3 +184,24 @@ fn environment() {
 fn too_many_digests() {
     sha256d::many(&[b"a"], &mut [[0; 32]; 2]);
 }
+
+/// Whatever number is set is the one that counts, and the digests are the same.
+#[test]
+fn lanes_from_any_number_on() {
+    let text = noise(11, 4000);
+    let messages: Vec<&[u8]> = (0..45)
+        .map(|i| &text[7 * i..8 * i * i % 3000 + 7 * i])
+        .collect();
+    let expected: Vec<Hash> = messages.iter().map(|message| double(message)).collect();
+    for hasher in hashers() {
+        let measured = hasher.lanes_from();
+        assert!(measured > 0);
+        for number in [1, 2, 7, 16, 17, usize::MAX, measured] {
+            hasher.set_lanes_from(number);
+            assert_eq!(hasher.lanes_from(), number);
+            let mut digests = vec![Hash::default(); messages.len()];
+            hasher.many(&messages, &mut digests);
+            assert!(digests == expected, "{hasher:?} from {number} on");
+        }
+    }
+}

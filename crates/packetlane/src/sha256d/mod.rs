@@ -120,6 +120,22 @@ impl Hasher {
         self.backend
     }
 
+    /// From how many messages on they share lanes, fewer being hashed one or two at a
+    /// time; beyond the number of lanes if never. Measured once in a process, in some
+    /// thirty microseconds, at the first call that hashes; see
+    /// [`Hasher::set_lanes_from`].
+    #[must_use]
+    pub fn lanes_from(&self) -> usize {
+        self.backend.sha256_lanes_from()
+    }
+
+    /// Sets [`Hasher::lanes_from`] for all hashers of this process on this backend, so
+    /// that it is not measured: for who wants each run to do the same. 1 is always,
+    /// `usize::MAX` never.
+    pub fn set_lanes_from(&self, messages: usize) {
+        self.backend.set_sha256_lanes_from(messages);
+    }
+
     /// The double SHA-256 of each of `messages`, of any and mixed lengths:
     /// `digests[i]` is that of `messages[i]`.
     ///
