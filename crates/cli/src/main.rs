@@ -4,7 +4,7 @@
 //! - `connect` speaks to a node, over BIP324 if the node can, and tells what it
 //!   saw: [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`]
 //!   (payloads), [`report`].
-//! - `lab` measures what BIP324 costs here: [`measure`].
+//! - `lab` measures what BIP324 and double SHA-256 cost here: [`measure`].
 //! - `listen` is the other side: it waits for nodes.
 
 mod blocks;
@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what BIP324 costs on this machine, beside the libraries that
+    /// Measure what BIP324 and double SHA-256 cost on this machine, beside the libraries that
     /// people use today.
     ///
     /// Prints the answers and tables, and writes them with pictures and for
