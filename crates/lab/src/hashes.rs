@@ -466,8 +466,10 @@ pub(crate) fn files(bench: &Bench) -> Vec<Task<'_>> {
 fn run_files(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Report) {
     // It hashes on the process's own backend, whatever the engine.
     let backend = Hasher::default().backend().name();
-    let contenders: [(&str, &str, fn() -> Verify); 2] =
-        [(OURS, backend, by_packetlane), ("bitcoin", "", by_bitcoin)];
+    let contenders = [
+        (OURS, backend, by_packetlane as fn() -> Verify),
+        ("bitcoin", "", by_bitcoin),
+    ];
     let mut damaged = BLOCK.to_vec();
     // A byte of the last transaction's lock time.
     *damaged.last_mut().expect("a block") ^= 1;
