@@ -602,7 +602,8 @@ impl<'k> Chunk<'k> {
         // sort the texts themselves takes twice the time.
         let mut order = ArrayVec::<u64, CHUNK>::new_const();
         for (index, job) in jobs.iter().enumerate() {
-            if set.tag_lanes() > 1 && job.aad_len == 0 && job.text_len > 0 {
+            let in_lanes = job.aad_len as usize <= poly1305::MAX_AAD && job.text_len > 0;
+            if set.tag_lanes() > 1 && in_lanes {
                 order.push(u64::from(!job.text_len) << 32 | index as u64);
             } else {
                 self.tags[index] = tag(set, &self.one_time_keys[index], bytes, job);
@@ -617,6 +618,8 @@ impl<'k> Chunk<'k> {
             texts.push(Text {
                 start: bytes[job.text().start..job.tag().end].as_ptr(),
                 len: job.text_len,
+                aad: bytes[job.aad()].as_ptr(),
+                aad_len: job.aad_len,
                 index,
             });
         }
@@ -625,8 +628,8 @@ impl<'k> Chunk<'k> {
             let (len, way) = poly1305::next(texts, set.tag_lanes(), set.tag_step());
             let group;
             (group, texts) = texts.split_at(len);
-            // SAFETY: the texts and the tags behind them lie in `bytes`, as their
-            // slices above have shown.
+            // SAFETY: the texts, the tags behind them and the AAD lie in `bytes`, as
+            // their slices above have shown.
             unsafe {
                 match way {
                     Way::Lanes => set.tags(group, &self.one_time_keys, &mut self.tags),

@@ -127,8 +127,8 @@ pub(crate) trait Field: Copy {
     }
 
     /// Two steps at once: (`h` + the first block) * `square` + the second block *
-    /// `r`. A step takes longer than its instructions, since each waits for the
-    /// one before; half of these do not.
+    /// `r`. A step takes longer than its instructions, since each waits for the one
+    /// before; half of these do not.
     #[inline(always)]
     fn two_steps(
         self,
@@ -138,11 +138,17 @@ pub(crate) trait Field: Copy {
         r: &Self::Multiplier,
         square: &Self::Multiplier,
     ) -> Self::Element {
-        let zero = self.longs().splat(0);
-        let second = self.plus(self.element(zero, zero), blocks[1], above[1]);
+        let second = self.plus(self.zero(), blocks[1], above[1]);
         let sum = self.multiply_add(self.none(), second, r);
         let first = self.plus(h, blocks[0], above[0]);
         self.reduced(self.multiply_add(sum, first, square))
+    }
+
+    /// No number but zero, in every lane.
+    #[inline(always)]
+    fn zero(self) -> Self::Element {
+        let zero = self.longs().splat(0);
+        self.element(zero, zero)
     }
 }
 
@@ -666,17 +672,25 @@ static FIRST: [u8; 32] = {
 pub(crate) const LONG: usize = 384;
 const _: () = assert!(LONG >= 2 * 16 * MAX_TAGS / 2 && VERY_LONG >= 2 * 16 * MAX_TAGS);
 
-/// A message whose tag is to be computed as an AEAD's without AAD: its text,
-/// padded with zeros, and its length.
+/// A message whose tag is to be computed as an AEAD's: AAD and text, each padded with
+/// zeros, and their lengths.
 #[derive(Clone, Copy)]
 pub(crate) struct Text {
-    /// Where it begins.
+    /// Where the text begins.
     pub(crate) start: *const u8,
     /// Its length, in bytes; not 0.
     pub(crate) len: u32,
+    /// Where the AAD lies.
+    pub(crate) aad: *const u8,
+    /// Its length, in bytes; at most [`MAX_AAD`].
+    pub(crate) aad_len: u32,
     /// Which of the keys and tags is its own.
     pub(crate) index: usize,
 }
+
+/// The longest AAD of a message that shares lanes, in bytes: two blocks, which holds
+/// QUIC's short headers.
+pub(crate) const MAX_AAD: usize = 32;
 
 impl Text {
     /// How many blocks of 16 bytes come before its last one.
@@ -687,14 +701,19 @@ impl Text {
 }
 
 /// How many of `texts`, which go from the longest to the shortest, [`tags`] takes
-/// at once in so many lanes.
+/// at once in so many lanes. Where there is AAD, all have as many blocks, so that no
+/// lane waits, and its accumulator can begin with what the AAD made of it.
 pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     let Some(longest) = texts.first() else {
         return 0;
     };
     let shortest = longest.len.saturating_sub(MAX_WAIT as u32 - 32);
     let texts = texts.iter().take(lanes);
-    texts.take_while(|text| text.len >= shortest).count()
+    let beside = |text: &&Text| match (longest.aad_len, text.aad_len) {
+        (0, 0) => text.len >= shortest,
+        _ => text.blocks_before_last() == longest.blocks_before_last(),
+    };
+    texts.take_while(beside).count()
 }
 
 /// How to compute tags.
@@ -744,8 +763,8 @@ pub(crate) fn next(texts: &[Text], lanes: usize, step: usize) -> (usize, Way) {
 ///
 /// # Safety
 ///
-/// All texts and [`TAG_LEN`] bytes behind each must be readable, and [`group`] must
-/// have admitted them.
+/// All texts, [`TAG_LEN`] bytes behind each and their AAD must be readable, and
+/// [`group`] must have admitted them.
 #[inline(always)]
 pub(crate) unsafe fn tags<F: Field>(
     f: F,
@@ -761,13 +780,14 @@ pub(crate) unsafe fn tags<F: Field>(
     let l = f.longs();
     let mut places = [ZEROS.as_ptr(); MAX_TAGS];
     let (mut key_places, mut last, mut masks) = (places, places, places);
-    let mut lengths = [0_u64; MAX_TAGS];
+    let mut lengths = [[0_u64; MAX_TAGS]; 2];
     for (lane, text) in texts.iter().enumerate() {
         let before = 16 * text.blocks_before_last();
         key_places[lane] = keys[text.index].as_ptr();
         last[lane] = text.start.wrapping_add(before);
         masks[lane] = FIRST[16 - (text.len as usize - before)..].as_ptr();
-        lengths[lane] = text.len.into();
+        lengths[0][lane] = text.aad_len.into();
+        lengths[1][lane] = text.len.into();
     }
     // SAFETY: keys have 32 bytes, and there are as many zeros.
     let (low, high) = unsafe { l.load(&key_places, 0) };
@@ -776,7 +796,8 @@ pub(crate) unsafe fn tags<F: Field>(
     let r = f.element(low, high);
     let (square, r) = (f.multiply(r, &f.multiplier(r)), f.multiplier(r));
     let square = f.multiplier(square);
-    let mut h = f.element(l.splat(0), l.splat(0));
+    // SAFETY: the caller vouches for the AAD.
+    let mut h = unsafe { after_aad::<F, 1>(f, texts, &r, &square) };
 
     // The blocks before the last ones. Lanes without a text read those of the longest:
     // their r is zero.
@@ -818,7 +839,7 @@ pub(crate) unsafe fn tags<F: Field>(
     // within it; it is 1 to 16 bytes, so that as many are left of the masks.
     let (block, mask) = unsafe { (l.load(&last, 0), l.load(&masks, 0)) };
     let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
-    let lengths = (l.splat(0), l.per_lane(&lengths));
+    let lengths = (l.per_lane(&lengths[0]), l.per_lane(&lengths[1]));
     h = f.two_steps(h, [block, lengths], [above; 2], &r, &square);
 
     // SAFETY: as above.
@@ -861,7 +882,7 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     let mut lengths = [[0_u64; 2]; MAX_TAGS / WAYS];
     let mut heads = [[0_u8; ROW]; MAX_TAGS / WAYS];
     for (i, text) in texts.iter().enumerate() {
-        lengths[i][1] = u64::from(text.len).to_le();
+        lengths[i] = [text.aad_len, text.len].map(|len| u64::from(len).to_le());
         let end = 16 * text.blocks_before_last();
         let head = &mut heads[i][16 * waiting(text)..];
         // SAFETY: the text is longer than a row.
@@ -880,7 +901,8 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     let low = l.and(low, l.splat(CLAMP[0]));
     let high = l.and(high, l.splat(CLAMP[1]));
     let r = f.element(low, high);
-    let square = f.multiply(r, &f.multiplier(r));
+    let by_r = f.multiplier(r);
+    let square = f.multiply(r, &by_r);
     let by_square = f.multiplier(square);
     let fourth = f.multiply(square, &by_square);
     let by_fourth = f.multiplier(fourth);
@@ -892,7 +914,14 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     );
     let by_last = f.multiplier(by_last);
 
-    let mut h = f.element(l.splat(0), l.splat(0));
+    // Where there is AAD, all begin in the same row and in the same of their lanes.
+    let mut first = [0; MAX_TAGS];
+    for lanes in first.as_chunks_mut::<WAYS>().0 {
+        lanes[waiting(&texts[0])] = !0;
+    }
+    // SAFETY: the caller vouches for the AAD.
+    let h = unsafe { after_aad::<F, WAYS>(f, texts, &by_r, &by_square) };
+    let mut h = f.select(&first, h, f.zero());
     let mut places = [ZEROS.as_ptr(); MAX_TAGS / WAYS];
     let mut above_each = [0; MAX_TAGS];
     let mut above = l.splat(0);
@@ -950,6 +979,49 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     for (i, text) in texts.iter().enumerate() {
         tags[text.index] = wide(sums[0][WAYS * i], sums[1][WAYS * i]).to_le_bytes();
     }
+}
+
+/// The accumulators of `texts`, each in `WAYS` lanes, when the AAD has been taken in.
+///
+/// # Safety
+///
+/// The AAD must be readable.
+#[inline(always)]
+unsafe fn after_aad<F: Field, const WAYS: usize>(
+    f: F,
+    texts: &[Text],
+    r: &F::Multiplier,
+    square: &F::Multiplier,
+) -> F::Element {
+    let mut some = 0;
+    for text in texts {
+        some |= text.aad_len;
+    }
+    if some == 0 {
+        return f.zero();
+    }
+    let l = f.longs();
+    // Two blocks of each. Where there is one, it is the second, and the first nothing.
+    let mut aad = [[0_u8; MAX_AAD]; MAX_TAGS];
+    let mut above = [[0; MAX_TAGS]; 2];
+    for (i, (text, place)) in texts.iter().zip(&mut aad).enumerate() {
+        let len = text.aad_len as usize;
+        let blocks = len.div_ceil(16);
+        let place = &mut place[MAX_AAD - 16 * blocks..][..len];
+        // SAFETY: the caller vouches for the AAD.
+        unsafe { core::ptr::copy_nonoverlapping(text.aad, place.as_mut_ptr(), len) };
+        let lanes = WAYS * i..WAYS * (i + 1);
+        above[0][lanes.clone()].fill(if blocks > 1 { F::ABOVE } else { 0 });
+        above[1][lanes].fill(if blocks > 0 { F::ABOVE } else { 0 });
+    }
+    let mut places = [aad[0].as_ptr(); MAX_TAGS];
+    for (lane, place) in places[..WAYS * texts.len()].iter_mut().enumerate() {
+        *place = aad[lane / WAYS].as_ptr();
+    }
+    // SAFETY: each is two blocks.
+    let blocks = unsafe { [l.load(&places, 0), l.load(&places, 16)] };
+    let above = [l.per_lane(&above[0]), l.per_lane(&above[1])];
+    f.two_steps(f.zero(), blocks, above, r, square)
 }
 
 /// The same four values for all fours of lanes.
@@ -1210,6 +1282,8 @@ mod tests {
         let text = |index| Text {
             start: bytes.as_ptr(),
             len: len as u32,
+            aad: bytes.as_ptr(),
+            aad_len: 0,
             index,
         };
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {

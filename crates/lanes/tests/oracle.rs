@@ -71,6 +71,26 @@ fn every_number_of_packets() {
     }
 }
 
+/// Packets with AAD that are alike but for it share lanes: QUIC's, for one.
+#[test]
+fn every_length_of_aad_in_lanes() {
+    let backends = backends();
+    let mut noise = Noise::new(14);
+    for len in (1..=100).chain([383, 384, 385, 500, 577, 1018, 1280, 1450, 5000]) {
+        for n in [2, 3, 4, 5, 8, 16, 17, 40] {
+            let packets: Vec<_> = (0..n)
+                .map(|i| {
+                    let aad = (7 * i + len) % 35;
+                    // One of another length, and some that lack the last byte.
+                    let len = if i == 3 { len / 2 } else { len - i % 5 / 4 };
+                    noise.packet(aad, len)
+                })
+                .collect();
+            check(&backends, &packets);
+        }
+    }
+}
+
 /// Many packets, in lanes across packets; more so than anything else here, since
 /// what multiplies there is keystream, and cannot be chosen.
 #[test]
