@@ -120,6 +120,7 @@ pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &
 
 /// See [`crate::Backend::aes_masks`].
 pub(crate) fn masks(keys: &[&AesKey], samples: &[(u32, Block)], masks: &mut [[u8; 5]]) {
+    let masks = &mut masks[..samples.len()];
     for (samples, masks) in samples.chunks(4).zip(masks.chunks_mut(4)) {
         let mut keys_of_four = [&keys[samples[0].0 as usize].0; 4];
         let mut text = [[0; 16]; 4];
