@@ -58,6 +58,7 @@ pub mod bip324;
 mod engine;
 #[cfg(feature = "parallel")]
 mod parallel;
+pub mod quic;
 pub mod v1;
 
 pub use batch::{Batch, Slot};
