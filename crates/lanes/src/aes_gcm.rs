@@ -1,15 +1,39 @@
 //! AES-128-GCM and AES-256-GCM (NIST SP 800-38D) over a list of packets that lie in
 //! one buffer, and the header masks of QUIC (RFC 9001, section 5.4.3).
+//!
+//! A packet's blocks lie in vectors of as many as the instruction set has lanes. Its
+//! vectors are worked off in groups, [`GROUP`] of them and at last what is left: enough
+//! that no round of AES waits for the one before. Of the packet's first counter block,
+//! which encrypts the tag, and of the block of lengths, with which GHASH ends, each takes
+//! the lane behind the last of the text.
+//!
+//! GHASH is a sum of products of blocks and powers of the hash key. The products of a
+//! group are added up before they are reduced. In a group that is not the last, all lanes
+//! of a vector are multiplied by the same power, and so the lanes are hashed apart; in
+//! the last, each lane by its own, which brings them together.
+//!
+//! Opening, the tag is checked before anything is decrypted: what the CPU computes of
+//! the keystream meanwhile stays in registers.
 
-use crate::aead::{Job, Outcome};
+use crate::aead::{Job, Outcome, verdict_of};
 use crate::aes_portable;
+use crate::isa::AesSet;
+use crate::vector::AesBlocks;
 use zeroize::Zeroize;
 
 /// A block of AES: 16 bytes.
 pub(crate) type Block = [u8; 16];
 
-/// How many powers of the hash key a [`GcmKey`] has.
-pub(crate) const POWERS: usize = 36;
+/// How many vectors make a group.
+const GROUP: usize = 8;
+
+/// How many powers of the hash key a [`GcmKey`] has: as many as the blocks of a last
+/// group, which may be one vector longer, and of a vector of AAD before it.
+pub(crate) const POWERS: usize = 4 * (GROUP + 2);
+
+/// The powers, and zeros: what a vector of powers may reach beyond the last. There its
+/// lanes meet zeros.
+pub(crate) type Powers = [u128; POWERS + 3];
 
 /// Round keys of AES (FIPS 197, section 5.2). Wiped on drop.
 #[repr(align(16))]
@@ -41,14 +65,14 @@ impl Drop for RoundKeys {
 }
 
 /// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
-/// powers of the hash key, 900 bytes. Wiped on drop.
+/// powers of the hash key, less than 1 KiB. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
-    /// Powers 36 to 1 of the hash key H, so that vectors of neighbours are the factors
-    /// of neighbouring blocks. Each is the block as a big-endian number, in which the
+    /// Powers [`POWERS`] to 1 of the hash key H, so that neighbours are the factors of
+    /// neighbouring blocks. Each is the block as a big-endian number, in which the
     /// bits of the polynomial stand in reverse, times x: the product of two such
     /// numbers has the bit of x^0 one place too low, and that makes up for it.
-    pub(crate) powers: [u128; POWERS],
+    pub(crate) powers: Powers,
 }
 
 impl GcmKey {
@@ -65,8 +89,12 @@ impl GcmKey {
     }
 
     fn new(cipher: RoundKeys) -> Self {
-        let powers = aes_portable::powers(&cipher);
-        Self { cipher, powers }
+        let mut key = Self {
+            cipher,
+            powers: [0; POWERS + 3],
+        };
+        AesSet::best().powers(&key.cipher, &mut key.powers);
+        key
     }
 }
 
@@ -77,7 +105,7 @@ impl Drop for GcmKey {
 }
 
 /// A key of AES alone, prepared for any [`Backend`](crate::Backend). Wiped on drop.
-pub struct AesKey(RoundKeys);
+pub struct AesKey(pub(crate) RoundKeys);
 
 impl AesKey {
     /// Prepares a key of AES-128.
@@ -104,32 +132,601 @@ fn check(bytes: &[u8], keys: &[&GcmKey], jobs: &[Job]) {
 }
 
 /// See [`crate::Backend::gcm_seal`].
-pub(crate) fn seal(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &mut [Outcome]) {
+pub(crate) fn seal(
+    set: AesSet,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes, keys, jobs);
-    aes_portable::seal(bytes, keys, jobs);
+    // SAFETY: just checked.
+    unsafe { set.seal(bytes, keys, jobs) };
     outcomes.fill(Outcome::Sealed);
 }
 
 /// See [`crate::Backend::gcm_open`].
-pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &mut [Outcome]) {
+pub(crate) fn open(
+    set: AesSet,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes, keys, jobs);
-    aes_portable::open(bytes, keys, jobs, outcomes);
+    // SAFETY: just checked.
+    unsafe { set.open(bytes, keys, jobs, outcomes) };
 }
 
 /// See [`crate::Backend::aes_masks`].
-pub(crate) fn masks(keys: &[&AesKey], samples: &[(u32, Block)], masks: &mut [[u8; 5]]) {
-    for (samples, masks) in samples.chunks(4).zip(masks.chunks_mut(4)) {
-        let mut keys_of_four = [&keys[samples[0].0 as usize].0; 4];
-        let mut text = [[0; 16]; 4];
-        for (i, &(key, sample)) in samples.iter().enumerate() {
-            keys_of_four[i] = &keys[key as usize].0;
-            text[i] = sample;
+pub(crate) fn masks(
+    set: AesSet,
+    keys: &[&AesKey],
+    samples: &[(u32, Block)],
+    masks: &mut [[u8; 5]],
+) {
+    set.masks(keys, samples, &mut masks[..samples.len()]);
+}
+
+/// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
+/// times written out, as the compiler would leave arrays in memory for a loop that it
+/// does not unroll in time.
+macro_rules! each {
+    ($n:expr, |$i:ident| $body:expr) => {
+        each!(@ $n, $i, $body, 0 1 2 3 4 5 6 7 8)
+    };
+    (@ $n:expr, $i:ident, $body:expr, $($number:literal)*) => {
+        $(if $number < $n {
+            #[allow(unused_variables, reason = "not every body counts")]
+            let $i: usize = $number;
+            $body;
+        })*
+    };
+}
+
+/// Encrypts blocks in place (FIPS 197, section 5.1): those of `K` vectors under one key.
+#[inline(always)]
+fn encrypt<B: AesBlocks, const K: usize>(b: B, key: &RoundKeys, states: &mut [B::Vector; K]) {
+    let rounds = key.rounds();
+    let round_key = b.splat(&key.keys[0]);
+    each!(K, |i| states[i] = b.xor(states[i], round_key));
+    for round_key in &key.keys[1..rounds] {
+        let round_key = b.splat(round_key);
+        each!(K, |i| states[i] = b.round(states[i], round_key));
+    }
+    let round_key = b.splat(&key.keys[rounds]);
+    each!(K, |i| states[i] = b.last_round(states[i], round_key));
+}
+
+/// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as
+/// Karatsuba has it: products of the low halves, of the high ones, and of the sums of
+/// both. (Three multiplications, of which a Zen 5 does one in two cycles, as it does four
+/// rounds of AES.)
+#[derive(Clone, Copy)]
+struct Sum<V> {
+    low: V,
+    high: V,
+    both: V,
+}
+
+impl<V: Copy> Sum<V> {
+    #[inline(always)]
+    fn zero<B: AesBlocks<Vector = V>>(b: B) -> Self {
+        Self {
+            low: b.zero(),
+            high: b.zero(),
+            both: b.zero(),
         }
-        aes_portable::encrypt(&keys_of_four, &mut text);
-        for (mask, block) in masks.iter_mut().zip(text) {
+    }
+
+    /// Adds the product of blocks, their bytes in reverse, and powers.
+    #[inline(always)]
+    fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
+        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
+        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
+        let (blocks, powers) = (b.xor(blocks, b.swap(blocks)), b.xor(powers, b.swap(powers)));
+        self.both = b.xor(self.both, b.carry_less::<0x00>(blocks, powers));
+    }
+
+    /// The blocks, their bytes in reverse, that are equal to the sum in the field (SP
+    /// 800-38D, section 6.3).
+    #[inline(always)]
+    fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
+        /// x^63 + x^62 + x^57: the upper half of the field's polynomial, its bits in
+        /// reverse; its lower half is 1.
+        const FOLD: u128 = 0xc200_0000_0000_0000;
+        // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
+        let fold = b.splat_number(&FOLD);
+        // What lies half over the low and half over the high part.
+        let middle = b.xor(self.both, b.xor(self.low, self.high));
+        let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
+        let middle = b.xor(middle, folded);
+        let folded = b.xor(b.swap(middle), b.carry_less::<0x00>(middle, fold));
+        b.xor(self.high, folded)
+    }
+}
+
+/// Power `n` of the hash key in the first lane, and those below in the next.
+#[inline(always)]
+fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
+    b.numbers(&key.powers[POWERS - n..][..B::LANES])
+}
+
+/// Power `n` of the hash key in all lanes.
+#[inline(always)]
+fn power<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
+    b.splat_number(&key.powers[POWERS - n])
+}
+
+/// A packet on its way through GHASH (SP 800-38D, section 6.4) and the counter mode
+/// (section 6.5).
+struct Packet<'k, B: AesBlocks> {
+    key: &'k GcmKey,
+    /// The first counter block as a number.
+    first: u128,
+    /// The counter blocks of the next vector, their bytes in reverse.
+    counters: B::Vector,
+    /// The lanes' hashes of all groups before, to be added to the next vector.
+    hash: B::Vector,
+    text: *mut u8,
+    /// How many bytes of the text are left.
+    left: usize,
+    /// How many vectors are left, that with the lengths included.
+    vectors: usize,
+}
+
+impl<'k, B: AesBlocks> Packet<'k, B> {
+    /// # Safety
+    ///
+    /// The job must lie in the buffer that begins at `bytes`.
+    #[inline(always)]
+    unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], job: &Job) -> Self {
+        let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
+        let first =
+            u128::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 1]);
+        let left = job.text_len as usize;
+        Self {
+            key: keys[job.key as usize],
+            first,
+            counters: b.add_lane(b.splat_number(&(first + 1))),
+            hash: b.zero(),
+            // SAFETY: the caller vouches for the job.
+            text: unsafe { bytes.add(job.text as usize) },
+            left,
+            vectors: left.div_ceil(16) / B::LANES + 1,
+        }
+    }
+
+    /// Whether the next group is not the last. That is one vector longer rather than
+    /// so short that it would not hold the text's last block.
+    #[inline(always)]
+    fn is_long(&self) -> bool {
+        self.vectors > GROUP + 1
+    }
+
+    /// How many blocks of the text the last vector has.
+    #[inline(always)]
+    fn last_blocks(&self) -> usize {
+        self.left.div_ceil(16) % B::LANES
+    }
+
+    /// The power of the first lane of the vector that lies `vectors` before the last.
+    #[inline(always)]
+    fn last_power(&self, vectors: usize) -> usize {
+        vectors * B::LANES + self.last_blocks() + 1
+    }
+
+    /// The products of the AAD, as it goes before the first group.
+    ///
+    /// # Safety
+    ///
+    /// The AAD must be readable.
+    #[inline(always)]
+    unsafe fn aad(&mut self, b: B, bytes: *const u8, job: &Job) -> Sum<B::Vector> {
+        let mut sum = Sum::zero(b);
+        if job.aad_len == 0 {
+            return sum;
+        }
+        // SAFETY: the caller vouches for it.
+        let mut place = unsafe { bytes.add(job.aad as usize) };
+        let mut left = job.aad_len as usize;
+        let size = 16 * B::LANES;
+        let mut vectors = left.div_ceil(size);
+        // Zeros before the first block count for nothing, so the first vector is the one
+        // that is not full.
+        let mut next = 16 * ((left.div_ceil(16) - 1) % B::LANES + 1);
+        // How many vectors there are powers for, beside those of the next group.
+        let (long, group) = (self.is_long(), self.vectors.min(GROUP + 1));
+        let reach = match long {
+            true => POWERS / B::LANES - GROUP,
+            false => (POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
+        };
+        loop {
+            let len = next.min(left);
+            // SAFETY: so many are left.
+            let mut blocks = unsafe { b.load_last(place, len) };
+            blocks = b.xor(b.reverse(blocks), self.hash);
+            self.hash = b.zero();
+            let factor = if vectors > reach {
+                power(b, self.key, B::LANES)
+            } else if long {
+                power(b, self.key, (GROUP + vectors) * B::LANES)
+            } else {
+                powers_from(b, self.key, self.last_power(group + vectors - 1))
+            };
+            sum.add(b, blocks, factor);
+            if vectors > reach {
+                self.hash = sum.reduced(b);
+                sum = Sum::zero(b);
+            }
+            left -= len;
+            vectors -= 1;
+            if vectors == 0 {
+                return sum;
+            }
+            place = place.wrapping_add(len);
+            next = size;
+        }
+    }
+
+    /// The keystream of the next vectors.
+    #[inline(always)]
+    fn keystream<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
+        let mut states = self.next_counters(b);
+        encrypt(b, &self.key.cipher, &mut states);
+        states
+    }
+
+    #[inline(always)]
+    fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
+        let mut states = [self.counters; K];
+        each!(K, |i| {
+            states[i] = b.reverse(self.counters);
+            self.counters = b.add(self.counters, B::LANES as u32);
+        });
+        states
+    }
+
+    /// The keystream of the last vectors, and in the lane behind it the block that
+    /// encrypts the tag; that lane alone, in reverse, comes second.
+    #[inline(always)]
+    fn last_keystream<const K: usize>(&mut self, b: B) -> ([B::Vector; K], B::Vector) {
+        let lane = self.last_blocks();
+        let mut states = self.next_counters(b);
+        states[K - 1] = b.with_lane(states[K - 1], lane, self.first.swap_bytes());
+        encrypt(b, &self.key.cipher, &mut states);
+        (states, b.reverse(b.only_lane(states[K - 1], lane)))
+    }
+
+    /// Adds the products of a group that is not the last, and reduces.
+    #[inline(always)]
+    fn hash_group(&mut self, b: B, mut sum: Sum<B::Vector>, blocks: [B::Vector; GROUP]) {
+        each!(GROUP, |i| {
+            let mut blocks = b.reverse(blocks[i]);
+            if i == 0 {
+                blocks = b.xor(blocks, self.hash);
+            }
+            sum.add(b, blocks, power(b, self.key, (GROUP - i) * B::LANES));
+        });
+        self.hash = sum.reduced(b);
+    }
+
+    /// Adds the products of the last group and of the block of lengths: the hash, in
+    /// lanes of which it is the sum.
+    #[inline(always)]
+    fn hash_last<const K: usize>(
+        &self,
+        b: B,
+        mut sum: Sum<B::Vector>,
+        blocks: [B::Vector; K],
+        job: &Job,
+    ) -> B::Vector {
+        each!(K, |i| {
+            let mut blocks = b.reverse(blocks[i]);
+            if i == K - 1 {
+                let lengths = u128::from(job.aad_len) << 67 | u128::from(job.text_len) << 3;
+                blocks = b.with_lane(blocks, self.last_blocks(), lengths);
+            }
+            if i == 0 {
+                blocks = b.xor(blocks, self.hash);
+            }
+            let powers = powers_from(b, self.key, self.last_power(K - 1 - i));
+            sum.add(b, blocks, powers);
+        });
+        sum.reduced(b)
+    }
+
+    /// The text that vector `i` of the last group has, of `K`: how many bytes.
+    #[inline(always)]
+    fn len_of<const K: usize>(&self, i: usize) -> usize {
+        self.left.saturating_sub(i * 16 * B::LANES)
+    }
+
+    /// The text of the last group. Only the last vector and that before may not be full.
+    ///
+    /// # Safety
+    ///
+    /// The text must be readable, and the rest of it belong to `K` vectors.
+    #[inline(always)]
+    unsafe fn load_last<const K: usize>(&self, b: B) -> [B::Vector; K] {
+        let mut texts = [b.zero(); K];
+        each!(K, |i| {
+            let place = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller vouches for it: vectors before the last two are full.
+            texts[i] = unsafe {
+                match i + 2 < K {
+                    true => b.load(place),
+                    false => b.load_first(place, self.len_of::<K>(i)),
+                }
+            };
+        });
+        texts
+    }
+
+    /// The reverse.
+    ///
+    /// # Safety
+    ///
+    /// The same, and the text must be writable.
+    #[inline(always)]
+    unsafe fn store_last<const K: usize>(&self, b: B, texts: [B::Vector; K]) {
+        each!(K, |i| {
+            let place = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: as above.
+            unsafe {
+                match i + 2 < K {
+                    true => b.store(texts[i], place),
+                    false => b.store_first(texts[i], place, self.len_of::<K>(i)),
+                }
+            }
+        });
+    }
+
+    /// Encrypts the last group and returns the tag.
+    ///
+    /// # Safety
+    ///
+    /// As [`store_last`](Self::store_last).
+    #[inline(always)]
+    unsafe fn seal_last<const K: usize>(&mut self, b: B, sum: Sum<B::Vector>, job: &Job) -> u128 {
+        let (keystream, mask) = self.last_keystream::<K>(b);
+        // SAFETY: the caller vouches for the text.
+        let mut texts = unsafe { self.load_last::<K>(b) };
+        each!(K, |i| {
+            texts[i] = b.xor(texts[i], keystream[i]);
+            if i + 2 >= K {
+                texts[i] = b.first(texts[i], self.len_of::<K>(i));
+            }
+        });
+        // SAFETY: as above.
+        unsafe { self.store_last::<K>(b, texts) };
+        b.sum(b.xor(self.hash_last(b, sum, texts, job), mask))
+            .swap_bytes()
+    }
+
+    /// Checks the tag `sent`, with which the group ends, and decrypts the group if it
+    /// is right.
+    ///
+    /// # Safety
+    ///
+    /// As [`store_last`](Self::store_last).
+    #[inline(always)]
+    unsafe fn open_last<const K: usize>(
+        &mut self,
+        b: B,
+        sum: Sum<B::Vector>,
+        job: &Job,
+    ) -> Outcome {
+        let (keystream, mask) = self.last_keystream::<K>(b);
+        // SAFETY: the caller vouches for the text.
+        let mut texts = unsafe { self.load_last::<K>(b) };
+        let tag = b
+            .sum(b.xor(self.hash_last(b, sum, texts, job), mask))
+            .swap_bytes();
+        // SAFETY: the tag follows the text, of which so many bytes are left.
+        let sent = unsafe { self.text.add(self.left).cast::<u128>().read_unaligned() };
+        let outcome = verdict_of(tag, sent);
+        if outcome == Outcome::Authentic {
+            each!(K, |i| texts[i] = b.xor(texts[i], keystream[i]));
+            // SAFETY: as above.
+            unsafe { self.store_last::<K>(b, texts) };
+        }
+        outcome
+    }
+
+    /// Passes a group that is not the last.
+    #[inline(always)]
+    fn pass_group(&mut self) {
+        let len = GROUP * B::LANES * 16;
+        self.text = self.text.wrapping_add(len);
+        self.left -= len;
+        self.vectors -= GROUP;
+    }
+}
+
+/// Calls a method of the packet for the number of vectors that are left.
+macro_rules! last {
+    ($packet:ident.$method:ident($($argument:expr),*)) => {
+        match $packet.vectors {
+            1 => $packet.$method::<1>($($argument),*),
+            2 => $packet.$method::<2>($($argument),*),
+            3 => $packet.$method::<3>($($argument),*),
+            4 => $packet.$method::<4>($($argument),*),
+            5 => $packet.$method::<5>($($argument),*),
+            6 => $packet.$method::<6>($($argument),*),
+            7 => $packet.$method::<7>($($argument),*),
+            8 => $packet.$method::<8>($($argument),*),
+            _ => $packet.$method::<9>($($argument),*),
+        }
+    };
+}
+
+/// Seals every job.
+///
+/// # Safety
+///
+/// The jobs must lie in `bytes`.
+#[inline(always)]
+pub(crate) unsafe fn seal_all<B: AesBlocks>(
+    b: B,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+) {
+    let bytes = bytes.as_mut_ptr();
+    for job in jobs {
+        // SAFETY: the caller vouches for the job: for AAD and text, and the tag behind
+        // the text. A group is taken from the text only where that has so much.
+        unsafe {
+            let mut packet = Packet::new(b, bytes, keys, job);
+            let mut sum = packet.aad(b, bytes, job);
+            while packet.is_long() {
+                let mut texts = packet.keystream::<GROUP>(b);
+                each!(GROUP, |i| {
+                    let place = packet.text.add(i * 16 * B::LANES);
+                    texts[i] = b.xor(texts[i], b.load(place));
+                    b.store(texts[i], place);
+                });
+                packet.hash_group(b, sum, texts);
+                sum = Sum::zero(b);
+                packet.pass_group();
+            }
+            let tag = last!(packet.seal_last(b, sum, job));
+            packet
+                .text
+                .add(packet.left)
+                .cast::<u128>()
+                .write_unaligned(tag);
+        }
+    }
+}
+
+/// Opens every job.
+///
+/// # Safety
+///
+/// The jobs must lie in `bytes`.
+#[inline(always)]
+pub(crate) unsafe fn open_all<B: AesBlocks>(
+    b: B,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let bytes = bytes.as_mut_ptr();
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        // SAFETY: as in `seal_all`.
+        unsafe {
+            let mut packet = Packet::new(b, bytes, keys, job);
+            let (text, counters) = (packet.text, packet.counters);
+            let mut sum = packet.aad(b, bytes, job);
+            let mut groups = 0;
+            while packet.is_long() {
+                let mut texts = [b.zero(); GROUP];
+                each!(GROUP, |i| texts[i] =
+                    b.load(packet.text.add(i * 16 * B::LANES)));
+                packet.hash_group(b, sum, texts);
+                sum = Sum::zero(b);
+                packet.pass_group();
+                groups += 1;
+            }
+            packet.counters = b.add(counters, (groups * GROUP * B::LANES) as u32);
+            *outcome = last!(packet.open_last(b, sum, job));
+            if *outcome == Outcome::Authentic {
+                (packet.text, packet.counters) = (text, counters);
+                for _ in 0..groups {
+                    let keystream = packet.keystream::<GROUP>(b);
+                    each!(GROUP, |i| {
+                        let place = packet.text.add(i * 16 * B::LANES);
+                        b.store(b.xor(keystream[i], b.load(place)), place);
+                    });
+                    packet.text = packet.text.add(GROUP * B::LANES * 16);
+                }
+            }
+        }
+    }
+}
+
+/// See [`crate::Backend::aes_masks`]: `N` samples at a time, in `K` vectors.
+#[inline(always)]
+pub(crate) fn all_masks<B: AesBlocks, const K: usize, const N: usize>(
+    b: B,
+    keys: &[&AesKey],
+    mut samples: &[(u32, Block)],
+    mut masks: &mut [[u8; 5]],
+) {
+    while let Some(&(first, _)) = samples.first() {
+        // Those of a call have as many rounds as the first. (Lanes without a sample
+        // take the first.)
+        let key = &keys[first as usize].0;
+        let mut keys_of = [&key.keys; N];
+        let mut blocks = [&samples[0].1; N];
+        let (mut count, mut one_key) = (0, true);
+        for (index, sample) in samples.iter().take(N) {
+            let other = &keys[*index as usize].0;
+            if other.rounds() != key.rounds() {
+                break;
+            }
+            one_key &= *index == first;
+            (keys_of[count], blocks[count]) = (&other.keys, sample);
+            count += 1;
+        }
+        let mut states = [b.zero(); K];
+        each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
+        if one_key && count <= B::LANES {
+            let mut alone = [states[0]];
+            encrypt(b, key, &mut alone);
+            states[0] = alone[0];
+        } else if one_key {
+            encrypt(b, key, &mut states);
+        } else {
+            macro_rules! step {
+                ($round:expr, $step:ident) => {{
+                    let mut round_keys = [&key.keys[0]; N];
+                    for (place, keys) in round_keys.iter_mut().zip(keys_of) {
+                        *place = &keys[$round];
+                    }
+                    each!(K, |i| {
+                        let round_key = b.gather(&round_keys, i * B::LANES);
+                        states[i] = b.$step(states[i], round_key);
+                    });
+                }};
+            }
+            step!(0, xor);
+            for round in 1..key.rounds() {
+                step!(round, round);
+            }
+            step!(key.rounds(), last_round);
+        }
+        let mut encrypted = [[0; 16]; N];
+        each!(K, |i| {
+            let place = encrypted[i * B::LANES..][..B::LANES].as_flattened_mut();
+            // SAFETY: as many blocks as a vector has.
+            unsafe { b.store(states[i], place.as_mut_ptr()) };
+        });
+        for (mask, block) in masks.iter_mut().zip(&encrypted[..count]) {
             mask.copy_from_slice(&block[..5]);
         }
+        samples = &samples[count..];
+        masks = &mut masks[count..];
+    }
+}
+
+/// The powers of the hash key in the form of [`GcmKey`].
+#[inline(always)]
+pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) {
+    let mut states = [b.zero()];
+    encrypt(b, keys, &mut states);
+    let first = aes_portable::first_power(b.sum(b.only_lane(states[0], 0)).swap_bytes());
+    let factor = b.splat_number(&first);
+    let mut power = factor;
+    for place in powers[..POWERS].iter_mut().rev() {
+        *place = b.sum(b.only_lane(power, 0));
+        let mut product = Sum::zero(b);
+        product.add(b, power, factor);
+        power = product.reduced(b);
     }
 }

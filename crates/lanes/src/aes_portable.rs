@@ -8,7 +8,7 @@
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
 use crate::aead::{Job, Outcome, verdict};
-use crate::aes_gcm::{Block, GcmKey, POWERS, RoundKeys};
+use crate::aes_gcm::{AesKey, Block, GcmKey, POWERS, Powers, RoundKeys};
 
 /// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
 /// (FIPS 197, section 3.4: that is byte r + 4c).
@@ -222,19 +222,21 @@ fn sub_word(word: [u8; 4]) -> [u8; 4] {
     [a, b, c, d]
 }
 
+/// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
+/// times x.
+pub(crate) fn first_power(hash_key: u128) -> u128 {
+    hash_key << 1 ^ (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001
+}
+
 /// The powers of the hash key in the order and form of [`GcmKey`].
-pub(crate) fn powers(keys: &RoundKeys) -> [u128; POWERS] {
+pub(crate) fn powers(keys: &RoundKeys, powers: &mut Powers) {
     let [h, ..] = PlaneKeys::new([keys; AT_ONCE]).encrypt(&[[0; 16]; AT_ONCE]);
-    // Times x, see `GcmKey`.
-    let h = u128::from_be_bytes(h);
-    let first = h << 1 ^ (h >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
-    let mut powers = [0; POWERS];
+    let first = first_power(u128::from_be_bytes(h));
     let mut power = first;
-    for place in powers.iter_mut().rev() {
+    for place in powers[..POWERS].iter_mut().rev() {
         *place = power;
         power = multiply(power, first);
     }
-    powers
 }
 
 /// The product of two polynomials of 64 bits.
@@ -370,25 +372,23 @@ pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &
     }
 }
 
-/// Encrypts blocks, each under the key beside it.
-pub(crate) fn encrypt(keys: &[&RoundKeys], text: &mut [Block]) {
-    for (keys, text) in keys.chunks(AT_ONCE).zip(text.chunks_mut(AT_ONCE)) {
-        let all: [_; AT_ONCE] = core::array::from_fn(|i| keys[i.min(keys.len() - 1)]);
-        let mut four = [[0; 16]; AT_ONCE];
-        four[..text.len()].copy_from_slice(text);
-        // Those of one length at a time.
-        for rounds in [10, 14] {
-            let Some(&any) = all.iter().find(|key| key.rounds() == rounds) else {
-                continue;
-            };
-            let same = all.map(|key| if key.rounds() == rounds { key } else { any });
-            let encrypted = PlaneKeys::new(same).encrypt(&four);
-            for ((place, key), block) in text.iter_mut().zip(all).zip(encrypted) {
-                if key.rounds() == rounds {
-                    *place = block;
-                }
-            }
+/// See [`crate::Backend::aes_masks`].
+pub(crate) fn masks(keys: &[&AesKey], mut samples: &[(u32, Block)], mut masks: &mut [[u8; 5]]) {
+    while let Some(&(first, _)) = samples.first() {
+        // Those of a call have as many rounds as the first.
+        let key = |&(index, _): &(u32, Block)| &keys[index as usize].0;
+        let rounds = keys[first as usize].0.rounds();
+        let same = samples.iter().take(AT_ONCE);
+        let count = same
+            .take_while(|sample| key(sample).rounds() == rounds)
+            .count();
+        let four: [_; AT_ONCE] = core::array::from_fn(|i| &samples[i.min(count - 1)]);
+        let encrypted = PlaneKeys::new(four.map(key)).encrypt(&four.map(|sample| sample.1));
+        for (mask, block) in masks.iter_mut().zip(&encrypted[..count]) {
+            mask.copy_from_slice(&block[..5]);
         }
+        samples = &samples[count..];
+        masks = &mut masks[count..];
     }
 }
 

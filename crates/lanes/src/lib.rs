@@ -27,7 +27,7 @@ pub use aes_gcm::{AesKey, GcmKey};
 pub use chacha20::{Block, Key, Nonce};
 pub use poly1305::TAG_LEN;
 
-use isa::Set;
+use isa::{AesSet, Set};
 
 /// An instruction set that the algorithms run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +90,23 @@ impl Backend {
     /// If this CPU lacks it.
     fn set(self) -> Set {
         Set::of(self.kernels())
+    }
+
+    /// The instructions for AES that go with it: the most capable of those that this
+    /// CPU has with registers of its size, and none if there are none.
+    ///
+    /// # Panics
+    ///
+    /// If this CPU lacks the backend.
+    fn aes_set(self) -> AesSet {
+        assert!(self.is_available(), "a backend that this CPU lacks");
+        match self {
+            Backend::Portable => AesSet::first(&[&isa::AES_PORTABLE]),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => AesSet::first(&[&isa::AES_NI, &isa::AES_PORTABLE]),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 | Backend::Avx512Ifma => AesSet::best(),
+        }
     }
 
     /// Whether this CPU has it. On one that does not, every other method panics.
@@ -178,7 +195,7 @@ impl Backend {
         jobs: &[Job],
         outcomes: &mut [Outcome],
     ) {
-        aes_gcm::seal(bytes, keys, jobs, outcomes);
+        aes_gcm::seal(self.aes_set(), bytes, keys, jobs, outcomes);
     }
 
     /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
@@ -198,7 +215,7 @@ impl Backend {
         jobs: &[Job],
         outcomes: &mut [Outcome],
     ) {
-        aes_gcm::open(bytes, keys, jobs, outcomes);
+        aes_gcm::open(self.aes_set(), bytes, keys, jobs, outcomes);
     }
 
     /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):
@@ -210,7 +227,7 @@ impl Backend {
     /// If a sample names a key that is not there, or if `masks` is shorter than
     /// `samples`.
     pub fn aes_masks(self, keys: &[&AesKey], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
-        aes_gcm::masks(keys, samples, masks);
+        aes_gcm::masks(self.aes_set(), keys, samples, masks);
     }
 
     /// The header masks of QUIC packets protected with ChaCha20 (RFC 9001, section
