@@ -503,7 +503,7 @@ mod tests {
             assert!(!sealer.needs_key_update());
             sealer.sealed = (1 << 23) - 10_001;
             assert!(!sealer.needs_key_update());
-            let mut push = |sealer: &mut Sealer, batch: &mut Batch, number: u8| {
+            let push = |sealer: &mut Sealer, batch: &mut Batch, number: u8| {
                 sealer.push(batch, number.into(), &[0x40, number], b"ping")
             };
             push(&mut sealer, &mut batch, 0).unwrap();
@@ -538,7 +538,7 @@ mod tests {
             (Suite::ChaCha20Poly1305, 1 << 36),
         ] {
             let (_, mut opener) = pair(suite);
-            let mut fail = |opener: &mut Opener| {
+            let fail = |opener: &mut Opener| {
                 let mut batch = Batch::new();
                 let place = batch.feed(&[0x41; 40]);
                 let slot = opener.push(&mut batch, place, 1).unwrap();
