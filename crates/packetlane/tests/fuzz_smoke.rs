@@ -55,3 +55,11 @@ fn codec() {
     assert!(run(targets::codec, 100_000, empty) > 50_000);
     targets::codec(&[]);
 }
+
+#[test]
+fn quic() {
+    assert_eq!(run(targets::quic, 10_000, &[0]), 0);
+    let opened = run(targets::quic, 2000, &[1]);
+    assert!((500..=2000).contains(&opened), "{opened}");
+    targets::quic(&[]);
+}

@@ -333,11 +333,12 @@ impl PacketKey {
         header: &[u8],
         payload: &mut [u8],
     ) -> [u8; TAG_LEN] {
-        let mut packet = [header, payload, &[0; TAG_LEN]].concat();
-        self.one(Way::Seal, engine, nonce, &mut packet, header.len());
-        let (sealed, tag) = packet[header.len()..].split_at(payload.len());
-        payload.copy_from_slice(sealed);
-        tag.try_into().expect("TAG_LEN bytes")
+        together(header, payload, &[0; TAG_LEN], |packet, payload| {
+            self.one(Way::Seal, engine, nonce, packet, header.len());
+            let (sealed, tag) = packet[header.len()..].split_at(payload.len());
+            payload.copy_from_slice(sealed);
+            tag.try_into().expect("TAG_LEN bytes")
+        })
     }
 
     /// Opens a payload, whose tag is its end, whose header lies elsewhere.
@@ -356,14 +357,15 @@ impl PacketKey {
         if payload.len() < TAG_LEN {
             return Err(Forged);
         }
-        let mut packet = [header, &*payload].concat();
-        match self.one(Way::Open, engine, nonce, &mut packet, header.len()) {
-            Outcome::Authentic => {
-                payload.copy_from_slice(&packet[header.len()..]);
-                Ok(())
+        together(header, payload, &[], |packet, payload| {
+            match self.one(Way::Open, engine, nonce, packet, header.len()) {
+                Outcome::Authentic => {
+                    payload.copy_from_slice(&packet[header.len()..]);
+                    Ok(())
+                }
+                _ => Err(Forged),
             }
-            _ => Err(Forged),
-        }
+        })
     }
 
     fn one(
@@ -392,6 +394,28 @@ impl PacketKey {
         }
         outcome[0]
     }
+}
+
+/// Runs `work` on a copy of header, payload and `rest` beside each other, and on the
+/// payload: the kernels take header, payload and tag from one buffer.
+#[cfg(feature = "rustls")]
+fn together<R>(
+    header: &[u8],
+    payload: &mut [u8],
+    rest: &[u8],
+    work: impl FnOnce(&mut [u8], &mut [u8]) -> R,
+) -> R {
+    /// Longer than a datagram is on most paths.
+    const USUAL: usize = 2048;
+    if header.len() + payload.len() + rest.len() > USUAL {
+        let mut packet = [header, &*payload, rest].concat();
+        return work(&mut packet, payload);
+    }
+    let mut packet = arrayvec::ArrayVec::<u8, USUAL>::new_const();
+    for part in [header, &*payload, rest] {
+        packet.try_extend_from_slice(part).expect("they fit");
+    }
+    work(&mut packet, payload)
 }
 
 /// Sealing or opening, by the kernels that do it.

@@ -121,7 +121,8 @@ impl Sealer {
         }
         let (slot, packet) = batch.add_to_seal(self.in_batch.1, number, header, payload_len);
         if is_short(packet[0]) {
-            packet[0] = packet[0] & !KEY_PHASE | u8::from(self.key_phase()) * KEY_PHASE;
+            let phase = if self.key_phase() { KEY_PHASE } else { 0 };
+            packet[0] = packet[0] & !KEY_PHASE | phase;
         }
         Ok((slot, &mut packet[header.len()..wire_len - TAG_LEN]))
     }
