@@ -11,6 +11,7 @@ use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, MessageType, Network, OpenError,
     PacketKind, Progress, Role, Session, SessionKeys, decode_message, encode_message, encoded_len,
 };
+use packetlane::quic::{self, Header, PacketType, Secret, Suite, Version};
 use packetlane::sha256d::{
     Block, FRAME_LEN, Found, Hash, MAX_NEEDED, Obfuscation, Scanner, Verifier, many,
     many_in_pieces, merkle_root,
@@ -563,4 +564,157 @@ fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
         body,
         [&witness[..], &[7; 4]].concat(),
     ]
+}
+
+/// Datagrams for QUIC: arbitrary ones, of which nothing is opened, or a peer's packets,
+/// some of them damaged, in one batch with those of another connection.
+pub fn quic(data: &[u8]) -> bool {
+    let mut input = Input { rest: data };
+    match input.flag() {
+        true => authentic_datagrams(&mut input),
+        false => {
+            arbitrary_datagrams(&mut input);
+            false
+        }
+    }
+}
+
+fn quic_secret(input: &mut Input, seed: u8) -> Secret {
+    let suite = Suite::ALL[input.below(Suite::ALL.len())];
+    let version = Version::ALL[input.below(Version::ALL.len())];
+    let secret = [seed; 48];
+    Secret::new(suite, version, &secret[..suite.secret_len()]).expect("its length")
+}
+
+fn arbitrary_datagrams(input: &mut Input) {
+    let engine = Engine::portable();
+    let mut opener = quic::Opener::new(quic_secret(input, 1));
+    opener.set_expected(u64::MAX >> input.below(64));
+    let cid_len = input.below(22);
+    let mut batch = quic::Batch::new();
+    let mut slots = Vec::new();
+    while !input.rest.is_empty() {
+        let mut datagram = Vec::new();
+        if input.flag() {
+            // As far as a version, so that more of it is looked at.
+            let version = Version::ALL[input.below(2)].number();
+            datagram.push(0xc0 | input.byte());
+            datagram.extend(version.to_be_bytes());
+        }
+        datagram.extend_from_slice(input.bytes(1500));
+        let place = batch.feed(&datagram);
+        let mut start = place.start;
+        while let Ok(header) = Header::parse(&batch.bytes()[start..place.end], cid_len) {
+            let (offset, len) = (header.pn_offset, header.packet_len);
+            assert!((1..=place.end - start).contains(&len) && offset <= len);
+            assert!(header.dst_cid.len().max(header.src_cid.len()) <= 21);
+            if let (Some(version), PacketType::Retry) = (header.version, header.packet_type) {
+                let retry = &batch.bytes()[start..start + len];
+                assert!(!quic::verify_retry(&engine, version, b"id", retry));
+            }
+            let first = batch.bytes()[start];
+            match opener.push(&mut batch, start..start + len, offset) {
+                Ok(slot) => slots.push((slot, start..start + len, first)),
+                Err(error) => {
+                    assert_eq!(error, quic::OpenError::TooShort);
+                    assert!(len < offset + 20);
+                }
+            }
+            start += len;
+            if start == place.end {
+                break;
+            }
+        }
+    }
+    let before = batch.bytes().to_vec();
+    batch.open(&engine);
+    for (count, (slot, place, first)) in slots.into_iter().enumerate() {
+        assert_eq!(opener.take(&batch, slot), Err(quic::OpenError::Forged));
+        assert_eq!(opener.forged(), count as u64 + 1);
+        // What is not protected in the first byte is as it was.
+        assert_eq!((batch.bytes()[place.start] ^ first) & 0xe0, 0);
+        assert_eq!(
+            batch.bytes()[place.end - 16..place.end],
+            before[place.end - 16..place.end]
+        );
+    }
+}
+
+fn authentic_datagrams(input: &mut Input) -> bool {
+    let engine = Engine::portable();
+    let secrets = [quic_secret(input, 1), quic_secret(input, 2)];
+    let mut sealers = secrets.clone().map(quic::Sealer::new);
+    let mut openers = secrets.map(quic::Opener::new);
+    let mut numbers = [0_u64; 2];
+    let mut opened = 0;
+    let mut batch = quic::Batch::new();
+    // Several turns, each with at most one key update of each side.
+    for _ in 0..=input.below(4) {
+        let mut sealed = Vec::new();
+        for _ in 0..input.below(40) {
+            let of = input.below(2);
+            if input.byte() == 1
+                && numbers[of] > 0
+                && openers[of].key_phase() == sealers[of].key_phase()
+            {
+                sealers[of].update_keys();
+            }
+            numbers[of] += 1 + input.below(3) as u64;
+            let number = numbers[of];
+            let len = 1 + input.below(4);
+            // After a key update there are short headers alone.
+            let mut header = vec![0x40 | (len as u8 - 1)];
+            header.extend(input.noise(25));
+            let pn_offset = header.len();
+            header.extend_from_slice(&number.to_be_bytes()[8 - len..]);
+            let mut payload = input.noise(1300);
+            payload.resize(payload.len().max(4 - len), 0);
+            let slot = sealers[of].push(&mut batch, number, &header, &payload);
+            sealed.push((of, slot.expect("it is sound"), number, pn_offset, payload));
+        }
+        batch.seal(&engine);
+        let mut datagrams = Vec::new();
+        for (of, slot, number, pn_offset, payload) in sealed {
+            let mut wire = batch.wire(&slot).to_vec();
+            let damaged = input.byte() % 8 == 7 && input.damage(&mut wire).is_some();
+            datagrams.push((of, wire, number, pn_offset, payload, damaged));
+        }
+        batch.clear();
+        // Some come late.
+        for _ in 0..input.below(4) {
+            let count = datagrams.len().max(1);
+            let (a, b) = (input.below(count), input.below(count));
+            if a < b && b < datagrams.len() {
+                datagrams[a..=b].rotate_left(1);
+            }
+        }
+        let mut waiting = Vec::new();
+        for (of, wire, number, pn_offset, payload, damaged) in datagrams {
+            let place = batch.feed(&wire);
+            let slot = openers[of].push(&mut batch, place, pn_offset);
+            waiting.push((
+                of,
+                slot.expect("it is long enough"),
+                number,
+                payload,
+                damaged,
+            ));
+        }
+        batch.open(&engine);
+        for (of, slot, number, payload, damaged) in waiting {
+            match openers[of].take(&batch, slot) {
+                Ok(packet) => {
+                    assert!(!damaged);
+                    assert_eq!((packet.number, packet.payload), (number, &payload[..]));
+                    opened += 1;
+                }
+                Err(error) => {
+                    assert!(damaged, "{error}");
+                    assert_eq!(error, quic::OpenError::Forged);
+                }
+            }
+        }
+        batch.clear();
+    }
+    opened > 0
 }

@@ -49,12 +49,12 @@ pub struct Job {
 }
 
 impl Job {
-    fn text(&self) -> Range<usize> {
+    pub(crate) fn text(&self) -> Range<usize> {
         let start = self.text as usize;
         start..start + self.text_len as usize
     }
 
-    fn tag(&self) -> Range<usize> {
+    pub(crate) fn tag(&self) -> Range<usize> {
         let start = self.text().end;
         start..start + TAG_LEN
     }
@@ -70,7 +70,7 @@ impl Job {
         self.aad_len == 0 && self.text_len as usize <= BLOCK_LEN
     }
 
-    fn aad(&self) -> Range<usize> {
+    pub(crate) fn aad(&self) -> Range<usize> {
         let start = self.aad as usize;
         start..start + self.aad_len as usize
     }
@@ -402,9 +402,15 @@ fn tag_short(one_time_key: &[u8; 32], ciphertext: &[u8; BLOCK_LEN], job: &Job) -
 
 /// Compares the tag that came with a packet to the right one, in constant time.
 #[inline]
-fn verdict(bytes: &[u8], job: &Job, tag: &[u8; TAG_LEN]) -> Outcome {
+pub(crate) fn verdict(bytes: &[u8], job: &Job, tag: &[u8; TAG_LEN]) -> Outcome {
     let sent = u128::from_le_bytes(bytes[job.tag()].try_into().expect("TAG_LEN bytes"));
-    let differ = u128::from_le_bytes(*tag) ^ sent;
+    verdict_of(u128::from_le_bytes(*tag), sent)
+}
+
+/// The same of two tags as numbers.
+#[inline(always)]
+pub(crate) fn verdict_of(tag: u128, sent: u128) -> Outcome {
+    let differ = tag ^ sent;
     // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
     let differ = (differ | differ >> 64) as u64;
     let authentic = bool::from(differ.ct_eq(&0));
@@ -653,6 +659,27 @@ impl<'k> Chunk<'k> {
         self.one_time_keys.fill([0; 32]);
         zeroize::optimization_barrier(&self.one_time_keys);
         self.one_time_keys.clear();
+    }
+}
+
+/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, with its key,
+/// the first bytes of the block of which it is counter and nonce.
+///
+/// # Panics
+///
+/// If a sample names a key that is not there, or if `masks` is shorter than `samples`.
+pub(crate) fn masks(set: Set, keys: &[Key], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
+    let masks = &mut masks[..samples.len()];
+    let mut blocks = Blocks::new();
+    let lanes = set.block_lanes();
+    for (samples, masks) in samples.chunks(lanes).zip(masks.chunks_mut(lanes)) {
+        for (lane, (key, sample)) in samples.iter().enumerate() {
+            blocks.set_row(lane, &keys[*key as usize], sample);
+        }
+        set.blocks(&mut blocks, samples.len());
+        for (mask, block) in masks.iter_mut().zip(blocks.keystream()) {
+            mask.copy_from_slice(&block[..5]);
+        }
     }
 }
 

@@ -65,6 +65,18 @@ impl<'k> Blocks<'k> {
         }
     }
 
+    /// Sets what one lane computes: the block whose counter and nonce are these bytes,
+    /// as they stand in the state (RFC 8439, section 2.3). Lane 0 is set first.
+    #[inline(always)]
+    pub(crate) fn set_row(&mut self, lane: usize, key: &'k Key, row: &[u8; 16]) {
+        self.one_key = lane == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
+        self.keys[lane] = key;
+        let (words, _) = row.as_chunks();
+        for (place, word) in self.counters_and_nonces[lane].iter_mut().zip(words) {
+            *place = u32::from_le_bytes(*word);
+        }
+    }
+
     /// Computes one block in each of the first `lanes` lanes, and in as many
     /// others as come with them.
     #[inline(always)]

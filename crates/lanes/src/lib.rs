@@ -17,6 +17,8 @@
 #![allow(unsafe_code, reason = "the one crate that may")]
 
 mod aead;
+mod aes_gcm;
+mod aes_portable;
 mod chacha20;
 mod isa;
 mod poly1305;
@@ -24,11 +26,12 @@ mod sha256;
 mod vector;
 
 pub use aead::{Job, Outcome, Secrets};
+pub use aes_gcm::{AesKey, GcmKey};
 pub use chacha20::{Block, Key, Nonce};
 pub use poly1305::TAG_LEN;
 pub use sha256::Digest;
 
-use isa::Set;
+use isa::{AesSet, Set};
 use sha256::Plan;
 
 /// An instruction set that the algorithms run on.
@@ -92,6 +95,24 @@ impl Backend {
     /// If this CPU lacks it.
     fn set(self) -> Set {
         Set::of(self.kernels())
+    }
+
+    /// The instructions for AES that go with it: the most capable of those that this
+    /// CPU has with registers of its size, and none if there are none.
+    ///
+    /// # Panics
+    ///
+    /// If this CPU lacks the backend.
+    fn aes_set(self) -> AesSet {
+        assert!(self.is_available(), "a backend that this CPU lacks");
+        let tables = match self {
+            Backend::Portable => AesSet::PORTABLE,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => AesSet::AVX2,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 | Backend::Avx512Ifma => AesSet::ALL,
+        };
+        AesSet::first(tables).expect("the portable one is among them")
     }
 
     /// Whether this CPU has it. On one that does not, every other method panics.
@@ -218,5 +239,68 @@ impl Backend {
     /// not specified.
     pub fn sha256d_pairs(self, nodes: &mut [Digest]) {
         sha256::pairs(Plan::of(self.set()), nodes);
+    }
+
+    /// Seals each of `jobs` in place with AES-GCM (NIST SP 800-38D): encrypts its text,
+    /// writes its tag. A job's `key` is an index of `keys`, and nothing is computed
+    /// ahead: its `ahead` fields are not looked at.
+    ///
+    /// `outcomes[i]` becomes [`Outcome::Sealed`].
+    ///
+    /// # Panics
+    ///
+    /// If a job lies outside `bytes` or names a key that is not there, or if `outcomes`
+    /// is shorter than `jobs`.
+    pub fn gcm_seal(
+        self,
+        bytes: &mut [u8],
+        keys: &[&GcmKey],
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) {
+        aes_gcm::seal(self.aes_set(), bytes, keys, jobs, outcomes);
+    }
+
+    /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
+    /// decrypts its text if the tag is right. The jobs are as in
+    /// [`gcm_seal`](Self::gcm_seal).
+    ///
+    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::Forged`]; the text of
+    /// a forged packet stays encrypted.
+    ///
+    /// # Panics
+    ///
+    /// As `gcm_seal`.
+    pub fn gcm_open(
+        self,
+        bytes: &mut [u8],
+        keys: &[&GcmKey],
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) {
+        aes_gcm::open(self.aes_set(), bytes, keys, jobs, outcomes);
+    }
+
+    /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):
+    /// `masks[i]` becomes the first 5 bytes of the encryption of sample i, which comes
+    /// with the index of its key.
+    ///
+    /// # Panics
+    ///
+    /// If a sample names a key that is not there, or if `masks` is shorter than
+    /// `samples`.
+    pub fn aes_masks(self, keys: &[&AesKey], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
+        aes_gcm::masks(self.aes_set(), keys, samples, masks);
+    }
+
+    /// The header masks of QUIC packets protected with ChaCha20 (RFC 9001, section
+    /// 5.4.4): `masks[i]` becomes the first 5 bytes of the block of keystream of which
+    /// sample i is counter and nonce; it comes with the index of its key.
+    ///
+    /// # Panics
+    ///
+    /// As [`aes_masks`](Self::aes_masks).
+    pub fn chacha20_masks(self, keys: &[Key], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
+        aead::masks(self.set(), keys, samples, masks);
     }
 }

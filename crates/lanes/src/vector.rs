@@ -534,6 +534,104 @@ impl<L: Limbs26> Limbs26 for Pair<L> {
     }
 }
 
+/// Vectors of blocks of 16 bytes, one block per lane, and instructions for them: what
+/// AES and GHASH are made of.
+pub(crate) trait AesBlocks: Copy {
+    /// How many blocks one vector holds.
+    const LANES: usize;
+
+    /// One vector.
+    type Vector: Copy;
+
+    /// Zeros.
+    fn zero(self) -> Self::Vector;
+
+    /// The same block in every lane.
+    fn splat(self, block: &[u8; 16]) -> Self::Vector;
+
+    /// The same number in every lane, little-endian.
+    fn splat_number(self, number: &u128) -> Self::Vector;
+
+    /// The numbers of each lane, little-endian.
+    fn numbers(self, numbers: &[u128]) -> Self::Vector;
+
+    /// Blocks `first`, `first + 1` and so on.
+    fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> Self::Vector;
+
+    /// Blocks that lie one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    unsafe fn load(self, place: *const u8) -> Self::Vector;
+
+    /// The first `len` of these bytes, all of them if it is more, and zeros.
+    ///
+    /// # Safety
+    ///
+    /// So many must be readable.
+    unsafe fn load_first(self, place: *const u8, len: usize) -> Self::Vector;
+
+    /// `len` bytes, padded with zeros to whole blocks, in the last lanes, and zeros in
+    /// those before; no more than there are lanes for.
+    ///
+    /// # Safety
+    ///
+    /// So many must be readable.
+    unsafe fn load_last(self, place: *const u8, len: usize) -> Self::Vector;
+
+    /// The reverse of [`load`](Self::load).
+    ///
+    /// # Safety
+    ///
+    /// The place must be writable.
+    unsafe fn store(self, vector: Self::Vector, place: *mut u8);
+
+    /// The reverse of [`load_first`](Self::load_first): writes no other bytes.
+    ///
+    /// # Safety
+    ///
+    /// So many must be writable.
+    unsafe fn store_first(self, vector: Self::Vector, place: *mut u8, len: usize);
+
+    /// The first `len` bytes, all of them if it is more, and zeros.
+    fn first(self, vector: Self::Vector, len: usize) -> Self::Vector;
+
+    /// One lane replaced by a number, little-endian.
+    fn with_lane(self, vector: Self::Vector, lane: usize, number: u128) -> Self::Vector;
+
+    /// One lane, and zeros in the others.
+    fn only_lane(self, vector: Self::Vector, lane: usize) -> Self::Vector;
+
+    /// The exclusive or of all lanes, as a little-endian number.
+    fn sum(self, vector: Self::Vector) -> u128;
+
+    /// The bytes of each block in reverse.
+    fn reverse(self, vector: Self::Vector) -> Self::Vector;
+
+    /// Adds to the first 32 bits of each block, little-endian, modulo 2^32.
+    fn add(self, vector: Self::Vector, number: u32) -> Self::Vector;
+
+    /// Adds its number to each lane, in the same way.
+    fn add_lane(self, vector: Self::Vector) -> Self::Vector;
+
+    /// Exclusive or.
+    fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// A round of AES and its key (FIPS 197, section 5.1).
+    fn round(self, state: Self::Vector, key: Self::Vector) -> Self::Vector;
+
+    /// The last round of AES and its key.
+    fn last_round(self, state: Self::Vector, key: Self::Vector) -> Self::Vector;
+
+    /// In each lane the product of a half of `a` and one of `b` as polynomials: the
+    /// upper half of `a` if bit 0 of `HALVES` is set, of `b` if bit 4 is.
+    fn carry_less<const HALVES: i32>(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// The halves of each block exchanged.
+    fn swap(self, vector: Self::Vector) -> Self::Vector;
+}
+
 /// The most words that any instruction set offers at once.
 pub(crate) const MAX_LANES: usize = 32;
 

@@ -1,12 +1,13 @@
-//! BIP324, Bitcoin's v2 encrypted transport, over whole batches of packets; and double
-//! SHA-256 over many messages.
+//! BIP324, Bitcoin's v2 encrypted transport, and QUIC packet protection, over whole
+//! batches of packets; and double SHA-256 over many messages.
 //!
 //! The packets that one turn of an event loop holds, whichever sessions they
 //! belong to, lie in the arena of one [`Batch`]; an [`Engine`] seals or opens
 //! them all at once, in place, and gives a verdict for each. [`bip324`] holds the
 //! handshake, the sessions and the codec of messages, all without I/O; [`v1`] the
-//! framing of the old transport, for a peer that speaks nothing else. [`sha256d`]
-//! hashes transactions and Merkle trees, and needs none of these.
+//! framing of the old transport, for a peer that speaks nothing else; [`quic`] the same
+//! idea for QUIC's packets. [`sha256d`] hashes transactions and Merkle trees, and needs
+//! none of these.
 //!
 //! ```
 //! use packetlane::bip324::{Handshake, HandshakeConfig, Network, PacketKind, Progress};
@@ -47,6 +48,8 @@
 //! - `parallel`: `Engine::with_threads`, one large batch on several threads, through
 //!   rayon.
 //! - `tokio`: [`bip324::stream`], reader and writer halves over async streams.
+//! - `rustls`: `quic::rustls`, a provider for rustls.
+//! - `quinn`: `quic::quinn`, the same for quinn, header protection included.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -60,6 +63,7 @@ pub mod bip324;
 mod engine;
 #[cfg(feature = "parallel")]
 mod parallel;
+pub mod quic;
 pub mod sha256d;
 pub mod v1;
 

@@ -65,3 +65,11 @@ fn blocks() {
     run(targets::blocks, 20_000, &[2, 1, 0, 0, 0, 0, 1, 1]);
     targets::blocks(&[]);
 }
+
+#[test]
+fn quic() {
+    assert_eq!(run(targets::quic, 10_000, &[0]), 0);
+    let opened = run(targets::quic, 2000, &[1]);
+    assert!((500..=2000).contains(&opened), "{opened}");
+    targets::quic(&[]);
+}

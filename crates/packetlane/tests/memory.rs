@@ -11,6 +11,7 @@ use packetlane::bip324::{
     DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_AHEAD, OVERHEAD, OpenError, PacketKind,
     Progress, REKEY_INTERVAL, Role, Session,
 };
+use packetlane::quic::{self, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -524,4 +525,51 @@ fn a_claim_of_many_transactions_takes_no_memory() {
     let mut transactions = Vec::new();
     let taken = taken_by(|| assert!(Block::parse(&block, &mut transactions).is_err()));
     assert_eq!(taken, (0, 0, 0));
+}
+
+/// QUIC packets of several connections, over key updates of their turns before.
+#[test]
+fn quic_batches_allocate_nothing_in_the_steady_state() {
+    let engine = engine();
+    let mut pairs: Vec<_> = (0..20_u8)
+        .map(|seed| {
+            let suite = Suite::ALL[usize::from(seed) % 3];
+            let secret = [seed; 48];
+            let secret = &secret[..suite.secret_len()];
+            let secret = Secret::new(suite, Version::V1, secret).unwrap();
+            (quic::Sealer::new(secret.clone()), quic::Opener::new(secret))
+        })
+        .collect();
+    let (mut sealing, mut opening) = (quic::Batch::new(), quic::Batch::new());
+    let payload = noise(1, 1200);
+    let mut slots = Vec::with_capacity(1000);
+    let mut received = Vec::with_capacity(1000);
+    let mut number = 0_u64;
+    let mut turn = |round: usize| {
+        for i in 0..10 {
+            for (sealer, _) in &mut pairs {
+                let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
+                let payload = &payload[..(61 * i + round) % 1200 + 3];
+                slots.push(sealer.push(&mut sealing, number, &header, payload).unwrap());
+            }
+            number += 1;
+        }
+        sealing.seal(&engine);
+        for (i, slot) in slots.drain(..).enumerate() {
+            let wire = sealing.wire(&slot);
+            opening.room(2000)[..wire.len()].copy_from_slice(wire);
+            let place = opening.received(wire.len());
+            let (_, opener) = &mut pairs[i % 20];
+            received.push(opener.push(&mut opening, place, 1).unwrap());
+        }
+        opening.open(&engine);
+        for (i, slot) in received.drain(..).enumerate() {
+            pairs[i % 20].1.take(&opening, slot).unwrap();
+        }
+        sealing.clear();
+        opening.clear();
+    };
+    (0..1200).for_each(&mut turn);
+    let (calls, held, _) = taken_by(|| (1200..1400).for_each(&mut turn));
+    assert_eq!((calls, held), (0, 0));
 }

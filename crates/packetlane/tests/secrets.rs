@@ -8,6 +8,7 @@ use common::{MAGIC, engine, noise, take};
 use packetlane::bip324::{
     Cipher, Handshake, HandshakeConfig, Keypair, PacketKind, Role, Session, SessionKeys,
 };
+use packetlane::quic::{self, HeaderKey, PacketKey, Secret, Suite, Version};
 use packetlane::{Backend, Batch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -256,6 +257,61 @@ fn a_handshake_that_ends_early_wipes_its_secrets() {
     }
 }
 
+/// QUIC keys and secrets, over key updates, with batches that outlive their connections.
+#[test]
+fn quic_keys_are_wiped() {
+    for suite in Suite::ALL {
+        let bytes = noise(3, suite.secret_len());
+        let expand = |secret: &[u8], label: &str, len: usize| {
+            let lengths = [0, len as u8, 6 + label.len() as u8];
+            let info = [&lengths, &b"tls13 "[..], label.as_bytes(), &[0]].concat();
+            let mut out = vec![0; len];
+            match suite {
+                Suite::Aes256Gcm => hkdf::Hkdf::<sha2::Sha384>::from_prk(secret)
+                    .unwrap()
+                    .expand(&info, &mut out),
+                _ => hkdf::Hkdf::<sha2::Sha256>::from_prk(secret)
+                    .unwrap()
+                    .expand(&info, &mut out),
+            }
+            .unwrap();
+            out
+        };
+        // The first round key of AES is the key itself.
+        let mut secrets = vec![bytes.clone(), expand(&bytes, "quic hp", suite.key_len())];
+        let mut secret = bytes.clone();
+        for _ in 0..3 {
+            secrets.push(expand(&secret, "quic key", suite.key_len()));
+            secret = expand(&secret, "quic ku", suite.secret_len());
+            secrets.push(secret.clone());
+        }
+        let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
+        let mut opened = 0;
+        let seen = seen_in(&secrets, || {
+            let secret = Secret::new(suite, Version::V1, secrets[0]).unwrap();
+            let mut sealer = Box::new(quic::Sealer::new(secret.clone()));
+            let mut opener = Box::new(quic::Opener::new(secret));
+            let (mut sealing, mut opening) = (quic::Batch::new(), quic::Batch::new());
+            for number in 0..6_u8 {
+                if number % 2 == 0 && number > 0 {
+                    sealer.update_keys();
+                }
+                let slot = sealer.push(&mut sealing, number.into(), &[0x40, number], b"ping");
+                sealing.seal(&engine());
+                let place = opening.feed(sealing.wire(&slot.unwrap()));
+                let slot = opener.push(&mut opening, place, 1).unwrap();
+                opening.open(&engine());
+                opened += u8::from(opener.take(&opening, slot).is_ok());
+                // Moved about.
+                (sealer, opener) = (Box::new(*sealer), Box::new(*opener));
+            }
+            drop((sealer, opener));
+        });
+        assert_eq!(opened, 6);
+        assert!(seen.iter().all(|&times| times == 0), "{suite:?}: {seen:?}");
+    }
+}
+
 /// The types that say so wipe themselves.
 #[test]
 fn what_wipes_itself_says_so() {
@@ -265,6 +321,9 @@ fn what_wipes_itself_says_so() {
     wipes::<Cipher>();
     wipes::<Keypair>();
     wipes::<SessionKeys>();
+    wipes::<Secret>();
+    wipes::<PacketKey>();
+    wipes::<HeaderKey>();
     // What HKDF leaves on the stack.
     wipes::<sha2::Sha256>();
 }

@@ -8,7 +8,7 @@
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
-use lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
+use lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, Secrets, TAG_LEN};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -123,6 +123,70 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], ahead: fn(usize) -> u
     public(keys.as_flattened());
 }
 
+/// The same with AES-GCM: seals packets of these lengths, opens them, and opens them
+/// once more with every second one forged. The keys are prepared from secrets, too.
+fn gcm(backend: Backend, lengths: &[usize]) {
+    let (mut bytes, raw, jobs) = lay_out(lengths);
+    let plain = bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    for job in &jobs {
+        secret(&bytes[text(&bytes, job)]);
+    }
+    secret(raw.as_flattened());
+    let key = |(i, raw): (usize, &Key)| match i % 2 {
+        0 => GcmKey::aes128(raw.first_chunk().expect("32 bytes")),
+        _ => GcmKey::aes256(raw),
+    };
+    let keys: Vec<_> = raw.iter().enumerate().map(key).collect();
+    let keys: Vec<_> = keys.iter().collect();
+    backend.gcm_seal(&mut bytes, &keys, &jobs, &mut outcomes);
+    assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
+    public(&bytes);
+    let sealed = bytes.clone();
+    for forged in [false, true] {
+        bytes.copy_from_slice(&sealed);
+        for (i, job) in jobs.iter().enumerate().step_by(2) {
+            let tag = text(&bytes, job).end;
+            bytes[tag + i % TAG_LEN] ^= u8::from(forged);
+        }
+        let sent = bytes.clone();
+        backend.gcm_open(&mut bytes, &keys, &jobs, &mut outcomes);
+        public(&bytes);
+        for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
+            let text = text(&bytes, job);
+            if forged && i % 2 == 0 {
+                assert_eq!(*outcome, Outcome::Forged);
+                assert_eq!(bytes[text.clone()], sent[text]);
+            } else {
+                assert_eq!(*outcome, Outcome::Authentic);
+                assert_eq!(bytes[text.clone()], plain[text]);
+            }
+        }
+    }
+}
+
+/// Header masks of so many packets, of one key and of several.
+fn masks(backend: Backend, count: usize) {
+    let raw = [[7; 32], [8; 32], [9; 32]];
+    secret(raw.as_flattened());
+    let [first, second, third] = &raw;
+    let aes = [
+        AesKey::aes128(first.first_chunk().expect("32 bytes")),
+        AesKey::aes128(second.first_chunk().expect("32 bytes")),
+        AesKey::aes256(third),
+    ];
+    for keys in 1..=3 {
+        // Samples are ciphertext: public.
+        let sample = |i: usize| ((i % keys) as u32, [i as u8; 16]);
+        let samples: Vec<_> = (0..count).map(sample).collect();
+        let mut masks = vec![[0; 5]; count];
+        backend.aes_masks(&[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
+        backend.chacha20_masks(&raw, &samples, &mut masks);
+        public(masks.as_flattened());
+        black_box(masks);
+    }
+}
+
 fn stream(backend: Backend, len: usize) {
     let (key, mut text) = ([7; 32], vec![1; len]);
     secret(&key);
@@ -196,12 +260,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every path of a batch, and both algorithms by themselves.
+/// Every path of a batch, both algorithms by themselves, AES-GCM and header masks.
 fn run_all(backend: Backend) {
     for len in (0..=130).chain([255, 256, 511, 512, 513, 700, 1100, 2049, 5000]) {
         stream(backend, len);
         tag(backend, len);
         seal_and_open(backend, &[len]);
+        // Two, so that there is one of either kind of key.
+        gcm(backend, &[len, len]);
+    }
+    for n in 1..=40 {
+        masks(backend, n);
     }
     for n in 2..=20 {
         seal_and_open(backend, &vec![61; n]);
@@ -209,13 +278,14 @@ fn run_all(backend: Backend) {
     seal_and_open(backend, &[61; 130]);
     let mixed: Vec<_> = (0..100).map(|i| i * 37 % 400).collect();
     seal_and_open(backend, &mixed);
+    gcm(backend, &mixed);
     // Lanes that wait, and a text too long to be waited for.
     let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
     println!(
-        "{}: streams, tags, and batches of 1 to 130 packets of 0 to 40000 bytes",
+        "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, AES-GCM, masks",
         backend.name()
     );
 }

@@ -1,7 +1,8 @@
 //! The instances of [`crate::vector`]'s traits, one file per instruction set,
 //! and the kernels compiled for each.
 
-use crate::aead::{Job, Run};
+use crate::aead::{Job, Outcome, Run};
+use crate::aes_gcm::{AesKey, GcmKey, Powers, RoundKeys};
 use crate::chacha20::{Block, Blocks, Key, Nonce};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
@@ -205,6 +206,106 @@ fn best_serial() -> &'static Serial {
     sha_ni::serial().unwrap_or(&SCALAR)
 }
 
+/// What runs on instructions for AES, or does without; a table of its own, as CPUs have
+/// them or not beside one of those above. The functions must only be called where the
+/// CPU has them, with jobs that lie in the buffer and keys that are there.
+#[allow(clippy::type_complexity, reason = "signatures, each used once")]
+pub(crate) struct AesKernels {
+    is_available: fn() -> bool,
+    seal: unsafe fn(&mut [u8], &[&GcmKey], &[Job]),
+    open: unsafe fn(&mut [u8], &[&GcmKey], &[Job], &mut [Outcome]),
+    masks: unsafe fn(&[&AesKey], &[(u32, [u8; 16])], &mut [[u8; 5]]),
+    powers: unsafe fn(&RoundKeys, &mut Powers),
+}
+
+/// Instructions for AES that this CPU has.
+#[derive(Clone, Copy)]
+pub(crate) struct AesSet(&'static AesKernels);
+
+impl AesSet {
+    /// All that there are, the most capable first, whether or not this CPU has them.
+    pub(crate) const ALL: &[&'static AesKernels] = &[
+        #[cfg(target_arch = "x86_64")]
+        &vaes::KERNELS,
+        #[cfg(target_arch = "x86_64")]
+        &vaes256::KERNELS,
+        #[cfg(target_arch = "x86_64")]
+        &aes_ni::KERNELS,
+        &AES_PORTABLE,
+    ];
+
+    /// What goes with AVX2.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const AVX2: &[&'static AesKernels] = Self::ALL.split_at(1).1;
+
+    /// What every CPU has.
+    pub(crate) const PORTABLE: &[&'static AesKernels] = &[&AES_PORTABLE];
+
+    /// The first of these that this CPU has, if it has any.
+    #[inline]
+    pub(crate) fn first(tables: &[&'static AesKernels]) -> Option<Self> {
+        let table = tables.iter().find(|table| (table.is_available)())?;
+        Some(Self(table))
+    }
+
+    /// See [`crate::aes_gcm::seal`].
+    ///
+    /// # Safety
+    ///
+    /// The jobs must lie in `bytes`, and their keys in `keys`.
+    #[inline]
+    pub(crate) unsafe fn seal(self, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+        // SAFETY: the CPU has the set, as it has in all of these, and the caller vouches
+        // for the jobs.
+        unsafe { (self.0.seal)(bytes, keys, jobs) }
+    }
+
+    /// See [`crate::aes_gcm::open`].
+    ///
+    /// # Safety
+    ///
+    /// As [`seal`](Self::seal); `outcomes` must be as many as the jobs.
+    #[inline]
+    pub(crate) unsafe fn open(
+        self,
+        bytes: &mut [u8],
+        keys: &[&GcmKey],
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) {
+        // SAFETY: as above.
+        unsafe { (self.0.open)(bytes, keys, jobs, outcomes) }
+    }
+
+    /// See [`crate::aes_gcm::masks`].
+    #[inline]
+    pub(crate) fn masks(
+        self,
+        keys: &[&AesKey],
+        samples: &[(u32, [u8; 16])],
+        masks: &mut [[u8; 5]],
+    ) {
+        // SAFETY: as above; this one looks for itself whether keys are there.
+        unsafe { (self.0.masks)(keys, samples, masks) }
+    }
+
+    /// See [`crate::aes_gcm::powers`].
+    #[inline]
+    pub(crate) fn powers(self, keys: &RoundKeys, powers: &mut Powers) {
+        // SAFETY: as above.
+        unsafe { (self.0.powers)(keys, powers) }
+    }
+}
+
+/// AES and GHASH without instructions for them.
+static AES_PORTABLE: AesKernels = AesKernels {
+    is_available: || true,
+    seal: crate::aes_portable::seal,
+    open: crate::aes_portable::open,
+    masks: crate::aes_portable::masks,
+    powers: crate::aes_portable::powers,
+};
+
 /// The portable backend: what every CPU of the target has. On x86-64 that is
 /// SSE2, elsewhere plain Rust.
 #[cfg(target_arch = "x86_64")]
@@ -312,6 +413,40 @@ macro_rules! kernels {
     }};
 }
 
+/// The same for [`AesKernels`].
+#[cfg(target_arch = "x86_64")]
+macro_rules! aes_kernels {
+    (
+        |$proof:ident: $set:ident|
+        mask_vectors: $mask_vectors:literal,
+        features: $features:literal
+    ) => {
+        pub(crate) static KERNELS: crate::isa::AesKernels = crate::isa::AesKernels {
+            is_available: $set::is_available,
+            seal: kernels!(@kernel $set, $features,
+                |$proof, bytes: &mut [u8], keys: &[&crate::GcmKey], jobs: &[crate::Job]|
+                // SAFETY: the caller vouches for the jobs.
+                = unsafe { crate::aes_gcm::seal_all($proof, bytes, keys, jobs) }),
+            open: kernels!(@kernel $set, $features,
+                |$proof, bytes: &mut [u8], keys: &[&crate::GcmKey], jobs: &[crate::Job],
+                 outcomes: &mut [crate::Outcome]|
+                // SAFETY: the caller vouches for the jobs.
+                = unsafe { crate::aes_gcm::open_all($proof, bytes, keys, jobs, outcomes) }),
+            masks: kernels!(@kernel $set, $features,
+                |$proof, keys: &[&crate::AesKey], samples: &[(u32, [u8; 16])],
+                 masks: &mut [[u8; 5]]|
+                = crate::aes_gcm::all_masks::<_, $mask_vectors, {
+                    $mask_vectors * <$set as crate::vector::AesBlocks>::LANES
+                }>($proof, keys, samples, masks)),
+            powers: kernels!(@kernel $set, $features,
+                |$proof, keys: &crate::aes_gcm::RoundKeys, powers: &mut crate::aes_gcm::Powers|
+                = crate::aes_gcm::powers($proof, keys, powers)),
+        };
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod aes_ni;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -321,3 +456,7 @@ pub(crate) mod portable;
 mod sha_ni;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
+#[cfg(target_arch = "x86_64")]
+mod vaes256;

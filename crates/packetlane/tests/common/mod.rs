@@ -44,6 +44,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A stream of numbers that looks random and is the same in every run.
+#[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {

@@ -1,0 +1,912 @@
+//! AES-128-GCM and AES-256-GCM (NIST SP 800-38D) over a list of packets that lie in
+//! one buffer, and the header masks of QUIC (RFC 9001, section 5.4.3).
+//!
+//! A packet's blocks lie in vectors of as many as the instruction set has lanes. Its
+//! vectors are worked off in groups, [`GROUP`] of them and at last what is left: enough
+//! that no round of AES waits for the one before. Of the packet's first counter block,
+//! which encrypts the tag, and of the block of lengths, with which GHASH ends, each takes
+//! the lane behind the last of the text.
+//!
+//! GHASH is a sum of products of blocks and powers of the hash key. The products of a
+//! group are added up before they are reduced. In a group that is not the last, all lanes
+//! of a vector are multiplied by the same power, and so the lanes are hashed apart; in
+//! the last, each lane by its own, which brings them together.
+//!
+//! Opening, the tag is checked before anything is decrypted: what the CPU computes of
+//! the keystream meanwhile stays in registers.
+
+use crate::aead::{Job, Outcome, verdict_of};
+use crate::aes_portable;
+use crate::isa::{AesSet, Aligned};
+use crate::vector::AesBlocks;
+use zeroize::Zeroize;
+
+/// A block of AES: 16 bytes.
+pub(crate) type Block = [u8; 16];
+
+/// How many vectors make a group.
+const GROUP: usize = 8;
+
+/// How many powers of the hash key a [`GcmKey`] has: as many as the blocks of a last
+/// group, which may be one vector longer, and of a vector of AAD before it.
+pub(crate) const POWERS: usize = 4 * (GROUP + 2);
+
+/// The powers, and zeros: what a vector of powers may reach beyond the last. There its
+/// lanes meet zeros.
+pub(crate) type Powers = [u128; POWERS + 3];
+
+/// Round keys of AES (FIPS 197, section 5.2). Wiped on drop.
+#[repr(align(16))]
+pub(crate) struct RoundKeys {
+    /// 11 or 15 of them, and zeros.
+    pub(crate) keys: [Block; 15],
+    rounds: u8,
+}
+
+impl RoundKeys {
+    fn new<const N: usize>(key: &[u8; N]) -> Self {
+        Self {
+            keys: aes_portable::expand(key),
+            rounds: const { (N / 4 + 6) as u8 },
+        }
+    }
+
+    /// 10 or 14.
+    #[inline(always)]
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.into()
+    }
+}
+
+impl Drop for RoundKeys {
+    fn drop(&mut self) {
+        self.keys.zeroize();
+    }
+}
+
+/// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
+/// powers of the hash key, less than 1 KiB. Wiped on drop.
+pub struct GcmKey {
+    pub(crate) cipher: RoundKeys,
+    /// Powers [`POWERS`] to 1 of the hash key H, so that neighbours are the factors of
+    /// neighbouring blocks. Each is the block as a big-endian number, in which the
+    /// bits of the polynomial stand in reverse, times x: the product of two such
+    /// numbers has the bit of x^0 one place too low, and that makes up for it.
+    pub(crate) powers: Powers,
+}
+
+impl GcmKey {
+    /// Prepares a key of AES-128-GCM.
+    #[must_use]
+    pub fn aes128(key: &[u8; 16]) -> Self {
+        Self::new(RoundKeys::new(key))
+    }
+
+    /// Prepares a key of AES-256-GCM.
+    #[must_use]
+    pub fn aes256(key: &[u8; 32]) -> Self {
+        Self::new(RoundKeys::new(key))
+    }
+
+    fn new(cipher: RoundKeys) -> Self {
+        let mut key = Self {
+            cipher,
+            powers: [0; POWERS + 3],
+        };
+        let set = AesSet::first(AesSet::ALL).expect("the portable one is among them");
+        set.powers(&key.cipher, &mut key.powers);
+        key
+    }
+}
+
+impl Drop for GcmKey {
+    fn drop(&mut self) {
+        self.powers.zeroize();
+    }
+}
+
+/// A key of AES alone, prepared for any [`Backend`](crate::Backend). Wiped on drop.
+pub struct AesKey(pub(crate) RoundKeys);
+
+impl AesKey {
+    /// Prepares a key of AES-128.
+    #[must_use]
+    pub fn aes128(key: &[u8; 16]) -> Self {
+        Self(RoundKeys::new(key))
+    }
+
+    /// Prepares a key of AES-256.
+    #[must_use]
+    pub fn aes256(key: &[u8; 32]) -> Self {
+        Self(RoundKeys::new(key))
+    }
+}
+
+/// # Panics
+///
+/// If a job lies outside the buffer or names a key that is not there.
+fn check(bytes: &[u8], keys: &[&GcmKey], jobs: &[Job]) {
+    for job in jobs {
+        let _ = (&bytes[job.aad()], &bytes[job.text().start..job.tag().end]);
+        let _ = keys[job.key as usize];
+    }
+}
+
+/// See [`crate::Backend::gcm_seal`].
+pub(crate) fn seal(
+    set: AesSet,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let outcomes = &mut outcomes[..jobs.len()];
+    check(bytes, keys, jobs);
+    // SAFETY: just checked.
+    unsafe { set.seal(bytes, keys, jobs) };
+    outcomes.fill(Outcome::Sealed);
+}
+
+/// See [`crate::Backend::gcm_open`].
+pub(crate) fn open(
+    set: AesSet,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let outcomes = &mut outcomes[..jobs.len()];
+    check(bytes, keys, jobs);
+    // SAFETY: just checked.
+    unsafe { set.open(bytes, keys, jobs, outcomes) };
+}
+
+/// See [`crate::Backend::aes_masks`].
+pub(crate) fn masks(
+    set: AesSet,
+    keys: &[&AesKey],
+    samples: &[(u32, Block)],
+    masks: &mut [[u8; 5]],
+) {
+    set.masks(keys, samples, &mut masks[..samples.len()]);
+}
+
+/// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
+/// times written out, as the compiler would leave arrays in memory for a loop that it
+/// does not unroll in time.
+macro_rules! each {
+    ($n:expr, |$i:ident| $body:expr) => {
+        each!(@ $n, $i, $body, 0 1 2 3 4 5 6 7 8)
+    };
+    (@ $n:expr, $i:ident, $body:expr, $($number:literal)*) => {
+        $(if $number < $n {
+            #[allow(unused_variables, reason = "not every body counts")]
+            let $i: usize = $number;
+            $body;
+        })*
+    };
+}
+
+/// Encrypts blocks in place (FIPS 197, section 5.1): those of `K` vectors under one key.
+#[inline(always)]
+fn encrypt<B: AesBlocks, const K: usize>(b: B, key: &RoundKeys, states: &mut [B::Vector; K]) {
+    let round_key = b.splat(&key.keys[0]);
+    each!(K, |i| states[i] = b.xor(states[i], round_key));
+    rounds_from(b, key, 1, states);
+}
+
+/// The rounds of AES from `first` on.
+#[inline(always)]
+fn rounds_from<B: AesBlocks, const K: usize>(
+    b: B,
+    key: &RoundKeys,
+    first: usize,
+    states: &mut [B::Vector; K],
+) {
+    let rounds = key.rounds();
+    for round_key in &key.keys[first..rounds] {
+        let round_key = b.splat(round_key);
+        each!(K, |i| states[i] = b.round(states[i], round_key));
+    }
+    let round_key = b.splat(&key.keys[rounds]);
+    each!(K, |i| states[i] = b.last_round(states[i], round_key));
+}
+
+/// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as
+/// Karatsuba has it: products of the low halves, of the high ones, and of the sums of
+/// both. (Three multiplications, of which a Zen 5 does one in two cycles, as it does four
+/// rounds of AES.)
+#[derive(Clone, Copy)]
+struct Sum<V> {
+    low: V,
+    high: V,
+    both: V,
+}
+
+impl<V: Copy> Sum<V> {
+    #[inline(always)]
+    fn zero<B: AesBlocks<Vector = V>>(b: B) -> Self {
+        Self {
+            low: b.zero(),
+            high: b.zero(),
+            both: b.zero(),
+        }
+    }
+
+    /// Adds the product of blocks, their bytes in reverse, and powers.
+    #[inline(always)]
+    fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
+        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
+        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
+        let (blocks, powers) = (b.xor(blocks, b.swap(blocks)), b.xor(powers, b.swap(powers)));
+        self.both = b.xor(self.both, b.carry_less::<0x00>(blocks, powers));
+    }
+
+    /// The blocks, their bytes in reverse, that are equal to the sum in the field (SP
+    /// 800-38D, section 6.3).
+    #[inline(always)]
+    fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
+        /// x^63 + x^62 + x^57: the upper half of the field's polynomial, its bits in
+        /// reverse; its lower half is 1.
+        const FOLD: u128 = 0xc200_0000_0000_0000;
+        // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
+        let fold = b.splat_number(&FOLD);
+        // What lies half over the low and half over the high part.
+        let middle = b.xor(self.both, b.xor(self.low, self.high));
+        let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
+        let middle = b.xor(middle, folded);
+        let folded = b.xor(b.swap(middle), b.carry_less::<0x00>(middle, fold));
+        b.xor(self.high, folded)
+    }
+}
+
+/// Power `n` of the hash key in the first lane, and those below in the next.
+#[inline(always)]
+fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
+    b.numbers(&key.powers[POWERS - n..][..B::LANES])
+}
+
+/// Power `n` of the hash key in all lanes.
+#[inline(always)]
+fn power<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
+    b.splat_number(&key.powers[POWERS - n])
+}
+
+/// A packet on its way through GHASH (SP 800-38D, section 6.4) and the counter mode
+/// (section 6.5).
+struct Packet<'k, B: AesBlocks> {
+    key: &'k GcmKey,
+    /// The first counter block as a number.
+    first: u128,
+    /// The counter blocks of the next vector, their bytes in reverse.
+    counters: B::Vector,
+    /// The lanes' hashes of all groups before, to be added to the next vector.
+    hash: B::Vector,
+    text: *mut u8,
+    /// How many bytes of the text are left.
+    left: usize,
+    /// How many vectors are left, that with the lengths included.
+    vectors: usize,
+}
+
+impl<'k, B: AesBlocks> Packet<'k, B> {
+    /// # Safety
+    ///
+    /// The job must lie in the buffer that begins at `bytes`.
+    #[inline(always)]
+    unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], job: &Job) -> Self {
+        let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
+        let first =
+            u128::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 1]);
+        let left = job.text_len as usize;
+        Self {
+            key: keys[job.key as usize],
+            first,
+            counters: b.add_lane(b.splat_number(&(first + 1))),
+            hash: b.zero(),
+            // SAFETY: the caller vouches for the job.
+            text: unsafe { bytes.add(job.text as usize) },
+            left,
+            vectors: left.div_ceil(16) / B::LANES + 1,
+        }
+    }
+
+    /// Whether the next group is not the last. That is one vector longer rather than
+    /// so short that it would not hold the text's last block.
+    #[inline(always)]
+    fn is_long(&self) -> bool {
+        self.vectors > GROUP + 1
+    }
+
+    /// How many blocks of the text the last vector has.
+    #[inline(always)]
+    fn last_blocks(&self) -> usize {
+        self.left.div_ceil(16) % B::LANES
+    }
+
+    /// The power of the first lane of the vector that lies `vectors` before the last.
+    #[inline(always)]
+    fn last_power(&self, vectors: usize) -> usize {
+        vectors * B::LANES + self.last_blocks() + 1
+    }
+
+    /// The products of the AAD, as it goes before the first group.
+    ///
+    /// # Safety
+    ///
+    /// The AAD must be readable.
+    #[inline(always)]
+    unsafe fn aad(&mut self, b: B, bytes: *const u8, job: &Job) -> Sum<B::Vector> {
+        let mut sum = Sum::zero(b);
+        if job.aad_len == 0 {
+            return sum;
+        }
+        // SAFETY: the caller vouches for it.
+        let mut place = unsafe { bytes.add(job.aad as usize) };
+        let mut left = job.aad_len as usize;
+        let size = 16 * B::LANES;
+        let mut vectors = left.div_ceil(size);
+        // Zeros before the first block count for nothing, so the first vector is the one
+        // that is not full.
+        let mut next = 16 * ((left.div_ceil(16) - 1) % B::LANES + 1);
+        // How many vectors there are powers for, beside those of the next group.
+        let (long, group) = (self.is_long(), self.vectors.min(GROUP + 1));
+        let reach = match long {
+            true => POWERS / B::LANES - GROUP,
+            false => (POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
+        };
+        loop {
+            let len = next.min(left);
+            // SAFETY: so many are left.
+            let mut blocks = unsafe { b.load_last(place, len) };
+            blocks = b.xor(b.reverse(blocks), self.hash);
+            self.hash = b.zero();
+            let factor = if vectors > reach {
+                power(b, self.key, B::LANES)
+            } else if long {
+                power(b, self.key, (GROUP + vectors) * B::LANES)
+            } else {
+                powers_from(b, self.key, self.last_power(group + vectors - 1))
+            };
+            sum.add(b, blocks, factor);
+            if vectors > reach {
+                self.hash = sum.reduced(b);
+                sum = Sum::zero(b);
+            }
+            left -= len;
+            vectors -= 1;
+            if vectors == 0 {
+                return sum;
+            }
+            place = place.wrapping_add(len);
+            next = size;
+        }
+    }
+
+    /// Encrypts blocks, and after each of the first rounds hashes one vector of the
+    /// group before, which is encrypted: the one's instructions fill the time that the
+    /// other's take.
+    ///
+    /// # Safety
+    ///
+    /// The group before must be readable.
+    #[inline(always)]
+    unsafe fn encrypt_and_hash<const K: usize>(
+        &mut self,
+        b: B,
+        states: &mut [B::Vector; K],
+        sum: &mut Sum<B::Vector>,
+    ) {
+        let size = 16 * B::LANES;
+        let before = self.text.wrapping_sub(GROUP * size);
+        let (&first, keys) = self.key.cipher.keys.split_first().expect("15 of them");
+        let round_key = b.splat(&first);
+        each!(K, |i| states[i] = b.xor(states[i], round_key));
+        let mut hash = self.hash;
+        for (i, round_key) in keys[..GROUP].iter().enumerate() {
+            let round_key = b.splat(round_key);
+            each!(K, |i| states[i] = b.round(states[i], round_key));
+            // SAFETY: the group has so many vectors.
+            let blocks = unsafe { b.load(before.add(i * size)) };
+            let blocks = b.xor(b.reverse(blocks), hash);
+            hash = b.zero();
+            sum.add(b, blocks, power(b, self.key, (GROUP - i) * B::LANES));
+        }
+        self.hash = sum.reduced(b);
+        *sum = Sum::zero(b);
+        rounds_from(b, &self.key.cipher, GROUP + 1, states);
+    }
+
+    /// The counter blocks of the next vectors.
+    #[inline(always)]
+    fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
+        let mut states = [self.counters; K];
+        each!(K, |i| {
+            states[i] = b.reverse(self.counters);
+            self.counters = b.add(self.counters, B::LANES as u32);
+        });
+        states
+    }
+
+    /// Adds the products of a group that is not the last, and reduces.
+    #[inline(always)]
+    fn hash_group(&mut self, b: B, mut sum: Sum<B::Vector>, blocks: [B::Vector; GROUP]) {
+        each!(GROUP, |i| {
+            let mut blocks = b.reverse(blocks[i]);
+            if i == 0 {
+                blocks = b.xor(blocks, self.hash);
+            }
+            sum.add(b, blocks, power(b, self.key, (GROUP - i) * B::LANES));
+        });
+        self.hash = sum.reduced(b);
+    }
+
+    /// Adds the products of the last group and of the block of lengths: the hash, in
+    /// lanes of which it is the sum.
+    #[inline(always)]
+    fn hash_last<const K: usize>(
+        &self,
+        b: B,
+        mut sum: Sum<B::Vector>,
+        blocks: [B::Vector; K],
+        job: &Job,
+    ) -> B::Vector {
+        each!(K, |i| {
+            let mut blocks = b.reverse(blocks[i]);
+            if i == K - 1 {
+                let lengths = u128::from(job.aad_len) << 67 | u128::from(job.text_len) << 3;
+                blocks = b.with_lane(blocks, self.last_blocks(), lengths);
+            }
+            if i == 0 {
+                blocks = b.xor(blocks, self.hash);
+            }
+            let powers = powers_from(b, self.key, self.last_power(K - 1 - i));
+            sum.add(b, blocks, powers);
+        });
+        sum.reduced(b)
+    }
+
+    /// The text that vector `i` of the last group has, of `K`: how many bytes.
+    #[inline(always)]
+    fn len_of<const K: usize>(&self, i: usize) -> usize {
+        self.left.saturating_sub(i * 16 * B::LANES)
+    }
+
+    /// The text of the last group. Only the last vector and that before may not be full.
+    ///
+    /// # Safety
+    ///
+    /// The text must be readable, and the rest of it belong to `K` vectors.
+    #[inline(always)]
+    unsafe fn load_last<const K: usize>(&self, b: B) -> [B::Vector; K] {
+        let mut texts = [b.zero(); K];
+        each!(K, |i| {
+            let place = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller vouches for it: vectors before the last two are full.
+            texts[i] = unsafe {
+                match i + 2 < K {
+                    true => b.load(place),
+                    false => b.load_first(place, self.len_of::<K>(i)),
+                }
+            };
+        });
+        texts
+    }
+
+    /// The reverse.
+    ///
+    /// # Safety
+    ///
+    /// The same, and the text must be writable.
+    #[inline(always)]
+    unsafe fn store_last<const K: usize>(&self, b: B, texts: [B::Vector; K]) {
+        each!(K, |i| {
+            let place = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: as above.
+            unsafe {
+                match i + 2 < K {
+                    true => b.store(texts[i], place),
+                    false => b.store_first(texts[i], place, self.len_of::<K>(i)),
+                }
+            }
+        });
+    }
+
+    /// The keystream for counter blocks; where the packet `IS_LONG`, the group before is
+    /// hashed beside.
+    ///
+    /// # Safety
+    ///
+    /// As [`encrypt_and_hash`](Self::encrypt_and_hash), if it is.
+    #[inline(always)]
+    unsafe fn next_keystream<const K: usize, const IS_LONG: bool>(
+        &mut self,
+        b: B,
+        states: &mut [B::Vector; K],
+        sum: &mut Sum<B::Vector>,
+    ) {
+        if IS_LONG {
+            // SAFETY: the caller vouches for it.
+            unsafe { self.encrypt_and_hash(b, states, sum) };
+        } else {
+            encrypt(b, &self.key.cipher, states);
+        }
+    }
+
+    /// Encrypts a group that is not the last, and passes it. Where the packet `IS_LONG`
+    /// there was one before, which is hashed only now.
+    ///
+    /// # Safety
+    ///
+    /// The text must be readable and writable.
+    #[inline(always)]
+    unsafe fn seal_group<const IS_LONG: bool>(&mut self, b: B, sum: &mut Sum<B::Vector>) {
+        let mut keystream = self.next_counters::<GROUP>(b);
+        // SAFETY: the caller vouches for the text, which has at least one group more.
+        unsafe {
+            self.next_keystream::<GROUP, IS_LONG>(b, &mut keystream, sum);
+            each!(GROUP, |i| {
+                let place = self.text.add(i * 16 * B::LANES);
+                b.store(b.xor(keystream[i], b.load(place)), place);
+            });
+        }
+        self.pass_group();
+    }
+
+    /// Encrypts the last group and returns the tag. Where the packet `IS_LONG` there was
+    /// a group before, which is hashed only now.
+    ///
+    /// # Safety
+    ///
+    /// As [`store_last`](Self::store_last).
+    #[inline(always)]
+    unsafe fn seal_last<const K: usize, const IS_LONG: bool>(
+        &mut self,
+        b: B,
+        mut sum: Sum<B::Vector>,
+        job: &Job,
+    ) -> u128 {
+        let lane = self.last_blocks();
+        let mut keystream = self.next_counters::<K>(b);
+        keystream[K - 1] = b.with_lane(keystream[K - 1], lane, self.first.swap_bytes());
+        // SAFETY: the caller vouches for the text.
+        unsafe { self.next_keystream::<K, IS_LONG>(b, &mut keystream, &mut sum) };
+        let mask = b.reverse(b.only_lane(keystream[K - 1], lane));
+        // SAFETY: the caller vouches for the text.
+        let mut texts = unsafe { self.load_last::<K>(b) };
+        each!(K, |i| {
+            texts[i] = b.xor(texts[i], keystream[i]);
+            if i + 2 >= K {
+                texts[i] = b.first(texts[i], self.len_of::<K>(i));
+            }
+        });
+        // SAFETY: as above.
+        unsafe { self.store_last::<K>(b, texts) };
+        b.sum(b.xor(self.hash_last(b, sum, texts, job), mask))
+            .swap_bytes()
+    }
+
+    /// Checks the tag `sent`, with which the group ends, and decrypts the group if it
+    /// is right.
+    ///
+    /// # Safety
+    ///
+    /// As [`store_last`](Self::store_last).
+    #[inline(always)]
+    unsafe fn open_last<const K: usize>(
+        &mut self,
+        b: B,
+        sum: Sum<B::Vector>,
+        job: &Job,
+    ) -> Outcome {
+        let lane = self.last_blocks();
+        let mut keystream = self.next_counters::<K>(b);
+        keystream[K - 1] = b.with_lane(keystream[K - 1], lane, self.first.swap_bytes());
+        encrypt(b, &self.key.cipher, &mut keystream);
+        let mask = b.reverse(b.only_lane(keystream[K - 1], lane));
+        // SAFETY: the caller vouches for the text.
+        let mut texts = unsafe { self.load_last::<K>(b) };
+        let tag = b
+            .sum(b.xor(self.hash_last(b, sum, texts, job), mask))
+            .swap_bytes();
+        // SAFETY: the tag follows the text, of which so many bytes are left.
+        let sent = unsafe { self.text.add(self.left).cast::<u128>().read_unaligned() };
+        let outcome = verdict_of(tag, sent);
+        if outcome == Outcome::Authentic {
+            each!(K, |i| texts[i] = b.xor(texts[i], keystream[i]));
+            // SAFETY: as above.
+            unsafe { self.store_last::<K>(b, texts) };
+        }
+        outcome
+    }
+
+    /// Passes a group that is not the last.
+    #[inline(always)]
+    fn pass_group(&mut self) {
+        let len = GROUP * B::LANES * 16;
+        self.text = self.text.wrapping_add(len);
+        self.left -= len;
+        self.vectors -= GROUP;
+    }
+}
+
+/// Calls a method of the packet for the number of vectors that are left.
+macro_rules! last {
+    ($packet:ident.$method:ident[$($is_long:literal)?]$arguments:tt) => {
+        last!(@ $packet, $method, [$($is_long)?], $arguments, 1 2 3 4 5 6 7 8)
+    };
+    (@ $packet:ident, $method:ident, $is_long:tt, $arguments:tt, $($number:literal)*) => {
+        match $packet.vectors {
+            $($number => last!(@call $packet, $method, $number, $is_long, $arguments),)*
+            _ => last!(@call $packet, $method, 9, $is_long, $arguments),
+        }
+    };
+    (@call $packet:ident, $method:ident, $number:literal, [$($is_long:literal)?],
+        ($($argument:expr),*)) => {
+        $packet.$method::<$number $(, $is_long)?>($($argument),*)
+    };
+}
+
+const _: () = assert!(GROUP + 1 == 9);
+
+/// Seals every job.
+///
+/// # Safety
+///
+/// The jobs must lie in `bytes`.
+#[inline(always)]
+pub(crate) unsafe fn seal_all<B: AesBlocks>(
+    b: B,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+) {
+    let bytes = bytes.as_mut_ptr();
+    for job in jobs {
+        // SAFETY: the caller vouches for the job: for AAD and text, and the tag behind
+        // the text. A group is taken from the text only where that has so much.
+        unsafe {
+            let mut packet = Packet::new(b, bytes, keys, job);
+            let mut sum = packet.aad(b, bytes, job);
+            let tag = if packet.is_long() {
+                packet.seal_group::<false>(b, &mut sum);
+                while packet.is_long() {
+                    packet.seal_group::<true>(b, &mut sum);
+                }
+                last!(packet.seal_last[true](b, sum, job))
+            } else {
+                last!(packet.seal_last[false](b, sum, job))
+            };
+            packet
+                .text
+                .add(packet.left)
+                .cast::<u128>()
+                .write_unaligned(tag);
+        }
+    }
+}
+
+/// Opens every job.
+///
+/// # Safety
+///
+/// The jobs must lie in `bytes`.
+#[inline(always)]
+pub(crate) unsafe fn open_all<B: AesBlocks>(
+    b: B,
+    bytes: &mut [u8],
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let bytes = bytes.as_mut_ptr();
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        // SAFETY: as in `seal_all`.
+        unsafe {
+            let mut packet = Packet::new(b, bytes, keys, job);
+            let (text, counters) = (packet.text, packet.counters);
+            let mut sum = packet.aad(b, bytes, job);
+            let mut groups = 0;
+            while packet.is_long() {
+                let mut texts = [b.zero(); GROUP];
+                each!(GROUP, |i| texts[i] =
+                    b.load(packet.text.add(i * 16 * B::LANES)));
+                packet.hash_group(b, sum, texts);
+                sum = Sum::zero(b);
+                packet.pass_group();
+                groups += 1;
+            }
+            packet.counters = b.add(counters, (groups * GROUP * B::LANES) as u32);
+            *outcome = last!(packet.open_last[](b, sum, job));
+            if *outcome == Outcome::Authentic {
+                (packet.text, packet.counters) = (text, counters);
+                for _ in 0..groups {
+                    let mut keystream = packet.next_counters::<GROUP>(b);
+                    encrypt(b, &packet.key.cipher, &mut keystream);
+                    each!(GROUP, |i| {
+                        let place = packet.text.add(i * 16 * B::LANES);
+                        b.store(b.xor(keystream[i], b.load(place)), place);
+                    });
+                    packet.text = packet.text.add(GROUP * B::LANES * 16);
+                }
+            }
+        }
+    }
+}
+
+/// See [`crate::Backend::aes_masks`]: `N` samples at a time, in `K` vectors.
+#[inline(always)]
+pub(crate) fn all_masks<B: AesBlocks, const K: usize, const N: usize>(
+    b: B,
+    keys: &[&AesKey],
+    mut samples: &[(u32, Block)],
+    mut masks: &mut [[u8; 5]],
+) {
+    while let Some(&(first, _)) = samples.first() {
+        let key = &keys[first as usize].0;
+        let mut encrypted = Aligned([[0; 16]; N]);
+        let mut blocks = [&samples[0].1; N];
+        let mut states = [b.zero(); K];
+        // Without a branch for each.
+        let whole = samples.first_chunk::<N>();
+        let differ = |all: &[_; N]| all.iter().fold(0, |any, (index, _)| any | index ^ first);
+        let count = if let Some(all) = whole.filter(|all| differ(all) == 0) {
+            for (place, (_, sample)) in blocks.iter_mut().zip(all) {
+                *place = sample;
+            }
+            each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
+            encrypt(b, key, &mut states);
+            N
+        } else {
+            // Those of a call have as many rounds as the first. (Lanes without a sample
+            // take the first.)
+            let mut keys_of = [&key.keys; N];
+            let mut one_key = true;
+            let mut count = 0;
+            for (index, sample) in samples.iter().take(N) {
+                let other = &keys[*index as usize].0;
+                if other.rounds() != key.rounds() {
+                    break;
+                }
+                one_key &= *index == first;
+                (keys_of[count], blocks[count]) = (&other.keys, sample);
+                count += 1;
+            }
+            each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
+            if one_key && count <= B::LANES {
+                let mut alone = [states[0]];
+                encrypt(b, key, &mut alone);
+                states[0] = alone[0];
+            } else if one_key {
+                encrypt(b, key, &mut states);
+            } else {
+                encrypt_each(b, key.rounds(), &keys_of, &mut states);
+            }
+            count
+        };
+        each!(K, |i| {
+            let place = encrypted.0[i * B::LANES..][..B::LANES].as_flattened_mut();
+            // SAFETY: as many blocks as a vector has.
+            unsafe { b.store(states[i], place.as_mut_ptr()) };
+        });
+        let now;
+        (now, masks) = masks.split_at_mut(count);
+        for (mask, block) in now.iter_mut().zip(&encrypted.0) {
+            mask.copy_from_slice(&block[..5]);
+        }
+        samples = &samples[count..];
+    }
+}
+
+/// Encrypts blocks, of which each has its own key, with `rounds` rounds.
+#[inline(always)]
+fn encrypt_each<B: AesBlocks, const K: usize, const N: usize>(
+    b: B,
+    rounds: usize,
+    keys: &[&[Block; 15]; N],
+    states: &mut [B::Vector; K],
+) {
+    macro_rules! step {
+        ($round:expr, $step:ident) => {{
+            let mut round_keys = [&keys[0][0]; N];
+            for (place, keys) in round_keys.iter_mut().zip(keys) {
+                *place = &keys[$round];
+            }
+            each!(K, |i| {
+                let round_key = b.gather(&round_keys, i * B::LANES);
+                states[i] = b.$step(states[i], round_key);
+            });
+        }};
+    }
+    step!(0, xor);
+    for round in 1..rounds {
+        step!(round, round);
+    }
+    step!(rounds, last_round);
+}
+
+/// The powers of the hash key in the form of [`GcmKey`].
+#[inline(always)]
+pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) {
+    let mut states = [b.zero()];
+    encrypt(b, keys, &mut states);
+    let first = aes_portable::first_power(b.sum(b.only_lane(states[0], 0)).swap_bytes());
+    let factor = b.splat_number(&first);
+    let mut power = factor;
+    for place in powers[..POWERS].iter_mut().rev() {
+        *place = b.sum(b.only_lane(power, 0));
+        let mut product = Sum::zero(b);
+        product.add(b, power, factor);
+        power = product.reduced(b);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 2200;
+
+    /// A packet of every length in either direction, masks and keys, by the instructions
+    /// of each table: those that no backend takes on this CPU are run nowhere else.
+    #[test]
+    fn every_table_does_what_the_portable_one_does() {
+        let portable = AesSet::first(AesSet::PORTABLE).expect("it is");
+        let sets = AesSet::ALL
+            .iter()
+            .filter_map(|table| AesSet::first(&[table]));
+        for set in sets {
+            let raw: [u8; 32] = core::array::from_fn(|i| (i * 29) as u8);
+            let (short, long) = (GcmKey::aes128(&[9; 16]), GcmKey::aes256(&raw));
+            for key in [&short, &long] {
+                for set in [set, portable] {
+                    let mut powers = [0; POWERS + 3];
+                    set.powers(&key.cipher, &mut powers);
+                    assert_eq!(powers, key.powers);
+                }
+            }
+            for len in 0..1700_usize {
+                let job = Job {
+                    text: 400,
+                    text_len: len as u32,
+                    aad: 1,
+                    aad_len: len as u32 * 7 % 399,
+                    key: len as u32 % 2,
+                    nonce: [len as u8; 12],
+                    ..Job::default()
+                };
+                let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);
+                let (mut ours, mut theirs) = (plain, plain);
+                let outcome = &mut [Outcome::Pending];
+                seal(set, &mut ours, &[&short, &long], &[job], outcome);
+                seal(portable, &mut theirs, &[&short, &long], &[job], outcome);
+                assert_eq!(ours, theirs, "{len}");
+                let sealed = ours;
+                open(set, &mut ours, &[&short, &long], &[job], outcome);
+                assert_eq!(outcome, &[Outcome::Authentic]);
+                assert_eq!(ours[..400 + len], plain[..400 + len], "{len}");
+                ours = sealed;
+                ours[400 + len + len % 16] ^= 0x10;
+                open(set, &mut ours, &[&short, &long], &[job], outcome);
+                assert_eq!(outcome, &[Outcome::Forged]);
+                assert_eq!(ours[..400 + len], sealed[..400 + len], "{len}");
+            }
+            let keys = [
+                AesKey::aes128(&[3; 16]),
+                AesKey::aes128(&[4; 16]),
+                AesKey::aes256(&raw),
+            ];
+            let keys = [&keys[0], &keys[1], &keys[2]];
+            for count in 0..70 {
+                for some in 1..=3 {
+                    let samples: [_; 70] =
+                        core::array::from_fn(|i| (i as u32 / 5 % some, [i as u8; 16]));
+                    let (mut ours, mut theirs) = ([[0; 5]; 70], [[0; 5]; 70]);
+                    masks(set, &keys, &samples[..count], &mut ours);
+                    masks(portable, &keys, &samples[..count], &mut theirs);
+                    assert_eq!(ours, theirs);
+                }
+            }
+        }
+    }
+}

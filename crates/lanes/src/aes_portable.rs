@@ -1,0 +1,433 @@
+//! AES and GHASH without instructions for them, in constant time.
+//!
+//! AES is bitsliced: bit p of each byte of four blocks lies in plane p, and the S-box
+//! is a circuit of ANDs and XORs on whole planes, so that there is no table to be
+//! looked up in. GHASH multiplies polynomials by multiplying integers whose bits are
+//! so far apart that no carry reaches the next.
+//!
+//! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
+
+use crate::aead::{Job, Outcome, verdict};
+use crate::aes_gcm::{AesKey, Block, GcmKey, POWERS, Powers, RoundKeys};
+
+/// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
+/// (FIPS 197, section 3.4: that is byte r + 4c).
+type Planes = [u64; 8];
+
+/// How many blocks the planes hold.
+const AT_ONCE: usize = 4;
+
+/// Four blocks as planes.
+fn planes(blocks: &[Block; AT_ONCE]) -> Planes {
+    let mut planes = [0; 8];
+    for byte in 0..8 {
+        // The eight bytes whose bits lie in this byte of the planes.
+        let (row, column) = (byte / 2, byte % 2 * 2);
+        let bytes = core::array::from_fn(|k| blocks[k % 4][4 * (column + k / 4) + row]);
+        let bits = transposed(u64::from_le_bytes(bytes)).to_le_bytes();
+        for (plane, bits) in planes.iter_mut().zip(bits) {
+            *plane |= u64::from(bits) << (8 * byte);
+        }
+    }
+    planes
+}
+
+/// The four blocks of which these are the planes.
+fn blocks(planes: &Planes) -> [Block; AT_ONCE] {
+    let mut blocks = [[0; 16]; AT_ONCE];
+    for byte in 0..8 {
+        let (row, column) = (byte / 2, byte % 2 * 2);
+        let bits = core::array::from_fn(|p| planes[p].to_le_bytes()[byte]);
+        let bytes = transposed(u64::from_le_bytes(bits)).to_le_bytes();
+        for (k, value) in bytes.into_iter().enumerate() {
+            blocks[k % 4][4 * (column + k / 4) + row] = value;
+        }
+    }
+    blocks
+}
+
+/// A matrix of eight by eight bits, a row in each byte, transposed.
+fn transposed(mut rows: u64) -> u64 {
+    // Exchanges the corners of matrices of 2, then of 4, then of 8.
+    for (mask, shift) in [
+        (0x00aa_00aa_00aa_00aa, 7),
+        (0x0000_cccc_0000_cccc, 14),
+        (0x0000_0000_f0f0_f0f0, 28),
+    ] {
+        let differ = (rows ^ rows >> shift) & mask;
+        rows ^= differ ^ differ << shift;
+    }
+    rows
+}
+
+/// The S-box (FIPS 197, section 5.1.1) of every byte: the circuit of Boyar and Peralta
+/// ("A small depth-16 circuit for the AES S-box", 2011), whose names it keeps. An
+/// inversion in GF(2^8), between two linear maps.
+#[rustfmt::skip]
+fn sub_bytes(planes: &mut Planes) {
+    let [x7, x6, x5, x4, x3, x2, x1, x0] = *planes;
+    // To the other basis.
+    let (y14, y13, y9, y8, t0) = (x3 ^ x5, x0 ^ x6, x0 ^ x3, x0 ^ x5, x1 ^ x2);
+    let y1 = t0 ^ x7;
+    let (y4, y12, y2, y5) = (y1 ^ x3, y13 ^ y14, y1 ^ x0, y1 ^ x6);
+    let (y3, t1) = (y5 ^ y8, x4 ^ y12);
+    let (y15, y20) = (t1 ^ x5, t1 ^ x1);
+    let (y6, y10, y11) = (y15 ^ x7, y15 ^ t0, y20 ^ y9);
+    let (y7, y17, y19, y16) = (x7 ^ y11, y10 ^ y11, y10 ^ y8, t0 ^ y11);
+    let (y21, y18) = (y13 ^ y16, x0 ^ y16);
+    // The inversion.
+    let (t2, t7, t12) = (y12 & y15, y13 & y16, y9 & y11);
+    let (t4, t6) = ((y3 & y6) ^ t2, (y4 & x7) ^ t2);
+    let (t9, t11) = ((y5 & y1) ^ t7, (y2 & y7) ^ t7);
+    let (t14, t16) = ((y14 & y17) ^ t12, (y8 & y10) ^ t12);
+    let (t21, t22) = (t4 ^ t14 ^ y20, t6 ^ t16 ^ y19);
+    let (t23, t24) = (t9 ^ t14 ^ y21, t11 ^ t16 ^ y18);
+    let (t25, t26, t30) = (t21 ^ t22, t21 & t23, t23 ^ t24);
+    let (t27, t31) = (t24 ^ t26, t22 ^ t26);
+    let (t29, t33) = ((t25 & t27) ^ t22, (t31 & t30) ^ t24);
+    let (t34, t35) = (t23 ^ t33, t27 ^ t33);
+    let t36 = t24 & t35;
+    let (t37, t38) = (t36 ^ t34, t27 ^ t36);
+    let t40 = t25 ^ (t29 & t38);
+    let (t41, t42, t43, t44) = (t40 ^ t37, t29 ^ t33, t29 ^ t40, t33 ^ t37);
+    let t45 = t42 ^ t41;
+    let (z0, z1, z2, z3, z4, z5) =
+        (t44 & y15, t37 & y6, t33 & x7, t43 & y16, t40 & y1, t29 & y7);
+    let (z6, z7, z8, z9, z10, z11) =
+        (t42 & y11, t45 & y17, t41 & y10, t44 & y12, t37 & y3, t33 & y4);
+    let (z12, z13, z14, z15, z16, z17) =
+        (t43 & y13, t40 & y5, t29 & y2, t42 & y9, t45 & y14, t41 & y8);
+    // And back, with the affine map.
+    let (t46, t47, t48, t49) = (z15 ^ z16, z10 ^ z11, z5 ^ z13, z9 ^ z10);
+    let (t50, t51, t52, t53) = (z2 ^ z12, z2 ^ z5, z7 ^ z8, z0 ^ z3);
+    let (t54, t55, t58) = (z6 ^ z7, z16 ^ z17, z4 ^ t46);
+    let (t56, t57, t59) = (z12 ^ t48, t50 ^ t53, z3 ^ t54);
+    let (t60, t61, t62, t63, t64) = (t46 ^ t57, z14 ^ t57, t52 ^ t58, t49 ^ t58, z4 ^ t59);
+    let (t65, t66) = (t61 ^ t62, z1 ^ t63);
+    let (s0, s6, s7) = (t59 ^ t63, t56 ^ !t62, t48 ^ !t60);
+    let (s3, s4, s5, t67) = (t53 ^ t66, t51 ^ t66, t47 ^ t65, t64 ^ t65);
+    let (s1, s2) = (t64 ^ !s3, t55 ^ !t67);
+    *planes = [s7, s6, s5, s4, s3, s2, s1, s0];
+}
+
+/// Row r begins r columns later (FIPS 197, section 5.1.2).
+fn shift_rows(planes: &mut Planes) {
+    for plane in planes {
+        let row = |r: u32| {
+            let row = (*plane >> (16 * r)) & 0xffff;
+            ((row >> (4 * r)) | (row << (16 - 4 * r)) & 0xffff) << (16 * r)
+        };
+        *plane = row(0) | row(1) | row(2) | row(3);
+    }
+}
+
+/// FIPS 197, section 5.1.3: row r becomes 2 (r + next) + next + the two after.
+fn mix_columns(planes: &mut Planes) {
+    let next = planes.map(|plane| plane.rotate_right(16));
+    let sum: Planes = core::array::from_fn(|p| planes[p] ^ next[p]);
+    // x^8 = x^4 + x^3 + x + 1.
+    let [s0, s1, s2, s3, s4, s5, s6, s7] = sum;
+    let twice = [s7, s0 ^ s7, s1, s2 ^ s7, s3 ^ s7, s4, s5, s6];
+    *planes = core::array::from_fn(|p| twice[p] ^ next[p] ^ sum[p].rotate_right(32));
+}
+
+/// The round keys of each of four blocks as planes. Secret: whoever has them wipes
+/// them.
+struct PlaneKeys {
+    keys: [Planes; 15],
+    rounds: usize,
+}
+
+impl PlaneKeys {
+    /// The four must have the same number of rounds.
+    fn new(keys: [&RoundKeys; AT_ONCE]) -> Self {
+        let rounds = keys[0].rounds();
+        let mut all = [[0; 8]; 15];
+        for (round, planes_of_round) in all[..=rounds].iter_mut().enumerate() {
+            *planes_of_round = planes(&keys.map(|key| key.keys[round]));
+        }
+        Self { keys: all, rounds }
+    }
+
+    /// Encrypts four blocks (FIPS 197, section 5.1).
+    fn encrypt(&self, text: &[Block; AT_ONCE]) -> [Block; AT_ONCE] {
+        let mut state = planes(text);
+        add(&mut state, &self.keys[0]);
+        for key in &self.keys[1..self.rounds] {
+            sub_bytes(&mut state);
+            shift_rows(&mut state);
+            mix_columns(&mut state);
+            add(&mut state, key);
+        }
+        sub_bytes(&mut state);
+        shift_rows(&mut state);
+        add(&mut state, &self.keys[self.rounds]);
+        blocks(&state)
+    }
+}
+
+impl Drop for PlaneKeys {
+    fn drop(&mut self) {
+        self.keys = [[0; 8]; 15];
+        zeroize::optimization_barrier(&self.keys);
+    }
+}
+
+fn add(state: &mut Planes, key: &Planes) {
+    for (plane, key) in state.iter_mut().zip(key) {
+        *plane ^= key;
+    }
+}
+
+/// Expands a key of 16 or 32 bytes to 11 or 15 round keys (FIPS 197, section 5.2).
+pub(crate) fn expand<const N: usize>(key: &[u8; N]) -> [Block; 15] {
+    const { assert!(N == 16 || N == 32) };
+    let mut words = [[0; 4]; 60];
+    let given = N / 4;
+    words[..given].copy_from_slice(key.as_chunks().0);
+    let mut constant = 1_u8;
+    for i in given..4 * (given + 7) {
+        let mut word = words[i - 1];
+        if i % given == 0 {
+            word.rotate_left(1);
+            word = sub_word(word);
+            word[0] ^= constant;
+            // Not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
+            constant = (constant << 1) ^ ((constant >> 7) * 0x1b);
+        } else if i % given == 4 {
+            word = sub_word(word);
+        }
+        let before = words[i - given];
+        words[i] = core::array::from_fn(|k| word[k] ^ before[k]);
+    }
+    let mut keys = [[0; 16]; 15];
+    keys.as_flattened_mut()
+        .copy_from_slice(words.as_flattened());
+    words = [[0; 4]; 60];
+    zeroize::optimization_barrier(&words);
+    keys
+}
+
+/// The S-box of four bytes.
+fn sub_word(word: [u8; 4]) -> [u8; 4] {
+    let mut text = [[0; 16]; AT_ONCE];
+    text[0][..4].copy_from_slice(&word);
+    let mut state = planes(&text);
+    sub_bytes(&mut state);
+    let [[a, b, c, d, ..], ..] = blocks(&state);
+    [a, b, c, d]
+}
+
+/// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
+/// times x.
+pub(crate) fn first_power(hash_key: u128) -> u128 {
+    let carried = (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
+    (hash_key << 1) ^ carried
+}
+
+/// The powers of the hash key in the order and form of [`GcmKey`].
+pub(crate) fn powers(keys: &RoundKeys, powers: &mut Powers) {
+    let [h, ..] = PlaneKeys::new([keys; AT_ONCE]).encrypt(&[[0; 16]; AT_ONCE]);
+    let first = first_power(u128::from_be_bytes(h));
+    let mut power = first;
+    for place in powers[..POWERS].iter_mut().rev() {
+        *place = power;
+        power = multiply(power, first);
+    }
+}
+
+/// The product of two polynomials of 64 bits.
+fn carry_less(a: u64, b: u64) -> u128 {
+    const EVERY_FOURTH: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
+    // Of every four bits one, and 15 of them in all: then no sum of their products
+    // reaches 16, and its last bit is the sum without carries.
+    let low = a & (u64::MAX >> 4);
+    let part = |x: u64, class: u32| u128::from(x & (EVERY_FOURTH as u64) << class);
+    let mut product = 0;
+    for class in 0..4_u32 {
+        let mut sum = 0;
+        for i in 0..4 {
+            sum ^= part(low, i) * part(b, (4 + class - i) % 4);
+        }
+        product ^= sum & (EVERY_FOURTH << class);
+    }
+    for bit in 60..64 {
+        let all = (u128::from(a >> bit) & 1).wrapping_neg();
+        product ^= u128::from(b) << bit & all;
+    }
+    product
+}
+
+/// The product of a block and a power in the form of [`GcmKey`] (SP 800-38D, section
+/// 6.3).
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn multiply(a: u128, b: u128) -> u128 {
+    /// x^63 + x^62 + x^57: the field's polynomial, its bits in reverse, in its upper
+    /// half; its lower half is 1.
+    const FOLD: u64 = 0xc200_0000_0000_0000;
+    let (a_low, a_high) = (a as u64, (a >> 64) as u64);
+    let (b_low, b_high) = (b as u64, (b >> 64) as u64);
+    let low = carry_less(a_low, b_low);
+    let high = carry_less(a_high, b_high);
+    let mut middle = carry_less(a_low, b_high) ^ carry_less(a_high, b_low);
+    // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
+    middle ^= low.rotate_left(64) ^ carry_less(low as u64, FOLD);
+    high ^ middle.rotate_left(64) ^ carry_less(middle as u64, FOLD)
+}
+
+/// GHASH (SP 800-38D, section 6.4) of what has been taken in.
+struct Hash {
+    power: u128,
+    sum: u128,
+}
+
+impl Hash {
+    fn block(&mut self, block: Block) {
+        self.sum = multiply(self.sum ^ u128::from_be_bytes(block), self.power);
+    }
+
+    /// Bytes, padded with zeros to whole blocks.
+    fn padded(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(16) {
+            let mut block = [0; 16];
+            block[..piece.len()].copy_from_slice(piece);
+            self.block(block);
+        }
+    }
+}
+
+/// What protects one packet.
+struct Packet<'k> {
+    key: &'k GcmKey,
+    cipher: PlaneKeys,
+    nonce: [u8; 12],
+}
+
+impl<'k> Packet<'k> {
+    fn new(keys: &[&'k GcmKey], job: &Job) -> Self {
+        let key = keys[job.key as usize];
+        Self {
+            key,
+            cipher: PlaneKeys::new([&key.cipher; AT_ONCE]),
+            nonce: job.nonce,
+        }
+    }
+
+    /// Counter blocks from number `first` on, encrypted.
+    fn keystream(&self, first: u32) -> [Block; AT_ONCE] {
+        let mut text = [[0; 16]; AT_ONCE];
+        for (block, number) in text.iter_mut().zip(0..) {
+            block[..12].copy_from_slice(&self.nonce);
+            block[12..].copy_from_slice(&first.wrapping_add(number).to_be_bytes());
+        }
+        self.cipher.encrypt(&text)
+    }
+
+    /// Encrypts or decrypts (SP 800-38D, section 6.5, from counter 2 on).
+    fn xor(&self, text: &mut [u8]) {
+        for (piece, first) in text.chunks_mut(16 * AT_ONCE).zip((2..).step_by(AT_ONCE)) {
+            let keystream = self.keystream(first);
+            for (byte, mask) in piece.iter_mut().zip(keystream.as_flattened()) {
+                *byte ^= mask;
+            }
+        }
+    }
+
+    /// The tag of a packet that is encrypted.
+    fn tag(&self, bytes: &[u8], job: &Job) -> Block {
+        let mut hash = Hash {
+            power: self.key.powers[POWERS - 1],
+            sum: 0,
+        };
+        hash.padded(&bytes[job.aad()]);
+        hash.padded(&bytes[job.text()]);
+        let lengths = u128::from(job.aad_len) << 67 | u128::from(job.text_len) << 3;
+        hash.block(lengths.to_be_bytes());
+        let [mask, ..] = self.keystream(1);
+        (hash.sum ^ u128::from_be_bytes(mask)).to_be_bytes()
+    }
+}
+
+/// See [`crate::Backend::gcm_seal`].
+pub(crate) fn seal(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+    for job in jobs {
+        let packet = Packet::new(keys, job);
+        packet.xor(&mut bytes[job.text()]);
+        let tag = packet.tag(bytes, job);
+        bytes[job.tag()].copy_from_slice(&tag);
+    }
+}
+
+/// See [`crate::Backend::gcm_open`].
+pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &mut [Outcome]) {
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        let packet = Packet::new(keys, job);
+        *outcome = verdict(bytes, job, &packet.tag(bytes, job));
+        if *outcome == Outcome::Authentic {
+            packet.xor(&mut bytes[job.text()]);
+        }
+    }
+}
+
+/// See [`crate::Backend::aes_masks`].
+pub(crate) fn masks(keys: &[&AesKey], mut samples: &[(u32, Block)], mut masks: &mut [[u8; 5]]) {
+    while let Some(&(first, _)) = samples.first() {
+        // Those of a call have as many rounds as the first.
+        let key = |&(index, _): &(u32, Block)| &keys[index as usize].0;
+        let rounds = keys[first as usize].0.rounds();
+        let same = samples.iter().take(AT_ONCE);
+        let count = same
+            .take_while(|sample| key(sample).rounds() == rounds)
+            .count();
+        let four: [_; AT_ONCE] = core::array::from_fn(|i| &samples[i.min(count - 1)]);
+        let encrypted = PlaneKeys::new(four.map(key)).encrypt(&four.map(|sample| sample.1));
+        for (mask, block) in masks.iter_mut().zip(&encrypted[..count]) {
+            mask.copy_from_slice(&block[..5]);
+        }
+        samples = &samples[count..];
+        masks = &mut masks[count..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The S-box of every byte, by its definition: the inverse, and the affine map.
+    #[test]
+    fn every_byte_of_the_s_box() {
+        let product = |a: u8, b: u8| {
+            let mut sum = 0_u16;
+            for bit in 0..8 {
+                sum ^= (u16::from(a) << bit) * u16::from(b >> bit & 1);
+            }
+            for bit in (8..15).rev() {
+                sum ^= (0x11b << (bit - 8)) * (sum >> bit & 1);
+            }
+            sum as u8
+        };
+        for byte in 0..=255_u8 {
+            let inverse = (0..=255).find(|&b| product(byte, b) == 1).unwrap_or(0);
+            let expected = (0..5).fold(0x63, |sum, n| sum ^ inverse.rotate_left(n));
+            assert_eq!(sub_word([byte; 4]), [expected; 4]);
+        }
+    }
+
+    #[test]
+    fn carry_less_is_a_product_without_carries() {
+        let mut a = 0x0123_4567_89ab_cdef_u64;
+        for round in 0..1000_u32 {
+            let b =
+                a.wrapping_mul(0x9e37_79b9_7f4a_7c15) | u64::from(round % 3 == 0).wrapping_neg();
+            let slow = (0..64).fold(0, |sum, bit| {
+                sum ^ ((u128::from(b) << bit) * u128::from(a >> bit & 1))
+            });
+            assert_eq!(carry_less(a, b), slow);
+            a = if round % 5 == 0 {
+                u64::MAX
+            } else {
+                b.rotate_left(round) ^ u64::from(round)
+            };
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! AES-NI and PCLMULQDQ with AVX2: one block to a vector.
+
+use crate::vector::AesBlocks;
+use core::arch::x86_64::*;
+
+/// A block in an xmm register. A value of this type proves that the CPU has AVX2,
+/// AES-NI and PCLMULQDQ.
+#[derive(Clone, Copy)]
+pub(crate) struct AesNi(());
+
+cpufeatures::new!(aes_ni, "avx2", "aes", "pclmulqdq");
+
+impl AesNi {
+    fn is_available() -> bool {
+        aes_ni::get()
+    }
+
+    /// # Safety
+    ///
+    /// The CPU must have them.
+    unsafe fn assume() -> Self {
+        Self(())
+    }
+}
+
+aes_kernels!(
+    |proof: AesNi|
+    mask_vectors: 8,
+    features: "avx2,aes,pclmulqdq"
+);
+
+/// The first `len` of these bytes, 16 at most, as a little-endian number.
+///
+/// # Safety
+///
+/// So many must be readable.
+#[inline(always)]
+pub(crate) unsafe fn number(place: *const u8, len: usize) -> u128 {
+    // Two loads, which overlap; the compiler knows nothing as fast for a length that it
+    // does not know.
+    macro_rules! two {
+        ($type:ty) => {{
+            let size = size_of::<$type>();
+            // SAFETY: `len` is at least the size, and the caller vouches for `len`.
+            let (front, back) = unsafe {
+                (
+                    place.cast::<$type>().read_unaligned(),
+                    place.add(len - size).cast::<$type>().read_unaligned(),
+                )
+            };
+            u128::from(front) | u128::from(back) << (8 * (len - size))
+        }};
+    }
+    match len {
+        0 => 0,
+        1 => two!(u8),
+        2..4 => two!(u16),
+        4..8 => two!(u32),
+        8..16 => two!(u64),
+        // SAFETY: the caller vouches for 16 bytes.
+        _ => unsafe { place.cast::<u128>().read_unaligned() },
+    }
+}
+
+/// The reverse of [`number`].
+///
+/// # Safety
+///
+/// So many bytes must be writable.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
+pub(crate) unsafe fn write_number(number: u128, place: *mut u8, len: usize) {
+    macro_rules! two {
+        ($type:ty) => {{
+            let size = size_of::<$type>();
+            let back = (number >> (8 * (len - size))) as $type;
+            // SAFETY: `len` is at least the size, and the caller vouches for `len`.
+            unsafe {
+                place.cast::<$type>().write_unaligned(number as $type);
+                place.add(len - size).cast::<$type>().write_unaligned(back);
+            }
+        }};
+    }
+    match len {
+        0 => (),
+        1 => two!(u8),
+        2..4 => two!(u16),
+        4..8 => two!(u32),
+        8..16 => two!(u64),
+        // SAFETY: the caller vouches for 16 bytes.
+        _ => unsafe { place.cast::<u128>().write_unaligned(number) },
+    }
+}
+
+/// A mask of the first `len` of 16 bytes, of all if it is more.
+#[inline(always)]
+pub(crate) fn mask(len: usize) -> u128 {
+    u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32))
+}
+
+impl AesBlocks for AesNi {
+    const LANES: usize = 1;
+    type Vector = __m128i;
+
+    #[inline(always)]
+    fn zero(self) -> __m128i {
+        // SAFETY: `self` proves SSE2.
+        unsafe { _mm_setzero_si128() }
+    }
+
+    #[inline(always)]
+    fn splat(self, block: &[u8; 16]) -> __m128i {
+        // SAFETY: 16 bytes, which need no alignment.
+        unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn splat_number(self, number: &u128) -> __m128i {
+        // SAFETY: as above.
+        unsafe { _mm_loadu_si128((&raw const *number).cast()) }
+    }
+
+    #[inline(always)]
+    fn numbers(self, numbers: &[u128]) -> __m128i {
+        self.splat_number(&numbers[0])
+    }
+
+    #[inline(always)]
+    fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> __m128i {
+        self.splat(blocks[first])
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, place: *const u8) -> __m128i {
+        // SAFETY: the caller vouches for 16 bytes; loads need no alignment.
+        unsafe { _mm_loadu_si128(place.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(self, place: *const u8, len: usize) -> __m128i {
+        // SAFETY: the caller vouches for so many bytes.
+        unsafe { self.splat_number(&number(place, len.min(16))) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_last(self, place: *const u8, len: usize) -> __m128i {
+        // SAFETY: the caller vouches for so many bytes.
+        unsafe { self.load_first(place, len) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, vector: __m128i, place: *mut u8) {
+        // SAFETY: the caller vouches for 16 bytes; stores need no alignment.
+        unsafe { _mm_storeu_si128(place.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, vector: __m128i, place: *mut u8, len: usize) {
+        // SAFETY: the caller vouches for so many bytes.
+        unsafe { write_number(self.sum(vector), place, len.min(16)) }
+    }
+
+    #[inline(always)]
+    fn first(self, vector: __m128i, len: usize) -> __m128i {
+        // SAFETY: `self` proves SSE2.
+        unsafe { _mm_and_si128(vector, self.splat_number(&mask(len))) }
+    }
+
+    #[inline(always)]
+    fn with_lane(self, _: __m128i, _: usize, number: u128) -> __m128i {
+        self.splat_number(&number)
+    }
+
+    #[inline(always)]
+    fn only_lane(self, vector: __m128i, _: usize) -> __m128i {
+        vector
+    }
+
+    #[inline(always)]
+    fn sum(self, vector: __m128i) -> u128 {
+        let mut number = 0_u128;
+        // SAFETY: 16 bytes, which need no alignment.
+        unsafe { _mm_storeu_si128((&raw mut number).cast(), vector) };
+        number
+    }
+
+    #[inline(always)]
+    fn reverse(self, vector: __m128i) -> __m128i {
+        // SAFETY: `self` proves AVX2, and so SSSE3.
+        unsafe {
+            let order = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm_shuffle_epi8(vector, order)
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, vector: __m128i, number: u32) -> __m128i {
+        // SAFETY: `self` proves SSE2.
+        unsafe { _mm_add_epi32(vector, _mm_setr_epi32(number.cast_signed(), 0, 0, 0)) }
+    }
+
+    #[inline(always)]
+    fn add_lane(self, vector: __m128i) -> __m128i {
+        vector
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m128i, b: __m128i) -> __m128i {
+        // SAFETY: `self` proves SSE2.
+        unsafe { _mm_xor_si128(a, b) }
+    }
+
+    #[inline(always)]
+    fn round(self, state: __m128i, key: __m128i) -> __m128i {
+        // SAFETY: `self` proves AES-NI.
+        unsafe { _mm_aesenc_si128(state, key) }
+    }
+
+    #[inline(always)]
+    fn last_round(self, state: __m128i, key: __m128i) -> __m128i {
+        // SAFETY: `self` proves AES-NI.
+        unsafe { _mm_aesenclast_si128(state, key) }
+    }
+
+    #[inline(always)]
+    fn carry_less<const HALVES: i32>(self, a: __m128i, b: __m128i) -> __m128i {
+        // SAFETY: `self` proves PCLMULQDQ.
+        unsafe { _mm_clmulepi64_si128::<HALVES>(a, b) }
+    }
+
+    #[inline(always)]
+    fn swap(self, vector: __m128i) -> __m128i {
+        // SAFETY: `self` proves SSE2.
+        unsafe { _mm_shuffle_epi32::<0b01_00_11_10>(vector) }
+    }
+}

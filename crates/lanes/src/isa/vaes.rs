@@ -1,0 +1,218 @@
+//! VAES and VPCLMULQDQ with AVX-512: four blocks to a vector.
+
+use crate::vector::AesBlocks;
+use core::arch::x86_64::*;
+
+/// Four blocks in a zmm register. A value of this type proves that the CPU has AVX-512
+/// F, BW and VL, VAES and VPCLMULQDQ.
+#[derive(Clone, Copy)]
+pub(crate) struct Vaes(());
+
+cpufeatures::new!(
+    vaes,
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "vaes",
+    "vpclmulqdq"
+);
+
+impl Vaes {
+    fn is_available() -> bool {
+        vaes::get()
+    }
+
+    /// # Safety
+    ///
+    /// The CPU must have them.
+    unsafe fn assume() -> Self {
+        Self(())
+    }
+}
+
+aes_kernels!(
+    |proof: Vaes|
+    mask_vectors: 4,
+    features: "avx512f,avx512bw,avx512vl,aes,pclmulqdq,vaes,vpclmulqdq"
+);
+
+/// A mask of the first `len` of 64 bytes, of all if it is more.
+#[inline(always)]
+fn mask(len: usize) -> u64 {
+    u64::MAX.unbounded_shr(64_u32.saturating_sub(len.min(64) as u32))
+}
+
+impl AesBlocks for Vaes {
+    const LANES: usize = 4;
+    type Vector = __m512i;
+
+    #[inline(always)]
+    fn zero(self) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    fn splat(self, block: &[u8; 16]) -> __m512i {
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512F.
+        unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(block.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn splat_number(self, number: &u128) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128((&raw const *number).cast())) }
+    }
+
+    #[inline(always)]
+    fn numbers(self, numbers: &[u128]) -> __m512i {
+        // SAFETY: the slice is 64 bytes; loads need no alignment; `self` proves
+        // AVX-512F.
+        unsafe { _mm512_loadu_si512(numbers[..4].as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> __m512i {
+        let blocks = &blocks[first..first + 4];
+        // SAFETY: each is 16 bytes; loads need no alignment; `self` proves AVX-512F.
+        unsafe {
+            let all = _mm512_castsi128_si512(_mm_loadu_si128(blocks[0].as_ptr().cast()));
+            let all = _mm512_inserti32x4::<1>(all, _mm_loadu_si128(blocks[1].as_ptr().cast()));
+            let all = _mm512_inserti32x4::<2>(all, _mm_loadu_si128(blocks[2].as_ptr().cast()));
+            _mm512_inserti32x4::<3>(all, _mm_loadu_si128(blocks[3].as_ptr().cast()))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, place: *const u8) -> __m512i {
+        // SAFETY: the caller vouches for 64 bytes; loads need no alignment; `self`
+        // proves AVX-512F.
+        unsafe { _mm512_loadu_si512(place.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(self, place: *const u8, len: usize) -> __m512i {
+        // SAFETY: the mask holds back every byte beyond those that the caller vouches
+        // for; `self` proves AVX-512BW.
+        unsafe { _mm512_maskz_loadu_epi8(mask(len), place.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_last(self, place: *const u8, len: usize) -> __m512i {
+        let lanes_before = 64_usize.wrapping_sub(len.next_multiple_of(16));
+        let mask = mask(len).unbounded_shl(lanes_before as u32);
+        // SAFETY: the mask leaves the `len` bytes from `place` on, for which the caller
+        // vouches, and holds back those before and behind; `self` proves AVX-512BW.
+        unsafe { _mm512_maskz_loadu_epi8(mask, place.wrapping_sub(lanes_before).cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, vector: __m512i, place: *mut u8) {
+        // SAFETY: the caller vouches for 64 bytes; stores need no alignment; `self`
+        // proves AVX-512F.
+        unsafe { _mm512_storeu_si512(place.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, vector: __m512i, place: *mut u8, len: usize) {
+        // SAFETY: the mask holds back every byte beyond those that the caller vouches
+        // for; `self` proves AVX-512BW.
+        unsafe { _mm512_mask_storeu_epi8(place.cast(), mask(len), vector) }
+    }
+
+    #[inline(always)]
+    fn first(self, vector: __m512i, len: usize) -> __m512i {
+        // SAFETY: `self` proves AVX-512BW.
+        unsafe { _mm512_maskz_mov_epi8(mask(len), vector) }
+    }
+
+    #[inline(always)]
+    fn with_lane(self, vector: __m512i, lane: usize, number: u128) -> __m512i {
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512F.
+        unsafe {
+            let number = _mm_loadu_si128((&raw const number).cast());
+            _mm512_mask_broadcast_i32x4(vector, 0xf << (4 * lane), number)
+        }
+    }
+
+    #[inline(always)]
+    fn only_lane(self, vector: __m512i, lane: usize) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_maskz_mov_epi32(0xf << (4 * lane), vector) }
+    }
+
+    #[inline(always)]
+    fn sum(self, vector: __m512i) -> u128 {
+        let mut number = 0_u128;
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512 F and VL.
+        unsafe {
+            let half = _mm256_xor_si256(
+                _mm512_castsi512_si256(vector),
+                _mm512_extracti64x4_epi64::<1>(vector),
+            );
+            let quarter = _mm_xor_si128(
+                _mm256_castsi256_si128(half),
+                _mm256_extracti128_si256::<1>(half),
+            );
+            _mm_storeu_si128((&raw mut number).cast(), quarter);
+        }
+        number
+    }
+
+    #[inline(always)]
+    fn reverse(self, vector: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512 F and BW.
+        unsafe {
+            let order = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm512_shuffle_epi8(vector, _mm512_broadcast_i32x4(order))
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, vector: __m512i, number: u32) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let number = _mm_setr_epi32(number.cast_signed(), 0, 0, 0);
+            _mm512_add_epi32(vector, _mm512_broadcast_i32x4(number))
+        }
+    }
+
+    #[inline(always)]
+    fn add_lane(self, vector: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0);
+            _mm512_add_epi32(vector, lanes)
+        }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn round(self, state: __m512i, key: __m512i) -> __m512i {
+        // SAFETY: `self` proves VAES and AVX-512F.
+        unsafe { _mm512_aesenc_epi128(state, key) }
+    }
+
+    #[inline(always)]
+    fn last_round(self, state: __m512i, key: __m512i) -> __m512i {
+        // SAFETY: `self` proves VAES and AVX-512F.
+        unsafe { _mm512_aesenclast_epi128(state, key) }
+    }
+
+    #[inline(always)]
+    fn carry_less<const HALVES: i32>(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves VPCLMULQDQ and AVX-512F.
+        unsafe { _mm512_clmulepi64_epi128::<HALVES>(a, b) }
+    }
+
+    #[inline(always)]
+    fn swap(self, vector: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_shuffle_epi32::<0b01_00_11_10>(vector) }
+    }
+}

