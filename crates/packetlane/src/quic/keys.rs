@@ -418,6 +418,9 @@ fn together<R>(
     work(&mut packet, payload)
 }
 
+/// [`Backend::gcm_seal`] or [`Backend::gcm_open`].
+type GcmKernel = fn(Backend, &mut [u8], &[&GcmKey], &[Job], &mut [Outcome]);
+
 /// Sealing or opening, by the kernels that do it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -427,7 +430,7 @@ pub(super) enum Way {
 
 impl Way {
     #[inline]
-    pub(super) fn gcm(self) -> fn(Backend, &mut [u8], &[&GcmKey], &[Job], &mut [Outcome]) {
+    pub(super) fn gcm(self) -> GcmKernel {
         match self {
             Way::Seal => Backend::gcm_seal,
             Way::Open => Backend::gcm_open,
