@@ -17,7 +17,7 @@
 
 use crate::aead::{Job, Outcome, verdict_of};
 use crate::aes_portable;
-use crate::isa::AesSet;
+use crate::isa::{AesSet, Aligned};
 use crate::vector::AesBlocks;
 use zeroize::Zeroize;
 
@@ -93,7 +93,8 @@ impl GcmKey {
             cipher,
             powers: [0; POWERS + 3],
         };
-        AesSet::best().powers(&key.cipher, &mut key.powers);
+        let set = AesSet::first(AesSet::ALL).expect("the portable one is among them");
+        set.powers(&key.cipher, &mut key.powers);
         key
     }
 }
@@ -189,10 +190,21 @@ macro_rules! each {
 /// Encrypts blocks in place (FIPS 197, section 5.1): those of `K` vectors under one key.
 #[inline(always)]
 fn encrypt<B: AesBlocks, const K: usize>(b: B, key: &RoundKeys, states: &mut [B::Vector; K]) {
-    let rounds = key.rounds();
     let round_key = b.splat(&key.keys[0]);
     each!(K, |i| states[i] = b.xor(states[i], round_key));
-    for round_key in &key.keys[1..rounds] {
+    rounds_from(b, key, 1, states);
+}
+
+/// The rounds of AES from `first` on.
+#[inline(always)]
+fn rounds_from<B: AesBlocks, const K: usize>(
+    b: B,
+    key: &RoundKeys,
+    first: usize,
+    states: &mut [B::Vector; K],
+) {
+    let rounds = key.rounds();
+    for round_key in &key.keys[first..rounds] {
         let round_key = b.splat(round_key);
         each!(K, |i| states[i] = b.round(states[i], round_key));
     }
@@ -371,14 +383,41 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         }
     }
 
-    /// The keystream of the next vectors.
+    /// Encrypts blocks, and after each of the first rounds hashes one vector of the
+    /// group before, which is encrypted: the one's instructions fill the time that the
+    /// other's take.
+    ///
+    /// # Safety
+    ///
+    /// The group before must be readable.
     #[inline(always)]
-    fn keystream<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
-        let mut states = self.next_counters(b);
-        encrypt(b, &self.key.cipher, &mut states);
-        states
+    unsafe fn encrypt_and_hash<const K: usize>(
+        &mut self,
+        b: B,
+        states: &mut [B::Vector; K],
+        sum: &mut Sum<B::Vector>,
+    ) {
+        let size = 16 * B::LANES;
+        let before = self.text.wrapping_sub(GROUP * size);
+        let (&first, keys) = self.key.cipher.keys.split_first().expect("15 of them");
+        let round_key = b.splat(&first);
+        each!(K, |i| states[i] = b.xor(states[i], round_key));
+        let mut hash = self.hash;
+        for (i, round_key) in keys[..GROUP].iter().enumerate() {
+            let round_key = b.splat(round_key);
+            each!(K, |i| states[i] = b.round(states[i], round_key));
+            // SAFETY: the group has so many vectors.
+            let blocks = unsafe { b.load(before.add(i * size)) };
+            let blocks = b.xor(b.reverse(blocks), hash);
+            hash = b.zero();
+            sum.add(b, blocks, power(b, self.key, (GROUP - i) * B::LANES));
+        }
+        self.hash = sum.reduced(b);
+        *sum = Sum::zero(b);
+        rounds_from(b, &self.key.cipher, GROUP + 1, states);
     }
 
+    /// The counter blocks of the next vectors.
     #[inline(always)]
     fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
         let mut states = [self.counters; K];
@@ -387,17 +426,6 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             self.counters = b.add(self.counters, B::LANES as u32);
         });
         states
-    }
-
-    /// The keystream of the last vectors, and in the lane behind it the block that
-    /// encrypts the tag; that lane alone, in reverse, comes second.
-    #[inline(always)]
-    fn last_keystream<const K: usize>(&mut self, b: B) -> ([B::Vector; K], B::Vector) {
-        let lane = self.last_blocks();
-        let mut states = self.next_counters(b);
-        states[K - 1] = b.with_lane(states[K - 1], lane, self.first.swap_bytes());
-        encrypt(b, &self.key.cipher, &mut states);
-        (states, b.reverse(b.only_lane(states[K - 1], lane)))
     }
 
     /// Adds the products of a group that is not the last, and reduces.
@@ -484,14 +512,66 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         });
     }
 
-    /// Encrypts the last group and returns the tag.
+    /// The keystream for counter blocks; where the packet `IS_LONG`, the group before is
+    /// hashed beside.
+    ///
+    /// # Safety
+    ///
+    /// As [`encrypt_and_hash`](Self::encrypt_and_hash), if it is.
+    #[inline(always)]
+    unsafe fn next_keystream<const K: usize, const IS_LONG: bool>(
+        &mut self,
+        b: B,
+        states: &mut [B::Vector; K],
+        sum: &mut Sum<B::Vector>,
+    ) {
+        if IS_LONG {
+            // SAFETY: the caller vouches for it.
+            unsafe { self.encrypt_and_hash(b, states, sum) };
+        } else {
+            encrypt(b, &self.key.cipher, states);
+        }
+    }
+
+    /// Encrypts a group that is not the last, and passes it. Where the packet `IS_LONG`
+    /// there was one before, which is hashed only now.
+    ///
+    /// # Safety
+    ///
+    /// The text must be readable and writable.
+    #[inline(always)]
+    unsafe fn seal_group<const IS_LONG: bool>(&mut self, b: B, sum: &mut Sum<B::Vector>) {
+        let mut keystream = self.next_counters::<GROUP>(b);
+        // SAFETY: the caller vouches for the text, which has at least one group more.
+        unsafe {
+            self.next_keystream::<GROUP, IS_LONG>(b, &mut keystream, sum);
+            each!(GROUP, |i| {
+                let place = self.text.add(i * 16 * B::LANES);
+                b.store(b.xor(keystream[i], b.load(place)), place);
+            });
+        }
+        self.pass_group();
+    }
+
+    /// Encrypts the last group and returns the tag. Where the packet `IS_LONG` there was
+    /// a group before, which is hashed only now.
     ///
     /// # Safety
     ///
     /// As [`store_last`](Self::store_last).
     #[inline(always)]
-    unsafe fn seal_last<const K: usize>(&mut self, b: B, sum: Sum<B::Vector>, job: &Job) -> u128 {
-        let (keystream, mask) = self.last_keystream::<K>(b);
+    unsafe fn seal_last<const K: usize, const IS_LONG: bool>(
+        &mut self,
+        b: B,
+        mut sum: Sum<B::Vector>,
+        job: &Job,
+    ) -> u128 {
+        let lane = self.last_blocks();
+        let mut keystream = self.next_counters::<K>(b);
+        keystream[K - 1] = b.with_lane(keystream[K - 1], lane, self.first.swap_bytes());
+        // SAFETY: the caller vouches for the text.
+        unsafe { self.next_keystream::<K, IS_LONG>(b, &mut keystream, &mut sum) };
+        let mask = b.reverse(b.only_lane(keystream[K - 1], lane));
         // SAFETY: the caller vouches for the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
         each!(K, |i| {
@@ -519,7 +599,11 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         sum: Sum<B::Vector>,
         job: &Job,
     ) -> Outcome {
-        let (keystream, mask) = self.last_keystream::<K>(b);
+        let lane = self.last_blocks();
+        let mut keystream = self.next_counters::<K>(b);
+        keystream[K - 1] = b.with_lane(keystream[K - 1], lane, self.first.swap_bytes());
+        encrypt(b, &self.key.cipher, &mut keystream);
+        let mask = b.reverse(b.only_lane(keystream[K - 1], lane));
         // SAFETY: the caller vouches for the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
         let tag = b
@@ -548,20 +632,22 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
 
 /// Calls a method of the packet for the number of vectors that are left.
 macro_rules! last {
-    ($packet:ident.$method:ident($($argument:expr),*)) => {
+    ($packet:ident.$method:ident[$($is_long:literal)?]$arguments:tt) => {
+        last!(@ $packet, $method, [$($is_long)?], $arguments, 1 2 3 4 5 6 7 8)
+    };
+    (@ $packet:ident, $method:ident, $is_long:tt, $arguments:tt, $($number:literal)*) => {
         match $packet.vectors {
-            1 => $packet.$method::<1>($($argument),*),
-            2 => $packet.$method::<2>($($argument),*),
-            3 => $packet.$method::<3>($($argument),*),
-            4 => $packet.$method::<4>($($argument),*),
-            5 => $packet.$method::<5>($($argument),*),
-            6 => $packet.$method::<6>($($argument),*),
-            7 => $packet.$method::<7>($($argument),*),
-            8 => $packet.$method::<8>($($argument),*),
-            _ => $packet.$method::<9>($($argument),*),
+            $($number => last!(@call $packet, $method, $number, $is_long, $arguments),)*
+            _ => last!(@call $packet, $method, 9, $is_long, $arguments),
         }
     };
+    (@call $packet:ident, $method:ident, $number:literal, [$($is_long:literal)?],
+        ($($argument:expr),*)) => {
+        $packet.$method::<$number $(, $is_long)?>($($argument),*)
+    };
 }
+
+const _: () = assert!(GROUP + 1 == 9);
 
 /// Seals every job.
 ///
@@ -582,18 +668,15 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let mut sum = packet.aad(b, bytes, job);
-            while packet.is_long() {
-                let mut texts = packet.keystream::<GROUP>(b);
-                each!(GROUP, |i| {
-                    let place = packet.text.add(i * 16 * B::LANES);
-                    texts[i] = b.xor(texts[i], b.load(place));
-                    b.store(texts[i], place);
-                });
-                packet.hash_group(b, sum, texts);
-                sum = Sum::zero(b);
-                packet.pass_group();
-            }
-            let tag = last!(packet.seal_last(b, sum, job));
+            let tag = if packet.is_long() {
+                packet.seal_group::<false>(b, &mut sum);
+                while packet.is_long() {
+                    packet.seal_group::<true>(b, &mut sum);
+                }
+                last!(packet.seal_last[true](b, sum, job))
+            } else {
+                last!(packet.seal_last[false](b, sum, job))
+            };
             packet
                 .text
                 .add(packet.left)
@@ -634,11 +717,12 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
                 groups += 1;
             }
             packet.counters = b.add(counters, (groups * GROUP * B::LANES) as u32);
-            *outcome = last!(packet.open_last(b, sum, job));
+            *outcome = last!(packet.open_last[](b, sum, job));
             if *outcome == Outcome::Authentic {
                 (packet.text, packet.counters) = (text, counters);
                 for _ in 0..groups {
-                    let keystream = packet.keystream::<GROUP>(b);
+                    let mut keystream = packet.next_counters::<GROUP>(b);
+                    encrypt(b, &packet.key.cipher, &mut keystream);
                     each!(GROUP, |i| {
                         let place = packet.text.add(i * 16 * B::LANES);
                         b.store(b.xor(keystream[i], b.load(place)), place);
@@ -659,60 +743,86 @@ pub(crate) fn all_masks<B: AesBlocks, const K: usize, const N: usize>(
     mut masks: &mut [[u8; 5]],
 ) {
     while let Some(&(first, _)) = samples.first() {
-        // Those of a call have as many rounds as the first. (Lanes without a sample
-        // take the first.)
         let key = &keys[first as usize].0;
-        let mut keys_of = [&key.keys; N];
+        let mut encrypted = Aligned([[0; 16]; N]);
         let mut blocks = [&samples[0].1; N];
-        let (mut count, mut one_key) = (0, true);
-        for (index, sample) in samples.iter().take(N) {
-            let other = &keys[*index as usize].0;
-            if other.rounds() != key.rounds() {
-                break;
-            }
-            one_key &= *index == first;
-            (keys_of[count], blocks[count]) = (&other.keys, sample);
-            count += 1;
-        }
         let mut states = [b.zero(); K];
-        each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
-        if one_key && count <= B::LANES {
-            let mut alone = [states[0]];
-            encrypt(b, key, &mut alone);
-            states[0] = alone[0];
-        } else if one_key {
+        // Without a branch for each.
+        let whole = samples.first_chunk::<N>();
+        let differ = |all: &[_; N]| all.iter().fold(0, |any, (index, _)| any | index ^ first);
+        let count = if let Some(all) = whole.filter(|all| differ(all) == 0) {
+            for (place, (_, sample)) in blocks.iter_mut().zip(all) {
+                *place = sample;
+            }
+            each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
             encrypt(b, key, &mut states);
+            N
         } else {
-            macro_rules! step {
-                ($round:expr, $step:ident) => {{
-                    let mut round_keys = [&key.keys[0]; N];
-                    for (place, keys) in round_keys.iter_mut().zip(keys_of) {
-                        *place = &keys[$round];
-                    }
-                    each!(K, |i| {
-                        let round_key = b.gather(&round_keys, i * B::LANES);
-                        states[i] = b.$step(states[i], round_key);
-                    });
-                }};
+            // Those of a call have as many rounds as the first. (Lanes without a sample
+            // take the first.)
+            let mut keys_of = [&key.keys; N];
+            let mut one_key = true;
+            let mut count = 0;
+            for (index, sample) in samples.iter().take(N) {
+                let other = &keys[*index as usize].0;
+                if other.rounds() != key.rounds() {
+                    break;
+                }
+                one_key &= *index == first;
+                (keys_of[count], blocks[count]) = (&other.keys, sample);
+                count += 1;
             }
-            step!(0, xor);
-            for round in 1..key.rounds() {
-                step!(round, round);
+            each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
+            if one_key && count <= B::LANES {
+                let mut alone = [states[0]];
+                encrypt(b, key, &mut alone);
+                states[0] = alone[0];
+            } else if one_key {
+                encrypt(b, key, &mut states);
+            } else {
+                encrypt_each(b, key.rounds(), &keys_of, &mut states);
             }
-            step!(key.rounds(), last_round);
-        }
-        let mut encrypted = [[0; 16]; N];
+            count
+        };
         each!(K, |i| {
-            let place = encrypted[i * B::LANES..][..B::LANES].as_flattened_mut();
+            let place = encrypted.0[i * B::LANES..][..B::LANES].as_flattened_mut();
             // SAFETY: as many blocks as a vector has.
             unsafe { b.store(states[i], place.as_mut_ptr()) };
         });
-        for (mask, block) in masks.iter_mut().zip(&encrypted[..count]) {
+        let now;
+        (now, masks) = masks.split_at_mut(count);
+        for (mask, block) in now.iter_mut().zip(&encrypted.0) {
             mask.copy_from_slice(&block[..5]);
         }
         samples = &samples[count..];
-        masks = &mut masks[count..];
     }
+}
+
+/// Encrypts blocks, of which each has its own key, with `rounds` rounds.
+#[inline(always)]
+fn encrypt_each<B: AesBlocks, const K: usize, const N: usize>(
+    b: B,
+    rounds: usize,
+    keys: &[&[Block; 15]; N],
+    states: &mut [B::Vector; K],
+) {
+    macro_rules! step {
+        ($round:expr, $step:ident) => {{
+            let mut round_keys = [&keys[0][0]; N];
+            for (place, keys) in round_keys.iter_mut().zip(keys) {
+                *place = &keys[$round];
+            }
+            each!(K, |i| {
+                let round_key = b.gather(&round_keys, i * B::LANES);
+                states[i] = b.$step(states[i], round_key);
+            });
+        }};
+    }
+    step!(0, xor);
+    for round in 1..rounds {
+        step!(round, round);
+    }
+    step!(rounds, last_round);
 }
 
 /// The powers of the hash key in the form of [`GcmKey`].
@@ -728,5 +838,75 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
         let mut product = Sum::zero(b);
         product.add(b, power, factor);
         power = product.reduced(b);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 2200;
+
+    /// A packet of every length in either direction, masks and keys, by the instructions
+    /// of each table: those that no backend takes on this CPU are run nowhere else.
+    #[test]
+    fn every_table_does_what_the_portable_one_does() {
+        let portable = AesSet::first(AesSet::PORTABLE).expect("it is");
+        let sets = AesSet::ALL
+            .iter()
+            .filter_map(|table| AesSet::first(&[table]));
+        for set in sets {
+            let raw: [u8; 32] = core::array::from_fn(|i| (i * 29) as u8);
+            let (short, long) = (GcmKey::aes128(&[9; 16]), GcmKey::aes256(&raw));
+            for key in [&short, &long] {
+                for set in [set, portable] {
+                    let mut powers = [0; POWERS + 3];
+                    set.powers(&key.cipher, &mut powers);
+                    assert_eq!(powers, key.powers);
+                }
+            }
+            for len in 0..1700_usize {
+                let job = Job {
+                    text: 400,
+                    text_len: len as u32,
+                    aad: 1,
+                    aad_len: len as u32 * 7 % 399,
+                    key: len as u32 % 2,
+                    nonce: [len as u8; 12],
+                    ..Job::default()
+                };
+                let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);
+                let (mut ours, mut theirs) = (plain, plain);
+                let outcome = &mut [Outcome::Pending];
+                seal(set, &mut ours, &[&short, &long], &[job], outcome);
+                seal(portable, &mut theirs, &[&short, &long], &[job], outcome);
+                assert_eq!(ours, theirs, "{len}");
+                let sealed = ours;
+                open(set, &mut ours, &[&short, &long], &[job], outcome);
+                assert_eq!(outcome, &[Outcome::Authentic]);
+                assert_eq!(ours[..400 + len], plain[..400 + len], "{len}");
+                ours = sealed;
+                ours[400 + len + len % 16] ^= 0x10;
+                open(set, &mut ours, &[&short, &long], &[job], outcome);
+                assert_eq!(outcome, &[Outcome::Forged]);
+                assert_eq!(ours[..400 + len], sealed[..400 + len], "{len}");
+            }
+            let keys = [
+                AesKey::aes128(&[3; 16]),
+                AesKey::aes128(&[4; 16]),
+                AesKey::aes256(&raw),
+            ];
+            let keys = [&keys[0], &keys[1], &keys[2]];
+            for count in 0..70 {
+                for some in 1..=3 {
+                    let samples: [_; 70] =
+                        core::array::from_fn(|i| (i as u32 / 5 % some, [i as u8; 16]));
+                    let (mut ours, mut theirs) = ([[0; 5]; 70], [[0; 5]; 70]);
+                    masks(set, &keys, &samples[..count], &mut ours);
+                    masks(portable, &keys, &samples[..count], &mut theirs);
+                    assert_eq!(ours, theirs);
+                }
+            }
+        }
     }
 }

@@ -193,16 +193,12 @@ pub(crate) fn expand<const N: usize>(key: &[u8; N]) -> [Block; 15] {
             word = sub_word(word);
             word[0] ^= constant;
             // Not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
-            constant = constant << 1 ^ (constant >> 7) * 0x1b;
+            constant = (constant << 1) ^ ((constant >> 7) * 0x1b);
         } else if i % given == 4 {
             word = sub_word(word);
         }
-        for (place, byte) in words[i].iter_mut().zip(word) {
-            *place = byte;
-        }
-        for k in 0..4 {
-            words[i][k] ^= words[i - given][k];
-        }
+        let before = words[i - given];
+        words[i] = core::array::from_fn(|k| word[k] ^ before[k]);
     }
     let mut keys = [[0; 16]; 15];
     keys.as_flattened_mut()
@@ -225,7 +221,8 @@ fn sub_word(word: [u8; 4]) -> [u8; 4] {
 /// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
 /// times x.
 pub(crate) fn first_power(hash_key: u128) -> u128 {
-    hash_key << 1 ^ (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001
+    let carried = (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
+    (hash_key << 1) ^ carried
 }
 
 /// The powers of the hash key in the order and form of [`GcmKey`].
@@ -423,7 +420,7 @@ mod tests {
             let b =
                 a.wrapping_mul(0x9e37_79b9_7f4a_7c15) | u64::from(round % 3 == 0).wrapping_neg();
             let slow = (0..64).fold(0, |sum, bit| {
-                sum ^ (u128::from(b) << bit) * u128::from(a >> bit & 1)
+                sum ^ ((u128::from(b) << bit) * u128::from(a >> bit & 1))
             });
             assert_eq!(carry_less(a, b), slow);
             a = if round % 5 == 0 {

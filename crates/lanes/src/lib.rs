@@ -100,13 +100,14 @@ impl Backend {
     /// If this CPU lacks the backend.
     fn aes_set(self) -> AesSet {
         assert!(self.is_available(), "a backend that this CPU lacks");
-        match self {
-            Backend::Portable => AesSet::first(&[&isa::AES_PORTABLE]),
+        let tables = match self {
+            Backend::Portable => AesSet::PORTABLE,
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => AesSet::first(&[&isa::AES_NI, &isa::AES_PORTABLE]),
+            Backend::Avx2 => AesSet::AVX2,
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 | Backend::Avx512Ifma => AesSet::best(),
-        }
+            Backend::Avx512 | Backend::Avx512Ifma => AesSet::ALL,
+        };
+        AesSet::first(tables).expect("the portable one is among them")
     }
 
     /// Whether this CPU has it. On one that does not, every other method panics.

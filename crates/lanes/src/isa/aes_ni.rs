@@ -35,7 +35,7 @@ aes_kernels!(
 ///
 /// So many must be readable.
 #[inline(always)]
-unsafe fn number(place: *const u8, len: usize) -> u128 {
+pub(crate) unsafe fn number(place: *const u8, len: usize) -> u128 {
     // Two loads, which overlap; the compiler knows nothing as fast for a length that it
     // does not know.
     macro_rules! two {
@@ -60,6 +60,42 @@ unsafe fn number(place: *const u8, len: usize) -> u128 {
         // SAFETY: the caller vouches for 16 bytes.
         _ => unsafe { place.cast::<u128>().read_unaligned() },
     }
+}
+
+/// The reverse of [`number`].
+///
+/// # Safety
+///
+/// So many bytes must be writable.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
+pub(crate) unsafe fn write_number(number: u128, place: *mut u8, len: usize) {
+    macro_rules! two {
+        ($type:ty) => {{
+            let size = size_of::<$type>();
+            let back = (number >> (8 * (len - size))) as $type;
+            // SAFETY: `len` is at least the size, and the caller vouches for `len`.
+            unsafe {
+                place.cast::<$type>().write_unaligned(number as $type);
+                place.add(len - size).cast::<$type>().write_unaligned(back);
+            }
+        }};
+    }
+    match len {
+        0 => (),
+        1 => two!(u8),
+        2..4 => two!(u16),
+        4..8 => two!(u32),
+        8..16 => two!(u64),
+        // SAFETY: the caller vouches for 16 bytes.
+        _ => unsafe { place.cast::<u128>().write_unaligned(number) },
+    }
+}
+
+/// A mask of the first `len` of 16 bytes, of all if it is more.
+#[inline(always)]
+pub(crate) fn mask(len: usize) -> u128 {
+    u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32))
 }
 
 impl AesBlocks for AesNi {
@@ -119,37 +155,15 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
     unsafe fn store_first(self, vector: __m128i, place: *mut u8, len: usize) {
-        let number = self.sum(vector);
-        // The reverse of `number`.
-        macro_rules! two {
-            ($type:ty) => {{
-                let size = size_of::<$type>();
-                let back = (number >> (8 * (len - size))) as $type;
-                // SAFETY: `len` is at least the size, and the caller vouches for `len`.
-                unsafe {
-                    place.cast::<$type>().write_unaligned(number as $type);
-                    place.add(len - size).cast::<$type>().write_unaligned(back);
-                }
-            }};
-        }
-        match len {
-            0 => (),
-            1 => two!(u8),
-            2..4 => two!(u16),
-            4..8 => two!(u32),
-            8..16 => two!(u64),
-            // SAFETY: the caller vouches for 16 bytes.
-            _ => unsafe { self.store(vector, place) },
-        }
+        // SAFETY: the caller vouches for so many bytes.
+        unsafe { write_number(self.sum(vector), place, len.min(16)) }
     }
 
     #[inline(always)]
     fn first(self, vector: __m128i, len: usize) -> __m128i {
-        let mask = u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32));
         // SAFETY: `self` proves SSE2.
-        unsafe { _mm_and_si128(vector, self.splat_number(&mask)) }
+        unsafe { _mm_and_si128(vector, self.splat_number(&mask(len))) }
     }
 
     #[inline(always)]

@@ -166,23 +166,29 @@ pub(crate) struct AesKernels {
 pub(crate) struct AesSet(&'static AesKernels);
 
 impl AesSet {
-    /// The first of these that this CPU has.
-    #[inline]
-    pub(crate) fn first(tables: &[&'static AesKernels]) -> Self {
-        let mut tables = tables.iter();
-        let available = tables.find(|table| (table.is_available)());
-        Self(available.expect("the portable one is"))
-    }
+    /// All that there are, the most capable first, whether or not this CPU has them.
+    pub(crate) const ALL: &[&'static AesKernels] = &[
+        #[cfg(target_arch = "x86_64")]
+        &vaes::KERNELS,
+        #[cfg(target_arch = "x86_64")]
+        &vaes256::KERNELS,
+        #[cfg(target_arch = "x86_64")]
+        &aes_ni::KERNELS,
+        &AES_PORTABLE,
+    ];
 
-    /// The most capable that this CPU has.
-    pub(crate) fn best() -> Self {
-        Self::first(&[
-            #[cfg(target_arch = "x86_64")]
-            &VAES,
-            #[cfg(target_arch = "x86_64")]
-            &AES_NI,
-            &AES_PORTABLE,
-        ])
+    /// What goes with AVX2.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const AVX2: &[&'static AesKernels] = Self::ALL.split_at(1).1;
+
+    /// What every CPU has.
+    pub(crate) const PORTABLE: &[&'static AesKernels] = &[&AES_PORTABLE];
+
+    /// The first of these that this CPU has, if it has any.
+    #[inline]
+    pub(crate) fn first(tables: &[&'static AesKernels]) -> Option<Self> {
+        let table = tables.iter().find(|table| (table.is_available)())?;
+        Some(Self(table))
     }
 
     /// See [`crate::aes_gcm::seal`].
@@ -235,19 +241,13 @@ impl AesSet {
 }
 
 /// AES and GHASH without instructions for them.
-pub(crate) static AES_PORTABLE: AesKernels = AesKernels {
+static AES_PORTABLE: AesKernels = AesKernels {
     is_available: || true,
     seal: crate::aes_portable::seal,
     open: crate::aes_portable::open,
     masks: crate::aes_portable::masks,
     powers: crate::aes_portable::powers,
 };
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) use aes_ni::KERNELS as AES_NI;
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) use vaes::KERNELS as VAES;
 
 /// The portable backend: what every CPU of the target has. On x86-64 that is
 /// SSE2, elsewhere plain Rust.
@@ -383,3 +383,5 @@ pub(crate) mod portable;
 mod sse2;
 #[cfg(target_arch = "x86_64")]
 mod vaes;
+#[cfg(target_arch = "x86_64")]
+mod vaes256;

@@ -1,0 +1,235 @@
+//! VAES and VPCLMULQDQ with AVX2, for CPUs that have them and no AVX-512: two blocks
+//! to a vector.
+
+use super::aes_ni::{mask, number, write_number};
+use crate::vector::AesBlocks;
+use core::arch::x86_64::*;
+
+/// Two blocks in a ymm register. A value of this type proves that the CPU has AVX2,
+/// VAES and VPCLMULQDQ.
+#[derive(Clone, Copy)]
+pub(crate) struct Vaes256(());
+
+// The first two are no part of what runs, but no CPU has the others without.
+cpufeatures::new!(vaes256, "aes", "pclmulqdq", "avx2", "vaes", "vpclmulqdq");
+
+impl Vaes256 {
+    fn is_available() -> bool {
+        vaes256::get()
+    }
+
+    /// # Safety
+    ///
+    /// The CPU must have them.
+    unsafe fn assume() -> Self {
+        Self(())
+    }
+
+    /// Two blocks.
+    #[inline(always)]
+    fn pair(self, low: u128, high: u128) -> __m256i {
+        let pair = [low, high];
+        // SAFETY: 32 bytes, which need no alignment; `self` proves AVX2.
+        unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) }
+    }
+}
+
+aes_kernels!(
+    |proof: Vaes256|
+    mask_vectors: 8,
+    features: "avx2,aes,pclmulqdq,vaes,vpclmulqdq"
+);
+
+impl AesBlocks for Vaes256 {
+    const LANES: usize = 2;
+    type Vector = __m256i;
+
+    #[inline(always)]
+    fn zero(self) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    fn splat(self, block: &[u8; 16]) -> __m256i {
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(block.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn splat_number(self, number: &u128) -> __m256i {
+        // SAFETY: as above.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128((&raw const *number).cast())) }
+    }
+
+    #[inline(always)]
+    fn numbers(self, numbers: &[u128]) -> __m256i {
+        // SAFETY: the slice is 32 bytes; loads need no alignment; `self` proves AVX2.
+        unsafe { _mm256_loadu_si256(numbers[..2].as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> __m256i {
+        let blocks = &blocks[first..first + 2];
+        // SAFETY: each is 16 bytes; loads need no alignment; `self` proves AVX2.
+        unsafe {
+            let low = _mm256_castsi128_si256(_mm_loadu_si128(blocks[0].as_ptr().cast()));
+            _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(blocks[1].as_ptr().cast()))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, place: *const u8) -> __m256i {
+        // SAFETY: the caller vouches for 32 bytes; loads need no alignment; `self`
+        // proves AVX2.
+        unsafe { _mm256_loadu_si256(place.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(self, place: *const u8, len: usize) -> __m256i {
+        // SAFETY: the caller vouches for so many bytes; the second place is read only
+        // where there are more than 16.
+        unsafe {
+            match len {
+                0..=16 => self.pair(number(place, len), 0),
+                17..32 => self.pair(number(place, 16), number(place.add(16), len - 16)),
+                _ => self.load(place),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_last(self, place: *const u8, len: usize) -> __m256i {
+        // SAFETY: the caller vouches for so many bytes.
+        unsafe {
+            match len {
+                0..=16 => self.pair(0, number(place, len)),
+                _ => self.load_first(place, len),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, vector: __m256i, place: *mut u8) {
+        // SAFETY: the caller vouches for 32 bytes; stores need no alignment; `self`
+        // proves AVX2.
+        unsafe { _mm256_storeu_si256(place.cast(), vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, vector: __m256i, place: *mut u8, len: usize) {
+        let mut pair = [0_u128; 2];
+        // SAFETY: the pair is 32 bytes, the caller vouches for `len` at the place, and
+        // the second half is written only where that is more than 16.
+        unsafe {
+            match len {
+                0..=16 => {
+                    self.store(vector, pair.as_mut_ptr().cast());
+                    write_number(pair[0], place, len);
+                }
+                17..32 => {
+                    self.store(vector, pair.as_mut_ptr().cast());
+                    write_number(pair[0], place, 16);
+                    write_number(pair[1], place.add(16), len - 16);
+                }
+                _ => self.store(vector, place),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn first(self, vector: __m256i, len: usize) -> __m256i {
+        let mask = self.pair(mask(len), mask(len.saturating_sub(16)));
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_and_si256(vector, mask) }
+    }
+
+    #[inline(always)]
+    fn with_lane(self, vector: __m256i, lane: usize, number: u128) -> __m256i {
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        unsafe {
+            let number = _mm_loadu_si128((&raw const number).cast());
+            match lane {
+                0 => _mm256_inserti128_si256::<0>(vector, number),
+                _ => _mm256_inserti128_si256::<1>(vector, number),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn only_lane(self, vector: __m256i, lane: usize) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            match lane {
+                0 => _mm256_blend_epi32::<0xf0>(vector, self.zero()),
+                _ => _mm256_blend_epi32::<0x0f>(vector, self.zero()),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn sum(self, vector: __m256i) -> u128 {
+        let mut number = 0_u128;
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        unsafe {
+            let low = _mm256_castsi256_si128(vector);
+            let sum = _mm_xor_si128(low, _mm256_extracti128_si256::<1>(vector));
+            _mm_storeu_si128((&raw mut number).cast(), sum);
+        }
+        number
+    }
+
+    #[inline(always)]
+    fn reverse(self, vector: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let order = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm256_shuffle_epi8(vector, _mm256_broadcastsi128_si256(order))
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, vector: __m256i, number: u32) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let number = _mm_setr_epi32(number.cast_signed(), 0, 0, 0);
+            _mm256_add_epi32(vector, _mm256_broadcastsi128_si256(number))
+        }
+    }
+
+    #[inline(always)]
+    fn add_lane(self, vector: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_add_epi32(vector, _mm256_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0)) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn round(self, state: __m256i, key: __m256i) -> __m256i {
+        // SAFETY: `self` proves VAES and AVX2.
+        unsafe { _mm256_aesenc_epi128(state, key) }
+    }
+
+    #[inline(always)]
+    fn last_round(self, state: __m256i, key: __m256i) -> __m256i {
+        // SAFETY: `self` proves VAES and AVX2.
+        unsafe { _mm256_aesenclast_epi128(state, key) }
+    }
+
+    #[inline(always)]
+    fn carry_less<const HALVES: i32>(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves VPCLMULQDQ and AVX2.
+        unsafe { _mm256_clmulepi64_epi128::<HALVES>(a, b) }
+    }
+
+    #[inline(always)]
+    fn swap(self, vector: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_shuffle_epi32::<0b01_00_11_10>(vector) }
+    }
+}
