@@ -456,10 +456,16 @@ impl<K, T> Work<K, T> {
     /// Adds a task for the packet at `place` and its key, which has index `task`'s
     /// argument.
     #[inline]
-    fn add(&mut self, which: (u32, Phase), key: K, place: usize, task: impl FnOnce(u32) -> T) {
+    fn add(
+        &mut self,
+        which: (u32, Phase),
+        key: impl FnOnce() -> K,
+        place: usize,
+        task: impl FnOnce(u32) -> T,
+    ) {
         if self.last != Some(which) {
             self.last = Some(which);
-            self.keys.push(key);
+            self.keys.push(key());
         }
         self.tasks.push(task(index(self.keys.len() - 1)));
         self.places.push(place);
@@ -483,8 +489,8 @@ impl Window<'_> {
             let which = (packet.keys, packet.phase);
             let job = |index| packet.job(key, index);
             match &key.aead {
-                Aead::Gcm(key) => gcm.add(which, &**key, place, job),
-                Aead::ChaCha20(key) => chacha20.add(which, *key, place, job),
+                Aead::Gcm(key) => gcm.add(which, || &**key, place, job),
+                Aead::ChaCha20(key) => chacha20.add(which, || *key, place, job),
             }
         }
         let mut outcomes = [Outcome::Pending; WINDOW];
@@ -527,8 +533,8 @@ impl Window<'_> {
             let which = (packet.keys, Phase::Current);
             let sample = |index| (index, packet.sample(self.bytes));
             match &self.keys[packet.keys as usize].header.cipher {
-                Cipher::Aes(key) => aes.add(which, &**key, place, sample),
-                Cipher::ChaCha20(key) => chacha20.add(which, *key, place, sample),
+                Cipher::Aes(key) => aes.add(which, || &**key, place, sample),
+                Cipher::ChaCha20(key) => chacha20.add(which, || *key, place, sample),
             }
         }
         let mut masks = [Mask::default(); WINDOW];

@@ -128,7 +128,15 @@ fn protected_bits(first: u8) -> u8 {
 
 #[inline]
 fn xor_number(number: &mut [u8], len: usize, mask: &Mask) {
-    for (byte, mask) in number.iter_mut().zip(&mask[1..]).take(len) {
+    let [_, mask @ ..] = mask;
+    if let Some(number) = number.first_chunk_mut() {
+        // As one number of 32 bits: how many bytes it has is hard to foresee.
+        let all = u32::from_le_bytes(*mask);
+        let some = all & u32::MAX >> (32 - 8 * len);
+        *number = (u32::from_le_bytes(*number) ^ some).to_le_bytes();
+        return;
+    }
+    for (byte, mask) in number.iter_mut().zip(mask).take(len) {
         *byte ^= mask;
     }
 }

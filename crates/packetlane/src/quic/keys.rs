@@ -270,8 +270,8 @@ impl PacketKey {
     #[inline]
     pub(super) fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
-        for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
-            *byte ^= number;
+        if let Some(low) = nonce.last_chunk_mut() {
+            *low = (u64::from_be_bytes(*low) ^ number).to_be_bytes();
         }
         nonce
     }

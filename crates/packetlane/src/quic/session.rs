@@ -96,9 +96,10 @@ impl Sealer {
         let number_len = header.first().map_or(0, |&first| number_len(first));
         let in_header = header.get(1..).and_then(|rest| {
             let start = rest.len().checked_sub(number_len)?;
-            Some(&rest[start..])
+            let bytes = rest[start..].iter();
+            Some(bytes.fold(0, |number, &byte| number << 8 | u64::from(byte)))
         });
-        if in_header != Some(&number.to_be_bytes()[8 - number_len..]) {
+        if in_header != Some(number & ((1 << (8 * number_len)) - 1)) {
             return Err(SealError::Header);
         }
         // The tag is as long as the sample, which begins where the fifth byte of the
