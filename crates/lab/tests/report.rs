@@ -433,8 +433,9 @@ fn the_answers_come_first_and_are_honest() {
         ratio.median = 0.6;
     }
     for answer in summary::answers(&behind) {
-        // One of ours alone has nobody to be slower than.
-        let alone = answer.experiment == "bip324.threads";
+        // One of ours alone has nobody to be slower than, and what the libraries add to
+        // their own time says nothing of who is faster.
+        let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment);
         assert!(
             alone || answer.text.contains("slower than"),
             "{}",
