@@ -12,7 +12,7 @@ use crate::rivals::{
     implementations, left_out, ours, peers, sessions, shake_hands,
 };
 use crate::traffic::{Profile, Turn};
-use crate::{capture, hashes, published};
+use crate::{capture, hashes, published, quic, send_path};
 use bip324::Role::{Initiator, Responder};
 use packetlane::bip324::{
     HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound, Role, Session, SessionKeys,
@@ -107,7 +107,7 @@ type Run<'a> = Box<dyn FnOnce(&Case, &Plan, &mut Report) + 'a>;
 type Cases = for<'a> fn(&'a Bench) -> Vec<Task<'a>>;
 
 /// Every experiment, by name.
-const EXPERIMENTS: [(&str, Cases); 13] = [
+const EXPERIMENTS: [(&str, Cases); 17] = [
     ("bip324.mixed", mixed),
     ("bip324.packet", packet),
     ("bip324.alone", alone),
@@ -121,6 +121,10 @@ const EXPERIMENTS: [(&str, Cases); 13] = [
     ("sha256d.merkle", hashes::merkle),
     ("sha256d.block", hashes::block),
     ("sha256d.files", hashes::files),
+    ("quic.packet", quic::packet),
+    ("quic.mask", quic::mask),
+    ("quic.link", quic::link),
+    ("quic.send_path", send_path::send_path),
 ];
 
 /// Runs what `options` ask for.

@@ -41,7 +41,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    fn now(self) -> Duration {
+    pub(crate) fn now(self) -> Duration {
         let time = clock_gettime(match self {
             Clock::ThreadCpu => ClockId::ThreadCPUTime,
             Clock::Wall => ClockId::Monotonic,
@@ -308,6 +308,18 @@ impl Metric {
         }
     }
 
+    /// The share of one core, in per cent, that `items_per_second` take, of which one
+    /// call does `items`.
+    pub fn share_of_core(name: &'static str, items: usize, items_per_second: f64) -> Self {
+        let per_second = 100.0 * items_per_second;
+        let items = items as f64;
+        Self {
+            name,
+            unit: "%",
+            kind: Kind::Time { per_second, items },
+        }
+    }
+
     fn value(&self, seconds: f64) -> f64 {
         match self.kind {
             Kind::Time { per_second, items } => seconds * per_second / items,
@@ -454,8 +466,25 @@ pub fn record_times(
     enter(report, case, of, (metric, "x"), &values);
 }
 
+/// Enters by how many per cent the time of `base` grows to that of `samples`, turn by
+/// turn: the same work with something more to do.
+pub fn record_added(
+    report: &mut Report,
+    case: &Case,
+    metric: &str,
+    samples: &Samples,
+    base: &Samples,
+) {
+    let turns = samples.seconds.iter().zip(&base.seconds);
+    let values: Vec<f64> = turns
+        .map(|(time, base)| 100.0 * (time / base - 1.0))
+        .collect();
+    let of = [samples.implementation.as_str(), samples.backend.as_str()];
+    enter(report, case, of, (metric, "%"), &values);
+}
+
 /// Enters a row.
-fn enter(
+pub(crate) fn enter(
     report: &mut Report,
     case: &Case,
     [implementation, backend]: [&str; 2],

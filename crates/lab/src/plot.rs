@@ -12,7 +12,7 @@
 //! colour-blind readers (after Okabe and Ito), and the page gives each its own
 //! dash as well.
 
-use crate::report::{OURS, Report, Row, distinct, is_ours};
+use crate::report::{OURS, Published, Report, Row, distinct, is_ours, key};
 use crate::summary::{bare, quantity, words};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
@@ -121,6 +121,9 @@ struct Spec {
     log_y: bool,
     /// Whether bars make sense where there is but one point along the bottom.
     or_bars: bool,
+    /// Whose published figures are a line of their own: what their cases begin with.
+    /// The rest of such a case has the key along the bottom.
+    published: Option<&'static str>,
 }
 
 /// What one line stands for.
@@ -155,6 +158,7 @@ const fn spec(experiment: &'static str, metric: &'static str, title: &'static st
         y: Y::AsMeasured,
         log_y: false,
         or_bars: true,
+        published: None,
     }
 }
 
@@ -305,6 +309,41 @@ const SPECS: &[Spec] = &[
         log_y: true,
         ..spec("quic.packet", "time_per_packet", "QUIC packet protection")
     },
+    Spec {
+        x: Some("bytes"),
+        facets: &["suite"],
+        or_bars: false,
+        published: Some("WinQuic"),
+        ..spec(
+            "quic.mask",
+            "overhead",
+            "What header protection adds to sealing",
+        )
+    },
+    Spec {
+        x: Some("gbit"),
+        facets: &["suite"],
+        ..spec(
+            "quic.link",
+            "share_of_core",
+            "Sealing all packets of a link, 1280 bytes each",
+        )
+    },
+    Spec {
+        facets: &["stage"],
+        ..spec(
+            "quic.send_path",
+            "share",
+            "Share of a quinn sender's CPU time",
+        )
+    },
+    Spec {
+        ..spec(
+            "quic.send_path",
+            "cpu_per_byte",
+            "CPU time of a quinn sender",
+        )
+    },
 ];
 
 /// The pictures that the report's rows allow.
@@ -386,6 +425,7 @@ fn picture(spec: &Spec, report: &Report, facet: Vec<String>, mut rows: Vec<&Row>
         })
         .filter(|series| !series.points.is_empty())
         .collect();
+    series.extend(published_line(spec, report));
     series.sort_by_key(|series| (!series.ours, !is_ours(&series.name)));
     paint(&mut series);
 
@@ -430,6 +470,27 @@ fn picture(spec: &Spec, report: &Report, facet: Vec<String>, mut rows: Vec<&Row>
     })
 }
 
+/// The line of what somebody has published.
+fn published_line(spec: &Spec, report: &Report) -> Option<Series> {
+    let who = spec.published?;
+    let of_them = report.published.iter().filter(|figure| {
+        figure.experiment == spec.experiment
+            && figure.metric == spec.metric
+            && figure.case.starts_with(who)
+    });
+    let point = |figure: &Published| {
+        let x = key(&figure.case, spec.x?)?.parse().ok()?;
+        Some((x, figure.value))
+    };
+    let points: Vec<(f64, f64)> = of_them.filter_map(point).collect();
+    (!points.is_empty()).then(|| Series {
+        name: format!("{who}, published"),
+        colour: 0,
+        ours: false,
+        points,
+    })
+}
+
 fn height(spec: &Spec, report: &Report, row: &Row, x: f64) -> Option<f64> {
     Some(match spec.y {
         // Bytes per nanosecond are thousands of MB per second.
@@ -470,6 +531,8 @@ fn condition(name: &str, value: &str) -> String {
         ("step", "xdh") => "agree on the shared secret".to_owned(),
         ("step", "derive") => "derive the session keys".to_owned(),
         ("step", "both_sides") => "whole, both sides".to_owned(),
+        ("gbit", _) => format!("{value} Gbit/s"),
+        ("stage", "udp_send") => "UDP send".to_owned(),
         ("header_protection", "on") => "with header protection".to_owned(),
         ("header_protection", "off") => "without header protection".to_owned(),
         _ => words(value),
@@ -487,6 +550,7 @@ fn bottom_axis(spec: &Spec) -> Axis {
         "sessions" => ("sessions (log scale)", "", true),
         "decoys" => ("share of packets that are decoys, %", "", false),
         "leaves" => ("leaves (log scale)", "", true),
+        "gbit" => ("Gbit/s of payload", "", false),
         _ => (name, "", false),
     };
     Axis {

@@ -66,6 +66,26 @@ const NOT_AVX2: &str = "No AVX2: the function of that name is never reached, and
 const SINGLE_OR_DOUBLE: &str = "It returns double hashes where single ones are asked for, and its \
     Merkle nodes are hashed once where Bitcoin hashes twice.";
 
+const WINQUIC: &str = "Published 2018, of WinQuic in user mode";
+
+const QUICLY: &str = "Published 2018, of quicly with OpenSSL";
+
+/// What the first of these says header protection adds, in per cent, by the bytes of a
+/// packet.
+const WINQUIC_MASKS: [(usize, f64); 8] = [
+    (4, 33.0),
+    (16, 35.0),
+    (64, 32.0),
+    (256, 27.0),
+    (600, 16.0),
+    (1000, 13.0),
+    (1200, 12.0),
+    (1450, 10.0),
+];
+
+const MASKS_ALONE: &str = "Its AEAD seals one packet after another: only its header masks are \
+    computed together.";
+
 /// All published figures, by experiment.
 pub fn all() -> Vec<Published> {
     let mut figures = Vec::new();
@@ -234,6 +254,59 @@ pub fn all() -> Vec<Published> {
     for value in [100.0, 107.0] {
         let case = "Bitcoin Core's two-way SHA-NI, lower and upper figure";
         add(d64, case, hash(value), NOTES, &elsewhere);
+    }
+
+    let quic = "quic.packet";
+    let one = "picotls fusion: suite=aes128gcm op=seal bytes=1280";
+    add(quic, one, time(244.0), NOTES, &elsewhere);
+    let batches = ["Another machine.", MASKS_ALONE];
+    for (suite, value) in [("aes128gcm", 104.0), ("chacha20poly1305", 518.0)] {
+        let case =
+            format!("Intel's multi-buffer library: suite={suite} op=seal bytes=1280 batch=16");
+        add(quic, &case, time(value), NOTES, &batches);
+    }
+    add(quic, "quicly with OpenSSL", time(585.0), QUICLY, &elsewhere);
+
+    let mask = "quic.mask";
+    let overhead = |value| ("overhead", value, "%");
+    for (bytes, value) in WINQUIC_MASKS {
+        let case = format!("WinQuic: bytes={bytes}");
+        add(mask, &case, overhead(value), WINQUIC, &elsewhere);
+    }
+    for (what, value) in [("at first", 10.0), ("then (607 ns a packet)", 3.8)] {
+        let case = format!("quicly with OpenSSL, {what}");
+        add(mask, &case, overhead(value), QUICLY, &elsewhere);
+    }
+    for (who, value) in [
+        ("picotls fusion: suite=aes128gcm bytes=4", 44.0),
+        ("picotls fusion: suite=aes128gcm bytes=1280", 0.2),
+    ] {
+        add(mask, who, overhead(value), NOTES, &elsewhere);
+    }
+    for (suite, value) in [("aes128gcm", 2.5), ("chacha20poly1305", 3.0)] {
+        let case = format!("Intel's multi-buffer library: suite={suite} bytes=1280 batch=16");
+        add(mask, &case, overhead(value), NOTES, &batches);
+    }
+
+    let path = "quic.send_path";
+    for (stage, value) in [
+        ("UDP send", 64.7),
+        ("encryption", 22.5),
+        ("packet building", 7.0),
+        ("rest", 5.8),
+    ] {
+        let case = format!("WinQuic: {stage}");
+        add(path, &case, ("share", value, "%"), WINQUIC, &elsewhere);
+    }
+    for (stage, value) in [
+        ("AEAD", 24.6),
+        ("header protection", 0.9),
+        ("kernel", 23.5),
+        ("copies", 6.0),
+        ("quinn and runtime", 44.0),
+    ] {
+        let case = format!("quinn: {stage}");
+        add(path, &case, ("share", value, "%"), NOTES, &elsewhere);
     }
     figures
 }

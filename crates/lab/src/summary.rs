@@ -65,6 +65,8 @@ pub fn question(experiment: &str) -> &'static str {
         "sha256d.block" => "All hashes of one block of Bitcoin",
         "sha256d.files" => "Files of blocks, parsed and verified on several threads",
         "quic.packet" => "Protecting QUIC packets",
+        "quic.mask" => "What header protection adds to sealing QUIC packets",
+        "quic.link" => "What share of a core it takes to seal all QUIC packets of a link",
         "quic.send_path" => "Where a QUIC sender's CPU time goes",
         _ => "",
     }
@@ -90,6 +92,9 @@ fn headline(experiment: &str) -> (&'static str, &'static str) {
             "suite=aes128gcm op=seal bytes=1280 batch=16 header_protection=on",
             "time_per_packet",
         ),
+        "quic.mask" => ("suite=aes128gcm bytes=1280", "overhead"),
+        "quic.link" => ("gbit=10 suite=aes128gcm", "share_of_core"),
+        "quic.send_path" => ("stack=quinn", "cpu_per_byte"),
         _ => ("", ""),
     }
 }
@@ -162,6 +167,22 @@ fn beside(report: &Report, row: &Row) -> String {
         true => String::new(),
         false => format!("; {}", figures.join(", ")),
     }
+}
+
+/// The figures of the libraries at the case of `row`, where ratios would say nothing:
+/// `, rustls-ring 7.31 %`.
+fn others(report: &Report, row: &Row) -> String {
+    let others = report.rows.iter().filter(|other| {
+        other.experiment == row.experiment
+            && other.case == row.case
+            && other.metric == row.metric
+            && !is_ours(&other.implementation)
+    });
+    let figure = |other: &Row| {
+        let figure = quantity(other.median, &other.unit);
+        format!(", {} {figure}", other.implementation)
+    };
+    others.map(figure).collect()
 }
 
 /// The figure of `row` in words, without the comparison.
@@ -273,6 +294,21 @@ fn sentence(report: &Report, row: &Row) -> String {
             of("suite"),
             of("batch")
         ),
+        "quic.mask" => format!(
+            "{}, {} bytes, {} at a time: {figure} more with header protection{}",
+            of("suite"),
+            of("bytes"),
+            of("batch"),
+            others(report, row)
+        ),
+        "quic.link" => format!(
+            "seal {} Gbit/s of 1280-byte packets, {}: {figure} of a core",
+            of("gbit"),
+            of("suite")
+        ),
+        "quic.send_path" if row.metric == "cpu_per_byte" => {
+            format!("{}, the sender's CPU: {figure} a byte", of("stack"))
+        }
         _ => format!("{}: {} {figure}", row.case, words(&row.metric)),
     }
 }
@@ -340,10 +376,12 @@ pub struct Column {
 
 impl Column {
     /// The backend's name, with what tells it from ours, where this is not
-    /// [`OURS`] but another backend of it.
+    /// [`OURS`] but another backend of it. What is ours under another interface, such as
+    /// `packetlane-rustls`, is none.
     pub fn lesser_backend(&self) -> Option<&str> {
         let rest = self.implementation.strip_prefix(OURS)?;
-        rest.strip_prefix('-')
+        let rest = rest.strip_prefix('-')?;
+        rest.starts_with(&self.backend).then_some(rest)
     }
 }
 

@@ -7,7 +7,7 @@ use lab::{html, plot, published, summary, text};
 use std::collections::BTreeSet;
 
 /// Name, time of a packet or a hash, and what each byte adds, in nanoseconds.
-const RIVALS: [(&str, f64, f64); 11] = [
+const RIVALS: [(&str, f64, f64); 14] = [
     ("packetlane", 30.0, 0.30),
     ("packetlane-avx512-noifma", 34.0, 0.35),
     ("packetlane-avx2", 60.0, 0.60),
@@ -19,6 +19,9 @@ const RIVALS: [(&str, f64, f64); 11] = [
     ("sha2", 130.0, 0.50),
     ("bitcoin_hashes", 120.0, 0.50),
     ("bitcoin", 150.0, 1.50),
+    ("packetlane-rustls", 40.0, 0.30),
+    ("rustls-ring", 60.0, 0.60),
+    ("rustls-aws-lc-rs", 70.0, 0.50),
 ];
 
 /// How many of them seal packets.
@@ -33,6 +36,15 @@ const HASHERS: [&str; 7] = [
     "bitcoin_hashes",
     "ring",
     "aws-lc-rs",
+];
+
+/// Those that protect QUIC packets.
+const QUIC: [&str; 5] = [
+    "packetlane",
+    "packetlane-avx2",
+    "packetlane-portable",
+    "rustls-ring",
+    "rustls-aws-lc-rs",
 ];
 
 /// A plausible time in nanoseconds: a share for the packet, a share for its
@@ -59,7 +71,7 @@ fn add(
         .map(|name| Samples {
             implementation: (*name).into(),
             backend: match *name {
-                "packetlane" | "packetlane-avx512-noifma" => "avx512",
+                "packetlane" | "packetlane-avx512-noifma" | "packetlane-rustls" => "avx512",
                 _ => name.strip_prefix("packetlane-").unwrap_or(""),
             }
             .into(),
@@ -214,6 +226,7 @@ fn fake() -> Report {
         }
     }
     hashes(&mut report);
+    quic(&mut report);
     report.published = published::beside(&report.experiments());
     report
 }
@@ -255,6 +268,95 @@ fn hashes(report: &mut Report) {
         let rate = [Metric::rate("throughput", "MB/s", 1.0)];
         add(report, &case, &rate, time, &["packetlane", "bitcoin"]);
     }
+}
+
+/// The experiments on QUIC.
+fn quic(report: &mut Report) {
+    let timed = "thread CPU time of sealing or opening packets";
+    for suite in ["aes128gcm", "chacha20poly1305"] {
+        for bytes in [4, 64, 1280] {
+            for op in ["seal", "open"] {
+                for (batch, header_protection) in [(1, "on"), (16, "on"), (16, "off")] {
+                    let case = Case::new("quic.packet", timed)
+                        .with("suite", suite)
+                        .with("op", op)
+                        .with("bytes", bytes)
+                        .with("batch", batch)
+                        .with("header_protection", header_protection);
+                    let batch = f64::from(batch);
+                    let time = |name: &str| nanos(name, f64::from(bytes), batch);
+                    let metric = Metric::time("time_per_packet", "ns", 1);
+                    add(report, &case, &[metric], time, &QUIC);
+                }
+            }
+            let case = Case::new("quic.mask", "what header protection adds")
+                .with("suite", suite)
+                .with("bytes", bytes)
+                .with("batch", 16);
+            for name in ["packetlane", "rustls-ring", "rustls-aws-lc-rs"] {
+                let share = 1000.0 / nanos(name, f64::from(bytes), 16.0);
+                report.counted(&case, name, "overhead", "%", share);
+            }
+        }
+        for gbit in [1, 10] {
+            let case = Case::new("quic.link", "computed from the time of a packet")
+                .with("gbit", gbit)
+                .with("suite", suite);
+            let per_second = f64::from(gbit) * 1e9 / 8.0 / 1280.0;
+            let share = Metric::share_of_core("share_of_core", 1, per_second);
+            let time = |name: &str| nanos(name, 1280.0, 16.0);
+            let names = ["packetlane", "rustls-ring", "rustls-aws-lc-rs"];
+            add(report, &case, &[share], time, &names);
+        }
+    }
+    let names = ["packetlane", "packetlane-rustls", "rustls-ring"];
+    let case = Case::new("quic.send_path", "thread CPU time of a sender").with("stack", "quinn");
+    let metric = Metric::time("cpu_per_byte", "ns", 1200);
+    let time = |name: &str| 1000.0 + nanos(name, 1280.0, 1.0);
+    add(report, &case, &[metric], time, &names);
+    for (stage, share) in [
+        ("udp_send", 30.0),
+        ("encryption", 20.0),
+        ("header_protection", 1.0),
+        ("rest", 49.0),
+    ] {
+        let case = case.clone().with("stage", stage);
+        for name in names {
+            report.counted(&case, name, "share", "%", share);
+        }
+    }
+}
+
+#[test]
+fn quic_stands_beside_what_was_published() {
+    let report = fake();
+    let plots = plot::plots(&report);
+    let mask = plots
+        .iter()
+        .find(|plot| plot.experiment == "quic.mask" && plot.title.contains("aes128gcm"))
+        .unwrap();
+    let names: Vec<&str> = mask.series.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "packetlane",
+            "rustls-ring",
+            "rustls-aws-lc-rs",
+            "WinQuic, published"
+        ]
+    );
+    assert_eq!(mask.series[3].points[0], (4.0, 33.0));
+    let answer = |experiment: &str| {
+        let all = summary::answers(&report).into_iter();
+        let mut of = all.filter(|answer| answer.experiment == experiment);
+        of.next().unwrap().text
+    };
+    assert!(answer("quic.mask").contains("more with header protection, rustls-ring "));
+    assert!(answer("quic.link").starts_with("seal 10 Gbit/s of 1280-byte packets, aes128gcm: "));
+    assert!(answer("quic.packet").contains("x as fast as rustls-"));
+    assert!(answer("quic.send_path").contains("x as fast as rustls-ring"));
+    let shown = text::render(&report);
+    assert!(shown.contains("packetlane-rustls"), "no backend of ours");
 }
 
 #[test]
@@ -331,8 +433,9 @@ fn the_answers_come_first_and_are_honest() {
         ratio.median = 0.6;
     }
     for answer in summary::answers(&behind) {
-        // One of ours alone has nobody to be slower than.
-        let alone = answer.experiment == "bip324.threads";
+        // One of ours alone has nobody to be slower than, and what the libraries add to
+        // their own time says nothing of who is faster.
+        let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment);
         assert!(
             alone || answer.text.contains("slower than"),
             "{}",
@@ -441,11 +544,15 @@ fn each_series_is_one_line_or_one_bar() {
             "sha256d.d64",
             "sha256d.merkle",
             "sha256d.block",
-            "sha256d.files"
+            "sha256d.files",
+            "quic.packet",
+            "quic.mask",
+            "quic.link",
+            "quic.send_path"
         ]
         .map(of),
         // Of many messages, one for each length and one for all.
-        [8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1]
+        [8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1, 4, 2, 2, 5]
     );
     for plot in &plots {
         let svg = plot::draw(plot);

@@ -1,0 +1,638 @@
+//! Where the CPU time of a QUIC sender goes: a bulk transfer through quinn over the
+//! loopback device, taken apart at quinn's seams.
+//!
+//! The sender and the receiver have a thread and a runtime of their own, so that the CPU
+//! time of the sender's thread is the sender's. The receiver is the same for all. Each
+//! turn has two transfers of each implementation: one untouched, for the CPU time of a
+//! byte, and one with a clock at the seams, for the shares. To read the clock of a thread
+//! takes about as long as to protect a packet, so of the calls that protect one only each
+//! [`EACH`]th is timed and stands for the others, and what the clock takes is subtracted.
+
+use crate::experiments::{Bench, Task};
+use crate::measure::{Clock, Metric, Plan, Samples, enter, record};
+use crate::quic::{cipher_suite, tls_name};
+use crate::report::{Case, OURS, Report};
+use bytes::BytesMut;
+use packetlane::Engine;
+use packetlane::quic::{Suite, quinn as fused};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{
+    AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, TokioRuntime, TransportConfig, UdpPoller,
+};
+use quinn_proto::crypto::{
+    ClientConfig, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey,
+    Session,
+};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::any::Any;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much one transfer carries.
+const BYTES: usize = 32 << 20;
+const QUICK_BYTES: usize = 4 << 20;
+
+/// What one write hands to quinn.
+const PIECE: usize = 64 << 10;
+
+/// Of so many calls that protect a packet one is timed: a prime, so that it does not
+/// always meet the same place in a train of packets.
+const EACH: u64 = 13;
+
+/// Datagrams of the length that quinn finds out on common paths, from the first on.
+const MTU: u16 = 1452;
+
+/// The stages, in the order of the rows.
+const STAGES: [&str; 4] = ["udp_send", "encryption", "header_protection", "rest"];
+
+/// Who protects the sender's packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stack {
+    /// Ours below quinn's traits.
+    Fused,
+    /// Ours below rustls's traits.
+    Rustls,
+    Ring,
+}
+
+impl Stack {
+    const ALL: [Stack; 3] = [Stack::Fused, Stack::Rustls, Stack::Ring];
+
+    fn name(self) -> &'static str {
+        match self {
+            Stack::Fused => OURS,
+            Stack::Rustls => "packetlane-rustls",
+            Stack::Ring => "rustls-ring",
+        }
+    }
+
+    fn backend(self, engine: Engine) -> &'static str {
+        match self {
+            Stack::Ring => "",
+            _ => engine.backend().name(),
+        }
+    }
+}
+
+/// The time of a stage, from some of its calls.
+#[derive(Default)]
+struct Seam {
+    calls: AtomicU64,
+    timed: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Seam {
+    /// Runs `work`, and times it if it is the turn of this call.
+    fn pass<R>(&self, each: u64, work: impl FnOnce() -> R) -> R {
+        if self.calls.fetch_add(1, Ordering::Relaxed) % each != 0 {
+            return work();
+        }
+        let start = Clock::ThreadCpu.now();
+        let answer = work();
+        let time = Clock::ThreadCpu.now() - start;
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        let nanos = time.as_nanos() as u64;
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        answer
+    }
+
+    fn reset(&self) {
+        for count in [&self.calls, &self.timed, &self.nanos] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The seconds of all calls, without the clock's.
+    fn seconds(&self, clock: f64) -> f64 {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+        let timed = count(&self.timed).max(1.0);
+        let own = count(&self.nanos) / 1e9 - timed * clock;
+        own.max(0.0) * count(&self.calls) / timed
+    }
+
+    /// The seconds that the clock took.
+    fn clock_seconds(&self, clock: f64) -> f64 {
+        self.timed.load(Ordering::Relaxed) as f64 * 2.0 * clock
+    }
+}
+
+/// The seams of one transfer.
+#[derive(Default)]
+struct Seams {
+    send: Seam,
+    encrypt: Seam,
+    header: Seam,
+}
+
+impl Seams {
+    fn all(&self) -> [&Seam; 3] {
+        [&self.send, &self.encrypt, &self.header]
+    }
+}
+
+/// What it takes to read the thread's clock, in seconds.
+fn clock_seconds() -> f64 {
+    const READS: u32 = 1000;
+    let start = Clock::ThreadCpu.now();
+    for _ in 0..READS {
+        std::hint::black_box(Clock::ThreadCpu.now());
+    }
+    (Clock::ThreadCpu.now() - start).as_secs_f64() / f64::from(READS)
+}
+
+/// A socket whose sends are timed.
+struct TimedSocket {
+    inner: Arc<dyn AsyncUdpSocket>,
+    seams: Arc<Seams>,
+}
+
+impl std::fmt::Debug for TimedSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl AsyncUdpSocket for TimedSocket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit) -> io::Result<()> {
+        // A send is long, and one is not like the other: all are timed.
+        self.seams.send.pass(1, || self.inner.try_send(transmit))
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(context, buffers, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+/// A configuration, a session or a key whose calls that protect packets are timed, and
+/// which otherwise is passed through.
+struct Timed<T: ?Sized> {
+    seams: Arc<Seams>,
+    inner: T,
+}
+
+impl ClientConfig for Timed<Arc<dyn ClientConfig>> {
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn Session>, ConnectError> {
+        let inner = Arc::clone(&self.inner).start_session(version, server_name, params)?;
+        Ok(Box::new(self.with(inner)))
+    }
+}
+
+impl<T> Timed<T> {
+    fn with<U>(&self, inner: U) -> Timed<U> {
+        let seams = Arc::clone(&self.seams);
+        Timed { seams, inner }
+    }
+
+    fn keys(&self, keys: Keys) -> Keys {
+        Keys {
+            header: KeyPair {
+                local: Box::new(self.with(keys.header.local)),
+                remote: keys.header.remote,
+            },
+            packet: self.packet_keys(keys.packet),
+        }
+    }
+
+    fn packet_keys(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
+        KeyPair {
+            local: Box::new(self.with(keys.local)),
+            remote: keys.remote,
+        }
+    }
+}
+
+impl Session for Timed<Box<dyn Session>> {
+    fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        self.inner.initial_keys(dst_cid, side)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        self.inner.handshake_data()
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        self.inner.peer_identity()
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        self.inner.early_crypto()
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        self.inner.early_data_accepted()
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.inner.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        self.inner.read_handshake(buf)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        self.inner.transport_parameters()
+    }
+
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        let keys = self.inner.write_handshake(buf)?;
+        Some(self.keys(keys))
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let keys = self.inner.next_1rtt_keys()?;
+        Some(self.packet_keys(keys))
+    }
+
+    fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        self.inner.is_valid_retry(orig_dst_cid, header, payload)
+    }
+
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        self.inner.export_keying_material(output, label, context)
+    }
+}
+
+impl PacketKey for Timed<Box<dyn PacketKey>> {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        let seam = &self.seams.encrypt;
+        seam.pass(EACH, || self.inner.encrypt(packet, buf, header_len));
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.inner.decrypt(packet, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.inner.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.inner.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.inner.integrity_limit()
+    }
+}
+
+impl HeaderKey for Timed<Box<dyn HeaderKey>> {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        self.inner.decrypt(pn_offset, packet);
+    }
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        let seam = &self.seams.header;
+        seam.pass(EACH, || self.inner.encrypt(pn_offset, packet));
+    }
+
+    fn sample_size(&self) -> usize {
+        self.inner.sample_size()
+    }
+}
+
+/// A certificate that only this process trusts.
+struct Certificate {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Certificate {
+    fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]);
+        let made = made.expect("a self-signed certificate");
+        Self {
+            certificate: made.cert.der().clone(),
+            key: PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into()),
+        }
+    }
+}
+
+/// A provider that negotiates AES-128-GCM alone.
+fn only_aes128(mut provider: CryptoProvider) -> (Arc<CryptoProvider>, rustls::quic::Suite) {
+    let suite = cipher_suite(&provider, Suite::Aes128Gcm);
+    let name = tls_name(Suite::Aes128Gcm);
+    provider.cipher_suites.retain(|suite| suite.suite() == name);
+    let quic = suite.quic_suite().expect("a suite for QUIC");
+    (Arc::new(provider), quic)
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport.initial_mtu(MTU).mtu_discovery_config(None);
+    Arc::new(transport)
+}
+
+fn client_config(
+    stack: Stack,
+    engine: Engine,
+    certificate: &Certificate,
+    seams: Option<&Arc<Seams>>,
+) -> quinn::ClientConfig {
+    let (provider, initial) = only_aes128(match stack {
+        Stack::Ring => rustls::crypto::ring::default_provider(),
+        Stack::Fused | Stack::Rustls => packetlane::quic::rustls::provider(engine),
+    });
+    let mut roots = RootCertStore::empty();
+    let added = roots.add(certificate.certificate.clone());
+    added.expect("a sound certificate");
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("a suite of TLS 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let quic = QuicClientConfig::with_initial(Arc::new(tls), initial);
+    let mut crypto: Arc<dyn ClientConfig> = Arc::new(quic.expect("a suite for QUIC"));
+    if let Some(seams) = seams {
+        crypto = Arc::new(Timed {
+            seams: Arc::clone(seams),
+            inner: crypto,
+        });
+    }
+    // Outside of the clocks: inside, encryption and header protection are still apart.
+    if stack == Stack::Fused {
+        crypto = fused::client_config(crypto);
+    }
+    let mut config = quinn::ClientConfig::new(crypto);
+    config.transport_config(transport());
+    config
+}
+
+fn server_config(certificate: &Certificate) -> quinn::ServerConfig {
+    let (provider, initial) = only_aes128(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("a suite of TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.certificate.clone()],
+            certificate.key.clone_key(),
+        )
+        .expect("a sound certificate");
+    let quic = QuicServerConfig::with_initial(Arc::new(tls), initial);
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic.expect("a suite for QUIC")));
+    config.transport_config(transport());
+    config
+}
+
+/// An endpoint on the loopback device.
+fn endpoint(
+    server: Option<quinn::ServerConfig>,
+    seams: Option<&Arc<Seams>>,
+) -> io::Result<Endpoint> {
+    let runtime = Arc::new(TokioRuntime);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    let mut socket = runtime.wrap_udp_socket(socket)?;
+    if let Some(seams) = seams {
+        socket = Arc::new(TimedSocket {
+            inner: socket,
+            seams: Arc::clone(seams),
+        });
+    }
+    Endpoint::new_with_abstract_socket(EndpointConfig::default(), server, socket, runtime)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Takes one connection's one stream and returns a sum of what came.
+async fn receive(endpoint: Endpoint) -> (usize, u64) {
+    let incoming = endpoint.accept().await.expect("an open endpoint");
+    let connection = incoming.await.expect("a handshake");
+    let mut stream = connection.accept_uni().await.expect("a stream");
+    let mut came = (0, 0);
+    let chunk = |stream: Result<Option<quinn::Chunk>, _>| stream.expect("a whole stream");
+    while let Some(chunk) = chunk(stream.read_chunk(usize::MAX, true).await) {
+        came.0 += chunk.bytes.len();
+        came.1 = sum(came.1, &chunk.bytes);
+    }
+    connection.closed().await;
+    came
+}
+
+/// A sum that does not ask how the bytes are cut into pieces.
+fn sum(before: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(before, |sum, &byte| {
+        sum.wrapping_mul(0x100_0000_01b3).wrapping_add(byte.into())
+    })
+}
+
+/// Sends `pieces` times `piece` and returns the CPU time of this thread from the open
+/// connection to the last byte's acknowledgement.
+async fn send(
+    config: quinn::ClientConfig,
+    to: SocketAddr,
+    (piece, pieces): (&[u8], usize),
+    seams: Option<&Arc<Seams>>,
+) -> Duration {
+    let endpoint = endpoint(None, seams).expect("a socket");
+    let connecting = endpoint.connect_with(config, to, "localhost");
+    let connection = connecting
+        .expect("a sound configuration")
+        .await
+        .expect("a handshake");
+    let mut stream = connection.open_uni().await.expect("a stream");
+    if let Some(seams) = seams {
+        seams.all().map(Seam::reset);
+    }
+    let start = Clock::ThreadCpu.now();
+    for _ in 0..pieces {
+        stream.write_all(piece).await.expect("an open stream");
+    }
+    stream.finish().expect("an open stream");
+    stream.stopped().await.expect("an open connection");
+    let time = Clock::ThreadCpu.now() - start;
+    connection.close(0_u8.into(), b"done");
+    endpoint.wait_idle().await;
+    time
+}
+
+/// One transfer, checked: the sender's CPU time.
+fn transfer(
+    stack: Stack,
+    engine: Engine,
+    certificate: &Certificate,
+    pieces: usize,
+    seams: Option<&Arc<Seams>>,
+) -> Duration {
+    let piece: Vec<u8> = (0..PIECE).map(|place| (place * 0x9d >> 3) as u8).collect();
+    let server = server_config(certificate);
+    thread::scope(|scope| {
+        let (address, its_address) = std::sync::mpsc::channel();
+        let receiver = scope.spawn(move || {
+            runtime().block_on(async {
+                let endpoint = endpoint(Some(server), None).expect("a socket");
+                let local = endpoint.local_addr().expect("a bound socket");
+                address.send(local).expect("the other thread waits");
+                receive(endpoint).await
+            })
+        });
+        let to = its_address.recv().expect("the other thread sends one");
+        let config = client_config(stack, engine, certificate, seams);
+        let time = runtime().block_on(send(config, to, (&piece, pieces), seams));
+        let came = receiver.join().expect("no panic");
+        let expected = (0..pieces).fold(0, |before, _| sum(before, &piece));
+        assert_eq!(came, (PIECE * pieces, expected), "{stack:?}");
+        time
+    })
+}
+
+/// Where the sender's CPU time goes.
+pub(crate) fn send_path(bench: &Bench) -> Vec<Task<'_>> {
+    let timed = "thread CPU time of a sender: a bulk transfer through quinn over the loopback \
+                 device, AES-128-GCM, 1452-byte datagrams, from the open connection to the last \
+                 acknowledgement; the receiver has a thread of its own. A byte's time is without \
+                 clocks at the seams. The shares are with them: udp_send is the system calls, \
+                 rest is building packets, acknowledgements, copies and the runtime";
+    let case = Case::new("quic.send_path", timed).with("stack", "quinn");
+    vec![Task::new(case, |case, plan, report| {
+        let bytes = if bench.quick { QUICK_BYTES } else { BYTES };
+        run_send_path(bench.engine, bytes / PIECE, case, plan, report);
+    })]
+}
+
+fn run_send_path(engine: Engine, pieces: usize, case: &Case, plan: &Plan, report: &mut Report) {
+    let certificate = Certificate::new();
+    let clock = clock_seconds();
+    let mut samples = Stack::ALL.map(|stack| Samples {
+        implementation: stack.name().to_owned(),
+        backend: stack.backend(engine).to_owned(),
+        seconds: Vec::new(),
+    });
+    let mut shares = Stack::ALL.map(|_| STAGES.map(|_| Vec::new()));
+    // One of these is as long as a dozen usual samples.
+    let budget = plan.budget * 10;
+    let start = Instant::now();
+    for turn in 0..=plan.samples {
+        if turn > 3 && start.elapsed() > budget {
+            break;
+        }
+        for (place, stack) in Stack::ALL.into_iter().enumerate() {
+            let whole = transfer(stack, engine, &certificate, pieces, None);
+            let seams = Arc::<Seams>::default();
+            let apart = transfer(stack, engine, &certificate, pieces, Some(&seams));
+            // The first turn warms memory and sockets.
+            if turn == 0 {
+                continue;
+            }
+            samples[place].seconds.push(whole.as_secs_f64());
+            let clocks = seams.all().map(|seam| seam.clock_seconds(clock));
+            let all = apart.as_secs_f64() - clocks.iter().sum::<f64>();
+            let [send, encrypt, header] = seams.all().map(|seam| seam.seconds(clock) / all);
+            let parts = [send, encrypt, header, 1.0 - send - encrypt - header];
+            for (shares, part) in shares[place].iter_mut().zip(parts) {
+                shares.push(100.0 * part);
+            }
+        }
+    }
+    let metric = Metric::time("cpu_per_byte", "ns", pieces * PIECE);
+    record(report, case, &[metric], &samples);
+    for (stage, name) in STAGES.into_iter().enumerate() {
+        let case = case.clone().with("stage", name);
+        for (samples, shares) in samples.iter().zip(&shares) {
+            let of = [samples.implementation.as_str(), samples.backend.as_str()];
+            enter(report, &case, of, ("share", "%"), &shares[stage]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::{Options, run};
+
+    #[test]
+    fn a_quick_run_takes_the_sender_apart() {
+        let options = Options {
+            experiments: vec!["quic.send_path".to_owned()],
+            quick: true,
+            ..Options::default()
+        };
+        let report = run(Engine::detect().unwrap(), &options).unwrap();
+        let row = &report.rows[0];
+        assert_eq!((&*row.metric, &*row.implementation), ("cpu_per_byte", OURS));
+        assert!(report.ratio(row, "rustls-ring").is_some());
+        for stack in Stack::ALL {
+            let shares: Vec<f64> = report
+                .rows
+                .iter()
+                .filter(|row| row.metric == "share" && row.implementation == stack.name())
+                .map(|row| row.median)
+                .collect();
+            assert_eq!(shares.len(), STAGES.len());
+            // Medians of stages need not add up exactly.
+            assert!((shares.iter().sum::<f64>() - 100.0).abs() < 20.0);
+            assert!(shares.iter().all(|share| *share > 0.0), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_seam_stands_for_the_calls_between() {
+        let seam = Seam::default();
+        for _ in 0..100 {
+            seam.pass(10, || ());
+        }
+        assert_eq!(seam.calls.load(Ordering::Relaxed), 100);
+        assert_eq!(seam.timed.load(Ordering::Relaxed), 10);
+        seam.nanos.store(10_000, Ordering::Relaxed);
+        // 10 us for 10 calls, of which half is the clock's.
+        assert!((seam.seconds(0.5e-6) - 50e-6).abs() < 1e-12);
+        assert!((seam.clock_seconds(0.5e-6) - 10e-6).abs() < 1e-12);
+    }
+}
