@@ -12,6 +12,10 @@
 //! of a vector are multiplied by the same power, and so the lanes are hashed apart; in
 //! the last, each lane by its own, which brings them together.
 //!
+//! Packets are sealed one after the other: none is too short to fill the lanes with its
+//! own blocks, and while the CPU waits for the tag of one it is busy with the next.
+//! Sealing a long text, each group is hashed while the next is encrypted.
+//!
 //! Opening, the tag is checked before anything is decrypted: what the CPU computes of
 //! the keystream meanwhile stays in registers.
 
@@ -19,7 +23,6 @@ use crate::aead::{Job, Outcome, verdict_of};
 use crate::aes_portable;
 use crate::isa::{AesSet, Aligned};
 use crate::vector::AesBlocks;
-use zeroize::Zeroize;
 
 /// A block of AES: 16 bytes.
 pub(crate) type Block = [u8; 16];
@@ -45,10 +48,13 @@ pub(crate) struct RoundKeys {
 
 impl RoundKeys {
     fn new<const N: usize>(key: &[u8; N]) -> Self {
-        Self {
-            keys: aes_portable::expand(key),
+        const { assert!(N == 16 || N == 32) };
+        let mut keys = Self {
+            keys: [[0; 16]; 15],
             rounds: const { (N / 4 + 6) as u8 },
-        }
+        };
+        best().expand(key, &mut keys.keys);
+        keys
     }
 
     /// 10 or 14.
@@ -60,8 +66,14 @@ impl RoundKeys {
 
 impl Drop for RoundKeys {
     fn drop(&mut self) {
-        self.keys.zeroize();
+        self.keys = [[0; 16]; 15];
+        zeroize::optimization_barrier(&self.keys);
     }
+}
+
+/// The most capable of the tables that this CPU has.
+fn best() -> AesSet {
+    AesSet::first(AesSet::ALL).expect("the portable one is among them")
 }
 
 /// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
@@ -93,15 +105,15 @@ impl GcmKey {
             cipher,
             powers: [0; POWERS + 3],
         };
-        let set = AesSet::first(AesSet::ALL).expect("the portable one is among them");
-        set.powers(&key.cipher, &mut key.powers);
+        best().powers(&key.cipher, &mut key.powers);
         key
     }
 }
 
 impl Drop for GcmKey {
     fn drop(&mut self) {
-        self.powers.zeroize();
+        self.powers = [0; POWERS + 3];
+        zeroize::optimization_barrier(&self.powers);
     }
 }
 
@@ -268,8 +280,8 @@ fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
 
 /// Power `n` of the hash key in all lanes.
 #[inline(always)]
-fn power<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
-    b.splat_number(&key.powers[POWERS - n])
+fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vector {
+    b.splat_number(&powers[POWERS - n])
 }
 
 /// A packet on its way through GHASH (SP 800-38D, section 6.4) and the counter mode
@@ -362,9 +374,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
             let factor = if vectors > reach {
-                power(b, self.key, B::LANES)
+                power_of(b, &self.key.powers, B::LANES)
             } else if long {
-                power(b, self.key, (GROUP + vectors) * B::LANES)
+                power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES)
             } else {
                 powers_from(b, self.key, self.last_power(group + vectors - 1))
             };
@@ -410,7 +422,11 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             let blocks = unsafe { b.load(before.add(i * size)) };
             let blocks = b.xor(b.reverse(blocks), hash);
             hash = b.zero();
-            sum.add(b, blocks, power(b, self.key, (GROUP - i) * B::LANES));
+            sum.add(
+                b,
+                blocks,
+                power_of(b, &self.key.powers, (GROUP - i) * B::LANES),
+            );
         }
         self.hash = sum.reduced(b);
         *sum = Sum::zero(b);
@@ -436,7 +452,11 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
-            sum.add(b, blocks, power(b, self.key, (GROUP - i) * B::LANES));
+            sum.add(
+                b,
+                blocks,
+                power_of(b, &self.key.powers, (GROUP - i) * B::LANES),
+            );
         });
         self.hash = sum.reduced(b);
     }
@@ -466,9 +486,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         sum.reduced(b)
     }
 
-    /// The text that vector `i` of the last group has, of `K`: how many bytes.
+    /// How many bytes of the text are left from vector `i` of the last group on.
     #[inline(always)]
-    fn len_of<const K: usize>(&self, i: usize) -> usize {
+    fn len_of(&self, i: usize) -> usize {
         self.left.saturating_sub(i * 16 * B::LANES)
     }
 
@@ -486,7 +506,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             texts[i] = unsafe {
                 match i + 2 < K {
                     true => b.load(place),
-                    false => b.load_first(place, self.len_of::<K>(i)),
+                    false => b.load_first(place, self.len_of(i)),
                 }
             };
         });
@@ -506,7 +526,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             unsafe {
                 match i + 2 < K {
                     true => b.store(texts[i], place),
-                    false => b.store_first(texts[i], place, self.len_of::<K>(i)),
+                    false => b.store_first(texts[i], place, self.len_of(i)),
                 }
             }
         });
@@ -577,7 +597,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         each!(K, |i| {
             texts[i] = b.xor(texts[i], keystream[i]);
             if i + 2 >= K {
-                texts[i] = b.first(texts[i], self.len_of::<K>(i));
+                texts[i] = b.first(texts[i], self.len_of(i));
             }
         });
         // SAFETY: as above.
@@ -828,16 +848,68 @@ fn encrypt_each<B: AesBlocks, const K: usize, const N: usize>(
 /// The powers of the hash key in the form of [`GcmKey`].
 #[inline(always)]
 pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) {
+    const { assert!(POWERS.is_multiple_of(B::LANES)) };
     let mut states = [b.zero()];
     encrypt(b, keys, &mut states);
-    let first = aes_portable::first_power(b.sum(b.only_lane(states[0], 0)).swap_bytes());
-    let factor = b.splat_number(&first);
-    let mut power = factor;
-    for place in powers[..POWERS].iter_mut().rev() {
-        *place = b.sum(b.only_lane(power, 0));
-        let mut product = Sum::zero(b);
-        product.add(b, power, factor);
-        power = product.reduced(b);
+    let hash_key = b.sum(b.only_lane(states[0], 0)).swap_bytes();
+    // The last vector one by one, and each before from that behind it.
+    powers[POWERS - 1] = aes_portable::first_power(hash_key);
+    let mut factor = b.splat_number(&powers[POWERS - 1]);
+    for n in 2..=B::LANES {
+        let power = product(b, b.splat_number(&powers[POWERS - n + 1]), factor);
+        powers[POWERS - n] = b.sum(b.only_lane(power, 0));
+    }
+    factor = power_of(b, powers, B::LANES);
+    let mut vector = b.numbers(&powers[POWERS - B::LANES..]);
+    let (vectors, _) = powers.split_at_mut(POWERS - B::LANES);
+    for place in vectors.rchunks_exact_mut(B::LANES) {
+        vector = product(b, vector, factor);
+        // SAFETY: as many numbers as a vector has.
+        unsafe { b.store(vector, place.as_mut_ptr().cast()) };
+    }
+}
+
+#[inline(always)]
+fn product<B: AesBlocks>(b: B, blocks: B::Vector, powers: B::Vector) -> B::Vector {
+    let mut sum = Sum::zero(b);
+    sum.add(b, blocks, powers);
+    sum.reduced(b)
+}
+
+/// What [`expand`] asks of an instruction set.
+pub(crate) trait SubWord: Copy {
+    /// The S-box (FIPS 197, section 5.1.1) of four bytes.
+    fn sub_word(self, word: u32) -> u32;
+}
+
+/// A last round leaves columns that are alike where they are, as it exchanges only bytes
+/// of one row.
+impl<B: AesBlocks> SubWord for B {
+    #[inline(always)]
+    fn sub_word(self, word: u32) -> u32 {
+        let columns = self.splat_number(&(u128::from(word) * 0x1_0000_0001_0000_0001_0000_0001));
+        self.sum(self.only_lane(self.last_round(columns, self.zero()), 0)) as u32
+    }
+}
+
+/// Expands a key of 16 or 32 bytes to 11 or 15 round keys (FIPS 197, section 5.2).
+#[inline(always)]
+pub(crate) fn expand<S: SubWord>(s: S, key: &[u8], keys: &mut [Block; 15]) {
+    let (words, _) = keys.as_flattened_mut().as_chunks_mut::<4>();
+    let given = key.len() / 4;
+    words[..given].copy_from_slice(key.as_chunks().0);
+    let mut last = u32::from_le_bytes(words[given - 1]);
+    let mut constant = 1_u8;
+    for i in given..4 * (given + 7) {
+        if i % given == 0 {
+            last = s.sub_word(last.rotate_right(8)) ^ u32::from(constant);
+            // Not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
+            constant = (constant << 1) ^ ((constant >> 7) * 0x1b);
+        } else if i % given == 4 {
+            last = s.sub_word(last);
+        }
+        last ^= u32::from_le_bytes(words[i - given]);
+        words[i] = last.to_le_bytes();
     }
 }
 
@@ -845,7 +917,10 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
 mod tests {
     use super::*;
 
-    const SIZE: usize = 2200;
+    /// Where the text begins: room for AAD longer than there are powers for.
+    const TEXT: usize = 1000;
+
+    const SIZE: usize = TEXT + 1800;
 
     /// A packet of every length in either direction, masks and keys, by the instructions
     /// of each table: those that no backend takes on this CPU are run nowhere else.
@@ -860,6 +935,14 @@ mod tests {
             let (short, long) = (GcmKey::aes128(&[9; 16]), GcmKey::aes256(&raw));
             for key in [&short, &long] {
                 for set in [set, portable] {
+                    let mut keys = [[0; 16]; 15];
+                    let raw = if key.cipher.rounds() == 10 {
+                        &[9; 16][..]
+                    } else {
+                        &raw
+                    };
+                    set.expand(raw, &mut keys);
+                    assert_eq!(keys, key.cipher.keys);
                     let mut powers = [0; POWERS + 3];
                     set.powers(&key.cipher, &mut powers);
                     assert_eq!(powers, key.powers);
@@ -867,10 +950,10 @@ mod tests {
             }
             for len in 0..1700_usize {
                 let job = Job {
-                    text: 400,
+                    text: TEXT as u32,
                     text_len: len as u32,
                     aad: 1,
-                    aad_len: len as u32 * 7 % 399,
+                    aad_len: len as u32 * 7 % 999,
                     key: len as u32 % 2,
                     nonce: [len as u8; 12],
                     ..Job::default()
@@ -884,12 +967,12 @@ mod tests {
                 let sealed = ours;
                 open(set, &mut ours, &[&short, &long], &[job], outcome);
                 assert_eq!(outcome, &[Outcome::Authentic]);
-                assert_eq!(ours[..400 + len], plain[..400 + len], "{len}");
+                assert_eq!(ours[..TEXT + len], plain[..TEXT + len], "{len}");
                 ours = sealed;
-                ours[400 + len + len % 16] ^= 0x10;
+                ours[TEXT + len + len % 16] ^= 0x10;
                 open(set, &mut ours, &[&short, &long], &[job], outcome);
                 assert_eq!(outcome, &[Outcome::Forged]);
-                assert_eq!(ours[..400 + len], sealed[..400 + len], "{len}");
+                assert_eq!(ours[..TEXT + len], sealed[..TEXT + len], "{len}");
             }
             let keys = [
                 AesKey::aes128(&[3; 16]),

@@ -8,7 +8,7 @@
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
 use crate::aead::{Job, Outcome, verdict};
-use crate::aes_gcm::{AesKey, Block, GcmKey, POWERS, Powers, RoundKeys};
+use crate::aes_gcm::{self, AesKey, Block, GcmKey, POWERS, Powers, RoundKeys, SubWord};
 
 /// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
 /// (FIPS 197, section 3.4: that is byte r + 4c).
@@ -179,43 +179,24 @@ fn add(state: &mut Planes, key: &Planes) {
     }
 }
 
-/// Expands a key of 16 or 32 bytes to 11 or 15 round keys (FIPS 197, section 5.2).
-pub(crate) fn expand<const N: usize>(key: &[u8; N]) -> [Block; 15] {
-    const { assert!(N == 16 || N == 32) };
-    let mut words = [[0; 4]; 60];
-    let given = N / 4;
-    words[..given].copy_from_slice(key.as_chunks().0);
-    let mut constant = 1_u8;
-    for i in given..4 * (given + 7) {
-        let mut word = words[i - 1];
-        if i % given == 0 {
-            word.rotate_left(1);
-            word = sub_word(word);
-            word[0] ^= constant;
-            // Not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
-            constant = (constant << 1) ^ ((constant >> 7) * 0x1b);
-        } else if i % given == 4 {
-            word = sub_word(word);
-        }
-        let before = words[i - given];
-        words[i] = core::array::from_fn(|k| word[k] ^ before[k]);
+/// The S-box for [`expand`](aes_gcm::expand).
+#[derive(Clone, Copy)]
+struct Circuit;
+
+impl SubWord for Circuit {
+    fn sub_word(self, word: u32) -> u32 {
+        let mut text = [[0; 16]; AT_ONCE];
+        text[0][..4].copy_from_slice(&word.to_le_bytes());
+        let mut state = planes(&text);
+        sub_bytes(&mut state);
+        let [[a, b, c, d, ..], ..] = blocks(&state);
+        u32::from_le_bytes([a, b, c, d])
     }
-    let mut keys = [[0; 16]; 15];
-    keys.as_flattened_mut()
-        .copy_from_slice(words.as_flattened());
-    words = [[0; 4]; 60];
-    zeroize::optimization_barrier(&words);
-    keys
 }
 
-/// The S-box of four bytes.
-fn sub_word(word: [u8; 4]) -> [u8; 4] {
-    let mut text = [[0; 16]; AT_ONCE];
-    text[0][..4].copy_from_slice(&word);
-    let mut state = planes(&text);
-    sub_bytes(&mut state);
-    let [[a, b, c, d, ..], ..] = blocks(&state);
-    [a, b, c, d]
+/// See [`aes_gcm::expand`].
+pub(crate) fn expand(key: &[u8], keys: &mut [Block; 15]) {
+    aes_gcm::expand(Circuit, key, keys);
 }
 
 /// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
@@ -409,7 +390,8 @@ mod tests {
         for byte in 0..=255_u8 {
             let inverse = (0..=255).find(|&b| product(byte, b) == 1).unwrap_or(0);
             let expected = (0..5).fold(0x63, |sum, n| sum ^ inverse.rotate_left(n));
-            assert_eq!(sub_word([byte; 4]), [expected; 4]);
+            let word = Circuit.sub_word(u32::from_le_bytes([byte; 4]));
+            assert_eq!(word.to_le_bytes(), [expected; 4]);
         }
     }
 

@@ -1,12 +1,14 @@
-//! ChaCha20, Poly1305 and their AEAD (RFC 8439) over many packets at once, and SHA-256
-//! (FIPS 180-4) over many messages.
+//! ChaCha20-Poly1305 (RFC 8439) and AES-GCM (NIST SP 800-38D) over many packets at once,
+//! the header masks of QUIC (RFC 9001, section 5.4), and SHA-256 (FIPS 180-4) over many
+//! messages.
 //!
 //! The algorithms ([`chacha20`](Backend::chacha20), [`poly1305`](Backend::poly1305),
-//! [`seal`](Backend::seal), [`open`](Backend::open), [`sha256`](Backend::sha256)) are
-//! written once, what runs in vectors generic over what an instruction set offers; a
-//! [`Backend`] is one instruction set. This crate
-//! knows nothing of protocols: it gets a buffer, lists of [`Secrets`] and a list of
-//! [`Job`]s that say where packets lie in the buffer; or a list of messages.
+//! [`seal`](Backend::seal), [`open`](Backend::open),
+//! [`gcm_seal`](Backend::gcm_seal), [`gcm_open`](Backend::gcm_open),
+//! [`sha256`](Backend::sha256)) are written once, what runs in vectors generic over what
+//! an instruction set offers; a [`Backend`] is one instruction set. This crate
+//! knows nothing of protocols: it gets a buffer, lists of [`Secrets`] or keys and a list
+//! of [`Job`]s that say where packets lie in the buffer; or a list of messages.
 //!
 //! Nothing here branches on a key, a keystream or a plaintext, or uses one as an index.
 //! Arrays of keystream, one-time keys and powers of them are wiped before a call

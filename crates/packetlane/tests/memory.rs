@@ -541,7 +541,7 @@ fn quic_batches_allocate_nothing_in_the_steady_state() {
         })
         .collect();
     let (mut sealing, mut opening) = (quic::Batch::new(), quic::Batch::new());
-    let payload = noise(1, 1200);
+    let payload = noise(1, 1300);
     let mut slots = Vec::with_capacity(1000);
     let mut received = Vec::with_capacity(1000);
     let mut number = 0_u64;

@@ -76,11 +76,12 @@ fn client_config(
     let (provider, initial) = provider(stack, suite);
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    tls.enable_early_data = true;
     let quic = Arc::new(QuicClientConfig::with_initial(Arc::new(tls), initial).unwrap());
     quinn::ClientConfig::new(match stack {
         Stack::Fused => fused::client_config(quic),
@@ -94,12 +95,13 @@ fn server_config(
     (certificate, key): &Certificate,
 ) -> quinn::ServerConfig {
     let (provider, initial) = provider(stack, suite);
-    let tls = rustls::ServerConfig::builder_with_provider(provider)
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key.clone_key())
         .unwrap();
+    tls.max_early_data_size = u32::MAX;
     let quic = Arc::new(QuicServerConfig::with_initial(Arc::new(tls), initial).unwrap());
     quinn::ServerConfig::with_crypto(match stack {
         Stack::Fused => fused::server_config(quic),
@@ -277,12 +279,14 @@ async fn transfer(
     serving.await.unwrap();
 }
 
-async fn transfers(lost: Option<&Arc<AtomicUsize>>) {
+fn certificate() -> Certificate {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
-    let certificate = (
-        made.cert.der().clone(),
-        PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into()),
-    );
+    let key = made.signing_key.serialize_der();
+    (made.cert.der().clone(), PrivateKeyDer::Pkcs8(key.into()))
+}
+
+async fn transfers(lost: Option<&Arc<AtomicUsize>>) {
+    let certificate = certificate();
     let len = bytes_each(PAIRS.len() * Suite::ALL.len());
     for pair in PAIRS {
         for suite in Suite::ALL {
@@ -305,4 +309,45 @@ async fn transfers_with_loss_and_reordering() {
     let lost = Arc::new(AtomicUsize::new(0));
     transfers(Some(&lost)).await;
     assert!(lost.load(Ordering::Relaxed) > 50);
+}
+
+/// A second connection sends data before its handshake is done.
+#[tokio::test]
+async fn zero_rtt() {
+    let certificate = certificate();
+    for (client, server) in PAIRS {
+        for suite in Suite::ALL {
+            let listener = endpoint(Some(server_config(server, suite, &certificate)), None);
+            let address = listener.local_addr().unwrap();
+            let serving = tokio::spawn(async move {
+                for text in [b"first", b"early"] {
+                    let connection = listener.accept().await.unwrap().await.unwrap();
+                    let (mut to, mut from) = connection.accept_bi().await.unwrap();
+                    assert_eq!(from.read_to_end(100).await.unwrap(), text);
+                    to.write_all(b"answer").await.unwrap();
+                    to.finish().unwrap();
+                    connection.closed().await;
+                }
+            });
+            let config = client_config(client, suite, &certificate);
+            let caller = endpoint(None, None);
+            let connect = || caller.connect_with(config.clone(), address, "localhost");
+            let ask = async |connection: &Connection, text: &[u8]| {
+                let (mut to, mut from) = connection.open_bi().await.unwrap();
+                to.write_all(text).await.unwrap();
+                to.finish().unwrap();
+                assert_eq!(from.read_to_end(100).await.unwrap(), b"answer");
+            };
+            let connection = connect().unwrap().await.unwrap();
+            ask(&connection, b"first").await;
+            connection.close(0_u8.into(), b"done");
+            let early = connect().unwrap().into_0rtt();
+            let (connection, accepted) = early.unwrap_or_else(|_| panic!("no 0-RTT keys"));
+            ask(&connection, b"early").await;
+            assert!(accepted.await, "{client:?}, {server:?}, {suite:?}");
+            connection.close(0_u8.into(), b"done");
+            caller.wait_idle().await;
+            serving.await.unwrap();
+        }
+    }
 }

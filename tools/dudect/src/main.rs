@@ -8,7 +8,7 @@
 
 use dudect_bencher::rand::{Rng, RngExt};
 use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
-use lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+use lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, TAG_LEN};
 use std::cell::RefCell;
 use std::hint::black_box;
 
@@ -211,6 +211,100 @@ fn poly1305(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Bench
     });
 }
 
+/// AES-GCM packets under one key.
+struct GcmPackets {
+    packets: Packets,
+    key: GcmKey,
+}
+
+impl GcmPackets {
+    fn new(shape: (usize, usize)) -> Self {
+        let mut packets = Packets::new(shape);
+        packets.jobs.iter_mut().for_each(|job| job.key = 0);
+        // One nonce each, as one key serves all.
+        for (i, job) in packets.jobs.iter_mut().enumerate() {
+            job.nonce[0] = i as u8;
+        }
+        let key = GcmKey::aes128(&[0; 16]);
+        Self { packets, key }
+    }
+
+    /// Key and texts, in this order, from `secret`.
+    fn fill(&mut self, secret: &[u8]) {
+        let (key, texts) = secret.split_first_chunk().expect("it is longer");
+        self.key = GcmKey::aes128(key);
+        let len = self.packets.jobs[0].text_len as usize;
+        for (job, text) in self.packets.jobs.iter().zip(texts.chunks(len)) {
+            self.packets.bytes[job.text as usize..][..len].copy_from_slice(text);
+        }
+    }
+
+    fn seal(&mut self, backend: Backend) {
+        let Packets {
+            bytes,
+            jobs,
+            outcomes,
+            ..
+        } = &mut self.packets;
+        backend.gcm_seal(bytes, &[&self.key], jobs, outcomes);
+    }
+
+    fn open(&mut self, backend: Backend) {
+        let Packets {
+            bytes,
+            jobs,
+            outcomes,
+            ..
+        } = &mut self.packets;
+        backend.gcm_open(bytes, &[&self.key], jobs, outcomes);
+    }
+}
+
+fn gcm_seal(
+    backend: Backend,
+    shape: (usize, usize),
+    zero: bool,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+) {
+    let secrets = Secrets::new(16 + shape.0 * shape.1, zero, rng);
+    let packets = GcmPackets::new(shape);
+    time(runner, rng, secrets, packets, GcmPackets::fill, |packets| {
+        packets.seal(backend);
+    });
+}
+
+fn gcm_open(
+    backend: Backend,
+    shape: (usize, usize),
+    zero: bool,
+    runner: &mut CtRunner,
+    rng: &mut BenchRng,
+) {
+    let secrets = Secrets::new(16 + shape.0 * shape.1, zero, rng);
+    let packets = GcmPackets::new(shape);
+    let prepare = |packets: &mut GcmPackets, secret: &[u8]| {
+        packets.fill(secret);
+        packets.seal(backend);
+    };
+    time(runner, rng, secrets, packets, prepare, |packets| {
+        packets.open(backend);
+    });
+}
+
+/// The key of header masks.
+fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
+    let secrets = Secrets::new(16, zero, rng);
+    let samples = [(0, [0x5a; 16]); 16];
+    let state = (AesKey::aes128(&[0; 16]), [[0; 5]; 16]);
+    let prepare = |(key, _): &mut (AesKey, _), secret: &[u8]| {
+        *key = AesKey::aes128(secret.first_chunk().expect("16 bytes"));
+    };
+    time(runner, rng, secrets, state, prepare, |(key, masks)| {
+        backend.aes_masks(&[key], &samples, masks);
+    });
+}
+
 /// A control: the secret is laid out as for [`poly1305`], and another one is used.
 /// A large t here is the harness's.
 fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
@@ -271,6 +365,15 @@ tests! {
     open_batch_ifma_zero: open(Avx512Ifma, BATCH, true);
     open_forged_avx512: open_forged(Avx512);
     open_forged_ifma: open_forged(Avx512Ifma);
+    gcm_seal_batch_constant: gcm_seal(Avx512, BATCH, false);
+    gcm_seal_batch_zero: gcm_seal(Avx512, BATCH, true);
+    gcm_seal_long_constant: gcm_seal(Avx512, LONG, false);
+    gcm_seal_long_zero: gcm_seal(Avx512, LONG, true);
+    gcm_open_long_constant: gcm_open(Avx512, LONG, false);
+    gcm_open_long_zero: gcm_open(Avx512, LONG, true);
+    gcm_vaes_avx2_constant: gcm_seal(Avx2, LONG, false);
+    aes_masks_constant: aes_masks(Avx512, false);
+    aes_masks_zero: aes_masks(Avx512, true);
 }
 
 ctbench_main!(
@@ -296,5 +399,14 @@ ctbench_main!(
     open_batch_ifma_zero,
     open_forged_avx512,
     open_forged_ifma,
+    gcm_seal_batch_constant,
+    gcm_seal_batch_zero,
+    gcm_seal_long_constant,
+    gcm_seal_long_zero,
+    gcm_open_long_constant,
+    gcm_open_long_zero,
+    gcm_vaes_avx2_constant,
+    aes_masks_constant,
+    aes_masks_zero,
     planted_leak
 );

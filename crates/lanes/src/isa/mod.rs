@@ -215,6 +215,7 @@ pub(crate) struct AesKernels {
     seal: unsafe fn(&mut [u8], &[&GcmKey], &[Job]),
     open: unsafe fn(&mut [u8], &[&GcmKey], &[Job], &mut [Outcome]),
     masks: unsafe fn(&[&AesKey], &[(u32, [u8; 16])], &mut [[u8; 5]]),
+    expand: unsafe fn(&[u8], &mut [[u8; 16]; 15]),
     powers: unsafe fn(&RoundKeys, &mut Powers),
 }
 
@@ -289,6 +290,13 @@ impl AesSet {
         unsafe { (self.0.masks)(keys, samples, masks) }
     }
 
+    /// See [`crate::aes_gcm::expand`].
+    #[inline]
+    pub(crate) fn expand(self, key: &[u8], keys: &mut [[u8; 16]; 15]) {
+        // SAFETY: as above.
+        unsafe { (self.0.expand)(key, keys) }
+    }
+
     /// See [`crate::aes_gcm::powers`].
     #[inline]
     pub(crate) fn powers(self, keys: &RoundKeys, powers: &mut Powers) {
@@ -303,6 +311,7 @@ static AES_PORTABLE: AesKernels = AesKernels {
     seal: crate::aes_portable::seal,
     open: crate::aes_portable::open,
     masks: crate::aes_portable::masks,
+    expand: crate::aes_portable::expand,
     powers: crate::aes_portable::powers,
 };
 
@@ -438,6 +447,9 @@ macro_rules! aes_kernels {
                 = crate::aes_gcm::all_masks::<_, $mask_vectors, {
                     $mask_vectors * <$set as crate::vector::AesBlocks>::LANES
                 }>($proof, keys, samples, masks)),
+            expand: kernels!(@kernel $set, $features,
+                |$proof, key: &[u8], keys: &mut [[u8; 16]; 15]|
+                = crate::aes_gcm::expand($proof, key, keys)),
             powers: kernels!(@kernel $set, $features,
                 |$proof, keys: &crate::aes_gcm::RoundKeys, powers: &mut crate::aes_gcm::Powers|
                 = crate::aes_gcm::powers($proof, keys, powers)),

@@ -483,7 +483,7 @@ impl Window<'_> {
             let which = (packet.keys, packet.phase);
             let job = |index| packet.job(key, index);
             match &key.aead {
-                Aead::Gcm(key) => gcm.add(which, key, place, job),
+                Aead::Gcm(key) => gcm.add(which, &**key, place, job),
                 Aead::ChaCha20(key) => chacha20.add(which, *key, place, job),
             }
         }
@@ -527,7 +527,7 @@ impl Window<'_> {
             let which = (packet.keys, Phase::Current);
             let sample = |index| (index, packet.sample(self.bytes));
             match &self.keys[packet.keys as usize].header.cipher {
-                Cipher::Aes(key) => aes.add(which, key, place, sample),
+                Cipher::Aes(key) => aes.add(which, &**key, place, sample),
                 Cipher::ChaCha20(key) => chacha20.add(which, *key, place, sample),
             }
         }

@@ -220,13 +220,10 @@ impl fmt::Display for Forged {
 
 impl core::error::Error for Forged {}
 
-/// The key of an AEAD, prepared.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it is shared, not moved, and to follow one more pointer takes longer"
-)]
+/// The key of an AEAD, prepared. The long ones lie in boxes: beside a short one there
+/// would be room that nobody wipes, with whatever was on the stack where it was made.
 pub(super) enum Aead {
-    Gcm(GcmKey),
+    Gcm(Box<GcmKey>),
     ChaCha20(Key),
 }
 
@@ -247,11 +244,14 @@ impl PacketKey {
     /// If `key` has another length.
     pub fn new(suite: Suite, key: &[u8], iv: &[u8; 12]) -> Result<Self, KeyLenError> {
         KeyLenError::check(key, suite.key_len())?;
-        let whole = || key.try_into().expect("32 bytes");
         let aead = match suite {
-            Suite::Aes128Gcm => Aead::Gcm(GcmKey::aes128(key.try_into().expect("16 bytes"))),
-            Suite::Aes256Gcm => Aead::Gcm(GcmKey::aes256(&whole())),
-            Suite::ChaCha20Poly1305 => Aead::ChaCha20(whole()),
+            Suite::Aes128Gcm => {
+                Aead::Gcm(Box::new(GcmKey::aes128(key.try_into().expect("16 bytes"))))
+            }
+            Suite::Aes256Gcm => {
+                Aead::Gcm(Box::new(GcmKey::aes256(key.try_into().expect("32 bytes"))))
+            }
+            Suite::ChaCha20Poly1305 => Aead::ChaCha20(key.try_into().expect("32 bytes")),
         };
         Ok(Self {
             suite,
@@ -418,6 +418,9 @@ fn together<R>(
     work(&mut packet, payload)
 }
 
+/// [`Backend::gcm_seal`] or [`Backend::gcm_open`].
+type GcmKernel = fn(Backend, &mut [u8], &[&GcmKey], &[Job], &mut [Outcome]);
+
 /// Sealing or opening, by the kernels that do it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -427,7 +430,7 @@ pub(super) enum Way {
 
 impl Way {
     #[inline]
-    pub(super) fn gcm(self) -> fn(Backend, &mut [u8], &[&GcmKey], &[Job], &mut [Outcome]) {
+    pub(super) fn gcm(self) -> GcmKernel {
         match self {
             Way::Seal => Backend::gcm_seal,
             Way::Open => Backend::gcm_open,
@@ -460,10 +463,9 @@ impl fmt::Debug for PacketKey {
     }
 }
 
-/// The key of a block cipher or of ChaCha20, prepared.
-#[allow(clippy::large_enum_variant, reason = "as for `Aead`")]
+/// The key of a block cipher or of ChaCha20, prepared; as [`Aead`].
 pub(super) enum Cipher {
-    Aes(AesKey),
+    Aes(Box<AesKey>),
     ChaCha20(Key),
 }
 
@@ -482,11 +484,14 @@ impl HeaderKey {
     /// If `key` has another length.
     pub fn new(suite: Suite, key: &[u8]) -> Result<Self, KeyLenError> {
         KeyLenError::check(key, suite.key_len())?;
-        let whole = || key.try_into().expect("32 bytes");
         let cipher = match suite {
-            Suite::Aes128Gcm => Cipher::Aes(AesKey::aes128(key.try_into().expect("16 bytes"))),
-            Suite::Aes256Gcm => Cipher::Aes(AesKey::aes256(&whole())),
-            Suite::ChaCha20Poly1305 => Cipher::ChaCha20(whole()),
+            Suite::Aes128Gcm => {
+                Cipher::Aes(Box::new(AesKey::aes128(key.try_into().expect("16 bytes"))))
+            }
+            Suite::Aes256Gcm => {
+                Cipher::Aes(Box::new(AesKey::aes256(key.try_into().expect("32 bytes"))))
+            }
+            Suite::ChaCha20Poly1305 => Cipher::ChaCha20(key.try_into().expect("32 bytes")),
         };
         Ok(Self { suite, cipher })
     }

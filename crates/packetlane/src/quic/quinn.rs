@@ -64,7 +64,7 @@ impl ClientConfig for Fused<dyn ClientConfig> {
         params: &TransportParameters,
     ) -> Result<Box<dyn Session>, ConnectError> {
         let inner = Arc::clone(&self.0).start_session(version, server_name, params)?;
-        Ok(FusedSession::new(inner))
+        Ok(FusedSession::boxed(inner))
     }
 }
 
@@ -87,7 +87,7 @@ impl ServerConfig for Fused<dyn ServerConfig> {
         version: u32,
         params: &TransportParameters,
     ) -> Box<dyn Session> {
-        FusedSession::new(Arc::clone(&self.0).start_session(version, params))
+        FusedSession::boxed(Arc::clone(&self.0).start_session(version, params))
     }
 }
 
@@ -99,7 +99,7 @@ struct FusedSession {
 }
 
 impl FusedSession {
-    fn new(inner: Box<dyn Session>) -> Box<dyn Session> {
+    fn boxed(inner: Box<dyn Session>) -> Box<dyn Session> {
         let header = None;
         Box::new(Self { inner, header })
     }
