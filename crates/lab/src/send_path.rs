@@ -489,7 +489,7 @@ async fn send(
         .expect("a handshake");
     let mut stream = connection.open_uni().await.expect("a stream");
     if let Some(seams) = seams {
-        seams.all().map(Seam::reset);
+        seams.all().into_iter().for_each(Seam::reset);
     }
     let start = Clock::ThreadCpu.now();
     for _ in 0..pieces {
