@@ -93,7 +93,7 @@ impl Shape {
     /// Payloads of a whole batch, one behind the other.
     fn payloads(self) -> Vec<u8> {
         let all = 0..self.bytes * self.batch;
-        all.map(|place| (place * 0x9d ^ place >> 8) as u8).collect()
+        all.map(|place| ((place * 0x9d) ^ (place >> 8)) as u8).collect()
     }
 }
 
