@@ -7,7 +7,7 @@
 //! and open each other's.
 
 use crate::experiments::{Bench, Task};
-use crate::measure::{Contender, Metric, Plan, in_turn, record, record_added};
+use crate::measure::{Contender, Metric, Plan, Samples, in_turn, record, record_added};
 use crate::report::{Case, Report};
 use crate::rivals::{Ours, ours};
 use packetlane::quic::{Batch, Opener, Sealer, Secret, Suite, Version, decode_packet_number};
@@ -15,6 +15,8 @@ use packetlane::{Engine, Slot, TAG_LEN};
 use rustls::crypto::CryptoProvider;
 use rustls::quic::{DirectionalKeys, Keys};
 use rustls::{CipherSuite, Side, Tls13CipherSuite};
+use std::cell::OnceCell;
+use std::rc::Rc;
 
 /// Payloads, in bytes: those of the published table, and the packet of the largest
 /// datagram that every path carries.
@@ -93,7 +95,8 @@ impl Shape {
     /// Payloads of a whole batch, one behind the other.
     fn payloads(self) -> Vec<u8> {
         let all = 0..self.bytes * self.batch;
-        all.map(|place| ((place * 0x9d) ^ (place >> 8)) as u8).collect()
+        all.map(|place| ((place * 0x9d) ^ (place >> 8)) as u8)
+            .collect()
     }
 }
 
@@ -580,13 +583,15 @@ fn run_mask(
 pub(crate) fn link(bench: &Bench) -> Vec<Task<'_>> {
     let mut tasks = Vec::new();
     for suite in Suite::ALL {
+        let shape = Shape {
+            suite,
+            bytes: BYTES,
+            batch: BATCH,
+            masked: true,
+        };
+        // All links of a suite follow from one measurement.
+        let measured = Rc::new(OnceCell::new());
         for gbit in LINKS {
-            let shape = Shape {
-                suite,
-                bytes: BYTES,
-                batch: BATCH,
-                masked: true,
-            };
             if bench.quick && (suite != Suite::Aes128Gcm || gbit != 10) {
                 continue;
             }
@@ -598,15 +603,18 @@ pub(crate) fn link(bench: &Bench) -> Vec<Task<'_>> {
             let case = Case::new("quic.link", &timed)
                 .with("gbit", gbit)
                 .with("suite", name(suite));
+            let measured = Rc::clone(&measured);
             tasks.push(Task::new(case, move |case, plan, report| {
-                let everyone = best_alone(bench.engine);
-                checked(&everyone, shape);
-                let mut contenders: Vec<_> =
-                    everyone.iter().map(|who| sealing(who, shape)).collect();
-                let samples = in_turn(&mut contenders, plan);
+                let samples: &Vec<Samples> = measured.get_or_init(|| {
+                    let everyone = best_alone(bench.engine);
+                    checked(&everyone, shape);
+                    let mut contenders: Vec<_> =
+                        everyone.iter().map(|who| sealing(who, shape)).collect();
+                    in_turn(&mut contenders, plan)
+                });
                 let packets_per_second = gbit as f64 * 1e9 / 8.0 / BYTES as f64;
                 let metric = Metric::share_of_core("share_of_core", BATCH, packets_per_second);
-                record(report, case, &[metric], &samples);
+                record(report, case, &[metric], samples);
             }));
         }
     }

@@ -96,7 +96,8 @@ struct Seam {
 impl Seam {
     /// Runs `work`, and times it if it is the turn of this call.
     fn pass<R>(&self, each: u64, work: impl FnOnce() -> R) -> R {
-        if !self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(each) {
+        let before = self.calls.fetch_add(1, Ordering::Relaxed);
+        if !before.is_multiple_of(each) {
             return work();
         }
         let start = Clock::ThreadCpu.now();
@@ -511,7 +512,9 @@ fn transfer(
     pieces: usize,
     seams: Option<&Arc<Seams>>,
 ) -> Duration {
-    let piece: Vec<u8> = (0..PIECE).map(|place| ((place * 0x9d) >> 3) as u8).collect();
+    let piece: Vec<u8> = (0..PIECE)
+        .map(|place| ((place * 0x9d) >> 3) as u8)
+        .collect();
     let server = server_config(certificate);
     thread::scope(|scope| {
         let (address, its_address) = std::sync::mpsc::channel();

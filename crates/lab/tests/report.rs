@@ -294,7 +294,7 @@ fn quic(report: &mut Report) {
                 .with("bytes", bytes)
                 .with("batch", 16);
             for name in ["packetlane", "rustls-ring", "rustls-aws-lc-rs"] {
-                let share = 1000.0 / nanos(name, f64::from(bytes), 16.0);
+                let share = (1000.0 / nanos(name, f64::from(bytes), 16.0)).ceil();
                 report.counted(&case, name, "overhead", "%", share);
             }
         }
