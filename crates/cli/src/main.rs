@@ -4,7 +4,8 @@
 //! - `connect` speaks to a node, over BIP324 if the node can, and tells what it
 //!   saw: [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`]
 //!   (payloads), [`report`].
-//! - `lab` measures what BIP324 and double SHA-256 cost here: [`measure`].
+//! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost here:
+//!   [`measure`].
 //! - `listen` is the other side: it waits for nodes.
 
 mod blocks;
@@ -35,8 +36,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what BIP324 and double SHA-256 cost on this machine, beside the libraries that
-    /// people use today.
+    /// Measure what BIP324, QUIC packet protection and double SHA-256 cost on this
+    /// machine, beside the libraries that people use today.
     ///
     /// Prints the answers and tables, and writes them with pictures and for
     /// programs.
@@ -133,9 +134,14 @@ fn network_parser() -> impl TypedValueParser<Value = Network> {
         }
     });
     PossibleValuesParser::new(names).map(|name| {
+        let name = if name == MAINNET {
+            Network::Mainnet.name()
+        } else {
+            &name
+        };
         let mut all = Network::ALL.into_iter();
         all.find(|network| network.name() == name)
-            .unwrap_or(Network::Mainnet)
+            .expect("the parser admits these names only")
     })
 }
 

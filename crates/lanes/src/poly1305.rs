@@ -790,10 +790,7 @@ pub(crate) unsafe fn tags<F: Field>(
         lengths[1][lane] = text.len.into();
     }
     // SAFETY: keys have 32 bytes, and there are as many zeros.
-    let (low, high) = unsafe { l.load(&key_places, 0) };
-    let low = l.and(low, l.splat(CLAMP[0]));
-    let high = l.and(high, l.splat(CLAMP[1]));
-    let r = f.element(low, high);
+    let r = unsafe { clamped_r(f, &key_places) };
     let (square, r) = (f.multiply(r, &f.multiplier(r)), f.multiplier(r));
     let square = f.multiplier(square);
     // SAFETY: the caller vouches for the AAD.
@@ -842,9 +839,8 @@ pub(crate) unsafe fn tags<F: Field>(
     let lengths = (l.per_lane(&lengths[0]), l.per_lane(&lengths[1]));
     h = f.two_steps(h, [block, lengths], [above; 2], &r, &square);
 
-    // SAFETY: as above.
-    let pad = unsafe { l.load(&key_places, 16) };
-    let words = finish(f, h, pad);
+    // SAFETY: as for r.
+    let words = unsafe { finish(f, h, &key_places) };
     for (lane, text) in texts.iter().enumerate() {
         tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
     }
@@ -897,10 +893,7 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     }
 
     // SAFETY: keys have 32 bytes, and there are as many zeros.
-    let (low, high) = unsafe { l.load(&key_places, 0) };
-    let low = l.and(low, l.splat(CLAMP[0]));
-    let high = l.and(high, l.splat(CLAMP[1]));
-    let r = f.element(low, high);
+    let r = unsafe { clamped_r(f, &key_places) };
     let by_r = f.multiplier(r);
     let square = f.multiply(r, &by_r);
     let by_square = f.multiplier(square);
@@ -973,11 +966,10 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     let (row, mask) = unsafe { (l.load(&last, 0), l.load(&masks, 0)) };
     let row = (l.and(row.0, mask.0), l.and(row.1, mask.1));
     h = f.sum_fours(f.step(h, row, f.above(), &by_last));
-    // SAFETY: as above.
-    let pad = unsafe { l.load(&key_places, 16) };
-    let sums = finish(f, h, pad);
+    // SAFETY: as for r.
+    let words = unsafe { finish(f, h, &key_places) };
     for (i, text) in texts.iter().enumerate() {
-        tags[text.index] = wide(sums[0][WAYS * i], sums[1][WAYS * i]).to_le_bytes();
+        tags[text.index] = wide(words[0][WAYS * i], words[1][WAYS * i]).to_le_bytes();
     }
 }
 
@@ -1035,10 +1027,36 @@ const fn lanes_of_four(values: [u64; WAYS]) -> [u64; MAX_TAGS] {
     lanes
 }
 
-/// The tags, in two words: the residue and the second half of the key.
+/// The number r of the key in each lane (RFC 8439, section 2.5.1).
+///
+/// # Safety
+///
+/// There must be 32 bytes at each place.
 #[inline(always)]
-fn finish<F: Field>(f: F, h: F::Element, pad: (Long<F>, Long<F>)) -> [[u64; MAX_TAGS]; 2] {
+unsafe fn clamped_r<F: Field>(f: F, keys: &[*const u8; MAX_TAGS]) -> F::Element {
     let l = f.longs();
+    // SAFETY: the caller vouches for them.
+    let (low, high) = unsafe { l.load(keys, 0) };
+    f.element(
+        l.and(low, l.splat(CLAMP[0])),
+        l.and(high, l.splat(CLAMP[1])),
+    )
+}
+
+/// The tags, in two words: the residue and the second half of the key in each lane.
+///
+/// # Safety
+///
+/// As for [`clamped_r`].
+#[inline(always)]
+unsafe fn finish<F: Field>(
+    f: F,
+    h: F::Element,
+    keys: &[*const u8; MAX_TAGS],
+) -> [[u64; MAX_TAGS]; 2] {
+    let l = f.longs();
+    // SAFETY: the caller vouches for them.
+    let pad = unsafe { l.load(keys, 16) };
     let (low, high) = f.words(h);
     let sum = l.add(low, pad.0);
     let high = l.add(l.add(high, pad.1), l.carry(low, sum));

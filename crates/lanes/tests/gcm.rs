@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Guard, Guarded, Noise, backends};
+use common::{Guard, Guarded, Noise, backends, flip_a_bit};
 use lanes::{AesKey, Backend, GcmKey, Job, Outcome, TAG_LEN};
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
@@ -67,16 +67,7 @@ impl Packet {
 
     /// The same with one bit of AAD, ciphertext or tag flipped.
     fn damaged(mut self, noise: &mut Noise) -> Self {
-        let bit = 1 << noise.below(8);
-        let text = self.text.len();
-        match noise.below(3) {
-            0 if !self.aad.is_empty() => {
-                let place = noise.below(self.aad.len());
-                self.aad[place] ^= bit;
-            }
-            1 if text > 0 => self.sealed[noise.below(text)] ^= bit,
-            _ => self.sealed[text + noise.below(TAG_LEN)] ^= bit,
-        }
+        flip_a_bit(noise, &mut self.aad, &mut self.sealed);
         self.genuine = false;
         self
     }

@@ -187,19 +187,20 @@ impl Packet {
 
     /// The same with one bit of AAD, ciphertext or tag flipped.
     pub fn damaged(mut self, noise: &mut Noise) -> Self {
-        let bit = 1 << noise.below(8);
-        let text = self.text.len();
-        // Each of the three as often, if it is there.
-        match noise.below(3) {
-            0 if !self.aad.is_empty() => {
-                let place = noise.below(self.aad.len());
-                self.aad[place] ^= bit;
-            }
-            1 if text > 0 => self.sealed[noise.below(text)] ^= bit,
-            _ => self.sealed[text + noise.below(TAG_LEN)] ^= bit,
-        }
+        flip_a_bit(noise, &mut self.aad, &mut self.sealed);
         self.genuine = false;
         self
+    }
+}
+
+/// Flips a bit of AAD, ciphertext or tag: each of the three as often, if it is there.
+pub fn flip_a_bit(noise: &mut Noise, aad: &mut [u8], sealed: &mut [u8]) {
+    let bit = 1 << noise.below(8);
+    let text = sealed.len() - TAG_LEN;
+    match noise.below(3) {
+        0 if !aad.is_empty() => aad[noise.below(aad.len())] ^= bit,
+        1 if text > 0 => sealed[noise.below(text)] ^= bit,
+        _ => sealed[text + noise.below(TAG_LEN)] ^= bit,
     }
 }
 
