@@ -1,0 +1,111 @@
+//! What can go wrong.
+
+use core::fmt;
+
+/// The environment variable that picks a device by its number, or `off` for none.
+pub const GPU_VARIABLE: &str = "PACKETLANE_GPU";
+
+/// Why a batch, or the rest of one, did not run on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// There is no NVIDIA driver on this machine.
+    NoDriver,
+    /// The driver finds no device.
+    NoDevice,
+    /// `PACKETLANE_GPU` is `off`.
+    Off,
+    /// `PACKETLANE_GPU` is neither `off` nor a number.
+    BadSetting(String),
+    /// `PACKETLANE_GPU` names a device that is not there.
+    NoSuchDevice {
+        /// The number that was asked for.
+        index: u32,
+        /// How many devices there are.
+        count: u32,
+    },
+    /// The driver lacks a function, being older than CUDA 12.
+    OldDriver {
+        /// The function.
+        call: &'static str,
+    },
+    /// The driver refuses the kernels.
+    BadKernels {
+        /// What it was asked.
+        call: &'static str,
+        /// The driver's code for it (`CUresult`).
+        code: u32,
+    },
+    /// The device, or the page-locked memory of this machine, is full. The next batch may
+    /// find room.
+    OutOfMemory {
+        /// How many bytes were asked for.
+        bytes: usize,
+    },
+    /// Another batch is on the device.
+    Busy,
+    /// The device failed, and is not used again by this process.
+    Lost {
+        /// What it was asked when that was found out.
+        call: &'static str,
+        /// The driver's code for it (`CUresult`).
+        code: u32,
+    },
+    /// A kernel ended without a verdict on a packet. The device is not used again by
+    /// this process.
+    Undone,
+}
+
+impl GpuError {
+    /// Whether the device is out of use from now on: all but a lack of memory
+    /// and another batch.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::OutOfMemory { .. } | Self::Busy)
+    }
+}
+
+impl fmt::Display for GpuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDriver => f.write_str("no CUDA device: there is no NVIDIA driver here"),
+            Self::NoDevice => f.write_str("no CUDA device: the driver finds none"),
+            Self::Off => write!(f, "no CUDA device: {GPU_VARIABLE} is off"),
+            Self::BadSetting(text) => write!(
+                f,
+                "no CUDA device: {GPU_VARIABLE} takes off or a device's number, not \"{text}\""
+            ),
+            Self::NoSuchDevice { index, count } => write!(
+                f,
+                "no CUDA device {index}: the driver finds {count}, numbered from 0; set \
+                 {GPU_VARIABLE} to one of them"
+            ),
+            Self::OldDriver { call } => write!(
+                f,
+                "the NVIDIA driver is too old, it has no {call}: install one of CUDA 12 or newer"
+            ),
+            Self::BadKernels { call, code } => write!(
+                f,
+                "the NVIDIA driver refuses the kernels ({call}: error {code}): they need a \
+                 driver of CUDA 12 or newer and a device of compute capability 7.5 or higher"
+            ),
+            Self::OutOfMemory { bytes } => write!(
+                f,
+                "no room for {bytes} bytes on the CUDA device or in page-locked memory: use \
+                 smaller batches or fewer streams"
+            ),
+            Self::Busy => f.write_str("another batch is on the CUDA device"),
+            Self::Lost { call, code } => write!(
+                f,
+                "the CUDA device failed ({call}: error {code}) and is not used again; what it \
+                 left undone the CPU does"
+            ),
+            Self::Undone => f.write_str(
+                "the CUDA device left a packet without a verdict and is not used again; what \
+                 it left undone the CPU does",
+            ),
+        }
+    }
+}
+
+impl core::error::Error for GpuError {}

@@ -1,0 +1,269 @@
+//! The kernels' side of the host: their names, their classes, what they read.
+//!
+//! The source and the PTX lie in `kernels/`. All numbers are little-endian.
+//!
+//! A packet is sealed or opened by one thread, four, or a warp, whichever its length has
+//! work for; longer ones are cut into chunks, a warp each, whose parts of the tag a
+//! further kernel brings together. Any class is right for any length.
+
+use crate::driver::{Address, Arg, BLOCK_THREADS};
+use core::ops::Range;
+
+/// What to do with the packets of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Encrypt, and write the tag.
+    Seal,
+    /// Check the tag, and decrypt if it is right.
+    Open,
+}
+
+/// Bytes of a block of ChaCha20.
+const BLOCK_LEN: u32 = 64;
+
+/// A packet's descriptor: offset of its text, length of its text, index of its key entry,
+/// first four bytes of its nonce as a number.
+pub(crate) const PACKET_LEN: usize = 16;
+
+/// A key entry: the key, the last eight bytes of the nonce, offset and length of the AAD.
+pub(crate) const KEY_LEN: usize = 48;
+
+/// A chunk: index of its packet in the launch, offset in its text.
+pub(crate) const CHUNK_LEN: usize = 8;
+
+/// What is kept of a chunk from one kernel to the next, in device memory.
+pub(crate) const PARTIAL_LEN: usize = 24;
+
+/// Bytes of text in a chunk: with the block that is the Poly1305 key, a warp computes
+/// 256 blocks in eight rounds.
+pub(crate) const CHUNK_TEXT: u32 = 255 * BLOCK_LEN;
+
+/// What a verdict is before a kernel has written it.
+pub(crate) const NO_VERDICT: u8 = 0xff;
+
+/// How many packets' lengths, in blocks, are told apart when they are sorted: no text
+/// that is not cut has more than 512 blocks, and all that are cut are alike.
+pub(crate) const BUCKETS: usize = 514;
+
+/// Where a text of `len` bytes is sorted to. Never less for a longer one.
+pub(crate) fn bucket(len: u32) -> usize {
+    let blocks = len.div_ceil(BLOCK_LEN) as usize;
+    blocks.min(BUCKETS - 1)
+}
+
+/// How many chunks a text of `len` bytes is cut into; none if it is not.
+pub(crate) fn chunks(len: u32) -> u32 {
+    match bucket(len) {
+        bucket if bucket < BUCKETS - 1 => 0,
+        _ => len.div_ceil(CHUNK_TEXT),
+    }
+}
+
+/// Which buckets one launch has, and how many threads a packet.
+struct Class {
+    buckets: Range<usize>,
+    threads: u32,
+    seal: &'static str,
+    open: &'static str,
+}
+
+/// Up to 512 bytes, up to 4 KiB, up to 32 KiB.
+const CLASSES: [Class; 3] = [
+    Class {
+        buckets: 0..9,
+        threads: 1,
+        seal: "seal_1",
+        open: "open_1",
+    },
+    Class {
+        buckets: 9..65,
+        threads: 4,
+        seal: "seal_4",
+        open: "open_4",
+    },
+    Class {
+        buckets: 65..513,
+        threads: 32,
+        seal: "seal_32",
+        open: "open_32",
+    },
+];
+
+/// What the longer ones take, one after the other.
+const LONG_SEAL: [&str; 2] = ["seal_chunks", "seal_combine"];
+const LONG_OPEN: [&str; 3] = ["open_chunks", "open_combine", "open_decrypt"];
+
+/// All kernels.
+pub(crate) const ENTRIES: [&str; 11] = [
+    "seal_1",
+    "open_1",
+    "seal_4",
+    "open_4",
+    "seal_32",
+    "open_32",
+    "seal_chunks",
+    "seal_combine",
+    "open_chunks",
+    "open_combine",
+    "open_decrypt",
+];
+
+/// Where what the kernels work on lies in device memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) bytes: Address,
+    pub(crate) packets: Address,
+    pub(crate) keys: Address,
+    pub(crate) verdicts: Address,
+    pub(crate) chunks: Address,
+    pub(crate) partial: Address,
+}
+
+/// Gives `launch` what `op` takes for packets that are sorted by bucket, of which bucket
+/// `b` begins at packet `starts[b]`: name, blocks, parameters.
+pub(crate) fn launches<E>(
+    op: Op,
+    starts: &[u32; BUCKETS + 1],
+    chunk_count: u32,
+    at: Addresses,
+    mut launch: impl FnMut(&'static str, u32, &[Arg]) -> Result<(), E>,
+) -> Result<(), E> {
+    let of = |packets: Range<u32>| {
+        let first = u64::from(packets.start);
+        [
+            Arg::Pointer(at.bytes),
+            Arg::Pointer(at.packets + first * PACKET_LEN as u64),
+            Arg::Pointer(at.keys),
+            Arg::U32(packets.end - packets.start),
+            Arg::Pointer(at.verdicts + first),
+        ]
+    };
+    // What takes longest begins first.
+    let long = starts[BUCKETS - 1]..starts[BUCKETS];
+    if !long.is_empty() {
+        let [a, b, c, d, e] = of(long);
+        let chunks = Arg::Pointer(at.chunks);
+        let partial = Arg::Pointer(at.partial);
+        let args = [a, b, c, d, e, chunks, Arg::U32(chunk_count), partial];
+        let entries: &[&str] = match op {
+            Op::Seal => &LONG_SEAL,
+            Op::Open => &LONG_OPEN,
+        };
+        for entry in entries {
+            launch(entry, chunk_count.div_ceil(BLOCK_THREADS / 32), &args)?;
+        }
+    }
+    for class in CLASSES.iter().rev() {
+        let packets = starts[class.buckets.start]..starts[class.buckets.end];
+        if !packets.is_empty() {
+            let entry = match op {
+                Op::Seal => class.seal,
+                Op::Open => class.open,
+            };
+            let count = packets.end - packets.start;
+            launch(
+                entry,
+                count.div_ceil(BLOCK_THREADS / class.threads),
+                &of(packets),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_texts_are_never_sorted_before_shorter_ones() {
+        for len in 0..40_000 {
+            assert!(bucket(len) <= bucket(len + 1));
+        }
+        assert_eq!(bucket(u32::MAX), BUCKETS - 1);
+        assert_eq!(CLASSES[2].buckets.end, BUCKETS - 1);
+    }
+
+    #[test]
+    fn classes_end_where_the_design_says() {
+        let class = |len| {
+            CLASSES
+                .iter()
+                .position(|class| class.buckets.contains(&bucket(len)))
+        };
+        let classes = [0, 512, 513, 4096, 4097, 32_768, 32_769, u32::MAX].map(class);
+        let expected = [
+            Some(0),
+            Some(0),
+            Some(1),
+            Some(1),
+            Some(2),
+            Some(2),
+            None,
+            None,
+        ];
+        assert_eq!(classes, expected);
+    }
+
+    #[test]
+    fn what_is_cut_has_chunks() {
+        assert_eq!(
+            [0, 32_768, 32_769, 3 * CHUNK_TEXT, 3 * CHUNK_TEXT + 1].map(chunks),
+            [0, 0, 3, 3, 4]
+        );
+        assert_eq!(chunks(u32::MAX), 263_173);
+    }
+
+    #[test]
+    fn every_packet_is_in_one_launch() {
+        let mut starts = [0; BUCKETS + 1];
+        for bucket in 0..BUCKETS {
+            starts[bucket + 1] = starts[bucket] + (bucket as u32 * 7) % 5;
+        }
+        let at = Addresses {
+            bytes: 0,
+            packets: 0,
+            keys: 0,
+            verdicts: 0,
+            chunks: 0,
+            partial: 0,
+        };
+        for op in [Op::Seal, Op::Open] {
+            let mut seen = vec![0; starts[BUCKETS] as usize];
+            let mut names = Vec::new();
+            let done: Result<(), ()> = launches(op, &starts, 9, at, |entry, blocks, args| {
+                assert!(ENTRIES.contains(&entry));
+                let (Arg::Pointer(verdicts), Arg::U32(count)) = (args[4], args[3]) else {
+                    panic!("{args:?}");
+                };
+                assert_eq!(args[1], Arg::Pointer(verdicts * 16));
+                let threads = match entry.rsplit('_').next().unwrap().parse::<u32>() {
+                    Ok(threads) => threads * count,
+                    Err(_) => 9 * 32,
+                };
+                assert_eq!(blocks, threads.div_ceil(128), "{entry}");
+                if !entry.contains("combine") && !entry.contains("decrypt") {
+                    seen[verdicts as usize..][..count as usize]
+                        .iter_mut()
+                        .for_each(|n| *n += 1);
+                }
+                names.push(entry);
+                Ok(())
+            });
+            assert_eq!(done, Ok(()));
+            assert!(seen.iter().all(|&times| times == 1));
+            let expected = match op {
+                Op::Seal => vec!["seal_chunks", "seal_combine", "seal_32", "seal_4", "seal_1"],
+                Op::Open => vec![
+                    "open_chunks",
+                    "open_combine",
+                    "open_decrypt",
+                    "open_32",
+                    "open_4",
+                    "open_1",
+                ],
+            };
+            assert_eq!(names, expected);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! One of the places in which pieces travel: a stream, staging, device memory.
+
+use crate::GpuError;
+use crate::driver::{DeviceMemory, Event, PinnedMemory, Shared, Stream};
+use crate::kernels::{Op, launches};
+use crate::measure::Timings;
+use crate::piece::Piece;
+
+/// What a slot's memory is taken in steps of: it grows seldom.
+const STEP: usize = 1 << 20;
+
+/// A slot. Its streams are waited for before its memory is touched or given back.
+pub(crate) struct Slot {
+    driver: Shared,
+    stream: Stream,
+    staging: Option<PinnedMemory>,
+    device: Option<DeviceMemory>,
+    /// Before and after the copy to the device, after the kernels, after the copy back.
+    events: Option<[Event; 4]>,
+    timed: bool,
+    op: Op,
+    pub(crate) piece: Piece,
+    state: State,
+    /// How much of staging, and of device memory, may hold secrets.
+    staged: usize,
+    on_device: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing of it is under way, and both memories are clean.
+    Idle,
+    /// All of its work has been added.
+    Flying,
+    /// Something went wrong: its work is not all there, or not known to be done.
+    Broken,
+}
+
+impl Slot {
+    pub(crate) fn new(driver: &Shared) -> Result<Self, GpuError> {
+        Ok(Self {
+            driver: driver.clone(),
+            stream: Stream::new(driver)?,
+            staging: None,
+            device: None,
+            events: None,
+            timed: false,
+            op: Op::Seal,
+            piece: Piece::new(),
+            state: State::Idle,
+            staged: 0,
+            on_device: 0,
+        })
+    }
+
+    /// Makes room for what `piece` says, and returns the staging to be written.
+    pub(crate) fn stage(&mut self) -> Result<(&mut Piece, &mut [u8]), GpuError> {
+        debug_assert!(self.state == State::Idle);
+        let layout = self.piece.layout;
+        let steps = |len: usize| len.max(1).next_multiple_of(STEP);
+        if self
+            .staging
+            .as_ref()
+            .is_none_or(|had| had.bytes().len() < layout.staged)
+        {
+            // The old one first: there may be no room for both.
+            self.staging = None;
+            self.staging = Some(PinnedMemory::new(&self.driver, steps(layout.staged))?);
+        }
+        if self
+            .device
+            .as_ref()
+            .is_none_or(|had| had.len() < layout.device)
+        {
+            self.device = None;
+            self.device = Some(DeviceMemory::new(&self.driver, steps(layout.device))?);
+        }
+        self.staged = layout.staged;
+        let staging = self.staging.as_mut().expect("made above");
+        Ok((&mut self.piece, &mut staging.bytes_mut()[..layout.staged]))
+    }
+
+    /// Adds all work of the piece to the stream: to the device, kernels, back, wiped. A
+    /// piece of a pinned arena travels from `front` of it, and back to `back`.
+    ///
+    /// # Safety
+    ///
+    /// Where the piece has a span, both pointers are to page-locked memory of this driver
+    /// that has it, which nobody reads or writes in it, nor gives back, before the slot is
+    /// idle again.
+    pub(crate) unsafe fn start(
+        &mut self,
+        op: Op,
+        arena: Option<(*const u8, *mut u8)>,
+        timed: bool,
+    ) -> Result<(), GpuError> {
+        self.op = op;
+        self.timed = timed;
+        if timed && self.events.is_none() {
+            let event = || Event::new(&self.driver);
+            self.events = Some([event()?, event()?, event()?, event()?]);
+        }
+        // Until all of it has been added.
+        self.state = State::Broken;
+        self.on_device = self.piece.layout.device;
+        let record = |event: usize| match &self.events {
+            Some(events) if timed => events[event].record(&self.stream),
+            _ => Ok(()),
+        };
+        record(0)?;
+        // SAFETY: the caller's promise, with `fly`'s.
+        unsafe { self.copy_in(arena)? };
+        record(1)?;
+        // SAFETY: as above.
+        unsafe { self.launch()? };
+        record(2)?;
+        // SAFETY: as above.
+        unsafe { self.copy_out(arena)? };
+        record(3)?;
+        let (stream, device) = (self.stream.handle(), self.device().at());
+        // SAFETY: the device memory is at least as long, and lives until the stream is done.
+        unsafe { self.driver.zero(stream, device, self.on_device)? };
+        self.state = State::Flying;
+        Ok(())
+    }
+
+    fn device(&self) -> &DeviceMemory {
+        self.device.as_ref().expect("staged before")
+    }
+
+    fn staging(&self) -> &PinnedMemory {
+        self.staging.as_ref().expect("staged before")
+    }
+
+    /// # Safety
+    ///
+    /// As [`Slot::start`].
+    unsafe fn copy_in(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
+        let (stream, device) = (self.stream.handle(), self.device().at());
+        let layout = self.piece.layout;
+        // SAFETY: both memories are as long as the layout says; a slot that is not idle
+        // neither shows nor gives back its staging.
+        unsafe {
+            let staging = self.staging().pointer();
+            self.driver
+                .copy_in(stream, device, staging, layout.staged)?;
+        }
+        if let (Some(span), Some((front, _))) = (&self.piece.span, arena) {
+            let at = device + layout.bytes as u64;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let from = front.add(span.start);
+                self.driver.copy_in(stream, at, from, span.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// What the piece says has been or will be copied to the device before.
+    unsafe fn launch(&self) -> Result<(), GpuError> {
+        let at = self.piece.layout.addresses(self.device().at());
+        let stream = self.stream.handle();
+        let chunk_count = self.piece.chunk_count;
+        launches(
+            self.op,
+            &self.piece.starts,
+            chunk_count,
+            at,
+            |entry, blocks, args| {
+                // SAFETY: `launches` gives each kernel its parameters. The descriptors name
+                // keys of the piece and bytes of its own range, as `Piece::write` made them.
+                unsafe { self.driver.launch(stream, entry, blocks, args) }
+            },
+        )
+    }
+
+    /// # Safety
+    ///
+    /// As [`Slot::start`].
+    unsafe fn copy_out(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
+        let (stream, device) = (self.stream.handle(), self.device().at());
+        let layout = self.piece.layout;
+        if let (Some(span), Some((_, back))) = (&self.piece.span, arena) {
+            let at = device + layout.bytes as u64;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let to = back.add(span.start);
+                self.driver.copy_out(stream, to, at, span.len())?;
+            }
+        }
+        // Verdicts, and behind them the bytes, if they are gathered.
+        let start = layout.verdicts;
+        // SAFETY: as in `copy_in`.
+        unsafe {
+            let to = self.staging().pointer().add(start);
+            let from = device + start as u64;
+            self.driver
+                .copy_out(stream, to, from, layout.staged - start)
+        }
+    }
+
+    /// Whether all of its work is done.
+    pub(crate) fn is_done(&mut self) -> Result<bool, GpuError> {
+        let done = self.stream.is_done();
+        if done.is_err() {
+            self.state = State::Broken;
+        }
+        done
+    }
+
+    /// Waits until the piece has come back whole, gives it to `take` with what is in
+    /// staging, and wipes.
+    pub(crate) fn finish(
+        &mut self,
+        timings: &mut Timings,
+        take: impl FnOnce(&Piece, &[u8]),
+    ) -> Result<(), GpuError> {
+        if self.state != State::Flying {
+            return Err(GpuError::Undone);
+        }
+        let done = self.stream.wait().and_then(|()| {
+            if self.timed
+                && let Some([start, copied, computed, end]) = &self.events
+            {
+                timings.to_device += start.seconds_to(copied)?;
+                timings.kernels += copied.seconds_to(computed)?;
+                timings.from_device += computed.seconds_to(end)?;
+            }
+            self.piece.check(self.op, self.staging().bytes())
+        });
+        if done.is_err() {
+            self.state = State::Broken;
+            return done;
+        }
+        let layout = &self.piece.layout;
+        let beside = self.piece.span.as_ref().map_or(0, |span| span.len());
+        timings.pieces += 1;
+        timings.packets += self.piece.len();
+        timings.bytes_to_device += layout.staged + beside;
+        timings.bytes_from_device += layout.staged - layout.verdicts + beside;
+        take(&self.piece, self.staging().bytes());
+        // The zeros that were written on the device came after all else in its stream.
+        self.on_device = 0;
+        self.state = State::Idle;
+        // What has been sealed is no secret, and lies where the plaintext did.
+        let secret = match self.op {
+            Op::Seal => self.piece.layout.keys_end,
+            Op::Open => self.staged,
+        };
+        self.staged = self.staged.min(secret);
+        self.wipe_staging();
+        Ok(())
+    }
+
+    /// Ends what is under way, whatever it was, and wipes.
+    pub(crate) fn abandon(&mut self) {
+        if self.state == State::Idle && self.staged == 0 && self.on_device == 0 {
+            return;
+        }
+        // On a lost device nothing runs any more, and nobody else can read its memory.
+        let _ = self.stream.wait();
+        if let Some(device) = &self.device
+            && self.on_device > 0
+        {
+            // SAFETY: as in `start`.
+            let wiped = unsafe {
+                self.driver
+                    .zero(self.stream.handle(), device.at(), self.on_device)
+            };
+            let _ = wiped.and_then(|()| self.stream.wait());
+        }
+        self.on_device = 0;
+        self.wipe_staging();
+        self.state = State::Idle;
+    }
+
+    fn wipe_staging(&mut self) {
+        if let Some(staging) = &mut self.staging {
+            crate::wipe(&mut staging.bytes_mut()[..self.staged]);
+        }
+        self.staged = 0;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

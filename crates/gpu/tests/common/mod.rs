@@ -1,0 +1,174 @@
+//! What the tests of the host share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of many tests, none of which uses all"
+)]
+
+use gpu::stand_in::StandIn;
+use gpu::{Gpu, Op, Plan, pending};
+use lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
+
+/// A stream of numbers that looks random and is the same in every run.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((self.next() >> 16) % bound as u64) as usize
+    }
+
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        core::array::from_fn(|_| (self.next() >> 32) as u8)
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// A length of the published mix.
+    pub fn mail(&mut self) -> usize {
+        match self.below(10) {
+            0..4 => 1 + self.below(32),
+            4..7 => 33 + self.below(96),
+            7..9 => 129 + self.below(384),
+            _ => 513 + self.below(3584),
+        }
+    }
+}
+
+/// A batch, to seal or to open.
+#[derive(Clone)]
+pub struct Made {
+    pub op: Op,
+    pub bytes: Vec<u8>,
+    pub keys: Vec<Key>,
+    pub jobs: Vec<Job>,
+}
+
+/// The best backend of this CPU.
+pub fn cpu() -> Backend {
+    let mut all = Backend::ALL.iter().rev();
+    *all.find(|backend| backend.is_available()).unwrap()
+}
+
+impl Made {
+    /// Plaintext of these lengths behind each other, some bytes apart, under `keys` keys
+    /// whose epochs change now and then. One in `aad` has AAD.
+    pub fn new(random: &mut Random, lengths: &[usize], keys: usize, aad: usize) -> Self {
+        let keys: Vec<Key> = (0..keys).map(|_| random.bytes()).collect();
+        let mut epochs = vec![0_u64; keys.len()];
+        let mut jobs = Vec::new();
+        let mut end = random.below(40);
+        for (number, &len) in (0_u32..).zip(lengths) {
+            let aad_len = match random.below(aad) {
+                0 => 1 + random.below(70),
+                _ => 0,
+            };
+            let aad = end;
+            end += aad_len + random.below(5);
+            let key = random.below(keys.len());
+            if random.below(20) == 0 {
+                epochs[key] += 1;
+            }
+            let mut nonce = [0; 12];
+            nonce[..4].copy_from_slice(&number.to_le_bytes());
+            nonce[4..].copy_from_slice(&epochs[key].to_le_bytes());
+            jobs.push(Job {
+                text: end as u32,
+                text_len: len as u32,
+                aad: aad as u32,
+                aad_len: aad_len as u32,
+                key: key as u32,
+                nonce,
+                ..Job::default()
+            });
+            end += len + TAG_LEN + random.below(5);
+        }
+        let mut bytes = vec![0; end + random.below(40)];
+        random.fill(&mut bytes);
+        let op = Op::Seal;
+        Self {
+            op,
+            bytes,
+            keys,
+            jobs,
+        }
+    }
+
+    /// The same, sealed, to be opened. One in `forged` is forged, in one bit of its text,
+    /// its tag or its AAD.
+    pub fn sealed(mut self, random: &mut Random, forged: usize) -> Self {
+        assert_eq!(self.on_cpu(), vec![Outcome::Sealed; self.jobs.len()]);
+        self.op = Op::Open;
+        for job in &self.jobs {
+            if random.below(forged) == 0 {
+                let len = job.text_len as usize + TAG_LEN;
+                let bit = random.below(8 * (len + job.aad_len as usize));
+                let byte = match bit / 8 {
+                    byte if byte < len => job.text as usize + byte,
+                    byte => job.aad as usize + byte - len,
+                };
+                self.bytes[byte] ^= 1 << (bit % 8);
+            }
+        }
+        self
+    }
+
+    /// What comes out for a backend, by itself.
+    pub fn on_cpu(&mut self) -> Vec<Outcome> {
+        let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
+        let secrets = Secrets::from(&self.keys[..]);
+        run(self.op, &mut self.bytes, secrets, &self.jobs, &mut outcomes);
+        outcomes
+    }
+
+    pub fn secrets(&self) -> Secrets<'_> {
+        Secrets::from(&self.keys[..])
+    }
+}
+
+/// Runs jobs on the CPU.
+pub fn run(op: Op, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job], outcomes: &mut [Outcome]) {
+    match op {
+        Op::Seal => cpu().seal(bytes, secrets, jobs, outcomes),
+        Op::Open => cpu().open(bytes, secrets, jobs, outcomes),
+    }
+}
+
+/// Runs what has not run.
+pub fn finish(
+    op: Op,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    for range in pending(outcomes).collect::<Vec<_>>() {
+        let (jobs, outcomes) = (&jobs[range.clone()], &mut outcomes[range]);
+        run(op, bytes, secrets, jobs, outcomes);
+    }
+}
+
+/// A stand-in and a device on it that sends small pieces.
+pub fn device(seed: u64, streams: usize, piece_bytes: usize) -> (StandIn, Gpu) {
+    let stand_in = StandIn::new(seed);
+    let gpu = Gpu::on(stand_in.clone());
+    gpu.set_plan(Plan {
+        streams,
+        piece_bytes,
+    });
+    (stand_in, gpu)
+}

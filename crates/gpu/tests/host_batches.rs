@@ -1,0 +1,477 @@
+//! Batches on a device that is none: the same bytes and verdicts as on the CPU, whatever
+//! the order in which the device does its work.
+
+mod common;
+
+use common::{Made, Random, device, finish};
+use gpu::stand_in::Held;
+use gpu::{Bytes, Gpu, GpuError, Help, Op, Plan, Timings, With};
+use lanes::{Job, Outcome, Secrets};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a batch on the device alone and compares all with the CPU's.
+fn same(gpu: &Gpu, made: &Made) -> Timings {
+    let mut expected = made.clone();
+    let verdicts = expected.on_cpu();
+    let mut bytes = made.bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+    let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+    let done = gpu.run(made.op, Bytes::Plain(&mut bytes), work, With::default());
+    let timings = done.unwrap();
+    assert_eq!(timings.packets, made.jobs.len());
+    assert!(outcomes == verdicts, "verdicts");
+    assert!(bytes == expected.bytes, "bytes");
+    timings
+}
+
+#[test]
+fn every_length() {
+    let (_, gpu) = device(1, 3, 200_000);
+    let mut random = Random::new(1);
+    let mut lengths: Vec<usize> = (0..=1100).collect();
+    lengths.extend([
+        4095, 4096, 4097, 32_767, 32_768, 32_769, 32_640, 48_960, 48_961, 300_000,
+    ]);
+    for aad in [1, 3, usize::MAX] {
+        let made = Made::new(&mut random, &lengths, 5, aad);
+        same(&gpu, &made);
+        same(&gpu, &made.sealed(&mut random, 4));
+    }
+}
+
+#[test]
+fn the_longest_packet() {
+    let (_, gpu) = device(1, 4, 8 << 20);
+    let mut random = Random::new(2);
+    let made = Made::new(&mut random, &[3, 1 << 24, 70, (1 << 24) + 1], 3, usize::MAX);
+    assert_eq!(same(&gpu, &made).pieces, 4);
+    same(&gpu, &made.clone().sealed(&mut random, usize::MAX));
+    same(&gpu, &made.sealed(&mut random, 1));
+}
+
+#[test]
+fn nothing_is_a_batch_too() {
+    let (stand_in, gpu) = device(1, 4, 8 << 20);
+    let made = Made::new(&mut Random::new(2), &[], 1, 1);
+    assert_eq!(same(&gpu, &made).pieces, 0);
+    assert_eq!(stand_in.held(), Held::default());
+}
+
+#[test]
+fn mixed_batches_of_thousands_of_sessions() {
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let streams = 1 + random.below(8);
+        let (_, gpu) = device(seed, streams, 1 << (12 + random.below(10)));
+        // The memory of one batch serves the next, which is of another size.
+        for _ in 0..3 {
+            let count = 1 + random.below(4000);
+            let lengths: Vec<usize> = (0..count)
+                .map(|_| match random.below(400) {
+                    0 => random.below(100_000),
+                    _ => random.mail() - 1,
+                })
+                .collect();
+            let keys = 1 + random.below(3000);
+            let mut made = Made::new(&mut random, &lengths, keys, 9);
+            if random.below(2) == 0 {
+                // Any order will do.
+                for place in (1..made.jobs.len()).rev() {
+                    made.jobs.swap(place, random.below(place + 1));
+                }
+            }
+            let timings = same(&gpu, &made);
+            assert!(timings.pieces >= streams.min(2) || timings.bytes_to_device < 1 << 21);
+            same(&gpu, &made.sealed(&mut random, 7));
+        }
+    }
+}
+
+/// Nonces that are no counters make a key entry each.
+#[test]
+fn any_nonces() {
+    let (_, gpu) = device(1, 4, 20_000);
+    let mut random = Random::new(4);
+    let mut made = Made::new(&mut random, &[61; 900], 10, 5);
+    for job in &mut made.jobs {
+        job.nonce = random.bytes();
+    }
+    same(&gpu, &made);
+    same(&gpu, &made.sealed(&mut random, 5));
+}
+
+/// Equal keys under one index go to the device once in a piece.
+#[test]
+fn keys_travel_once() {
+    let (_, gpu) = device(1, 1, 8 << 20);
+    let sent = |keys| {
+        let mut made = Made::new(&mut Random::new(4), &[48; 1000], keys, usize::MAX);
+        made.jobs.iter_mut().for_each(|job| job.nonce[4..].fill(7));
+        same(&gpu, &made).bytes_to_device
+    };
+    // Text with its tag, descriptor, verdict; keys; and the parts' alignment.
+    let packets = 1000 * (64 + 16 + 1);
+    assert!((packets + 48..packets + 48 + 4 * 256).contains(&sent(1)));
+    assert!((packets + 10 * 48..packets + 10 * 48 + 4 * 256).contains(&sent(10)));
+}
+
+#[test]
+fn what_does_not_run_there_stays() {
+    let (_, gpu) = device(1, 2, 10_000);
+    let mut random = Random::new(5);
+    let mut made = Made::new(&mut random, &[100; 700], 10, 5);
+    for job in made.jobs.iter_mut().step_by(3) {
+        // Its key is not there.
+        job.ahead_blocks = 2;
+        job.key = 99;
+    }
+    let mut expected = made.clone();
+    expected.jobs.retain(|job| job.ahead_blocks == 0);
+    expected.on_cpu();
+    let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+    let secrets = Secrets::from(&made.keys[..]);
+    gpu.seal(&mut made.bytes, secrets, &made.jobs, &mut outcomes)
+        .unwrap();
+    assert!(made.bytes == expected.bytes);
+    for (place, outcome) in outcomes.into_iter().enumerate() {
+        let expected = [Outcome::Pending, Outcome::Sealed][usize::from(place % 3 > 0)];
+        assert_eq!(outcome, expected);
+    }
+}
+
+#[test]
+fn a_packet_beyond_the_limit_stays() {
+    let (_, gpu) = device(1, 2, usize::MAX);
+    let mut random = Random::new(5);
+    for (len, outcome) in [(64 << 20, Outcome::Pending), (63 << 20, Outcome::Sealed)] {
+        let mut made = Made::new(&mut random, &[5, len, 5], 10, usize::MAX);
+        let before = made.bytes.clone();
+        let mut outcomes = vec![Outcome::Pending; 3];
+        let secrets = Secrets::from(&made.keys[..]);
+        gpu.seal(&mut made.bytes, secrets, &made.jobs, &mut outcomes)
+            .unwrap();
+        assert_eq!(outcomes, [Outcome::Sealed, outcome, Outcome::Sealed]);
+        let text = made.jobs[1].text as usize..made.jobs[2].text as usize;
+        assert_eq!(
+            made.bytes[text.clone()] == before[text],
+            outcome == Outcome::Pending
+        );
+    }
+}
+
+/// A pinned arena with a batch in it.
+fn pinned(gpu: &Gpu, made: &Made) -> gpu::Pinned {
+    let mut pinned = gpu.pinned(made.bytes.len() + 777).unwrap();
+    pinned[..made.bytes.len()].copy_from_slice(&made.bytes);
+    pinned
+}
+
+#[test]
+fn a_pinned_arena_travels_as_it_is() {
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let streams = 1 + random.below(5);
+        let (stand_in, gpu) = device(seed, streams, 1 << (12 + random.below(9)));
+        let lengths: Vec<usize> = (0..1 + random.below(3000)).map(|_| random.mail()).collect();
+        let mut made = Made::new(&mut random, &lengths, 300, 9);
+        // Neighbours out of order, which stay together, and some that were not to run.
+        for _ in 0..random.below(20) {
+            let place = random.below(made.jobs.len());
+            let other = (place + random.below(4)).min(made.jobs.len() - 1);
+            made.jobs.swap(place, other);
+        }
+        if random.below(8) == 0 {
+            made.jobs.reverse();
+        }
+        for made in [made.clone(), made.sealed(&mut random, 6)] {
+            let mut expected = made.clone();
+            let verdicts = expected.on_cpu();
+            let mut pinned = pinned(&gpu, &made);
+            let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+            let used = made.bytes.len();
+            let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+            let bytes = Bytes::Pinned(&mut pinned, used);
+            let timings = gpu.run(made.op, bytes, work, With::default()).unwrap();
+            assert!(timings.packets == made.jobs.len());
+            assert!(outcomes == verdicts, "verdicts");
+            assert!(pinned[..used] == expected.bytes[..], "bytes");
+            // Once more in the same arena, over what was done: a part of it is used.
+            let half = made.jobs.len() / 2;
+            let used = |job: &Job| (job.text + job.text_len) as usize + 16;
+            let used = expected.jobs[half..].iter().map(used).max().unwrap();
+            expected.jobs.drain(..half);
+            expected.op = Op::Seal;
+            expected.on_cpu();
+            let jobs = &made.jobs[half..];
+            outcomes.fill(Outcome::Pending);
+            let work = (made.secrets(), jobs, &mut outcomes[..]);
+            let bytes = Bytes::Pinned(&mut pinned, used);
+            gpu.run(Op::Seal, bytes, work, With::default()).unwrap();
+            assert!(
+                pinned[..used] == expected.bytes[..used],
+                "bytes of the second"
+            );
+        }
+        drop(gpu);
+        assert_eq!(stand_in.held(), Held::default());
+        assert_eq!(stand_in.unclean(), 0);
+    }
+}
+
+#[test]
+fn a_pinned_arena_of_another_device_is_memory_as_any() {
+    let (_, one) = device(1, 2, 10_000);
+    let (_, other) = device(2, 2, 10_000);
+    let mut random = Random::new(5);
+    let made = Made::new(&mut random, &[100; 700], 10, 5);
+    let mut pinned = pinned(&one, &made);
+    let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+    let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+    let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
+    other.run(Op::Seal, bytes, work, With::default()).unwrap();
+    let mut expected = made.clone();
+    expected.on_cpu();
+    assert!(pinned[..made.bytes.len()] == expected.bytes[..]);
+}
+
+#[test]
+fn the_hidden_half_can_be_wiped() {
+    let (stand_in, gpu) = device(1, 2, 10_000);
+    let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
+    let plaintext = &made.bytes[made.jobs[9].text as usize..][..100];
+    let mut pinned = pinned(&gpu, &made);
+    let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+    let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+    let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
+    gpu.run(Op::Seal, bytes, work, With::default()).unwrap();
+    assert!(stand_in.pinned_has(plaintext));
+    pinned.wipe_hidden();
+    assert!(!stand_in.pinned_has(plaintext));
+}
+
+/// The CPU takes packets from the end while the device is busy.
+#[test]
+fn the_cpu_helps() {
+    let mut helped = 0;
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let (_, gpu) = device(seed, 1 + random.below(3), 1 << (13 + random.below(4)));
+        let lengths: Vec<usize> = (0..1 + random.below(3000)).map(|_| random.mail()).collect();
+        let made = Made::new(&mut random, &lengths, 300, 9);
+        for made in [made.clone(), made.sealed(&mut random, 6)] {
+            let mut expected = made.clone();
+            let verdicts = expected.on_cpu();
+            for in_pinned in [false, true] {
+                let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+                let mut plain = made.bytes.clone();
+                let mut pinned = pinned(&gpu, &made);
+                let used = plain.len();
+                let secrets = made.secrets();
+                let mut run = |bytes: &mut [u8], jobs: &[Job], outcomes: &mut [Outcome]| {
+                    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Pending));
+                    common::run(made.op, bytes, secrets, jobs, outcomes);
+                };
+                let with = With {
+                    help: Some(Help {
+                        bytes: 2000,
+                        run: &mut run,
+                    }),
+                    ..With::default()
+                };
+                let bytes = match in_pinned {
+                    true => Bytes::Pinned(&mut pinned, used),
+                    false => Bytes::Plain(&mut plain),
+                };
+                let work = (secrets, &made.jobs[..], &mut outcomes[..]);
+                let timings = gpu.run(made.op, bytes, work, with).unwrap();
+                assert_eq!(timings.packets + timings.helped, made.jobs.len());
+                helped += timings.helped;
+                assert!(outcomes == verdicts, "verdicts");
+                let bytes = if in_pinned {
+                    &pinned[..used]
+                } else {
+                    &plain[..]
+                };
+                assert!(bytes == expected.bytes, "bytes");
+            }
+        }
+    }
+    assert!(helped > 1000, "{helped}");
+}
+
+#[test]
+fn stages_are_timed_if_asked() {
+    let (stand_in, gpu) = device(1, 3, 10_000);
+    let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
+    for timed in [false, true] {
+        let mut bytes = made.bytes.clone();
+        let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+        let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+        let with = With {
+            timed,
+            ..With::default()
+        };
+        let timings = gpu
+            .run(Op::Seal, Bytes::Plain(&mut bytes), work, with)
+            .unwrap();
+        assert!(timings.total > 0.0);
+        let stages = [timings.to_device, timings.kernels, timings.from_device];
+        assert_eq!(stages.map(|seconds| seconds > 0.0), [timed; 3]);
+        assert_eq!(stand_in.held().events, if timed { 12 } else { 0 });
+        assert!(timings.bytes_to_device > 700 * (116 + 16));
+        assert!((700 * 117..timings.bytes_to_device).contains(&timings.bytes_from_device));
+    }
+}
+
+#[test]
+fn one_batch_at_a_time() {
+    let (_, gpu) = device(1, 2, 10_000);
+    let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
+    let secrets = made.secrets();
+    let mut busy = Vec::new();
+    let mut run = |bytes: &mut [u8], jobs: &[Job], outcomes: &mut [Outcome]| {
+        let other = || {
+            let with = With {
+                unless_busy: true,
+                ..With::default()
+            };
+            let nothing = (secrets, &[][..], &mut [][..]);
+            gpu.run(Op::Seal, Bytes::Plain(&mut []), nothing, with)
+        };
+        let other = std::thread::scope(|scope| scope.spawn(other).join().unwrap());
+        busy.push(other.map(drop));
+        common::run(Op::Seal, bytes, secrets, jobs, outcomes);
+    };
+    let with = With {
+        help: Some(Help {
+            bytes: 5000,
+            run: &mut run,
+        }),
+        ..With::default()
+    };
+    let mut bytes = made.bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+    let work = (secrets, &made.jobs[..], &mut outcomes[..]);
+    gpu.run(Op::Seal, Bytes::Plain(&mut bytes), work, with)
+        .unwrap();
+    assert!(!busy.is_empty());
+    assert!(busy.iter().all(|other| *other == Err(GpuError::Busy)));
+    assert!(!gpu.is_lost());
+    // Who waits gets his turn.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| same(&gpu, &made));
+        }
+    });
+}
+
+/// A caller whose help panics has left nothing under way.
+#[test]
+fn help_that_panics() {
+    let (stand_in, gpu) = device(1, 2, 10_000);
+    let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
+    let mut pinned = pinned(&gpu, &made);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+        let with = With {
+            help: Some(Help {
+                bytes: 5000,
+                run: &mut |_, _, _| panic!("of the caller's"),
+            }),
+            ..With::default()
+        };
+        let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+        let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
+        gpu.run(Op::Seal, bytes, work, with)
+    }));
+    assert!(panicked.is_err());
+    drop(pinned);
+    for key in &made.keys {
+        assert!(!stand_in.device_has(key) && !stand_in.pinned_has(key));
+    }
+    same(&gpu, &made);
+}
+
+#[test]
+fn what_is_out_of_range_panics_before_anything_is_done() {
+    let (_, gpu) = device(1, 2, 10_000);
+    let made = Made::new(&mut Random::new(5), &[100; 7], 3, usize::MAX);
+    let last = made.bytes.len() as u32;
+    let wrong: [fn(&mut Job, u32); 7] = [
+        |job, last| job.text = last - 115,
+        |job, _| job.text = u32::MAX,
+        |job, _| job.text_len = u32::MAX,
+        |job, last| (job.text, job.text_len) = (last - 15, 0),
+        |job, last| (job.aad, job.aad_len) = (last, 1),
+        |job, _| (job.aad, job.aad_len) = (u32::MAX, u32::MAX),
+        |job, _| job.key = 3,
+    ];
+    for wrong in wrong {
+        let mut jobs = made.jobs.clone();
+        wrong(&mut jobs[6], last);
+        let mut bytes = made.bytes.clone();
+        let mut outcomes = vec![Outcome::Pending; 7];
+        let run = || gpu.seal(&mut bytes, made.secrets(), &jobs, &mut outcomes);
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        assert!(bytes == made.bytes);
+        assert_eq!(outcomes, [Outcome::Pending; 7]);
+    }
+    let mut bytes = made.bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; 6];
+    let run = || gpu.seal(&mut bytes, made.secrets(), &made.jobs, &mut outcomes);
+    assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+    assert!(bytes == made.bytes);
+    // Where there is no AAD, its offset means nothing.
+    let mut jobs = made.jobs.clone();
+    jobs[6].aad = u32::MAX;
+    let mut outcomes = vec![Outcome::Pending; 7];
+    gpu.seal(&mut bytes, made.secrets(), &jobs, &mut outcomes)
+        .unwrap();
+}
+
+#[test]
+fn memory_is_given_back() {
+    let (stand_in, gpu) = device(1, 3, 10_000);
+    let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
+    same(&gpu, &made);
+    let held = stand_in.held();
+    assert_eq!((held.device, held.pinned, held.streams), (3, 3, 3));
+    gpu.set_plan(Plan {
+        streams: 2,
+        piece_bytes: 10_000,
+    });
+    same(&gpu, &made);
+    assert_eq!(stand_in.held().streams, 2);
+    gpu.release();
+    assert_eq!(stand_in.held(), Held::default());
+    same(&gpu, &made);
+    drop(gpu);
+    assert_eq!(stand_in.held(), Held::default());
+    assert_eq!(stand_in.unclean(), 0);
+}
+
+/// The stand-in's work waits, so who does not wait for it sees nothing.
+#[test]
+fn finishing_on_the_cpu_is_what_the_failures_tests_rely_on() {
+    let mut made = Made::new(&mut Random::new(5), &[100; 70], 10, 4);
+    let mut expected = made.clone();
+    expected.on_cpu();
+    let mut outcomes = vec![Outcome::Pending; 70];
+    let secrets = Secrets::from(&made.keys[..]);
+    common::run(
+        Op::Seal,
+        &mut made.bytes,
+        secrets,
+        &made.jobs[..9],
+        &mut outcomes[..9],
+    );
+    finish(
+        Op::Seal,
+        &mut made.bytes,
+        secrets,
+        &made.jobs,
+        &mut outcomes,
+    );
+    assert!(made.bytes == expected.bytes);
+    assert_eq!(outcomes, [Outcome::Sealed; 70]);
+}
