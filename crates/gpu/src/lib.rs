@@ -33,12 +33,12 @@ pub mod stand_in;
 pub use cuda::{Cuda, device_name};
 pub use error::{GPU_VARIABLE, GpuError};
 pub use kernels::Op;
-pub use measure::Timings;
+pub use measure::{Copies, Resident, Timings, Way};
 pub use pinned::Pinned;
 pub use pipeline::{Bytes, Help, Helper, pending};
 
 use driver::{Driver, Shared};
-use lanes::{Job, Outcome, Secrets};
+use lanes::{Backend, Job, Outcome, Secrets};
 use pipeline::{Flight, Pipeline};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -79,6 +79,8 @@ pub struct Gpu {
     pipeline: Mutex<Pipeline>,
     /// The last error, and whether the device is out of use.
     failed: Mutex<(Option<GpuError>, bool)>,
+    /// From how many bytes on it beats which backend, as far as that is known.
+    crossovers: Mutex<Vec<(Backend, usize)>>,
 }
 
 impl Gpu {
@@ -101,6 +103,7 @@ impl Gpu {
             driver: Arc::new(driver),
             pipeline: Mutex::new(Pipeline::new()),
             failed: Mutex::default(),
+            crossovers: Mutex::default(),
         }
     }
 
@@ -234,6 +237,35 @@ impl Gpu {
         let work = (secrets, jobs, outcomes);
         let flight = Flight::new(&self.driver, op, bytes, work, with.help, with.timed);
         self.note(pipeline.run(flight))
+    }
+
+    /// From how many bytes of packets on, with their tags, a batch is sealed sooner here
+    /// than on one thread of the CPU with `backend`; `usize::MAX` for never.
+    ///
+    /// Measured when first asked, once for each backend, with batches of up to 8 MiB in
+    /// plain memory: some tens of milliseconds. Not less than 16 KiB, which are not worth
+    /// the question.
+    pub fn crossover(&self, backend: Backend) -> usize {
+        let mut known = self.crossovers();
+        if let Some((_, bytes)) = known.iter().find(|(of, _)| *of == backend) {
+            return *bytes;
+        }
+        let bytes = measure::crossover(self, backend);
+        known.push((backend, bytes));
+        bytes
+    }
+
+    /// Sets that number, in place of what would be or has been measured.
+    pub fn set_crossover(&self, backend: Backend, bytes: usize) {
+        let mut known = self.crossovers();
+        known.retain(|(of, _)| *of != backend);
+        known.push((backend, bytes));
+    }
+
+    fn crossovers(&self) -> MutexGuard<'_, Vec<(Backend, usize)>> {
+        self.crossovers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn driver(&self) -> &Shared {

@@ -44,6 +44,12 @@ pub(crate) fn bound(job: &Job) -> u64 {
     text + cells(job.aad_len.into()) + chunks + (KEY_LEN + PACKET_LEN + 1) as u64
 }
 
+/// Whether a job can run on a device, however long it is. One of which keystream was
+/// computed ahead may lack its key.
+pub(crate) fn takes_any(job: &Job) -> bool {
+    job.ahead_blocks == 0
+}
+
 /// From the first to the last of the arena's bytes that a job reads or writes.
 pub(crate) fn span(job: &Job) -> Range<u64> {
     let text = u64::from(job.text);

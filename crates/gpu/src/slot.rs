@@ -1,10 +1,11 @@
 //! One of the places in which pieces travel: a stream, staging, device memory.
 
 use crate::GpuError;
-use crate::driver::{DeviceMemory, Event, PinnedMemory, Shared, Stream};
+use crate::driver::{Address, DeviceMemory, Event, PinnedMemory, Shared, Stream};
 use crate::kernels::{Op, launches};
 use crate::measure::Timings;
 use crate::piece::Piece;
+use lanes::{Job, Outcome};
 
 /// What a slot's memory is taken in steps of: it grows seldom.
 const STEP: usize = 1 << 20;
@@ -32,6 +33,8 @@ enum State {
     Idle,
     /// All of its work has been added.
     Flying,
+    /// What was uploaded has run, and is there to be fetched or to run again.
+    Resident,
     /// Something went wrong: its work is not all there, or not known to be done.
     Broken,
 }
@@ -199,6 +202,88 @@ impl Slot {
             self.driver
                 .copy_out(stream, to, from, layout.staged - start)
         }
+    }
+
+    /// Copies the piece to the device, and what came there to `pristine`, which has room for
+    /// it, and waits.
+    pub(crate) fn upload(&mut self, op: Op, pristine: &DeviceMemory) -> Result<(), GpuError> {
+        let event = || Event::new(&self.driver);
+        self.events = Some([event()?, event()?, event()?, event()?]);
+        self.op = op;
+        self.state = State::Broken;
+        self.on_device = self.piece.layout.device;
+        let copied = self.add_upload(pristine);
+        // Whatever was added, before the memory may be given back.
+        let done = self.stream.wait();
+        copied.and(done)
+    }
+
+    fn add_upload(&self, pristine: &DeviceMemory) -> Result<(), GpuError> {
+        // SAFETY: there is no arena. What waits is waited for by `upload`.
+        unsafe { self.copy_in(None)? };
+        self.copy_within(pristine.at(), self.device().at())
+    }
+
+    /// Copies what travelled from one place of the device to another.
+    fn copy_within(&self, to: Address, from: Address) -> Result<(), GpuError> {
+        let staged = self.piece.layout.staged;
+        // SAFETY: one is the slot's memory, one has as much room, and neither is given back
+        // before the stream has been waited for.
+        unsafe {
+            self.driver
+                .copy_within(self.stream.handle(), to, from, staged)
+        }
+    }
+
+    /// Runs the kernels on what was uploaded. Returns the seconds that they take.
+    pub(crate) fn rerun(&mut self, pristine: &DeviceMemory) -> Result<f64, GpuError> {
+        self.state = State::Broken;
+        let added = self.add_rerun(pristine);
+        let done = self.stream.wait();
+        added.and(done)?;
+        self.state = State::Resident;
+        let [_, start, end, _] = self.events.as_ref().expect("made by `upload`");
+        start.seconds_to(end)
+    }
+
+    fn add_rerun(&self, pristine: &DeviceMemory) -> Result<(), GpuError> {
+        let [_, start, end, _] = self.events.as_ref().expect("made by `upload`");
+        self.copy_within(self.device().at(), pristine.at())?;
+        start.record(&self.stream)?;
+        // SAFETY: what the piece says is on the device, but for what `launch` does.
+        unsafe { self.launch()? };
+        end.record(&self.stream)
+    }
+
+    /// Hands out what came of the last run.
+    pub(crate) fn fetch(
+        &mut self,
+        bytes: &mut [u8],
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), GpuError> {
+        assert!(self.state == State::Resident, "nothing has run");
+        // SAFETY: there is no arena. What waits is waited for.
+        let added = unsafe { self.copy_out(None) };
+        let done = self.stream.wait();
+        added.and(done)?;
+        let staging = self.staging().bytes();
+        self.piece.check(self.op, staging)?;
+        self.piece.take(self.op, staging, bytes, jobs, outcomes);
+        Ok(())
+    }
+
+    /// Wipes what was uploaded.
+    pub(crate) fn forget(&mut self, pristine: &DeviceMemory) {
+        // SAFETY: it is as long, and `abandon` waits before it may be given back.
+        let added = unsafe {
+            self.driver
+                .zero(self.stream.handle(), pristine.at(), pristine.len())
+        };
+        // A lost device has no memory that anybody can read.
+        let _ = added;
+        self.state = State::Broken;
+        self.abandon();
     }
 
     /// Whether all of its work is done.
