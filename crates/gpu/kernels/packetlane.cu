@@ -84,14 +84,52 @@ INLINE void store(u8 *p, const Quad &q) {
         *(Quad *)p = q;
         return;
     }
-    const u32 skew = (u32)(u64)p & 3;
+    const u32 skew = (u32)(u64)p & 3, bits = 32 - 8 * skew;
     u32 *words = (u32 *)(p - skew);
-    // Without skew the first word is q.w[0] and nothing is left for the last one.
-    const u32 bits = 32 - 8 * skew;
     store_bytes(p - skew, skew, 4, q.w[0] << (8 * skew));
+#pragma unroll
     for (int i = 1; i < 4; i++)
-        words[i] = skew ? funnel(q.w[i - 1], q.w[i], bits) : q.w[i];
-    store_bytes(p - skew + 16, 0, skew, skew ? q.w[3] >> bits : 0);
+        words[i] = funnel(q.w[i - 1], q.w[i], bits);
+    store_bytes(p - skew + 16, 0, skew, funnel(q.w[3], 0, bits));
+}
+
+// x ^= the 64 bytes at p.
+INLINE void load_block(u32 x[16], const u8 *p) {
+    if (is_aligned(p)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const Quad q = ((const Quad *)p)[i];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                x[4 * i + j] ^= q.w[j];
+        }
+        return;
+    }
+    const u32 skew = (u32)(u64)p & 3, bits = 8 * skew;
+    const u32 *words = (const u32 *)(p - skew);
+    u32 word = load_bytes(p - skew, skew, 4);
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const u32 next = i < 15 ? words[i + 1] : load_bytes(p - skew + 64, 0, skew);
+        x[i] ^= funnel(word, next, bits);
+        word = next;
+    }
+}
+
+INLINE void store_block(u8 *p, const u32 x[16]) {
+    if (is_aligned(p)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            ((Quad *)p)[i] = {{x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]}};
+        return;
+    }
+    const u32 skew = (u32)(u64)p & 3, bits = 32 - 8 * skew;
+    u32 *words = (u32 *)(p - skew);
+    store_bytes(p - skew, skew, 4, x[0] << (8 * skew));
+#pragma unroll
+    for (int i = 1; i < 16; i++)
+        words[i] = funnel(x[i - 1], x[i], bits);
+    store_bytes(p - skew + 64, 0, skew, funnel(x[15], 0, bits));
 }
 
 // All bits of the word that begins at byte 4 i, up to byte n.
@@ -281,12 +319,22 @@ template <int WORK> INLINE void piece(u8 *text, u32 n, u32 k0, u32 k1, u32 k2, u
 // n (1 to 64) bytes of text, x the keystream's block. Each piece is absorbed into h and
 // then multiplied by r, the last one only if `through`.
 template <int WORK> INLINE void text_block(u8 *text, u32 n, u32 x[16], u32 h[5], const u32 r[4], bool through) {
-    if (n == 64 && is_aligned(text)) {
+    if (n == 64) {
+        if (WORK == CHECK) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            piece<WORK>(text + 16 * i, 16, x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3], h);
-            if (WORK != CRYPT && (i < 3 || through))
-                times_r(h, r);
+            for (int i = 0; i < 16; i++)
+                x[i] = 0;
+        }
+        load_block(x, text);
+        if (WORK != CHECK)
+            store_block(text, x);
+        if (WORK != CRYPT) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                absorb(h, {{x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]}});
+                if (i < 3 || through)
+                    times_r(h, r);
+            }
         }
         return;
     }
@@ -399,13 +447,6 @@ INLINE void walk(u8 *bytes, const Packet &packet, const Key *key, u32 first, u32
                 chacha20(x, packet, key, 0);
                 once = one_time(x);
             }
-            const u32 r[5] = {once.r[0], once.r[1], once.r[2], once.r[3], 0};
-            to_limbs(r_step, r);
-#pragma unroll 1
-            for (u32 power = 1; power < 4 * LANES; power *= 2) {
-                const u32 f[5] = {r_step[0], r_step[1], r_step[2], r_step[3], r_step[4]};
-                times(r_step, f);
-            }
         }
 #pragma unroll
         for (int i = 0; i < 5; i++)
@@ -416,6 +457,16 @@ INLINE void walk(u8 *bytes, const Packet &packet, const Key *key, u32 first, u32
             const u32 at = 64 * (block - 1), n = len - at < 64 ? len - at : 64;
             text_block<WORK>(bytes + packet.text + first + at, n, x, acc, once.r, false);
             last = (n + 15) / 16;
+        }
+        // Only now, when the block is out of the registers.
+        if (round == 0) {
+            const u32 r[5] = {once.r[0], once.r[1], once.r[2], once.r[3], 0};
+            to_limbs(r_step, r);
+#pragma unroll 1
+            for (u32 power = 1; power < 4 * LANES; power *= 2) {
+                const u32 f[5] = {r_step[0], r_step[1], r_step[2], r_step[3], r_step[4]};
+                times(r_step, f);
+            }
         }
         // The last lane's last block stays apart: it need not be whole.
         if (round + 1 < rounds || lane + 1 < LANES) {
@@ -473,7 +524,7 @@ INLINE u32 verdict(const u8 *place, const Quad &tag) {
 
 #define LIST u8 *bytes, const Packet *packets, const Key *keys, u32 count, u8 *verdicts
 
-KERNEL(seal_1)(LIST) {
+KERNEL(seal_1, 7)(LIST) {
     const u32 i = thread_index();
     if (i >= count)
         return;
@@ -482,7 +533,7 @@ KERNEL(seal_1)(LIST) {
     verdicts[i] = 1;
 }
 
-KERNEL(open_1)(LIST) {
+KERNEL(open_1, 7)(LIST) {
     const u32 i = thread_index();
     if (i >= count)
         return;
@@ -526,10 +577,10 @@ template <int LANES> INLINE void open(LIST) {
         decrypt<LANES>(bytes + packet.text, packet, key, 0, packet.text_len);
 }
 
-KERNEL(seal_4)(LIST) { seal<4>(bytes, packets, keys, count, verdicts); }
-KERNEL(open_4)(LIST) { open<4>(bytes, packets, keys, count, verdicts); }
-KERNEL(seal_32)(LIST) { seal<32>(bytes, packets, keys, count, verdicts); }
-KERNEL(open_32)(LIST) { open<32>(bytes, packets, keys, count, verdicts); }
+KERNEL(seal_4, 5)(LIST) { seal<4>(bytes, packets, keys, count, verdicts); }
+KERNEL(open_4, 7)(LIST) { open<4>(bytes, packets, keys, count, verdicts); }
+KERNEL(seal_32, 5)(LIST) { seal<32>(bytes, packets, keys, count, verdicts); }
+KERNEL(open_32, 7)(LIST) { open<32>(bytes, packets, keys, count, verdicts); }
 
 // -------------------------------------------------------- packets in chunks
 
@@ -619,16 +670,16 @@ INLINE Quad combine(const Packet &packet, const Key *key, const u64 *partial) {
     return tag_of(sum, once, packet, key);
 }
 
-KERNEL(seal_chunks)(CHUNKS) {
+KERNEL(seal_chunks, 5)(CHUNKS) {
     chunk<SEAL>(bytes, packets, keys, count, verdicts, chunks, chunk_count, partial);
 }
 
-KERNEL(open_chunks)(CHUNKS) {
+KERNEL(open_chunks, 7)(CHUNKS) {
     chunk<CHECK>(bytes, packets, keys, count, verdicts, chunks, chunk_count, partial);
 }
 
 // A packet's tag is the work of its first chunk's warp.
-KERNEL(seal_combine)(CHUNKS) {
+KERNEL(seal_combine, 7)(CHUNKS) {
     const u32 i = thread_index() / 32;
     if (i >= chunk_count || chunks[i].first != 0)
         return;
@@ -640,7 +691,7 @@ KERNEL(seal_combine)(CHUNKS) {
     }
 }
 
-KERNEL(open_combine)(CHUNKS) {
+KERNEL(open_combine, 7)(CHUNKS) {
     const u32 i = thread_index() / 32;
     if (i >= chunk_count || chunks[i].first != 0)
         return;
@@ -650,7 +701,7 @@ KERNEL(open_combine)(CHUNKS) {
         verdicts[chunks[i].packet] = (u8)verdict(tag_place(bytes, packet), tag);
 }
 
-KERNEL(open_decrypt)(CHUNKS) {
+KERNEL(open_decrypt, 7)(CHUNKS) {
     const u32 i = thread_index() / 32;
     if (i >= chunk_count || !verdicts[chunks[i].packet])
         return;

@@ -11,7 +11,9 @@ struct alignas(16) Quad {
 
 #ifdef __CUDACC__
 
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(128) name
+// So many blocks of 128 threads shall fit on a multiprocessor, which has 65,536 registers:
+// 7 leave a thread 72, 5 leave it 96.
+#define KERNEL(name, blocks) extern "C" __global__ void __launch_bounds__(128, blocks) name
 #define INLINE __device__ __forceinline__
 
 INLINE u32 thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
@@ -22,8 +24,8 @@ INLINE u32 shuffle(u32 value, u32 from, u32 width) {
     return __shfl_sync(0xffffffffu, value, from, width);
 }
 
-// Bits n to n + 32 of the two words, n below 32.
-INLINE u32 funnel(u32 low, u32 high, u32 n) { return __funnelshift_r(low, high, n); }
+// Bits n to n + 32 of the two words, n at most 32.
+INLINE u32 funnel(u32 low, u32 high, u32 n) { return __funnelshift_rc(low, high, n); }
 
 // a b + c. A compiler that knows the two to be below 2^32 may make a 64-bit product of
 // them, which is three.
@@ -43,7 +45,7 @@ INLINE void add(u32 a[5], u32 b0, u32 b1, u32 b2, u32 b3, u32 b4) {
 
 #else
 
-#define KERNEL(name) extern "C" void name
+#define KERNEL(name, blocks) extern "C" void name
 #define INLINE static inline
 
 u32 thread_index();

@@ -103,7 +103,7 @@ pub(super) enum Op {
         d: Place,
         a: Place,
     },
-    /// Bits c (modulo 32) to c + 32 of b:a.
+    /// Bits c (32 at most) to c + 32 of b:a.
     Funnel {
         d: Place,
         a: Place,
@@ -298,7 +298,12 @@ impl Entry {
     }
 
     fn line(&mut self, number: usize, line: &str) -> Result1<()> {
-        if line.is_empty() || line == ")" || line == "{" || line.starts_with(".pragma ") {
+        let ignored = [".pragma ", ".minnctapersm "];
+        if line.is_empty()
+            || line == ")"
+            || line == "{"
+            || ignored.iter().any(|i| line.starts_with(i))
+        {
             return Ok(());
         }
         if let Some(rest) = line.strip_prefix(".param .") {
@@ -492,7 +497,7 @@ impl Entry {
                 d: self.written(operand(0)?)?,
                 a: self.value(operand(1)?, width)?,
             }),
-            "shf.r.wrap.b32" => Ok(Op::Funnel {
+            "shf.r.clamp.b32" => Ok(Op::Funnel {
                 d: self.written(operand(0)?)?,
                 a: self.value(operand(1)?, width)?,
                 b: self.value(operand(2)?, width)?,

@@ -344,7 +344,7 @@ impl Launch<'_> {
                 Op::Neg { width, d, a } => (d, cut(read(thread, a)?.wrapping_neg(), width)),
                 Op::Funnel { d, a, b, c } => {
                     let words = read(thread, b)? << 32 | read(thread, a)?;
-                    (d, (words >> (read(thread, c)? & 31)) as u32 as u64)
+                    (d, (words >> read(thread, c)?.min(32)) as u32 as u64)
                 }
                 Op::Insert { d, a, b, from, len } => {
                     let (from, len) = (read(thread, from)? & 255, read(thread, len)? & 255);

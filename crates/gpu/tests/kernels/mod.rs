@@ -204,7 +204,7 @@ pub(crate) fn check(
     let mut forged = batch.sealed.clone();
     let mut verdicts_wanted = right;
     for (job, verdict) in batch.jobs.iter().zip(&mut verdicts_wanted) {
-        if noise.next() % 2 == 0 {
+        if noise.next().is_multiple_of(2) {
             continue;
         }
         *verdict = 0;
