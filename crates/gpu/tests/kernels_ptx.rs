@@ -2,120 +2,80 @@
 
 mod kernels;
 
-use gpu::ptx::{Memory, Module, Order};
-use kernels::{Batch, Class, Device, Noise, PTX, check, shape};
+use gpu::ptx::Order;
+use kernels::emulated::Emulated;
+use kernels::{Batch, Class, Noise, PTX, check, every_length, long, shape, with_aad};
 
-/// The emulated device, and how many instructions it took.
-struct Emulated {
-    module: Module,
-    order: Order,
-    steps: u64,
-}
+const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
 
-impl Emulated {
-    fn new(order: Order) -> Emulated {
-        let module = Module::parse(PTX).unwrap_or_else(|error| panic!("{error}"));
-        Emulated {
-            module,
-            order,
-            steps: 0,
-        }
-    }
-}
-
-impl Device for Emulated {
-    fn run(
-        &mut self,
-        class: Class,
-        open: bool,
-        batch: &Batch,
-        bytes: &[u8],
-    ) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let mut memory = Memory::new();
-        let mut upload = |bytes: &[u8]| {
-            let address = memory.alloc(bytes.len());
-            memory.write(address, bytes).expect("just allocated");
-            address
-        };
-        let (arena, packets, keys) = (
-            upload(bytes),
-            upload(&batch.packets()),
-            upload(&batch.keys()),
+/// In each class, each in another order.
+fn passes((batch, mut noise): (Batch, Noise)) {
+    for (i, class) in Class::ALL.into_iter().enumerate() {
+        let mut device = Emulated::new(PTX, ORDERS[i % 3]);
+        check(&mut device, &mut noise, class, &batch).unwrap_or_else(|error| panic!("{error}"));
+        println!(
+            "{class:?}: {} million instructions",
+            device.steps / 1_000_000
         );
-        let chunks = batch.chunks();
-        let chunk_count = chunks.len() / 8;
-        let chunks = upload(&chunks);
-        let count = batch.jobs.len();
-        // Neither is written by the host: what a kernel leaves out is found.
-        let (verdicts, partial) = (memory.alloc(count), memory.alloc(chunk_count * 24));
-        let mut params = vec![arena, packets, keys, count as u64, verdicts];
-        let mut warps = count;
-        if class == Class::Chunks {
-            params.extend([chunks, chunk_count as u64, partial]);
-            warps = chunk_count;
-        }
-        let (entries, threads) = class.entries(open);
-        let grid = (warps as u32 * threads).div_ceil(128);
-        for entry in entries {
-            let steps = self
-                .module
-                .launch(entry, grid, 128, &params, &mut memory, self.order);
-            self.steps += steps.map_err(|fault| format!("{entry}: {fault}"))?;
-        }
-        let (mut out, mut said) = (vec![0; bytes.len()], vec![0; count]);
-        memory
-            .read(arena, &mut out)
-            .map_err(|error| error.to_string())?;
-        memory
-            .read(verdicts, &mut said)
-            .map_err(|error| error.to_string())?;
-        Ok((out, said))
     }
 }
 
-fn passes(device: &mut Emulated, noise: &mut Noise, class: Class, batch: &Batch) {
-    check(device, noise, class, batch).unwrap_or_else(|error| panic!("{error}"));
+#[test]
+fn lengths_to_1100() {
+    passes(every_length(1));
 }
 
-/// Every length to 1100, beside each other with nothing between: any alignment comes up.
-fn every_length(class: Class) {
-    let mut noise = Noise(1);
-    let shapes: Vec<_> = (0..=1100)
-        .map(|len| {
-            shape(
-                if len % 3 == 0 { len % 41 } else { 0 },
-                len,
-                noise.below(16),
-            )
+#[test]
+fn aad() {
+    passes(with_aad(2));
+}
+
+#[test]
+fn lengths_to_300_kb() {
+    passes(long(3));
+}
+
+/// Each alignment with each length of a last block, and both neighbours touching.
+#[test]
+fn every_alignment() {
+    let mut noise = Noise(4);
+    let mut shapes = Vec::new();
+    for align in 0..16 {
+        shapes.extend((0..=68).map(|len| shape(0, len, align)));
+        shapes.extend((300..=305).map(|len| shape(0, len, align)));
+    }
+    passes((Batch::new(&mut noise, &shapes), noise));
+}
+
+/// Packets with nothing between them, in no order, of the profile `mail`.
+#[test]
+fn mixed() {
+    let mut noise = Noise(5);
+    let mut end = 0;
+    let shapes: Vec<_> = (0..700)
+        .map(|_| {
+            let len = match noise.below(10) {
+                0..=3 => 1 + noise.below(32),
+                4..=6 => 33 + noise.below(96),
+                7..=8 => 129 + noise.below(384),
+                _ => 513 + noise.below(3584),
+            };
+            let align = end % 16;
+            end += len + 16;
+            shape(0, len, align)
         })
         .collect();
-    let batch = Batch::new(&mut noise, &shapes);
-    let mut device = Emulated::new(Order::Permuted(7));
-    let start = std::time::Instant::now();
-    passes(&mut device, &mut noise, class, &batch);
-    println!(
-        "{class:?}: {} million instructions, {:?}",
-        device.steps / 1_000_000,
-        start.elapsed()
-    );
+    passes((Batch::new(&mut noise, &shapes), noise));
 }
 
+/// Batches of every number of packets: a warp's lanes without a packet do no harm.
 #[test]
-fn every_length_in_a_thread() {
-    every_length(Class::One);
-}
-
-#[test]
-fn every_length_in_four_threads() {
-    every_length(Class::Four);
-}
-
-#[test]
-fn every_length_in_a_warp() {
-    every_length(Class::Warp);
-}
-
-#[test]
-fn every_length_in_chunks() {
-    every_length(Class::Chunks);
+fn every_number_of_packets() {
+    for count in (1..=34).chain([127, 128, 129]) {
+        let mut noise = Noise(count as u64);
+        let shapes: Vec<_> = (0..count)
+            .map(|_| shape(noise.below(3), noise.below(200), noise.below(16)))
+            .collect();
+        passes((Batch::new(&mut noise, &shapes), noise));
+    }
 }

@@ -3,6 +3,9 @@
 // Each test uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod emulated;
+pub(crate) mod host_cpp;
+
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use lanes::{Backend, Job, Outcome};
@@ -165,6 +168,48 @@ impl Batch {
         }
         bytes
     }
+}
+
+/// Every length to 1100, beside each other with little between, at all alignments.
+pub(crate) fn every_length(seed: u64) -> (Batch, Noise) {
+    let mut noise = Noise(seed);
+    let shapes: Vec<_> = (0..=1100)
+        .map(|len| shape(0, len, noise.below(16)))
+        .collect();
+    (Batch::new(&mut noise, &shapes), noise)
+}
+
+/// AAD of every length to 70 and some longer, before short texts of every alignment.
+pub(crate) fn with_aad(seed: u64) -> (Batch, Noise) {
+    let mut noise = Noise(seed);
+    let lengths = (0..=70).chain([127, 128, 129, 1000, 4111]);
+    let shapes: Vec<_> = lengths
+        .map(|aad| shape(aad, noise.below(150), aad % 16))
+        .collect();
+    (Batch::new(&mut noise, &shapes), noise)
+}
+
+/// Lengths about those where something changes, to 300 KB.
+pub(crate) fn long(seed: u64) -> (Batch, Noise) {
+    let mut noise = Noise(seed);
+    let chunk = CHUNK as usize;
+    let lengths = [
+        (4000, 4200),
+        (chunk - 1, chunk + 1),
+        (chunk + 17, chunk + 17),
+        (2 * chunk, 2 * chunk),
+        (33 * 500, 33 * 500),
+        (65_536, 65_536),
+        (300_000, 300_000),
+    ];
+    let lengths = lengths
+        .into_iter()
+        .flat_map(|(from, to)| (from..=to).step_by(1 + to / 300));
+    let shapes: Vec<_> = lengths
+        .enumerate()
+        .map(|(i, len)| shape(if i % 4 == 0 { 20 } else { 0 }, len, noise.below(16)))
+        .collect();
+    (Batch::new(&mut noise, &shapes), noise)
 }
 
 /// A way to run the kernels of a class over a batch.
