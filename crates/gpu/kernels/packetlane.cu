@@ -139,7 +139,7 @@ INLINE u32 mask(u32 i, u32 n) {
 
 // ---------------------------------------------------------------- ChaCha20
 
-INLINE u32 rotate(u32 x, u32 n) { return funnel(x, x, 32 - n); }
+INLINE u32 rotate(u32 x, u32 n) { return x << n | x >> (32 - n); }
 
 INLINE void quarter_round(u32 &a, u32 &b, u32 &c, u32 &d) {
     a += b, d = rotate(d ^ a, 16);

@@ -103,6 +103,12 @@ pub(super) enum Op {
         d: Place,
         a: Place,
     },
+    /// a rotated to the left by b bits (modulo 32).
+    Rotate {
+        d: Place,
+        a: Place,
+        b: Place,
+    },
     /// Bits c (32 at most) to c + 32 of b:a.
     Funnel {
         d: Place,
@@ -497,6 +503,12 @@ impl Entry {
                 d: self.written(operand(0)?)?,
                 a: self.value(operand(1)?, width)?,
             }),
+            // A rotation: both words are the same in all of them.
+            "shf.l.wrap.b32" if operand(1)? == operand(2)? => Ok(Op::Rotate {
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(3)?, width)?,
+            }),
             "shf.r.clamp.b32" => Ok(Op::Funnel {
                 d: self.written(operand(0)?)?,
                 a: self.value(operand(1)?, width)?,
@@ -706,7 +718,10 @@ impl Op {
     /// The places that are read.
     fn reads(&mut self) -> Vec<&mut Place> {
         match self {
-            Op::Binary { a, b, .. } | Op::Add { a, b, .. } | Op::Compare { a, b, .. } => vec![a, b],
+            Op::Binary { a, b, .. }
+            | Op::Add { a, b, .. }
+            | Op::Rotate { a, b, .. }
+            | Op::Compare { a, b, .. } => vec![a, b],
             Op::Multiply { a, b, c, .. } | Op::Funnel { a, b, c, .. } => vec![a, b, c],
             Op::Not { a, .. } | Op::Neg { a, .. } | Op::Move { a, .. } => vec![a],
             Op::Insert {

@@ -342,6 +342,10 @@ impl Launch<'_> {
                 }
                 Op::Not { width, d, a } => (d, cut(!read(thread, a)?, width)),
                 Op::Neg { width, d, a } => (d, cut(read(thread, a)?.wrapping_neg(), width)),
+                Op::Rotate { d, a, b } => {
+                    let by = read(thread, b)? as u32 & 31;
+                    (d, (read(thread, a)? as u32).rotate_left(by) as u64)
+                }
                 Op::Funnel { d, a, b, c } => {
                     let words = read(thread, b)? << 32 | read(thread, a)?;
                     (d, (words >> read(thread, c)?.min(32)) as u32 as u64)
