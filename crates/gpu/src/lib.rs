@@ -11,6 +11,8 @@
 //! - [`driver`]: what is asked of a device; `cuda` is the real one.
 //! - `piece`: packets sorted and laid out to travel. `slot`: one place where a piece
 //!   travels. `pipeline`: the pieces of a batch in a few slots at once.
+//! - `ptx` and `stand_in` (feature `emulate`): the kernels on the CPU, and a device that is
+//!   none, for tests.
 //! - [`Pinned`]: an arena that the device reads and writes itself.
 //!
 //! Keys, keystream and plaintext are wiped from device memory and staging when a piece is
@@ -26,6 +28,8 @@ mod measure;
 mod piece;
 mod pinned;
 mod pipeline;
+#[cfg(feature = "emulate")]
+pub mod ptx;
 mod slot;
 #[cfg(feature = "emulate")]
 pub mod stand_in;

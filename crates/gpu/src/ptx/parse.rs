@@ -1,0 +1,750 @@
+//! From PTX's text to what `run` executes: registers and constants get places in one
+//! array, labels become indexes, and every instruction is decoded once.
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// A module of PTX, parsed.
+pub struct Module {
+    pub(super) kernels: HashMap<String, Kernel>,
+}
+
+/// One `.entry`.
+#[derive(Default)]
+pub(super) struct Kernel {
+    /// Whether each parameter has eight bytes; the others have four.
+    pub(super) params: Vec<bool>,
+    pub(super) max_threads: u32,
+    /// Places in a thread's array of values. The constants are the last of them.
+    pub(super) places: usize,
+    pub(super) constants: Vec<u64>,
+    pub(super) code: Vec<Op>,
+    /// The line of each instruction, from 1, and its text.
+    pub(super) lines: Vec<(usize, String)>,
+}
+
+/// A register or a constant: its place in the thread's array.
+pub(super) type Place = u32;
+
+/// How wide an instruction's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Pred,
+    B16,
+    B32,
+    B64,
+}
+
+/// Operations on two values, of which an instruction keeps as much as it is wide.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Binary {
+    Add,
+    Sub,
+    Mul,
+    And,
+    Or,
+    Xor,
+    Shl,
+    Shr,
+    Min,
+    Max,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Compare {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Special {
+    Tid,
+    Ntid,
+    Ctaid,
+}
+
+/// An instruction. `d` is written, the others are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    Binary {
+        op: Binary,
+        width: Width,
+        d: Place,
+        a: Place,
+        b: Place,
+    },
+    /// a + b, with carry in and carry out where said.
+    Add {
+        carry_in: bool,
+        carry_out: bool,
+        d: Place,
+        a: Place,
+        b: Place,
+    },
+    /// a * b + c; where it is wide, the product of two halves.
+    Multiply {
+        width: Width,
+        d: Place,
+        a: Place,
+        b: Place,
+        c: Place,
+    },
+    Not {
+        width: Width,
+        d: Place,
+        a: Place,
+    },
+    Neg {
+        width: Width,
+        d: Place,
+        a: Place,
+    },
+    /// a rotated to the left by b bits (modulo 32).
+    Rotate {
+        d: Place,
+        a: Place,
+        b: Place,
+    },
+    /// Bits c (32 at most) to c + 32 of b:a.
+    Funnel {
+        d: Place,
+        a: Place,
+        b: Place,
+        c: Place,
+    },
+    /// b with `len` bits of a from bit `from` on.
+    Insert {
+        d: Place,
+        a: Place,
+        b: Place,
+        from: Place,
+        len: Place,
+    },
+    Compare {
+        op: Compare,
+        signed: bool,
+        width: Width,
+        d: Place,
+        a: Place,
+        b: Place,
+    },
+    Select {
+        d: Place,
+        a: Place,
+        b: Place,
+        p: Place,
+    },
+    /// The value, cut to a width.
+    Move {
+        width: Width,
+        d: Place,
+        a: Place,
+    },
+    Special {
+        d: Place,
+        what: Special,
+    },
+    Param {
+        d: Place,
+        index: u32,
+    },
+    /// Words of `bytes` bytes each: one, or two or four of 4 bytes side by side.
+    Load {
+        bytes: u8,
+        count: u8,
+        d: [Place; 4],
+        address: Place,
+        offset: i32,
+    },
+    Store {
+        bytes: u8,
+        count: u8,
+        a: [Place; 4],
+        address: Place,
+        offset: i32,
+    },
+    Branch {
+        to: u32,
+    },
+    BranchIf {
+        p: Place,
+        unless: bool,
+        to: u32,
+    },
+    /// a of the lane b; `clamp` says among how many lanes.
+    Shuffle {
+        d: Place,
+        a: Place,
+        b: Place,
+        clamp: Place,
+        members: Place,
+    },
+    Return,
+}
+
+/// What cannot be run, and in which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// From 1.
+    pub line: usize,
+    /// What the line says.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}: {}", self.line, self.text, self.why)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl Module {
+    /// Parses a module. Everything in it must be known: an entry's parameters, registers,
+    /// and the instructions that `packetlane.ptx` has.
+    pub fn parse(text: &str) -> Result<Module, ParseError> {
+        let mut kernels = HashMap::new();
+        let mut entry: Option<Entry> = None;
+        for (index, full) in text.lines().enumerate() {
+            let line = full.split("//").next().unwrap_or_default().trim();
+            let fail = |why| ParseError {
+                line: index + 1,
+                text: line.to_string(),
+                why,
+            };
+            match &mut entry {
+                None => {
+                    if let Some(rest) = line.strip_prefix(".visible .entry ") {
+                        entry = Some(Entry::new(rest.trim_end_matches('(')));
+                    } else if !(line.is_empty()
+                        || line.starts_with(".version ")
+                        || line.starts_with(".target ")
+                        || line == ".address_size 64")
+                    {
+                        return Err(fail("only entries are known outside of entries"));
+                    }
+                }
+                Some(open) => {
+                    if line == "}" {
+                        let closed = entry.take().expect("an entry is open");
+                        let name = closed.name.clone();
+                        kernels.insert(
+                            name,
+                            closed.finish().map_err(|(line, why)| ParseError {
+                                line,
+                                text: text
+                                    .lines()
+                                    .nth(line - 1)
+                                    .unwrap_or_default()
+                                    .trim()
+                                    .to_string(),
+                                why,
+                            })?,
+                        );
+                    } else {
+                        open.line(index + 1, line).map_err(fail)?;
+                    }
+                }
+            }
+        }
+        match entry {
+            None => Ok(Module { kernels }),
+            Some(_) => Err(ParseError {
+                line: text.lines().count(),
+                text: String::new(),
+                why: "the module ends within an entry",
+            }),
+        }
+    }
+
+    /// The names of the entries, sorted.
+    pub fn entries(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+type Result1<T> = Result<T, &'static str>;
+
+/// An entry while its lines come.
+struct Entry {
+    name: String,
+    kernel: Kernel,
+    /// Prefix of a bank of registers (`%rd`) and the place of its first.
+    banks: Vec<(String, u32, u32)>,
+    constants: HashMap<u64, Place>,
+    labels: HashMap<String, u32>,
+    /// Branches: where they are and which label they name.
+    branches: Vec<(usize, String)>,
+}
+
+/// Constants have places from here on until the registers have been counted.
+const CONSTANT: u32 = 1 << 31;
+
+impl Entry {
+    fn new(name: &str) -> Entry {
+        Entry {
+            name: name.to_string(),
+            kernel: Kernel {
+                max_threads: 1024,
+                ..Kernel::default()
+            },
+            banks: Vec::new(),
+            constants: HashMap::new(),
+            labels: HashMap::new(),
+            branches: Vec::new(),
+        }
+    }
+
+    fn line(&mut self, number: usize, line: &str) -> Result1<()> {
+        let ignored = [".pragma ", ".minnctapersm "];
+        if line.is_empty()
+            || line == ")"
+            || line == "{"
+            || ignored.iter().any(|i| line.starts_with(i))
+        {
+            return Ok(());
+        }
+        if let Some(rest) = line.strip_prefix(".param .") {
+            self.kernel.params.push(match rest.split(' ').next() {
+                Some("u64") => true,
+                Some("u32") => false,
+                _ => return Err("a parameter is a u32 or a u64"),
+            });
+            return Ok(());
+        }
+        if let Some(rest) = line.strip_prefix(".maxntid ") {
+            let x = rest.split(',').next().and_then(|x| x.trim().parse().ok());
+            self.kernel.max_threads = x.ok_or("a number of threads was expected")?;
+            return Ok(());
+        }
+        if let Some(rest) = line.strip_prefix(".reg ") {
+            return self.bank(rest);
+        }
+        if let Some(label) = line.strip_suffix(':') {
+            self.labels
+                .insert(label.to_string(), self.kernel.code.len() as u32);
+            return Ok(());
+        }
+        let text = line
+            .strip_suffix(';')
+            .ok_or("an instruction ends with a semicolon")?;
+        let op = self.instruction(text)?;
+        self.kernel.code.push(op);
+        self.kernel.lines.push((number, line.to_string()));
+        Ok(())
+    }
+
+    /// `.b32 %r<12>;`
+    fn bank(&mut self, text: &str) -> Result1<()> {
+        const WHY: &str = "a bank of registers was expected";
+        let name = text.split_whitespace().nth(1).ok_or(WHY)?;
+        let (name, count) = name.trim_end_matches(">;").split_once('<').ok_or(WHY)?;
+        let count: u32 = count.parse().map_err(|_| WHY)?;
+        self.banks
+            .push((name.to_string(), self.kernel.places as u32, count));
+        self.kernel.places += count as usize;
+        Ok(())
+    }
+
+    fn register(&self, name: &str) -> Option<Place> {
+        let digits = name.find(|c: char| c.is_ascii_digit())?;
+        let number: u32 = name[digits..].parse().ok()?;
+        let (_, first, count) = self
+            .banks
+            .iter()
+            .find(|(bank, ..)| *bank == name[..digits])?;
+        (number < *count).then_some(first + number)
+    }
+
+    /// A register or a constant, the latter cut to a width.
+    fn value(&mut self, text: &str, width: Width) -> Result1<Place> {
+        if let Some(place) = self.register(text) {
+            return Ok(place);
+        }
+        let value: i128 = text
+            .parse()
+            .map_err(|_| "neither a register nor a constant")?;
+        let value = super::run::cut(value as u64, width);
+        let next = CONSTANT + self.constants.len() as u32;
+        Ok(*self.constants.entry(value).or_insert_with(|| {
+            self.kernel.constants.push(value);
+            next
+        }))
+    }
+
+    fn written(&self, text: &str) -> Result1<Place> {
+        self.register(text).ok_or("a register was expected")
+    }
+
+    /// `[%rd1+16]`
+    fn address(&mut self, text: &str) -> Result1<(Place, i32)> {
+        const WHY: &str = "an address was expected";
+        let inner = text
+            .strip_prefix('[')
+            .and_then(|t| t.strip_suffix(']'))
+            .ok_or(WHY)?;
+        let (base, offset) = inner.split_once('+').unwrap_or((inner, "0"));
+        Ok((self.written(base)?, offset.parse().map_err(|_| WHY)?))
+    }
+
+    fn instruction(&mut self, text: &str) -> Result1<Op> {
+        const UNKNOWN: &str = "an instruction that no kernel has";
+        let (guard, text) = match text.strip_prefix('@') {
+            None => (None, text),
+            Some(guarded) => {
+                let (guard, rest) = guarded.split_once(char::is_whitespace).ok_or(UNKNOWN)?;
+                (Some(guard), rest.trim_start())
+            }
+        };
+        let (name, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let operands = split(operands);
+        let operand = |i: usize| operands.get(i).copied().ok_or("too few operands");
+        if let Some(guard) = guard {
+            if name != "bra" {
+                return Err("only branches have a condition");
+            }
+            let (unless, p) = guard
+                .strip_prefix('!')
+                .map_or((false, guard), |p| (true, p));
+            self.branches
+                .push((self.kernel.code.len(), operand(0)?.to_string()));
+            return Ok(Op::BranchIf {
+                p: self.written(p)?,
+                unless,
+                to: 0,
+            });
+        }
+
+        let (stem, suffix) = name.rsplit_once('.').unwrap_or((name, ""));
+        let width = match suffix {
+            "pred" => Width::Pred,
+            "b16" | "u16" | "s16" => Width::B16,
+            "b32" | "u32" | "s32" => Width::B32,
+            _ => Width::B64,
+        };
+        let signed = suffix.starts_with('s');
+        let typed = |known: &[&str]| {
+            if known.contains(&suffix) {
+                Ok(())
+            } else {
+                Err(UNKNOWN)
+            }
+        };
+        let binary = match stem {
+            "add" => Some((Binary::Add, &["s32", "s64", "u32"][..])),
+            "sub" => Some((Binary::Sub, &["s32", "s64"][..])),
+            "mul.lo" => Some((Binary::Mul, &["s32", "s64"][..])),
+            "and" => Some((Binary::And, &["b16", "b32", "b64", "pred"][..])),
+            "or" => Some((Binary::Or, &["b16", "b32", "b64", "pred"][..])),
+            "xor" => Some((Binary::Xor, &["b32", "b64", "pred"][..])),
+            "shl" => Some((Binary::Shl, &["b32", "b64"][..])),
+            "shr" => Some((Binary::Shr, &["u32", "u64"][..])),
+            "min" => Some((Binary::Min, &["u32", "u64"][..])),
+            "max" => Some((Binary::Max, &["u32", "u64"][..])),
+            _ => None,
+        };
+        if let Some((op, types)) = binary {
+            typed(types)?;
+            // How far to shift is a number of 32 bits.
+            let shift = matches!(op, Binary::Shl | Binary::Shr);
+            return Ok(Op::Binary {
+                op,
+                width,
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(2)?, if shift { Width::B32 } else { width })?,
+            });
+        }
+        match name {
+            "add.cc.u32" | "addc.cc.u32" | "addc.u32" => Ok(Op::Add {
+                carry_in: name.starts_with("addc"),
+                carry_out: name.contains(".cc"),
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(2)?, width)?,
+            }),
+            "mul.wide.u32" | "mul.wide.u16" | "mad.wide.u32" => Ok(Op::Multiply {
+                width: if name.ends_with("16") {
+                    Width::B32
+                } else {
+                    Width::B64
+                },
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(2)?, width)?,
+                c: if stem == "mad.wide" {
+                    self.value(operand(3)?, Width::B64)?
+                } else {
+                    self.value("0", width)?
+                },
+            }),
+            "mad.lo.s32" => Ok(Op::Multiply {
+                width,
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(2)?, width)?,
+                c: self.value(operand(3)?, width)?,
+            }),
+            "not.b16" | "not.b32" | "not.b64" | "not.pred" => Ok(Op::Not {
+                width,
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+            }),
+            "neg.s32" | "neg.s64" => Ok(Op::Neg {
+                width,
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+            }),
+            // A rotation: both words are the same in all of them.
+            "shf.l.wrap.b32" if operand(1)? == operand(2)? => Ok(Op::Rotate {
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(3)?, width)?,
+            }),
+            "shf.r.clamp.b32" => Ok(Op::Funnel {
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(2)?, width)?,
+                c: self.value(operand(3)?, width)?,
+            }),
+            "bfi.b64" => Ok(Op::Insert {
+                d: self.written(operand(0)?)?,
+                a: self.value(operand(1)?, width)?,
+                b: self.value(operand(2)?, width)?,
+                from: self.value(operand(3)?, Width::B32)?,
+                len: self.value(operand(4)?, Width::B32)?,
+            }),
+            "selp.b16" | "selp.u16" | "selp.b32" | "selp.u32" | "selp.b64" | "selp.u64" => {
+                Ok(Op::Select {
+                    d: self.written(operand(0)?)?,
+                    a: self.value(operand(1)?, width)?,
+                    b: self.value(operand(2)?, width)?,
+                    p: self.written(operand(3)?)?,
+                })
+            }
+            "mov.u16" | "mov.u32" | "mov.u64" | "mov.b32" | "mov.b64" => {
+                let d = self.written(operand(0)?)?;
+                let what = match operand(1)? {
+                    "%tid.x" => Special::Tid,
+                    "%ntid.x" => Special::Ntid,
+                    "%ctaid.x" => Special::Ctaid,
+                    other => {
+                        return Ok(Op::Move {
+                            width,
+                            d,
+                            a: self.value(other, width)?,
+                        });
+                    }
+                };
+                Ok(Op::Special { d, what })
+            }
+            "cvt.u32.u64" | "cvt.u64.u32" | "cvta.to.global.u64" => Ok(Op::Move {
+                // To the narrower of the two.
+                width: if name.contains("32") {
+                    Width::B32
+                } else {
+                    Width::B64
+                },
+                d: self.written(operand(0)?)?,
+                a: self.written(operand(1)?)?,
+            }),
+            "ld.param.u32" | "ld.param.u64" => {
+                let wanted = format!("[{}_param_", self.name);
+                let index = operand(1)?
+                    .strip_prefix(&wanted)
+                    .and_then(|t| t.strip_suffix(']'));
+                let index: u32 = index
+                    .and_then(|t| t.parse().ok())
+                    .ok_or("a parameter was expected")?;
+                if self.kernel.params.get(index as usize) != Some(&(width == Width::B64)) {
+                    return Err("no parameter of that size");
+                }
+                Ok(Op::Param {
+                    d: self.written(operand(0)?)?,
+                    index,
+                })
+            }
+            "bra" | "bra.uni" => {
+                self.branches
+                    .push((self.kernel.code.len(), operand(0)?.to_string()));
+                Ok(Op::Branch { to: 0 })
+            }
+            "ret" => Ok(Op::Return),
+            "shfl.sync.idx.b32" => {
+                let d = operand(0)?.split('|').next().unwrap_or_default();
+                Ok(Op::Shuffle {
+                    d: self.written(d)?,
+                    a: self.value(operand(1)?, width)?,
+                    b: self.value(operand(2)?, width)?,
+                    clamp: self.value(operand(3)?, width)?,
+                    members: self.value(operand(4)?, width)?,
+                })
+            }
+            _ if stem.starts_with("setp.") => {
+                typed(&["s16", "u16", "s32", "u32", "s64", "u64"])?;
+                let op = match &stem["setp.".len()..] {
+                    "eq" => Compare::Eq,
+                    "ne" => Compare::Ne,
+                    "lt" => Compare::Lt,
+                    "le" => Compare::Le,
+                    "gt" => Compare::Gt,
+                    "ge" => Compare::Ge,
+                    _ => return Err(UNKNOWN),
+                };
+                Ok(Op::Compare {
+                    op,
+                    signed,
+                    width,
+                    d: self.written(operand(0)?)?,
+                    a: self.value(operand(1)?, width)?,
+                    b: self.value(operand(2)?, width)?,
+                })
+            }
+            _ => {
+                let (load, kind) = if let Some(kind) = name.strip_prefix("ld.global.") {
+                    (true, kind)
+                } else if let Some(kind) = name.strip_prefix("st.global.") {
+                    (false, kind)
+                } else {
+                    return Err(UNKNOWN);
+                };
+                let (bytes, count) = match kind {
+                    "u8" => (1, 1),
+                    "u32" => (4, 1),
+                    "u64" => (8, 1),
+                    "v2.u32" => (4, 2),
+                    "v4.u32" => (4, 4),
+                    _ => return Err(UNKNOWN),
+                };
+                let (vector, address) = if load {
+                    (operand(0)?, operand(1)?)
+                } else {
+                    (operand(1)?, operand(0)?)
+                };
+                let (address, offset) = self.address(address)?;
+                let width = if bytes == 8 { Width::B64 } else { Width::B32 };
+                let mut places = [0; 4];
+                let parts = split(vector.trim_matches(|c| c == '{' || c == '}'));
+                if parts.len() != count as usize {
+                    return Err("not as many registers as values");
+                }
+                for (place, part) in places.iter_mut().zip(parts) {
+                    *place = if load {
+                        self.written(part)?
+                    } else {
+                        self.value(part, width)?
+                    };
+                }
+                Ok(if load {
+                    Op::Load {
+                        bytes,
+                        count,
+                        d: places,
+                        address,
+                        offset,
+                    }
+                } else {
+                    Op::Store {
+                        bytes,
+                        count,
+                        a: places,
+                        address,
+                        offset,
+                    }
+                })
+            }
+        }
+    }
+
+    /// Labels become indexes and constants get their places behind the registers.
+    fn finish(mut self) -> Result<Kernel, (usize, &'static str)> {
+        let registers = self.kernel.places as u32;
+        for (at, label) in &self.branches {
+            let target = *self
+                .labels
+                .get(label)
+                .ok_or((self.kernel.lines[*at].0, "no such label"))?;
+            match &mut self.kernel.code[*at] {
+                Op::Branch { to } | Op::BranchIf { to, .. } => *to = target,
+                _ => unreachable!("only branches were noted"),
+            }
+        }
+        // So that no thread can run past the end.
+        self.kernel.code.push(Op::Return);
+        let end = self.kernel.lines.last().map_or(1, |(line, _)| *line);
+        self.kernel.lines.push((end, "(the end)".to_string()));
+        for op in &mut self.kernel.code {
+            for place in op.reads() {
+                if *place >= CONSTANT {
+                    *place = *place - CONSTANT + registers;
+                }
+            }
+        }
+        self.kernel.places += self.kernel.constants.len();
+        Ok(self.kernel)
+    }
+}
+
+/// Operands, at the commas that are in no brackets.
+fn split(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut depth, mut from) = (0, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[from..at].trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !text.trim().is_empty() {
+        parts.push(text[from..].trim());
+    }
+    parts
+}
+
+impl Op {
+    /// The places that are read.
+    fn reads(&mut self) -> Vec<&mut Place> {
+        match self {
+            Op::Binary { a, b, .. }
+            | Op::Add { a, b, .. }
+            | Op::Rotate { a, b, .. }
+            | Op::Compare { a, b, .. } => vec![a, b],
+            Op::Multiply { a, b, c, .. } | Op::Funnel { a, b, c, .. } => vec![a, b, c],
+            Op::Not { a, .. } | Op::Neg { a, .. } | Op::Move { a, .. } => vec![a],
+            Op::Insert {
+                a, b, from, len, ..
+            } => vec![a, b, from, len],
+            Op::Select { a, b, p, .. } => vec![a, b, p],
+            Op::Special { .. } | Op::Param { .. } | Op::Branch { .. } | Op::Return => Vec::new(),
+            Op::Load { address, .. } => vec![address],
+            Op::Store {
+                a, count, address, ..
+            } => {
+                let mut places: Vec<&mut Place> = a[..*count as usize].iter_mut().collect();
+                places.push(address);
+                places
+            }
+            Op::BranchIf { p, .. } => vec![p],
+            Op::Shuffle {
+                a,
+                b,
+                clamp,
+                members,
+                ..
+            } => vec![a, b, clamp, members],
+        }
+    }
+}

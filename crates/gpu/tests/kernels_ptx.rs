@@ -1,0 +1,81 @@
+//! The PTX that ships, executed on the CPU, against RustCrypto and `lanes`.
+
+mod kernels;
+
+use gpu::ptx::Order;
+use kernels::emulated::Emulated;
+use kernels::{Batch, Class, Noise, PTX, check, every_length, long, shape, with_aad};
+
+const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
+
+/// In each class, each in another order.
+fn passes((batch, mut noise): (Batch, Noise)) {
+    for (i, class) in Class::ALL.into_iter().enumerate() {
+        let mut device = Emulated::new(PTX, ORDERS[i % 3]);
+        check(&mut device, &mut noise, class, &batch).unwrap_or_else(|error| panic!("{error}"));
+        println!(
+            "{class:?}: {} million instructions",
+            device.steps / 1_000_000
+        );
+    }
+}
+
+#[test]
+fn lengths_to_1100() {
+    passes(every_length(1));
+}
+
+#[test]
+fn aad() {
+    passes(with_aad(2));
+}
+
+#[test]
+fn lengths_to_300_kb() {
+    passes(long(3));
+}
+
+/// Each alignment with each length of a last block, and both neighbours touching.
+#[test]
+fn every_alignment() {
+    let mut noise = Noise(4);
+    let mut shapes = Vec::new();
+    for align in 0..16 {
+        shapes.extend((0..=68).map(|len| shape(0, len, align)));
+        shapes.extend((300..=305).map(|len| shape(0, len, align)));
+    }
+    passes((Batch::new(&mut noise, &shapes), noise));
+}
+
+/// Packets with nothing between them, in no order, of the profile `mail`.
+#[test]
+fn mixed() {
+    let mut noise = Noise(5);
+    let mut end = 0;
+    let shapes: Vec<_> = (0..700)
+        .map(|_| {
+            let len = match noise.below(10) {
+                0..=3 => 1 + noise.below(32),
+                4..=6 => 33 + noise.below(96),
+                7..=8 => 129 + noise.below(384),
+                _ => 513 + noise.below(3584),
+            };
+            let align = end % 16;
+            end += len + 16;
+            shape(0, len, align)
+        })
+        .collect();
+    passes((Batch::new(&mut noise, &shapes), noise));
+}
+
+/// Batches of every number of packets: a warp's lanes without a packet do no harm.
+#[test]
+fn every_number_of_packets() {
+    for count in (1..=34).chain([127, 128, 129]) {
+        let mut noise = Noise(count as u64);
+        let shapes: Vec<_> = (0..count)
+            .map(|_| shape(noise.below(3), noise.below(200), noise.below(16)))
+            .collect();
+        passes((Batch::new(&mut noise, &shapes), noise));
+    }
+}
