@@ -12,10 +12,6 @@ use core::ptr::NonNull;
 use cudarc::driver::sys;
 use std::ffi::CString;
 
-/// The kernels, for the driver to compile: PTX of the oldest version that it understands
-/// from CUDA 12 on.
-const KERNELS: &str = concat!(include_str!("../kernels/packetlane.ptx"), "\0");
-
 /// `CUresult`s that mean something to us.
 mod status {
     pub(super) const SUCCESS: u32 = 0;
@@ -224,9 +220,10 @@ impl Cuda {
         };
         cuda.enter()?;
         let call = "cuModuleLoadData";
+        let kernels = CString::new(crate::PTX).expect("text without zeros");
         // SAFETY: it reads text with a zero at its end and writes a handle.
         let code =
-            unsafe { (cuda.calls.cuModuleLoadData)(&mut cuda.module, KERNELS.as_ptr().cast()) };
+            unsafe { (cuda.calls.cuModuleLoadData)(&mut cuda.module, kernels.as_ptr().cast()) };
         if code != status::SUCCESS {
             return Err(GpuError::BadKernels { call, code });
         }

@@ -9,6 +9,10 @@
 use crate::driver::{Address, Arg, BLOCK_THREADS};
 use core::ops::Range;
 
+/// The kernels, for the driver to compile: PTX of the oldest version that it understands
+/// from CUDA 12 on.
+pub const PTX: &str = include_str!("../kernels/packetlane.ptx");
+
 /// What to do with the packets of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {

@@ -36,7 +36,7 @@ pub mod stand_in;
 
 pub use cuda::{Cuda, device_name};
 pub use error::{GPU_VARIABLE, GpuError};
-pub use kernels::Op;
+pub use kernels::{Op, PTX};
 pub use measure::{Copies, Resident, Timings, Way};
 pub use pinned::Pinned;
 pub use pipeline::{Bytes, Help, Helper, pending};

@@ -5,15 +5,17 @@
 //! halfway done when another stream's turn comes. So who relies on an order that he has not
 //! asked for gets wrong bytes, and the same ones for the same seed.
 //!
-//! Its kernels do with `lanes` what the descriptors in its memory say.
+//! Its kernels do with `lanes` what the descriptors in its memory say; or they are the very
+//! PTX that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
 
 use crate::GpuError;
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle};
 use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN};
+use crate::ptx::{Memory, Module, Order};
 use core::ptr::NonNull;
 use lanes::{Backend, Job, Outcome, Secrets, TAG_LEN};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,8 +122,17 @@ struct Inner {
     lost: Option<GpuError>,
     /// Blocks of memory that were given back with something else than zeros in them.
     unclean: usize,
-    /// Kernels do nothing.
-    idle: bool,
+    kernels: Kernels,
+}
+
+/// What a launch does.
+enum Kernels {
+    /// What `lanes` does.
+    Lanes,
+    /// What the PTX says.
+    Ptx(Arc<Module>),
+    /// Nothing.
+    Idle,
 }
 
 impl StandIn {
@@ -141,8 +152,22 @@ impl StandIn {
             fail: None,
             lost: None,
             unclean: 0,
-            idle: false,
+            kernels: Kernels::Lanes,
         })))
+    }
+
+    /// One that executes the PTX that ships, which is far slower.
+    ///
+    /// # Panics
+    ///
+    /// If that cannot be parsed.
+    #[must_use]
+    pub fn with_ptx(seed: u64) -> Self {
+        static MODULE: OnceLock<Arc<Module>> = OnceLock::new();
+        let parse = || Arc::new(Module::parse(crate::PTX).expect("the PTX that ships"));
+        let stand_in = Self::new(seed);
+        stand_in.lock().kernels = Kernels::Ptx(MODULE.get_or_init(parse).clone());
+        stand_in
     }
 
     /// Lets the `at`th call of this kind from now on fail, counted from 0. A lack of memory
@@ -156,7 +181,7 @@ impl StandIn {
 
     /// Lets kernels do nothing from now on, and nobody say so.
     pub fn idle(&self) {
-        self.lock().idle = true;
+        self.lock().kernels = Kernels::Idle;
     }
 
     /// How many calls of a kind there have been.
@@ -177,26 +202,27 @@ impl StandIn {
         }
     }
 
-    /// Whether these bytes lie anywhere in its device memory.
+    /// Whether any of these secrets, of which 16 bytes are looked for, lies anywhere in its
+    /// device memory.
     #[must_use]
-    pub fn device_has(&self, bytes: &[u8]) -> bool {
+    pub fn device_has(&self, secrets: &[Vec<u8>]) -> bool {
         let inner = self.lock();
-        inner.memory.values().any(|memory| has(memory, bytes))
+        inner.memory.values().any(|memory| has(memory, secrets))
     }
 
-    /// Whether these bytes lie anywhere in its page-locked memory.
+    /// The same of its page-locked memory.
     ///
     /// # Panics
     ///
     /// If work waits that may write it.
     #[must_use]
-    pub fn pinned_has(&self, bytes: &[u8]) -> bool {
+    pub fn pinned_has(&self, secrets: &[Vec<u8>]) -> bool {
         let inner = self.lock();
         assert!(inner.lost.is_some() || inner.streams.values().all(VecDeque::is_empty));
         inner.pinned.values().any(|&(host, len)| {
             // SAFETY: it has so many bytes, and its holder does not write them while a test
             // asks.
-            has(unsafe { core::slice::from_raw_parts(host.0, len) }, bytes)
+            has(unsafe { core::slice::from_raw_parts(host.0, len) }, secrets)
         })
     }
 
@@ -212,16 +238,25 @@ impl StandIn {
     }
 }
 
-fn has(memory: &[u8], bytes: &[u8]) -> bool {
-    let mut rest = memory;
-    while let Some(at) = rest.iter().position(|byte| *byte == bytes[0]) {
-        rest = &rest[at..];
-        if rest.starts_with(bytes) {
-            return true;
+/// Whether 16 bytes of one of `secrets` lie in `memory`, most of which is zeros.
+fn has(memory: &[u8], secrets: &[Vec<u8>]) -> bool {
+    const STEP: usize = 256;
+    let first = |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+    let mut begins = vec![false; 1 << 16];
+    secrets
+        .iter()
+        .for_each(|secret| begins[first(secret)] = true);
+    (0..memory.len()).step_by(STEP).any(|start| {
+        let end = (start + STEP).min(memory.len());
+        if memory[start..end].iter().all(|&byte| byte == 0) {
+            return false;
         }
-        rest = &rest[1..];
-    }
-    false
+        // Those that end in this step, or begin in it.
+        let around = &memory[start.saturating_sub(15)..(end + 15).min(memory.len())];
+        around.windows(16).any(|window| {
+            begins[first(window)] && secrets.iter().any(|secret| secret[..16] == *window)
+        })
+    })
 }
 
 impl Inner {
@@ -302,8 +337,10 @@ impl Inner {
                 None
             }
             Work::Launch(entry, blocks, args) => {
-                if !self.idle {
-                    self.launch(entry, blocks, &args);
+                match &self.kernels {
+                    Kernels::Lanes => self.launch(entry, blocks, &args),
+                    Kernels::Ptx(module) => self.launch_ptx(&module.clone(), entry, blocks, &args),
+                    Kernels::Idle => {}
                 }
                 None
             }
@@ -336,6 +373,34 @@ impl Inner {
     fn word(&mut self, at: Address) -> u32 {
         let bytes = self.device(at, 4);
         u32::from_le_bytes(bytes.try_into().expect("4 bytes"))
+    }
+
+    /// Executes PTX on the one block of memory that a launch is about.
+    fn launch_ptx(&mut self, module: &Module, entry: &str, blocks: u32, args: &[Arg]) {
+        let first = match args[0] {
+            Arg::Pointer(at) => at,
+            Arg::U32(_) => panic!("the first parameter of {entry} is a pointer"),
+        };
+        let found = self.memory.range(..=first).next_back();
+        let (start, bytes) = found.expect("an address of device memory");
+        let (start, len) = (*start, bytes.len());
+        let mut memory = Memory::new();
+        let at = memory.alloc(len);
+        memory.write(at, bytes).expect("as long");
+        let params: Vec<u64> = args
+            .iter()
+            .map(|arg| match *arg {
+                Arg::Pointer(pointer) => at + pointer - start,
+                Arg::U32(number) => number.into(),
+            })
+            .collect();
+        let order = Order::Permuted(self.below(1 << 20) as u64);
+        let launched = module.launch(entry, blocks, BLOCK_THREADS, &params, &mut memory, order);
+        if let Err(fault) = launched {
+            panic!("{entry}: {fault}");
+        }
+        let bytes = self.device(start, len);
+        memory.read(at, bytes).expect("as long");
     }
 
     /// What the kernel `entry` does.

@@ -238,15 +238,15 @@ fn a_pinned_arena_of_another_device_is_memory_as_any() {
 fn the_hidden_half_can_be_wiped() {
     let (stand_in, gpu) = device(1, 2, 10_000);
     let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
-    let plaintext = &made.bytes[made.jobs[9].text as usize..][..100];
+    let plaintext = [made.bytes[made.jobs[9].text as usize..][..100].to_vec()];
     let mut pinned = pinned(&gpu, &made);
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
     let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
     gpu.run(Op::Seal, bytes, work, With::default()).unwrap();
-    assert!(stand_in.pinned_has(plaintext));
+    assert!(stand_in.pinned_has(&plaintext));
     pinned.wipe_hidden();
-    assert!(!stand_in.pinned_has(plaintext));
+    assert!(!stand_in.pinned_has(&plaintext));
 }
 
 /// The CPU takes packets from the end while the device is busy.
@@ -386,9 +386,8 @@ fn help_that_panics() {
     }));
     assert!(panicked.is_err());
     drop(pinned);
-    for key in &made.keys {
-        assert!(!stand_in.device_has(key) && !stand_in.pinned_has(key));
-    }
+    let keys: Vec<Vec<u8>> = made.keys.iter().map(|key| key.to_vec()).collect();
+    assert!(!stand_in.device_has(&keys) && !stand_in.pinned_has(&keys));
     same(&gpu, &made);
 }
 
