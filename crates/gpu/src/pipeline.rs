@@ -345,18 +345,15 @@ impl Flight<'_, '_> {
     }
 }
 
-/// The jobs that have not run, as ranges of neighbours: what is left to the CPU after a
-/// batch has been on the device.
-pub fn pending(outcomes: &[Outcome]) -> impl Iterator<Item = Range<usize>> {
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        let is_pending = |outcome: &Outcome| *outcome == Outcome::Pending;
-        let start = at + outcomes[at..].iter().position(is_pending)?;
-        let rest = &outcomes[start..];
-        let len = rest.iter().position(|outcome| !is_pending(outcome));
-        at = start + len.unwrap_or(rest.len());
-        Some(start..at)
-    })
+/// The first jobs, from number `from` on, that have not run: neighbours, as many as there
+/// are. What is left to the CPU after a batch has been on the device.
+#[must_use]
+pub fn pending(outcomes: &[Outcome], from: usize) -> Option<Range<usize>> {
+    let is_pending = |outcome: &Outcome| *outcome == Outcome::Pending;
+    let start = from + outcomes[from..].iter().position(is_pending)?;
+    let rest = &outcomes[start..];
+    let len = rest.iter().position(|outcome| !is_pending(outcome));
+    Some(start..start + len.unwrap_or(rest.len()))
 }
 
 #[cfg(test)]
@@ -371,8 +368,14 @@ mod tests {
                 _ => Outcome::Sealed,
             };
             let outcomes: Vec<Outcome> = text.chars().map(outcome).collect();
-            let ranges = pending(&outcomes).map(|range| (range.start, range.end));
-            ranges.collect::<Vec<_>>()
+            let mut ranges = Vec::new();
+            while let Some(range) = pending(
+                &outcomes,
+                ranges.last().map_or(0, |last: &(_, usize)| last.1),
+            ) {
+                ranges.push((range.start, range.end));
+            }
+            ranges
         };
         assert_eq!(ranges(""), []);
         assert_eq!(ranges("x"), []);

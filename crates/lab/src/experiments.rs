@@ -190,6 +190,11 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
     if let Some(line) = left_out() {
         progress.note(line);
     }
+    #[cfg(feature = "cuda")]
+    match packetlane::gpu::device_name() {
+        Ok(name) => report.machine.gpu = Some(name),
+        Err(error) => progress.note(&error.to_string()),
+    }
     for task in tasks {
         progress.start(&format!("{} {}", task.case.experiment, task.case.text));
         (task.run)(&task.case, &plan, &mut report);

@@ -163,7 +163,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         escape(&machine.cpu),
         colours(),
     )?;
-    let gpu = machine.gpu.as_deref().unwrap_or("no GPU took part");
+    let gpu = machine.gpu.as_deref().unwrap_or("no GPU");
     write!(
         out,
         "<h1>What encryption and hashing cost</h1>\n<p>Measured on {}, {} threads, {}, on {} by \

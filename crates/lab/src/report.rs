@@ -50,7 +50,7 @@ pub struct Machine {
     pub features: Vec<String>,
     /// How many threads can run at once.
     pub cores: usize,
-    /// The accelerator's name, where one took part.
+    /// The accelerator's name, if there is one.
     pub gpu: Option<String>,
 }
 
@@ -206,7 +206,7 @@ impl Row {
 
 impl Machine {
     /// The machine this process runs on. The accelerator is for the caller to
-    /// name: only the experiment that used one knows which.
+    /// name: a build may know of none.
     pub fn here() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {

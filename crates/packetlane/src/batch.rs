@@ -19,10 +19,16 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use lanes::{Block, Job, Key, Outcome, Secrets};
 
+/// The memory of an arena.
+#[cfg(not(feature = "cuda"))]
+type Arena = Vec<u8>;
+#[cfg(feature = "cuda")]
+use crate::arena::Arena;
+
 /// Many packets in one buffer, of as many sessions as one likes.
 pub struct Batch {
     /// Bytes `..used` are taken; beyond them lies what earlier turns left.
-    arena: Vec<u8>,
+    arena: Arena,
     used: usize,
     /// How many bytes of the last room may still be taken as received.
     room: usize,
@@ -105,9 +111,30 @@ impl Batch {
 
     /// An empty batch with memory for `packets` packets of `bytes` bytes in all.
     #[must_use]
+    #[allow(
+        clippy::useless_conversion,
+        reason = "with the feature `cuda` it is none"
+    )]
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
+        Self::on(alloc::vec![0; bytes].into(), packets)
+    }
+
+    /// An empty batch whose arena is `bytes` bytes of page-locked memory of `gpu`, from
+    /// which large batches travel to the device and back without a copy. Twice as much is
+    /// taken (see [`Pinned`](gpu::Pinned), which also says what sealing leaves in the other
+    /// half). Where it has to grow and there is no more, it goes on in ordinary memory.
+    ///
+    /// # Errors
+    ///
+    /// If there is not so much, or the device has failed.
+    #[cfg(feature = "cuda")]
+    pub fn pinned(gpu: &'static gpu::Gpu, bytes: usize) -> Result<Self, gpu::GpuError> {
+        Ok(Self::on(Arena::pinned(gpu, bytes)?, 0))
+    }
+
+    fn on(arena: Arena, packets: usize) -> Self {
         Self {
-            arena: alloc::vec![0; bytes],
+            arena,
             used: 0,
             room: 0,
             keys: Vec::new(),
@@ -241,6 +268,34 @@ impl Batch {
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         }
+    }
+
+    /// The same for a device, which may be given the arena as a whole; and how many of its
+    /// bytes mean something.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn take_pending_arena(
+        &mut self,
+    ) -> (&mut Arena, usize, Secrets<'_>, &[Job], &mut [Outcome]) {
+        let first = core::mem::replace(&mut self.done, self.jobs.len());
+        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        let secrets = Secrets {
+            keys: &self.keys,
+            ahead: &self.ahead,
+        };
+        let (jobs, outcomes) = (&self.jobs[first..], &mut self.outcomes[first..]);
+        (
+            &mut self.arena,
+            self.used + self.room,
+            secrets,
+            jobs,
+            outcomes,
+        )
+    }
+
+    /// The jobs that have not run yet.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn pending_jobs(&self) -> &[Job] {
+        &self.jobs[self.done..]
     }
 
     /// What became of packet `job`, in the order in which they were added.

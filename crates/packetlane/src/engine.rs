@@ -18,6 +18,8 @@ pub struct Engine {
     backend: Backend,
     #[cfg(feature = "parallel")]
     threads: u16,
+    #[cfg(feature = "cuda")]
+    device: Option<crate::offload::Device>,
 }
 
 impl Engine {
@@ -86,6 +88,8 @@ impl Engine {
             backend,
             #[cfg(feature = "parallel")]
             threads: 1,
+            #[cfg(feature = "cuda")]
+            device: None,
         }
     }
 
@@ -113,8 +117,59 @@ impl Engine {
         self.backend
     }
 
+    /// The same engine, which runs batches on `gpu` too: those from which on that is
+    /// sooner, by what is measured when the first batch comes that might be one
+    /// ([`Gpu::crossover`](gpu::Gpu::crossover)). The CPU helps with those: it takes packets
+    /// from a batch's end while the device is busy. Smaller batches, packets of which
+    /// keystream was computed ahead, and single packets stay with the CPU. So does what a
+    /// device that fails has not finished: nothing is lost, nothing is sealed twice, and
+    /// [`Gpu::last_error`](gpu::Gpu::last_error) says what happened.
+    ///
+    /// One batch is on the device at a time; meanwhile other threads' batches run on the
+    /// CPU.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub const fn with_gpu(self, gpu: &'static gpu::Gpu) -> Self {
+        let device = Some(crate::offload::Device::new(gpu));
+        Self { device, ..self }
+    }
+
+    /// The same engine, which chooses between CPU and device as said; without a device it
+    /// has no choice.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub const fn with_offload(self, offload: crate::Offload) -> Self {
+        let device = match self.device {
+            Some(device) => Some(device.with(offload)),
+            None => None,
+        };
+        Self { device, ..self }
+    }
+
+    /// The device that it runs batches on, if any.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn gpu(&self) -> Option<&'static gpu::Gpu> {
+        self.device.map(|device| device.gpu())
+    }
+
+    /// Up to how many threads it runs a batch on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn threads(&self) -> usize {
+        #[cfg(feature = "parallel")]
+        return usize::from(self.threads.max(1));
+        #[cfg(not(feature = "parallel"))]
+        1
+    }
+
     /// Seals every packet of `batch` that has not run yet, in place.
     pub fn seal(&self, batch: &mut Batch) {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = self.device
+            && device.seal(self, batch)
+        {
+            return;
+        }
         self.run(batch, Backend::seal);
     }
 
@@ -124,6 +179,12 @@ impl Engine {
     ///
     /// [`Inbound::packets`]: crate::bip324::Inbound::packets
     pub fn open(&self, batch: &mut Batch) {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = self.device
+            && device.open(self, batch)
+        {
+            return;
+        }
         self.run(batch, Backend::open);
     }
 
@@ -135,6 +196,19 @@ impl Engine {
             jobs,
             outcomes,
         } = batch.take_pending();
+        self.run_jobs(kernel, bytes, secrets, jobs, outcomes);
+    }
+
+    /// Runs a kernel on these jobs.
+    #[inline]
+    pub(crate) fn run_jobs(
+        &self,
+        kernel: Kernel,
+        bytes: &mut [u8],
+        secrets: Secrets<'_>,
+        jobs: &[Job],
+        outcomes: &mut [Outcome],
+    ) {
         #[cfg(feature = "parallel")]
         if self.threads > 1 {
             let kernel = (self.backend, kernel);

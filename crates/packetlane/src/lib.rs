@@ -47,6 +47,7 @@
 //!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
 //! - `parallel`: `Engine::with_threads`, one large batch on several threads, through
 //!   rayon.
+//! - `cuda`: `Engine::with_gpu`, large batches on an NVIDIA GPU, where the machine has one.
 //! - `tokio`: [`bip324::stream`], reader and writer halves over async streams.
 //! - `rustls`: `quic::rustls`, a provider for rustls.
 //! - `quinn`: `quic::quinn`, the same for quinn, header protection included.
@@ -58,15 +59,23 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+#[cfg(feature = "cuda")]
+mod arena;
 mod batch;
 pub mod bip324;
 mod engine;
+#[cfg(feature = "cuda")]
+mod offload;
 #[cfg(feature = "parallel")]
 mod parallel;
 pub mod quic;
 pub mod sha256d;
 pub mod v1;
 
+#[cfg(feature = "cuda")]
+pub use ::gpu;
 pub use batch::{Batch, Slot};
 pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
 pub use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};
+#[cfg(feature = "cuda")]
+pub use offload::Offload;

@@ -156,7 +156,9 @@ pub fn finish(
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
-    for range in pending(outcomes).collect::<Vec<_>>() {
+    let mut end = 0;
+    while let Some(range) = pending(outcomes, end) {
+        end = range.end;
         let (jobs, outcomes) = (&jobs[range.clone()], &mut outcomes[range]);
         run(op, bytes, secrets, jobs, outcomes);
     }
