@@ -12,7 +12,7 @@ fn source_as_cpp_under_sanitizers() {
         Ok(compiler) => compiler,
         Err(why) => return println!("NOT RUN: the kernels as C++ under sanitizers: {why}"),
     };
-    let mut device = HostCpp::build(compiler, "kernels", SOURCE);
+    let mut device = HostCpp::build(compiler, "-O1", "kernels", SOURCE);
     for (i, class) in Class::ALL.into_iter().enumerate() {
         let batches = [every_length(i as u64), with_aad(i as u64), long(i as u64)];
         for (order, (batch, mut noise)) in batches.into_iter().enumerate() {

@@ -79,3 +79,24 @@ fn every_number_of_packets() {
         passes((Batch::new(&mut noise, &shapes), noise));
     }
 }
+
+/// RFC 8439, section 2.8.2.
+#[test]
+fn vector_of_the_rfc() {
+    let text = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip \
+        for the future, sunscreen would be it.";
+    let aad = [
+        0x50, 0x51, 0x52, 0x53, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7,
+    ];
+    let key: Vec<u8> = (0x80..0xa0).collect();
+    let nonce = [7, 0, 0, 0, 0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47];
+    let batch = Batch::one(&key, nonce, &aad, text);
+    let begins = [0xd3, 0x1a, 0x8d, 0x34, 0x64, 0x8e, 0x60, 0xdb];
+    let tag = [
+        0x1a, 0xe1, 0x0b, 0x59, 0x4f, 0x09, 0xe2, 0x6a, 0x7e, 0x90, 0x2e, 0xcb, 0xd0, 0x60, 0x06,
+        0x91,
+    ];
+    assert_eq!(batch.sealed[12..20], begins);
+    assert_eq!(batch.sealed[12 + 114..], tag);
+    passes((batch, Noise(6)));
+}

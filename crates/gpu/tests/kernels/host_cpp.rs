@@ -7,9 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Batch, Class, Device};
 
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 6] = [
     "-std=c++17",
-    "-O1",
     "-g",
     "-fno-strict-aliasing",
     "-fsanitize=address,undefined",
@@ -62,8 +61,8 @@ fn folder(name: &str) -> PathBuf {
 }
 
 impl HostCpp {
-    /// Builds a source, under a name of its own, and starts it.
-    pub(crate) fn build(compiler: &str, name: &str, source: &str) -> HostCpp {
+    /// Builds a source with a level of optimisation, under a name of its own, and starts it.
+    pub(crate) fn build(compiler: &str, level: &str, name: &str, source: &str) -> HostCpp {
         let dir = folder(name);
         fs::write(dir.join("packetlane.cu"), source).expect("a file in the target folder");
         fs::write(dir.join("prelude.h"), PRELUDE).expect("a file in the target folder");
@@ -71,6 +70,7 @@ impl HostCpp {
         let program = dir.join("host_cpp");
         let built = Command::new(compiler)
             .args(FLAGS)
+            .arg(level)
             .arg("-I")
             .arg(&dir)
             .arg(main)
