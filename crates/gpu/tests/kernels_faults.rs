@@ -8,13 +8,16 @@ use kernels::emulated::Emulated;
 use kernels::host_cpp::{HostCpp, SOURCE, compiler};
 use kernels::{Batch, Class, Device, Noise, PTX, check, shape};
 
+/// Changes the lines of an entry.
+type Change = fn(&mut Vec<String>);
+
 struct Fault {
     what: &'static str,
     class: Class,
     /// In the source: what is there, once, and what stands there instead.
     source: Option<(&'static str, &'static str)>,
-    /// In the PTX: a change of one entry's lines.
-    ptx: Option<(&'static str, fn(&mut Vec<String>))>,
+    /// In the PTX: an entry, and what happens to it.
+    ptx: Option<(&'static str, Change)>,
     /// Whether the C++ and the PTX find it.
     caught: (bool, bool),
 }
@@ -218,7 +221,7 @@ fn without_shuffle(lines: &mut [String], at: usize) {
 }
 
 /// The module with one entry changed.
-fn patched_ptx(entry: &str, change: fn(&mut Vec<String>)) -> String {
+fn patched_ptx(entry: &str, change: Change) -> String {
     let start = PTX.find(&format!(".entry {entry}(")).expect("the entry");
     let end = start + PTX[start..].find("\n}").expect("the entry's end");
     let mut lines: Vec<String> = PTX[start..end]

@@ -141,6 +141,7 @@ fn memory_that_was_never_written_or_is_gone() {
         Err(AccessError::Uninitialised)
     );
     memory.free(words).expect("it is there");
+    assert_eq!(memory.contents().map(<[u8]>::len).sum::<usize>(), 0);
     assert_eq!(
         launch(&mut memory),
         Cause::Access(AccessError::Outside, words)

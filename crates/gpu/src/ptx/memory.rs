@@ -111,6 +111,14 @@ impl Memory {
         Ok(())
     }
 
+    /// The bytes of all allocations that are not freed, written or not: whoever wipes looks
+    /// here for what was left behind.
+    pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
+        self.allocations
+            .iter()
+            .map(|allocation| &allocation.bytes[..])
+    }
+
     /// Allocation and offset of `len` bytes at an address.
     fn place(&self, address: u64, len: usize) -> Result<(usize, usize), AccessError> {
         let span = address >> SPAN_BITS;
