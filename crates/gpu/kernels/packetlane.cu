@@ -16,7 +16,7 @@
 // even with the value that it had.
 #include "prelude.h"
 
-struct Packet {
+struct alignas(16) Packet {
     u32 text;      // offset in `bytes`, any alignment; the tag lies behind the text
     u32 text_len;
     u32 key;       // index in `keys`
@@ -150,11 +150,14 @@ INLINE void quarter_round(u32 &a, u32 &b, u32 &c, u32 &d) {
 
 // Block number `block` of the packet's keystream.
 INLINE void chacha20(u32 x[16], const Packet &packet, const Key *key, u32 block) {
-    x[0] = 0x61707865, x[1] = 0x3320646e, x[2] = 0x79622d32, x[3] = 0x6b206574;
+    const Quad constants = {{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}};
+    const Quad low = key->key[0], high = key->key[1];
+    const Quad last = {{block, packet.counter, key->nonce_tail[0], key->nonce_tail[1]}};
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[4 + i] = key->key[i / 4].w[i % 4];
-    x[12] = block, x[13] = packet.counter, x[14] = key->nonce_tail[0], x[15] = key->nonce_tail[1];
+    for (int i = 0; i < 4; i++) {
+        x[i] = constants.w[i], x[4 + i] = low.w[i];
+        x[8 + i] = high.w[i], x[12 + i] = last.w[i];
+    }
 #pragma unroll 1
     for (int i = 0; i < 10; i++) {
         quarter_round(x[0], x[4], x[8], x[12]);
@@ -166,12 +169,11 @@ INLINE void chacha20(u32 x[16], const Packet &packet, const Key *key, u32 block)
         quarter_round(x[2], x[7], x[8], x[13]);
         quarter_round(x[3], x[4], x[9], x[14]);
     }
-    x[0] += 0x61707865, x[1] += 0x3320646e, x[2] += 0x79622d32, x[3] += 0x6b206574;
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[4 + i] += key->key[i / 4].w[i % 4];
-    x[12] += block, x[13] += packet.counter;
-    x[14] += key->nonce_tail[0], x[15] += key->nonce_tail[1];
+    for (int i = 0; i < 4; i++) {
+        x[i] += constants.w[i], x[4 + i] += low.w[i];
+        x[8 + i] += high.w[i], x[12 + i] += last.w[i];
+    }
 }
 
 // ---------------------------------------------------------------- Poly1305

@@ -4,7 +4,7 @@ mod kernels;
 
 use gpu::ptx::Order;
 use kernels::emulated::Emulated;
-use kernels::{Batch, Class, Noise, PTX, check, every_length, long, shape, with_aad};
+use kernels::{Batch, Class, Device, Noise, PTX, check, every_length, long, shape, with_aad};
 
 const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
 
@@ -99,4 +99,57 @@ fn vector_of_the_rfc() {
     assert_eq!(batch.sealed[12..20], begins);
     assert_eq!(batch.sealed[12 + 114..], tag);
     passes((batch, Noise(6)));
+}
+
+/// The longest message that BIP324 has: 1029 chunks.
+#[test]
+fn sixteen_mebibytes() {
+    let mut noise = Noise(7);
+    let batch = Batch::new(&mut noise, &[shape(3, 1 << 24, 9), shape(0, 61, 4)]);
+    let mut device = Emulated::new(PTX, Order::Permuted(1));
+    check(&mut device, &mut noise, Class::Chunks, &batch).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// How many instructions of PTX a thread takes, which `kernels/README.md` quotes: for another
+/// block of text in each of the packet's threads, and for a packet of 61 bytes. What only
+/// costs time shows here.
+#[test]
+fn instructions() {
+    let count = |class: Class, open, len, align| {
+        let mut noise = Noise(8);
+        // The first packet is at the arena's beginning, wherever the others are.
+        let mut shapes = vec![shape(0, len, align); 128];
+        shapes[0] = shape(0, len, 0);
+        let batch = Batch::new(&mut noise, &shapes);
+        let bytes = if open { &batch.sealed } else { &batch.plain };
+        let mut device = Emulated::new(PTX, Order::Forward);
+        device.run(class, open, &batch, bytes).expect("it is right");
+        device.steps / (128 * class.entries(open).1 as u64)
+    };
+    // Seal and open, aligned and not, and a small packet sealed.
+    let most = [
+        (Class::One, [1290, 1300, 1410, 1480], 2800),
+        (Class::Four, [1390, 1390, 1500, 1580], 2500),
+        (Class::Warp, [1390, 1390, 1500, 1580], 2500),
+        (Class::Chunks, [1410, 1440, 1530, 1620], 5800),
+    ];
+    for (class, blocks, small) in most {
+        let (_, threads) = class.entries(false);
+        let lens = [64 * 63, 64 * 63 + 64 * threads as usize * 4];
+        for ((align, open), most) in [(0, false), (0, true), (13, false), (13, true)]
+            .into_iter()
+            .zip(blocks)
+        {
+            let [short, long] = lens.map(|len| count(class, open, len, align));
+            let block = (long - short) / 4;
+            println!("{class:?}, open {open}, alignment {align}: {block} a block");
+            assert!(block <= most, "{class:?}: {block} instructions a block");
+        }
+        let packet = count(class, false, 61, 0);
+        println!("{class:?}, sealed: {packet} for 61 bytes");
+        assert!(
+            packet <= small,
+            "{class:?}: {packet} instructions for 61 bytes"
+        );
+    }
 }

@@ -207,7 +207,8 @@ pub(crate) fn with_aad(seed: u64) -> (Batch, Noise) {
     (Batch::new(&mut noise, &shapes), noise)
 }
 
-/// Lengths about those where something changes, to 300 KB.
+/// Lengths about those where something changes, to 300 KB, and one of 39 chunks: more than
+/// a warp puts together at once.
 pub(crate) fn long(seed: u64) -> (Batch, Noise) {
     let mut noise = Noise(seed);
     let chunk = CHUNK as usize;
@@ -219,6 +220,7 @@ pub(crate) fn long(seed: u64) -> (Batch, Noise) {
         (33 * 500, 33 * 500),
         (65_536, 65_536),
         (300_000, 300_000),
+        (38 * chunk + 777, 38 * chunk + 777),
     ];
     let lengths = lengths
         .into_iter()
