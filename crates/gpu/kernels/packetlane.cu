@@ -180,8 +180,9 @@ INLINE void chacha20(u32 x[16], const Packet &packet, const Key *key, u32 block)
 //
 // Numbers modulo 2^130 - 5 have two forms: five words of which the last is at most 8,
 // which r multiplies (`times_r`: r is clamped, so that its words times 5/4 are whole and
-// four products fit into 64 bits), and five limbs of 26 bits, each below 2^28, which
-// multiply one another (`times`).
+// four products fit into 64 bits), and five limbs of 26 bits, which multiply one another
+// (`times`) and may be sums: each below 2^29. What `times` leaves is below 2^26 + 2^11, what
+// `to_limbs` leaves below 2^27, and no more than those two and five of the former are added.
 
 struct OneTime {
     u32 r[4];
@@ -232,7 +233,7 @@ INLINE void to_words(u32 h[5], const u32 l[5]) {
     fold(h);
 }
 
-// a *= b, both in limbs; afterwards the limbs of a are below 2^26 + 2^10.
+// a *= b, both in limbs, those of b below 2^26 + 2^11.
 INLINE void times(u32 a[5], const u32 b[5]) {
     u64 d[5];
 #pragma unroll
@@ -248,7 +249,7 @@ INLINE void times(u32 a[5], const u32 b[5]) {
 #pragma unroll
     for (int i = 0; i < 5; i++)
         a[i] = (u32)d[i] & 0x3ffffff;
-    // The carry out of the last limb, below 2^36, comes back five times.
+    // The carry out of the last limb, below 2^34, comes back five times.
     const u64 back = a[0] + (d[4] >> 26) * 5;
     a[0] = (u32)back & 0x3ffffff;
     a[1] += (u32)(back >> 26);
