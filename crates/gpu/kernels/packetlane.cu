@@ -16,7 +16,7 @@
 // even with the value that it had.
 #include "prelude.h"
 
-struct Packet {
+struct alignas(16) Packet {
     u32 text;      // offset in `bytes`, any alignment; the tag lies behind the text
     u32 text_len;
     u32 key;       // index in `keys`
@@ -150,11 +150,14 @@ INLINE void quarter_round(u32 &a, u32 &b, u32 &c, u32 &d) {
 
 // Block number `block` of the packet's keystream.
 INLINE void chacha20(u32 x[16], const Packet &packet, const Key *key, u32 block) {
-    x[0] = 0x61707865, x[1] = 0x3320646e, x[2] = 0x79622d32, x[3] = 0x6b206574;
+    const Quad constants = {{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}};
+    const Quad low = key->key[0], high = key->key[1];
+    const Quad last = {{block, packet.counter, key->nonce_tail[0], key->nonce_tail[1]}};
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[4 + i] = key->key[i / 4].w[i % 4];
-    x[12] = block, x[13] = packet.counter, x[14] = key->nonce_tail[0], x[15] = key->nonce_tail[1];
+    for (int i = 0; i < 4; i++) {
+        x[i] = constants.w[i], x[4 + i] = low.w[i];
+        x[8 + i] = high.w[i], x[12 + i] = last.w[i];
+    }
 #pragma unroll 1
     for (int i = 0; i < 10; i++) {
         quarter_round(x[0], x[4], x[8], x[12]);
@@ -166,20 +169,20 @@ INLINE void chacha20(u32 x[16], const Packet &packet, const Key *key, u32 block)
         quarter_round(x[2], x[7], x[8], x[13]);
         quarter_round(x[3], x[4], x[9], x[14]);
     }
-    x[0] += 0x61707865, x[1] += 0x3320646e, x[2] += 0x79622d32, x[3] += 0x6b206574;
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        x[4 + i] += key->key[i / 4].w[i % 4];
-    x[12] += block, x[13] += packet.counter;
-    x[14] += key->nonce_tail[0], x[15] += key->nonce_tail[1];
+    for (int i = 0; i < 4; i++) {
+        x[i] += constants.w[i], x[4 + i] += low.w[i];
+        x[8 + i] += high.w[i], x[12 + i] += last.w[i];
+    }
 }
 
 // ---------------------------------------------------------------- Poly1305
 //
 // Numbers modulo 2^130 - 5 have two forms: five words of which the last is at most 8,
 // which r multiplies (`times_r`: r is clamped, so that its words times 5/4 are whole and
-// four products fit into 64 bits), and five limbs of 26 bits, each below 2^28, which
-// multiply one another (`times`).
+// four products fit into 64 bits), and five limbs of 26 bits, which multiply one another
+// (`times`) and may be sums: each below 2^29. What `times` leaves is below 2^26 + 2^11, what
+// `to_limbs` leaves below 2^27, and no more than those two and five of the former are added.
 
 struct OneTime {
     u32 r[4];
@@ -230,7 +233,7 @@ INLINE void to_words(u32 h[5], const u32 l[5]) {
     fold(h);
 }
 
-// a *= b, both in limbs; afterwards the limbs of a are below 2^26 + 2^10.
+// a *= b, both in limbs, those of b below 2^26 + 2^11.
 INLINE void times(u32 a[5], const u32 b[5]) {
     u64 d[5];
 #pragma unroll
@@ -246,7 +249,7 @@ INLINE void times(u32 a[5], const u32 b[5]) {
 #pragma unroll
     for (int i = 0; i < 5; i++)
         a[i] = (u32)d[i] & 0x3ffffff;
-    // The carry out of the last limb, below 2^36, comes back five times.
+    // The carry out of the last limb, below 2^34, comes back five times.
     const u64 back = a[0] + (d[4] >> 26) * 5;
     a[0] = (u32)back & 0x3ffffff;
     a[1] += (u32)(back >> 26);

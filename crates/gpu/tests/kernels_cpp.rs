@@ -3,8 +3,9 @@
 
 mod kernels;
 
-use kernels::host_cpp::{HostCpp, SOURCE, compiler};
+use kernels::host_cpp::{HostCpp, SOURCE, compile, compiler};
 use kernels::{Class, check, every_length, long, with_aad};
+use std::process::Command;
 
 #[test]
 fn source_as_cpp_under_sanitizers() {
@@ -12,7 +13,7 @@ fn source_as_cpp_under_sanitizers() {
         Ok(compiler) => compiler,
         Err(why) => return println!("NOT RUN: the kernels as C++ under sanitizers: {why}"),
     };
-    let mut device = HostCpp::build(compiler, "kernels", SOURCE);
+    let mut device = HostCpp::build(compiler, "-O1", "kernels", SOURCE);
     for (i, class) in Class::ALL.into_iter().enumerate() {
         let batches = [every_length(i as u64), with_aad(i as u64), long(i as u64)];
         for (order, (batch, mut noise)) in batches.into_iter().enumerate() {
@@ -25,5 +26,27 @@ fn source_as_cpp_under_sanitizers() {
                 start.elapsed()
             );
         }
+    }
+}
+
+#[test]
+fn poly1305_at_its_bounds() {
+    let compiler = match compiler() {
+        Ok(compiler) => compiler,
+        Err(why) => return println!("NOT RUN: the kernels' Poly1305 at its bounds: {why}"),
+    };
+    // One that is right, and one in which a carry is kept back, which is seen.
+    let fault = SOURCE.replacen("    add(h, above, 0, 0, 0, 0);", "    h[0] += above;", 1);
+    assert!(fault != SOURCE, "the fault still applies");
+    for (name, source, right) in [
+        ("poly1305", SOURCE, true),
+        ("poly1305-fault", &fault, false),
+    ] {
+        let program = compile(compiler, "-O1", name, source, "poly1305.cpp");
+        let output = Command::new(program)
+            .output()
+            .expect("the program just built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), right, "{name}: {said}");
     }
 }

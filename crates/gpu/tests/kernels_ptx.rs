@@ -4,7 +4,7 @@ mod kernels;
 
 use gpu::ptx::Order;
 use kernels::emulated::Emulated;
-use kernels::{Batch, Class, Noise, PTX, check, every_length, long, shape, with_aad};
+use kernels::{Batch, Class, Device, Noise, PTX, check, every_length, long, shape, with_aad};
 
 const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
 
@@ -77,5 +77,79 @@ fn every_number_of_packets() {
             .map(|_| shape(noise.below(3), noise.below(200), noise.below(16)))
             .collect();
         passes((Batch::new(&mut noise, &shapes), noise));
+    }
+}
+
+/// RFC 8439, section 2.8.2.
+#[test]
+fn vector_of_the_rfc() {
+    let text = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip \
+        for the future, sunscreen would be it.";
+    let aad = [
+        0x50, 0x51, 0x52, 0x53, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7,
+    ];
+    let key: Vec<u8> = (0x80..0xa0).collect();
+    let nonce = [7, 0, 0, 0, 0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47];
+    let batch = Batch::one(&key, nonce, &aad, text);
+    let begins = [0xd3, 0x1a, 0x8d, 0x34, 0x64, 0x8e, 0x60, 0xdb];
+    let tag = [
+        0x1a, 0xe1, 0x0b, 0x59, 0x4f, 0x09, 0xe2, 0x6a, 0x7e, 0x90, 0x2e, 0xcb, 0xd0, 0x60, 0x06,
+        0x91,
+    ];
+    assert_eq!(batch.sealed[12..20], begins);
+    assert_eq!(batch.sealed[12 + 114..], tag);
+    passes((batch, Noise(6)));
+}
+
+/// The longest message that BIP324 has: 1029 chunks.
+#[test]
+fn sixteen_mebibytes() {
+    let mut noise = Noise(7);
+    let batch = Batch::new(&mut noise, &[shape(3, 1 << 24, 9), shape(0, 61, 4)]);
+    let mut device = Emulated::new(PTX, Order::Permuted(1));
+    check(&mut device, &mut noise, Class::Chunks, &batch).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// How many instructions of PTX a thread takes, which `kernels/README.md` quotes: for another
+/// block of text in each of the packet's threads, and for a packet of 61 bytes. What only
+/// costs time shows here.
+#[test]
+fn instructions() {
+    let count = |class: Class, open, len, align| {
+        let mut noise = Noise(8);
+        // The first packet is at the arena's beginning, wherever the others are.
+        let mut shapes = vec![shape(0, len, align); 128];
+        shapes[0] = shape(0, len, 0);
+        let batch = Batch::new(&mut noise, &shapes);
+        let bytes = if open { &batch.sealed } else { &batch.plain };
+        let mut device = Emulated::new(PTX, Order::Forward);
+        device.run(class, open, &batch, bytes).expect("it is right");
+        device.steps / (128 * class.entries(open).1 as u64)
+    };
+    // Seal and open, aligned and not, and a small packet sealed.
+    let most = [
+        (Class::One, [1290, 1300, 1410, 1480], 2800),
+        (Class::Four, [1390, 1390, 1500, 1580], 2500),
+        (Class::Warp, [1390, 1390, 1500, 1580], 2500),
+        (Class::Chunks, [1410, 1440, 1530, 1620], 5800),
+    ];
+    for (class, blocks, small) in most {
+        let (_, threads) = class.entries(false);
+        let lens = [64 * 63, 64 * 63 + 64 * threads as usize * 4];
+        for ((align, open), most) in [(0, false), (0, true), (13, false), (13, true)]
+            .into_iter()
+            .zip(blocks)
+        {
+            let [short, long] = lens.map(|len| count(class, open, len, align));
+            let block = (long - short) / 4;
+            println!("{class:?}, open {open}, alignment {align}: {block} a block");
+            assert!(block <= most, "{class:?}: {block} instructions a block");
+        }
+        let packet = count(class, false, 61, 0);
+        println!("{class:?}, sealed: {packet} for 61 bytes");
+        assert!(
+            packet <= small,
+            "{class:?}: {packet} instructions for 61 bytes"
+        );
     }
 }

@@ -39,6 +39,7 @@ pub struct Memory {
     settled: u32,
     /// The number that stands for several threads of this launch, as readers.
     several: u32,
+    trace: u64,
 }
 
 #[derive(Default)]
@@ -57,6 +58,12 @@ struct Touched {
 /// The number of the host, as a writer.
 const HOST: u32 = 1;
 
+/// A digest with another number in it.
+#[inline(always)]
+pub(super) fn mix(digest: u64, number: u64) -> u64 {
+    (digest.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 impl Memory {
     /// No allocation yet.
     pub fn new() -> Memory {
@@ -64,6 +71,7 @@ impl Memory {
             allocations: Vec::new(),
             settled: HOST,
             several: HOST,
+            trace: 0,
         }
     }
 
@@ -109,6 +117,25 @@ impl Memory {
         }
         bytes.copy_from_slice(&allocation.bytes[at..at + bytes.len()]);
         Ok(())
+    }
+
+    /// The bytes of all allocations that are not freed, written or not: whoever wipes looks
+    /// here for what was left behind.
+    pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
+        self.allocations
+            .iter()
+            .map(|allocation| &allocation.bytes[..])
+    }
+
+    /// A digest of which branches the threads of all launches took and which addresses they
+    /// accessed. It is the same for other secrets, or they leak.
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// What a thread did, and its number, become part of the trace.
+    pub(super) fn end_thread(&mut self, thread: u32, trace: u64) {
+        self.trace = mix(mix(self.trace, thread as u64), trace);
     }
 
     /// Allocation and offset of `len` bytes at an address.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::memory::{AccessError, Memory};
+use super::memory::{AccessError, Memory, mix};
 use super::parse::{Binary, Compare, Kernel, Module, Op, Place, Special, Width};
 
 /// In which order blocks, warps and threads run between two shuffles.
@@ -114,6 +114,8 @@ struct Thread {
     pc: usize,
     carry: bool,
     steps: u64,
+    /// Digest of its branches and addresses.
+    trace: u64,
     values: Vec<u64>,
 }
 
@@ -178,6 +180,7 @@ impl Module {
                 pc: 0,
                 carry: false,
                 steps: 0,
+                trace: 0,
                 values: Vec::new(),
             })
             .collect();
@@ -189,6 +192,7 @@ impl Module {
                     thread.index = b * block + thread.tid;
                     thread.pc = 0;
                     thread.steps = 0;
+                    thread.trace = 0;
                     thread.values.clear();
                     thread
                         .values
@@ -196,6 +200,9 @@ impl Module {
                     thread.values.extend_from_slice(&kernel.constants);
                 }
                 launch.warp(&mut warp, memory, &mut permuter)?;
+                for thread in &warp {
+                    memory.end_thread(thread.index, thread.trace);
+                }
                 steps += warp.iter().map(|thread| thread.steps).sum::<u64>();
             }
         }
@@ -407,6 +414,7 @@ impl Launch<'_> {
                     offset,
                 } => {
                     let address = read(thread, address)?.wrapping_add_signed(offset as i64);
+                    thread.trace = mix(thread.trace, address);
                     let failed = |why| Cause::Access(why, address);
                     let mut values = [0; 4];
                     match (bytes, count) {
@@ -444,6 +452,7 @@ impl Launch<'_> {
                     offset,
                 } => {
                     let address = read(thread, address)?.wrapping_add_signed(offset as i64);
+                    thread.trace = mix(thread.trace, address);
                     let mut quad = [0; 16];
                     for i in 0..count as usize {
                         let value = read(thread, a[i])?.to_le_bytes();
@@ -475,6 +484,7 @@ impl Launch<'_> {
                 }
                 Op::BranchIf { p, unless, to } => {
                     let taken = (read(thread, p)? != 0) != unless;
+                    thread.trace = mix(thread.trace, taken as u64);
                     thread.pc = if taken { to as usize } else { thread.pc + 1 };
                     continue;
                 }

@@ -4,11 +4,12 @@ use gpu::ptx::{Memory, Module, Order};
 
 use super::{Batch, Class, Device};
 
-/// The emulated device, and how many instructions it took.
+/// The emulated device, how many instructions it took, and the trace of its last run.
 pub(crate) struct Emulated {
     pub(crate) module: Module,
     pub(crate) order: Order,
     pub(crate) steps: u64,
+    pub(crate) trace: u64,
 }
 
 impl Emulated {
@@ -19,6 +20,7 @@ impl Emulated {
             module,
             order,
             steps: 0,
+            trace: 0,
         }
     }
 }
@@ -60,6 +62,7 @@ impl Device for Emulated {
                 .launch(entry, grid, 128, &params, &mut memory, self.order);
             self.steps += steps.map_err(|fault| format!("{entry}: {fault}"))?;
         }
+        self.trace = memory.trace();
         let (mut out, mut said) = (vec![0; bytes.len()], vec![0; count]);
         memory
             .read(arena, &mut out)

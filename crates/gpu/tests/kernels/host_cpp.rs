@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 use super::{Batch, Class, Device};
 
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 6] = [
     "-std=c++17",
-    "-O1",
     "-g",
     "-fno-strict-aliasing",
     "-fsanitize=address,undefined",
@@ -30,8 +30,18 @@ pub(crate) struct HostCpp {
 }
 
 /// A compiler whose programs run with the sanitizers; otherwise why there is none.
-pub(crate) fn compiler() -> Result<&'static str, String> {
-    let dir = folder("probe");
+pub(crate) fn compiler() -> Result<&'static str, &'static str> {
+    static FOUND: OnceLock<Result<&str, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let dir = folder(&format!("probe-{}", std::process::id()));
+        let found = probe(&dir);
+        fs::remove_dir_all(dir).expect("a folder of ours");
+        found
+    });
+    found.as_ref().copied().map_err(String::as_str)
+}
+
+fn probe(dir: &Path) -> Result<&'static str, String> {
     let source = dir.join("probe.cpp");
     fs::write(&source, "int main() { return 0; }\n").expect("a file in the target folder");
     let mut why = String::from("no C++ compiler (c++, g++, clang++) is installed");
@@ -61,28 +71,41 @@ fn folder(name: &str) -> PathBuf {
     dir
 }
 
+/// Compiles a program of tests/host_cpp that includes a source of the kernels.
+pub(crate) fn compile(
+    compiler: &str,
+    level: &str,
+    name: &str,
+    source: &str,
+    main: &str,
+) -> PathBuf {
+    let dir = folder(name);
+    fs::write(dir.join("packetlane.cu"), source).expect("a file in the target folder");
+    fs::write(dir.join("prelude.h"), PRELUDE).expect("a file in the target folder");
+    let main = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/host_cpp")
+        .join(main);
+    let program = dir.join("program");
+    let built = Command::new(compiler)
+        .args(FLAGS)
+        .arg(level)
+        .arg("-I")
+        .arg(&dir)
+        .arg(main)
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("the compiler just ran");
+    let errors = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{errors}");
+    program
+}
+
 impl HostCpp {
-    /// Builds a source, under a name of its own, and starts it.
-    pub(crate) fn build(compiler: &str, name: &str, source: &str) -> HostCpp {
+    /// Builds a source with a level of optimisation, under a name of its own, and starts it.
+    pub(crate) fn build(compiler: &str, level: &str, name: &str, source: &str) -> HostCpp {
+        let program = compile(compiler, level, name, source, "main.cpp");
         let dir = folder(name);
-        fs::write(dir.join("packetlane.cu"), source).expect("a file in the target folder");
-        fs::write(dir.join("prelude.h"), PRELUDE).expect("a file in the target folder");
-        let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host_cpp/main.cpp");
-        let program = dir.join("host_cpp");
-        let built = Command::new(compiler)
-            .args(FLAGS)
-            .arg("-I")
-            .arg(&dir)
-            .arg(main)
-            .arg("-o")
-            .arg(&program)
-            .output()
-            .expect("the compiler just ran");
-        assert!(
-            built.status.success(),
-            "{}",
-            String::from_utf8_lossy(&built.stderr)
-        );
         let log = dir.join("log");
         let process = Command::new(&program)
             .stdin(Stdio::piped())
