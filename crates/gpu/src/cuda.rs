@@ -103,6 +103,11 @@ fn check(call: &'static str, code: c_uint) -> Result<(), GpuError> {
     }
 }
 
+/// What a status says before there is a device to be lost.
+fn check_start(call: &'static str, code: c_uint) -> Result<(), GpuError> {
+    check(call, code).map_err(|_| GpuError::DriverFailed { call, code })
+}
+
 /// One device that the driver has: not more than its number, so it costs nothing to name.
 struct Device {
     calls: Calls,
@@ -133,14 +138,11 @@ impl Device {
             status::SUCCESS => {}
             status::STUB_LIBRARY => return Err(GpuError::NoDriver),
             status::NO_DEVICE => return Err(GpuError::NoDevice),
-            code => {
-                let call = "cuInit";
-                return Err(GpuError::Lost { call, code });
-            }
+            code => check_start("cuInit", code)?,
         }
         let mut count = 0;
         // SAFETY: it writes a number.
-        check("cuDeviceGetCount", unsafe {
+        check_start("cuDeviceGetCount", unsafe {
             (calls.cuDeviceGetCount)(&mut count)
         })?;
         let count = u32::try_from(count).unwrap_or(0);
@@ -150,7 +152,7 @@ impl Device {
                 let mut device = 0;
                 // SAFETY: it writes a number.
                 let code = unsafe { (calls.cuDeviceGet)(&mut device, ordinal) };
-                check("cuDeviceGet", code)?;
+                check_start("cuDeviceGet", code)?;
                 Ok(Self { calls, device })
             }
             _ => Err(GpuError::NoSuchDevice { index, count }),
@@ -162,7 +164,7 @@ impl Device {
         // SAFETY: it writes a string with its zero into so many bytes.
         let code =
             unsafe { (self.calls.cuDeviceGetName)(name.as_mut_ptr().cast(), 255, self.device) };
-        check("cuDeviceGetName", code)?;
+        check_start("cuDeviceGetName", code)?;
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(name.to_string_lossy().into_owned())
     }
@@ -208,7 +210,7 @@ impl Cuda {
         let mut context = core::ptr::null_mut();
         // SAFETY: it writes a handle.
         let code = unsafe { (calls.cuDevicePrimaryCtxRetain)(&mut context, device) };
-        check("cuDevicePrimaryCtxRetain", code)?;
+        check_start("cuDevicePrimaryCtxRetain", code)?;
         // From here on, drop gives back what there is.
         let mut cuda = Self {
             calls,

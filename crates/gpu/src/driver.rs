@@ -11,7 +11,6 @@
 use crate::GpuError;
 use core::ptr::NonNull;
 use std::sync::Arc;
-use zeroize::Zeroize;
 
 /// An address in the device's memory.
 pub type Address = u64;
@@ -269,7 +268,7 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        self.bytes_mut().zeroize();
+        crate::wipe(self.bytes_mut());
         // SAFETY: it is ours, and who has added work on it has waited for that (or the
         // device is lost, and nothing runs any more).
         unsafe { self.driver.free_pinned(self.at) };

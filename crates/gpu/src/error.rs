@@ -13,6 +13,13 @@ pub enum GpuError {
     NoDriver,
     /// The driver finds no device.
     NoDevice,
+    /// The driver does not start, or gives no access to the device.
+    DriverFailed {
+        /// What it was asked.
+        call: &'static str,
+        /// The driver's code for it (`CUresult`).
+        code: u32,
+    },
     /// `PACKETLANE_GPU` is `off`.
     Off,
     /// `PACKETLANE_GPU` is neither `off` nor a number.
@@ -70,6 +77,11 @@ impl fmt::Display for GpuError {
         match self {
             Self::NoDriver => f.write_str("no CUDA device: there is no NVIDIA driver here"),
             Self::NoDevice => f.write_str("no CUDA device: the driver finds none"),
+            Self::DriverFailed { call, code } => write!(
+                f,
+                "no CUDA device: the NVIDIA driver does not start ({call}: error {code}); see \
+                 what nvidia-smi says"
+            ),
             Self::Off => write!(f, "no CUDA device: {GPU_VARIABLE} is off"),
             Self::BadSetting(text) => write!(
                 f,

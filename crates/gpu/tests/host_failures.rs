@@ -342,6 +342,10 @@ fn errors_are_one_line() {
     let errors = [
         GpuError::NoDriver,
         GpuError::NoDevice,
+        GpuError::DriverFailed {
+            call: "cuInit",
+            code: 804,
+        },
         GpuError::Off,
         GpuError::BadSetting("x".to_owned()),
         GpuError::NoSuchDevice { index: 3, count: 2 },
