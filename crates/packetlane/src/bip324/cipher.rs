@@ -79,12 +79,16 @@ impl LengthCipher {
     /// Encrypts or decrypts the next length.
     #[inline]
     fn crypt(&mut self, length: [u8; LENGTH_LEN]) -> Result<[u8; LENGTH_LEN], Exhausted> {
-        if self.used == REKEY_INTERVAL {
-            self.rekey()?;
-        }
-        let at = LENGTH_LEN * self.used as usize;
-        self.used += 1;
-        let mask: [u8; LENGTH_LEN] = [self.stream[at], self.stream[at + 1], self.stream[at + 2]];
+        let number = match self.used {
+            number @ ..REKEY_INTERVAL => number,
+            _ => {
+                self.rekey()?;
+                0
+            }
+        };
+        self.used = number + 1;
+        let at = LENGTH_LEN * number as usize;
+        let mask = [self.stream[at], self.stream[at + 1], self.stream[at + 2]];
         Ok([
             length[0] ^ mask[0],
             length[1] ^ mask[1],
@@ -135,7 +139,8 @@ struct KeystreamAhead {
     /// Which of them belong to the next packet, and the end of the last one's.
     next: usize,
     end: usize,
-    /// How many of the last packets were of at most a block of text.
+    /// How many packets were of at most a block of text, one after the other; of those
+    /// that it has a part in.
     short: u8,
 }
 
@@ -149,6 +154,13 @@ impl KeystreamAhead {
             end: 0,
             short: 0,
         }
+    }
+
+    /// Whether it has a part in a packet that is one of `packets` of a turn: there is
+    /// some, or so few of them might want it.
+    #[inline]
+    fn has_part(&self, packets: usize) -> bool {
+        self.next < self.end || packets < FEW_PACKETS
     }
 
     /// Whether it is worth while for a packet with `text_len` bytes of text, one of
@@ -246,16 +258,36 @@ impl PacketCipher {
         }
     }
 
-    /// The nonce of the next packet, whose text is `text_len` bytes, one of `packets`
-    /// of a turn. Where that pays, keystream is computed ahead.
+    /// The nonce of the next packet.
     #[inline]
-    fn begin(&mut self, packets: usize, text_len: usize) -> Result<Nonce, Exhausted> {
-        let epoch = self.epoch.ok_or(Exhausted)?;
-        if self.ahead.is_wanted(packets, text_len) {
+    fn nonce(&self) -> Result<Nonce, Exhausted> {
+        Ok(nonce(self.used, self.epoch.ok_or(Exhausted)?))
+    }
+
+    /// What is known ahead of the next packet's keystream, whose text is `text_len`
+    /// bytes and which is one of `packets` of a turn. Where that pays, it is computed.
+    #[inline]
+    fn ahead_of_next(&mut self, packets: usize, text_len: usize) -> &[Block] {
+        if self.ahead.is_wanted(packets, text_len)
+            && let Some(epoch) = self.epoch
+        {
             self.ahead
                 .compute(&self.engine, &self.key, self.used, epoch, text_len);
         }
-        Ok(nonce(self.used, epoch))
+        self.ahead.of_next()
+    }
+
+    /// Takes what is known ahead of the next packet's keystream into `batch`. Returns the
+    /// index of the first block, and how many there are.
+    #[inline(never)]
+    fn add_ahead(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
+        let blocks = self.ahead_of_next(packets, text_len);
+        let added = match blocks {
+            [] => (0, 0),
+            _ => (batch.add_ahead(blocks), index(blocks.len())),
+        };
+        self.ahead.advance();
+        added
     }
 
     /// Seals or opens the next packet by itself.
@@ -266,9 +298,11 @@ impl PacketCipher {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
-        let nonce = self.begin(1, text.len())?;
+        let nonce = self.nonce()?;
+        self.ahead_of_next(1, text.len());
         let secrets = (&*self.key, self.ahead.of_next());
         let outcome = self.engine.one(kernel, secrets, nonce, bytes, aad, text);
+        self.ahead.advance();
         self.advance();
         Ok(outcome)
     }
@@ -276,7 +310,6 @@ impl PacketCipher {
     /// Counts a packet. The key is replaced as soon as its last packet is.
     #[inline]
     fn advance(&mut self) {
-        self.ahead.advance();
         self.used += 1;
         if self.used == REKEY_INTERVAL {
             self.rekey();
@@ -393,15 +426,15 @@ impl Cipher {
         contents_len: usize,
     ) -> Result<(), Exhausted> {
         let text_len = HEADER_LEN + contents_len;
-        let nonce = self.packet.begin(batch.expected_len(), text_len)?;
-        let blocks = self.packet.ahead.of_next();
-        let ahead_blocks = blocks.len();
-        let ahead = match blocks {
-            [] => 0,
-            _ => batch.add_ahead(blocks),
+        let nonce = self.packet.nonce()?;
+        let packets = batch.expected_len();
+        let (ahead, ahead_blocks) = if self.packet.ahead.has_part(packets) {
+            self.packet.add_ahead(batch, packets, text_len)
+        } else {
+            (0, 0)
         };
-        let covered = ahead_blocks.saturating_sub(1) * size_of::<Block>();
-        if (ahead_blocks == 0 || text_len > covered) && self.packet.in_batch.0 != batch.turn() {
+        let covered = (ahead_blocks as usize).saturating_sub(1) * size_of::<Block>();
+        if text_len > covered && self.packet.in_batch.0 != batch.turn() {
             self.packet.in_batch = (batch.turn(), batch.add_key(&self.packet.key));
         }
         batch.add_job(crate::Job {
@@ -411,7 +444,7 @@ impl Cipher {
             aad_len: 0,
             key: self.packet.in_batch.1,
             ahead,
-            ahead_blocks: index(ahead_blocks),
+            ahead_blocks,
             nonce,
         });
         self.packet.advance();

@@ -8,7 +8,7 @@ use super::{
     Cipher, Exhausted, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, Role, SessionKeys,
 };
 use crate::batch::{Batch, Slot};
-use crate::{Engine, Outcome, TAG_LEN};
+use crate::{Engine, Outcome};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
@@ -127,23 +127,21 @@ impl Outbound {
         if !batch.fits(wire_len) {
             return Err(SealError::BatchFull);
         }
-        let length = self.cipher.encrypt_length(contents_len)?;
-        let job = batch.len();
+        let [a, b, c] = self.cipher.encrypt_length(contents_len)?;
+        let (job, turn) = (batch.len(), batch.turn());
         let start = batch.take(wire_len);
-        let turn = batch.turn();
+        let front = start..start + LENGTH_LEN + HEADER_LEN;
+        let contents = front.end..front.end + contents_len;
+        batch.bytes_mut()[front].copy_from_slice(&[a, b, c, kind.header()]);
         self.cipher
             .add_job(batch, start, contents_len)
             .map_err(|Exhausted| SealError::Exhausted)?;
-        let packet = &mut batch.bytes_mut()[start..start + wire_len];
-        packet[..LENGTH_LEN].copy_from_slice(&length);
-        packet[LENGTH_LEN] = kind.header();
         let slot = Slot {
             bytes: start..start + wire_len,
             jobs: job..job + 1,
             turn,
         };
-        let contents = LENGTH_LEN + HEADER_LEN..wire_len - TAG_LEN;
-        Ok((slot, &mut packet[contents]))
+        Ok((slot, &mut batch.bytes_mut()[contents]))
     }
 
     /// Appends one packet to `out`, sealed, without a batch.
@@ -364,12 +362,14 @@ impl Inbound {
     /// the batch's arena.
     pub(crate) fn next_packet(&mut self, batch: &Batch) -> Option<Result<Range<usize>, OpenError>> {
         while let Some(job) = self.waiting.first() {
-            if self.turn != batch.turn() || batch.outcome(job) == Outcome::Pending {
-                return Some(Err(self.fail(OpenError::NotOpened)));
-            }
-            self.waiting.remove_first();
-            if batch.outcome(job) != Outcome::Authentic {
-                return Some(Err(self.fail(OpenError::BadTag)));
+            let outcome = match self.turn == batch.turn() {
+                true => batch.outcome(job),
+                false => Outcome::Pending,
+            };
+            match outcome {
+                Outcome::Authentic => self.waiting.remove_first(),
+                Outcome::Pending => return Some(Err(self.fail(OpenError::NotOpened))),
+                _ => return Some(Err(self.fail(OpenError::BadTag))),
             }
             let text = batch.text(job);
             match PacketKind::from_header(batch.bytes()[text.start]) {
