@@ -176,13 +176,14 @@ pub(crate) fn seal(
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
     if one_by_one(jobs) {
-        for job in jobs {
+        for (job, outcome) in jobs.iter().zip(outcomes) {
             seal_one(set, bytes, secrets, job);
+            *outcome = Outcome::Sealed;
         }
     } else {
         seal_many(set, bytes, secrets, jobs);
+        outcomes.fill(Outcome::Sealed);
     }
-    outcomes.fill(Outcome::Sealed);
 }
 
 /// Opens every job; `outcomes[i]` tells of `jobs[i]`.

@@ -232,7 +232,12 @@ impl Batch {
     #[inline]
     pub fn take_pending(&mut self) -> Pending<'_> {
         let first = core::mem::replace(&mut self.done, self.jobs.len());
-        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        // One is written sooner than `memset` is called.
+        if self.outcomes.len() + 1 == self.jobs.len() {
+            self.outcomes.push(Outcome::Pending);
+        } else {
+            self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        }
         Pending {
             bytes: &mut self.arena,
             secrets: Secrets {
