@@ -16,6 +16,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
+/// How many sessions ahead of a visit its memory is asked for.
+const AHEAD: usize = 8;
+
 /// The order in which sessions are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -121,19 +124,40 @@ fn advance(engine: Engine, pairs: &mut [&mut (Outbound, Inbound)]) {
     }
 }
 
+/// The sessions in the order of their visits, cut into as many as one batch has enough
+/// of; with each the one that will be visited [`AHEAD`] of them later.
+fn batches(
+    order: &[usize],
+    packet_len: usize,
+) -> impl Iterator<Item = impl Iterator<Item = (usize, Option<usize>)> + Clone> {
+    let at_once = Batch::ENOUGH_BYTES.div_ceil(packet_len);
+    let starts = (0..order.len()).step_by(at_once);
+    starts.map(move |start| {
+        let places = start..order.len().min(start + at_once);
+        places.map(|place| (order[place], order.get(place + AHEAD).copied()))
+    })
+}
+
 impl<R: Runner> Senders<R> {
     /// Seals one packet of each session, and visits each packet as if to send it.
     pub fn seal(&mut self, turn: &Turn, mut each: impl FnMut(&[u8])) {
-        self.batch.clear();
-        self.slots.clear();
-        for (&end, (kind, contents)) in self.order.iter().zip(turn.packets()) {
-            let slot = self.ends[end].push(&mut self.batch, kind, contents);
-            self.slots
-                .push(slot.expect("contents of at most 2^24 - 1 bytes"));
-        }
-        self.runner.seal(&mut self.batch);
-        for slot in &self.slots {
-            each(self.batch.wire(slot));
+        let packet_len = turn.wire_len() / self.order.len();
+        let mut packets = turn.packets();
+        for sessions in batches(&self.order, packet_len) {
+            self.batch.clear();
+            self.slots.clear();
+            for ((end, later), (kind, contents)) in sessions.zip(&mut packets) {
+                if let Some(later) = later {
+                    self.ends[later].prefetch();
+                }
+                let slot = self.ends[end].push(&mut self.batch, kind, contents);
+                self.slots
+                    .push(slot.expect("contents of at most 2^24 - 1 bytes"));
+            }
+            self.runner.seal(&mut self.batch);
+            for slot in &self.slots {
+                each(self.batch.wire(slot));
+            }
         }
     }
 }
@@ -146,14 +170,20 @@ impl<R: Runner> Receivers<R> {
     ///
     /// If one cannot be opened.
     pub fn open(&mut self, wire: &[u8], wire_len: usize, mut each: impl FnMut(&[u8])) {
-        self.batch.clear();
-        for (&end, packet) in self.order.iter().zip(wire.chunks_exact(wire_len)) {
-            self.ends[end].feed(&mut self.batch, packet);
-        }
-        self.runner.open(&mut self.batch);
-        for &end in &self.order {
-            for contents in self.ends[end].packets(&self.batch) {
-                each(contents.expect("an authentic packet"));
+        let mut packets = wire.chunks_exact(wire_len);
+        for sessions in batches(&self.order, wire_len) {
+            self.batch.clear();
+            for ((end, later), packet) in sessions.clone().zip(&mut packets) {
+                if let Some(later) = later {
+                    self.ends[later].prefetch();
+                }
+                self.ends[end].feed(&mut self.batch, packet);
+            }
+            self.runner.open(&mut self.batch);
+            for (end, _) in sessions {
+                for contents in self.ends[end].packets(&self.batch) {
+                    each(contents.expect("an authentic packet"));
+                }
             }
         }
     }

@@ -486,7 +486,8 @@ fn many_sessions(bench: &Bench) -> Vec<Task<'_>> {
                 }
                 let timed = "thread CPU time to seal or open one packet of each session, as in \
                      bip324.packet; order: how the sessions are visited, at random or as they lie \
-                     in memory; cold by warm: a packet's time beside that with 64 sessions";
+                     in memory, each asked for (prefetch) eight visits before; cold by warm: a \
+                     packet's time beside that with 64 sessions";
                 let case = Case::new("bip324.sessions", timed)
                     .with("op", op)
                     .with("sessions", sessions)

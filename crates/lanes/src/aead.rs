@@ -176,13 +176,14 @@ pub(crate) fn seal(
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
     if one_by_one(jobs) {
-        for job in jobs {
+        for (job, outcome) in jobs.iter().zip(outcomes) {
             seal_one(set, bytes, secrets, job);
+            *outcome = Outcome::Sealed;
         }
     } else {
         seal_many(set, bytes, secrets, jobs);
+        outcomes.fill(Outcome::Sealed);
     }
-    outcomes.fill(Outcome::Sealed);
 }
 
 /// Opens every job; `outcomes[i]` tells of `jobs[i]`.
@@ -257,7 +258,9 @@ fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outc
     outcome
 }
 
-#[inline]
+// Not part of its caller: its arrays are some pages of stack, which a packet by itself
+// has no use for.
+#[inline(never)]
 fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
     let mut chunk = Chunk::new();
     let mut rest = jobs;
@@ -291,7 +294,8 @@ fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
     }
 }
 
-#[inline]
+// As `seal_many`.
+#[inline(never)]
 fn open_many(
     set: Set,
     bytes: &mut [u8],
@@ -391,7 +395,7 @@ fn tag(set: Set, one_time_key: &[u8; 32], bytes: &[u8], job: &Job) -> [u8; TAG_L
 }
 
 /// The tag of a short packet from its ciphertext, padded with zeros.
-#[inline]
+#[inline(always)]
 fn tag_short(one_time_key: &[u8; 32], ciphertext: &[u8; BLOCK_LEN], job: &Job) -> [u8; TAG_LEN] {
     let mut tagger = Tagger::new(one_time_key);
     let (blocks, _) = ciphertext.as_chunks();
@@ -489,11 +493,15 @@ impl<'k> Chunk<'k> {
     /// Makes room for the keys and tags of `packets` packets.
     #[inline]
     fn begin(&mut self, packets: usize) {
+        const NO_KEYS: &[[u8; 32]; CHUNK] = &[[0; 32]; CHUNK];
+        const NO_TAGS: &[[u8; TAG_LEN]; CHUNK] = &[[0; TAG_LEN]; CHUNK];
         self.tags.clear();
-        for _ in 0..packets {
-            self.one_time_keys.push([0; 32]);
-            self.tags.push([0; TAG_LEN]);
-        }
+        let keys = self
+            .one_time_keys
+            .try_extend_from_slice(&NO_KEYS[..packets]);
+        keys.expect("as many as a chunk has at most");
+        let tags = self.tags.try_extend_from_slice(&NO_TAGS[..packets]);
+        tags.expect("as many as a chunk has at most");
     }
 
     /// Encrypts or decrypts a text from block `from` on, which is not 0: whole runs
@@ -607,20 +615,23 @@ impl<'k> Chunk<'k> {
         // From the longest to the shortest; often they are all alike. Numbers, as to
         // sort the texts themselves takes twice the time.
         let mut order = ArrayVec::<u64, CHUNK>::new_const();
-        for (index, job) in jobs.iter().enumerate() {
-            let in_lanes = job.aad_len as usize <= poly1305::MAX_AAD && job.text_len > 0;
-            if set.tag_lanes() > 1 && in_lanes {
+        if !jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
+            for (index, job) in jobs.iter().enumerate() {
                 order.push(u64::from(!job.text_len) << 32 | index as u64);
-            } else {
-                self.tags[index] = tag(set, &self.one_time_keys[index], bytes, job);
             }
-        }
-        if !order.is_sorted() {
             order.sort_unstable();
         }
-        for &key in &order {
-            let index = (key & 0xffff_ffff) as usize;
+        for place in 0..jobs.len() {
+            let index = match order.get(place) {
+                Some(key) => (key & 0xffff_ffff) as usize,
+                None => place,
+            };
             let job = &jobs[index];
+            let in_lanes = job.aad_len as usize <= poly1305::MAX_AAD && job.text_len > 0;
+            if set.tag_lanes() == 1 || !in_lanes {
+                self.tags[index] = tag(set, &self.one_time_keys[index], bytes, job);
+                continue;
+            }
             texts.push(Text {
                 start: bytes[job.text().start..job.tag().end].as_ptr(),
                 len: job.text_len,

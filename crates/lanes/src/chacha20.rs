@@ -58,9 +58,10 @@ impl<'k> Blocks<'k> {
         let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
         let end = lane + counters.len();
         self.one_key = lane == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
-        self.keys[lane..end].fill(key);
+        let keys = self.keys[lane..end].iter_mut();
         let rows = self.counters_and_nonces[lane..end].iter_mut();
-        for (row, counter) in rows.zip(counters) {
+        for ((its_key, row), counter) in keys.zip(rows).zip(counters) {
+            *its_key = key;
             *row = [counter, n0, n1, n2];
         }
     }

@@ -36,6 +36,20 @@ pub use sha256::Digest;
 use isa::{AesSet, Set};
 use sha256::Plan;
 
+/// Asks for the memory line in which `value` begins, so that it is near when it is
+/// needed. Nothing waits for it. (Nothing is done where there is no instruction for it.)
+#[inline(always)]
+pub fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it reads nothing, and may be given any address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
 /// An instruction set that the algorithms run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -749,7 +749,10 @@ pub(crate) fn next(texts: &[Text], lanes: usize, step: usize) -> (usize, Way) {
         len @ ..LONG => 10 * (len / 16 + 3),
         len => 200 + len / 16 * step / 8,
     };
-    if texts[..best.0].iter().map(alone).sum::<usize>() <= cost {
+    // First what they take at least: mostly that decides.
+    let texts = &texts[..best.0];
+    if best.0 * alone(&texts[best.0 - 1]) <= cost && texts.iter().map(alone).sum::<usize>() <= cost
+    {
         best.1 = Way::OneByOne;
     }
     best

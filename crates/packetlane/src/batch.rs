@@ -116,7 +116,7 @@ impl Batch {
         reason = "with the feature `cuda` it is none"
     )]
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
-        Self::on(alloc::vec![0; bytes].into(), packets)
+        Self::on(alloc::vec![0; bytes.min(Self::MAX_BYTES)].into(), packets)
     }
 
     /// An empty batch whose arena is `bytes` bytes of page-locked memory of `gpu`, from
@@ -129,7 +129,7 @@ impl Batch {
     /// If there is not so much, or the device has failed.
     #[cfg(feature = "cuda")]
     pub fn pinned(gpu: &'static gpu::Gpu, bytes: usize) -> Result<Self, gpu::GpuError> {
-        Ok(Self::on(Arena::pinned(gpu, bytes)?, 0))
+        Ok(Self::on(Arena::pinned(gpu, bytes.min(Self::MAX_BYTES))?, 0))
     }
 
     fn on(arena: Arena, packets: usize) -> Self {
@@ -237,11 +237,6 @@ impl Batch {
     #[inline]
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         let end = self.used.saturating_add(len);
-        assert!(
-            end <= Self::MAX_BYTES,
-            "a batch holds at most {} bytes",
-            Self::MAX_BYTES
-        );
         if self.arena.len() < end {
             self.grow(end);
         }
@@ -251,14 +246,25 @@ impl Batch {
 
     #[cold]
     fn grow(&mut self, end: usize) {
+        assert!(
+            end <= Self::MAX_BYTES,
+            "a batch holds at most {} bytes",
+            Self::MAX_BYTES
+        );
         self.arena.resize(end, 0);
     }
 
     /// The jobs that have not run yet, for a backend to run; they count as run
     /// from now on.
+    #[inline]
     pub fn take_pending(&mut self) -> Pending<'_> {
         let first = core::mem::replace(&mut self.done, self.jobs.len());
-        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        // One is written sooner than `memset` is called.
+        if self.outcomes.len() + 1 == self.jobs.len() {
+            self.outcomes.push(Outcome::Pending);
+        } else {
+            self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        }
         Pending {
             bytes: &mut self.arena,
             secrets: Secrets {
@@ -303,6 +309,7 @@ impl Batch {
     /// # Panics
     ///
     /// If there is no such packet.
+    #[inline]
     #[must_use]
     pub fn outcome(&self, job: usize) -> Outcome {
         assert!(job < self.jobs.len(), "there is no packet {job}");
@@ -317,6 +324,7 @@ impl Batch {
     }
 
     /// Where the text of packet `job` lies.
+    #[inline]
     pub(crate) fn text(&self, job: usize) -> Range<usize> {
         let job = &self.jobs[job];
         let start = job.text as usize;
@@ -337,13 +345,14 @@ impl Batch {
     }
 
     /// Adds a key and returns its index.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn add_key(&mut self, key: &Key) -> u32 {
         push(&mut self.keys, core::slice::from_ref(key), [0; 32]);
         index(self.keys.len() - 1)
     }
 
     /// Adds blocks of keystream computed ahead and returns the index of the first.
+    #[inline]
     pub(crate) fn add_ahead(&mut self, blocks: &[Block]) -> u32 {
         let first = index(self.ahead.len());
         push(&mut self.ahead, blocks, [0; 64]);
@@ -360,9 +369,12 @@ impl Batch {
     /// their offset.
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> usize {
-        self.room(len);
         let start = self.used;
-        self.used += len;
+        let end = start.saturating_add(len);
+        if self.arena.len() < end {
+            self.grow(end);
+        }
+        self.used = end;
         self.room = 0;
         start
     }

@@ -189,6 +189,7 @@ impl Engine {
     }
 
     /// Runs a kernel on what waits in the batch.
+    #[inline(always)]
     fn run(&self, batch: &mut Batch, kernel: Kernel) {
         let Pending {
             bytes,

@@ -54,37 +54,44 @@ fn nonce(number: u32, epoch: u64) -> Nonce {
 ///
 /// It holds the whole keystream of its key, which one call of the engine makes,
 /// and the next key is the end of it.
-///
-/// What is secret lies in a box, here and below: a session that is moved would
-/// leave a copy at its old place, which nobody wipes.
+#[repr(C)]
 struct LengthCipher {
-    engine: Engine,
-    stream: Box<[u8; STREAM_LEN]>,
-    used: u32,
     epoch: u64,
+    stream: [u8; STREAM_LEN],
 }
 
 impl LengthCipher {
-    fn new(engine: Engine, key: &Key, epoch: u64) -> Self {
-        let mut stream = Box::new([0; STREAM_LEN]);
-        engine.keystream(key, nonce(0, epoch), 0, &mut *stream);
+    /// Without keystream yet.
+    fn new(epoch: u64) -> Self {
         Self {
-            engine,
-            stream,
-            used: 0,
             epoch,
+            stream: [0; STREAM_LEN],
         }
     }
 
-    /// Encrypts or decrypts the next length.
+    /// Makes the keystream of `key`.
+    fn set_key(&mut self, engine: &Engine, key: &Key) {
+        engine.keystream(key, nonce(0, self.epoch), 0, &mut self.stream);
+    }
+
+    /// Encrypts or decrypts the next length; `used` is how many the key has.
     #[inline]
-    fn crypt(&mut self, length: [u8; LENGTH_LEN]) -> Result<[u8; LENGTH_LEN], Exhausted> {
-        if self.used == REKEY_INTERVAL {
-            self.rekey()?;
-        }
-        let at = LENGTH_LEN * self.used as usize;
-        self.used += 1;
-        let mask: [u8; LENGTH_LEN] = [self.stream[at], self.stream[at + 1], self.stream[at + 2]];
+    fn crypt(
+        &mut self,
+        engine: &Engine,
+        used: &mut u32,
+        length: [u8; LENGTH_LEN],
+    ) -> Result<[u8; LENGTH_LEN], Exhausted> {
+        let number = match *used {
+            number @ ..REKEY_INTERVAL => number,
+            _ => {
+                self.rekey(engine)?;
+                0
+            }
+        };
+        *used = number + 1;
+        let at = LENGTH_LEN * number as usize;
+        let mask = [self.stream[at], self.stream[at + 1], self.stream[at + 2]];
         Ok([
             length[0] ^ mask[0],
             length[1] ^ mask[1],
@@ -93,20 +100,12 @@ impl LengthCipher {
     }
 
     #[cold]
-    fn rekey(&mut self) -> Result<(), Exhausted> {
-        let epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
+    fn rekey(&mut self, engine: &Engine) -> Result<(), Exhausted> {
+        self.epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
         let mut key = Zeroizing::new([0; 32]);
         key.copy_from_slice(&self.stream[MASKS_LEN..]);
-        (self.epoch, self.used) = (epoch, 0);
-        self.engine
-            .keystream(&key, nonce(0, epoch), 0, &mut *self.stream);
+        self.set_key(engine, &key);
         Ok(())
-    }
-}
-
-impl Drop for LengthCipher {
-    fn drop(&mut self) {
-        self.stream.zeroize();
     }
 }
 
@@ -131,11 +130,12 @@ struct KeystreamAhead {
     /// No memory before the first use.
     blocks: Option<Box<[Block; AHEAD_BLOCKS]>>,
     /// How many of them belong to one packet.
-    each: usize,
+    each: u8,
     /// Which of them belong to the next packet, and the end of the last one's.
-    next: usize,
-    end: usize,
-    /// How many of the last packets were of at most a block of text.
+    next: u8,
+    end: u8,
+    /// How many packets were of at most a block of text, one after the other; of those
+    /// that it has a part in.
     short: u8,
 }
 
@@ -149,6 +149,13 @@ impl KeystreamAhead {
             end: 0,
             short: 0,
         }
+    }
+
+    /// Whether it has a part in a packet that is one of `packets` of a turn: there is
+    /// some, or so few of them might want it.
+    #[inline]
+    fn has_part(&self, packets: usize) -> bool {
+        self.next < self.end || packets < FEW_PACKETS
     }
 
     /// Whether it is worth while for a packet with `text_len` bytes of text, one of
@@ -170,14 +177,16 @@ impl KeystreamAhead {
     /// Computes it for the packets from `number` of `epoch` on, in the hope that they
     /// will be as long as the first, whose text is given.
     #[cold]
+    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
     fn compute(&mut self, engine: &Engine, key: &Key, number: u32, epoch: u64, text_len: usize) {
         // A block for the tag, and the text's. Longer texts fill lanes by
         // themselves: for them the tag's and the odd one that the header makes.
         let needed = 1 + text_len.div_ceil(size_of::<Block>());
-        self.each = if needed <= FEW_PACKETS { needed } else { 2 };
+        let each = if needed <= FEW_PACKETS { needed } else { 2 };
         let left = (REKEY_INTERVAL - number) as usize;
-        let packets = left.min(AHEAD_BLOCKS / self.each);
-        (self.next, self.end) = (0, packets * self.each);
+        let packets = left.min(AHEAD_BLOCKS / each);
+        let end = packets * each;
+        (self.each, self.next, self.end) = (each as u8, 0, end as u8);
         let mut nonces = [[0; 12]; AHEAD_BLOCKS];
         for (nonce_of_packet, number) in nonces.iter_mut().zip(number..) {
             *nonce_of_packet = nonce(number, epoch);
@@ -185,14 +194,20 @@ impl KeystreamAhead {
         let blocks = self
             .blocks
             .get_or_insert_with(|| Box::new([[0; size_of::<Block>()]; AHEAD_BLOCKS]));
-        engine.prepare(key, &nonces[..packets], &mut blocks[..self.end]);
+        engine.prepare(key, &nonces[..packets], &mut blocks[..end]);
+    }
+
+    /// Which blocks are the next packet's.
+    #[inline]
+    fn next(&self) -> Range<usize> {
+        self.next.into()..usize::from(self.next) + usize::from(self.each)
     }
 
     /// That of the next packet; empty if there is none.
     #[inline]
     fn of_next(&self) -> &[Block] {
         match &self.blocks {
-            Some(blocks) if self.next < self.end => &blocks[self.next..self.next + self.each],
+            Some(blocks) if self.next < self.end => &blocks[self.next()],
             _ => &[],
         }
     }
@@ -200,10 +215,11 @@ impl KeystreamAhead {
     /// Wipes that of the next packet, which has been used.
     #[inline]
     fn advance(&mut self) {
+        let next = self.next();
         if let Some(blocks) = &mut self.blocks
             && self.next < self.end
         {
-            for used in &mut blocks[self.next..self.next + self.each] {
+            for used in &mut blocks[next] {
                 *used = [0; size_of::<Block>()];
                 zeroize::optimization_barrier(used);
             }
@@ -220,42 +236,64 @@ impl KeystreamAhead {
 }
 
 /// FSChaCha20Poly1305 for the packets: which key and nonce the next one has.
+#[repr(C)]
 struct PacketCipher {
-    engine: Engine,
-    key: Box<Key>,
+    key: Key,
     used: u32,
-    /// `None` when the last key of all is spent.
-    epoch: Option<u64>,
     /// Turn of the batch that holds `key`, and its index there; turn 0, which
     /// no batch has, if none does.
-    in_batch: (usize, u32),
+    index: u32,
+    turn: usize,
+    /// `None` when the last key of all is spent.
+    epoch: Option<u64>,
     ahead: KeystreamAhead,
+    engine: Engine,
 }
 
 impl PacketCipher {
-    fn new(engine: Engine, key: &Key, epoch: u64) -> Self {
-        let mut own = Box::new([0; 32]);
-        own.copy_from_slice(key);
+    /// Without a key yet.
+    fn new(engine: Engine, epoch: u64) -> Self {
         Self {
-            engine,
-            key: own,
+            key: [0; 32],
             used: 0,
+            index: 0,
+            turn: 0,
             epoch: Some(epoch),
-            in_batch: (0, 0),
             ahead: KeystreamAhead::new(),
+            engine,
         }
     }
 
-    /// The nonce of the next packet, whose text is `text_len` bytes, one of `packets`
-    /// of a turn. Where that pays, keystream is computed ahead.
+    /// The nonce of the next packet.
     #[inline]
-    fn begin(&mut self, packets: usize, text_len: usize) -> Result<Nonce, Exhausted> {
-        let epoch = self.epoch.ok_or(Exhausted)?;
-        if self.ahead.is_wanted(packets, text_len) {
+    fn nonce(&self) -> Result<Nonce, Exhausted> {
+        Ok(nonce(self.used, self.epoch.ok_or(Exhausted)?))
+    }
+
+    /// What is known ahead of the next packet's keystream, whose text is `text_len`
+    /// bytes and which is one of `packets` of a turn. Where that pays, it is computed.
+    #[inline]
+    fn ahead_of_next(&mut self, packets: usize, text_len: usize) -> &[Block] {
+        if self.ahead.is_wanted(packets, text_len)
+            && let Some(epoch) = self.epoch
+        {
             self.ahead
                 .compute(&self.engine, &self.key, self.used, epoch, text_len);
         }
-        Ok(nonce(self.used, epoch))
+        self.ahead.of_next()
+    }
+
+    /// Takes what is known ahead of the next packet's keystream into `batch`. Returns the
+    /// index of the first block, and how many there are.
+    #[inline(never)]
+    fn add_ahead(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
+        let blocks = self.ahead_of_next(packets, text_len);
+        let added = match blocks {
+            [] => (0, 0),
+            _ => (batch.add_ahead(blocks), index(blocks.len())),
+        };
+        self.ahead.advance();
+        added
     }
 
     /// Seals or opens the next packet by itself.
@@ -266,9 +304,11 @@ impl PacketCipher {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
-        let nonce = self.begin(1, text.len())?;
-        let secrets = (&*self.key, self.ahead.of_next());
+        let nonce = self.nonce()?;
+        self.ahead_of_next(1, text.len());
+        let secrets = (&self.key, self.ahead.of_next());
         let outcome = self.engine.one(kernel, secrets, nonce, bytes, aad, text);
+        self.ahead.advance();
         self.advance();
         Ok(outcome)
     }
@@ -276,7 +316,6 @@ impl PacketCipher {
     /// Counts a packet. The key is replaced as soon as its last packet is.
     #[inline]
     fn advance(&mut self) {
-        self.ahead.advance();
         self.used += 1;
         if self.used == REKEY_INTERVAL {
             self.rekey();
@@ -295,14 +334,7 @@ impl PacketCipher {
         self.key.copy_from_slice(&*key);
         self.used = 0;
         self.epoch = epoch.checked_add(1);
-        self.in_batch = (0, 0);
-    }
-}
-
-impl Drop for PacketCipher {
-    fn drop(&mut self) {
-        self.key.zeroize();
-        self.ahead.wipe();
+        self.turn = 0;
     }
 }
 
@@ -313,8 +345,29 @@ impl Drop for PacketCipher {
 /// Calls must come in the order of the packets: [`Cipher::seal`] on one side,
 /// [`Cipher::decrypt_length`] and [`Cipher::open`] in turn on the other.
 pub struct Cipher {
-    length: LengthCipher,
+    /// In a box, since what is secret should not be moved: it would leave a copy at its
+    /// old place, which nobody wipes.
+    state: Box<State>,
+    /// How many lengths their key has masked: here, so that where the next mask lies
+    /// is known before the state is at hand.
+    lengths: u32,
+}
+
+/// Both ciphers of a direction, in one piece of memory: with thousands of sessions
+/// memory is what takes time, and a packet needs the first lines of it, and that of its
+/// mask.
+#[repr(C, align(64))]
+struct State {
     packet: PacketCipher,
+    length: LengthCipher,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.packet.key.zeroize();
+        self.packet.ahead.wipe();
+        self.length.stream.zeroize();
+    }
 }
 
 impl Cipher {
@@ -337,10 +390,14 @@ impl Cipher {
 
     /// As [`Cipher::new`], but with keys that are `epoch` rekeys old.
     pub(crate) fn at_epoch(engine: Engine, length_key: &Key, packet_key: &Key, epoch: u64) -> Self {
-        Self {
-            length: LengthCipher::new(engine, length_key, epoch),
-            packet: PacketCipher::new(engine, packet_key, epoch),
-        }
+        let mut state = Box::new(State {
+            packet: PacketCipher::new(engine, epoch),
+            length: LengthCipher::new(epoch),
+        });
+        // Where they stay.
+        state.packet.key.copy_from_slice(packet_key);
+        state.length.set_key(&engine, length_key);
+        Self { state, lengths: 0 }
     }
 
     /// Whether keystream of the next packets is computed ahead where few come at a
@@ -349,10 +406,20 @@ impl Cipher {
     /// them reads those packets. Turning it off wipes them; what packets in a batch have
     /// taken is wiped by [`Batch::clear`].
     pub fn set_keystream_ahead(&mut self, on: bool) {
-        self.packet.ahead.on = on;
+        let ahead = &mut self.state.packet.ahead;
+        ahead.on = on;
         if !on {
-            self.packet.ahead.wipe();
+            ahead.wipe();
         }
+    }
+
+    /// See [`Outbound::prefetch`](super::Outbound::prefetch).
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let State { packet, length } = &*self.state;
+        lanes::prefetch(packet);
+        lanes::prefetch(&packet.ahead);
+        lanes::prefetch(&length.stream[LENGTH_LEN * self.lengths.min(REKEY_INTERVAL) as usize]);
     }
 
     /// Encrypts the length of the next packet's contents.
@@ -362,12 +429,13 @@ impl Cipher {
         if length > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong { length });
         }
-        if self.packet.epoch.is_none() {
+        let State { packet, length } = &mut *self.state;
+        if packet.epoch.is_none() {
             return Err(SealError::Exhausted);
         }
         let [a, b, c, _] = number.to_le_bytes();
-        self.length
-            .crypt([a, b, c])
+        length
+            .crypt(&packet.engine, &mut self.lengths, [a, b, c])
             .map_err(|Exhausted| SealError::Exhausted)
     }
 
@@ -379,7 +447,11 @@ impl Cipher {
     ///
     /// After 224 * 2^64 packets.
     pub fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, Exhausted> {
-        let [a, b, c] = self.length.crypt(length)?;
+        let State {
+            packet,
+            length: masks,
+        } = &mut *self.state;
+        let [a, b, c] = masks.crypt(&packet.engine, &mut self.lengths, length)?;
         Ok(u32::from_le_bytes([a, b, c, 0]) as usize)
     }
 
@@ -393,28 +465,29 @@ impl Cipher {
         contents_len: usize,
     ) -> Result<(), Exhausted> {
         let text_len = HEADER_LEN + contents_len;
-        let nonce = self.packet.begin(batch.expected_len(), text_len)?;
-        let blocks = self.packet.ahead.of_next();
-        let ahead_blocks = blocks.len();
-        let ahead = match blocks {
-            [] => 0,
-            _ => batch.add_ahead(blocks),
+        let packet = &mut self.state.packet;
+        let nonce = packet.nonce()?;
+        let packets = batch.expected_len();
+        let (ahead, ahead_blocks) = if packet.ahead.has_part(packets) {
+            packet.add_ahead(batch, packets, text_len)
+        } else {
+            (0, 0)
         };
-        let covered = ahead_blocks.saturating_sub(1) * size_of::<Block>();
-        if (ahead_blocks == 0 || text_len > covered) && self.packet.in_batch.0 != batch.turn() {
-            self.packet.in_batch = (batch.turn(), batch.add_key(&self.packet.key));
+        let covered = (ahead_blocks as usize).saturating_sub(1) * size_of::<Block>();
+        if text_len > covered && packet.turn != batch.turn() {
+            (packet.turn, packet.index) = (batch.turn(), batch.add_key(&packet.key));
         }
         batch.add_job(crate::Job {
             text: index(start + LENGTH_LEN),
             text_len: index(text_len),
             aad: 0,
             aad_len: 0,
-            key: self.packet.in_batch.1,
+            key: packet.index,
             ahead,
-            ahead_blocks: index(ahead_blocks),
+            ahead_blocks,
             nonce,
         });
-        self.packet.advance();
+        packet.advance();
         Ok(())
     }
 
@@ -443,7 +516,8 @@ impl Cipher {
         // `out` may be longer than the offsets of a job can say.
         let packet = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..packet.len() - TAG_LEN;
-        let sealed = self.packet.one(Backend::seal, packet, 0..aad.len(), text);
+        let cipher = &mut self.state.packet;
+        let sealed = cipher.one(Backend::seal, packet, 0..aad.len(), text);
         out.drain(before..before + aad.len());
         sealed.map(drop).map_err(|Exhausted| SealError::Exhausted)
     }
@@ -470,8 +544,8 @@ impl Cipher {
             return Err(OpenError::BadTag);
         }
         let text = packet.start..packet.end - TAG_LEN;
-        let outcome = self
-            .packet
+        let cipher = &mut self.state.packet;
+        let outcome = cipher
             .one(Backend::open, bytes, aad, text.clone())
             .map_err(|Exhausted| OpenError::Exhausted)?;
         if outcome != Outcome::Authentic {
@@ -506,8 +580,8 @@ impl ZeroizeOnDrop for Cipher {}
 impl fmt::Debug for Cipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cipher")
-            .field("epoch", &self.packet.epoch)
-            .field("packets", &self.packet.used)
+            .field("epoch", &self.state.packet.epoch)
+            .field("packets", &self.state.packet.used)
             .finish_non_exhaustive()
     }
 }
