@@ -349,6 +349,7 @@ impl Inbound {
     }
 
     /// Decrypts a length and checks it. Returns that of the packet on the wire.
+    #[inline]
     fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
         let length = self
             .cipher
@@ -364,6 +365,7 @@ impl Inbound {
     }
 
     /// Adds the packet of `wire_len` bytes at `start` to the batch.
+    #[inline(always)]
     fn add(&mut self, batch: &mut Batch, start: usize, wire_len: usize) -> Result<(), OpenError> {
         let job = batch.len();
         self.cipher
@@ -488,6 +490,7 @@ pub struct Packets<'s, 'b> {
 impl<'b> Iterator for Packets<'_, 'b> {
     type Item = Result<&'b [u8], OpenError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
             return None;
