@@ -102,6 +102,7 @@ impl Outbound {
     /// # Errors
     ///
     /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
     pub fn push(
         &mut self,
         batch: &mut Batch,
@@ -121,6 +122,7 @@ impl Outbound {
     /// # Errors
     ///
     /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
     pub fn reserve<'b>(
         &mut self,
         batch: &'b mut Batch,
