@@ -211,6 +211,7 @@ impl Batch {
     /// If one of them has not been sealed: nobody shall send plaintext. And if
     /// the batch has been cleared since, or is another one: the bytes are not
     /// the slot's.
+    #[inline]
     #[must_use]
     pub fn wire(&self, slot: &Slot) -> &[u8] {
         assert!(

@@ -163,6 +163,7 @@ impl Engine {
     }
 
     /// Seals every packet of `batch` that has not run yet, in place.
+    #[inline]
     pub fn seal(&self, batch: &mut Batch) {
         #[cfg(feature = "cuda")]
         if let Some(device) = self.device
@@ -178,6 +179,7 @@ impl Engine {
     /// learns of its own from [`Inbound::packets`].
     ///
     /// [`Inbound::packets`]: crate::bip324::Inbound::packets
+    #[inline]
     pub fn open(&self, batch: &mut Batch) {
         #[cfg(feature = "cuda")]
         if let Some(device) = self.device
