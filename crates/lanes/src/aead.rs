@@ -662,23 +662,32 @@ impl<'k> Chunk<'k> {
     }
 }
 
-/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, with its key,
-/// the first bytes of the block of which it is counter and nonce.
+/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, which comes with
+/// the index of its key and its offset, the first bytes of the block of which it is
+/// counter and nonce.
 ///
 /// # Panics
 ///
-/// If a sample names a key that is not there, or if `masks` is shorter than `samples`.
-pub(crate) fn masks(set: Set, keys: &[Key], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
+/// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is
+/// shorter than `samples`.
+pub(crate) fn masks(
+    set: Set,
+    bytes: &[u8],
+    keys: &[Key],
+    samples: &[(u32, u32)],
+    masks: &mut [u64],
+) {
     let masks = &mut masks[..samples.len()];
     let mut blocks = Blocks::new();
     let lanes = set.block_lanes();
     for (samples, masks) in samples.chunks(lanes).zip(masks.chunks_mut(lanes)) {
-        for (lane, (key, sample)) in samples.iter().enumerate() {
-            blocks.set_row(lane, &keys[*key as usize], sample);
+        for (lane, (key, offset)) in samples.iter().enumerate() {
+            let sample = bytes[*offset as usize..].first_chunk();
+            blocks.set_row(lane, &keys[*key as usize], sample.expect("a whole sample"));
         }
         set.blocks(&mut blocks, samples.len());
         for (mask, block) in masks.iter_mut().zip(blocks.keystream()) {
-            mask.copy_from_slice(&block[..5]);
+            *mask = u64::from_le_bytes(*block.first_chunk().expect("64 bytes"));
         }
     }
 }

@@ -28,7 +28,7 @@ mod sha256;
 mod vector;
 
 pub use aead::{Job, Outcome, Secrets};
-pub use aes_gcm::{AesKey, GcmKey};
+pub use aes_gcm::{AesKey, GcmKey, Header};
 pub use chacha20::{Block, Key, Nonce};
 pub use poly1305::TAG_LEN;
 pub use sha256::Digest;
@@ -260,7 +260,32 @@ impl Backend {
         jobs: &[Job],
         outcomes: &mut [Outcome],
     ) {
-        aes_gcm::seal(self.aes_set(), bytes, keys, jobs, outcomes);
+        let outcomes = &mut outcomes[..jobs.len()];
+        aes_gcm::seal(self.aes_set(), bytes, (keys, jobs), (&[], &[]));
+        outcomes.fill(Outcome::Sealed);
+    }
+
+    /// Seals each of `jobs` as [`gcm_seal`](Self::gcm_seal), and then masks `headers`,
+    /// as QUIC does (RFC 9001, section 5.4.3): each with the encryption of its sample,
+    /// which the packets' ciphertext holds. A header's `key` is an index of
+    /// `header_keys`.
+    ///
+    /// A packet and its header have the same place in both lists: a header is masked as
+    /// soon as the packets up to its own are sealed, or a little later. There may be fewer
+    /// headers, or none.
+    ///
+    /// # Panics
+    ///
+    /// If a job, a header or its sample lies outside `bytes`, if it names a key that is
+    /// not there, or if there are more headers than jobs.
+    pub fn gcm_seal_and_mask(
+        self,
+        bytes: &mut [u8],
+        (keys, jobs): (&[&GcmKey], &[Job]),
+        (header_keys, headers): (&[&AesKey], &[Header]),
+    ) {
+        assert!(headers.len() <= jobs.len(), "a packet for each header");
+        aes_gcm::seal(self.aes_set(), bytes, (keys, jobs), (header_keys, headers));
     }
 
     /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
@@ -284,25 +309,37 @@ impl Backend {
     }
 
     /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):
-    /// `masks[i]` becomes the first 5 bytes of the encryption of sample i, which comes
-    /// with the index of its key.
+    /// `masks[i]` becomes the first 8 bytes, little-endian, of the encryption of 16 bytes.
+    /// Sample i is the index of its key and its offset in `bytes`. A mask has 5 bytes.
     ///
     /// # Panics
     ///
-    /// If a sample names a key that is not there, or if `masks` is shorter than
-    /// `samples`.
-    pub fn aes_masks(self, keys: &[&AesKey], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
-        aes_gcm::masks(self.aes_set(), keys, samples, masks);
+    /// If a sample lies outside `bytes` or names a key that is not there, or if `masks`
+    /// is shorter than `samples`.
+    pub fn aes_masks(
+        self,
+        bytes: &[u8],
+        keys: &[&AesKey],
+        samples: &[(u32, u32)],
+        masks: &mut [u64],
+    ) {
+        aes_gcm::masks(self.aes_set(), bytes, keys, samples, masks);
     }
 
     /// The header masks of QUIC packets protected with ChaCha20 (RFC 9001, section
-    /// 5.4.4): `masks[i]` becomes the first 5 bytes of the block of keystream of which
-    /// sample i is counter and nonce; it comes with the index of its key.
+    /// 5.4.4): `masks[i]` becomes the first 8 bytes, little-endian, of the block of
+    /// keystream of which sample i is counter and nonce. As [`aes_masks`](Self::aes_masks).
     ///
     /// # Panics
     ///
-    /// As [`aes_masks`](Self::aes_masks).
-    pub fn chacha20_masks(self, keys: &[Key], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
-        aead::masks(self.set(), keys, samples, masks);
+    /// As `aes_masks`.
+    pub fn chacha20_masks(
+        self,
+        bytes: &[u8],
+        keys: &[Key],
+        samples: &[(u32, u32)],
+        masks: &mut [u64],
+    ) {
+        aead::masks(self.set(), bytes, keys, samples, masks);
     }
 }

@@ -600,6 +600,9 @@ pub(crate) trait AesBlocks: Copy {
     /// One lane replaced by a number, little-endian.
     fn with_lane(self, vector: Self::Vector, lane: usize, number: u128) -> Self::Vector;
 
+    /// One lane replaced by the same of another vector.
+    fn with_lane_of(self, vector: Self::Vector, lane: usize, other: Self::Vector) -> Self::Vector;
+
     /// One lane, and zeros in the others.
     fn only_lane(self, vector: Self::Vector, lane: usize) -> Self::Vector;
 
@@ -631,6 +634,9 @@ pub(crate) trait AesBlocks: Copy {
     /// The halves of each block exchanged.
     fn swap(self, vector: Self::Vector) -> Self::Vector;
 }
+
+/// The most blocks of AES that any instruction set has in a vector.
+pub(crate) const MAX_BLOCKS: usize = 4;
 
 /// The most words that any instruction set offers at once.
 pub(crate) const MAX_LANES: usize = 32;

@@ -305,9 +305,12 @@ impl Batch {
     /// their offset.
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> usize {
-        self.room(len);
         let start = self.used;
-        self.used += len;
+        let end = start.saturating_add(len);
+        if self.arena.len() < end {
+            self.room(len);
+        }
+        self.used = end;
         self.room = 0;
         start
     }

@@ -2,7 +2,7 @@
 //! and the kernels compiled for each.
 
 use crate::aead::{Job, Outcome, Run};
-use crate::aes_gcm::{AesKey, GcmKey, Powers, RoundKeys};
+use crate::aes_gcm::{AesKey, GcmKey, Header, Powers, RoundKeys};
 use crate::chacha20::{Block, Blocks, Key, Nonce};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
@@ -208,13 +208,14 @@ fn best_serial() -> &'static Serial {
 
 /// What runs on instructions for AES, or does without; a table of its own, as CPUs have
 /// them or not beside one of those above. The functions must only be called where the
-/// CPU has them, with jobs that lie in the buffer and keys that are there.
+/// CPU has them, with jobs, headers and samples that lie in the buffer, and keys that are
+/// there.
 #[allow(clippy::type_complexity, reason = "signatures, each used once")]
 pub(crate) struct AesKernels {
     is_available: fn() -> bool,
-    seal: unsafe fn(&mut [u8], &[&GcmKey], &[Job]),
+    seal: unsafe fn(&mut [u8], (&[&GcmKey], &[Job]), (&[&AesKey], &[Header])),
     open: unsafe fn(&mut [u8], &[&GcmKey], &[Job], &mut [Outcome]),
-    masks: unsafe fn(&[&AesKey], &[(u32, [u8; 16])], &mut [[u8; 5]]),
+    masks: unsafe fn(&[u8], &[&AesKey], &[(u32, u32)], &mut [u64]),
     expand: unsafe fn(&[u8], &mut [[u8; 16]; 15]),
     powers: unsafe fn(&RoundKeys, &mut Powers),
 }
@@ -253,12 +254,18 @@ impl AesSet {
     ///
     /// # Safety
     ///
-    /// The jobs must lie in `bytes`, and their keys in `keys`.
+    /// The jobs and the headers with their samples must lie in `bytes`, and their keys
+    /// must be there.
     #[inline]
-    pub(crate) unsafe fn seal(self, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+    pub(crate) unsafe fn seal(
+        self,
+        bytes: &mut [u8],
+        payloads: (&[&GcmKey], &[Job]),
+        headers: (&[&AesKey], &[Header]),
+    ) {
         // SAFETY: the CPU has the set, as it has in all of these, and the caller vouches
-        // for the jobs.
-        unsafe { (self.0.seal)(bytes, keys, jobs) }
+        // for the lists.
+        unsafe { (self.0.seal)(bytes, payloads, headers) }
     }
 
     /// See [`crate::aes_gcm::open`].
@@ -279,15 +286,20 @@ impl AesSet {
     }
 
     /// See [`crate::aes_gcm::masks`].
+    ///
+    /// # Safety
+    ///
+    /// The samples must lie in `bytes`, and their keys be there; `masks` must be as many.
     #[inline]
-    pub(crate) fn masks(
+    pub(crate) unsafe fn masks(
         self,
+        bytes: &[u8],
         keys: &[&AesKey],
-        samples: &[(u32, [u8; 16])],
-        masks: &mut [[u8; 5]],
+        samples: &[(u32, u32)],
+        masks: &mut [u64],
     ) {
-        // SAFETY: as above; this one looks for itself whether keys are there.
-        unsafe { (self.0.masks)(keys, samples, masks) }
+        // SAFETY: as above.
+        unsafe { (self.0.masks)(bytes, keys, samples, masks) }
     }
 
     /// See [`crate::aes_gcm::expand`].
@@ -427,26 +439,25 @@ macro_rules! kernels {
 macro_rules! aes_kernels {
     (
         |$proof:ident: $set:ident|
-        mask_vectors: $mask_vectors:literal,
         features: $features:literal
     ) => {
         pub(crate) static KERNELS: crate::isa::AesKernels = crate::isa::AesKernels {
             is_available: $set::is_available,
             seal: kernels!(@kernel $set, $features,
-                |$proof, bytes: &mut [u8], keys: &[&crate::GcmKey], jobs: &[crate::Job]|
-                // SAFETY: the caller vouches for the jobs.
-                = unsafe { crate::aes_gcm::seal_all($proof, bytes, keys, jobs) }),
+                |$proof, bytes: &mut [u8], payloads: (&[&crate::GcmKey], &[crate::Job]),
+                 headers: (&[&crate::AesKey], &[crate::Header])|
+                // SAFETY: the caller vouches for the lists.
+                = unsafe { crate::aes_gcm::seal_all($proof, bytes, payloads, headers) }),
             open: kernels!(@kernel $set, $features,
                 |$proof, bytes: &mut [u8], keys: &[&crate::GcmKey], jobs: &[crate::Job],
                  outcomes: &mut [crate::Outcome]|
                 // SAFETY: the caller vouches for the jobs.
                 = unsafe { crate::aes_gcm::open_all($proof, bytes, keys, jobs, outcomes) }),
             masks: kernels!(@kernel $set, $features,
-                |$proof, keys: &[&crate::AesKey], samples: &[(u32, [u8; 16])],
-                 masks: &mut [[u8; 5]]|
-                = crate::aes_gcm::all_masks::<_, $mask_vectors, {
-                    $mask_vectors * <$set as crate::vector::AesBlocks>::LANES
-                }>($proof, keys, samples, masks)),
+                |$proof, bytes: &[u8], keys: &[&crate::AesKey], samples: &[(u32, u32)],
+                 masks: &mut [u64]|
+                // SAFETY: the caller vouches for the samples.
+                = unsafe { crate::aes_gcm::all_masks($proof, bytes, keys, samples, masks) }),
             expand: kernels!(@kernel $set, $features,
                 |$proof, key: &[u8], keys: &mut [[u8; 16]; 15]|
                 = crate::aes_gcm::expand($proof, key, keys)),

@@ -507,12 +507,20 @@ impl HeaderKey {
     /// if it is short, the others for the packet number (RFC 9001, section 5.4.1).
     #[must_use]
     pub fn mask(&self, engine: &Engine, sample: &[u8; SAMPLE_LEN]) -> [u8; 5] {
-        let (backend, samples) = (engine.backend(), &[(0, *sample)]);
-        let mut mask = [Mask::default()];
+        let mask = self.mask_at(engine, sample, 0).to_le_bytes();
+        *mask.first_chunk().expect("8 bytes")
+    }
+
+    /// The same for a sample that lies in `bytes` from `start` on.
+    #[inline]
+    pub(super) fn mask_at(&self, engine: &Engine, bytes: &[u8], start: usize) -> Mask {
+        let (backend, samples) = (engine.backend(), &[(0, index(start))]);
+        let mut mask = [0];
         match &self.cipher {
-            Cipher::Aes(key) => backend.aes_masks(&[key], samples, &mut mask),
+            Cipher::Aes(key) => backend.aes_masks(bytes, &[key], samples, &mut mask),
             Cipher::ChaCha20(key) => {
-                backend.chacha20_masks(core::slice::from_ref(key), samples, &mut mask);
+                let keys = core::slice::from_ref(key);
+                backend.chacha20_masks(bytes, keys, samples, &mut mask);
             }
         }
         mask[0]
@@ -531,7 +539,7 @@ impl HeaderKey {
         pn_offset: usize,
     ) -> Result<(), TooShort> {
         let mask = self.mask_of(engine, packet, pn_offset)?;
-        header::protect(packet, pn_offset, &mask);
+        header::protect(packet, pn_offset, mask);
         Ok(())
     }
 
@@ -549,12 +557,12 @@ impl HeaderKey {
         pn_offset: usize,
     ) -> Result<(u32, usize), TooShort> {
         let mask = self.mask_of(engine, packet, pn_offset)?;
-        Ok(header::unprotect(packet, pn_offset, &mask))
+        Ok(header::unprotect(packet, pn_offset, mask))
     }
 
     fn mask_of(&self, engine: &Engine, packet: &[u8], pn_offset: usize) -> Result<Mask, TooShort> {
-        let sample = &packet[sample(packet.len(), pn_offset)?];
-        Ok(self.mask(engine, sample.try_into().expect("SAMPLE_LEN bytes")))
+        let sample = sample(packet.len(), pn_offset)?;
+        Ok(self.mask_at(engine, packet, sample.start))
     }
 }
 

@@ -181,14 +181,14 @@ fn open<'a>(
 }
 
 impl On<HeaderKey> {
-    fn mask(&self, sample: &[u8], packet_number: &[u8]) -> Result<[u8; 5], Error> {
-        let Ok(sample) = sample.try_into() else {
+    fn mask(&self, sample: &[u8], packet_number: &[u8]) -> Result<u64, Error> {
+        if sample.len() != SAMPLE_LEN {
             return Err(Error::General("sample of invalid length".into()));
-        };
+        }
         if packet_number.len() > 4 {
             return Err(Error::General("packet number too long".into()));
         }
-        Ok(self.key.mask(&self.engine, sample))
+        Ok(self.key.mask_at(&self.engine, sample, 0))
     }
 }
 
@@ -200,7 +200,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::protect_parts(first, packet_number, &mask);
+        super::header::protect_parts(first, packet_number, mask);
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::unprotect_parts(first, packet_number, &mask);
+        super::header::unprotect_parts(first, packet_number, mask);
         Ok(())
     }
 
