@@ -21,6 +21,7 @@
 
 use crate::aead::{Job, Outcome, verdict_of};
 use crate::aes_portable;
+use crate::chacha20::Nonce;
 use crate::isa::{AesSet, Aligned};
 use crate::poly1305::TAG_LEN;
 use crate::vector::{AesBlocks, MAX_BLOCKS};
@@ -193,6 +194,14 @@ impl Header {
     }
 }
 
+/// Where AAD and tag of a single packet lie that lie elsewhere than its text, if they do.
+#[derive(Default)]
+pub(crate) struct Apart<'a> {
+    pub(crate) aad: Option<&'a [u8]>,
+    /// A tag to be written: one that is checked is behind the text.
+    pub(crate) tag: Option<&'a mut Block>,
+}
+
 /// # Panics
 ///
 /// If a job lies outside a buffer of `len` bytes or names a key that is not there.
@@ -226,7 +235,73 @@ pub(crate) fn seal(
     }
     assert!(inside, "a header outside its buffer, or without its key");
     // SAFETY: just checked.
-    unsafe { set.seal(bytes, (keys, jobs), (header_keys, headers)) };
+    unsafe {
+        set.seal(
+            bytes,
+            Apart::default(),
+            (keys, jobs),
+            (header_keys, headers),
+        )
+    };
+}
+
+/// The job of a packet that is alone, whose text begins its buffer.
+///
+/// # Panics
+///
+/// If it is longer than a job can say.
+#[inline]
+fn alone(nonce: &Nonce, aad: &[u8], text_len: usize) -> Job {
+    let len = |len: usize| u32::try_from(len).expect("no packet is so long");
+    Job {
+        text_len: len(text_len),
+        aad_len: len(aad.len()),
+        nonce: *nonce,
+        ..Job::default()
+    }
+}
+
+/// See [`crate::Backend::gcm_seal_apart`].
+#[inline]
+pub(crate) fn seal_apart(
+    set: AesSet,
+    key: &GcmKey,
+    nonce: &Nonce,
+    aad: &[u8],
+    text: &mut [u8],
+) -> Block {
+    let job = alone(nonce, aad, text.len());
+    let mut tag = [0; 16];
+    let apart = Apart {
+        aad: Some(aad),
+        tag: Some(&mut tag),
+    };
+    // SAFETY: the job is all of the text and of the AAD.
+    unsafe { set.seal(text, apart, (&[key], &[job]), (&[], &[])) };
+    tag
+}
+
+/// See [`crate::Backend::gcm_open_apart`].
+#[inline]
+pub(crate) fn open_apart(
+    set: AesSet,
+    key: &GcmKey,
+    nonce: &Nonce,
+    aad: &[u8],
+    text_and_tag: &mut [u8],
+) -> Outcome {
+    let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
+        return Outcome::Forged;
+    };
+    let job = alone(nonce, aad, text_len);
+    let apart = Apart {
+        aad: Some(aad),
+        tag: None,
+    };
+    let mut outcome = [Outcome::Pending];
+    // SAFETY: the job is all of the text with the tag behind it, and of the AAD.
+    unsafe { set.open(text_and_tag, apart, &[key], &[job], &mut outcome) };
+    outcome[0]
 }
 
 /// See [`crate::Backend::gcm_open`].
@@ -241,7 +316,7 @@ pub(crate) fn open(
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
     // SAFETY: just checked.
-    unsafe { set.open(bytes, keys, jobs, outcomes) };
+    unsafe { set.open(bytes, Apart::default(), keys, jobs, outcomes) };
 }
 
 /// See [`crate::Backend::aes_masks`].
@@ -789,15 +864,18 @@ const _: () = assert!(GROUP + 1 == 9);
 /// # Safety
 ///
 /// The jobs and the headers with their samples must lie in `bytes`, and their keys be
-/// there.
+/// there. What lies `apart` must be that of the only job.
 #[inline(always)]
 pub(crate) unsafe fn seal_all<B: AesBlocks>(
     b: B,
     bytes: &mut [u8],
+    apart: Apart<'_>,
     (keys, jobs): (&[&GcmKey], &[Job]),
     (header_keys, headers): (&[&AesKey], &[Header]),
 ) {
     let bytes = bytes.as_mut_ptr();
+    let aads = apart.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
+    let tag_place = apart.tag.map_or(core::ptr::null_mut(), core::ptr::from_mut);
     // How many headers are masked.
     let mut masked = 0;
     for (place, job) in jobs.iter().enumerate() {
@@ -805,7 +883,7 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
         // the text. A group is taken from the text only where that has so much.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
-            let mut sum = packet.aad(b, bytes, job);
+            let mut sum = packet.aad(b, aads, job);
             let tag = if packet.is_long() {
                 packet.seal_group::<false>(b, &mut sum);
                 while packet.is_long() {
@@ -815,11 +893,11 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
             } else {
                 last!(packet.seal_last[false](b, sum, job))
             };
-            packet
-                .text
-                .add(packet.left)
-                .cast::<u128>()
-                .write_unaligned(tag.to_le());
+            let place = match tag_place.is_null() {
+                true => packet.text.add(packet.left),
+                false => tag_place.cast(),
+            };
+            place.cast::<u128>().write_unaligned(tag.to_le());
         }
         // One packet late: the samples have reached the cache.
         if place == masked + B::LANES
@@ -859,22 +937,24 @@ unsafe fn mask_some<B: AesBlocks>(b: B, bytes: *mut u8, keys: &[&AesKey], header
 ///
 /// # Safety
 ///
-/// The jobs must lie in `bytes`.
+/// As [`seal_all`].
 #[inline(always)]
 pub(crate) unsafe fn open_all<B: AesBlocks>(
     b: B,
     bytes: &mut [u8],
+    apart: Apart<'_>,
     keys: &[&GcmKey],
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
     let bytes = bytes.as_mut_ptr();
+    let aads = apart.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
     for (job, outcome) in jobs.iter().zip(outcomes) {
         // SAFETY: as in `seal_all`.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let (text, counters) = (packet.text, packet.counters);
-            let mut sum = packet.aad(b, bytes, job);
+            let mut sum = packet.aad(b, aads, job);
             let mut groups = 0;
             while packet.is_long() {
                 let mut texts = [b.zero(); GROUP];

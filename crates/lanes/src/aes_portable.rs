@@ -8,7 +8,9 @@
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
 use crate::aead::{Job, Outcome, verdict};
-use crate::aes_gcm::{self, AesKey, Block, GcmKey, Header, POWERS, Powers, RoundKeys, SubWord};
+use crate::aes_gcm::{
+    self, AesKey, Apart, Block, GcmKey, Header, POWERS, Powers, RoundKeys, SubWord,
+};
 
 /// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
 /// (FIPS 197, section 3.4: that is byte r + 4c).
@@ -315,14 +317,14 @@ impl<'k> Packet<'k> {
     }
 
     /// The tag of a packet that is encrypted.
-    fn tag(&self, bytes: &[u8], job: &Job) -> Block {
+    fn tag(&self, aad: &[u8], text: &[u8]) -> Block {
         let mut hash = Hash {
             power: self.key.powers[POWERS - 1],
             sum: 0,
         };
-        hash.padded(&bytes[job.aad()]);
-        hash.padded(&bytes[job.text()]);
-        let lengths = u128::from(job.aad_len) << 67 | u128::from(job.text_len) << 3;
+        hash.padded(aad);
+        hash.padded(text);
+        let lengths = (aad.len() as u128) << 67 | (text.len() as u128) << 3;
         hash.block(lengths.to_be_bytes());
         let [mask, ..] = self.keystream(1);
         (hash.sum ^ u128::from_be_bytes(mask)).to_be_bytes()
@@ -332,14 +334,19 @@ impl<'k> Packet<'k> {
 /// See [`crate::Backend::gcm_seal`].
 pub(crate) fn seal(
     bytes: &mut [u8],
+    mut apart: Apart<'_>,
     (keys, jobs): (&[&GcmKey], &[Job]),
     (header_keys, headers): (&[&AesKey], &[Header]),
 ) {
     for job in jobs {
         let packet = Packet::new(keys, job);
         packet.xor(&mut bytes[job.text()]);
-        let tag = packet.tag(bytes, job);
-        bytes[job.tag()].copy_from_slice(&tag);
+        let aad = apart.aad.unwrap_or(bytes);
+        let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
+        match apart.tag {
+            Some(ref mut place) => **place = tag,
+            None => bytes[job.tag()].copy_from_slice(&tag),
+        }
     }
     for headers in headers.chunks(AT_ONCE) {
         let mut samples = [(0, 0); AT_ONCE];
@@ -355,10 +362,18 @@ pub(crate) fn seal(
 }
 
 /// See [`crate::Backend::gcm_open`].
-pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &mut [Outcome]) {
+pub(crate) fn open(
+    bytes: &mut [u8],
+    apart: Apart<'_>,
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
     for (job, outcome) in jobs.iter().zip(outcomes) {
         let packet = Packet::new(keys, job);
-        *outcome = verdict(bytes, job, &packet.tag(bytes, job));
+        let aad = apart.aad.unwrap_or(bytes);
+        let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
+        *outcome = verdict(&bytes[job.tag()], &tag);
         if *outcome == Outcome::Authentic {
             packet.xor(&mut bytes[job.text()]);
         }

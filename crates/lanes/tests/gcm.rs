@@ -472,6 +472,65 @@ fn seals_and_masks() {
     }
 }
 
+/// A text whose AAD lies elsewhere becomes what it does beside it, which is compared to
+/// other libraries' above and in `oracle.rs`: either cipher, every length.
+#[test]
+fn apart() {
+    let noise = &mut Noise::new(29);
+    let raw: [u8; 32] = noise.array();
+    let (key, keys) = (GcmKey::aes256(&raw), [raw]);
+    for len in 0..1700_usize {
+        let (aad, text, nonce) = (noise.bytes(len * 7 % 90), noise.bytes(len), noise.array());
+        let job = Job {
+            text: aad.len() as u32,
+            text_len: len as u32,
+            aad_len: aad.len() as u32,
+            nonce,
+            ..Job::default()
+        };
+        for backend in backends() {
+            for gcm in [true, false] {
+                let mut sealed = [&aad, &text, &[0; TAG_LEN][..]].concat();
+                let outcome = &mut [Outcome::Pending];
+                match gcm {
+                    true => backend.gcm_seal(&mut sealed, &[&key], &[job], outcome),
+                    false => backend.seal(&mut sealed, keys[..].into(), &[job], outcome),
+                }
+                let sealed = &sealed[aad.len()..];
+                let guard = Guard::BOTH[len % 2];
+                let (mut header, mut place) =
+                    (Guarded::new(&aad, guard), Guarded::new(&text, guard));
+                let (header, place) = (header.bytes(), place.bytes());
+                let tag = match gcm {
+                    true => backend.gcm_seal_apart(&key, &nonce, header, place),
+                    false => backend.seal_apart(&raw, &nonce, header, place),
+                };
+                assert!(
+                    *place == sealed[..len] && tag == sealed[len..],
+                    "{backend:?} {len}"
+                );
+                let mut place = Guarded::new(sealed, guard);
+                let place = place.bytes();
+                let open = |place: &mut [u8]| match gcm {
+                    true => backend.gcm_open_apart(&key, &nonce, header, place),
+                    false => backend.open_apart(&raw, &nonce, header, place),
+                };
+                let flipped = len * 31 % place.len();
+                place[flipped] ^= 4;
+                assert_eq!(open(place), Outcome::Forged, "{backend:?} {len}");
+                place[flipped] ^= 4;
+                assert!(
+                    *place == *sealed,
+                    "{backend:?} {len}: a forged text is touched"
+                );
+                assert_eq!(open(place), Outcome::Authentic, "{backend:?} {len}");
+                assert!(place[..len] == text && place[len..] == sealed[len..]);
+                assert_eq!(open(&mut place[..len.min(15)]), Outcome::Forged);
+            }
+        }
+    }
+}
+
 /// What lies outside the buffer, or has no key, is refused before anything is touched.
 #[test]
 fn refuses_headers_and_samples_outside() {
