@@ -15,7 +15,7 @@
 //! ahead of a packet is not computed again, and a packet by itself of which
 //! everything has been needs no list at all.
 
-use crate::chacha20::{BLOCK_LEN, Block, Blocks, Key, Nonce, xor_blocks};
+use crate::chacha20::{self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, xor_blocks};
 use crate::isa::Set;
 use crate::poly1305::{self, TAG_LEN, Tagger, Text, Way};
 use crate::vector::{MAX_LANES, Words};
@@ -108,8 +108,7 @@ impl<'s> Secrets<'s> {
         }
         let start = job.ahead as usize;
         let blocks = &self.ahead[start..][..job.ahead_blocks as usize];
-        let (first, others) = blocks.split_first()?;
-        Some((first.first_chunk().expect("64 bytes"), others))
+        Some(split(blocks))
     }
 }
 
@@ -180,6 +179,15 @@ pub(crate) fn seal(
             seal_one(set, bytes, secrets, job);
             *outcome = Outcome::Sealed;
         }
+    } else if let [job] = jobs {
+        let (key, text_len) = (secrets.key(job), job.text_len as usize);
+        with_keystream(set, key, &job.nonce, text_len, |blocks| {
+            let (one_time_key, blocks) = split(blocks);
+            xor_text(set, key, &job.nonce, &mut bytes[job.text()], blocks);
+            let tag = tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()]);
+            bytes[job.tag()].copy_from_slice(&tag);
+        });
+        outcomes[0] = Outcome::Sealed;
     } else {
         seal_many(set, bytes, secrets, jobs);
         outcomes.fill(Outcome::Sealed);
@@ -204,9 +212,91 @@ pub(crate) fn open(
         for (job, outcome) in jobs.iter().zip(outcomes) {
             *outcome = open_one(set, bytes, secrets, job);
         }
+    } else if let [job] = jobs {
+        let (key, text_len) = (secrets.key(job), job.text_len as usize);
+        with_keystream(set, key, &job.nonce, text_len, |blocks| {
+            let (one_time_key, blocks) = split(blocks);
+            let tag = tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()]);
+            outcomes[0] = verdict(&bytes[job.tag()], &tag);
+            if outcomes[0] == Outcome::Authentic {
+                xor_text(set, key, &job.nonce, &mut bytes[job.text()], blocks);
+            }
+        });
     } else {
         open_many(set, bytes, secrets, jobs, outcomes);
     }
+}
+
+/// Seals a text whose AAD lies elsewhere. Returns its tag.
+pub(crate) fn seal_apart(
+    set: Set,
+    key: &Key,
+    nonce: &Nonce,
+    aad: &[u8],
+    text: &mut [u8],
+) -> [u8; TAG_LEN] {
+    let mut result = [0; TAG_LEN];
+    with_keystream(set, key, nonce, text.len(), |blocks| {
+        let (one_time_key, blocks) = split(blocks);
+        xor_text(set, key, nonce, text, blocks);
+        result = tag(set, one_time_key, aad, text);
+    });
+    result
+}
+
+/// Opens a text whose tag follows it and whose AAD lies elsewhere.
+pub(crate) fn open_apart(
+    set: Set,
+    key: &Key,
+    nonce: &Nonce,
+    aad: &[u8],
+    text_and_tag: &mut [u8],
+) -> Outcome {
+    let Some((text, sent)) = text_and_tag.split_last_chunk_mut::<TAG_LEN>() else {
+        return Outcome::Forged;
+    };
+    let mut outcome = Outcome::Forged;
+    with_keystream(set, key, nonce, text.len(), |blocks| {
+        let (one_time_key, blocks) = split(blocks);
+        outcome = verdict(sent, &tag(set, one_time_key, aad, text));
+        if outcome == Outcome::Authentic {
+            xor_text(set, key, nonce, text, blocks);
+        }
+    });
+    outcome
+}
+
+/// Calls `work` with the keystream of a packet by itself, as far as it is had in one
+/// call: from block 0 on, which comes first in any case.
+#[inline]
+fn with_keystream(
+    set: Set,
+    key: &Key,
+    nonce: &Nonce,
+    text_len: usize,
+    work: impl FnOnce(&[Block]),
+) {
+    let count = 1 + text_len.div_ceil(BLOCK_LEN);
+    if (set.few_blocks() + 1..=set.block_lanes()).contains(&count) {
+        let mut blocks = Blocks::new();
+        blocks.set(0, key, nonce, 0..count as u32);
+        set.blocks(&mut blocks, count);
+        work(&blocks.keystream()[..count]);
+    } else {
+        let count = if count > set.few_blocks() { 1 } else { count };
+        let (words, _) = nonce.as_chunks();
+        let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+        let mut blocks = FewBlocks::new();
+        set.few(key, &[0, n0, n1, n2], count, &mut blocks);
+        work(&blocks.0[..count]);
+    }
+}
+
+/// The one-time key, and the blocks that go into the text.
+#[inline]
+fn split(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
+    let (first, others) = blocks.split_first().expect("block 0 comes first");
+    (first.first_chunk().expect("64 bytes"), others)
 }
 
 /// Whether packets are had sooner one by one: with keystream computed ahead, one
@@ -236,7 +326,7 @@ fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) {
         }
         _ => {
             xor_one(set, bytes, secrets, job, blocks);
-            tag(set, one_time_key, bytes, job)
+            tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
         }
     };
     bytes[job.tag()].copy_from_slice(&tag);
@@ -249,9 +339,9 @@ fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outc
     let tag = if job.is_short() {
         tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
     } else {
-        tag(set, one_time_key, bytes, job)
+        tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
     };
-    let outcome = verdict(bytes, job, &tag);
+    let outcome = verdict(&bytes[job.tag()], &tag);
     if outcome == Outcome::Authentic {
         xor_one(set, bytes, secrets, job, blocks);
     }
@@ -349,7 +439,7 @@ fn open_many(
         let verdicts;
         (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
         for ((job, tag), place) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
-            *place = verdict(bytes, job, tag);
+            *place = verdict(&bytes[job.tag()], tag);
         }
         let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
         chunk.runs.retain(|run| authentic(run.index()));
@@ -375,22 +465,31 @@ fn open_many(
 #[inline]
 fn xor_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job, blocks: &[Block]) {
     let text = &mut bytes[job.text()];
+    // Nobody looks for the key of a packet of which all was.
+    match text.len() > BLOCK_LEN * blocks.len() {
+        true => xor_text(set, secrets.key(job), &job.nonce, text, blocks),
+        false => set.xor_blocks(text, blocks),
+    }
+}
+
+/// Encrypts or decrypts a text, of whose keystream there are `blocks`, from block 1 on.
+#[inline]
+fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], blocks: &[Block]) {
     set.xor_blocks(text, blocks);
     if let Some(rest) = text.get_mut(BLOCK_LEN * blocks.len()..)
         && !rest.is_empty()
     {
-        let key = secrets.key(job);
-        set.xor_keystream(key, &job.nonce, job.ahead_blocks, rest);
+        set.xor_keystream(key, nonce, 1 + blocks.len() as u32, rest);
     }
 }
 
 /// The tag of one packet from its ciphertext.
 #[inline]
-fn tag(set: Set, one_time_key: &[u8; 32], bytes: &[u8], job: &Job) -> [u8; TAG_LEN] {
+fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) -> [u8; TAG_LEN] {
     let mut tagger = Tagger::new(one_time_key);
-    tagger.padded(set, &bytes[job.aad()]);
-    tagger.padded(set, &bytes[job.text()]);
-    tagger.lengths(job.aad_len.into(), job.text_len.into());
+    tagger.padded(set, aad);
+    tagger.padded(set, text);
+    tagger.lengths(aad.len() as u64, text.len() as u64);
     tagger.finish()
 }
 
@@ -406,8 +505,8 @@ fn tag_short(one_time_key: &[u8; 32], ciphertext: &[u8; BLOCK_LEN], job: &Job) -
 
 /// Compares the tag that came with a packet to the right one, in constant time.
 #[inline]
-pub(crate) fn verdict(bytes: &[u8], job: &Job, tag: &[u8; TAG_LEN]) -> Outcome {
-    let sent = u128::from_le_bytes(bytes[job.tag()].try_into().expect("TAG_LEN bytes"));
+pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
+    let sent = u128::from_le_bytes(sent.try_into().expect("TAG_LEN bytes"));
     verdict_of(u128::from_le_bytes(*tag), sent)
 }
 
@@ -629,7 +728,8 @@ impl<'k> Chunk<'k> {
             let job = &jobs[index];
             let in_lanes = job.aad_len as usize <= poly1305::MAX_AAD && job.text_len > 0;
             if set.tag_lanes() == 1 || !in_lanes {
-                self.tags[index] = tag(set, &self.one_time_keys[index], bytes, job);
+                let (aad, text) = (&bytes[job.aad()], &bytes[job.text()]);
+                self.tags[index] = tag(set, &self.one_time_keys[index], aad, text);
                 continue;
             }
             texts.push(Text {
@@ -655,8 +755,9 @@ impl<'k> Chunk<'k> {
                     }
                     Way::OneByOne => {
                         for &Text { index, .. } in group {
-                            let key = &self.one_time_keys[index];
-                            self.tags[index] = tag(set, key, bytes, &jobs[index]);
+                            let (key, job) = (&self.one_time_keys[index], &jobs[index]);
+                            let (aad, text) = (&bytes[job.aad()], &bytes[job.text()]);
+                            self.tags[index] = tag(set, key, aad, text);
                         }
                     }
                 }
@@ -673,23 +774,41 @@ impl<'k> Chunk<'k> {
     }
 }
 
-/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, with its key,
-/// the first bytes of the block of which it is counter and nonce.
+/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, which comes with
+/// the index of its key and its offset, the first bytes of the block of which it is
+/// counter and nonce.
 ///
 /// # Panics
 ///
-/// If a sample names a key that is not there, or if `masks` is shorter than `samples`.
-pub(crate) fn masks(set: Set, keys: &[Key], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
+/// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is
+/// shorter than `samples`.
+pub(crate) fn masks(
+    set: Set,
+    bytes: &[u8],
+    keys: &[Key],
+    samples: &[(u32, u32)],
+    masks: &mut [u64],
+) {
     let masks = &mut masks[..samples.len()];
+    // So many are had sooner one by one than in lanes.
+    if samples.len() <= 2 {
+        for ((key, offset), mask) in samples.iter().zip(masks) {
+            let (words, _) = bytes[*offset as usize..][..16].as_chunks();
+            let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
+            *mask = chacha20::first_words(&keys[*key as usize], &row);
+        }
+        return;
+    }
     let mut blocks = Blocks::new();
     let lanes = set.block_lanes();
     for (samples, masks) in samples.chunks(lanes).zip(masks.chunks_mut(lanes)) {
-        for (lane, (key, sample)) in samples.iter().enumerate() {
-            blocks.set_row(lane, &keys[*key as usize], sample);
+        for (lane, (key, offset)) in samples.iter().enumerate() {
+            let sample = bytes[*offset as usize..].first_chunk();
+            blocks.set_row(lane, &keys[*key as usize], sample.expect("a whole sample"));
         }
         set.blocks(&mut blocks, samples.len());
         for (mask, block) in masks.iter_mut().zip(blocks.keystream()) {
-            mask.copy_from_slice(&block[..5]);
+            *mask = u64::from_le_bytes(*block.first_chunk().expect("64 bytes"));
         }
     }
 }

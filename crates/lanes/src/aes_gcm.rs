@@ -21,8 +21,10 @@
 
 use crate::aead::{Job, Outcome, verdict_of};
 use crate::aes_portable;
+use crate::chacha20::Nonce;
 use crate::isa::{AesSet, Aligned};
-use crate::vector::AesBlocks;
+use crate::poly1305::TAG_LEN;
+use crate::vector::{AesBlocks, MAX_BLOCKS};
 
 /// A block of AES: 16 bytes.
 pub(crate) type Block = [u8; 16];
@@ -134,32 +136,176 @@ impl AesKey {
     }
 }
 
-/// # Panics
-///
-/// If a job lies outside the buffer or names a key that is not there.
-fn check(bytes: &[u8], keys: &[&GcmKey], jobs: &[Job]) {
-    for job in jobs {
-        let _ = (&bytes[job.aad()], &bytes[job.text().start..job.tag().end]);
-        let _ = keys[job.key as usize];
+/// Where the mask of a header goes whose packet is sealed (RFC 9001, section 5.4): first
+/// byte and packet number lie in the buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Which bits are masked: in the lowest byte those of the first byte, in the four
+    /// above those of the four bytes from the packet number on.
+    pub bits: u64,
+    /// Offset of the first byte in the buffer.
+    pub first: u32,
+    /// Offset of the packet number. The sample begins four bytes behind.
+    pub number: u32,
+    /// Index of the key.
+    pub key: u32,
+}
+
+impl Header {
+    /// The index of its key, and the offset of its sample.
+    #[inline(always)]
+    pub(crate) fn sample(&self) -> (u32, u32) {
+        (self.key, self.number.wrapping_add(4))
+    }
+
+    /// Masks it, or takes the mask away.
+    ///
+    /// # Panics
+    ///
+    /// If it does not lie in the buffer.
+    #[inline]
+    pub fn mask(&self, bytes: &mut [u8], mask: u64) {
+        assert!(self.is_in(bytes.len()), "a header outside its buffer");
+        // SAFETY: just checked.
+        unsafe { self.mask_in(bytes.as_mut_ptr(), mask) };
+    }
+
+    /// Whether first byte and packet number lie in a buffer of so many bytes.
+    #[inline(always)]
+    fn is_in(&self, len: usize) -> bool {
+        (self.first as usize) < len && u64::from(self.number) + 4 <= len as u64
+    }
+
+    /// As [`mask`](Self::mask).
+    ///
+    /// # Safety
+    ///
+    /// It must lie in the buffer that begins at `bytes`.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
+    unsafe fn mask_in(&self, bytes: *mut u8, mask: u64) {
+        let mask = mask & self.bits;
+        // SAFETY: the caller vouches for it.
+        unsafe {
+            *bytes.add(self.first as usize) ^= mask as u8;
+            let number = bytes.add(self.number as usize).cast::<u32>();
+            number.write_unaligned(number.read_unaligned() ^ ((mask >> 8) as u32).to_le());
+        }
     }
 }
 
-/// See [`crate::Backend::gcm_seal`].
+/// Where AAD and tag of a single packet lie that lie elsewhere than its text, if they do.
+#[derive(Default)]
+pub(crate) struct Apart<'a> {
+    pub(crate) aad: Option<&'a [u8]>,
+    /// A tag to be written: one that is checked is behind the text.
+    pub(crate) tag: Option<&'a mut Block>,
+}
+
+/// # Panics
+///
+/// If a job lies outside a buffer of `len` bytes or names a key that is not there.
+fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
+    let len = len as u64;
+    let mut inside = true;
+    for job in jobs {
+        let text_end = u64::from(job.text) + u64::from(job.text_len) + TAG_LEN as u64;
+        inside &= text_end <= len;
+        inside &= u64::from(job.aad) + u64::from(job.aad_len) <= len;
+        inside &= (job.key as usize) < keys.len();
+    }
+    assert!(inside, "a job outside its buffer, or without its key");
+}
+
+/// See [`crate::Backend::gcm_seal`] and [`crate::Backend::gcm_seal_and_mask`].
+#[inline]
 pub(crate) fn seal(
     set: AesSet,
     bytes: &mut [u8],
-    keys: &[&GcmKey],
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
+    (keys, jobs): (&[&GcmKey], &[Job]),
+    (header_keys, headers): (&[&AesKey], &[Header]),
 ) {
-    let outcomes = &mut outcomes[..jobs.len()];
-    check(bytes, keys, jobs);
+    check(bytes.len(), keys, jobs);
+    let mut inside = true;
+    for header in headers {
+        // The sample is the last of what is touched.
+        let end = u64::from(header.number) + 4 + size_of::<Block>() as u64;
+        inside &= end <= bytes.len() as u64 && (header.first as usize) < bytes.len();
+        inside &= (header.key as usize) < header_keys.len();
+    }
+    assert!(inside, "a header outside its buffer, or without its key");
     // SAFETY: just checked.
-    unsafe { set.seal(bytes, keys, jobs) };
-    outcomes.fill(Outcome::Sealed);
+    unsafe {
+        set.seal(
+            bytes,
+            Apart::default(),
+            (keys, jobs),
+            (header_keys, headers),
+        )
+    };
+}
+
+/// The job of a packet that is alone, whose text begins its buffer.
+///
+/// # Panics
+///
+/// If it is longer than a job can say.
+#[inline]
+fn alone(nonce: &Nonce, aad: &[u8], text_len: usize) -> Job {
+    let len = |len: usize| u32::try_from(len).expect("no packet is so long");
+    Job {
+        text_len: len(text_len),
+        aad_len: len(aad.len()),
+        nonce: *nonce,
+        ..Job::default()
+    }
+}
+
+/// See [`crate::Backend::gcm_seal_apart`].
+#[inline]
+pub(crate) fn seal_apart(
+    set: AesSet,
+    key: &GcmKey,
+    nonce: &Nonce,
+    aad: &[u8],
+    text: &mut [u8],
+) -> Block {
+    let job = alone(nonce, aad, text.len());
+    let mut tag = [0; 16];
+    let apart = Apart {
+        aad: Some(aad),
+        tag: Some(&mut tag),
+    };
+    // SAFETY: the job is all of the text and of the AAD.
+    unsafe { set.seal(text, apart, (&[key], &[job]), (&[], &[])) };
+    tag
+}
+
+/// See [`crate::Backend::gcm_open_apart`].
+#[inline]
+pub(crate) fn open_apart(
+    set: AesSet,
+    key: &GcmKey,
+    nonce: &Nonce,
+    aad: &[u8],
+    text_and_tag: &mut [u8],
+) -> Outcome {
+    let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
+        return Outcome::Forged;
+    };
+    let job = alone(nonce, aad, text_len);
+    let apart = Apart {
+        aad: Some(aad),
+        tag: None,
+    };
+    let mut outcome = [Outcome::Pending];
+    // SAFETY: the job is all of the text with the tag behind it, and of the AAD.
+    unsafe { set.open(text_and_tag, apart, &[key], &[job], &mut outcome) };
+    outcome[0]
 }
 
 /// See [`crate::Backend::gcm_open`].
+#[inline]
 pub(crate) fn open(
     set: AesSet,
     bytes: &mut [u8],
@@ -168,19 +314,29 @@ pub(crate) fn open(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    check(bytes, keys, jobs);
+    check(bytes.len(), keys, jobs);
     // SAFETY: just checked.
-    unsafe { set.open(bytes, keys, jobs, outcomes) };
+    unsafe { set.open(bytes, Apart::default(), keys, jobs, outcomes) };
 }
 
 /// See [`crate::Backend::aes_masks`].
+#[inline]
 pub(crate) fn masks(
     set: AesSet,
+    bytes: &[u8],
     keys: &[&AesKey],
-    samples: &[(u32, Block)],
-    masks: &mut [[u8; 5]],
+    samples: &[(u32, u32)],
+    masks: &mut [u64],
 ) {
-    set.masks(keys, samples, &mut masks[..samples.len()]);
+    let masks = &mut masks[..samples.len()];
+    let mut inside = true;
+    for (key, offset) in samples {
+        inside &= u64::from(*offset) + size_of::<Block>() as u64 <= bytes.len() as u64;
+        inside &= (*key as usize) < keys.len();
+    }
+    assert!(inside, "a sample outside its buffer, or without its key");
+    // SAFETY: just checked.
+    unsafe { set.masks(bytes, keys, samples, masks) };
 }
 
 /// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
@@ -215,12 +371,22 @@ fn rounds_from<B: AesBlocks, const K: usize>(
     first: usize,
     states: &mut [B::Vector; K],
 ) {
-    let rounds = key.rounds();
-    for round_key in &key.keys[first..rounds] {
-        let round_key = b.splat(round_key);
-        each!(K, |i| states[i] = b.round(states[i], round_key));
+    // Written out: a loop is had sooner only by who knows how often it runs.
+    macro_rules! rounds {
+        ($($round:literal)*) => {
+            $(if $round >= first {
+                let round_key = b.splat(&key.keys[$round]);
+                each!(K, |i| states[i] = b.round(states[i], round_key));
+            })*
+        };
     }
-    let round_key = b.splat(&key.keys[rounds]);
+    rounds!(1 2 3 4 5 6 7 8 9);
+    let mut last = &key.keys[10];
+    if key.rounds() == 14 {
+        rounds!(10 11 12 13);
+        last = &key.keys[14];
+    }
+    let round_key = b.splat(last);
     each!(K, |i| states[i] = b.last_round(states[i], round_key));
 }
 
@@ -288,8 +454,8 @@ fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vector {
 /// (section 6.5).
 struct Packet<'k, B: AesBlocks> {
     key: &'k GcmKey,
-    /// The first counter block as a number.
-    first: u128,
+    /// The first counter block, its bytes in reverse, in all lanes.
+    first: B::Vector,
     /// The counter blocks of the next vector, their bytes in reverse.
     counters: B::Vector,
     /// The lanes' hashes of all groups before, to be added to the next vector.
@@ -310,11 +476,12 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
         let first =
             u128::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 1]);
+        let first = b.splat_number(&first);
         let left = job.text_len as usize;
         Self {
             key: keys[job.key as usize],
             first,
-            counters: b.add_lane(b.splat_number(&(first + 1))),
+            counters: b.add_lane(b.add(first, 1)),
             hash: b.zero(),
             // SAFETY: the caller vouches for the job.
             text: unsafe { bytes.add(job.text as usize) },
@@ -357,6 +524,17 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let mut place = unsafe { bytes.add(job.aad as usize) };
         let mut left = job.aad_len as usize;
         let size = 16 * B::LANES;
+        if left <= size {
+            // What most packets have. There are powers for one vector.
+            // SAFETY: so many are there.
+            let blocks = b.reverse(unsafe { b.load_last(place, left) });
+            let powers = match self.is_long() {
+                true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES),
+                false => powers_from(b, self.key, self.last_power(self.vectors)),
+            };
+            sum.add(b, blocks, powers);
+            return sum;
+        }
         let mut vectors = left.div_ceil(size);
         // Zeros before the first block count for nothing, so the first vector is the one
         // that is not full.
@@ -438,6 +616,20 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
         let mut states = [self.counters; K];
         each!(K, |i| {
+            states[i] = b.reverse(self.counters);
+            self.counters = b.add(self.counters, B::LANES as u32);
+        });
+        states
+    }
+
+    /// The counter blocks of the last group: the first one is behind the text's.
+    #[inline(always)]
+    fn last_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
+        let mut states = [self.counters; K];
+        each!(K, |i| {
+            if i == K - 1 {
+                self.counters = b.with_lane_of(self.counters, self.last_blocks(), self.first);
+            }
             states[i] = b.reverse(self.counters);
             self.counters = b.add(self.counters, B::LANES as u32);
         });
@@ -587,11 +779,10 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         job: &Job,
     ) -> u128 {
         let lane = self.last_blocks();
-        let mut keystream = self.next_counters::<K>(b);
-        keystream[K - 1] = b.with_lane(keystream[K - 1], lane, self.first.swap_bytes());
+        let mut keystream = self.last_counters::<K>(b);
         // SAFETY: the caller vouches for the text.
         unsafe { self.next_keystream::<K, IS_LONG>(b, &mut keystream, &mut sum) };
-        let mask = b.reverse(b.only_lane(keystream[K - 1], lane));
+        let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller vouches for the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
         each!(K, |i| {
@@ -602,8 +793,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         });
         // SAFETY: as above.
         unsafe { self.store_last::<K>(b, texts) };
-        b.sum(b.xor(self.hash_last(b, sum, texts, job), mask))
-            .swap_bytes()
+        let hash = self.hash_last(b, sum, texts, job);
+        b.sum(b.xor(b.reverse(hash), mask))
     }
 
     /// Checks the tag `sent`, with which the group ends, and decrypts the group if it
@@ -620,15 +811,13 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         job: &Job,
     ) -> Outcome {
         let lane = self.last_blocks();
-        let mut keystream = self.next_counters::<K>(b);
-        keystream[K - 1] = b.with_lane(keystream[K - 1], lane, self.first.swap_bytes());
+        let mut keystream = self.last_counters::<K>(b);
         encrypt(b, &self.key.cipher, &mut keystream);
-        let mask = b.reverse(b.only_lane(keystream[K - 1], lane));
+        let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller vouches for the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
-        let tag = b
-            .sum(b.xor(self.hash_last(b, sum, texts, job), mask))
-            .swap_bytes();
+        let hash = self.hash_last(b, sum, texts, job);
+        let tag = b.sum(b.xor(b.reverse(hash), mask));
         // SAFETY: the tag follows the text, of which so many bytes are left.
         let sent = unsafe { self.text.add(self.left).cast::<u128>().read_unaligned() };
         let outcome = verdict_of(tag, sent);
@@ -669,25 +858,32 @@ macro_rules! last {
 
 const _: () = assert!(GROUP + 1 == 9);
 
-/// Seals every job.
+/// Seals every job, and masks headers: as many as there are lanes after as many packets.
+/// So a header's mask, which needs the ciphertext, is computed beside other packets.
 ///
 /// # Safety
 ///
-/// The jobs must lie in `bytes`.
+/// The jobs and the headers with their samples must lie in `bytes`, and their keys be
+/// there. What lies `apart` must be that of the only job.
 #[inline(always)]
 pub(crate) unsafe fn seal_all<B: AesBlocks>(
     b: B,
     bytes: &mut [u8],
-    keys: &[&GcmKey],
-    jobs: &[Job],
+    apart: Apart<'_>,
+    (keys, jobs): (&[&GcmKey], &[Job]),
+    (header_keys, headers): (&[&AesKey], &[Header]),
 ) {
     let bytes = bytes.as_mut_ptr();
-    for job in jobs {
+    let aads = apart.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
+    let tag_place = apart.tag.map_or(core::ptr::null_mut(), core::ptr::from_mut);
+    // How many headers are masked.
+    let mut masked = 0;
+    for (place, job) in jobs.iter().enumerate() {
         // SAFETY: the caller vouches for the job: for AAD and text, and the tag behind
         // the text. A group is taken from the text only where that has so much.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
-            let mut sum = packet.aad(b, bytes, job);
+            let mut sum = packet.aad(b, aads, job);
             let tag = if packet.is_long() {
                 packet.seal_group::<false>(b, &mut sum);
                 while packet.is_long() {
@@ -697,11 +893,42 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
             } else {
                 last!(packet.seal_last[false](b, sum, job))
             };
-            packet
-                .text
-                .add(packet.left)
-                .cast::<u128>()
-                .write_unaligned(tag);
+            let place = match tag_place.is_null() {
+                true => packet.text.add(packet.left),
+                false => tag_place.cast(),
+            };
+            place.cast::<u128>().write_unaligned(tag.to_le());
+        }
+        // One packet late: the samples have reached the cache.
+        if place == masked + B::LANES
+            && let Some(headers) = headers.get(masked..place)
+        {
+            // SAFETY: the caller vouches for the headers and their samples.
+            unsafe { mask_some(b, bytes, header_keys, headers) };
+            masked = place;
+        }
+    }
+    if let Some(headers) = headers.get(masked..)
+        && !headers.is_empty()
+    {
+        // SAFETY: as above. One packet is as many as there are lanes or less behind.
+        unsafe { mask_some(b, bytes, header_keys, headers) };
+    }
+}
+
+/// Masks one to as many headers as there are lanes.
+///
+/// # Safety
+///
+/// They and their samples must lie in the buffer that begins at `bytes`, and their keys
+/// be there.
+#[inline(always)]
+unsafe fn mask_some<B: AesBlocks>(b: B, bytes: *mut u8, keys: &[&AesKey], headers: &[Header]) {
+    // SAFETY: the caller vouches for headers and samples.
+    unsafe {
+        let masks = masks_of(b, bytes, keys, headers, Header::sample);
+        for (header, mask) in headers.iter().zip(masks) {
+            header.mask_in(bytes, mask);
         }
     }
 }
@@ -710,22 +937,24 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
 ///
 /// # Safety
 ///
-/// The jobs must lie in `bytes`.
+/// As [`seal_all`].
 #[inline(always)]
 pub(crate) unsafe fn open_all<B: AesBlocks>(
     b: B,
     bytes: &mut [u8],
+    apart: Apart<'_>,
     keys: &[&GcmKey],
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
     let bytes = bytes.as_mut_ptr();
+    let aads = apart.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
     for (job, outcome) in jobs.iter().zip(outcomes) {
         // SAFETY: as in `seal_all`.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let (text, counters) = (packet.text, packet.counters);
-            let mut sum = packet.aad(b, bytes, job);
+            let mut sum = packet.aad(b, aads, job);
             let mut groups = 0;
             while packet.is_long() {
                 let mut texts = [b.zero(); GROUP];
@@ -754,95 +983,79 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
     }
 }
 
-/// See [`crate::Backend::aes_masks`]: `N` samples at a time, in `K` vectors.
+/// See [`crate::Backend::aes_masks`].
+///
+/// # Safety
+///
+/// The samples must lie in `bytes`.
 #[inline(always)]
-pub(crate) fn all_masks<B: AesBlocks, const K: usize, const N: usize>(
+pub(crate) unsafe fn all_masks<B: AesBlocks>(
     b: B,
+    bytes: &[u8],
     keys: &[&AesKey],
-    mut samples: &[(u32, Block)],
-    mut masks: &mut [[u8; 5]],
+    samples: &[(u32, u32)],
+    masks: &mut [u64],
 ) {
-    while let Some(&(first, _)) = samples.first() {
-        let key = &keys[first as usize].0;
-        let mut encrypted = Aligned([[0; 16]; N]);
-        let mut blocks = [&samples[0].1; N];
-        let mut states = [b.zero(); K];
-        // Without a branch for each.
-        let whole = samples.first_chunk::<N>();
-        let differ = |all: &[_; N]| all.iter().fold(0, |any, (index, _)| any | index ^ first);
-        let count = if let Some(all) = whole.filter(|all| differ(all) == 0) {
-            for (place, (_, sample)) in blocks.iter_mut().zip(all) {
-                *place = sample;
-            }
-            each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
-            encrypt(b, key, &mut states);
-            N
-        } else {
-            // Those of a call have as many rounds as the first. (Lanes without a sample
-            // take the first.)
-            let mut keys_of = [&key.keys; N];
-            let mut one_key = true;
-            let mut count = 0;
-            for (index, sample) in samples.iter().take(N) {
-                let other = &keys[*index as usize].0;
-                if other.rounds() != key.rounds() {
-                    break;
-                }
-                one_key &= *index == first;
-                (keys_of[count], blocks[count]) = (&other.keys, sample);
-                count += 1;
-            }
-            each!(K, |i| states[i] = b.gather(&blocks, i * B::LANES));
-            if one_key && count <= B::LANES {
-                let mut alone = [states[0]];
-                encrypt(b, key, &mut alone);
-                states[0] = alone[0];
-            } else if one_key {
-                encrypt(b, key, &mut states);
-            } else {
-                encrypt_each(b, key.rounds(), &keys_of, &mut states);
-            }
-            count
-        };
-        each!(K, |i| {
-            let place = encrypted.0[i * B::LANES..][..B::LANES].as_flattened_mut();
-            // SAFETY: as many blocks as a vector has.
-            unsafe { b.store(states[i], place.as_mut_ptr()) };
-        });
-        let now;
-        (now, masks) = masks.split_at_mut(count);
-        for (mask, block) in now.iter_mut().zip(&encrypted.0) {
-            mask.copy_from_slice(&block[..5]);
-        }
-        samples = &samples[count..];
+    let lists = samples.chunks(B::LANES).zip(masks.chunks_mut(B::LANES));
+    for (samples, masks) in lists {
+        // SAFETY: the caller vouches for them.
+        let some = unsafe { masks_of(b, bytes.as_ptr(), keys, samples, |sample| *sample) };
+        masks.copy_from_slice(&some[..masks.len()]);
     }
 }
 
-/// Encrypts blocks, of which each has its own key, with `rounds` rounds.
+/// The masks of one to as many samples as there are lanes; `sample` gives the index of
+/// one's key, and its offset.
+///
+/// # Safety
+///
+/// The samples must be readable.
 #[inline(always)]
-fn encrypt_each<B: AesBlocks, const K: usize, const N: usize>(
+unsafe fn masks_of<B: AesBlocks, S>(
     b: B,
-    rounds: usize,
-    keys: &[&[Block; 15]; N],
-    states: &mut [B::Vector; K],
-) {
-    macro_rules! step {
-        ($round:expr, $step:ident) => {{
-            let mut round_keys = [&keys[0][0]; N];
-            for (place, keys) in round_keys.iter_mut().zip(keys) {
-                *place = &keys[$round];
-            }
-            each!(K, |i| {
-                let round_key = b.gather(&round_keys, i * B::LANES);
-                states[i] = b.$step(states[i], round_key);
-            });
-        }};
+    bytes: *const u8,
+    keys: &[&AesKey],
+    samples: &[S],
+    sample: impl Fn(&S) -> (u32, u32),
+) -> [u64; MAX_BLOCKS] {
+    const { assert!(B::LANES <= MAX_BLOCKS) };
+    let last = samples.len() - 1;
+    let (first, _) = sample(&samples[0]);
+    let mut one_key = true;
+    let mut blocks = [&[0; 16]; MAX_BLOCKS];
+    for (i, block) in blocks.iter_mut().enumerate().take(B::LANES) {
+        // Lanes without a sample take the last.
+        // SAFETY: it is one of them. The caller vouches for its 16 bytes, which need no
+        // alignment.
+        unsafe {
+            let (key, offset) = sample(samples.get_unchecked(i.min(last)));
+            one_key &= key == first;
+            *block = &*bytes.add(offset as usize).cast::<Block>();
+        }
     }
-    step!(0, xor);
-    for round in 1..rounds {
-        step!(round, round);
+    let blocks = b.gather(&blocks, 0);
+    let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
+    let mut masks = [0; MAX_BLOCKS];
+    if one_key {
+        let mut states = [blocks];
+        encrypt(b, &keys[first as usize].0, &mut states);
+        // SAFETY: the array has room for a vector.
+        unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
+        for (mask, block) in masks.iter_mut().zip(&encrypted.0) {
+            *mask = u64::from_le(block[0]);
+        }
+        return masks;
     }
-    step!(rounds, last_round);
+    // A vector for each takes no longer than to gather the lanes' round keys.
+    for ((i, mask), one) in masks.iter_mut().enumerate().zip(samples) {
+        let (key, _) = sample(one);
+        let mut states = [blocks];
+        encrypt(b, &keys[key as usize].0, &mut states);
+        // SAFETY: as above.
+        unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
+        *mask = u64::from_le(encrypted.0[i][0]);
+    }
+    masks
 }
 
 /// The powers of the hash key in the form of [`GcmKey`].
@@ -922,6 +1135,8 @@ mod tests {
 
     const SIZE: usize = TEXT + 1800;
 
+    const NO_HEADERS: (&[&AesKey], &[Header]) = (&[], &[]);
+
     /// A packet of every length in either direction, masks and keys, by the instructions
     /// of each table: those that no backend takes on this CPU are run nowhere else.
     #[test]
@@ -961,8 +1176,13 @@ mod tests {
                 let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);
                 let (mut ours, mut theirs) = (plain, plain);
                 let outcome = &mut [Outcome::Pending];
-                seal(set, &mut ours, &[&short, &long], &[job], outcome);
-                seal(portable, &mut theirs, &[&short, &long], &[job], outcome);
+                seal(set, &mut ours, (&[&short, &long], &[job]), NO_HEADERS);
+                seal(
+                    portable,
+                    &mut theirs,
+                    (&[&short, &long], &[job]),
+                    NO_HEADERS,
+                );
                 assert_eq!(ours, theirs, "{len}");
                 let sealed = ours;
                 open(set, &mut ours, &[&short, &long], &[job], outcome);
@@ -982,11 +1202,12 @@ mod tests {
             let keys = [&keys[0], &keys[1], &keys[2]];
             for count in 0..70 {
                 for some in 1..=3 {
+                    let bytes: [u8; 100] = core::array::from_fn(|i| i as u8);
                     let samples: [_; 70] =
-                        core::array::from_fn(|i| (i as u32 / 5 % some, [i as u8; 16]));
-                    let (mut ours, mut theirs) = ([[0; 5]; 70], [[0; 5]; 70]);
-                    masks(set, &keys, &samples[..count], &mut ours);
-                    masks(portable, &keys, &samples[..count], &mut theirs);
+                        core::array::from_fn(|i| (i as u32 / 5 % some, i as u32 * 6 / 5));
+                    let (mut ours, mut theirs) = ([0; 70], [0; 70]);
+                    masks(set, &bytes, &keys, &samples[..count], &mut ours);
+                    masks(portable, &bytes, &keys, &samples[..count], &mut theirs);
                     assert_eq!(ours, theirs);
                 }
             }

@@ -8,7 +8,9 @@
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
 use crate::aead::{Job, Outcome, verdict};
-use crate::aes_gcm::{self, AesKey, Block, GcmKey, POWERS, Powers, RoundKeys, SubWord};
+use crate::aes_gcm::{
+    self, AesKey, Apart, Block, GcmKey, Header, POWERS, Powers, RoundKeys, SubWord,
+};
 
 /// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
 /// (FIPS 197, section 3.4: that is byte r + 4c).
@@ -315,14 +317,14 @@ impl<'k> Packet<'k> {
     }
 
     /// The tag of a packet that is encrypted.
-    fn tag(&self, bytes: &[u8], job: &Job) -> Block {
+    fn tag(&self, aad: &[u8], text: &[u8]) -> Block {
         let mut hash = Hash {
             power: self.key.powers[POWERS - 1],
             sum: 0,
         };
-        hash.padded(&bytes[job.aad()]);
-        hash.padded(&bytes[job.text()]);
-        let lengths = u128::from(job.aad_len) << 67 | u128::from(job.text_len) << 3;
+        hash.padded(aad);
+        hash.padded(text);
+        let lengths = (aad.len() as u128) << 67 | (text.len() as u128) << 3;
         hash.block(lengths.to_be_bytes());
         let [mask, ..] = self.keystream(1);
         (hash.sum ^ u128::from_be_bytes(mask)).to_be_bytes()
@@ -330,20 +332,48 @@ impl<'k> Packet<'k> {
 }
 
 /// See [`crate::Backend::gcm_seal`].
-pub(crate) fn seal(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+pub(crate) fn seal(
+    bytes: &mut [u8],
+    mut apart: Apart<'_>,
+    (keys, jobs): (&[&GcmKey], &[Job]),
+    (header_keys, headers): (&[&AesKey], &[Header]),
+) {
     for job in jobs {
         let packet = Packet::new(keys, job);
         packet.xor(&mut bytes[job.text()]);
-        let tag = packet.tag(bytes, job);
-        bytes[job.tag()].copy_from_slice(&tag);
+        let aad = apart.aad.unwrap_or(bytes);
+        let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
+        match apart.tag {
+            Some(ref mut place) => **place = tag,
+            None => bytes[job.tag()].copy_from_slice(&tag),
+        }
+    }
+    for headers in headers.chunks(AT_ONCE) {
+        let mut samples = [(0, 0); AT_ONCE];
+        for (sample, header) in samples.iter_mut().zip(headers) {
+            *sample = header.sample();
+        }
+        let mut some = [0; AT_ONCE];
+        masks(bytes, header_keys, &samples[..headers.len()], &mut some);
+        for (header, mask) in headers.iter().zip(some) {
+            header.mask(bytes, mask);
+        }
     }
 }
 
 /// See [`crate::Backend::gcm_open`].
-pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &mut [Outcome]) {
+pub(crate) fn open(
+    bytes: &mut [u8],
+    apart: Apart<'_>,
+    keys: &[&GcmKey],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
     for (job, outcome) in jobs.iter().zip(outcomes) {
         let packet = Packet::new(keys, job);
-        *outcome = verdict(bytes, job, &packet.tag(bytes, job));
+        let aad = apart.aad.unwrap_or(bytes);
+        let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
+        *outcome = verdict(&bytes[job.tag()], &tag);
         if *outcome == Outcome::Authentic {
             packet.xor(&mut bytes[job.text()]);
         }
@@ -351,19 +381,25 @@ pub(crate) fn open(bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job], outcomes: &
 }
 
 /// See [`crate::Backend::aes_masks`].
-pub(crate) fn masks(keys: &[&AesKey], mut samples: &[(u32, Block)], mut masks: &mut [[u8; 5]]) {
+pub(crate) fn masks(
+    bytes: &[u8],
+    keys: &[&AesKey],
+    mut samples: &[(u32, u32)],
+    mut masks: &mut [u64],
+) {
     while let Some(&(first, _)) = samples.first() {
         // Those of a call have as many rounds as the first.
-        let key = |&(index, _): &(u32, Block)| &keys[index as usize].0;
+        let key = |&(index, _): &(u32, u32)| &keys[index as usize].0;
         let rounds = keys[first as usize].0.rounds();
         let same = samples.iter().take(AT_ONCE);
         let count = same
             .take_while(|sample| key(sample).rounds() == rounds)
             .count();
         let four: [_; AT_ONCE] = core::array::from_fn(|i| &samples[i.min(count - 1)]);
-        let encrypted = PlaneKeys::new(four.map(key)).encrypt(&four.map(|sample| sample.1));
+        let blocks = four.map(|&(_, offset)| *bytes[offset as usize..].first_chunk().expect("16"));
+        let encrypted = PlaneKeys::new(four.map(key)).encrypt(&blocks);
         for (mask, block) in masks.iter_mut().zip(&encrypted[..count]) {
-            mask.copy_from_slice(&block[..5]);
+            *mask = u64::from_le_bytes(*block.first_chunk().expect("16 bytes"));
         }
         samples = &samples[count..];
         masks = &mut masks[count..];

@@ -2,10 +2,11 @@
 //!
 //! The lanes are independent: each has its own key, nonce and block counter, so
 //! that one call serves the blocks of one long message, the first blocks of many
-//! short ones, or any mix.
+//! short ones, or any mix. A few neighbouring blocks of one packet are had sooner in
+//! [`Rows`]: in lanes one block takes as long as all of them do.
 
 use crate::isa::Aligned;
-use crate::vector::{MAX_LANES, Words};
+use crate::vector::{MAX_LANES, MAX_ROWS, Pair, Rows, Words};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -170,6 +171,130 @@ fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4])
         x[c] = v.add(x[c], x[d]);
         x[b] = v.rotate_left::<7>(v.xor(x[b], x[c]));
     }
+}
+
+/// The first two words of one block by itself, from key and `row`, as a little-endian
+/// number: a header mask. In general registers, whose instructions take one cycle each
+/// where those of vectors take two: half the time of [`few`], on a Zen 5.
+pub(crate) fn first_words(key: &Key, row: &[u32; 4]) -> u64 {
+    let (words, _) = key.as_chunks();
+    let mut x = [0; 16];
+    x[..4].copy_from_slice(&SIGMA);
+    for (place, word) in x[4..12].iter_mut().zip(words) {
+        *place = u32::from_le_bytes(*word);
+    }
+    x[12..].copy_from_slice(row);
+    // Written out, as in registers nothing has an index.
+    macro_rules! quarter_round {
+        ($a:literal $b:literal $c:literal $d:literal) => {
+            x[$a] = scalar(x[$a].wrapping_add(x[$b]));
+            x[$d] = (x[$d] ^ x[$a]).rotate_left(16);
+            x[$c] = scalar(x[$c].wrapping_add(x[$d]));
+            x[$b] = (x[$b] ^ x[$c]).rotate_left(12);
+            x[$a] = scalar(x[$a].wrapping_add(x[$b]));
+            x[$d] = (x[$d] ^ x[$a]).rotate_left(8);
+            x[$c] = scalar(x[$c].wrapping_add(x[$d]));
+            x[$b] = (x[$b] ^ x[$c]).rotate_left(7);
+        };
+    }
+    for _ in 0..10 {
+        quarter_round!(0 4 8 12);
+        quarter_round!(1 5 9 13);
+        quarter_round!(2 6 10 14);
+        quarter_round!(3 7 11 15);
+        quarter_round!(0 5 10 15);
+        quarter_round!(1 6 11 12);
+        quarter_round!(2 7 8 13);
+        quarter_round!(3 4 9 14);
+    }
+    let [first, second] = [x[0].wrapping_add(SIGMA[0]), x[1].wrapping_add(SIGMA[1])];
+    u64::from(first) | u64::from(second) << 32
+}
+
+/// The same word, of which the compiler shall not make a lane of a vector.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+fn scalar(mut word: u32) -> u32 {
+    // SAFETY: no instruction.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("/* {:e} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags));
+    }
+    word
+}
+
+/// Up to [`MAX_ROWS`] neighbouring blocks of keystream. Wiped on drop.
+#[repr(align(64))]
+pub(crate) struct FewBlocks(pub(crate) [Block; MAX_ROWS]);
+
+impl FewBlocks {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self([[0; BLOCK_LEN]; MAX_ROWS])
+    }
+}
+
+impl Drop for FewBlocks {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0 = [[0; BLOCK_LEN]; MAX_ROWS];
+        zeroize::optimization_barrier(&self.0);
+    }
+}
+
+/// Computes `count` neighbouring blocks, and as many others as come with them. `row` is
+/// what the first has behind its key: counter and nonce.
+#[inline(always)]
+pub(crate) fn few<R: Rows>(r: R, key: &Key, row: &[u32; 4], count: usize, blocks: &mut FewBlocks) {
+    const { assert!(2 * R::BLOCKS <= MAX_ROWS) };
+    if count <= R::BLOCKS {
+        in_rows(r, key, row, blocks);
+    } else {
+        in_rows(Pair(r), key, row, blocks);
+    }
+}
+
+#[inline(always)]
+fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut FewBlocks) {
+    let (words, _) = key.as_chunks();
+    let mut halves = [[0; 4]; 2];
+    for (place, word) in halves.as_flattened_mut().iter_mut().zip(words) {
+        *place = u32::from_le_bytes(*word);
+    }
+    let input = [
+        r.row(&SIGMA),
+        r.row(&halves[0]),
+        r.row(&halves[1]),
+        r.number(r.row(row)),
+    ];
+    let [mut a, mut b, mut c, mut d] = input;
+    macro_rules! quarter_rounds {
+        () => {
+            a = r.add(a, b);
+            d = r.rotate_left::<16>(r.xor(d, a));
+            c = r.add(c, d);
+            b = r.rotate_left::<12>(r.xor(b, c));
+            a = r.add(a, b);
+            d = r.rotate_left::<8>(r.xor(d, a));
+            c = r.add(c, d);
+            b = r.rotate_left::<7>(r.xor(b, c));
+        };
+    }
+    for _ in 0..10 {
+        quarter_rounds!();
+        // The diagonals below each other. The row that is known last stays as it is.
+        (a, c, d) = (r.turn::<3>(a), r.turn::<1>(c), r.turn::<2>(d));
+        quarter_rounds!();
+        (a, c, d) = (r.turn::<1>(a), r.turn::<3>(c), r.turn::<2>(d));
+    }
+    let rows = [
+        r.add(a, input[0]),
+        r.add(b, input[1]),
+        r.add(c, input[2]),
+        r.add(d, input[3]),
+    ];
+    // SAFETY: there are so many blocks.
+    unsafe { r.store_rows(rows, blocks.0.as_mut_ptr()) };
 }
 
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,

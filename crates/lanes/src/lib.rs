@@ -28,7 +28,7 @@ mod sha256;
 mod vector;
 
 pub use aead::{Job, Outcome, Secrets};
-pub use aes_gcm::{AesKey, GcmKey};
+pub use aes_gcm::{AesKey, GcmKey, Header};
 pub use chacha20::{Block, Key, Nonce};
 pub use poly1305::TAG_LEN;
 pub use sha256::Digest;
@@ -119,22 +119,33 @@ impl Backend {
     /// # Panics
     ///
     /// If this CPU lacks the backend.
+    #[inline]
     fn aes_set(self) -> AesSet {
         assert!(self.is_available(), "a backend that this CPU lacks");
-        let tables = match self {
-            Backend::Portable => AesSet::PORTABLE,
+        // Each list by itself, so that the compiler knows whom it asks.
+        let set = match self {
+            Backend::Portable => AesSet::first(AesSet::PORTABLE),
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => AesSet::AVX2,
+            Backend::Avx2 => AesSet::first(AesSet::AVX2),
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 | Backend::Avx512Ifma => AesSet::ALL,
+            Backend::Avx512 | Backend::Avx512Ifma => AesSet::first(AesSet::ALL),
         };
-        AesSet::first(tables).expect("the portable one is among them")
+        set.expect("the portable one is among them")
     }
 
     /// Whether this CPU has it. On one that does not, every other method panics.
     #[must_use]
+    #[inline]
     pub fn is_available(self) -> bool {
-        self.kernels().is_available()
+        match self {
+            Backend::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2 => isa::AVX2.is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512 => isa::AVX512.is_available(),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512Ifma => isa::AVX512_IFMA.is_available(),
+        }
     }
 
     /// Seals each of `jobs` in place: encrypts its text, writes its tag.
@@ -173,6 +184,34 @@ impl Backend {
         outcomes: &mut [Outcome],
     ) {
         aead::open(self.set(), bytes, secrets, jobs, outcomes);
+    }
+
+    /// Seals `text` in place, whose AAD lies elsewhere. Returns its tag.
+    #[must_use]
+    #[inline]
+    pub fn seal_apart(
+        self,
+        key: &Key,
+        nonce: &Nonce,
+        aad: &[u8],
+        text: &mut [u8],
+    ) -> [u8; TAG_LEN] {
+        aead::seal_apart(self.set(), key, nonce, aad, text)
+    }
+
+    /// Opens a text in place, whose tag follows it and whose AAD lies elsewhere: checks
+    /// the tag, in constant time, and decrypts the text if it is right.
+    /// [`Outcome::Forged`] too if there is no room for a tag.
+    #[must_use]
+    #[inline]
+    pub fn open_apart(
+        self,
+        key: &Key,
+        nonce: &Nonce,
+        aad: &[u8],
+        text_and_tag: &mut [u8],
+    ) -> Outcome {
+        aead::open_apart(self.set(), key, nonce, aad, text_and_tag)
     }
 
     /// Computes keystream of packets under `key` ahead of them: of each of `nonces`
@@ -274,7 +313,33 @@ impl Backend {
         jobs: &[Job],
         outcomes: &mut [Outcome],
     ) {
-        aes_gcm::seal(self.aes_set(), bytes, keys, jobs, outcomes);
+        let outcomes = &mut outcomes[..jobs.len()];
+        aes_gcm::seal(self.aes_set(), bytes, (keys, jobs), (&[], &[]));
+        outcomes.fill(Outcome::Sealed);
+    }
+
+    /// Seals each of `jobs` as [`gcm_seal`](Self::gcm_seal), and then masks `headers`,
+    /// as QUIC does (RFC 9001, section 5.4.3): each with the encryption of its sample,
+    /// which the packets' ciphertext holds. A header's `key` is an index of
+    /// `header_keys`.
+    ///
+    /// A packet and its header have the same place in both lists: a header is masked as
+    /// soon as the packets up to its own are sealed, or a little later. There may be fewer
+    /// headers, or none.
+    ///
+    /// # Panics
+    ///
+    /// If a job, a header or its sample lies outside `bytes`, if it names a key that is
+    /// not there, or if there are more headers than jobs.
+    #[inline]
+    pub fn gcm_seal_and_mask(
+        self,
+        bytes: &mut [u8],
+        (keys, jobs): (&[&GcmKey], &[Job]),
+        (header_keys, headers): (&[&AesKey], &[Header]),
+    ) {
+        assert!(headers.len() <= jobs.len(), "a packet for each header");
+        aes_gcm::seal(self.aes_set(), bytes, (keys, jobs), (header_keys, headers));
     }
 
     /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
@@ -297,26 +362,75 @@ impl Backend {
         aes_gcm::open(self.aes_set(), bytes, keys, jobs, outcomes);
     }
 
-    /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):
-    /// `masks[i]` becomes the first 5 bytes of the encryption of sample i, which comes
-    /// with the index of its key.
+    /// Seals `text` in place with AES-GCM. Returns its tag. The AAD lies elsewhere.
     ///
     /// # Panics
     ///
-    /// If a sample names a key that is not there, or if `masks` is shorter than
-    /// `samples`.
-    pub fn aes_masks(self, keys: &[&AesKey], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
-        aes_gcm::masks(self.aes_set(), keys, samples, masks);
+    /// If one of them has 2^32 bytes or more.
+    #[must_use]
+    #[inline]
+    pub fn gcm_seal_apart(
+        self,
+        key: &GcmKey,
+        nonce: &Nonce,
+        aad: &[u8],
+        text: &mut [u8],
+    ) -> [u8; TAG_LEN] {
+        aes_gcm::seal_apart(self.aes_set(), key, nonce, aad, text)
+    }
+
+    /// Opens a text in place with AES-GCM, whose tag follows it and whose AAD lies
+    /// elsewhere: checks the tag, in constant time, and decrypts the text if it is right.
+    /// [`Outcome::Forged`] too if there is no room for a tag.
+    ///
+    /// # Panics
+    ///
+    /// As [`gcm_seal_apart`](Self::gcm_seal_apart).
+    #[must_use]
+    #[inline]
+    pub fn gcm_open_apart(
+        self,
+        key: &GcmKey,
+        nonce: &Nonce,
+        aad: &[u8],
+        text_and_tag: &mut [u8],
+    ) -> Outcome {
+        aes_gcm::open_apart(self.aes_set(), key, nonce, aad, text_and_tag)
+    }
+
+    /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):
+    /// `masks[i]` becomes the first 8 bytes, little-endian, of the encryption of 16 bytes.
+    /// Sample i is the index of its key and its offset in `bytes`. A mask has 5 bytes.
+    ///
+    /// # Panics
+    ///
+    /// If a sample lies outside `bytes` or names a key that is not there, or if `masks`
+    /// is shorter than `samples`.
+    #[inline]
+    pub fn aes_masks(
+        self,
+        bytes: &[u8],
+        keys: &[&AesKey],
+        samples: &[(u32, u32)],
+        masks: &mut [u64],
+    ) {
+        aes_gcm::masks(self.aes_set(), bytes, keys, samples, masks);
     }
 
     /// The header masks of QUIC packets protected with ChaCha20 (RFC 9001, section
-    /// 5.4.4): `masks[i]` becomes the first 5 bytes of the block of keystream of which
-    /// sample i is counter and nonce; it comes with the index of its key.
+    /// 5.4.4): `masks[i]` becomes the first 8 bytes, little-endian, of the block of
+    /// keystream of which sample i is counter and nonce. As [`aes_masks`](Self::aes_masks).
     ///
     /// # Panics
     ///
-    /// As [`aes_masks`](Self::aes_masks).
-    pub fn chacha20_masks(self, keys: &[Key], samples: &[(u32, [u8; 16])], masks: &mut [[u8; 5]]) {
-        aead::masks(self.set(), keys, samples, masks);
+    /// As `aes_masks`.
+    pub fn chacha20_masks(
+        self,
+        bytes: &[u8],
+        keys: &[Key],
+        samples: &[(u32, u32)],
+        masks: &mut [u64],
+    ) {
+        aead::masks(self.set(), bytes, keys, samples, masks);
     }
 }

@@ -140,6 +140,62 @@ pub(crate) trait Words: Arithmetic {
     }
 }
 
+/// Vectors of rows of four words, as a state of ChaCha20 has four, of several blocks
+/// beside each other.
+pub(crate) trait Rows: Arithmetic {
+    /// How many blocks there are; at most [`MAX_ROWS`] / 2.
+    const BLOCKS: usize;
+
+    /// The same row of every block.
+    fn row(self, row: &[u32; 4]) -> Self::Word;
+
+    /// Adds its number to the first word of each block, from 0 on.
+    fn number(self, row: Self::Word) -> Self::Word;
+
+    /// Rows whose word i is word i + `N`, modulo 4, of these.
+    fn turn<const N: usize>(self, row: Self::Word) -> Self::Word;
+
+    /// Writes `BLOCKS` blocks, each as its rows one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// There must be so many that may be written.
+    unsafe fn store_rows(self, rows: [Self::Word; 4], blocks: *mut [u8; 64]);
+}
+
+/// The most blocks that are computed in rows at once.
+pub(crate) const MAX_ROWS: usize = 8;
+
+impl<R: Rows> Rows for Pair<R> {
+    const BLOCKS: usize = 2 * R::BLOCKS;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> [R::Word; 2] {
+        [self.0.row(row); 2]
+    }
+
+    #[inline(always)]
+    fn number(self, [a, b]: [R::Word; 2]) -> [R::Word; 2] {
+        let behind = self.0.row(&[R::BLOCKS as u32, 0, 0, 0]);
+        [self.0.number(a), self.0.add(self.0.number(b), behind)]
+    }
+
+    #[inline(always)]
+    fn turn<const N: usize>(self, [a, b]: [R::Word; 2]) -> [R::Word; 2] {
+        [self.0.turn::<N>(a), self.0.turn::<N>(b)]
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, [a, b, c, d]: [[R::Word; 2]; 4], blocks: *mut [u8; 64]) {
+        // SAFETY: the caller vouches for twice the blocks of `R`.
+        unsafe {
+            self.0.store_rows([a[0], b[0], c[0], d[0]], blocks);
+            let blocks = blocks.add(R::BLOCKS);
+            self.0.store_rows([a[1], b[1], c[1], d[1]], blocks);
+        }
+    }
+}
+
 /// Applies a method to both vectors of a pair.
 macro_rules! both {
     ($self:ident.$method:ident $(::<$n:ident>)? ($($arg:expr),+)) => {
@@ -600,6 +656,9 @@ pub(crate) trait AesBlocks: Copy {
     /// One lane replaced by a number, little-endian.
     fn with_lane(self, vector: Self::Vector, lane: usize, number: u128) -> Self::Vector;
 
+    /// One lane replaced by the same of another vector.
+    fn with_lane_of(self, vector: Self::Vector, lane: usize, other: Self::Vector) -> Self::Vector;
+
     /// One lane, and zeros in the others.
     fn only_lane(self, vector: Self::Vector, lane: usize) -> Self::Vector;
 
@@ -631,6 +690,9 @@ pub(crate) trait AesBlocks: Copy {
     /// The halves of each block exchanged.
     fn swap(self, vector: Self::Vector) -> Self::Vector;
 }
+
+/// The most blocks of AES that any instruction set has in a vector.
+pub(crate) const MAX_BLOCKS: usize = 4;
 
 /// The most words that any instruction set offers at once.
 pub(crate) const MAX_LANES: usize = 32;

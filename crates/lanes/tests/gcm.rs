@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Guard, Guarded, Noise, backends, flip_a_bit};
-use lanes::{AesKey, Backend, GcmKey, Job, Outcome, TAG_LEN};
+use lanes::{AesKey, Backend, GcmKey, Header, Job, Outcome, TAG_LEN};
+use ring::aead::quic;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 /// A key as ours and as ring's.
@@ -368,15 +369,238 @@ fn masks() {
                 false,
             );
             let by_chacha20 = expected(|_| &quic::CHACHA20, true);
+            // They lie one behind the other, at odd places, up to the end.
+            let bytes: Vec<u8> = [&[0xee; 3][..]]
+                .into_iter()
+                .chain(samples.iter().map(|(_, sample)| &sample[..]))
+                .flatten()
+                .copied()
+                .collect();
+            let places: Vec<_> = (0..n)
+                .map(|i| (samples[i].0, (3 + 16 * i) as u32))
+                .collect();
             for backend in backends() {
+                let mut buffer = Guarded::new(&bytes, Guard::Back);
                 // One place more than samples, which stays as it is.
-                let mut masks = vec![[0xee; 5]; n + 1];
-                backend.aes_masks(&aes, &samples, &mut masks);
-                assert_eq!(masks[..n], by_aes, "{backend:?} {n} {keys}");
-                assert_eq!(masks[n], [0xee; 5]);
-                backend.chacha20_masks(&long, &samples, &mut masks);
-                assert_eq!(masks[..n], by_chacha20, "{backend:?} {n} {keys}");
-                assert_eq!(masks[n], [0xee; 5]);
+                let mut masks = vec![0xee; n + 1];
+                let five = |masks: &[u64]| -> Vec<[u8; 5]> {
+                    let bytes = masks.iter().map(|mask| mask.to_le_bytes());
+                    bytes.map(|mask| *mask.first_chunk().unwrap()).collect()
+                };
+                backend.aes_masks(buffer.bytes(), &aes, &places, &mut masks);
+                assert_eq!(five(&masks[..n]), by_aes, "{backend:?} {n} {keys}");
+                assert_eq!(masks[n], 0xee);
+                backend.chacha20_masks(buffer.bytes(), &long, &places, &mut masks);
+                assert_eq!(five(&masks[..n]), by_chacha20, "{backend:?} {n} {keys}");
+                assert_eq!(masks[n], 0xee);
+            }
+        }
+    }
+}
+
+/// Headers are masked as the packets' samples say, and nothing else is: packets of all
+/// short lengths and some long ones, the last at the end of memory, with one key and with
+/// keys in turn, and with no header for the last ones.
+#[test]
+fn seals_and_masks() {
+    const BITS: [u64; 4] = [0xff1f, 0x00ff_ff1f, 0xffff_ff0f, 0x00ff_ffff_ff0f];
+    let noise = &mut Noise::new(23);
+    let raw: Vec<[u8; 32]> = (0..6).map(|_| noise.array()).collect();
+    let gcm: Vec<_> = raw.iter().map(GcmKey::aes256).collect();
+    let aes: Vec<_> = raw
+        .iter()
+        .enumerate()
+        .map(|(i, key)| match i % 3 {
+            2 => AesKey::aes256(key),
+            _ => AesKey::aes128(key.first_chunk().unwrap()),
+        })
+        .collect();
+    let (gcm, aes): (Vec<_>, Vec<_>) = (gcm.iter().collect(), aes.iter().collect());
+    for n in 1..40_usize {
+        for keys in [1, 2, 6] {
+            let mut bytes = noise.bytes(n % 5);
+            let (mut jobs, mut headers) = (Vec::new(), Vec::new());
+            for i in 0..n {
+                let (number_len, header_len) = (i % 4 + 1, 5 + i % 20);
+                // The shortest have no byte behind their sample.
+                let len = 4 - number_len + [0, i, 64, 600, 1200][(i + n) % 5];
+                let key = (i % keys) as u32;
+                let first = bytes.len() as u32;
+                let text = first + header_len as u32;
+                jobs.push(Job {
+                    text,
+                    text_len: len as u32,
+                    aad: first,
+                    aad_len: header_len as u32,
+                    key,
+                    nonce: noise.array(),
+                    ..Job::default()
+                });
+                headers.push(Header {
+                    bits: BITS[number_len - 1],
+                    first,
+                    number: text - number_len as u32,
+                    key: (n % 6) as u32 * u32::from(keys == 1) + key,
+                });
+                bytes.extend(noise.bytes(header_len + len + TAG_LEN));
+            }
+            headers.truncate(n - n / 8);
+            for backend in backends() {
+                let mut expected = bytes.clone();
+                let mut outcomes = vec![Outcome::Pending; n];
+                backend.gcm_seal(&mut expected, &gcm, &jobs, &mut outcomes);
+                for header in &headers {
+                    let sample = &expected[header.number as usize + 4..][..16];
+                    let (key, len) = (header.key as usize, [16, 16, 32][header.key as usize % 3]);
+                    let aead = [&quic::AES_128, &quic::AES_256][len / 32];
+                    let mask = ring_mask(aead, &raw[key][..len], sample.try_into().unwrap());
+                    let [first, number @ ..] = header.bits.to_le_bytes();
+                    expected[header.first as usize] ^= mask[0] & first;
+                    let place = &mut expected[header.number as usize..];
+                    for ((byte, mask), bits) in place.iter_mut().zip(&mask[1..]).zip(number) {
+                        *byte ^= mask & bits;
+                    }
+                }
+                for guard in Guard::BOTH {
+                    let mut buffer = Guarded::new(&bytes, guard);
+                    let payloads = (&gcm[..], &jobs[..]);
+                    backend.gcm_seal_and_mask(buffer.bytes(), payloads, (&aes, &headers));
+                    assert!(buffer.bytes() == expected, "{backend:?} {n} {keys}");
+                }
+            }
+        }
+    }
+}
+
+/// A text whose AAD lies elsewhere becomes what it does beside it, which is compared to
+/// other libraries' above and in `oracle.rs`: either cipher, every length.
+#[test]
+fn apart() {
+    let noise = &mut Noise::new(29);
+    let raw: [u8; 32] = noise.array();
+    let (key, keys) = (GcmKey::aes256(&raw), [raw]);
+    for len in 0..1700_usize {
+        let (aad, text, nonce) = (noise.bytes(len * 7 % 90), noise.bytes(len), noise.array());
+        let job = Job {
+            text: aad.len() as u32,
+            text_len: len as u32,
+            aad_len: aad.len() as u32,
+            nonce,
+            ..Job::default()
+        };
+        for backend in backends() {
+            for gcm in [true, false] {
+                let mut sealed = [&aad, &text, &[0; TAG_LEN][..]].concat();
+                let outcome = &mut [Outcome::Pending];
+                match gcm {
+                    true => backend.gcm_seal(&mut sealed, &[&key], &[job], outcome),
+                    false => backend.seal(&mut sealed, keys[..].into(), &[job], outcome),
+                }
+                let sealed = &sealed[aad.len()..];
+                let guard = Guard::BOTH[len % 2];
+                let (mut header, mut place) =
+                    (Guarded::new(&aad, guard), Guarded::new(&text, guard));
+                let (header, place) = (header.bytes(), place.bytes());
+                let tag = match gcm {
+                    true => backend.gcm_seal_apart(&key, &nonce, header, place),
+                    false => backend.seal_apart(&raw, &nonce, header, place),
+                };
+                assert!(
+                    *place == sealed[..len] && tag == sealed[len..],
+                    "{backend:?} {len}"
+                );
+                let mut place = Guarded::new(sealed, guard);
+                let place = place.bytes();
+                let open = |place: &mut [u8]| match gcm {
+                    true => backend.gcm_open_apart(&key, &nonce, header, place),
+                    false => backend.open_apart(&raw, &nonce, header, place),
+                };
+                let flipped = len * 31 % place.len();
+                place[flipped] ^= 4;
+                assert_eq!(open(place), Outcome::Forged, "{backend:?} {len}");
+                place[flipped] ^= 4;
+                assert!(
+                    *place == *sealed,
+                    "{backend:?} {len}: a forged text is touched"
+                );
+                assert_eq!(open(place), Outcome::Authentic, "{backend:?} {len}");
+                assert!(place[..len] == text && place[len..] == sealed[len..]);
+                assert_eq!(open(&mut place[..len.min(15)]), Outcome::Forged);
+            }
+        }
+    }
+}
+
+/// What lies outside the buffer, or has no key, is refused before anything is touched.
+#[test]
+fn refuses_headers_and_samples_outside() {
+    let (gcm, aes) = (GcmKey::aes128(&[1; 16]), AesKey::aes128(&[2; 16]));
+    let job = Job {
+        text: 5,
+        aad_len: 5,
+        ..Job::default()
+    };
+    let fits = Header {
+        bits: 0xff1f,
+        first: 0,
+        number: 1,
+        key: 0,
+    };
+    for backend in backends() {
+        let mask = |jobs: &[Job], headers: &[Header]| {
+            let mut bytes = [7; 21];
+            let payloads = (&[&gcm][..], jobs);
+            let run = || backend.gcm_seal_and_mask(&mut bytes, payloads, (&[&aes], headers));
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err();
+            assert!(!refused || bytes == [7; 21]);
+            refused
+        };
+        assert!(!mask(&[job], &[fits]));
+        assert!(mask(&[job], &[fits, fits]));
+        for (first, number, key) in [
+            (21, 1, 0),
+            (u32::MAX, 1, 0),
+            (0, 2, 0),
+            (0, u32::MAX, 0),
+            (0, u32::MAX - 3, 0),
+            (0, 1, 1),
+        ] {
+            let header = Header {
+                first,
+                number,
+                key,
+                ..fits
+            };
+            assert!(mask(&[job], &[header]), "{header:?}");
+        }
+        for (text, text_len, aad, aad_len, key) in [
+            (6, 0, 0, 5, 0),
+            (5, 1, 0, 5, 0),
+            (u32::MAX, u32::MAX, 0, 5, 0),
+            (5, 0, 17, 5, 0),
+            (5, 0, u32::MAX, 1, 0),
+            (5, 0, 0, 5, 1),
+        ] {
+            let job = Job {
+                text,
+                text_len,
+                aad,
+                aad_len,
+                key,
+                ..job
+            };
+            assert!(mask(&[job], &[]), "{job:?}");
+        }
+        for (key, offset) in [(0, 6), (0, u32::MAX), (1, 0)] {
+            for aes_masks in [true, false] {
+                let run = || match aes_masks {
+                    true => backend.aes_masks(&[7; 21], &[&aes], &[(key, offset)], &mut [0]),
+                    false => {
+                        backend.chacha20_masks(&[7; 21], &[[1; 32]], &[(key, offset)], &mut [0])
+                    }
+                };
+                let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err();
+                assert!(refused, "{key} {offset}");
             }
         }
     }

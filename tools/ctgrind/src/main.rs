@@ -8,7 +8,7 @@
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
-use lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, Secrets, TAG_LEN};
+use lanes::{AesKey, Backend, GcmKey, Header, Job, Key, Outcome, Secrets, TAG_LEN};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -19,8 +19,8 @@ fn secret(bytes: &[u8]) {
 }
 
 /// From here on anybody may know these bytes.
-fn public(bytes: &[u8]) {
-    mark_memory(bytes.as_ptr().cast(), bytes.len(), MemState::Defined)
+fn public<T>(what: &[T]) {
+    mark_memory(what.as_ptr().cast(), size_of_val(what), MemState::Defined)
         .expect("running under valgrind");
 }
 
@@ -139,6 +139,24 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     };
     let keys: Vec<_> = raw.iter().enumerate().map(key).collect();
     let keys: Vec<_> = keys.iter().collect();
+    // As if each packet's AAD were its header, which is public as its mask is not.
+    let header_keys: Vec<_> = raw.iter().map(AesKey::aes256).collect();
+    let header_keys: Vec<_> = header_keys.iter().collect();
+    let headers: Vec<_> = jobs
+        .iter()
+        .map(|job| Header {
+            bits: 0x00ff_ff1f,
+            first: job.text,
+            number: job.text,
+            key: job.key,
+        })
+        .collect();
+    let mut masked = bytes.clone();
+    masked.extend([0; 20]);
+    let payloads = (&keys[..], &jobs[..]);
+    backend.gcm_seal_and_mask(&mut masked, payloads, (&header_keys, &headers));
+    public(&masked);
+    black_box(masked);
     backend.gcm_seal(&mut bytes, &keys, &jobs, &mut outcomes);
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
     public(&bytes);
@@ -177,12 +195,15 @@ fn masks(backend: Backend, count: usize) {
     ];
     for keys in 1..=3 {
         // Samples are ciphertext: public.
-        let sample = |i: usize| ((i % keys) as u32, [i as u8; 16]);
+        let bytes: Vec<u8> = (0..16 * count).map(|i| i as u8).collect();
+        let sample = |i: usize| ((i % keys) as u32, 16 * i as u32);
         let samples: Vec<_> = (0..count).map(sample).collect();
-        let mut masks = vec![[0; 5]; count];
-        backend.aes_masks(&[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
-        backend.chacha20_masks(&raw, &samples, &mut masks);
-        public(masks.as_flattened());
+        let mut masks = vec![0; count];
+        backend.aes_masks(&bytes, &[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
+        public(&masks);
+        black_box(&masks);
+        backend.chacha20_masks(&bytes, &raw, &samples, &mut masks);
+        public(&masks);
         black_box(masks);
     }
 }

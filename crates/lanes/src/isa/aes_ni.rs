@@ -25,7 +25,6 @@ impl AesNi {
 
 aes_kernels!(
     |proof: AesNi|
-    mask_vectors: 8,
     features: "avx2,aes,pclmulqdq"
 );
 
@@ -169,6 +168,11 @@ impl AesBlocks for AesNi {
     #[inline(always)]
     fn with_lane(self, _: __m128i, _: usize, number: u128) -> __m128i {
         self.splat_number(&number)
+    }
+
+    #[inline(always)]
+    fn with_lane_of(self, _: __m128i, _: usize, other: __m128i) -> __m128i {
+        other
     }
 
     #[inline(always)]

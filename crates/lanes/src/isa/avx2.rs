@@ -5,7 +5,7 @@
 //! of what does not fit cost less than waiting for one state's additions.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Arithmetic, Limbs26, Longs, MAX_LANES, Pair, Words};
+use crate::vector::{Arithmetic, Limbs26, Longs, MAX_LANES, Pair, Rows, Words};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has
@@ -30,7 +30,7 @@ impl Avx2 {
 
 kernels!(
     |proof: Avx2|
-    words: Pair(proof) => Pair<Avx2>,
+    words: Pair(proof) => Pair<Avx2>, rows: proof => Avx2,
     field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers>>,
     half: Radix26(Numbers(proof)),
     tag_step: 34,
@@ -138,6 +138,52 @@ impl Arithmetic for Avx2 {
     fn shift_right<const N: i32>(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_srli_epi32::<N>(a) }
+    }
+}
+
+impl Rows for Avx2 {
+    const BLOCKS: usize = 2;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> __m256i {
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(row.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn number(self, row: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_add_epi32(row, _mm256_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0)) }
+    }
+
+    #[inline(always)]
+    fn turn<const N: usize>(self, row: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            match N {
+                1 => _mm256_shuffle_epi32::<0b00_11_10_01>(row),
+                2 => _mm256_shuffle_epi32::<0b01_00_11_10>(row),
+                _ => _mm256_shuffle_epi32::<0b10_01_00_11>(row),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, [a, b, c, d]: [__m256i; 4], blocks: *mut [u8; 64]) {
+        let place: *mut __m256i = blocks.cast();
+        // SAFETY: the caller vouches for two blocks of 64 bytes; stores need no
+        // alignment; `self` proves AVX2.
+        unsafe {
+            let all = [
+                _mm256_permute2x128_si256::<0x20>(a, b),
+                _mm256_permute2x128_si256::<0x20>(c, d),
+                _mm256_permute2x128_si256::<0x31>(a, b),
+                _mm256_permute2x128_si256::<0x31>(c, d),
+            ];
+            for (i, half) in all.into_iter().enumerate() {
+                _mm256_storeu_si256(place.add(i), half);
+            }
+        }
     }
 }
 

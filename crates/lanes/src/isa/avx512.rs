@@ -1,7 +1,7 @@
 //! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Arithmetic, Limbs26, Limbs44, Longs, MAX_LANES, Pair, Words};
+use crate::vector::{Arithmetic, Limbs26, Limbs44, Longs, MAX_LANES, Pair, Rows, Words};
 use core::arch::x86_64::*;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
@@ -26,7 +26,7 @@ impl Avx512 {
 
 kernels!(
     |proof: Avx512|
-    words: Pair(proof) => Pair<Avx512>,
+    words: Pair(proof) => Pair<Avx512>, rows: proof => Avx512,
     field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers<Avx512>>>,
     half: Radix26(Numbers(proof)),
     tag_step: 25,
@@ -62,7 +62,7 @@ pub(crate) mod ifma {
 
     kernels!(
         |proof: Ifma|
-        words: Pair(proof.0) => Pair<Avx512>,
+        words: Pair(proof.0) => Pair<Avx512>, rows: proof.0 => Avx512,
         field: Radix44(Pair(Numbers(proof))) => Radix44<Pair<Numbers<Ifma>>>,
     half: Radix44(Numbers(proof)),
         tag_step: 16,
@@ -198,6 +198,60 @@ impl Arithmetic for Avx512 {
     fn majority(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_ternarylogic_epi32::<0xe8>(a, b, c) }
+    }
+}
+
+impl Rows for Avx512 {
+    const BLOCKS: usize = 4;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> __m512i {
+        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512F.
+        unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(row.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn number(self, row: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let numbers = _mm512_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0);
+            _mm512_add_epi32(row, numbers)
+        }
+    }
+
+    #[inline(always)]
+    fn turn<const N: usize>(self, row: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            match N {
+                1 => _mm512_shuffle_epi32::<0b00_11_10_01>(row),
+                2 => _mm512_shuffle_epi32::<0b01_00_11_10>(row),
+                _ => _mm512_shuffle_epi32::<0b10_01_00_11>(row),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, [a, b, c, d]: [__m512i; 4], blocks: *mut [u8; 64]) {
+        let place: *mut __m512i = blocks.cast();
+        // SAFETY: the caller vouches for four blocks of 64 bytes; stores need no
+        // alignment; `self` proves AVX-512F.
+        unsafe {
+            // Rows of blocks 0 and 1, of 2 and 3.
+            let ab_low = _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b);
+            let ab_high = _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b);
+            let cd_low = _mm512_shuffle_i32x4::<0b01_00_01_00>(c, d);
+            let cd_high = _mm512_shuffle_i32x4::<0b11_10_11_10>(c, d);
+            let all = [
+                _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_low, cd_low),
+                _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_low, cd_low),
+                _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_high, cd_high),
+                _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_high, cd_high),
+            ];
+            for (i, block) in all.into_iter().enumerate() {
+                _mm512_storeu_si512(place.add(i), block);
+            }
+        }
     }
 }
 

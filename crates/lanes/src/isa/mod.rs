@@ -2,8 +2,8 @@
 //! and the kernels compiled for each.
 
 use crate::aead::{Job, Outcome, Run};
-use crate::aes_gcm::{AesKey, GcmKey, Powers, RoundKeys};
-use crate::chacha20::{Block, Blocks, Key, Nonce};
+use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
+use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
@@ -20,6 +20,8 @@ pub(crate) struct Kernels {
     tag_lanes: usize,
     tag_step: usize,
     blocks: unsafe fn(&mut Blocks<'_>, usize),
+    few_blocks: usize,
+    few: unsafe fn(&Key, &[u32; 4], usize, &mut FewBlocks),
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
     xor_blocks: unsafe fn(&mut [u8], &[Block]),
     xor_texts: unsafe fn(&mut [u8], &[Block], &[Job], &[Run]),
@@ -38,6 +40,7 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     /// Whether this CPU has the instruction set.
+    #[inline(always)]
     pub(crate) fn is_available(&self) -> bool {
         (self.is_available)()
     }
@@ -80,6 +83,19 @@ impl Set {
     pub(crate) fn blocks(self, blocks: &mut Blocks<'_>, lanes: usize) {
         // SAFETY: the CPU has the set, as it has in all of these.
         unsafe { (self.0.blocks)(blocks, lanes) }
+    }
+
+    /// How many neighbouring blocks of one packet are had sooner in rows than in lanes.
+    #[inline]
+    pub(crate) fn few_blocks(self) -> usize {
+        self.0.few_blocks
+    }
+
+    /// See [`crate::chacha20::few`]. No more than [`Set::few_blocks`].
+    #[inline]
+    pub(crate) fn few(self, key: &Key, row: &[u32; 4], count: usize, blocks: &mut FewBlocks) {
+        // SAFETY: as above.
+        unsafe { (self.0.few)(key, row, count, blocks) }
     }
 
     /// See [`crate::chacha20::xor_keystream`].
@@ -208,13 +224,14 @@ fn best_serial() -> &'static Serial {
 
 /// What runs on instructions for AES, or does without; a table of its own, as CPUs have
 /// them or not beside one of those above. The functions must only be called where the
-/// CPU has them, with jobs that lie in the buffer and keys that are there.
+/// CPU has them, with jobs, headers and samples that lie in the buffer, and keys that are
+/// there.
 #[allow(clippy::type_complexity, reason = "signatures, each used once")]
 pub(crate) struct AesKernels {
     is_available: fn() -> bool,
-    seal: unsafe fn(&mut [u8], &[&GcmKey], &[Job]),
-    open: unsafe fn(&mut [u8], &[&GcmKey], &[Job], &mut [Outcome]),
-    masks: unsafe fn(&[&AesKey], &[(u32, [u8; 16])], &mut [[u8; 5]]),
+    seal: unsafe fn(&mut [u8], Apart<'_>, (&[&GcmKey], &[Job]), (&[&AesKey], &[Header])),
+    open: unsafe fn(&mut [u8], Apart<'_>, &[&GcmKey], &[Job], &mut [Outcome]),
+    masks: unsafe fn(&[u8], &[&AesKey], &[(u32, u32)], &mut [u64]),
     expand: unsafe fn(&[u8], &mut [[u8; 16]; 15]),
     powers: unsafe fn(&RoundKeys, &mut Powers),
 }
@@ -243,7 +260,7 @@ impl AesSet {
     pub(crate) const PORTABLE: &[&'static AesKernels] = &[&AES_PORTABLE];
 
     /// The first of these that this CPU has, if it has any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first(tables: &[&'static AesKernels]) -> Option<Self> {
         let table = tables.iter().find(|table| (table.is_available)())?;
         Some(Self(table))
@@ -253,12 +270,19 @@ impl AesSet {
     ///
     /// # Safety
     ///
-    /// The jobs must lie in `bytes`, and their keys in `keys`.
+    /// The jobs and the headers with their samples must lie in `bytes`, and their keys
+    /// must be there. What lies `apart` must be that of the only job.
     #[inline]
-    pub(crate) unsafe fn seal(self, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+    pub(crate) unsafe fn seal(
+        self,
+        bytes: &mut [u8],
+        apart: Apart<'_>,
+        payloads: (&[&GcmKey], &[Job]),
+        headers: (&[&AesKey], &[Header]),
+    ) {
         // SAFETY: the CPU has the set, as it has in all of these, and the caller vouches
-        // for the jobs.
-        unsafe { (self.0.seal)(bytes, keys, jobs) }
+        // for the lists.
+        unsafe { (self.0.seal)(bytes, apart, payloads, headers) }
     }
 
     /// See [`crate::aes_gcm::open`].
@@ -270,24 +294,30 @@ impl AesSet {
     pub(crate) unsafe fn open(
         self,
         bytes: &mut [u8],
+        apart: Apart<'_>,
         keys: &[&GcmKey],
         jobs: &[Job],
         outcomes: &mut [Outcome],
     ) {
         // SAFETY: as above.
-        unsafe { (self.0.open)(bytes, keys, jobs, outcomes) }
+        unsafe { (self.0.open)(bytes, apart, keys, jobs, outcomes) }
     }
 
     /// See [`crate::aes_gcm::masks`].
+    ///
+    /// # Safety
+    ///
+    /// The samples must lie in `bytes`, and their keys be there; `masks` must be as many.
     #[inline]
-    pub(crate) fn masks(
+    pub(crate) unsafe fn masks(
         self,
+        bytes: &[u8],
         keys: &[&AesKey],
-        samples: &[(u32, [u8; 16])],
-        masks: &mut [[u8; 5]],
+        samples: &[(u32, u32)],
+        masks: &mut [u64],
     ) {
-        // SAFETY: as above; this one looks for itself whether keys are there.
-        unsafe { (self.0.masks)(keys, samples, masks) }
+        // SAFETY: as above.
+        unsafe { (self.0.masks)(bytes, keys, samples, masks) }
     }
 
     /// See [`crate::aes_gcm::expand`].
@@ -342,7 +372,7 @@ pub(crate) struct Aligned<T>(pub(crate) T);
 macro_rules! kernels {
     (
         |$proof:ident: $set:ident|
-        words: $words:expr => $words_type:ty,
+        words: $words:expr => $words_type:ty, rows: $rows:expr => $rows_type:ty,
         field: $field:expr => $field_type:ty, half: $half:expr,
         tag_step: $tag_step:literal,
         hash: $hash:expr => $hash_type:ty, serial: $serial:expr
@@ -357,6 +387,11 @@ macro_rules! kernels {
             blocks: kernels!(@kernel $set, $($features)?,
                 |$proof, blocks: &mut crate::chacha20::Blocks<'_>, lanes: usize|
                 = blocks.run($words, lanes)),
+            few_blocks: 2 * <$rows_type as crate::vector::Rows>::BLOCKS,
+            few: kernels!(@kernel $set, $($features)?,
+                |$proof, key: &crate::Key, row: &[u32; 4], count: usize,
+                 blocks: &mut crate::chacha20::FewBlocks|
+                = crate::chacha20::few($rows, key, row, count, blocks)),
             xor_keystream: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32, text: &mut [u8]|
                 = crate::chacha20::xor_keystream($words, key, nonce, counter, text)),
@@ -427,26 +462,27 @@ macro_rules! kernels {
 macro_rules! aes_kernels {
     (
         |$proof:ident: $set:ident|
-        mask_vectors: $mask_vectors:literal,
         features: $features:literal
     ) => {
         pub(crate) static KERNELS: crate::isa::AesKernels = crate::isa::AesKernels {
             is_available: $set::is_available,
             seal: kernels!(@kernel $set, $features,
-                |$proof, bytes: &mut [u8], keys: &[&crate::GcmKey], jobs: &[crate::Job]|
-                // SAFETY: the caller vouches for the jobs.
-                = unsafe { crate::aes_gcm::seal_all($proof, bytes, keys, jobs) }),
+                |$proof, bytes: &mut [u8], apart: crate::aes_gcm::Apart<'_>,
+                 payloads: (&[&crate::GcmKey], &[crate::Job]),
+                 headers: (&[&crate::AesKey], &[crate::Header])|
+                // SAFETY: the caller vouches for the lists.
+                = unsafe { crate::aes_gcm::seal_all($proof, bytes, apart, payloads, headers) }),
             open: kernels!(@kernel $set, $features,
-                |$proof, bytes: &mut [u8], keys: &[&crate::GcmKey], jobs: &[crate::Job],
+                |$proof, bytes: &mut [u8], apart: crate::aes_gcm::Apart<'_>,
+                 keys: &[&crate::GcmKey], jobs: &[crate::Job],
                  outcomes: &mut [crate::Outcome]|
                 // SAFETY: the caller vouches for the jobs.
-                = unsafe { crate::aes_gcm::open_all($proof, bytes, keys, jobs, outcomes) }),
+                = unsafe { crate::aes_gcm::open_all($proof, bytes, apart, keys, jobs, outcomes) }),
             masks: kernels!(@kernel $set, $features,
-                |$proof, keys: &[&crate::AesKey], samples: &[(u32, [u8; 16])],
-                 masks: &mut [[u8; 5]]|
-                = crate::aes_gcm::all_masks::<_, $mask_vectors, {
-                    $mask_vectors * <$set as crate::vector::AesBlocks>::LANES
-                }>($proof, keys, samples, masks)),
+                |$proof, bytes: &[u8], keys: &[&crate::AesKey], samples: &[(u32, u32)],
+                 masks: &mut [u64]|
+                // SAFETY: the caller vouches for the samples.
+                = unsafe { crate::aes_gcm::all_masks($proof, bytes, keys, samples, masks) }),
             expand: kernels!(@kernel $set, $features,
                 |$proof, key: &[u8], keys: &mut [[u8; 16]; 15]|
                 = crate::aes_gcm::expand($proof, key, keys)),

@@ -4,7 +4,7 @@
 use crate::poly1305::Radix64;
 #[cfg(any(test, not(target_arch = "x86_64")))]
 use crate::vector::Pair;
-use crate::vector::{Arithmetic, Longs, MAX_LANES, Words};
+use crate::vector::{Arithmetic, Longs, MAX_LANES, Rows, Words};
 
 /// Four words in an array.
 #[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code))]
@@ -27,7 +27,7 @@ impl Array {
 #[cfg(any(test, not(target_arch = "x86_64")))]
 kernels!(
     |proof: Array|
-    words: Pair(proof) => Pair<Array>,
+    words: Pair(proof) => Pair<Array>, rows: Pair(proof) => Pair<Array>,
     field: Radix64 => Radix64,
     half: Radix64,
     tag_step: 10,
@@ -65,6 +65,37 @@ impl Arithmetic for Array {
     #[inline(always)]
     fn shift_right<const N: i32>(self, a: [u32; 4]) -> [u32; 4] {
         a.map(|word| word >> N)
+    }
+}
+
+impl Rows for Array {
+    const BLOCKS: usize = 1;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> [u32; 4] {
+        *row
+    }
+
+    #[inline(always)]
+    fn number(self, row: [u32; 4]) -> [u32; 4] {
+        row
+    }
+
+    #[inline(always)]
+    fn turn<const N: usize>(self, mut row: [u32; 4]) -> [u32; 4] {
+        row.rotate_left(N);
+        row
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, rows: [[u32; 4]; 4], blocks: *mut [u8; 64]) {
+        let mut block = [0; 64];
+        let (places, _) = block.as_chunks_mut();
+        for (place, word) in places.iter_mut().zip(rows.as_flattened()) {
+            *place = word.to_le_bytes();
+        }
+        // SAFETY: the caller vouches for a block.
+        unsafe { blocks.write(block) };
     }
 }
 

@@ -4,12 +4,13 @@
 //! arrays of four costs 1.8 times as much.
 
 use crate::poly1305::Radix64;
-use crate::vector::{Arithmetic, MAX_LANES, Pair, Words};
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, Words};
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128,
-    _mm_set1_epi32, _mm_setr_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16, _mm_slli_epi16,
-    _mm_slli_epi32, _mm_srl_epi32, _mm_srli_epi16, _mm_srli_epi32, _mm_storeu_si128,
-    _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32, _mm_unpacklo_epi64, _mm_xor_si128,
+    _mm_set1_epi32, _mm_setr_epi32, _mm_shuffle_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16,
+    _mm_slli_epi16, _mm_slli_epi32, _mm_srl_epi32, _mm_srli_epi16, _mm_srli_epi32,
+    _mm_storeu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32,
+    _mm_unpacklo_epi64, _mm_xor_si128,
 };
 
 /// Four words in an xmm register.
@@ -29,7 +30,7 @@ impl Sse2 {
 
 kernels!(
     |proof: Sse2|
-    words: Pair(proof) => Pair<Sse2>,
+    words: Pair(proof) => Pair<Sse2>, rows: Pair(proof) => Pair<Sse2>,
     field: Radix64 => Radix64,
     half: Radix64,
     tag_step: 10,
@@ -111,6 +112,43 @@ impl Arithmetic for Sse2 {
     fn shift_right<const N: i32>(self, a: __m128i) -> __m128i {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_srli_epi32::<N>(a) }
+    }
+}
+
+impl Rows for Sse2 {
+    const BLOCKS: usize = 1;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> __m128i {
+        // SAFETY: 16 bytes, which need no alignment; SSE2 is part of x86-64.
+        unsafe { _mm_loadu_si128(row.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn number(self, row: __m128i) -> __m128i {
+        row
+    }
+
+    #[inline(always)]
+    fn turn<const N: usize>(self, row: __m128i) -> __m128i {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe {
+            match N {
+                1 => _mm_shuffle_epi32::<0b00_11_10_01>(row),
+                2 => _mm_shuffle_epi32::<0b01_00_11_10>(row),
+                _ => _mm_shuffle_epi32::<0b10_01_00_11>(row),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, rows: [__m128i; 4], blocks: *mut [u8; 64]) {
+        let place: *mut __m128i = blocks.cast();
+        for (i, row) in rows.into_iter().enumerate() {
+            // SAFETY: the caller vouches for a block of 64 bytes; stores need no
+            // alignment; SSE2 is part of x86-64.
+            unsafe { _mm_storeu_si128(place.add(i), row) };
+        }
     }
 }
 

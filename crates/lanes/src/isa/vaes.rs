@@ -4,7 +4,7 @@ use crate::vector::AesBlocks;
 use core::arch::x86_64::*;
 
 /// Four blocks in a zmm register. A value of this type proves that the CPU has AVX-512
-/// F, BW and VL, VAES and VPCLMULQDQ.
+/// F, BW and VL, BMI2, VAES and VPCLMULQDQ.
 #[derive(Clone, Copy)]
 pub(crate) struct Vaes(());
 
@@ -13,6 +13,7 @@ cpufeatures::new!(
     "avx512f",
     "avx512bw",
     "avx512vl",
+    "bmi2",
     "vaes",
     "vpclmulqdq"
 );
@@ -32,14 +33,14 @@ impl Vaes {
 
 aes_kernels!(
     |proof: Vaes|
-    mask_vectors: 4,
-    features: "avx512f,avx512bw,avx512vl,aes,pclmulqdq,vaes,vpclmulqdq"
+    features: "avx512f,avx512bw,avx512vl,bmi2,aes,pclmulqdq,vaes,vpclmulqdq"
 );
 
 /// A mask of the first `len` of 64 bytes, of all if it is more.
 #[inline(always)]
-fn mask(len: usize) -> u64 {
-    u64::MAX.unbounded_shr(64_u32.saturating_sub(len.min(64) as u32))
+fn mask(_: Vaes, len: usize) -> u64 {
+    // SAFETY: the argument proves BMI2.
+    unsafe { _bzhi_u64(u64::MAX, len.min(64) as u32) }
 }
 
 impl AesBlocks for Vaes {
@@ -94,13 +95,13 @@ impl AesBlocks for Vaes {
     unsafe fn load_first(self, place: *const u8, len: usize) -> __m512i {
         // SAFETY: the mask holds back every byte beyond those that the caller vouches
         // for; `self` proves AVX-512BW.
-        unsafe { _mm512_maskz_loadu_epi8(mask(len), place.cast()) }
+        unsafe { _mm512_maskz_loadu_epi8(mask(self, len), place.cast()) }
     }
 
     #[inline(always)]
     unsafe fn load_last(self, place: *const u8, len: usize) -> __m512i {
         let lanes_before = 64_usize.wrapping_sub(len.next_multiple_of(16));
-        let mask = mask(len).unbounded_shl(lanes_before as u32);
+        let mask = mask(self, len).unbounded_shl(lanes_before as u32);
         // SAFETY: the mask leaves the `len` bytes from `place` on, for which the caller
         // vouches, and holds back those before and behind; `self` proves AVX-512BW.
         unsafe { _mm512_maskz_loadu_epi8(mask, place.wrapping_sub(lanes_before).cast()) }
@@ -117,13 +118,13 @@ impl AesBlocks for Vaes {
     unsafe fn store_first(self, vector: __m512i, place: *mut u8, len: usize) {
         // SAFETY: the mask holds back every byte beyond those that the caller vouches
         // for; `self` proves AVX-512BW.
-        unsafe { _mm512_mask_storeu_epi8(place.cast(), mask(len), vector) }
+        unsafe { _mm512_mask_storeu_epi8(place.cast(), mask(self, len), vector) }
     }
 
     #[inline(always)]
     fn first(self, vector: __m512i, len: usize) -> __m512i {
         // SAFETY: `self` proves AVX-512BW.
-        unsafe { _mm512_maskz_mov_epi8(mask(len), vector) }
+        unsafe { _mm512_maskz_mov_epi8(mask(self, len), vector) }
     }
 
     #[inline(always)]
@@ -133,6 +134,12 @@ impl AesBlocks for Vaes {
             let number = _mm_loadu_si128((&raw const number).cast());
             _mm512_mask_broadcast_i32x4(vector, 0xf << (4 * lane), number)
         }
+    }
+
+    #[inline(always)]
+    fn with_lane_of(self, vector: __m512i, lane: usize, other: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_mask_mov_epi32(vector, 0xf << (4 * lane), other) }
     }
 
     #[inline(always)]

@@ -36,7 +36,6 @@ impl Vaes256 {
 
 aes_kernels!(
     |proof: Vaes256|
-    mask_vectors: 8,
     features: "avx2,aes,pclmulqdq,vaes,vpclmulqdq"
 );
 
@@ -152,6 +151,17 @@ impl AesBlocks for Vaes256 {
             match lane {
                 0 => _mm256_inserti128_si256::<0>(vector, number),
                 _ => _mm256_inserti128_si256::<1>(vector, number),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn with_lane_of(self, vector: __m256i, lane: usize, other: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            match lane {
+                0 => _mm256_blend_epi32::<0x0f>(vector, other),
+                _ => _mm256_blend_epi32::<0xf0>(vector, other),
             }
         }
     }

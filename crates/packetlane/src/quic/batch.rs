@@ -1,27 +1,31 @@
 //! The packets of one turn of an event loop: one arena of bytes, and what is to be done
 //! with each packet in it.
 //!
-//! The list is worked off in windows of packets, so that what the AEAD has written is
-//! still near when headers are masked: of each window the payloads of all packets, and
-//! the masks of all their headers, go to the backend in one call for AES and one for
-//! ChaCha20. Sealing does the payloads first, for the samples are ciphertext; opening
-//! does the headers first, for they say nonce and key phase.
+//! What a kernel asks for is written down when a packet is added: a list of jobs for
+//! each of the two ciphers, AES and ChaCha20, and where header masks go. The lists are
+//! worked off in windows of packets. Sealing with AES is one call, which masks headers
+//! beside the next packets; with ChaCha20 the payloads go first, for the samples are
+//! ciphertext. Opening does the headers first, for they say nonce and key phase.
 
-use super::header::{self, KEY_PHASE, Mask, decode_packet_number, sample};
-use super::keys::{Aead, Cipher, Way};
-use super::{HeaderKey, PacketKey, SAMPLE_LEN};
+use super::header::{self, KEY_PHASE, Mask, decode_packet_number};
+use super::keys::{Aead, Cipher};
+use super::{HeaderKey, PacketKey};
 use crate::batch::{Slot, index};
-use crate::{Backend, Engine, Job, Outcome, TAG_LEN};
+use crate::{Backend, Engine, Job, Key, Nonce, Outcome, TAG_LEN};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
+use lanes::{AesKey, GcmKey, Header};
 use zeroize::Zeroize;
 
 /// How many packets make a window: enough to fill the lanes, and few enough that what
 /// is of them stays in the second cache.
 const WINDOW: usize = 64;
+
+/// A sample lies so many bytes behind the first of its packet number.
+const MAX_NUMBER_LEN: u32 = header::MAX_NUMBER_LEN as u32;
 
 /// Packets in one buffer, of as many connections as one likes, of any suites.
 ///
@@ -36,11 +40,36 @@ const WINDOW: usize = 64;
 pub struct Batch {
     /// Its arena, room and turns. It has no jobs.
     arena: crate::Batch,
+    /// Its packets, by cipher.
+    aes: Packets,
+    chacha20: Packets,
+    /// How many packets there are, in the order in which they were added.
+    len: usize,
+    /// Of those to seal among the first so many the payloads are sealed.
+    sealed: usize,
+    /// Of those to seal among the first so many the headers are protected, too.
+    protected: usize,
+}
+
+/// The packets of a batch whose AEAD and header protection have one cipher.
+#[derive(Default)]
+struct Packets {
     /// What the packets' indices refer to: each connection's once.
     keys: Vec<Arc<Keys>>,
-    packets: Vec<Entry>,
-    /// How many packets are done.
-    done: usize,
+    /// The payloads to seal.
+    jobs: Vec<Job>,
+    /// Their headers.
+    headers: Vec<Header>,
+    /// How many of them are sealed.
+    sealed: usize,
+    /// How many are protected, too.
+    protected: usize,
+    /// Those to open.
+    opening: Vec<Opening>,
+    /// How many of their headers are unprotected.
+    unprotected: usize,
+    /// How many have been opened.
+    opened: usize,
 }
 
 /// The keys of one direction of a packet number space, shared with the batches that
@@ -78,6 +107,32 @@ impl Keys {
         };
         other.as_ref().unwrap_or(&self.current)
     }
+
+    fn gcm_key(&self, phase: Phase) -> &GcmKey {
+        match &self.packet_key(phase).aead {
+            Aead::Gcm(key) => key,
+            Aead::ChaCha20(_) => unreachable!("among packets of the other cipher"),
+        }
+    }
+
+    fn aes_key(&self) -> &AesKey {
+        match &self.header.cipher {
+            Cipher::Aes(key) => key,
+            Cipher::ChaCha20(_) => unreachable!("among packets of the other cipher"),
+        }
+    }
+
+    fn chacha20_key(&self, phase: Phase) -> Key {
+        match &self.packet_key(phase).aead {
+            Aead::ChaCha20(key) => *key,
+            Aead::Gcm(_) => unreachable!("among packets of the other cipher"),
+        }
+    }
+
+    #[inline]
+    fn is_aes(&self) -> bool {
+        matches!(self.header.cipher, Cipher::Aes(_))
+    }
 }
 
 /// A key phase, relative to the current one.
@@ -88,59 +143,27 @@ pub(super) enum Phase {
     Next,
 }
 
-/// How far a packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// As it was added.
-    Added,
-    /// Its payload is sealed, or its header unprotected.
-    Halfway,
-    /// Ready for the wire.
-    Sealed,
-    Authentic,
-    Forged,
-}
-
-/// What is known of a packet.
-pub(super) struct Entry {
-    way: Way,
-    pub(super) stage: Stage,
-    pub(super) phase: Phase,
+/// A packet to open, and what is known of it.
+pub(super) struct Opening {
     /// Where it lies in the arena, tag included.
     start: u32,
     len: u32,
     pn_offset: u32,
-    /// Of a packet to open, known from halfway on, as is its phase.
+    /// Known once its header is unprotected, as is its phase.
     pub(super) header_len: u32,
-    pub(super) keys: u32,
-    /// Its packet number; of a packet to open the expected one until halfway.
+    /// Which of the batch's packets it is.
+    place: u32,
+    keys: u32,
+    /// Its packet number; until its header is unprotected the expected one.
     pub(super) number: u64,
+    pub(super) phase: Phase,
+    pub(super) outcome: Outcome,
 }
 
-impl Entry {
+impl Opening {
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.start as usize;
         start..start + self.len as usize
-    }
-
-    #[inline]
-    fn job(&self, key: &PacketKey, index: u32) -> Job {
-        Job {
-            text: self.start + self.header_len,
-            text_len: self.len - self.header_len - TAG_LEN as u32,
-            aad: self.start,
-            aad_len: self.header_len,
-            key: index,
-            nonce: key.nonce(self.number),
-            ..Job::default()
-        }
-    }
-
-    #[inline]
-    fn sample(&self, bytes: &[u8]) -> [u8; SAMPLE_LEN] {
-        let packet = &bytes[self.range()];
-        let place = sample(packet.len(), self.pn_offset as usize).expect("checked when added");
-        packet[place].try_into().expect("SAMPLE_LEN bytes")
     }
 }
 
@@ -162,18 +185,22 @@ impl Batch {
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
         Self {
             arena: crate::Batch::with_capacity(0, bytes),
-            keys: Vec::new(),
-            packets: Vec::with_capacity(packets),
-            done: 0,
+            aes: Packets::with_capacity(packets),
+            chacha20: Packets::default(),
+            len: 0,
+            sealed: 0,
+            protected: 0,
         }
     }
 
     /// Forgets all packets and keys and keeps the memory.
     pub fn clear(&mut self) {
         self.arena.clear();
-        self.keys.clear();
-        self.packets.clear();
-        self.done = 0;
+        self.aes.clear();
+        self.chacha20.clear();
+        self.len = 0;
+        self.sealed = 0;
+        self.protected = 0;
     }
 
     /// Gives back memory; see [`crate::Batch::shrink_to`].
@@ -190,13 +217,13 @@ impl Batch {
     /// How many packets it holds.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.packets.len()
+        self.len
     }
 
     /// Whether it holds no packet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.packets.is_empty()
+        self.len == 0
     }
 
     /// The bytes of the arena that are taken: what [`Batch::received`] returns is a
@@ -250,9 +277,10 @@ impl Batch {
             slot.turn == self.arena.turn(),
             "the batch has been cleared since {slot:?}, or is another one"
         );
-        let mut packets = self.packets[slot.jobs.clone()].iter();
+        let to_open = |packets: &Packets| packets.has_to_open(&slot.jobs);
         assert!(
-            packets.all(|packet| packet.stage == Stage::Sealed),
+            slot.jobs.end <= self.protected
+                && ![&self.aes, &self.chacha20].into_iter().any(to_open),
             "the packets of {slot:?} are not sealed: call Batch::seal before Batch::wire"
         );
         &self.arena.bytes()[slot.bytes.clone()]
@@ -262,20 +290,39 @@ impl Batch {
     /// its tag, protects its header. On the caller's thread, whatever the engine's
     /// threads.
     pub fn seal(&mut self, engine: &Engine) {
-        self.run(engine, Way::Seal, &[Step::Payloads, Step::Headers]);
-        self.done = self.packets.len();
+        self.protect_headers(engine);
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            while packets.sealed < packets.jobs.len() {
+                packets.seal(engine.backend(), bytes, true);
+            }
+        }
+        self.sealed = self.len;
+        self.protected = self.len;
     }
 
     /// The first half of [`Batch::seal`], for who protects headers by other means: what
     /// goes over the wire needs [`Batch::protect_headers`] too.
     pub fn seal_payloads(&mut self, engine: &Engine) {
-        self.run(engine, Way::Seal, &[Step::Payloads]);
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            while packets.sealed < packets.jobs.len() {
+                packets.seal(engine.backend(), bytes, false);
+            }
+        }
+        self.sealed = self.len;
     }
 
     /// The second half of [`Batch::seal`]: protects the headers of the packets whose
     /// payloads are sealed.
     pub fn protect_headers(&mut self, engine: &Engine) {
-        self.run(engine, Way::Seal, &[Step::Headers]);
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            while packets.protected < packets.sealed {
+                packets.protect(engine.backend(), bytes);
+            }
+        }
+        self.protected = self.sealed;
     }
 
     /// Opens every packet that has not run yet, in place: removes the protection of its
@@ -284,119 +331,147 @@ impl Batch {
     /// encrypted and touches no other. On the caller's thread, whatever the engine's
     /// threads.
     pub fn open(&mut self, engine: &Engine) {
-        self.run(engine, Way::Open, &[Step::Headers, Step::Payloads]);
-        self.done = self.packets.len();
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            while packets.opened < packets.opening.len() {
+                if packets.opened == packets.unprotected {
+                    packets.unprotect(engine.backend(), bytes);
+                }
+                packets.open(engine.backend(), bytes);
+            }
+        }
     }
 
     /// The first half of [`Batch::open`].
     pub fn unprotect_headers(&mut self, engine: &Engine) {
-        self.run(engine, Way::Open, &[Step::Headers]);
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            while packets.unprotected < packets.opening.len() {
+                packets.unprotect(engine.backend(), bytes);
+            }
+        }
     }
 
     /// The second half of [`Batch::open`], for the packets whose headers are
     /// unprotected.
     pub fn open_payloads(&mut self, engine: &Engine) {
-        self.run(engine, Way::Open, &[Step::Payloads]);
-    }
-
-    fn run(&mut self, engine: &Engine, way: Way, steps: &[Step]) {
-        for packets in self.packets[self.done..].chunks_mut(WINDOW) {
-            for step in steps {
-                let window = Window {
-                    backend: engine.backend(),
-                    way,
-                    bytes: self.arena.bytes_mut(),
-                    keys: &self.keys,
-                    packets,
-                };
-                match step {
-                    Step::Payloads => window.payloads(),
-                    Step::Headers => window.headers(),
-                }
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            while packets.opened < packets.unprotected {
+                packets.open(engine.backend(), bytes);
             }
         }
     }
 
     /// Whether `len` more bytes fit.
+    #[inline]
     pub(super) fn fits(&self, len: usize) -> bool {
         self.arena.fits(len)
     }
 
     /// Tells one filling of the batch from the next.
+    #[inline]
     pub(super) fn turn(&self) -> usize {
         self.arena.turn()
     }
 
     /// Adds keys and returns their index.
     pub(super) fn add_keys(&mut self, keys: &Arc<Keys>) -> u32 {
-        self.keys.push(Arc::clone(keys));
-        index(self.keys.len() - 1)
+        let list = &mut self.packets(keys.is_aes()).keys;
+        list.push(Arc::clone(keys));
+        index(list.len() - 1)
     }
 
-    pub(super) fn keys(&self, packet: &Entry) -> &Keys {
-        &self.keys[packet.keys as usize]
+    #[inline]
+    fn packets(&mut self, aes: bool) -> &mut Packets {
+        if aes {
+            &mut self.aes
+        } else {
+            &mut self.chacha20
+        }
     }
 
-    /// The packet of `slot`, if it is of this filling of the batch.
-    pub(super) fn packet(&self, slot: &Slot) -> Option<&Entry> {
-        (slot.turn == self.turn()).then(|| &self.packets[slot.jobs.start])
+    /// The packet to open of `slot`, if it is of this filling of the batch, and its
+    /// keys.
+    #[inline]
+    pub(super) fn to_open(&self, slot: &Slot) -> Option<(&Opening, &Keys)> {
+        if slot.turn != self.turn() {
+            return None;
+        }
+        let place = slot.jobs.start;
+        self.aes.find(place).or_else(|| self.chacha20.find(place))
     }
 
-    /// Takes room for a packet to seal, with the keys of index `keys`: a header,
-    /// `payload_len` bytes and a tag. Returns the packet's bytes.
+    /// Takes room for a packet to seal, with the `keys` of index `keys_index`: a header,
+    /// which fits its number, `payload_len` bytes and a tag. Returns the packet's bytes.
+    #[inline]
     pub(super) fn add_to_seal(
         &mut self,
-        keys: u32,
+        (keys_index, keys): (u32, &Keys),
         number: u64,
         header: &[u8],
         payload_len: usize,
     ) -> (Slot, &mut [u8]) {
         let len = header.len() + payload_len + TAG_LEN;
-        let start = self.arena.take(len);
-        let slot = self.add(Entry {
-            way: Way::Seal,
-            stage: Stage::Added,
-            phase: Phase::Current,
-            start: index(start),
-            len: index(len),
-            pn_offset: index(header.len() - header::number_len(header[0])),
-            header_len: index(header.len()),
-            keys,
-            number,
+        let place = self.arena.take(len);
+        let slot = self.slot(place..place + len);
+        let (start, header_len) = (index(place), index(header.len()));
+        let text = start + header_len;
+        let packets = self.packets(keys.is_aes());
+        packets.jobs.push(Job {
+            text,
+            text_len: index(payload_len),
+            aad: start,
+            aad_len: header_len,
+            key: keys_index,
+            nonce: keys.current.nonce(number),
+            ..Job::default()
         });
-        let packet = &mut self.arena.bytes_mut()[start..start + len];
-        packet[..header.len()].copy_from_slice(header);
+        packets.headers.push(Header {
+            bits: header::masked_bits(header[0]),
+            first: start,
+            number: text - index(header::number_len(header[0])),
+            key: keys_index,
+        });
+        let packet = &mut self.arena.bytes_mut()[slot.bytes.clone()];
+        let (header_place, _) = packet.split_at_mut(header.len());
+        header::copy(header, header_place);
         (slot, packet)
     }
 
-    /// Adds a packet to open, which lies in the arena and is long enough for a sample.
+    /// Adds a packet to open, with the `keys` of index `keys_index`, which lies in the
+    /// arena and is long enough for a sample.
+    #[inline]
     pub(super) fn add_to_open(
         &mut self,
-        keys: u32,
+        (keys_index, keys): (u32, &Keys),
         expected: u64,
         packet: Range<usize>,
         pn_offset: usize,
     ) -> Slot {
-        self.add(Entry {
-            way: Way::Open,
-            stage: Stage::Added,
-            phase: Phase::Current,
+        let opening = Opening {
             start: index(packet.start),
             len: index(packet.len()),
             pn_offset: index(pn_offset),
             header_len: 0,
-            keys,
+            place: index(self.len),
+            keys: keys_index,
             number: expected,
-        })
+            phase: Phase::Current,
+            outcome: Outcome::Pending,
+        };
+        self.packets(keys.is_aes()).opening.push(opening);
+        self.slot(packet)
     }
 
-    fn add(&mut self, packet: Entry) -> Slot {
-        let job = self.packets.len();
-        let bytes = packet.range();
-        self.packets.push(packet);
+    /// The slot of the next packet.
+    #[inline]
+    fn slot(&mut self, bytes: Range<usize>) -> Slot {
+        let place = self.len;
+        self.len += 1;
         Slot {
             bytes,
-            jobs: job..job + 1,
+            jobs: place..self.len,
             turn: self.turn(),
         }
     }
@@ -412,177 +487,256 @@ impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither keys nor contents.
         f.debug_struct("Batch")
-            .field("packets", &self.packets.len())
+            .field("packets", &self.len)
             .field("bytes", &self.arena.bytes_used())
             .finish_non_exhaustive()
     }
 }
 
-/// One of the two halves of protection.
-enum Step {
-    Payloads,
-    Headers,
-}
-
-/// A part of a batch's packets, small enough for lists on the stack.
-struct Window<'b> {
-    backend: Backend,
-    way: Way,
-    bytes: &'b mut [u8],
-    keys: &'b [Arc<Keys>],
-    packets: &'b mut [Entry],
-}
-
-/// What one kernel is to do: tasks that name their keys by index.
-struct Work<K, T> {
+/// Keys of packets in a window, one behind the other for a kernel.
+struct Window<K> {
     keys: ArrayVec<K, WINDOW>,
     /// Which the last key is: neighbours often have the same.
     last: Option<(u32, Phase)>,
-    tasks: ArrayVec<T, WINDOW>,
-    /// Of each task which packet it is for.
-    places: ArrayVec<usize, WINDOW>,
 }
 
-impl<K, T> Work<K, T> {
+impl<K> Window<K> {
+    #[inline]
     fn new() -> Self {
         Self {
             keys: ArrayVec::new_const(),
             last: None,
-            tasks: ArrayVec::new_const(),
-            places: ArrayVec::new_const(),
         }
     }
 
-    /// Adds a task for the packet at `place` and its key, which has index `task`'s
-    /// argument.
+    /// The index of the next packet's key.
     #[inline]
-    fn add(
-        &mut self,
-        which: (u32, Phase),
-        key: impl FnOnce() -> K,
-        place: usize,
-        task: impl FnOnce(u32) -> T,
-    ) {
+    fn index(&mut self, which: (u32, Phase), key: impl FnOnce() -> K) -> u32 {
         if self.last != Some(which) {
             self.last = Some(which);
             self.keys.push(key());
         }
-        self.tasks.push(task(index(self.keys.len() - 1)));
-        self.places.push(place);
+        index(self.keys.len() - 1)
     }
 }
 
-impl Window<'_> {
-    /// Seals or opens the payloads.
-    fn payloads(self) {
-        let ready = match self.way {
-            Way::Seal => Stage::Added,
-            Way::Open => Stage::Halfway,
+impl Packets {
+    fn with_capacity(packets: usize) -> Self {
+        Self {
+            jobs: Vec::with_capacity(packets),
+            headers: Vec::with_capacity(packets),
+            opening: Vec::with_capacity(packets),
+            ..Self::default()
+        }
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.jobs.clear();
+        self.headers.clear();
+        self.opening.clear();
+        (self.sealed, self.protected) = (0, 0);
+        (self.unprotected, self.opened) = (0, 0);
+    }
+
+    /// The packet to open which is the batch's at `place`.
+    #[inline]
+    fn find(&self, place: usize) -> Option<(&Opening, &Keys)> {
+        // Where all packets are in this list, it is there.
+        let is_it = |packet: &&Opening| packet.place as usize == place;
+        let packet = match self.opening.get(place).filter(is_it) {
+            Some(packet) => packet,
+            None => self.search(place)?,
         };
-        let mut gcm = Work::new();
-        let mut chacha20 = Work::new();
-        for (place, packet) in self.packets.iter().enumerate() {
-            if packet.way != self.way || packet.stage != ready {
-                continue;
+        Some((packet, &self.keys[packet.keys as usize]))
+    }
+
+    #[cold]
+    fn search(&self, place: usize) -> Option<&Opening> {
+        let by_place = |packet: &Opening| packet.place as usize;
+        let found = self.opening.binary_search_by_key(&place, by_place).ok()?;
+        Some(&self.opening[found])
+    }
+
+    /// Whether any of these packets of the batch is one to open.
+    fn has_to_open(&self, places: &Range<usize>) -> bool {
+        let before = |packet: &Opening| (packet.place as usize) < places.start;
+        let next = self.opening.partition_point(before);
+        let next = self.opening.get(next);
+        next.is_some_and(|packet| (packet.place as usize) < places.end)
+    }
+
+    /// Seals the payloads of the next window and, if `and_headers`, protects the
+    /// headers.
+    fn seal(&mut self, backend: Backend, bytes: &mut [u8], and_headers: bool) {
+        let window = self.sealed..self.jobs.len().min(self.sealed + WINDOW);
+        let jobs = &mut self.jobs[window.clone()];
+        self.sealed = window.end;
+        if !self.keys[0].is_aes() {
+            let mut keys = Window::new();
+            for job in &mut *jobs {
+                let of = &self.keys[job.key as usize];
+                let key = || of.chacha20_key(Phase::Current);
+                job.key = keys.index((job.key, Phase::Current), key);
             }
-            let key = self.keys[packet.keys as usize].packet_key(packet.phase);
-            let which = (packet.keys, packet.phase);
-            let job = |index| packet.job(key, index);
-            match &key.aead {
-                Aead::Gcm(key) => gcm.add(which, || &**key, place, job),
-                Aead::ChaCha20(key) => chacha20.add(which, || *key, place, job),
+            let mut outcomes = [Outcome::Pending; WINDOW];
+            backend.seal(bytes, keys.keys[..].into(), jobs, &mut outcomes);
+            keys.keys.as_flattened_mut().zeroize();
+            if and_headers {
+                self.protect(backend, bytes);
+            }
+            return;
+        }
+        let headers = match and_headers {
+            true => &mut self.headers[window.clone()],
+            false => &mut [],
+        };
+        let mut keys = Window::new();
+        let mut header_keys = ArrayVec::<_, WINDOW>::new_const();
+        for (place, job) in jobs.iter_mut().enumerate() {
+            let of = &self.keys[job.key as usize];
+            job.key = keys.index((job.key, Phase::Current), || {
+                header_keys.push(of.aes_key());
+                of.gcm_key(Phase::Current)
+            });
+            if let Some(header) = headers.get_mut(place) {
+                header.key = job.key;
             }
         }
-        let mut outcomes = [Outcome::Pending; WINDOW];
-        if !gcm.tasks.is_empty() {
-            self.way.gcm()(
-                self.backend,
-                self.bytes,
-                &gcm.keys,
-                &gcm.tasks,
-                &mut outcomes,
+        backend.gcm_seal_and_mask(bytes, (&keys.keys, jobs), (&header_keys, headers));
+        if and_headers {
+            self.protected = window.end;
+        }
+    }
+
+    /// Protects the next headers of packets whose payloads are sealed.
+    fn protect(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let headers = self.headers[self.protected..self.sealed].iter();
+        let mut samples = Samples::new(&self.keys);
+        for header in headers.take(WINDOW) {
+            samples.push(header.key, header.number + MAX_NUMBER_LEN);
+        }
+        let masks = samples.masks(backend, bytes);
+        for (header, mask) in self.headers[self.protected..].iter().zip(masks) {
+            header.mask(bytes, *mask);
+        }
+        self.protected += masks.len();
+    }
+
+    /// Unprotects the next headers.
+    fn unprotect(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let packets = &mut self.opening[self.unprotected..];
+        let mut samples = Samples::new(&self.keys);
+        for packet in packets.iter().take(WINDOW) {
+            samples.push(
+                packet.keys,
+                packet.start + packet.pn_offset + MAX_NUMBER_LEN,
             );
-            note(self.packets, &gcm.places, &outcomes);
         }
-        if !chacha20.tasks.is_empty() {
-            let keys = chacha20.keys[..].into();
-            self.way.chacha20()(
-                self.backend,
-                self.bytes,
-                keys,
-                &chacha20.tasks,
-                &mut outcomes,
-            );
-            note(self.packets, &chacha20.places, &outcomes);
-            chacha20.keys.as_flattened_mut().zeroize();
-        }
-    }
-
-    /// Protects or unprotects the headers.
-    fn headers(self) {
-        let ready = match self.way {
-            Way::Seal => Stage::Halfway,
-            Way::Open => Stage::Added,
-        };
-        let mut aes = Work::new();
-        let mut chacha20 = Work::new();
-        for (place, packet) in self.packets.iter().enumerate() {
-            if packet.way != self.way || packet.stage != ready {
-                continue;
-            }
-            let which = (packet.keys, Phase::Current);
-            let sample = |index| (index, packet.sample(self.bytes));
-            match &self.keys[packet.keys as usize].header.cipher {
-                Cipher::Aes(key) => aes.add(which, || &**key, place, sample),
-                Cipher::ChaCha20(key) => chacha20.add(which, || *key, place, sample),
-            }
-        }
-        let mut masks = [Mask::default(); WINDOW];
-        if !aes.tasks.is_empty() {
-            self.backend.aes_masks(&aes.keys, &aes.tasks, &mut masks);
-            for (&place, mask) in aes.places.iter().zip(&masks) {
-                mask_header(self.bytes, self.keys, &mut self.packets[place], mask);
-            }
-        }
-        if !chacha20.tasks.is_empty() {
-            self.backend
-                .chacha20_masks(&chacha20.keys, &chacha20.tasks, &mut masks);
-            for (&place, mask) in chacha20.places.iter().zip(&masks) {
-                mask_header(self.bytes, self.keys, &mut self.packets[place], mask);
-            }
-            chacha20.keys.as_flattened_mut().zeroize();
-        }
-    }
-}
-
-/// Takes down what became of payloads.
-fn note(packets: &mut [Entry], places: &[usize], outcomes: &[Outcome]) {
-    for (&place, outcome) in places.iter().zip(outcomes) {
-        packets[place].stage = match outcome {
-            Outcome::Sealed => Stage::Halfway,
-            Outcome::Authentic => Stage::Authentic,
-            Outcome::Pending | Outcome::Forged => Stage::Forged,
-        };
-    }
-}
-
-/// Masks the header of a packet; of one to open, reads it.
-#[inline]
-fn mask_header(bytes: &mut [u8], keys: &[Arc<Keys>], packet: &mut Entry, mask: &Mask) {
-    let place = packet.range();
-    let bytes = &mut bytes[place];
-    let pn_offset = packet.pn_offset as usize;
-    match packet.way {
-        Way::Seal => {
-            header::protect(bytes, pn_offset, mask);
-            packet.stage = Stage::Sealed;
-        }
-        Way::Open => {
-            let (truncated, len) = header::unprotect(bytes, pn_offset, mask);
+        let masks = samples.masks(backend, bytes);
+        for (packet, mask) in packets.iter_mut().zip(masks) {
+            let bytes = &mut bytes[packet.range()];
+            let pn_offset = packet.pn_offset as usize;
+            let (truncated, len) = header::unprotect(bytes, pn_offset, *mask);
             packet.number = decode_packet_number(packet.number, truncated, len);
             packet.header_len = index(pn_offset + len);
-            packet.phase = keys[packet.keys as usize].phase(bytes[0], packet.number);
-            packet.stage = Stage::Halfway;
+            packet.phase = self.keys[packet.keys as usize].phase(bytes[0], packet.number);
         }
+        self.unprotected += masks.len();
+    }
+
+    /// Opens the next payloads of packets whose headers are unprotected.
+    fn open(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let window = self.opened..self.unprotected.min(self.opened + WINDOW);
+        self.opened = window.end;
+        let packets = &mut self.opening[window];
+        let mut jobs = ArrayVec::<Job, WINDOW>::new_const();
+        let mut outcomes = [Outcome::Pending; WINDOW];
+        let outcomes = &mut outcomes[..packets.len()];
+        let mut push = |packet: &Opening, key: u32, nonce: Nonce| {
+            jobs.push(Job {
+                text: packet.start + packet.header_len,
+                text_len: packet.len - packet.header_len - TAG_LEN as u32,
+                aad: packet.start,
+                aad_len: packet.header_len,
+                key,
+                nonce,
+                ..Job::default()
+            });
+        };
+        if self.keys[0].is_aes() {
+            let mut keys = Window::new();
+            for packet in &*packets {
+                let of = &self.keys[packet.keys as usize];
+                let which = (packet.keys, packet.phase);
+                let key = keys.index(which, || of.gcm_key(packet.phase));
+                let nonce = of.packet_key(packet.phase).nonce(packet.number);
+                push(packet, key, nonce);
+            }
+            backend.gcm_open(bytes, &keys.keys, &jobs, outcomes);
+        } else {
+            let mut keys = Window::new();
+            for packet in &*packets {
+                let of = &self.keys[packet.keys as usize];
+                let which = (packet.keys, packet.phase);
+                let key = keys.index(which, || of.chacha20_key(packet.phase));
+                let nonce = of.packet_key(packet.phase).nonce(packet.number);
+                push(packet, key, nonce);
+            }
+            backend.open(bytes, keys.keys[..].into(), &jobs, outcomes);
+            keys.keys.as_flattened_mut().zeroize();
+        }
+        for (packet, outcome) in packets.iter_mut().zip(outcomes) {
+            packet.outcome = *outcome;
+        }
+    }
+}
+
+/// The samples of headers in a window, and their keys.
+struct Samples<'b> {
+    of: &'b [Arc<Keys>],
+    aes: Window<&'b AesKey>,
+    chacha20: Window<Key>,
+    /// Of each the index of its key, and where it lies.
+    samples: ArrayVec<(u32, u32), WINDOW>,
+    masks: ArrayVec<Mask, WINDOW>,
+}
+
+impl<'b> Samples<'b> {
+    #[inline]
+    fn new(of: &'b [Arc<Keys>]) -> Self {
+        Self {
+            of,
+            aes: Window::new(),
+            chacha20: Window::new(),
+            samples: ArrayVec::new_const(),
+            masks: ArrayVec::new_const(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, keys: u32, place: u32) {
+        let which = (keys, Phase::Current);
+        let key = match &self.of[keys as usize].header.cipher {
+            Cipher::Aes(key) => self.aes.index(which, || &**key),
+            Cipher::ChaCha20(key) => self.chacha20.index(which, || *key),
+        };
+        self.samples.push((key, place));
+    }
+
+    /// Their masks.
+    #[inline]
+    fn masks(&mut self, backend: Backend, bytes: &[u8]) -> &[Mask] {
+        let (samples, masks) = (&self.samples, &mut self.masks);
+        for _ in samples {
+            masks.push(0);
+        }
+        if self.aes.keys.is_empty() {
+            backend.chacha20_masks(bytes, &self.chacha20.keys, samples, masks);
+            self.chacha20.keys.as_flattened_mut().zeroize();
+        } else {
+            backend.aes_masks(bytes, &self.aes.keys, samples, masks);
+        }
+        masks
     }
 }

@@ -13,7 +13,7 @@ pub const MAX_PACKET_NUMBER: u64 = (1 << 62) - 1;
 pub const MAX_CONNECTION_ID_LEN: usize = 20;
 
 /// The longest packet number on the wire, in bytes.
-const MAX_NUMBER_LEN: usize = 4;
+pub(super) const MAX_NUMBER_LEN: usize = 4;
 
 /// Bits of a header's first byte.
 const LONG: u8 = 0x80;
@@ -25,9 +25,9 @@ const NUMBER_LEN: u8 = 0x03;
 const LONG_MASK: u8 = 0x0f;
 const SHORT_MASK: u8 = 0x1f;
 
-/// What header protection exclusive-ors: one bit for bit into the first byte, and the
-/// others into the packet number.
-pub(super) type Mask = [u8; 5];
+/// What header protection exclusive-ors: of the five lowest bytes the lowest into the
+/// first byte, bit for bit, and the next ones into the packet number.
+pub(super) type Mask = u64;
 
 /// Whether a header that begins with `first` is a short one. Protection does not hide
 /// that.
@@ -42,6 +42,7 @@ pub(super) fn has_reserved_bits(first: u8) -> bool {
 
 /// The length of the packet number, in bytes, by the first byte of an unprotected
 /// header.
+#[inline]
 pub(super) fn number_len(first: u8) -> usize {
     usize::from(first & NUMBER_LEN) + 1
 }
@@ -80,45 +81,9 @@ pub(super) fn sample(packet_len: usize, pn_offset: usize) -> Result<Range<usize>
     Ok(start..end)
 }
 
-/// Protects the header at the start of `packet`.
+/// Which bits of a mask are for the first byte of an unprotected header.
 #[inline]
-pub(super) fn protect(packet: &mut [u8], pn_offset: usize, mask: &Mask) {
-    let (header, rest) = packet.split_at_mut(pn_offset);
-    protect_parts(&mut header[0], &mut rest[..MAX_NUMBER_LEN], mask);
-}
-
-/// Unprotects the header at the start of `packet`. Returns the packet number as it was
-/// sent, and its length in bytes.
-#[inline]
-pub(super) fn unprotect(packet: &mut [u8], pn_offset: usize, mask: &Mask) -> (u32, usize) {
-    let (header, rest) = packet.split_at_mut(pn_offset);
-    unprotect_parts(&mut header[0], &mut rest[..MAX_NUMBER_LEN], mask);
-    let len = number_len(header[0]);
-    let number = rest[..len]
-        .iter()
-        .fold(0, |number, &byte| number << 8 | u32::from(byte));
-    (number, len)
-}
-
-/// Protects a header's first byte and its packet number. `number` may be longer than
-/// the packet number is, or shorter: what it has is masked.
-#[inline]
-pub(super) fn protect_parts(first: &mut u8, number: &mut [u8], mask: &Mask) {
-    let len = number_len(*first);
-    *first ^= mask[0] & protected_bits(*first);
-    xor_number(number, len, mask);
-}
-
-/// The reverse of [`protect_parts`].
-#[inline]
-pub(super) fn unprotect_parts(first: &mut u8, number: &mut [u8], mask: &Mask) {
-    *first ^= mask[0] & protected_bits(*first);
-    // The length of the number was itself masked.
-    xor_number(number, number_len(*first), mask);
-}
-
-#[inline]
-fn protected_bits(first: u8) -> u8 {
+fn first_bits(first: u8) -> u8 {
     if is_short(first) {
         SHORT_MASK
     } else {
@@ -126,18 +91,83 @@ fn protected_bits(first: u8) -> u8 {
     }
 }
 
+/// Which bits of a mask are for a header with this unprotected first byte.
 #[inline]
-fn xor_number(number: &mut [u8], len: usize, mask: &Mask) {
-    let [_, mask @ ..] = mask;
+pub(super) fn masked_bits(first: u8) -> Mask {
+    let number_bits = u32::MAX >> (32 - 8 * number_len(first));
+    Mask::from(first_bits(first)) | Mask::from(number_bits) << 8
+}
+
+/// Protects the header at the start of `packet`.
+#[inline]
+pub(super) fn protect(packet: &mut [u8], pn_offset: usize, mask: Mask) {
+    let (header, rest) = packet.split_at_mut(pn_offset);
+    protect_parts(&mut header[0], &mut rest[..MAX_NUMBER_LEN], mask);
+}
+
+/// Unprotects the header at the start of `packet`. Returns the packet number as it was
+/// sent, and its length in bytes.
+#[inline]
+pub(super) fn unprotect(packet: &mut [u8], pn_offset: usize, mask: Mask) -> (u32, usize) {
+    let (header, rest) = packet.split_at_mut(pn_offset);
+    let number = rest
+        .first_chunk_mut()
+        .expect("as long as the sample asks for");
+    unprotect_parts(&mut header[0], &mut number[..], mask);
+    let len = number_len(header[0]);
+    (u32::from_be_bytes(*number) >> (32 - 8 * len), len)
+}
+
+/// Protects a header's first byte and its packet number. `number` may be longer than
+/// the packet number is, or shorter: what it has is masked.
+#[inline]
+pub(super) fn protect_parts(first: &mut u8, number: &mut [u8], mask: Mask) {
+    let mask = mask & masked_bits(*first);
+    xor(first, number, mask);
+}
+
+/// The reverse of [`protect_parts`].
+#[inline]
+pub(super) fn unprotect_parts(first: &mut u8, number: &mut [u8], mask: Mask) {
+    // The length of the number is itself masked.
+    let [first_mask, ..] = mask.to_le_bytes();
+    let unmasked = *first ^ first_mask & first_bits(*first);
+    xor(first, number, mask & masked_bits(unmasked));
+}
+
+#[inline]
+fn xor(first: &mut u8, number: &mut [u8], mask: Mask) {
+    let [first_mask, number_mask @ .., _, _, _] = mask.to_le_bytes();
+    *first ^= first_mask;
     if let Some(number) = number.first_chunk_mut() {
         // As one number of 32 bits: how many bytes it has is hard to foresee.
-        let all = u32::from_le_bytes(*mask);
-        let some = all & u32::MAX >> (32 - 8 * len);
-        *number = (u32::from_le_bytes(*number) ^ some).to_le_bytes();
+        let all = u32::from_le_bytes(*number) ^ u32::from_le_bytes(number_mask);
+        *number = all.to_le_bytes();
         return;
     }
-    for (byte, mask) in number.iter_mut().zip(mask).take(len) {
+    for (byte, mask) in number.iter_mut().zip(number_mask) {
         *byte ^= mask;
+    }
+}
+
+/// Copies a header to a place of its length: in pieces that overlap, where a call would
+/// take as long as the rest of what is done to add a packet.
+#[inline]
+pub(super) fn copy(header: &[u8], place: &mut [u8]) {
+    fn ends<const N: usize>(header: &[u8], place: &mut [u8]) -> Option<()> {
+        let (front, back) = (header.first_chunk::<N>()?, header.last_chunk::<N>()?);
+        *place.first_chunk_mut()? = *front;
+        *place.last_chunk_mut()? = *back;
+        Some(())
+    }
+    let copied = match header.len() {
+        4..8 => ends::<4>(header, place),
+        8..16 => ends::<8>(header, place),
+        16..=32 => ends::<16>(header, place),
+        _ => None,
+    };
+    if copied.is_none() {
+        place.copy_from_slice(header);
     }
 }
 
@@ -190,6 +220,7 @@ pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<P
 /// If `len` is not 1 to 4, `truncated` has more bytes, or `expected` is above
 /// [`MAX_PACKET_NUMBER`] + 1.
 #[must_use]
+#[inline]
 pub fn decode_packet_number(expected: u64, truncated: u32, len: usize) -> u64 {
     assert!((1..=MAX_NUMBER_LEN).contains(&len) && expected <= MAX_PACKET_NUMBER + 1);
     let window = 1_u64 << (8 * len);

@@ -4,7 +4,7 @@
 use super::header::{self, Mask, TooShort, sample};
 use super::{MAX_PACKET_NUMBER, SAMPLE_LEN, Suite, Version};
 use crate::batch::index;
-use crate::{Backend, Engine, Job, Key, Nonce, Outcome, TAG_LEN};
+use crate::{Engine, Key, Nonce, Outcome, TAG_LEN};
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
@@ -298,7 +298,9 @@ impl PacketKey {
     /// [`MAX_PACKET_NUMBER`].
     pub fn seal(&self, engine: &Engine, number: u64, packet: &mut [u8], header_len: usize) {
         assert!(number <= MAX_PACKET_NUMBER, "packet number {number}");
-        self.one(Way::Seal, engine, self.nonce(number), packet, header_len);
+        let (header, rest) = packet.split_at_mut(header_len);
+        let (payload, tag) = rest.split_last_chunk_mut().expect("room for a tag");
+        *tag = self.seal_apart(engine, &self.nonce(number), header, payload);
     }
 
     /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its
@@ -315,30 +317,24 @@ impl PacketKey {
         packet: &mut [u8],
         header_len: usize,
     ) -> Result<(), Forged> {
-        if packet.len() < header_len.saturating_add(TAG_LEN) {
-            return Err(Forged);
-        }
-        match self.one(Way::Open, engine, self.nonce(number), packet, header_len) {
-            Outcome::Authentic => Ok(()),
-            _ => Err(Forged),
-        }
+        let (header, payload) = packet.split_at_mut_checked(header_len).ok_or(Forged)?;
+        self.open_apart(engine, &self.nonce(number), header, payload)
     }
 
     /// Seals a payload whose header lies elsewhere. Returns its tag.
-    #[cfg(feature = "rustls")]
+    #[inline]
     pub(super) fn seal_apart(
         &self,
         engine: &Engine,
-        nonce: Nonce,
+        nonce: &Nonce,
         header: &[u8],
         payload: &mut [u8],
     ) -> [u8; TAG_LEN] {
-        together(header, payload, &[0; TAG_LEN], |packet, payload| {
-            self.one(Way::Seal, engine, nonce, packet, header.len());
-            let (sealed, tag) = packet[header.len()..].split_at(payload.len());
-            payload.copy_from_slice(sealed);
-            tag.try_into().expect("TAG_LEN bytes")
-        })
+        let backend = engine.backend();
+        match &self.aead {
+            Aead::Gcm(key) => backend.gcm_seal_apart(key, nonce, header, payload),
+            Aead::ChaCha20(key) => backend.seal_apart(key, nonce, header, payload),
+        }
     }
 
     /// Opens a payload, whose tag is its end, whose header lies elsewhere.
@@ -346,102 +342,22 @@ impl PacketKey {
     /// # Errors
     ///
     /// As [`PacketKey::open`].
-    #[cfg(feature = "rustls")]
+    #[inline]
     pub(super) fn open_apart(
         &self,
         engine: &Engine,
-        nonce: Nonce,
+        nonce: &Nonce,
         header: &[u8],
         payload: &mut [u8],
     ) -> Result<(), Forged> {
-        if payload.len() < TAG_LEN {
-            return Err(Forged);
-        }
-        together(header, payload, &[], |packet, payload| {
-            match self.one(Way::Open, engine, nonce, packet, header.len()) {
-                Outcome::Authentic => {
-                    payload.copy_from_slice(&packet[header.len()..]);
-                    Ok(())
-                }
-                _ => Err(Forged),
-            }
-        })
-    }
-
-    fn one(
-        &self,
-        way: Way,
-        engine: &Engine,
-        nonce: Nonce,
-        packet: &mut [u8],
-        header_len: usize,
-    ) -> Outcome {
-        let job = Job {
-            text: index(header_len),
-            text_len: index(packet.len() - TAG_LEN - header_len),
-            aad_len: index(header_len),
-            nonce,
-            ..Job::default()
+        let backend = engine.backend();
+        let outcome = match &self.aead {
+            Aead::Gcm(key) => backend.gcm_open_apart(key, nonce, header, payload),
+            Aead::ChaCha20(key) => backend.open_apart(key, nonce, header, payload),
         };
-        let mut outcome = [Outcome::Pending];
-        let (backend, jobs) = (engine.backend(), &[job]);
-        match &self.aead {
-            Aead::Gcm(key) => way.gcm()(backend, packet, &[key], jobs, &mut outcome),
-            Aead::ChaCha20(key) => {
-                let keys = core::slice::from_ref(key);
-                way.chacha20()(backend, packet, keys.into(), jobs, &mut outcome);
-            }
-        }
-        outcome[0]
-    }
-}
-
-/// Runs `work` on a copy of header, payload and `rest` beside each other, and on the
-/// payload: the kernels take header, payload and tag from one buffer.
-#[cfg(feature = "rustls")]
-fn together<R>(
-    header: &[u8],
-    payload: &mut [u8],
-    rest: &[u8],
-    work: impl FnOnce(&mut [u8], &mut [u8]) -> R,
-) -> R {
-    /// Longer than a datagram is on most paths.
-    const USUAL: usize = 2048;
-    if header.len() + payload.len() + rest.len() > USUAL {
-        let mut packet = [header, &*payload, rest].concat();
-        return work(&mut packet, payload);
-    }
-    let mut packet = arrayvec::ArrayVec::<u8, USUAL>::new_const();
-    for part in [header, &*payload, rest] {
-        packet.try_extend_from_slice(part).expect("they fit");
-    }
-    work(&mut packet, payload)
-}
-
-/// [`Backend::gcm_seal`] or [`Backend::gcm_open`].
-type GcmKernel = fn(Backend, &mut [u8], &[&GcmKey], &[Job], &mut [Outcome]);
-
-/// Sealing or opening, by the kernels that do it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Seal,
-    Open,
-}
-
-impl Way {
-    #[inline]
-    pub(super) fn gcm(self) -> GcmKernel {
-        match self {
-            Way::Seal => Backend::gcm_seal,
-            Way::Open => Backend::gcm_open,
-        }
-    }
-
-    #[inline]
-    pub(super) fn chacha20(self) -> crate::engine::Kernel {
-        match self {
-            Way::Seal => Backend::seal,
-            Way::Open => Backend::open,
+        match outcome {
+            Outcome::Authentic => Ok(()),
+            _ => Err(Forged),
         }
     }
 }
@@ -507,12 +423,20 @@ impl HeaderKey {
     /// if it is short, the others for the packet number (RFC 9001, section 5.4.1).
     #[must_use]
     pub fn mask(&self, engine: &Engine, sample: &[u8; SAMPLE_LEN]) -> [u8; 5] {
-        let (backend, samples) = (engine.backend(), &[(0, *sample)]);
-        let mut mask = [Mask::default()];
+        let mask = self.mask_at(engine, sample, 0).to_le_bytes();
+        *mask.first_chunk().expect("8 bytes")
+    }
+
+    /// The same for a sample that lies in `bytes` from `start` on.
+    #[inline]
+    pub(super) fn mask_at(&self, engine: &Engine, bytes: &[u8], start: usize) -> Mask {
+        let (backend, samples) = (engine.backend(), &[(0, index(start))]);
+        let mut mask = [0];
         match &self.cipher {
-            Cipher::Aes(key) => backend.aes_masks(&[key], samples, &mut mask),
+            Cipher::Aes(key) => backend.aes_masks(bytes, &[key], samples, &mut mask),
             Cipher::ChaCha20(key) => {
-                backend.chacha20_masks(core::slice::from_ref(key), samples, &mut mask);
+                let keys = core::slice::from_ref(key);
+                backend.chacha20_masks(bytes, keys, samples, &mut mask);
             }
         }
         mask[0]
@@ -531,7 +455,7 @@ impl HeaderKey {
         pn_offset: usize,
     ) -> Result<(), TooShort> {
         let mask = self.mask_of(engine, packet, pn_offset)?;
-        header::protect(packet, pn_offset, &mask);
+        header::protect(packet, pn_offset, mask);
         Ok(())
     }
 
@@ -549,12 +473,12 @@ impl HeaderKey {
         pn_offset: usize,
     ) -> Result<(u32, usize), TooShort> {
         let mask = self.mask_of(engine, packet, pn_offset)?;
-        Ok(header::unprotect(packet, pn_offset, &mask))
+        Ok(header::unprotect(packet, pn_offset, mask))
     }
 
     fn mask_of(&self, engine: &Engine, packet: &[u8], pn_offset: usize) -> Result<Mask, TooShort> {
-        let sample = &packet[sample(packet.len(), pn_offset)?];
-        Ok(self.mask(engine, sample.try_into().expect("SAMPLE_LEN bytes")))
+        let sample = sample(packet.len(), pn_offset)?;
+        Ok(self.mask_at(engine, packet, sample.start))
     }
 }
 

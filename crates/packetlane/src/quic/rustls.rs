@@ -119,7 +119,7 @@ impl quic::PacketKey for On<PacketKey> {
         payload: &mut [u8],
     ) -> Result<Tag, Error> {
         let nonce = self.key.nonce(packet_number);
-        let tag = self.key.seal_apart(&self.engine, nonce, header, payload);
+        let tag = self.key.seal_apart(&self.engine, &nonce, header, payload);
         Ok(Tag::from(&tag[..]))
     }
 
@@ -131,7 +131,7 @@ impl quic::PacketKey for On<PacketKey> {
         payload: &mut [u8],
     ) -> Result<Tag, Error> {
         let nonce = self.key.nonce_for_path(path_id, packet_number);
-        let tag = self.key.seal_apart(&self.engine, nonce, header, payload);
+        let tag = self.key.seal_apart(&self.engine, &nonce, header, payload);
         Ok(Tag::from(&tag[..]))
     }
 
@@ -175,20 +175,20 @@ fn open<'a>(
     header: &[u8],
     payload: &'a mut [u8],
 ) -> Result<&'a [u8], Error> {
-    let opened = on.key.open_apart(&on.engine, nonce, header, payload);
+    let opened = on.key.open_apart(&on.engine, &nonce, header, payload);
     opened.map_err(|super::Forged| Error::DecryptError)?;
     Ok(&payload[..payload.len() - TAG_LEN])
 }
 
 impl On<HeaderKey> {
-    fn mask(&self, sample: &[u8], packet_number: &[u8]) -> Result<[u8; 5], Error> {
-        let Ok(sample) = sample.try_into() else {
+    fn mask(&self, sample: &[u8], packet_number: &[u8]) -> Result<u64, Error> {
+        if sample.len() != SAMPLE_LEN {
             return Err(Error::General("sample of invalid length".into()));
-        };
+        }
         if packet_number.len() > 4 {
             return Err(Error::General("packet number too long".into()));
         }
-        Ok(self.key.mask(&self.engine, sample))
+        Ok(self.key.mask_at(&self.engine, sample, 0))
     }
 }
 
@@ -200,7 +200,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::protect_parts(first, packet_number, &mask);
+        super::header::protect_parts(first, packet_number, mask);
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::unprotect_parts(first, packet_number, &mask);
+        super::header::unprotect_parts(first, packet_number, mask);
         Ok(())
     }
 

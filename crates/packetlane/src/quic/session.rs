@@ -1,11 +1,11 @@
 //! One direction of a packet number space: which keys its packets have, which numbers,
 //! and how many there may be.
 
-use super::batch::{Keys, Phase, Stage};
+use super::batch::{Keys, Phase};
 use super::header::{KEY_PHASE, TooShort, has_reserved_bits, is_short, number_len, sample};
 use super::{Batch, MAX_PACKET_NUMBER, Secret, Suite};
-use crate::TAG_LEN;
 use crate::batch::Slot;
+use crate::{Outcome, TAG_LEN};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
@@ -64,6 +64,7 @@ impl Sealer {
     /// # Errors
     ///
     /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
     pub fn push(
         &mut self,
         batch: &mut Batch,
@@ -83,6 +84,7 @@ impl Sealer {
     /// # Errors
     ///
     /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
     pub fn reserve<'b>(
         &mut self,
         batch: &'b mut Batch,
@@ -93,13 +95,19 @@ impl Sealer {
         if !(self.next_number..=MAX_PACKET_NUMBER).contains(&number) {
             return Err(SealError::PacketNumber { number });
         }
-        let number_len = header.first().map_or(0, |&first| number_len(first));
-        let in_header = header.get(1..).and_then(|rest| {
-            let start = rest.len().checked_sub(number_len)?;
-            let bytes = rest[start..].iter();
-            Some(bytes.fold(0, |number, &byte| number << 8 | u64::from(byte)))
-        });
-        if in_header != Some(number & ((1 << (8 * number_len)) - 1)) {
+        let Some((&first, rest)) = header.split_first() else {
+            return Err(SealError::Header);
+        };
+        let number_len = number_len(first);
+        let in_header = match rest.last_chunk() {
+            Some(last) => u32::from_be_bytes(*last),
+            None => rest
+                .iter()
+                .fold(0, |number, &byte| number << 8 | u32::from(byte)),
+        };
+        // The bits above those that the header has go out.
+        let differ = u64::from(in_header) ^ number;
+        if rest.len() < number_len || differ << (64 - 8 * number_len) != 0 {
             return Err(SealError::Header);
         }
         // The tag is as long as the sample, which begins where the fifth byte of the
@@ -120,10 +128,11 @@ impl Sealer {
         if self.in_batch.0 != batch.turn() {
             self.in_batch = (batch.turn(), batch.add_keys(&self.keys));
         }
-        let (slot, packet) = batch.add_to_seal(self.in_batch.1, number, header, payload_len);
-        if is_short(packet[0]) {
+        let keys = (self.in_batch.1, &*self.keys);
+        let (slot, packet) = batch.add_to_seal(keys, number, header, payload_len);
+        if is_short(first) {
             let phase = if self.key_phase() { KEY_PHASE } else { 0 };
-            packet[0] = packet[0] & !KEY_PHASE | phase;
+            packet[0] = first & !KEY_PHASE | phase;
         }
         Ok((slot, &mut packet[header.len()..wire_len - TAG_LEN]))
     }
@@ -238,6 +247,7 @@ impl Opener {
     /// # Panics
     ///
     /// If `packet` is not in [`Batch::bytes`].
+    #[inline]
     pub fn push(
         &mut self,
         batch: &mut Batch,
@@ -257,7 +267,8 @@ impl Opener {
         if self.in_batch.0 != batch.turn() {
             self.in_batch = (batch.turn(), batch.add_keys(&self.keys));
         }
-        Ok(batch.add_to_open(self.in_batch.1, self.expected, packet, pn_offset))
+        let keys = (self.in_batch.1, &*self.keys);
+        Ok(batch.add_to_open(keys, self.expected, packet, pn_offset))
     }
 
     /// What came of a packet that [`Opener::push`] added, once its batch has been
@@ -267,11 +278,12 @@ impl Opener {
     ///
     /// See [`OpenError`], which says whether the packet or the connection is to be
     /// dropped.
+    #[inline]
     pub fn take<'b>(&mut self, batch: &'b Batch, slot: Slot) -> Result<Packet<'b>, OpenError> {
-        let packet = batch.packet(&slot).ok_or(OpenError::NotOpened)?;
-        match packet.stage {
-            Stage::Authentic => {}
-            Stage::Forged => {
+        let (packet, keys) = batch.to_open(&slot).ok_or(OpenError::NotOpened)?;
+        match packet.outcome {
+            Outcome::Authentic => {}
+            Outcome::Forged => {
                 self.forged += 1;
                 return Err(if self.forged > self.suite().integrity_limit() {
                     OpenError::IntegrityLimit
@@ -279,7 +291,7 @@ impl Opener {
                     OpenError::Forged
                 });
             }
-            Stage::Added | Stage::Halfway | Stage::Sealed => return Err(OpenError::NotOpened),
+            Outcome::Pending | Outcome::Sealed => return Err(OpenError::NotOpened),
         }
         let (header, rest) = batch.bytes()[packet.range()].split_at(packet.header_len as usize);
         if has_reserved_bits(header[0]) {
@@ -287,7 +299,7 @@ impl Opener {
         }
         let number = packet.number;
         // Another packet of the batch may have updated the keys since it was added.
-        let then = batch.keys(packet).generation;
+        let then = keys.generation;
         let generation = match packet.phase {
             Phase::Previous => then - 1,
             Phase::Current => then,
