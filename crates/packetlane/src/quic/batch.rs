@@ -529,9 +529,17 @@ impl<K, const N: usize> Window<K, N> {
     }
 }
 
-impl<const N: usize> Window<Key, N> {
-    fn wipe(&mut self) {
-        for key in &mut self.keys {
+impl<const N: usize> Window<&Key, N> {
+    /// Calls `work` with the keys themselves: with the only one where it lies, otherwise
+    /// with copies, which are wiped.
+    #[inline]
+    fn in_a_row(&self, work: impl FnOnce(&[Key])) {
+        if let [only] = self.keys[..] {
+            return work(core::slice::from_ref(only));
+        }
+        let mut keys: ArrayVec<Key, N> = self.keys.iter().map(|key| **key).collect();
+        work(&keys);
+        for key in &mut keys {
             *key = [0; 32];
             zeroize::optimization_barrier(key);
         }
@@ -592,19 +600,14 @@ impl Packets {
         self.sealed = window.end;
         if !self.keys[0].is_aes() {
             let mut outcomes = [Outcome::Pending; WINDOW];
-            if let [only] = &self.keys[..] {
-                let key = core::slice::from_ref(only.chacha20_key(Phase::Current));
-                backend.seal(bytes, key.into(), jobs, &mut outcomes);
-            } else {
-                let mut keys = Window::<_, WINDOW>::new();
-                for job in &mut *jobs {
-                    let of = &self.keys[job.key as usize];
-                    let key = || *of.chacha20_key(Phase::Current);
-                    job.key = keys.index((job.key, Phase::Current), key);
-                }
-                backend.seal(bytes, keys.keys[..].into(), jobs, &mut outcomes);
-                keys.wipe();
+            let mut keys = Window::<_, WINDOW>::new();
+            for job in &mut *jobs {
+                let of = &self.keys[job.key as usize];
+                let key = || of.chacha20_key(Phase::Current);
+                job.key = keys.index((job.key, Phase::Current), key);
             }
+            keys.in_a_row(|keys| backend.seal(bytes, keys.into(), jobs, &mut outcomes));
+            drop(keys);
             if and_headers {
                 self.protect(backend, bytes);
             }
@@ -642,28 +645,25 @@ impl Packets {
         let window = self.protected..self.sealed.min(self.protected + WINDOW);
         self.protected = window.end;
         let headers = &mut self.headers[window];
-        match &self.keys[..] {
-            [only] if !only.is_aes() => {
-                let key = core::slice::from_ref(only.chacha20_header_key());
-                backend.chacha20_mask_headers(bytes, key, headers);
-            }
-            [first, ..] if !first.is_aes() => {
-                let mut keys = Window::<_, WINDOW>::new();
-                for header in &mut *headers {
-                    let key = || *self.keys[header.key as usize].chacha20_header_key();
-                    header.key = keys.index((header.key, Phase::Current), key);
+        if !self.keys[0].is_aes() {
+            let mut keys = Window::<_, WINDOW>::new();
+            for header in &mut *headers {
+                let of = &self.keys[header.key as usize];
+                let key = || of.chacha20_header_key();
+                let place = keys.index((header.key, Phase::Current), key);
+                // What has just been written in part is not read at once.
+                if header.key != place {
+                    header.key = place;
                 }
-                backend.chacha20_mask_headers(bytes, &keys.keys, headers);
-                keys.wipe();
             }
-            _ => {
-                for headers in headers.chunks(AT_ONCE) {
-                    let samples = headers.iter().map(|header| (header.key, header.number));
-                    let masks = masks(backend, bytes, &self.keys, samples);
-                    for (header, mask) in headers.iter().zip(masks) {
-                        header.mask(bytes, mask);
-                    }
-                }
+            keys.in_a_row(|keys| backend.chacha20_mask_headers(bytes, keys, headers));
+            return;
+        }
+        for headers in headers.chunks(AT_ONCE) {
+            let samples = headers.iter().map(|header| (header.key, header.number));
+            let masks = masks(backend, bytes, &self.keys, samples);
+            for (header, mask) in headers.iter().zip(masks) {
+                header.mask(bytes, mask);
             }
         }
     }
@@ -721,12 +721,11 @@ impl Packets {
             for packet in &*packets {
                 let of = &self.keys[packet.keys as usize];
                 let which = (packet.keys, packet.phase);
-                let key = keys.index(which, || *of.chacha20_key(packet.phase));
+                let key = keys.index(which, || of.chacha20_key(packet.phase));
                 let nonce = of.packet_key(packet.phase).nonce(packet.number);
                 push(packet, key, nonce);
             }
-            backend.open(bytes, keys.keys[..].into(), &jobs, outcomes);
-            keys.wipe();
+            keys.in_a_row(|keys| backend.open(bytes, keys.into(), &jobs, outcomes));
         }
         for (packet, outcome) in packets.iter_mut().zip(outcomes) {
             packet.outcome = *outcome;
@@ -743,13 +742,13 @@ fn masks(
     keys: &[Arc<Keys>],
     headers: impl ExactSizeIterator<Item = (u32, u32)>,
 ) -> [Mask; AT_ONCE] {
-    let (mut aes, mut chacha20) = (Window::<_, AT_ONCE>::new(), Window::<Key, AT_ONCE>::new());
+    let (mut aes, mut chacha20) = (Window::<_, AT_ONCE>::new(), Window::<_, AT_ONCE>::new());
     let (mut samples, mut masks) = ([(0, 0); AT_ONCE], [0; AT_ONCE]);
     let count = headers.len();
     for (sample, (which, number)) in samples.iter_mut().zip(headers) {
         let key = match &keys[which as usize].header.cipher {
             Cipher::Aes(key) => aes.index((which, Phase::Current), || &**key),
-            Cipher::ChaCha20(key) => chacha20.index((which, Phase::Current), || *key),
+            Cipher::ChaCha20(key) => chacha20.index((which, Phase::Current), || key),
         };
         *sample = (key, number + MAX_NUMBER_LEN);
     }
@@ -757,8 +756,7 @@ fn masks(
     if chacha20.keys.is_empty() {
         backend.aes_masks(bytes, &aes.keys, samples, &mut masks);
     } else {
-        backend.chacha20_masks(bytes, &chacha20.keys, samples, &mut masks);
-        chacha20.wipe();
+        chacha20.in_a_row(|keys| backend.chacha20_masks(bytes, keys, samples, &mut masks));
     }
     masks
 }
