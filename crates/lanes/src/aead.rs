@@ -15,6 +15,7 @@
 //! ahead of a packet is not computed again, and a packet by itself of which
 //! everything has been needs no list at all.
 
+use crate::aes_gcm::Header;
 use crate::chacha20::{self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, xor_blocks};
 use crate::isa::Set;
 use crate::poly1305::{self, TAG_LEN, Tagger, Text, Way};
@@ -782,6 +783,7 @@ impl<'k> Chunk<'k> {
 ///
 /// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is
 /// shorter than `samples`.
+#[inline]
 pub(crate) fn masks(
     set: Set,
     bytes: &[u8],
@@ -806,9 +808,30 @@ pub(crate) fn masks(
             let sample = bytes[*offset as usize..].first_chunk();
             blocks.set_row(lane, &keys[*key as usize], sample.expect("a whole sample"));
         }
-        set.blocks(&mut blocks, samples.len());
-        for (mask, block) in masks.iter_mut().zip(blocks.keystream()) {
-            *mask = u64::from_le_bytes(*block.first_chunk().expect("64 bytes"));
+        let mut words = [[0; MAX_LANES]; 2];
+        set.first_words(&blocks, samples.len(), &mut words);
+        for (mask, (&first, &second)) in masks.iter_mut().zip(words[0].iter().zip(&words[1])) {
+            *mask = u64::from(first) | u64::from(second) << 32;
+        }
+    }
+}
+
+/// Masks headers of QUIC packets, as [`masks`] says.
+///
+/// # Panics
+///
+/// If a header or its sample lies outside `bytes`, or if it names a key that is not
+/// there.
+pub(crate) fn mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
+    let mut samples = [(0, 0); MAX_LANES];
+    let mut some = [0; MAX_LANES];
+    for headers in headers.chunks(set.block_lanes()) {
+        for (sample, header) in samples.iter_mut().zip(headers) {
+            *sample = header.sample();
+        }
+        masks(set, bytes, keys, &samples[..headers.len()], &mut some);
+        for (header, mask) in headers.iter().zip(some) {
+            header.mask(bytes, mask);
         }
     }
 }

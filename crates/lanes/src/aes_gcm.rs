@@ -1033,7 +1033,10 @@ unsafe fn masks_of<B: AesBlocks, S>(
             *block = &*bytes.add(offset as usize).cast::<Block>();
         }
     }
-    let blocks = b.gather(&blocks, 0);
+    let blocks = match last {
+        0 => b.splat(blocks[0]),
+        _ => b.gather(&blocks, 0),
+    };
     let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
     let mut masks = [0; MAX_BLOCKS];
     if one_key {

@@ -101,6 +101,15 @@ impl<'k> Blocks<'k> {
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
     fn run_all<V: Words>(&mut self, v: V) {
+        let x = self.states(v);
+        // SAFETY: there are `LANES` blocks and more.
+        unsafe { v.scatter::<false>(&x, self.keystream.as_mut_ptr().cast()) };
+        self.written = self.written.max(V::LANES);
+    }
+
+    /// The words of the blocks of the first `LANES` lanes.
+    #[inline(always)]
+    fn states<V: Words>(&self, v: V) -> [V::Word; 16] {
         let mut input = [v.splat(0); 12];
         if self.one_key {
             input[..8].copy_from_slice(&key_words(v, self.keys[0]));
@@ -109,20 +118,39 @@ impl<'k> Blocks<'k> {
             input[4..8].copy_from_slice(&v.gather::<16>(&self.keys, 0));
         }
         input[8..].copy_from_slice(&v.rows(&self.counters_and_nonces, 0));
-        let x = rounds(v, input);
-        // SAFETY: there are `LANES` blocks and more.
-        unsafe { v.scatter::<false>(&x, self.keystream.as_mut_ptr().cast()) };
-        self.written = self.written.max(V::LANES);
+        rounds(v, input)
+    }
+
+    /// As [`Blocks::run`], but of each block only the first two words, to where they
+    /// belong to in `words`: header masks are no longer.
+    #[inline(always)]
+    pub(crate) fn first_words<V: Words>(
+        &self,
+        v: V,
+        lanes: usize,
+        words: &mut [[u32; MAX_LANES]; 2],
+    ) {
+        if lanes <= V::Narrow::LANES {
+            let x = self.states(v.narrow());
+            v.narrow().store(x[0], &mut words[0]);
+            v.narrow().store(x[1], &mut words[1]);
+        } else {
+            let x = self.states(v);
+            v.store(x[0], &mut words[0]);
+            v.store(x[1], &mut words[1]);
+        }
     }
 }
 
 impl Drop for Blocks<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        // One by one: for all of them the compiler would call `memset`, which for so many
+        // bytes takes twice the time.
         for block in &mut self.keystream[..self.written] {
             block.write([0; BLOCK_LEN]);
+            zeroize::optimization_barrier(block);
         }
-        zeroize::optimization_barrier(&self.keystream);
     }
 }
 

@@ -433,4 +433,15 @@ impl Backend {
     ) {
         aead::masks(self.set(), bytes, keys, samples, masks);
     }
+
+    /// Masks `headers` of QUIC packets whose payloads are sealed with ChaCha20-Poly1305
+    /// (RFC 9001, section 5.4.4). A header's `key` is an index of `keys`.
+    ///
+    /// # Panics
+    ///
+    /// If a header or its sample lies outside `bytes`, or if it names a key that is not
+    /// there.
+    pub fn chacha20_mask_headers(self, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
+        aead::mask_headers(self.set(), bytes, keys, headers);
+    }
 }

@@ -1181,6 +1181,32 @@ pub(crate) type Multiplier = <Radix64 as Field>::Multiplier;
 /// Bit 128 there.
 const ABOVE: u64 = Radix64::ABOVE;
 
+/// The words of less than 16 bytes, padded with zeros: from two loads that overlap. (What
+/// is put together in memory has to be there before it is read.)
+#[inline]
+fn short_words(bytes: &[u8]) -> [u64; 2] {
+    /// `N` bytes at the front and at the end of no more than twice as many.
+    fn ends<const N: usize>(bytes: &[u8]) -> Option<[u64; 2]> {
+        let number = |chunk: &[u8; N]| {
+            let number = chunk.iter().rev();
+            number.fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        Some([number(bytes.first_chunk()?), number(bytes.last_chunk()?)])
+    }
+    let len = bytes.len() as u32;
+    if let Some([front, back]) = ends::<8>(bytes) {
+        return [front, back.unbounded_shr(8 * (16 - len))];
+    }
+    let [front, back] = match len {
+        4.. => ends::<4>(bytes),
+        2.. => ends::<2>(bytes),
+        _ => ends::<1>(bytes),
+    }
+    .unwrap_or_default();
+    let size = (1 << len.max(1).ilog2()) as u32;
+    [front | back << (8 * len.saturating_sub(size)), 0]
+}
+
 impl Tagger {
     /// `key` is a one-time key of 32 bytes; for an AEAD, the first half of
     /// block 0 of the keystream.
@@ -1219,9 +1245,8 @@ impl Tagger {
     pub(crate) fn padded(&mut self, set: Set, piece: &[u8]) {
         let rest = self.whole(set, piece);
         if !rest.is_empty() {
-            let mut block = [0; 16];
-            block[..rest.len()].copy_from_slice(rest);
-            self.block(&block, ABOVE);
+            let [low, high] = short_words(rest);
+            self.h = ALONE.step(self.h, (low, high), ABOVE, &self.r);
         }
     }
 

@@ -398,6 +398,16 @@ fn masks() {
     }
 }
 
+/// What a mask does to a header.
+fn apply(header: &Header, mask: [u8; 5], bytes: &mut [u8]) {
+    let [first, number @ ..] = header.bits.to_le_bytes();
+    bytes[header.first as usize] ^= mask[0] & first;
+    let place = &mut bytes[header.number as usize..];
+    for ((byte, mask), bits) in place.iter_mut().zip(&mask[1..]).zip(number) {
+        *byte ^= mask & bits;
+    }
+}
+
 /// Headers are masked as the packets' samples say, and nothing else is: packets of all
 /// short lengths and some long ones, the last at the end of memory, with one key and with
 /// keys in turn, and with no header for the last ones.
@@ -454,18 +464,23 @@ fn seals_and_masks() {
                     let (key, len) = (header.key as usize, [16, 16, 32][header.key as usize % 3]);
                     let aead = [&quic::AES_128, &quic::AES_256][len / 32];
                     let mask = ring_mask(aead, &raw[key][..len], sample.try_into().unwrap());
-                    let [first, number @ ..] = header.bits.to_le_bytes();
-                    expected[header.first as usize] ^= mask[0] & first;
-                    let place = &mut expected[header.number as usize..];
-                    for ((byte, mask), bits) in place.iter_mut().zip(&mask[1..]).zip(number) {
-                        *byte ^= mask & bits;
-                    }
+                    apply(header, mask, &mut expected);
+                }
+                let mut by_chacha20 = bytes.clone();
+                for header in &headers {
+                    let sample = by_chacha20[header.number as usize + 4..].first_chunk();
+                    let key = &raw[header.key as usize];
+                    let mask = ring_mask(&quic::CHACHA20, key, sample.unwrap());
+                    apply(header, mask, &mut by_chacha20);
                 }
                 for guard in Guard::BOTH {
                     let mut buffer = Guarded::new(&bytes, guard);
                     let payloads = (&gcm[..], &jobs[..]);
                     backend.gcm_seal_and_mask(buffer.bytes(), payloads, (&aes, &headers));
                     assert!(buffer.bytes() == expected, "{backend:?} {n} {keys}");
+                    let mut buffer = Guarded::new(&bytes, guard);
+                    backend.chacha20_mask_headers(buffer.bytes(), &raw, &headers);
+                    assert!(buffer.bytes() == by_chacha20, "{backend:?} {n} {keys}");
                 }
             }
         }

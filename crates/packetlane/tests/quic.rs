@@ -880,3 +880,75 @@ fn the_other_direction_is_left_alone() {
     batch.open(&engine());
     assert!(batch.bytes().windows(4).any(|window| window == b"ping"));
 }
+
+/// One batch for everything: connections of all suites that come one after the other,
+/// packets to seal and packets that came, and the halves of the work in turns. Each packet
+/// becomes what it does alone.
+#[test]
+fn all_in_one_batch() {
+    const CONNECTIONS: usize = 9;
+    let suite = |i: usize| Suite::ALL[i % 3];
+    let secret = |i: usize, name: &[u8]| {
+        let name = [name, &[i as u8]].concat();
+        peer(suite(i), Version::V1, &name).secret
+    };
+    let sealers = |name| -> Vec<_> {
+        (0..CONNECTIONS)
+            .map(|i| Sealer::new(secret(i, name)))
+            .collect()
+    };
+    let (mut ours, mut alone, mut theirs) = (sealers(b"out"), sealers(b"out"), sealers(b"in"));
+    let mut openers: Vec<_> = (0..CONNECTIONS)
+        .map(|i| Opener::new(secret(i, b"in")))
+        .collect();
+    let mut batch = Batch::new();
+    for turn in 0..4_u64 {
+        let (mut sealed, mut opened) = (Vec::new(), Vec::new());
+        for round in 0..20 {
+            // One connection at first, then more of them.
+            for i in 0..CONNECTIONS.min(1 + round) {
+                let number = 100 * turn + round as u64;
+                let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
+                let payload = vec![i as u8; 5 + 61 * round];
+                let wire = seal(&engine(), &mut alone[i], number, &header, &payload);
+                let slot = ours[i].push(&mut batch, number, &header, &payload).unwrap();
+                sealed.push((slot, wire));
+                let wire = short(&mut theirs[i], number);
+                let place = batch.feed(&wire);
+                let slot = openers[i].push(&mut batch, place, 1).unwrap();
+                opened.push((i, slot, number));
+            }
+            match (turn, round % 5) {
+                (0, 2) => batch.seal(&engine()),
+                (1, 1) => batch.seal_payloads(&engine()),
+                (1, 3) => batch.protect_headers(&engine()),
+                (0, 3) | (2, 2) => batch.open(&engine()),
+                (2, 3) | (3, 1) => batch.unprotect_headers(&engine()),
+                (3, 3) => batch.open_payloads(&engine()),
+                _ => {}
+            }
+        }
+        batch.seal(&engine());
+        batch.open(&engine());
+        assert_eq!(batch.len(), sealed.len() + opened.len());
+        for (slot, wire) in &sealed {
+            assert!(batch.wire(slot) == wire);
+            assert_eq!(
+                openers[0].take(&batch, slot.clone()),
+                Err(OpenError::NotOpened)
+            );
+        }
+        for (i, slot, number) in opened {
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let _ = batch.wire(&slot);
+            }));
+            assert!(refused.is_err(), "a packet that came is none to send");
+            let packet = openers[i].take(&batch, slot).unwrap();
+            assert_eq!(
+                (packet.number, packet.payload),
+                (number, &number.to_be_bytes()[..])
+            );
+        }
+        batch.clear();
+    }
+}

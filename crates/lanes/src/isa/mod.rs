@@ -8,6 +8,7 @@ use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
 use crate::sha256::{Digest, Lanes, Measured, Serial};
+use crate::vector::MAX_LANES;
 
 pub(crate) use portable::Scalar;
 
@@ -20,6 +21,7 @@ pub(crate) struct Kernels {
     tag_lanes: usize,
     tag_step: usize,
     blocks: unsafe fn(&mut Blocks<'_>, usize),
+    first_words: unsafe fn(&Blocks<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
     few_blocks: usize,
     few: unsafe fn(&Key, &[u32; 4], usize, &mut FewBlocks),
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
@@ -83,6 +85,18 @@ impl Set {
     pub(crate) fn blocks(self, blocks: &mut Blocks<'_>, lanes: usize) {
         // SAFETY: the CPU has the set, as it has in all of these.
         unsafe { (self.0.blocks)(blocks, lanes) }
+    }
+
+    /// See [`Blocks::first_words`].
+    #[inline]
+    pub(crate) fn first_words(
+        self,
+        blocks: &Blocks<'_>,
+        lanes: usize,
+        words: &mut [[u32; MAX_LANES]; 2],
+    ) {
+        // SAFETY: as above.
+        unsafe { (self.0.first_words)(blocks, lanes, words) }
     }
 
     /// How many neighbouring blocks of one packet are had sooner in rows than in lanes.
@@ -387,6 +401,10 @@ macro_rules! kernels {
             blocks: kernels!(@kernel $set, $($features)?,
                 |$proof, blocks: &mut crate::chacha20::Blocks<'_>, lanes: usize|
                 = blocks.run($words, lanes)),
+            first_words: kernels!(@kernel $set, $($features)?,
+                |$proof, blocks: &crate::chacha20::Blocks<'_>, lanes: usize,
+                 words: &mut [[u32; crate::vector::MAX_LANES]; 2]|
+                = blocks.first_words($words, lanes, words)),
             few_blocks: 2 * <$rows_type as crate::vector::Rows>::BLOCKS,
             few: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, row: &[u32; 4], count: usize,

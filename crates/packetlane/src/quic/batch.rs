@@ -18,11 +18,13 @@ use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
 use lanes::{AesKey, GcmKey, Header};
-use zeroize::Zeroize;
 
 /// How many packets make a window: enough to fill the lanes, and few enough that what
 /// is of them stays in the second cache.
 const WINDOW: usize = 64;
+
+/// How many masks are had at once where they are wanted by themselves.
+const AT_ONCE: usize = 16;
 
 /// A sample lies so many bytes behind the first of its packet number.
 const MAX_NUMBER_LEN: u32 = header::MAX_NUMBER_LEN as u32;
@@ -122,10 +124,17 @@ impl Keys {
         }
     }
 
-    fn chacha20_key(&self, phase: Phase) -> Key {
+    fn chacha20_key(&self, phase: Phase) -> &Key {
         match &self.packet_key(phase).aead {
-            Aead::ChaCha20(key) => *key,
+            Aead::ChaCha20(key) => key,
             Aead::Gcm(_) => unreachable!("among packets of the other cipher"),
+        }
+    }
+
+    fn chacha20_header_key(&self) -> &Key {
+        match &self.header.cipher {
+            Cipher::ChaCha20(key) => key,
+            Cipher::Aes(_) => unreachable!("among packets of the other cipher"),
         }
     }
 
@@ -494,13 +503,13 @@ impl fmt::Debug for Batch {
 }
 
 /// Keys of packets in a window, one behind the other for a kernel.
-struct Window<K> {
-    keys: ArrayVec<K, WINDOW>,
+struct Window<K, const N: usize = WINDOW> {
+    keys: ArrayVec<K, N>,
     /// Which the last key is: neighbours often have the same.
     last: Option<(u32, Phase)>,
 }
 
-impl<K> Window<K> {
+impl<K, const N: usize> Window<K, N> {
     #[inline]
     fn new() -> Self {
         Self {
@@ -517,6 +526,23 @@ impl<K> Window<K> {
             self.keys.push(key());
         }
         index(self.keys.len() - 1)
+    }
+}
+
+impl<const N: usize> Window<&Key, N> {
+    /// Calls `work` with the keys themselves: with the only one where it lies, otherwise
+    /// with copies, which are wiped.
+    #[inline]
+    fn in_a_row(&self, work: impl FnOnce(&[Key])) {
+        if let [only] = self.keys[..] {
+            return work(core::slice::from_ref(only));
+        }
+        let mut keys: ArrayVec<Key, N> = self.keys.iter().map(|key| **key).collect();
+        work(&keys);
+        for key in &mut keys {
+            *key = [0; 32];
+            zeroize::optimization_barrier(key);
+        }
     }
 }
 
@@ -573,15 +599,15 @@ impl Packets {
         let jobs = &mut self.jobs[window.clone()];
         self.sealed = window.end;
         if !self.keys[0].is_aes() {
-            let mut keys = Window::new();
+            let mut outcomes = [Outcome::Pending; WINDOW];
+            let mut keys = Window::<_, WINDOW>::new();
             for job in &mut *jobs {
                 let of = &self.keys[job.key as usize];
                 let key = || of.chacha20_key(Phase::Current);
                 job.key = keys.index((job.key, Phase::Current), key);
             }
-            let mut outcomes = [Outcome::Pending; WINDOW];
-            backend.seal(bytes, keys.keys[..].into(), jobs, &mut outcomes);
-            keys.keys.as_flattened_mut().zeroize();
+            keys.in_a_row(|keys| backend.seal(bytes, keys.into(), jobs, &mut outcomes));
+            drop(keys);
             if and_headers {
                 self.protect(backend, bytes);
             }
@@ -591,19 +617,24 @@ impl Packets {
             true => &mut self.headers[window.clone()],
             false => &mut [],
         };
-        let mut keys = Window::new();
-        let mut header_keys = ArrayVec::<_, WINDOW>::new_const();
-        for (place, job) in jobs.iter_mut().enumerate() {
-            let of = &self.keys[job.key as usize];
-            job.key = keys.index((job.key, Phase::Current), || {
-                header_keys.push(of.aes_key());
-                of.gcm_key(Phase::Current)
-            });
-            if let Some(header) = headers.get_mut(place) {
-                header.key = job.key;
+        if let [only] = &self.keys[..] {
+            let (key, header_key) = ([only.gcm_key(Phase::Current)], [only.aes_key()]);
+            backend.gcm_seal_and_mask(bytes, (&key, jobs), (&header_key, headers));
+        } else {
+            let mut keys = Window::<_, WINDOW>::new();
+            let mut header_keys = ArrayVec::<_, WINDOW>::new_const();
+            for (place, job) in jobs.iter_mut().enumerate() {
+                let of = &self.keys[job.key as usize];
+                job.key = keys.index((job.key, Phase::Current), || {
+                    header_keys.push(of.aes_key());
+                    of.gcm_key(Phase::Current)
+                });
+                if let Some(header) = headers.get_mut(place) {
+                    header.key = job.key;
+                }
             }
+            backend.gcm_seal_and_mask(bytes, (&keys.keys, jobs), (&header_keys, headers));
         }
-        backend.gcm_seal_and_mask(bytes, (&keys.keys, jobs), (&header_keys, headers));
         if and_headers {
             self.protected = window.end;
         }
@@ -611,38 +642,49 @@ impl Packets {
 
     /// Protects the next headers of packets whose payloads are sealed.
     fn protect(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let headers = self.headers[self.protected..self.sealed].iter();
-        let mut samples = Samples::new(&self.keys);
-        for header in headers.take(WINDOW) {
-            samples.push(header.key, header.number + MAX_NUMBER_LEN);
+        let window = self.protected..self.sealed.min(self.protected + WINDOW);
+        self.protected = window.end;
+        let headers = &mut self.headers[window];
+        if !self.keys[0].is_aes() {
+            let mut keys = Window::<_, WINDOW>::new();
+            for header in &mut *headers {
+                let of = &self.keys[header.key as usize];
+                let key = || of.chacha20_header_key();
+                let place = keys.index((header.key, Phase::Current), key);
+                // What has just been written in part is not read at once.
+                if header.key != place {
+                    header.key = place;
+                }
+            }
+            keys.in_a_row(|keys| backend.chacha20_mask_headers(bytes, keys, headers));
+            return;
         }
-        let masks = samples.masks(backend, bytes);
-        for (header, mask) in self.headers[self.protected..].iter().zip(masks) {
-            header.mask(bytes, *mask);
+        for headers in headers.chunks(AT_ONCE) {
+            let samples = headers.iter().map(|header| (header.key, header.number));
+            let masks = masks(backend, bytes, &self.keys, samples);
+            for (header, mask) in headers.iter().zip(masks) {
+                header.mask(bytes, mask);
+            }
         }
-        self.protected += masks.len();
     }
 
     /// Unprotects the next headers.
     fn unprotect(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let packets = &mut self.opening[self.unprotected..];
-        let mut samples = Samples::new(&self.keys);
-        for packet in packets.iter().take(WINDOW) {
-            samples.push(
-                packet.keys,
-                packet.start + packet.pn_offset + MAX_NUMBER_LEN,
-            );
+        let window = self.unprotected..self.opening.len().min(self.unprotected + WINDOW);
+        self.unprotected = window.end;
+        for packets in self.opening[window].chunks_mut(AT_ONCE) {
+            let number = |packet: &Opening| packet.start + packet.pn_offset;
+            let samples = packets.iter().map(|packet| (packet.keys, number(packet)));
+            let masks = masks(backend, bytes, &self.keys, samples);
+            for (packet, mask) in packets.iter_mut().zip(masks) {
+                let bytes = &mut bytes[packet.range()];
+                let pn_offset = packet.pn_offset as usize;
+                let (truncated, len) = header::unprotect(bytes, pn_offset, mask);
+                packet.number = decode_packet_number(packet.number, truncated, len);
+                packet.header_len = packet.pn_offset + len as u32;
+                packet.phase = self.keys[packet.keys as usize].phase(bytes[0], packet.number);
+            }
         }
-        let masks = samples.masks(backend, bytes);
-        for (packet, mask) in packets.iter_mut().zip(masks) {
-            let bytes = &mut bytes[packet.range()];
-            let pn_offset = packet.pn_offset as usize;
-            let (truncated, len) = header::unprotect(bytes, pn_offset, *mask);
-            packet.number = decode_packet_number(packet.number, truncated, len);
-            packet.header_len = index(pn_offset + len);
-            packet.phase = self.keys[packet.keys as usize].phase(bytes[0], packet.number);
-        }
-        self.unprotected += masks.len();
     }
 
     /// Opens the next payloads of packets whose headers are unprotected.
@@ -665,7 +707,7 @@ impl Packets {
             });
         };
         if self.keys[0].is_aes() {
-            let mut keys = Window::new();
+            let mut keys = Window::<_, WINDOW>::new();
             for packet in &*packets {
                 let of = &self.keys[packet.keys as usize];
                 let which = (packet.keys, packet.phase);
@@ -675,7 +717,7 @@ impl Packets {
             }
             backend.gcm_open(bytes, &keys.keys, &jobs, outcomes);
         } else {
-            let mut keys = Window::new();
+            let mut keys = Window::<_, WINDOW>::new();
             for packet in &*packets {
                 let of = &self.keys[packet.keys as usize];
                 let which = (packet.keys, packet.phase);
@@ -683,8 +725,7 @@ impl Packets {
                 let nonce = of.packet_key(packet.phase).nonce(packet.number);
                 push(packet, key, nonce);
             }
-            backend.open(bytes, keys.keys[..].into(), &jobs, outcomes);
-            keys.keys.as_flattened_mut().zeroize();
+            keys.in_a_row(|keys| backend.open(bytes, keys.into(), &jobs, outcomes));
         }
         for (packet, outcome) in packets.iter_mut().zip(outcomes) {
             packet.outcome = *outcome;
@@ -692,51 +733,30 @@ impl Packets {
     }
 }
 
-/// The samples of headers in a window, and their keys.
-struct Samples<'b> {
-    of: &'b [Arc<Keys>],
-    aes: Window<&'b AesKey>,
-    chacha20: Window<Key>,
-    /// Of each the index of its key, and where it lies.
-    samples: ArrayVec<(u32, u32), WINDOW>,
-    masks: ArrayVec<Mask, WINDOW>,
-}
-
-impl<'b> Samples<'b> {
-    #[inline]
-    fn new(of: &'b [Arc<Keys>]) -> Self {
-        Self {
-            of,
-            aes: Window::new(),
-            chacha20: Window::new(),
-            samples: ArrayVec::new_const(),
-            masks: ArrayVec::new_const(),
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, keys: u32, place: u32) {
-        let which = (keys, Phase::Current);
-        let key = match &self.of[keys as usize].header.cipher {
-            Cipher::Aes(key) => self.aes.index(which, || &**key),
-            Cipher::ChaCha20(key) => self.chacha20.index(which, || *key),
+/// The masks of up to [`AT_ONCE`] headers, given which of `keys` they have and where their
+/// packet numbers lie.
+#[inline]
+fn masks(
+    backend: Backend,
+    bytes: &[u8],
+    keys: &[Arc<Keys>],
+    headers: impl ExactSizeIterator<Item = (u32, u32)>,
+) -> [Mask; AT_ONCE] {
+    let (mut aes, mut chacha20) = (Window::<_, AT_ONCE>::new(), Window::<_, AT_ONCE>::new());
+    let (mut samples, mut masks) = ([(0, 0); AT_ONCE], [0; AT_ONCE]);
+    let count = headers.len();
+    for (sample, (which, number)) in samples.iter_mut().zip(headers) {
+        let key = match &keys[which as usize].header.cipher {
+            Cipher::Aes(key) => aes.index((which, Phase::Current), || &**key),
+            Cipher::ChaCha20(key) => chacha20.index((which, Phase::Current), || key),
         };
-        self.samples.push((key, place));
+        *sample = (key, number + MAX_NUMBER_LEN);
     }
-
-    /// Their masks.
-    #[inline]
-    fn masks(&mut self, backend: Backend, bytes: &[u8]) -> &[Mask] {
-        let (samples, masks) = (&self.samples, &mut self.masks);
-        for _ in samples {
-            masks.push(0);
-        }
-        if self.aes.keys.is_empty() {
-            backend.chacha20_masks(bytes, &self.chacha20.keys, samples, masks);
-            self.chacha20.keys.as_flattened_mut().zeroize();
-        } else {
-            backend.aes_masks(bytes, &self.aes.keys, samples, masks);
-        }
-        masks
+    let samples = &samples[..count];
+    if chacha20.keys.is_empty() {
+        backend.aes_masks(bytes, &aes.keys, samples, &mut masks);
+    } else {
+        chacha20.in_a_row(|keys| backend.chacha20_masks(bytes, keys, samples, &mut masks));
     }
+    masks
 }
