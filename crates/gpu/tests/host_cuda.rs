@@ -1,0 +1,287 @@
+//! The edge to CUDA: batches through `Gpu::detect` and a library that passes for the driver's
+//! (`host_cuda/libcuda.cpp`), in processes that find that one first; and what is said where
+//! there is no device. Where there is one, the batches run on it too.
+
+mod common;
+
+use common::{Made, Random};
+use gpu::{Bytes, Gpu, GpuError, Op, Plan, Way, With, device_name};
+use lanes::Outcome;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Says a test was not run, past the test harness, which hides what passing tests print.
+fn not_run(what: &str) {
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {what}");
+}
+
+/// The folder with the library, if it can be built. On other systems it has another name.
+fn library() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+            not_run("CUDA's functions: their stand-in is for Linux");
+            return None;
+        }
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host_cuda");
+        std::fs::create_dir_all(&folder).unwrap();
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let built = Command::new("c++")
+            .args([
+                "-std=c++17",
+                "-O1",
+                "-fno-strict-aliasing",
+                "-shared",
+                "-fPIC",
+            ])
+            .args(["-Wno-unknown-pragmas", "-x", "c++"])
+            .arg("-I")
+            .arg(here.join("kernels"))
+            .arg(here.join("tests/host_cuda/libcuda.cpp"))
+            .arg("-o")
+            .arg(folder.join("libcuda.so"))
+            .output();
+        match built {
+            Ok(built) => {
+                let errors = String::from_utf8_lossy(&built.stderr);
+                assert!(built.status.success(), "{errors}");
+                Some(folder)
+            }
+            Err(error) => {
+                not_run(&format!("CUDA's functions: no C++ compiler: {error}"));
+                None
+            }
+        }
+    };
+    FOLDER.get_or_init(build).as_deref()
+}
+
+/// Runs an ignored test of this file in a process of its own that finds the library.
+fn in_process(test: &str, fake: &str, setting: Option<&str>) {
+    let Some(folder) = library() else { return };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("LD_LIBRARY_PATH", folder)
+        .env("FAKE_CUDA", fake)
+        .env_remove("PACKETLANE_GPU");
+    if let Some(setting) = setting {
+        command.env("PACKETLANE_GPU", setting);
+    }
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+/// Lengths of every class.
+fn lengths(random: &mut Random, count: usize) -> Vec<usize> {
+    let mut lengths: Vec<usize> = (0..count).map(|_| random.mail() - 1).collect();
+    lengths.extend([0, 4097, 32_768, 32_769, 100_000]);
+    lengths.rotate_left(random.below(count));
+    lengths
+}
+
+/// Runs batches of all kinds and compares with the CPU's.
+fn batches(gpu: &Gpu, rounds: u64, count: usize) {
+    for seed in 0..rounds {
+        let mut random = Random::new(seed);
+        gpu.set_plan(Plan {
+            streams: 1 + random.below(4),
+            piece_bytes: 1 << (15 + random.below(9)),
+        });
+        let lengths = lengths(&mut random, count);
+        let made = Made::new(&mut random, &lengths, 1 + count / 4, 9);
+        for made in [made.clone(), made.sealed(&mut random, 6)] {
+            let mut expected = made.clone();
+            let verdicts = expected.on_cpu();
+            let used = made.bytes.len();
+            let mut plain = made.bytes.clone();
+            let mut pinned = gpu.pinned(used).unwrap();
+            pinned.copy_from_slice(&plain);
+            for in_pinned in [false, true] {
+                let bytes = match in_pinned {
+                    true => Bytes::Pinned(&mut pinned, used),
+                    false => Bytes::Plain(&mut plain),
+                };
+                let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+                let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+                let with = With {
+                    timed: true,
+                    ..With::default()
+                };
+                let timings = gpu.run(made.op, bytes, work, with).unwrap();
+                assert_eq!(timings.packets, made.jobs.len());
+                assert!(timings.kernels > 0.0 && timings.kernels < 1000.0);
+                assert!(outcomes == verdicts, "verdicts, seed {seed}");
+                let bytes = if in_pinned { &pinned[..] } else { &plain[..] };
+                assert!(bytes == expected.bytes, "bytes, seed {seed}");
+            }
+            let secrets = made.secrets();
+            let mut resident = gpu
+                .resident(made.op, &made.bytes, secrets, &made.jobs)
+                .unwrap();
+            for _ in 0..2 {
+                assert!(resident.run().unwrap() > 0.0);
+            }
+            let mut bytes = made.bytes.clone();
+            let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+            resident.fetch(&mut bytes, &mut outcomes).unwrap();
+            assert!(
+                outcomes == verdicts && bytes == expected.bytes,
+                "seed {seed}"
+            );
+        }
+    }
+    let mut copies = gpu.copies(100_000).unwrap();
+    for way in [Way::ToDevice, Way::FromDevice, Way::Both] {
+        assert!(copies.time(way).unwrap() > 0.0);
+    }
+}
+
+/// The same on a real device, and more of them.
+#[test]
+fn on_a_device() {
+    match Gpu::detect() {
+        Ok(gpu) => {
+            batches(gpu, 30, 20_000);
+            let mut random = Random::new(77);
+            let lengths: Vec<usize> = (0..=1100).chain([1 << 24, 3]).collect();
+            let made = Made::new(&mut random, &lengths, 5, 3);
+            for made in [made.clone(), made.sealed(&mut random, 4)] {
+                let mut expected = made.clone();
+                let verdicts = expected.on_cpu();
+                let mut bytes = made.bytes.clone();
+                let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+                let (secrets, jobs) = (made.secrets(), &made.jobs[..]);
+                match made.op {
+                    Op::Seal => gpu.seal(&mut bytes, secrets, jobs, &mut outcomes).unwrap(),
+                    Op::Open => gpu.open(&mut bytes, secrets, jobs, &mut outcomes).unwrap(),
+                }
+                assert!(outcomes == verdicts && bytes == expected.bytes);
+            }
+        }
+        Err(error) => {
+            assert!(error.to_string().starts_with("no CUDA device"), "{error}");
+            assert_eq!(device_name(), Err(error.clone()));
+            not_run(&format!("batches on a device: {error}"));
+        }
+    }
+}
+
+#[test]
+fn batches_through_the_drivers_functions() {
+    in_process("child_batches", "", None);
+    in_process("child_batches", "devices=3", Some("2"));
+}
+
+#[test]
+#[ignore = "run by the test before, in a process of its own"]
+fn child_batches() {
+    assert_eq!(device_name().unwrap(), "a device that is none");
+    let gpu = Gpu::detect().unwrap();
+    assert_eq!(gpu.name(), "a device that is none");
+    batches(gpu, 3, 300);
+    let (free, total) = gpu.memory().unwrap();
+    assert!(free < total);
+    gpu.release();
+    assert_eq!(gpu.memory().unwrap(), (1 << 30, 1 << 30));
+    // From another thread, too.
+    std::thread::scope(|scope| scope.spawn(|| batches(gpu, 1, 100)).join().unwrap());
+}
+
+#[test]
+fn what_is_missing_is_said_in_one_line() {
+    for (fake, setting, line) in [
+        ("init=100", None, "no CUDA device: the driver finds none"),
+        ("devices=0", None, "no CUDA device: the driver finds none"),
+        (
+            "init=34",
+            None,
+            "no CUDA device: there is no NVIDIA driver here",
+        ),
+        (
+            "init=804",
+            None,
+            "no CUDA device: the NVIDIA driver does not start (cuInit: error 804); see what \
+             nvidia-smi says",
+        ),
+        ("", Some("off"), "no CUDA device: PACKETLANE_GPU is off"),
+        (
+            "",
+            Some("1"),
+            "no CUDA device 1: the driver finds 1, numbered from 0; set PACKETLANE_GPU to one \
+             of them",
+        ),
+        (
+            "",
+            Some("GTX"),
+            "no CUDA device: PACKETLANE_GPU takes off or a device's number, not \"GTX\"",
+        ),
+        (
+            "load=222",
+            None,
+            "the NVIDIA driver refuses the kernels (cuModuleLoadData: error 222): they need a \
+             driver of CUDA 12 or newer and a device of compute capability 7.5 or higher",
+        ),
+    ] {
+        in_process("child_says", &format!("{fake} says={line}"), setting);
+    }
+}
+
+#[test]
+#[ignore = "run by the test before, in a process of its own"]
+fn child_says() {
+    let fake = std::env::var("FAKE_CUDA").unwrap();
+    let (_, line) = fake.split_once("says=").unwrap();
+    assert_eq!(Gpu::detect().unwrap_err().to_string(), line);
+}
+
+#[test]
+fn a_device_that_is_full_or_lost_is_told_from_the_codes() {
+    in_process("child_fails", "memory=100000", None);
+    in_process("child_fails", "lose=3", None);
+}
+
+#[test]
+#[ignore = "run by the test before, in a process of its own"]
+fn child_fails() {
+    let gpu = Gpu::detect().unwrap();
+    let full = std::env::var("FAKE_CUDA").unwrap().starts_with("memory");
+    let made = Made::new(&mut Random::new(3), &[600; 400], 9, 9);
+    gpu.set_plan(Plan {
+        streams: 2,
+        piece_bytes: 50_000,
+    });
+    let mut expected = made.clone();
+    let verdicts = expected.on_cpu();
+    for _ in 0..2 {
+        let mut bytes = made.bytes.clone();
+        let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
+        let error = gpu
+            .seal(&mut bytes, made.secrets(), &made.jobs, &mut outcomes)
+            .unwrap_err();
+        let expected_error = match full {
+            true => GpuError::OutOfMemory { bytes: 1 << 20 },
+            false => GpuError::Lost {
+                call: "cuLaunchKernel",
+                code: 719,
+            },
+        };
+        assert_eq!(error, expected_error);
+        assert_eq!(gpu.is_lost(), !full);
+        common::finish(
+            Op::Seal,
+            &mut bytes,
+            made.secrets(),
+            &made.jobs,
+            &mut outcomes,
+        );
+        assert!(bytes == expected.bytes && outcomes == verdicts);
+    }
+}
