@@ -4,12 +4,15 @@
 //! - `connect` speaks to a node, over BIP324 if the node can, and tells what it
 //!   saw: [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`]
 //!   (payloads), [`report`].
+//! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
 //! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost here:
 //!   [`measure`].
 //! - `listen` is the other side: it waits for nodes.
 
 mod blocks;
 mod connect;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod measure;
 mod node;
 mod peer;
@@ -42,6 +45,10 @@ enum Command {
     /// Prints the answers and tables, and writes them with pictures and for
     /// programs.
     Lab(measure::Lab),
+    /// Check that an NVIDIA GPU does what the CPU does.
+    #[cfg(feature = "cuda")]
+    #[command(subcommand)]
+    Gpu(gpu::Gpu),
     /// Connect to a node and tell which transport it speaks, who it is and what
     /// passed.
     ///
@@ -164,6 +171,8 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Lab(lab) => measure::run(lab),
+        #[cfg(feature = "cuda")]
+        Command::Gpu(command) => gpu::run(&command),
         Command::Blocks(blocks) => blocks::run(&blocks),
         Command::Connect(connect) => {
             let Connect {

@@ -46,6 +46,7 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         filter: args.filter,
         quick: args.quick,
         replay: args.replay,
+        gpu_packets: None,
     };
     // Before the minutes of measuring, not after them.
     for path in [&args.json, &args.html] {

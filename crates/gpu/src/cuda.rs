@@ -5,7 +5,7 @@
 //! where the library or one of them is missing, and turn a status that is newer than the
 //! bindings into an enum that has no such value. Here both are errors.
 
-use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle};
+use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::error::{GPU_VARIABLE, GpuError};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::NonNull;
@@ -61,6 +61,7 @@ calls! {
     cuDeviceGetCount(*mut c_int);
     cuDeviceGet(*mut sys::CUdevice, c_int);
     cuDeviceGetName(*mut c_char, c_int, sys::CUdevice);
+    cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
     cuDevicePrimaryCtxRetain(*mut sys::CUcontext, sys::CUdevice);
     cuDevicePrimaryCtxRelease_v2(sys::CUdevice);
     cuCtxSetCurrent(sys::CUcontext);
@@ -286,6 +287,25 @@ unsafe impl Driver for Cuda {
         let code = unsafe { (self.calls.cuMemGetInfo_v2)(&mut free, &mut total) };
         check("cuMemGetInfo", code)?;
         Ok((free, total))
+    }
+
+    fn processors(&self) -> Option<Processors> {
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        };
+        let ask = |attribute| {
+            let mut value = 0;
+            // SAFETY: it writes a number.
+            let code =
+                unsafe { (self.calls.cuDeviceGetAttribute)(&mut value, attribute, self.device) };
+            (code == status::SUCCESS && value > 0).then_some(value)
+        };
+        let count = ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let kilohertz = ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?;
+        Some(Processors {
+            count: count.unsigned_abs(),
+            hertz: 1e3 * f64::from(kilohertz),
+        })
     }
 
     fn alloc(&self, len: usize) -> Result<Address, GpuError> {

@@ -29,6 +29,15 @@ pub enum Arg {
 /// Threads in a block of every launch.
 pub const BLOCK_THREADS: u32 = 128;
 
+/// What a device computes with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Processors {
+    /// Streaming multiprocessors.
+    pub count: u32,
+    /// Their highest clock, in cycles per second.
+    pub hertz: f64,
+}
+
 /// One device.
 ///
 /// # Safety
@@ -47,6 +56,11 @@ pub unsafe trait Driver: Send + Sync {
     ///
     /// If the device fails, as everywhere below.
     fn memory(&self) -> Result<(usize, usize), GpuError>;
+
+    /// How many processors the device has and how fast they are, if it tells.
+    fn processors(&self) -> Option<Processors> {
+        None
+    }
 
     /// Takes `len` bytes of device memory, aligned to 256.
     fn alloc(&self, len: usize) -> Result<Address, GpuError>;

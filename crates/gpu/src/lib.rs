@@ -41,7 +41,7 @@ pub use measure::{Copies, Resident, Timings, Way};
 pub use pinned::Pinned;
 pub use pipeline::{Bytes, Help, Helper, pending};
 
-use driver::{Driver, Shared};
+use driver::{Driver, Processors, Shared};
 use lanes::{Backend, Job, Outcome, Secrets};
 use pipeline::{Flight, Pipeline};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -125,6 +125,12 @@ impl Gpu {
     pub fn memory(&self) -> Result<(usize, usize), GpuError> {
         self.usable()?;
         self.note(self.driver.memory())
+    }
+
+    /// How many processors it has and how fast they are, if it tells.
+    #[must_use]
+    pub fn processors(&self) -> Option<Processors> {
+        self.driver.processors()
     }
 
     /// Says how batches are cut and sent from now on.

@@ -9,7 +9,7 @@
 //! PTX that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
 
 use crate::GpuError;
-use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle};
+use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN};
 use crate::ptx::{Memory, Module, Order};
 use core::ptr::NonNull;
@@ -131,6 +131,8 @@ enum Kernels {
     Lanes,
     /// What the PTX says.
     Ptx(Arc<Module>),
+    /// What `lanes` does, but for a bit of each packet.
+    Spoilt,
     /// Nothing.
     Idle,
 }
@@ -182,6 +184,11 @@ impl StandIn {
     /// Lets kernels do nothing from now on, and nobody say so.
     pub fn idle(&self) {
         self.lock().kernels = Kernels::Idle;
+    }
+
+    /// Lets kernels get a bit of each packet wrong from now on, and nobody say so.
+    pub fn spoil(&self) {
+        self.lock().kernels = Kernels::Spoilt;
     }
 
     /// How many calls of a kind there have been.
@@ -338,7 +345,7 @@ impl Inner {
             }
             Work::Launch(entry, blocks, args) => {
                 match &self.kernels {
-                    Kernels::Lanes => self.launch(entry, blocks, &args),
+                    Kernels::Lanes | Kernels::Spoilt => self.launch(entry, blocks, &args),
                     Kernels::Ptx(module) => self.launch_ptx(&module.clone(), entry, blocks, &args),
                     Kernels::Idle => {}
                 }
@@ -505,6 +512,7 @@ impl Inner {
             &mut outcome,
         );
         if write && outcome[0] != Outcome::Forged {
+            packet[0] ^= u8::from(matches!(self.kernels, Kernels::Spoilt));
             self.device(bytes + u64::from(text), len)
                 .copy_from_slice(&packet[..len]);
         }
@@ -542,6 +550,13 @@ unsafe impl Driver for StandIn {
             Some(error) => Err(error.clone()),
             None => Ok((1 << 30, 1 << 31)),
         }
+    }
+
+    fn processors(&self) -> Option<Processors> {
+        Some(Processors {
+            count: 2,
+            hertz: 1e9,
+        })
     }
 
     fn alloc(&self, len: usize) -> Result<Address, GpuError> {

@@ -4,6 +4,8 @@
 //! A case is built, checked, measured and dropped before the next one is built.
 
 use crate::crowd::{Order, Receivers, Senders, crowd};
+#[cfg(feature = "cuda")]
+use crate::gpu;
 use crate::measure::{Clock, Contender, Metric, Plan, in_turn, record, record_times};
 use crate::progress::Progress;
 use crate::report::{Case, Machine, OURS, Report, matches};
@@ -73,6 +75,9 @@ pub struct Options {
     pub quick: bool,
     /// A recording to replay in place of the built-in one.
     pub replay: Option<PathBuf>,
+    /// No batch of the experiments on a GPU has more packets; as many as they ask for if
+    /// none.
+    pub gpu_packets: Option<usize>,
 }
 
 /// What every experiment is given.
@@ -83,6 +88,12 @@ pub(crate) struct Bench {
     implementations: Vec<Implementation>,
     profiles: Vec<Profile>,
     pub(crate) quick: bool,
+    /// The device, if there is one and an experiment asks for it.
+    #[cfg(feature = "cuda")]
+    pub(crate) gpu: Option<&'static packetlane::gpu::Gpu>,
+    /// The most packets of its batches.
+    #[cfg(feature = "cuda")]
+    pub(crate) gpu_packets: usize,
 }
 
 /// One case, not yet built.
@@ -107,7 +118,7 @@ type Run<'a> = Box<dyn FnOnce(&Case, &Plan, &mut Report) + 'a>;
 type Cases = for<'a> fn(&'a Bench) -> Vec<Task<'a>>;
 
 /// Every experiment, by name.
-const EXPERIMENTS: [(&str, Cases); 17] = [
+const EXPERIMENTS: &[(&str, Cases)] = &[
     ("bip324.mixed", mixed),
     ("bip324.packet", packet),
     ("bip324.alone", alone),
@@ -125,9 +136,22 @@ const EXPERIMENTS: [(&str, Cases); 17] = [
     ("quic.mask", quic::mask),
     ("quic.link", quic::link),
     ("quic.send_path", send_path::send_path),
+    #[cfg(feature = "cuda")]
+    ("gpu.kernel", gpu::kernel),
+    #[cfg(feature = "cuda")]
+    ("gpu.latency", gpu::latency),
+    #[cfg(feature = "cuda")]
+    ("gpu.transfer", gpu::transfer),
+    #[cfg(feature = "cuda")]
+    ("gpu.streams", gpu::streams),
+    #[cfg(feature = "cuda")]
+    ("gpu.decoys", gpu::decoys),
+    #[cfg(feature = "cuda")]
+    ("gpu.batch", gpu::batch),
 ];
 
-/// Runs what `options` ask for.
+/// Runs what `options` ask for. The experiments on a GPU take the engine's device if it has
+/// one, else the one that this process has; the others know of none.
 ///
 /// # Errors
 ///
@@ -146,6 +170,37 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
         Some(folder) => Profile::replay(folder)?,
         None => Profile::btcd(),
     };
+    let chosen = |name: &str| {
+        options.experiments.is_empty() || options.experiments.iter().any(|chosen| chosen == name)
+    };
+    #[cfg(feature = "cuda")]
+    let (engine, device) = {
+        let wanted = EXPERIMENTS
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|n| chosen(n));
+        let wanted: Vec<&str> = wanted
+            .filter(|name| name.starts_with(gpu::PREFIX))
+            .collect();
+        let device = match (engine.gpu(), wanted.is_empty()) {
+            (Some(device), _) => Ok(Some(device)),
+            (None, true) => Ok(None),
+            (None, false) => gpu::detect().map(Some),
+        };
+        if let Err(error) = &device {
+            if wanted.len() == options.experiments.len() {
+                return Err(LabError::NoGpu(error.clone()));
+            }
+            match options.experiments.is_empty() {
+                true => eprintln!("{}*: {error}", gpu::PREFIX),
+                false => wanted.iter().for_each(|name| eprintln!("{name}: {error}")),
+            }
+        }
+        (
+            engine.with_offload(packetlane::Offload::Never),
+            device.ok().flatten(),
+        )
+    };
     let ours = ours(engine, options.quick);
     let bench = Bench {
         engine,
@@ -159,9 +214,10 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
             replay,
         ],
         quick: options.quick,
-    };
-    let chosen = |name: &str| {
-        options.experiments.is_empty() || options.experiments.iter().any(|chosen| chosen == name)
+        #[cfg(feature = "cuda")]
+        gpu: device,
+        #[cfg(feature = "cuda")]
+        gpu_packets: options.gpu_packets.unwrap_or(usize::MAX),
     };
     let tasks: Vec<Task<'_>> = EXPERIMENTS
         .iter()
@@ -191,15 +247,17 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
         progress.note(line);
     }
     #[cfg(feature = "cuda")]
-    match packetlane::gpu::device_name() {
-        Ok(name) => report.machine.gpu = Some(name),
-        Err(error) => progress.note(&error.to_string()),
+    {
+        let taken = device.map(|device| device.name().to_owned());
+        report.machine.gpu = taken.or_else(|| packetlane::gpu::device_name().ok());
     }
     for task in tasks {
         progress.start(&format!("{} {}", task.case.experiment, task.case.text));
         (task.run)(&task.case, &plan, &mut report);
         progress.finish_one();
     }
+    #[cfg(feature = "cuda")]
+    gpu::conclude(&mut report);
     report.published = published::beside(&report.experiments());
     Ok(report)
 }
@@ -1012,6 +1070,9 @@ pub enum LabError {
     UnknownExperiment(String),
     /// No case passes the filter.
     NoCase(String),
+    /// Nothing but experiments on a GPU is asked for, and there is none.
+    #[cfg(feature = "cuda")]
+    NoGpu(packetlane::gpu::GpuError),
     /// The recording to replay cannot be read.
     Replay(capture::CaptureError),
 }
@@ -1027,6 +1088,8 @@ impl fmt::Display for LabError {
                 )
             }
             Self::NoCase(filter) => write!(f, "no case has all the words of \"{filter}\""),
+            #[cfg(feature = "cuda")]
+            Self::NoGpu(error) => error.fmt(f),
             Self::Replay(error) => error.fmt(f),
         }
     }

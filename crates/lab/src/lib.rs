@@ -9,6 +9,10 @@
 pub mod capture;
 pub mod crowd;
 pub mod experiments;
+#[cfg(feature = "cuda")]
+pub mod gpu;
+#[cfg(feature = "cuda")]
+pub mod gpu_check;
 mod hashes;
 pub mod html;
 pub mod measure;

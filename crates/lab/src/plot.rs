@@ -66,6 +66,8 @@ pub struct Plot {
     pub bars: bool,
     /// What to draw, ours first.
     pub series: Vec<Series>,
+    /// Places on the bottom axis to be marked, with what is there.
+    pub marks: Vec<(f64, String)>,
 }
 
 /// One axis.
@@ -124,6 +126,8 @@ struct Spec {
     /// Whose published figures are a line of their own: what their cases begin with.
     /// The rest of such a case has the key along the bottom.
     published: Option<&'static str>,
+    /// The metric whose figure, for the same facets, is a place on the bottom axis.
+    mark: Option<&'static str>,
 }
 
 /// What one line stands for.
@@ -159,6 +163,7 @@ const fn spec(experiment: &'static str, metric: &'static str, title: &'static st
         log_y: false,
         or_bars: true,
         published: None,
+        mark: None,
     }
 }
 
@@ -344,6 +349,59 @@ const SPECS: &[Spec] = &[
             "CPU time of a quinn sender",
         )
     },
+    Spec {
+        x: Some("bytes"),
+        lines: Lines::OursBy("op"),
+        ..spec(
+            "gpu.kernel",
+            "goodput",
+            "The GPU's kernels alone, data resident",
+        )
+    },
+    Spec {
+        x: Some("batch"),
+        facets: &["profile", "bytes"],
+        log_y: true,
+        mark: Some("crossover"),
+        ..spec(
+            "gpu.latency",
+            "time_per_batch",
+            "A batch to the GPU and back, and on the CPU",
+        )
+    },
+    Spec {
+        facets: &["op"],
+        lines: Lines::OursBy("stage"),
+        ..spec(
+            "gpu.transfer",
+            "share",
+            "Where the time goes in one stream, %",
+        )
+    },
+    Spec {
+        x: Some("streams"),
+        ..spec(
+            "gpu.streams",
+            "packets_per_second",
+            "Several streams, host to host",
+        )
+    },
+    Spec {
+        x: Some("decoys"),
+        lines: Lines::OursBy("data"),
+        or_bars: false,
+        ..spec(
+            "gpu.decoys",
+            "packets_per_second",
+            "What decoys cost on the GPU: packets that are none",
+        )
+    },
+    Spec {
+        x: Some("batch"),
+        lines: Lines::OursBy("data"),
+        log_y: true,
+        ..spec("gpu.batch", "packets_per_second", "Which batch is best")
+    },
 ];
 
 /// The pictures that the report's rows allow.
@@ -366,7 +424,9 @@ fn fill(spec: &Spec, report: &Report) -> Vec<Plot> {
         .into_iter()
         .filter_map(|values| {
             let rows = rows.iter().filter(|row| facet(row) == values);
-            picture(spec, report, values.clone(), rows.copied().collect())
+            let mut plot = picture(spec, report, values.clone(), rows.copied().collect())?;
+            plot.marks = marks(spec, report, &values);
+            Some(plot)
         })
         .collect()
 }
@@ -467,7 +527,27 @@ fn picture(spec: &Spec, report: &Report, facet: Vec<String>, mut rows: Vec<&Row>
         y: figure,
         bars,
         series,
+        marks: Vec::new(),
     })
+}
+
+/// The places that the report's figures mark in the picture of these facets.
+fn marks(spec: &Spec, report: &Report, facet: &[String]) -> Vec<(f64, String)> {
+    let Some(metric) = spec.mark else {
+        return Vec::new();
+    };
+    let of_facet = |row: &&Row| {
+        let mut keys = spec.facets.iter().zip(facet);
+        row.experiment == spec.experiment
+            && row.metric == metric
+            && keys.all(|(name, value)| row.key(name).unwrap_or("") == value)
+    };
+    let rows = report.rows.iter().filter(of_facet);
+    rows.map(|row| {
+        let text = format!("{}: {}", words(metric), quantity(row.median, &row.unit));
+        (row.median, text)
+    })
+    .collect()
 }
 
 /// The line of what somebody has published.
@@ -532,6 +612,11 @@ fn condition(name: &str, value: &str) -> String {
         ("step", "derive") => "derive the session keys".to_owned(),
         ("step", "both_sides") => "whole, both sides".to_owned(),
         ("gbit", _) => format!("{value} Gbit/s"),
+        ("stage", "to_device") => "host to device".to_owned(),
+        ("stage", "from_device") => "device to host".to_owned(),
+        ("data", "travels") => "data travels".to_owned(),
+        ("data", "resident") => "data resident".to_owned(),
+        ("streams", _) => format!("{value} streams"),
         ("stage", "udp_send") => "UDP send".to_owned(),
         ("header_protection", "on") => "with header protection".to_owned(),
         ("header_protection", "off") => "without header protection".to_owned(),
@@ -551,6 +636,7 @@ fn bottom_axis(spec: &Spec) -> Axis {
         "decoys" => ("share of packets that are decoys, %", "", false),
         "leaves" => ("leaves (log scale)", "", true),
         "gbit" => ("Gbit/s of payload", "", false),
+        "streams" => ("streams", "", false),
         _ => (name, "", false),
     };
     Axis {
@@ -613,6 +699,11 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
     let x = Scale::new(&plot.x, points().map(|p| p.0).collect(), true);
     let y = Scale::new(&plot.y, points().map(|p| p.1).collect(), false);
     let ticks = (x.ticks.len(), y.ticks.len());
+    let y_ends = y.ends;
+    let middle = match x.log {
+        true => (x.ends.0 * x.ends.1).sqrt(),
+        false => f64::midpoint(x.ends.0, x.ends.1),
+    };
 
     let area = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
     let text = ("sans-serif", 19).into_font().color(&INK);
@@ -647,6 +738,19 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
         let radius = width + 1;
         let dots = line.points.iter();
         chart.draw_series(dots.map(|at| Circle::new(*at, radius, colour.filled())))?;
+    }
+    for (at, text) in &plot.marks {
+        let (low, high) = y_ends;
+        let line = [(*at, low), (*at, high)];
+        chart.draw_series(LineSeries::new(line, INK.stroke_width(1)))?;
+        // On the side where there is room.
+        let side = match middle {
+            middle if *at > middle => HPos::Right,
+            _ => HPos::Left,
+        };
+        let font = ("sans-serif", 17).into_font().color(&INK);
+        let style = font.pos(Pos::new(side, VPos::Top));
+        chart.draw_series([Text::new(format!(" {text} "), (*at, high), style)])?;
     }
     area.present()?;
     Ok(())

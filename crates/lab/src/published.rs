@@ -39,6 +39,10 @@ const MEBIBYTES: &str = "Its MB/s and GB/s are MiB/s and GiB/s: in powers of ten
 
 const KERNELS: &str = "GPU kernels only, and one random key and nonce for each packet.";
 
+const NO_TRAVEL: &str = "Left out: the copies to the device and back, and what the host does \
+    before and after. Packets in the order of their arrival, which keeps 13.5 % of the lanes \
+    busy.";
+
 const WRONG_TAGS: &str = "The GPU's tags are wrong unless the length is a multiple of 16.";
 
 const WRONG_OUTPUT: &str = "The build produced a wrong keystream and wrong tags; its own \
@@ -158,6 +162,39 @@ pub fn all() -> Vec<Published> {
             MAIL,
             &gpu,
         );
+    }
+
+    let aside = [NOT_BIP324, KERNELS, WRONG_TAGS, NO_TRAVEL];
+    let bytes = [NOT_BIP324, KERNELS, WRONG_TAGS, NO_TRAVEL, MEBIBYTES];
+    let kernel = "gpu.kernel";
+    add(kernel, first, rate(12.78e6), MAIL, &aside);
+    add(kernel, first, goodput(3900.0), MAIL, &bytes);
+    let wrong = [NOT_BIP324, KERNELS, WRONG_OUTPUT, NO_TRAVEL];
+    add(kernel, second, rate(21.37e6), MAIL, &wrong);
+    let wrong_bytes = [NOT_BIP324, KERNELS, WRONG_OUTPUT, NO_TRAVEL, MEBIBYTES];
+    add(kernel, second, goodput(6600.0), MAIL, &wrong_bytes);
+    let times = [("one packet", 17_600.0), ("batches from 1024", 63.0)];
+    for (case, value) in times {
+        add("gpu.latency", case, time(value), MAIL, &aside);
+    }
+    for value in [3200.0, 3600.0] {
+        add("gpu.transfer", end_to_end, goodput(value), MAIL, &whole_way);
+    }
+    let several = ("speedup", 1.37, "x");
+    let case = "several streams against one";
+    add(
+        "gpu.streams",
+        case,
+        several,
+        MAIL,
+        &[NOT_BIP324, WRONG_TAGS],
+    );
+    let loss = ("loss_to_decoys", 1.4, "%");
+    add("gpu.decoys", "20 % of packets decoys", loss, MAIL, &aside);
+    for value in [4096.0, 16384.0] {
+        let case = "best batch size, lower and upper figure";
+        let best = ("best_batch", value, "packets");
+        add("gpu.batch", case, best, MAIL, &aside);
     }
 
     let handshake = "bip324.handshake";

@@ -68,6 +68,12 @@ pub fn question(experiment: &str) -> &'static str {
         "quic.mask" => "What header protection adds to sealing QUIC packets",
         "quic.link" => "What share of a core it takes to seal all QUIC packets of a link",
         "quic.send_path" => "Where a QUIC sender's CPU time goes",
+        "gpu.kernel" => "The GPU's kernels by themselves, on packets that lie in its memory",
+        "gpu.latency" => "How long a batch takes to the GPU and back, and on the CPU",
+        "gpu.transfer" => "Where the time of a batch goes on its way through the GPU",
+        "gpu.streams" => "What several streams to the GPU gain",
+        "gpu.decoys" => "What decoys cost on the GPU",
+        "gpu.batch" => "Which batch is best for the GPU",
         _ => "",
     }
 }
@@ -95,6 +101,12 @@ fn headline(experiment: &str) -> (&'static str, &'static str) {
         "quic.mask" => ("suite=aes128gcm bytes=1280", "overhead"),
         "quic.link" => ("gbit=10 suite=aes128gcm", "share_of_core"),
         "quic.send_path" => ("stack=quinn", "cpu_per_byte"),
+        "gpu.kernel" => ("op=seal profile=mail", "packets_per_second"),
+        "gpu.latency" => ("op=seal profile=mail", "crossover"),
+        "gpu.transfer" => ("op=seal stage=whole", "share_of_bus"),
+        "gpu.streams" => ("streams=4", "speedup"),
+        "gpu.decoys" => ("decoys=20 data=travels", "packets_per_second"),
+        "gpu.batch" => ("data=travels", "best_batch"),
         _ => ("", ""),
     }
 }
@@ -308,6 +320,52 @@ fn sentence(report: &Report, row: &Row) -> String {
         ),
         "quic.send_path" if row.metric == "cpu_per_byte" => {
             format!("{}, the sender's CPU: {figure} a byte", of("stack"))
+        }
+        "gpu.kernel" => {
+            let goodput = beside("goodput").map_or(String::new(), |rate| format!(", {rate}"));
+            let share = beside("share_of_limit").map_or(String::new(), |share| {
+                format!(", {share} of the counted limit")
+            });
+            let what = match row.key("bytes") {
+                Some(bytes) => format!("{bytes}-byte packets"),
+                None => of("profile").to_owned(),
+            };
+            format!("{} {what}, resident: {figure}{goodput}{share}", of("op"))
+        }
+        "gpu.latency" if row.metric == "crossover" => format!(
+            "{} {}: sooner than one thread of the CPU from a batch of {figure} on",
+            of("op"),
+            of("profile")
+        ),
+        "gpu.latency" => format!("a batch of {}, host to host: {figure}", of("batch")),
+        "gpu.transfer" if row.metric == "share_of_bus" => {
+            let rate = beside("throughput").map_or(String::new(), |rate| format!("{rate}, "));
+            format!(
+                "{} {}, host to host: {rate}{figure} of what the bus carries in plain copies \
+                 of the same bytes both ways",
+                of("op"),
+                of("profile")
+            )
+        }
+        "gpu.streams" if row.metric == "speedup" => format!(
+            "{} streams: {} as fast as one, host to host",
+            of("streams"),
+            times(row.median)
+        ),
+        "gpu.decoys" => format!(
+            "{} {}, {} % decoys, data {}: {figure} that are none",
+            of("op"),
+            of("profile"),
+            of("decoys"),
+            of("data")
+        ),
+        "gpu.batch" if row.metric == "best_batch" => {
+            format!(
+                "{} {}, data {}: a batch of {figure}",
+                of("op"),
+                of("profile"),
+                of("data")
+            )
         }
         _ => format!("{}: {} {figure}", row.case, words(&row.metric)),
     }

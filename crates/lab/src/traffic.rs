@@ -237,7 +237,7 @@ impl Profile {
 }
 
 /// A length of `mail`.
-fn mail(rng: &mut StdRng) -> usize {
+pub(crate) fn mail(rng: &mut StdRng) -> usize {
     let mut share = rng.random_range(0..100);
     for (percent, shortest, longest) in MAIL {
         if share < percent {

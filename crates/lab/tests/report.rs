@@ -227,6 +227,7 @@ fn fake() -> Report {
     }
     hashes(&mut report);
     quic(&mut report);
+    gpu(&mut report);
     report.published = published::beside(&report.experiments());
     report
 }
@@ -325,6 +326,142 @@ fn quic(report: &mut Report) {
             report.counted(&case, name, "share", "%", share);
         }
     }
+}
+
+/// The experiments on a GPU.
+fn gpu(report: &mut Report) {
+    let mut add = |experiment: &str, keys: &str, name: &str, (metric, unit), value: f64| {
+        let pairs = keys.split(' ').filter_map(|pair| pair.split_once('='));
+        let case = pairs.fold(Case::new(experiment, ""), |case, (key, value)| {
+            case.with(key, value)
+        });
+        report.counted(&case, name, metric, unit, value);
+    };
+    let rate = ("packets_per_second", "packets/s");
+    for (op, bytes) in [("seal", 64), ("seal", 1024), ("open", 64), ("open", 1024)] {
+        let case = format!("op={op} bytes={bytes} batch=9999 data=resident");
+        let value = f64::from(bytes) * 300.0;
+        add(
+            "gpu.kernel",
+            &case,
+            "packetlane",
+            ("goodput", "MB/s"),
+            value,
+        );
+    }
+    for batch in [1, 128, 4096] {
+        let case = format!("op=seal profile=mail batch={batch} data=travels");
+        let device = 17.0 + f64::from(batch);
+        for (name, value) in [
+            ("packetlane", device),
+            ("packetlane-cuda-plain", device + 5.0),
+            ("packetlane-avx2", 0.25 * f64::from(batch)),
+        ] {
+            add("gpu.latency", &case, name, ("time_per_batch", "us"), value);
+        }
+    }
+    let case = "op=seal profile=mail data=travels";
+    let crossover = ("crossover", "packets");
+    add("gpu.latency", case, "packetlane", crossover, 4096.0);
+    for (stage, share) in [("to_device", 48.0), ("kernels", 4.0), ("from_device", 48.0)] {
+        let case = format!("op=seal profile=mail batch=9999 data=travels stage={stage}");
+        add("gpu.transfer", &case, "packetlane", ("share", "%"), share);
+    }
+    let case = "op=seal profile=mail batch=9999 data=travels stage=whole";
+    add(
+        "gpu.transfer",
+        case,
+        "packetlane",
+        ("share_of_bus", "%"),
+        81.0,
+    );
+    for streams in [1, 4] {
+        let case = format!("op=seal profile=mail batch=9999 streams={streams} data=travels");
+        add(
+            "gpu.streams",
+            &case,
+            "packetlane",
+            rate,
+            6e7 * f64::from(streams),
+        );
+        add(
+            "gpu.streams",
+            &case,
+            "packetlane",
+            ("speedup", "x"),
+            streams.into(),
+        );
+    }
+    for data in ["resident", "travels"] {
+        for number in [0, 20] {
+            let case = format!("op=open profile=mail batch=9999 decoys={number} data={data}");
+            add(
+                "gpu.decoys",
+                &case,
+                "packetlane",
+                rate,
+                1e8 - 1e6 * f64::from(number),
+            );
+            let case = format!("op=seal profile=mail batch={} data={data}", number + 1);
+            add(
+                "gpu.batch",
+                &case,
+                "packetlane",
+                rate,
+                1e6 * f64::from(number + 1),
+            );
+        }
+        let case = format!("op=seal profile=mail data={data}");
+        add(
+            "gpu.batch",
+            &case,
+            "packetlane",
+            ("best_batch", "packets"),
+            21.0,
+        );
+    }
+}
+
+#[test]
+fn a_gpu_is_answered_for() {
+    let answers = summary::answers(&fake());
+    let answer = |experiment: &str| {
+        let found = answers
+            .iter()
+            .find(|answer| answer.experiment == experiment);
+        found.unwrap().text.as_str()
+    };
+    assert_eq!(
+        answer("gpu.latency"),
+        "seal mail: sooner than one thread of the CPU from a batch of 4096 packets on"
+    );
+    assert_eq!(
+        answer("gpu.batch"),
+        "seal mail, data travels: a batch of 21.0 packets"
+    );
+    assert_eq!(
+        answer("gpu.streams"),
+        "4 streams: 4.0x as fast as one, host to host"
+    );
+    assert!(answer("gpu.transfer").starts_with("seal mail, host to host: 81.0 % of what the bus"));
+    let plots = plot::plots(&fake());
+    let split = plots
+        .iter()
+        .find(|plot| plot.experiment == "gpu.transfer")
+        .unwrap();
+    let stages: Vec<(&str, f64)> = split
+        .series
+        .iter()
+        .map(|stage| (stage.name.as_str(), stage.points[0].1))
+        .collect();
+    assert_eq!(
+        stages,
+        [
+            ("host to device", 48.0),
+            ("kernels", 4.0),
+            ("device to host", 48.0)
+        ]
+    );
 }
 
 #[test]
@@ -435,7 +572,8 @@ fn the_answers_come_first_and_are_honest() {
     for answer in summary::answers(&behind) {
         // One of ours alone has nobody to be slower than, and what the libraries add to
         // their own time says nothing of who is faster.
-        let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment);
+        let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment)
+            || answer.experiment.starts_with("gpu.");
         assert!(
             alone || answer.text.contains("slower than"),
             "{}",
@@ -548,16 +686,27 @@ fn each_series_is_one_line_or_one_bar() {
             "quic.packet",
             "quic.mask",
             "quic.link",
-            "quic.send_path"
+            "quic.send_path",
+            "gpu.kernel",
+            "gpu.latency",
+            "gpu.transfer",
+            "gpu.streams",
+            "gpu.decoys",
+            "gpu.batch"
         ]
         .map(of),
         // Of many messages, one for each length and one for all.
-        [8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1, 4, 2, 2, 5]
+        [
+            8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1, 4, 2, 2, 5, 1, 1, 1, 1, 1, 1
+        ]
     );
     for plot in &plots {
         let svg = plot::draw(plot);
         assert!(
-            plot.bars || plot.series[0].ours || plot.title.contains("batching"),
+            plot.bars
+                || plot.series[0].ours
+                || plot.title.contains("batching")
+                || plot.experiment.starts_with("gpu."),
             "{}",
             plot.title
         );

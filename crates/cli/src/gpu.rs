@@ -1,0 +1,48 @@
+//! `packetlane gpu`: whether a CUDA device is right.
+
+use clap::Subcommand;
+use lab::gpu_check;
+use packetlane::Engine;
+use std::error::Error;
+use std::time::Instant;
+
+/// The longest text of the check's suite: that of BIP324's longest packet, and a bit.
+const LONGEST: usize = 1 << 24;
+
+#[derive(Subcommand)]
+pub(crate) enum Gpu {
+    /// Seal and open a suite of batches and many random packets on the device and on the
+    /// CPU, and compare every byte and verdict
+    ///
+    /// All lengths up to 1100 bytes, mixed ones, long ones, with AAD and with wrong tags, from
+    /// ordinary and from page-locked memory. The exit status is 0 only if there is a device
+    /// and all was the same.
+    Check {
+        /// How many random packets, of the lab's profile `mail`
+        #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+        packets: usize,
+        /// The longest text in the suite, in bytes
+        #[arg(long, value_name = "BYTES", default_value_t = LONGEST)]
+        longest: usize,
+    },
+}
+
+/// Runs what is asked for.
+pub(crate) fn run(command: &Gpu) -> Result<(), Box<dyn Error>> {
+    let Gpu::Check { packets, longest } = *command;
+    let gpu = lab::gpu::detect()?;
+    let backend = Engine::detect()?.backend();
+    println!("{} against {}", gpu.name(), backend.name());
+    let begin = Instant::now();
+    let checked = gpu_check::check(gpu, backend, packets, longest, |line| println!("{line}"))?;
+    println!(
+        "the same, bit for bit: {} random packets sealed and opened and {} of the suite, in {} \
+         batches; {} forged ones refused; {:.0} s",
+        checked.random,
+        checked.suite,
+        checked.batches,
+        checked.forged,
+        begin.elapsed().as_secs_f64()
+    );
+    Ok(())
+}

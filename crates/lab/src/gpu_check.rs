@@ -1,0 +1,340 @@
+//! Whether a CUDA device seals and opens as the CPU does: every batch of a suite, then as
+//! many random packets as one likes, byte for byte and verdict for verdict.
+
+use crate::gpu::nonce;
+use packetlane::gpu::{Bytes, Gpu, GpuError, Op, With};
+use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::fmt;
+
+/// Lengths of which every one is tried.
+const ALL_UP_TO: usize = 1100;
+
+/// Longer ones: beside the bounds of blocks, of the kernels' classes and of their chunks,
+/// and the longest text that BIP324 has.
+const LONG: [usize; 19] = [
+    4095,
+    4096,
+    4097,
+    8191,
+    16_319,
+    16_320,
+    16_321,
+    32_639,
+    32_640,
+    32_641,
+    32_767,
+    32_768,
+    32_769,
+    65_281,
+    100_000,
+    262_144,
+    300_000,
+    1 << 20,
+    1 << 24,
+];
+
+/// About how many bytes of random packets go in one batch.
+const BATCH_BYTES: usize = 64 << 20;
+
+/// Most random packets in one batch.
+const BATCH_PACKETS: usize = 1 << 18;
+
+/// Distinct keys in a batch.
+const KEYS: usize = 1000;
+
+/// Most bytes before a text or its AAD: the texts begin at any address.
+const GAP: usize = 20;
+
+/// One in so many packets to open is forged.
+const FORGED: usize = 5;
+
+/// What was found to be the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Batches that the device ran.
+    pub batches: usize,
+    /// Packets of the suite, each operation counted.
+    pub suite: usize,
+    /// Random packets, each sealed and opened.
+    pub random: usize,
+    /// Forged packets among all that were opened.
+    pub forged: usize,
+}
+
+/// Why a device fails the check.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// It does not run a batch.
+    Device(GpuError),
+    /// It does otherwise than the CPU.
+    Different {
+        /// What was run.
+        batch: String,
+        /// The first packet of it that differs.
+        packet: usize,
+        /// Its text's length in bytes.
+        len: usize,
+        /// How many differ.
+        packets: usize,
+    },
+    /// It writes where no packet lies.
+    Beyond {
+        /// What was run.
+        batch: String,
+    },
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(error) => error.fmt(f),
+            Self::Different {
+                batch,
+                packet,
+                len,
+                packets,
+            } => write!(
+                f,
+                "the device is WRONG: {batch}: {packets} packets differ from the CPU's, first \
+                 number {packet}, a text of {len} bytes"
+            ),
+            Self::Beyond { batch } => write!(
+                f,
+                "the device is WRONG: {batch}: bytes have changed that belong to no packet"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+impl From<GpuError> for CheckError {
+    fn from(error: GpuError) -> Self {
+        Self::Device(error)
+    }
+}
+
+/// A batch before it is sealed.
+struct Made {
+    bytes: Vec<u8>,
+    keys: Vec<Key>,
+    jobs: Vec<Job>,
+}
+
+impl Made {
+    /// Texts of these lengths under random keys, at any address. One in `aad` has AAD; none
+    /// if that is 0.
+    fn new(rng: &mut StdRng, lengths: impl Iterator<Item = usize>, aad: usize) -> Self {
+        let mut keys = vec![[0; 32]; KEYS];
+        keys.iter_mut().for_each(|key| rng.fill_bytes(key));
+        let mut end = rng.random_range(0..GAP);
+        let mut jobs = Vec::new();
+        for (number, len) in lengths.enumerate() {
+            let aad_len = match aad {
+                0 => 0,
+                _ if rng.random_range(0..aad) > 0 => 0,
+                _ => rng.random_range(1..70),
+            };
+            let aad = end;
+            let text = aad + aad_len + rng.random_range(0..GAP);
+            end = text + len + TAG_LEN;
+            jobs.push(Job {
+                text: text as u32,
+                text_len: len as u32,
+                aad: aad as u32,
+                aad_len: aad_len as u32,
+                key: rng.random_range(0..KEYS as u32),
+                nonce: nonce(number),
+                ..Job::default()
+            });
+        }
+        let mut bytes = vec![0; end + rng.random_range(0..GAP)];
+        rng.fill_bytes(&mut bytes);
+        Self { bytes, keys, jobs }
+    }
+
+    /// Turns a bit over in one of so many packets: of the text, the tag or the AAD.
+    fn forge(&mut self, rng: &mut StdRng, one_in: usize) {
+        for job in &self.jobs {
+            if rng.random_range(0..one_in) > 0 {
+                continue;
+            }
+            let at = match job.aad_len {
+                len if len > 0 && rng.random() => job.aad + rng.random_range(0..len),
+                _ => job.text + rng.random_range(0..job.text_len + TAG_LEN as u32),
+            };
+            self.bytes[at as usize] ^= 1 << rng.random_range(0..8);
+        }
+    }
+}
+
+/// Runs the checks on one device, and counts.
+struct Check<'a> {
+    gpu: &'a Gpu,
+    backend: Backend,
+    checked: Checked,
+}
+
+impl Check<'_> {
+    /// Runs one operation on the device, from ordinary or page-locked memory, and on the
+    /// CPU. Returns the CPU's bytes, which are the device's too, and the verdicts.
+    fn same(
+        &mut self,
+        batch: &str,
+        op: Op,
+        made: &Made,
+        pinned: bool,
+    ) -> Result<(Vec<u8>, Vec<Outcome>), CheckError> {
+        let batch = format!(
+            "{batch}, {} memory, {}",
+            if pinned { "page-locked" } else { "ordinary" },
+            if op == Op::Seal { "seal" } else { "open" },
+        );
+        let Made { bytes, keys, jobs } = made;
+        let secrets = Secrets::from(&keys[..]);
+        let pending = vec![Outcome::Pending; jobs.len()];
+
+        let (mut expected, mut verdicts) = (bytes.clone(), pending.clone());
+        match op {
+            Op::Seal => self
+                .backend
+                .seal(&mut expected, secrets, jobs, &mut verdicts),
+            Op::Open => self
+                .backend
+                .open(&mut expected, secrets, jobs, &mut verdicts),
+        }
+
+        let mut outcomes = pending;
+        let work = (secrets, &jobs[..], &mut outcomes[..]);
+        let given = if pinned {
+            let mut arena = self.gpu.pinned(bytes.len())?;
+            arena[..bytes.len()].copy_from_slice(bytes);
+            let whole = Bytes::Pinned(&mut arena, bytes.len());
+            self.gpu.run(op, whole, work, With::default())?;
+            arena[..bytes.len()].to_vec()
+        } else {
+            let mut arena = bytes.clone();
+            let whole = Bytes::Plain(&mut arena);
+            self.gpu.run(op, whole, work, With::default())?;
+            arena
+        };
+
+        let place = |job: &Job| {
+            let text = job.text as usize;
+            text..text + job.text_len as usize + TAG_LEN
+        };
+        if given != expected || outcomes != verdicts {
+            let differs = |packet: &usize| {
+                let place = place(&jobs[*packet]);
+                given[place.clone()] != expected[place] || outcomes[*packet] != verdicts[*packet]
+            };
+            let wrong: Vec<usize> = (0..jobs.len()).filter(differs).collect();
+            let Some(&packet) = wrong.first() else {
+                return Err(CheckError::Beyond { batch });
+            };
+            return Err(CheckError::Different {
+                batch,
+                packet,
+                len: jobs[packet].text_len as usize,
+                packets: wrong.len(),
+            });
+        }
+        self.checked.batches += 1;
+        let forged = verdicts.iter().filter(|one| **one == Outcome::Forged);
+        self.checked.forged += forged.count();
+        Ok((expected, verdicts))
+    }
+
+    /// Seals a batch, then opens it with some packets forged. Returns how many packets it
+    /// has.
+    fn both(
+        &mut self,
+        batch: &str,
+        rng: &mut StdRng,
+        mut made: Made,
+        pinned: bool,
+    ) -> Result<usize, CheckError> {
+        made.bytes = self.same(batch, Op::Seal, &made, pinned)?.0;
+        made.forge(rng, FORGED);
+        self.same(batch, Op::Open, &made, pinned)?;
+        Ok(made.jobs.len())
+    }
+}
+
+/// Compares `gpu` with the CPU on `backend`: texts of all lengths up to 1100 bytes, mixed
+/// and long ones up to `longest` bytes, with and without AAD, wrong tags, from ordinary
+/// and page-locked memory; then `packets` random ones. `say` is told of the progress.
+///
+/// # Errors
+///
+/// If the device fails, or does otherwise than the CPU.
+pub fn check(
+    gpu: &Gpu,
+    backend: Backend,
+    packets: usize,
+    longest: usize,
+    mut say: impl FnMut(&str),
+) -> Result<Checked, CheckError> {
+    let mut rng = StdRng::seed_from_u64(0x0324);
+    let mut check = Check {
+        gpu,
+        backend,
+        checked: Checked::default(),
+    };
+    for pinned in [false, true] {
+        let long = || LONG.into_iter().filter(|len| *len <= longest);
+        let lengths: [(&str, Vec<usize>, usize); 5] = [
+            ("all lengths to 1100", (0..=ALL_UP_TO).collect(), 0),
+            ("all lengths to 1100 with AAD", (0..=ALL_UP_TO).collect(), 1),
+            ("one packet", vec![61], 0),
+            ("long ones", long().collect(), 3),
+            (
+                "mixed",
+                {
+                    let some = (0..3000).map(|_| length(&mut rng));
+                    some.chain(long().take(15)).collect()
+                },
+                4,
+            ),
+        ];
+        for (name, lengths, aad) in lengths {
+            let made = Made::new(&mut rng, lengths.into_iter(), aad);
+            check.checked.suite += 2 * check.both(name, &mut rng, made, pinned)?;
+            say(&format!(
+                "{name}, {} memory: sealed and opened as on the CPU",
+                if pinned { "page-locked" } else { "ordinary" }
+            ));
+        }
+    }
+    let mut shown = 0;
+    while check.checked.random < packets {
+        let left = packets - check.checked.random;
+        let mut bytes = 0;
+        let mut lengths = Vec::new();
+        while lengths.len() < left.min(BATCH_PACKETS) && bytes < BATCH_BYTES {
+            lengths.push(length(&mut rng));
+            bytes += lengths[lengths.len() - 1];
+        }
+        let made = Made::new(&mut rng, lengths.into_iter(), 50);
+        let pinned = rng.random();
+        check.checked.random += check.both("random packets", &mut rng, made, pinned)?;
+        // A line for every tenth.
+        let tenths = 10 * check.checked.random / packets;
+        if tenths > shown {
+            shown = tenths;
+            say(&format!(
+                "{} of {packets} random packets",
+                check.checked.random
+            ));
+        }
+    }
+    Ok(check.checked)
+}
+
+/// A length of the profile `mail`, with the header byte.
+fn length(rng: &mut StdRng) -> usize {
+    1 + crate::traffic::mail(rng)
+}
