@@ -255,6 +255,11 @@ INLINE void times(u32 a[5], const u32 b[5]) {
     a[1] += (u32)(back >> 26);
 }
 
+INLINE void square(u32 a[5]) {
+    const u32 b[5] = {a[0], a[1], a[2], a[3], a[4]};
+    times(a, b);
+}
+
 // h += the piece, with the bit that marks a whole one: every piece of an AEAD's message
 // is whole, since AAD and text are padded with zeros.
 INLINE void absorb(u32 h[5], const Quad &m) { add(h, m.w[0], m.w[1], m.w[2], m.w[3], 1); }
@@ -415,10 +420,8 @@ template <int LANES> INLINE void gather(u32 h[5], u32 e[5]) {
 #pragma unroll
         for (int i = 0; i < 5; i++)
             h[i] += left[i];
-        if (2 * step < LANES) {
-            const u32 f[5] = {e[0], e[1], e[2], e[3], e[4]};
-            times(e, f);
-        }
+        if (2 * step < LANES)
+            square(e);
     }
 }
 
@@ -466,10 +469,8 @@ INLINE void walk(u8 *bytes, const Packet &packet, const Key *key, u32 first, u32
             const u32 r[5] = {once.r[0], once.r[1], once.r[2], once.r[3], 0};
             to_limbs(r_step, r);
 #pragma unroll 1
-            for (u32 power = 1; power < 4 * LANES; power *= 2) {
-                const u32 f[5] = {r_step[0], r_step[1], r_step[2], r_step[3], r_step[4]};
-                times(r_step, f);
-            }
+            for (u32 power = 1; power < 4 * LANES; power *= 2)
+                square(r_step);
         }
         // The last lane's last block stays apart: it need not be whole.
         if (round + 1 < rounds || lane + 1 < LANES) {
@@ -487,10 +488,8 @@ INLINE void walk(u8 *bytes, const Packet &packet, const Key *key, u32 first, u32
     const u32 r[5] = {once.r[0], once.r[1], once.r[2], once.r[3], 0};
     to_limbs(e, r);
 #pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        const u32 f[5] = {e[0], e[1], e[2], e[3], e[4]};
-        times(e, f);
-    }
+    for (int i = 0; i < 2; i++)
+        square(e);
 #pragma unroll
     for (int i = 0; i < 5; i++)
         h[i] = shuffle(h[i], lane - 1, LANES);
@@ -629,8 +628,7 @@ INLINE void power(u32 p[5], const u32 r[5], u32 n) {
 #pragma unroll 1
     while (bit > 1) {
         bit /= 2;
-        const u32 f[5] = {p[0], p[1], p[2], p[3], p[4]};
-        times(p, f);
+        square(p);
         if (n & bit)
             times(p, r);
     }

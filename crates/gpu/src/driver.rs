@@ -5,8 +5,7 @@
 //! demand. Below it nothing is ordered but by streams: work of one stream runs in the
 //! order in which it was added, work of two at any time.
 //!
-//! [`DeviceMemory`], [`PinnedMemory`], [`Stream`] and [`Event`] give back on drop what
-//! they hold.
+//! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` give back on drop what they hold.
 
 use crate::GpuError;
 use core::ptr::NonNull;

@@ -50,12 +50,14 @@ pub(crate) const NO_VERDICT: u8 = 0xff;
 pub(crate) const BUCKETS: usize = 514;
 
 /// Where a text of `len` bytes is sorted to. Never less for a longer one.
+#[inline]
 pub(crate) fn bucket(len: u32) -> usize {
     let blocks = len.div_ceil(BLOCK_LEN) as usize;
     blocks.min(BUCKETS - 1)
 }
 
 /// How many chunks a text of `len` bytes is cut into; none if it is not.
+#[inline]
 pub(crate) fn chunks(len: u32) -> u32 {
     match bucket(len) {
         bucket if bucket < BUCKETS - 1 => 0,

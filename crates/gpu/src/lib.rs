@@ -51,8 +51,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 pub struct Plan {
     /// In how many streams at once.
     pub streams: usize,
-    /// In pieces of how many bytes at most; 64 MiB at most, and longer packets stay with
-    /// the CPU. Batches of a few pieces are cut into smaller ones.
+    /// In pieces of how many bytes at most, up to 64 MiB; a longer packet is a piece by
+    /// itself. Batches of a few pieces are cut into smaller ones.
     pub piece_bytes: usize,
 }
 
@@ -157,7 +157,7 @@ impl Gpu {
     /// Seals each of `jobs` in place: encrypts its text, writes its tag.
     ///
     /// `outcomes[i]` becomes [`Outcome::Sealed`]. Jobs with keystream computed ahead, and
-    /// those that take more than 64 MiB, do not run here: they and their outcomes stay as
+    /// those of more than 63 MiB with their AAD, do not run here: they and their outcomes stay as
     /// they are. On an error the same holds of all that was not finished.
     ///
     /// # Errors

@@ -294,11 +294,9 @@ impl Piece {
             let [a, b, c, d, ..] = job.nonce;
             let counter = u32::from_le_bytes([a, b, c, d]);
             let at = layout.packets + PACKET_LEN * packet as usize;
-            let descriptor = &mut staging[at..at + PACKET_LEN];
-            let fields = [text, job.text_len, entry, counter];
-            for (to, field) in descriptor.chunks_exact_mut(4).zip(fields) {
-                to.copy_from_slice(&field.to_le_bytes());
-            }
+            let fields = [text, job.text_len, entry, counter].map(u128::from);
+            let descriptor = fields[0] | fields[1] << 32 | fields[2] << 64 | fields[3] << 96;
+            staging[at..at + PACKET_LEN].copy_from_slice(&descriptor.to_le_bytes());
             for number in 0..chunks(job.text_len) {
                 let packet = packet - self.starts[BUCKETS - 1];
                 let to = &mut staging[chunk..chunk + CHUNK_LEN];

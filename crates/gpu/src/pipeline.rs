@@ -21,7 +21,7 @@ use core::ops::Range;
 use lanes::{Job, Outcome, Secrets};
 use std::collections::VecDeque;
 
-/// The most that a piece takes, in bytes. A packet that takes more stays with the CPU.
+/// The most that a piece takes, in bytes.
 pub(crate) const MOST_PIECE: usize = 64 << 20;
 
 /// Smaller pieces are not worth their launches.
@@ -159,9 +159,14 @@ struct Cut {
     span: Option<Range<usize>>,
 }
 
+/// The most bytes of text and AAD that a packet has which runs on the device: what it takes
+/// beside them fits in what is left of a piece.
+const MOST_TEXT: u64 = (MOST_PIECE - (1 << 20)) as u64;
+
 /// Whether a job runs on the device.
+#[inline]
 fn takes(job: &Job) -> bool {
-    takes_any(job) && bound(job) <= (MOST_PIECE - SLACK) as u64
+    takes_any(job) && u64::from(job.text_len) + u64::from(job.aad_len) <= MOST_TEXT
 }
 
 /// A number of bytes of host memory.

@@ -5,10 +5,18 @@ use crate::driver::{Address, DeviceMemory, Event, PinnedMemory, Shared, Stream};
 use crate::kernels::{Op, launches};
 use crate::measure::Timings;
 use crate::piece::Piece;
+use crate::pipeline::MOST_PIECE;
 use lanes::{Job, Outcome};
 
-/// What a slot's memory is taken in steps of: it grows seldom.
-const STEP: usize = 1 << 20;
+/// How much memory is taken for `len` bytes: to take page-locked memory takes long, so a
+/// slot shall grow seldom.
+fn capacity(len: usize) -> usize {
+    const STEP: usize = 1 << 20;
+    match len {
+        0..=MOST_PIECE => len.next_power_of_two().max(STEP),
+        _ => len.next_multiple_of(STEP),
+    }
+}
 
 /// A slot. Its streams are waited for before its memory is touched or given back.
 pub(crate) struct Slot {
@@ -60,7 +68,6 @@ impl Slot {
     pub(crate) fn stage(&mut self) -> Result<(&mut Piece, &mut [u8]), GpuError> {
         debug_assert!(self.state == State::Idle);
         let layout = self.piece.layout;
-        let steps = |len: usize| len.max(1).next_multiple_of(STEP);
         if self
             .staging
             .as_ref()
@@ -68,7 +75,7 @@ impl Slot {
         {
             // The old one first: there may be no room for both.
             self.staging = None;
-            self.staging = Some(PinnedMemory::new(&self.driver, steps(layout.staged))?);
+            self.staging = Some(PinnedMemory::new(&self.driver, capacity(layout.staged))?);
         }
         if self
             .device
@@ -76,7 +83,7 @@ impl Slot {
             .is_none_or(|had| had.len() < layout.device)
         {
             self.device = None;
-            self.device = Some(DeviceMemory::new(&self.driver, steps(layout.device))?);
+            self.device = Some(DeviceMemory::new(&self.driver, capacity(layout.device))?);
         }
         self.staged = layout.staged;
         let staging = self.staging.as_mut().expect("made above");

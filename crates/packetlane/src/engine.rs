@@ -117,16 +117,16 @@ impl Engine {
         self.backend
     }
 
-    /// The same engine, which runs batches on `gpu` too: those from which on that is
-    /// sooner, by what is measured when the first batch comes that might be one
+    /// The same engine, which runs batches on `gpu` too: those of so many bytes that it is
+    /// sooner there, by what is measured when the first batch comes that might be one
     /// ([`Gpu::crossover`](gpu::Gpu::crossover)). The CPU helps with those: it takes packets
-    /// from a batch's end while the device is busy. Smaller batches, packets of which
-    /// keystream was computed ahead, and single packets stay with the CPU. So does what a
-    /// device that fails has not finished: nothing is lost, nothing is sealed twice, and
-    /// [`Gpu::last_error`](gpu::Gpu::last_error) says what happened.
+    /// from a batch's end while the device is busy. One batch is on the device at a time;
+    /// meanwhile other threads' batches run on the CPU.
     ///
-    /// One batch is on the device at a time; meanwhile other threads' batches run on the
-    /// CPU.
+    /// Smaller batches, packets of which keystream was computed ahead, single packets and
+    /// those of QUIC stay with the CPU. So does what a device that fails has not finished:
+    /// nothing is lost, nothing is sealed twice, and
+    /// [`Gpu::last_error`](gpu::Gpu::last_error) says what happened.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub const fn with_gpu(self, gpu: &'static gpu::Gpu) -> Self {

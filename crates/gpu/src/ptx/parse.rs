@@ -271,7 +271,7 @@ impl Module {
     }
 }
 
-type Result1<T> = Result<T, &'static str>;
+type Parsed<T> = Result<T, &'static str>;
 
 /// An entry while its lines come.
 struct Entry {
@@ -303,7 +303,7 @@ impl Entry {
         }
     }
 
-    fn line(&mut self, number: usize, line: &str) -> Result1<()> {
+    fn line(&mut self, number: usize, line: &str) -> Parsed<()> {
         let ignored = [".pragma ", ".minnctapersm "];
         if line.is_empty()
             || line == ")"
@@ -343,7 +343,7 @@ impl Entry {
     }
 
     /// `.b32 %r<12>;`
-    fn bank(&mut self, text: &str) -> Result1<()> {
+    fn bank(&mut self, text: &str) -> Parsed<()> {
         const WHY: &str = "a bank of registers was expected";
         let name = text.split_whitespace().nth(1).ok_or(WHY)?;
         let (name, count) = name.trim_end_matches(">;").split_once('<').ok_or(WHY)?;
@@ -365,7 +365,7 @@ impl Entry {
     }
 
     /// A register or a constant, the latter cut to a width.
-    fn value(&mut self, text: &str, width: Width) -> Result1<Place> {
+    fn value(&mut self, text: &str, width: Width) -> Parsed<Place> {
         if let Some(place) = self.register(text) {
             return Ok(place);
         }
@@ -380,12 +380,12 @@ impl Entry {
         }))
     }
 
-    fn written(&self, text: &str) -> Result1<Place> {
+    fn written(&self, text: &str) -> Parsed<Place> {
         self.register(text).ok_or("a register was expected")
     }
 
     /// `[%rd1+16]`
-    fn address(&mut self, text: &str) -> Result1<(Place, i32)> {
+    fn address(&mut self, text: &str) -> Parsed<(Place, i32)> {
         const WHY: &str = "an address was expected";
         let inner = text
             .strip_prefix('[')
@@ -395,7 +395,7 @@ impl Entry {
         Ok((self.written(base)?, offset.parse().map_err(|_| WHY)?))
     }
 
-    fn instruction(&mut self, text: &str) -> Result1<Op> {
+    fn instruction(&mut self, text: &str) -> Parsed<Op> {
         const UNKNOWN: &str = "an instruction that no kernel has";
         let (guard, text) = match text.strip_prefix('@') {
             None => (None, text),
