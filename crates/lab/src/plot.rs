@@ -487,7 +487,15 @@ fn picture(spec: &Spec, report: &Report, facet: Vec<String>, mut rows: Vec<&Row>
         .collect();
     series.extend(published_line(spec, report));
     series.sort_by_key(|series| (!series.ours, !is_ours(&series.name)));
+    if spec.mark.is_some() {
+        let others = series.iter_mut().filter(|line| !line.ours);
+        others.for_each(|line| line.name = where_it_ran(&line.name));
+    }
     paint(&mut series);
+    if spec.mark.is_some() {
+        let ours = series.iter_mut().filter(|line| line.ours);
+        ours.for_each(|line| line.name = where_it_ran(&line.name));
+    }
 
     let places = distinct(series.iter().flat_map(|line| &line.points).map(|p| p.0));
     let bars = places.len() < 2;
@@ -529,6 +537,16 @@ fn picture(spec: &Spec, report: &Report, facet: Vec<String>, mut rows: Vec<&Row>
         series,
         marks: Vec::new(),
     })
+}
+
+/// The name of a line where all of them are ours, some on a GPU and some on the CPU.
+fn where_it_ran(implementation: &str) -> String {
+    let rest = implementation.strip_prefix(OURS).unwrap_or(implementation);
+    match rest.trim_start_matches('-') {
+        "" => "GPU, page-locked memory".to_owned(),
+        "cuda-plain" => "GPU, ordinary memory".to_owned(),
+        backend => format!("CPU, one thread, {backend}"),
+    }
 }
 
 /// The places that the report's figures mark in the picture of these facets.

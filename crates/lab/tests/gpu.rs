@@ -292,7 +292,14 @@ fn the_crossover_is_where_the_device_stays_ahead() {
         .iter()
         .map(|line| line.name.as_str())
         .collect();
-    assert_eq!(names, [OURS, "packetlane-cuda-plain", "packetlane-avx2"]);
+    assert_eq!(
+        names,
+        [
+            "GPU, page-locked memory",
+            "GPU, ordinary memory",
+            "CPU, one thread, avx2"
+        ]
+    );
     assert!(of("61 B").marks.is_empty());
 }
 
