@@ -285,7 +285,7 @@ impl PacketCipher {
 
     /// Takes what is known ahead of the next packet's keystream into `batch`. Returns the
     /// index of the first block, and how many there are.
-    #[inline(never)]
+    #[inline(always)]
     fn add_ahead(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
         let blocks = self.ahead_of_next(packets, text_len);
         let added = match blocks {
