@@ -148,15 +148,10 @@ pub(crate) fn prepare(set: Set, key: &Key, nonces: &[Nonce], ahead: &mut [Block]
     let each = ahead.len() / nonces.len();
     assert_eq!(each * nonces.len(), ahead.len());
     assert!((1..=MOST_AHEAD).contains(&each));
-    let mut blocks = Blocks::new();
     // As many packets at a time as there are lanes for.
     let at_once = set.block_lanes() / each;
     for (nonces, ahead) in nonces.chunks(at_once).zip(ahead.chunks_mut(at_once * each)) {
-        for (nonce, lane) in nonces.iter().zip((0..).step_by(each)) {
-            blocks.set(lane, key, nonce, 0..each as u32);
-        }
-        set.blocks(&mut blocks, ahead.len());
-        ahead.copy_from_slice(&blocks.keystream()[..ahead.len()]);
+        set.first_blocks(key, nonces, ahead);
     }
 }
 

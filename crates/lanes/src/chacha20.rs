@@ -325,6 +325,45 @@ fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut FewBlocks) {
     unsafe { r.store_rows(rows, blocks.0.as_mut_ptr()) };
 }
 
+/// Of each of `nonces` as many blocks, from block 0 on, as fill `blocks` in all: no more
+/// than `LANES`.
+#[inline(always)]
+pub(crate) fn first_blocks<V: Words>(v: V, key: &Key, nonces: &[Nonce], blocks: &mut [Block]) {
+    if blocks.len() <= V::Narrow::LANES {
+        first_blocks_of(v.narrow(), key, nonces, blocks);
+    } else {
+        first_blocks_of(v, key, nonces, blocks);
+    }
+}
+
+#[inline(always)]
+fn first_blocks_of<V: Words>(v: V, key: &Key, nonces: &[Nonce], blocks: &mut [Block]) {
+    let each = blocks.len() / nonces.len();
+    let mut rows = [[0; 4]; MAX_LANES];
+    for (rows, nonce) in rows[..V::LANES].chunks_mut(each).zip(nonces) {
+        let (words, _) = nonce.as_chunks();
+        let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+        for (row, counter) in rows.iter_mut().zip(0..) {
+            *row = [counter, n0, n1, n2];
+        }
+    }
+    let mut input = [v.splat(0); 12];
+    input[..8].copy_from_slice(&key_words(v, key));
+    input[8..].copy_from_slice(&v.rows(&rows, 0));
+    let x = rounds(v, input);
+    if blocks.len() == V::LANES {
+        // SAFETY: these are `LANES` blocks.
+        unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
+        return;
+    }
+    let mut all = Aligned([[0; BLOCK_LEN]; MAX_LANES]);
+    // SAFETY: there are `LANES` blocks and more.
+    unsafe { v.scatter::<false>(&x, all.0.as_mut_ptr()) };
+    blocks.copy_from_slice(&all.0[..blocks.len()]);
+    all.0[..V::LANES].fill([0; BLOCK_LEN]);
+    zeroize::optimization_barrier(&all);
+}
+
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
 /// into `text` (RFC 8439, section 2.4).
 #[inline(always)]

@@ -346,6 +346,37 @@ fn check_stream(backends: &[Backend], noise: &mut Noise, counter: u32, len: usiz
     }
 }
 
+/// Keystream ahead, of every number of packets and blocks that fill some calls.
+#[test]
+fn keystream_ahead() {
+    let mut noise = Noise::new(15);
+    let key = noise.array();
+    for each in 1..=8 {
+        for packets in 1..=34 {
+            let nonces: Vec<[u8; 12]> = (0..packets).map(|_| noise.array()).collect();
+            let expected: Vec<u8> = nonces
+                .iter()
+                .flat_map(|nonce| {
+                    let mut blocks = vec![0; 64 * each];
+                    chacha20::ChaCha20::new(&key.into(), nonce.into()).apply_keystream(&mut blocks);
+                    blocks
+                })
+                .collect();
+            for backend in backends() {
+                for guard in Guard::BOTH {
+                    let mut ahead = Guarded::new(&vec![0xee; expected.len()], guard);
+                    let (blocks, _) = ahead.bytes().as_chunks_mut();
+                    backend.prepare(&key, &nonces, blocks);
+                    assert!(
+                        ahead.bytes() == expected,
+                        "{backend:?}: {packets} packets, {each} blocks each"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_length_of_stream() {
     let backends = backends();
