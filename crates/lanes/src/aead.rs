@@ -262,6 +262,26 @@ pub(crate) fn open_apart(
     outcome
 }
 
+/// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on, into `text`:
+/// few blocks in rows.
+pub(crate) fn stream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
+    let count = text.len().div_ceil(BLOCK_LEN);
+    if !(1..=set.few_blocks()).contains(&count) {
+        return set.xor_keystream(key, nonce, counter, text);
+    }
+    let mut blocks = FewBlocks::new();
+    set.few(key, &row(nonce, counter), count, &mut blocks);
+    set.xor_blocks(text, &blocks.0[..count]);
+}
+
+/// Counter and nonce as they stand in the state (RFC 8439, section 2.3).
+#[inline]
+fn row(nonce: &Nonce, counter: u32) -> [u32; 4] {
+    let (words, _) = nonce.as_chunks();
+    let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+    [counter, n0, n1, n2]
+}
+
 /// Calls `work` with the keystream of a packet by itself, as far as it is had in one
 /// call: from block 0 on, which comes first in any case.
 #[inline]
@@ -280,10 +300,8 @@ fn with_keystream(
         work(&blocks.keystream()[..count]);
     } else {
         let count = if count > set.few_blocks() { 1 } else { count };
-        let (words, _) = nonce.as_chunks();
-        let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
         let mut blocks = FewBlocks::new();
-        set.few(key, &[0, n0, n1, n2], count, &mut blocks);
+        set.few(key, &row(nonce, 0), count, &mut blocks);
         work(&blocks.0[..count]);
     }
 }

@@ -229,7 +229,7 @@ impl Backend {
     /// `counter` on, into `text` (RFC 8439, section 2.4). The counter wraps
     /// after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
-        self.set().xor_keystream(key, nonce, counter, text);
+        aead::stream(self.set(), key, nonce, counter, text);
     }
 
     /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section
