@@ -98,30 +98,17 @@ fn the_report_says_in_one_line_that_there_is_no_device() {
 #[test]
 fn the_report_checks_and_then_measures() {
     let folder = folder("gpu-report-some");
-    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu");
     // What passes for the driver, in the tests of the crate that speaks to it.
-    let built = Command::new("c++")
-        .args([
-            "-std=c++17",
-            "-O1",
-            "-fno-strict-aliasing",
-            "-shared",
-            "-fPIC",
-        ])
-        .args(["-Wno-unknown-pragmas", "-x", "c++"])
-        .arg("-I")
-        .arg(kernels.join("kernels"))
-        .arg(kernels.join("tests/host_cuda/libcuda.cpp"))
-        .arg("-o")
-        .arg(folder.join("libcuda.so"))
-        .status();
-    if !built.is_ok_and(|status| status.success()) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/host_cuda/build");
+    let built = Command::new(script).arg(&folder).output().unwrap();
+    if built.status.code() == Some(77) {
         let _ = writeln!(
             std::io::stderr(),
             "NOT RUN: a whole report: no C++ compiler"
         );
         return;
     }
+    assert!(built.status.success(), "{built:?}");
     let small = ["--quick", "--filter", "batch=64"];
     let found = [("LD_LIBRARY_PATH", folder.as_path())];
     let output = gpu_report(&folder, &small, &found);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Made, Random};
-use gpu::{Bytes, Gpu, GpuError, Op, Plan, Way, With, device_name};
+use gpu::{Gpu, GpuError, Op, Plan, Way, device_name};
 use lanes::Outcome;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,33 +27,15 @@ fn library() -> Option<&'static Path> {
         }
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host_cuda");
         std::fs::create_dir_all(&folder).unwrap();
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let built = Command::new("c++")
-            .args([
-                "-std=c++17",
-                "-O1",
-                "-fno-strict-aliasing",
-                "-shared",
-                "-fPIC",
-            ])
-            .args(["-Wno-unknown-pragmas", "-x", "c++"])
-            .arg("-I")
-            .arg(here.join("kernels"))
-            .arg(here.join("tests/host_cuda/libcuda.cpp"))
-            .arg("-o")
-            .arg(folder.join("libcuda.so"))
-            .output();
-        match built {
-            Ok(built) => {
-                let errors = String::from_utf8_lossy(&built.stderr);
-                assert!(built.status.success(), "{errors}");
-                Some(folder)
-            }
-            Err(error) => {
-                not_run(&format!("CUDA's functions: no C++ compiler: {error}"));
-                None
-            }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host_cuda/build");
+        let built = Command::new(script).arg(&folder).output().unwrap();
+        if built.status.code() == Some(77) {
+            not_run("CUDA's functions: no C++ compiler");
+            return None;
         }
+        let errors = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "{errors}");
+        Some(folder)
     };
     FOLDER.get_or_init(build).as_deref()
 }
@@ -98,29 +80,9 @@ fn batches(gpu: &Gpu, rounds: u64, count: usize) {
         let lengths = lengths(&mut random, count);
         let made = Made::new(&mut random, &lengths, 1 + count / 4, 9);
         for made in [made.clone(), made.sealed(&mut random, 6)] {
-            let mut expected = made.clone();
-            let verdicts = expected.on_cpu();
-            let used = made.bytes.len();
-            let mut plain = made.bytes.clone();
-            let mut pinned = gpu.pinned(used).unwrap();
-            pinned.copy_from_slice(&plain);
-            for in_pinned in [false, true] {
-                let bytes = match in_pinned {
-                    true => Bytes::Pinned(&mut pinned, used),
-                    false => Bytes::Plain(&mut plain),
-                };
-                let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-                let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
-                let with = With {
-                    timed: true,
-                    ..With::default()
-                };
-                let timings = gpu.run(made.op, bytes, work, with).unwrap();
-                assert_eq!(timings.packets, made.jobs.len());
+            let (expected, verdicts) = made.expected();
+            for timings in made.check_on(gpu, true, seed) {
                 assert!(timings.kernels > 0.0 && timings.kernels < 1000.0);
-                assert!(outcomes == verdicts, "verdicts, seed {seed}");
-                let bytes = if in_pinned { &pinned[..] } else { &plain[..] };
-                assert!(bytes == expected.bytes, "bytes, seed {seed}");
             }
             let secrets = made.secrets();
             let mut resident = gpu

@@ -4,8 +4,7 @@ mod common;
 
 use common::{Made, Random};
 use gpu::stand_in::{Held, StandIn};
-use gpu::{Bytes, Gpu, Plan, With};
-use lanes::Outcome;
+use gpu::{Gpu, Plan};
 
 #[test]
 fn whole_batches_of_every_class() {
@@ -24,25 +23,7 @@ fn whole_batches_of_every_class() {
         }
         let made = Made::new(&mut random, &lengths, 50, 9);
         for made in [made.clone(), made.sealed(&mut random, 6)] {
-            let mut expected = made.clone();
-            let verdicts = expected.on_cpu();
-            let used = made.bytes.len();
-            let mut plain = made.bytes.clone();
-            let mut pinned = gpu.pinned(used).unwrap();
-            pinned.copy_from_slice(&plain);
-            for in_pinned in [false, true] {
-                let bytes = match in_pinned {
-                    true => Bytes::Pinned(&mut pinned, used),
-                    false => Bytes::Plain(&mut plain),
-                };
-                let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-                let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
-                let timings = gpu.run(made.op, bytes, work, With::default()).unwrap();
-                assert_eq!(timings.packets, made.jobs.len());
-                assert!(outcomes == verdicts, "verdicts");
-                let bytes = if in_pinned { &pinned[..] } else { &plain[..] };
-                assert!(bytes == expected.bytes, "bytes");
-            }
+            made.check_on(&gpu, false, seed);
         }
         drop(gpu);
         assert_eq!(stand_in.held(), Held::default());

@@ -270,16 +270,8 @@ pub(crate) fn stream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mu
         return set.xor_keystream(key, nonce, counter, text);
     }
     let mut blocks = FewBlocks::new();
-    set.few(key, &row(nonce, counter), count, &mut blocks);
+    set.few(key, &chacha20::row(counter, nonce), count, &mut blocks);
     set.xor_blocks(text, &blocks.0[..count]);
-}
-
-/// Counter and nonce as they stand in the state (RFC 8439, section 2.3).
-#[inline]
-fn row(nonce: &Nonce, counter: u32) -> [u32; 4] {
-    let (words, _) = nonce.as_chunks();
-    let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
-    [counter, n0, n1, n2]
 }
 
 /// Calls `work` with the keystream of a packet by itself, as far as it is had in one
@@ -301,7 +293,7 @@ fn with_keystream(
     } else {
         let count = if count > set.few_blocks() { 1 } else { count };
         let mut blocks = FewBlocks::new();
-        set.few(key, &row(nonce, 0), count, &mut blocks);
+        set.few(key, &chacha20::row(0, nonce), count, &mut blocks);
         work(&blocks.0[..count]);
     }
 }

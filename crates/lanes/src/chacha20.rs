@@ -25,6 +25,14 @@ pub type Block = [u8; BLOCK_LEN];
 /// "expand 32-byte k", the first row of every state.
 const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
+/// Counter and nonce as they stand in the state, its last row (RFC 8439, section 2.3).
+#[inline(always)]
+pub(crate) fn row(counter: u32, nonce: &Nonce) -> [u32; 4] {
+    let (words, _) = nonce.as_chunks();
+    let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+    [counter, n0, n1, n2]
+}
+
 /// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
 /// the blocks. Wiped on drop.
 #[repr(align(64))]
@@ -55,8 +63,7 @@ impl<'k> Blocks<'k> {
     /// neighbouring blocks, `counters`. Lane 0 is set first.
     #[inline(always)]
     pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
-        let (words, _) = nonce.as_chunks();
-        let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+        let [_, n0, n1, n2] = row(0, nonce);
         let end = lane + counters.len();
         self.one_key = lane == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
         let keys = self.keys[lane..end].iter_mut();
@@ -341,10 +348,8 @@ fn first_blocks_of<V: Words>(v: V, key: &Key, nonces: &[Nonce], blocks: &mut [Bl
     let each = blocks.len() / nonces.len();
     let mut rows = [[0; 4]; MAX_LANES];
     for (rows, nonce) in rows[..V::LANES].chunks_mut(each).zip(nonces) {
-        let (words, _) = nonce.as_chunks();
-        let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
-        for (row, counter) in rows.iter_mut().zip(0..) {
-            *row = [counter, n0, n1, n2];
+        for (place, counter) in rows.iter_mut().zip(0..) {
+            *place = row(counter, nonce);
         }
     }
     let mut input = [v.splat(0); 12];
@@ -356,12 +361,7 @@ fn first_blocks_of<V: Words>(v: V, key: &Key, nonces: &[Nonce], blocks: &mut [Bl
         unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
         return;
     }
-    let mut all = Aligned([[0; BLOCK_LEN]; MAX_LANES]);
-    // SAFETY: there are `LANES` blocks and more.
-    unsafe { v.scatter::<false>(&x, all.0.as_mut_ptr()) };
-    blocks.copy_from_slice(&all.0[..blocks.len()]);
-    all.0[..V::LANES].fill([0; BLOCK_LEN]);
-    zeroize::optimization_barrier(&all);
+    with_blocks(v, &x, |all| blocks.copy_from_slice(&all[..blocks.len()]));
 }
 
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
@@ -419,10 +419,16 @@ fn key_words<V: Words>(v: V, key: &Key) -> [V::Word; 8] {
 #[inline(always)]
 fn xor_rest<V: Words>(v: V, input: [V::Word; 12], text: &mut [u8]) {
     let x = rounds(v, input);
+    with_blocks(v, &x, |blocks| xor_blocks(v, text, blocks));
+}
+
+/// Calls `work` with the blocks of `LANES` states, which are wiped then.
+#[inline(always)]
+fn with_blocks<V: Words>(v: V, x: &[V::Word; 16], work: impl FnOnce(&[Block])) {
     let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_LANES]);
     // SAFETY: there are `LANES` blocks and more.
-    unsafe { v.scatter::<false>(&x, blocks.0.as_mut_ptr()) };
-    xor_blocks(v, text, &blocks.0);
+    unsafe { v.scatter::<false>(x, blocks.0.as_mut_ptr()) };
+    work(&blocks.0);
     blocks.0[..V::LANES].fill([0; BLOCK_LEN]);
     zeroize::optimization_barrier(&blocks);
 }

@@ -237,12 +237,19 @@ impl Batch {
     /// [`Inbound::received`]: crate::bip324::Inbound::received
     #[inline]
     pub fn room(&mut self, len: usize) -> &mut [u8] {
+        let end = self.end_of(len);
+        self.room = len;
+        &mut self.arena[self.used..end]
+    }
+
+    /// Where `len` more bytes end, which are there then.
+    #[inline]
+    fn end_of(&mut self, len: usize) -> usize {
         let end = self.used.saturating_add(len);
         if self.arena.len() < end {
             self.grow(end);
         }
-        self.room = len;
-        &mut self.arena[self.used..end]
+        end
     }
 
     #[cold]
@@ -371,11 +378,7 @@ impl Batch {
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> usize {
         let start = self.used;
-        let end = start.saturating_add(len);
-        if self.arena.len() < end {
-            self.grow(end);
-        }
-        self.used = end;
+        self.used = self.end_of(len);
         self.room = 0;
         start
     }

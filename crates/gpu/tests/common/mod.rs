@@ -6,7 +6,7 @@
 )]
 
 use gpu::stand_in::StandIn;
-use gpu::{Gpu, Op, Plan, pending};
+use gpu::{Bytes, Gpu, Op, Plan, Timings, With, pending};
 use lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
 
 /// A stream of numbers that looks random and is the same in every run.
@@ -137,6 +137,41 @@ impl Made {
 
     pub fn secrets(&self) -> Secrets<'_> {
         Secrets::from(&self.keys[..])
+    }
+
+    /// What the CPU makes of it, and its verdicts.
+    pub fn expected(&self) -> (Made, Vec<Outcome>) {
+        let mut expected = self.clone();
+        let verdicts = expected.on_cpu();
+        (expected, verdicts)
+    }
+
+    /// Runs it on a device, in ordinary and in page-locked memory, and compares with the
+    /// CPU's.
+    pub fn check_on(&self, gpu: &Gpu, timed: bool, seed: u64) -> [Timings; 2] {
+        let (expected, verdicts) = self.expected();
+        let used = self.bytes.len();
+        let mut plain = self.bytes.clone();
+        let mut pinned = gpu.pinned(used).unwrap();
+        pinned.copy_from_slice(&plain);
+        [false, true].map(|in_pinned| {
+            let bytes = match in_pinned {
+                true => Bytes::Pinned(&mut pinned, used),
+                false => Bytes::Plain(&mut plain),
+            };
+            let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
+            let work = (self.secrets(), &self.jobs[..], &mut outcomes[..]);
+            let with = With {
+                timed,
+                ..With::default()
+            };
+            let timings = gpu.run(self.op, bytes, work, with).unwrap();
+            assert_eq!(timings.packets, self.jobs.len());
+            assert!(outcomes == verdicts, "verdicts, seed {seed}");
+            let bytes = if in_pinned { &pinned[..] } else { &plain[..] };
+            assert!(bytes == expected.bytes, "bytes, seed {seed}");
+            timings
+        })
     }
 }
 
