@@ -520,16 +520,21 @@ fn tag_short(one_time_key: &[u8; 32], ciphertext: &[u8; BLOCK_LEN], job: &Job) -
 #[inline]
 pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
     let sent = u128::from_le_bytes(sent.try_into().expect("TAG_LEN bytes"));
-    verdict_of(u128::from_le_bytes(*tag), sent)
+    verdict_of(difference(u128::from_le_bytes(*tag), sent))
 }
 
-/// The same of two tags as numbers.
+/// 0 if two tags are equal, anything else if not.
 #[inline(always)]
-pub(crate) fn verdict_of(tag: u128, sent: u128) -> Outcome {
+pub(crate) fn difference(tag: u128, sent: u128) -> u64 {
     let differ = tag ^ sent;
+    (differ | differ >> 64) as u64
+}
+
+/// What the [`difference`] of a packet's tags says.
+#[inline(always)]
+pub(crate) fn verdict_of(difference: u64) -> Outcome {
     // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
-    let differ = (differ | differ >> 64) as u64;
-    let authentic = bool::from(differ.ct_eq(&0));
+    let authentic = bool::from(difference.ct_eq(&0));
     [Outcome::Forged, Outcome::Authentic][usize::from(authentic)]
 }
 

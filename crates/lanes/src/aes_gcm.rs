@@ -16,10 +16,10 @@
 //! own blocks, and while the CPU waits for the tag of one it is busy with the next.
 //! Sealing a long text, each group is hashed while the next is encrypted.
 //!
-//! Opening, the tag is checked before anything is decrypted: what the CPU computes of
-//! the keystream meanwhile stays in registers.
+//! Opening, the tag is checked before anything is decrypted, and no branch depends on it:
+//! where it is wrong the text is exclusive-ored with zeros in place of the keystream.
 
-use crate::aead::{Job, Outcome, verdict_of};
+use crate::aead::{Job, Outcome, difference, verdict_of};
 use crate::aes_portable;
 use crate::chacha20::Nonce;
 use crate::isa::{AesSet, Aligned};
@@ -206,43 +206,30 @@ pub(crate) struct Apart<'a> {
 ///
 /// If a job lies outside a buffer of `len` bytes or names a key that is not there.
 fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
-    let len = len as u64;
-    let mut inside = true;
+    let (mut end, mut keys_end) = (0, 0);
     for job in jobs {
         let text_end = u64::from(job.text) + u64::from(job.text_len) + TAG_LEN as u64;
-        inside &= text_end <= len;
-        inside &= u64::from(job.aad) + u64::from(job.aad_len) <= len;
-        inside &= (job.key as usize) < keys.len();
+        end = text_end
+            .max(u64::from(job.aad) + u64::from(job.aad_len))
+            .max(end);
+        keys_end = (u64::from(job.key) + 1).max(keys_end);
     }
+    let inside = end <= len as u64 && keys_end <= keys.len() as u64;
     assert!(inside, "a job outside its buffer, or without its key");
 }
 
-/// See [`crate::Backend::gcm_seal`] and [`crate::Backend::gcm_seal_and_mask`].
+/// See [`crate::Backend::gcm_seal`].
 #[inline]
-pub(crate) fn seal(
-    set: AesSet,
-    bytes: &mut [u8],
-    (keys, jobs): (&[&GcmKey], &[Job]),
-    (header_keys, headers): (&[&AesKey], &[Header]),
-) {
+pub(crate) fn seal(set: AesSet, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
     check(bytes.len(), keys, jobs);
-    let mut inside = true;
-    for header in headers {
-        // The sample is the last of what is touched.
-        let end = u64::from(header.number) + 4 + size_of::<Block>() as u64;
-        inside &= end <= bytes.len() as u64 && (header.first as usize) < bytes.len();
-        inside &= (header.key as usize) < header_keys.len();
-    }
-    assert!(inside, "a header outside its buffer, or without its key");
     // SAFETY: just checked.
-    unsafe {
-        set.seal(
-            bytes,
-            Apart::default(),
-            (keys, jobs),
-            (header_keys, headers),
-        )
-    };
+    unsafe { set.seal(bytes, Apart::default(), keys, jobs) };
+}
+
+/// See [`crate::Backend::aes_mask_headers`].
+#[inline]
+pub(crate) fn mask_headers(set: AesSet, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
+    set.mask_headers(bytes, keys, headers);
 }
 
 /// The job of a packet that is alone, whose text begins its buffer.
@@ -277,7 +264,7 @@ pub(crate) fn seal_apart(
         tag: Some(&mut tag),
     };
     // SAFETY: the job is all of the text and of the AAD.
-    unsafe { set.seal(text, apart, (&[key], &[job]), (&[], &[])) };
+    unsafe { set.seal(text, apart, &[key], &[job]) };
     tag
 }
 
@@ -298,10 +285,10 @@ pub(crate) fn open_apart(
         aad: Some(aad),
         tag: None,
     };
-    let mut outcome = [Outcome::Pending];
+    let mut difference = [0];
     // SAFETY: the job is all of the text with the tag behind it, and of the AAD.
-    unsafe { set.open(text_and_tag, apart, &[key], &[job], &mut outcome) };
-    outcome[0]
+    unsafe { set.open(text_and_tag, apart, &[key], &[job], &mut difference) };
+    verdict_of(difference[0])
 }
 
 /// See [`crate::Backend::gcm_open`].
@@ -313,10 +300,18 @@ pub(crate) fn open(
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
+    /// How many are opened at a time.
+    const SOME: usize = 64;
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
-    // SAFETY: just checked.
-    unsafe { set.open(bytes, Apart::default(), keys, jobs, outcomes) };
+    for (jobs, outcomes) in jobs.chunks(SOME).zip(outcomes.chunks_mut(SOME)) {
+        let differences = &mut [0; SOME][..jobs.len()];
+        // SAFETY: just checked.
+        unsafe { set.open(bytes, Apart::default(), keys, jobs, differences) };
+        for (outcome, difference) in outcomes.iter_mut().zip(differences) {
+            *outcome = verdict_of(*difference);
+        }
+    }
 }
 
 /// See [`crate::Backend::aes_masks`].
@@ -328,15 +323,7 @@ pub(crate) fn masks(
     samples: &[(u32, u32)],
     masks: &mut [u64],
 ) {
-    let masks = &mut masks[..samples.len()];
-    let mut inside = true;
-    for (key, offset) in samples {
-        inside &= u64::from(*offset) + size_of::<Block>() as u64 <= bytes.len() as u64;
-        inside &= (*key as usize) < keys.len();
-    }
-    assert!(inside, "a sample outside its buffer, or without its key");
-    // SAFETY: just checked.
-    unsafe { set.masks(bytes, keys, samples, masks) };
+    set.masks(bytes, keys, samples, &mut masks[..samples.len()]);
 }
 
 /// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
@@ -470,7 +457,7 @@ struct Packet<'k, B: AesBlocks> {
 impl<'k, B: AesBlocks> Packet<'k, B> {
     /// # Safety
     ///
-    /// The job must lie in the buffer that begins at `bytes`.
+    /// The job must lie in the buffer that begins at `bytes`, and its key be there.
     #[inline(always)]
     unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], job: &Job) -> Self {
         let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
@@ -479,7 +466,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let first = b.splat_number(&first);
         let left = job.text_len as usize;
         Self {
-            key: keys[job.key as usize],
+            // SAFETY: the caller vouches for the key.
+            key: unsafe { keys.get_unchecked(job.key as usize) },
             first,
             counters: b.add_lane(b.add(first, 1)),
             hash: b.zero(),
@@ -524,21 +512,22 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let mut place = unsafe { bytes.add(job.aad as usize) };
         let mut left = job.aad_len as usize;
         let size = 16 * B::LANES;
+        // The first vector is the one that is not full, and each of its blocks lies so
+        // many lanes before its own: it takes a power so much lower.
+        let early = left.div_ceil(16).wrapping_neg() % B::LANES;
         if left <= size {
             // What most packets have. There are powers for one vector.
             // SAFETY: so many are there.
-            let blocks = b.reverse(unsafe { b.load_last(place, left) });
+            let blocks = b.reverse(unsafe { b.load_first(place, left) });
             let powers = match self.is_long() {
-                true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES),
-                false => powers_from(b, self.key, self.last_power(self.vectors)),
+                true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES - early),
+                false => powers_from(b, self.key, self.last_power(self.vectors) - early),
             };
             sum.add(b, blocks, powers);
             return sum;
         }
         let mut vectors = left.div_ceil(size);
-        // Zeros before the first block count for nothing, so the first vector is the one
-        // that is not full.
-        let mut next = 16 * ((left.div_ceil(16) - 1) % B::LANES + 1);
+        let mut early = early;
         // How many vectors there are powers for, beside those of the next group.
         let (long, group) = (self.is_long(), self.vectors.min(GROUP + 1));
         let reach = match long {
@@ -546,18 +535,19 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             false => (POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
         };
         loop {
-            let len = next.min(left);
+            let len = left.min(size - 16 * early);
             // SAFETY: so many are left.
-            let mut blocks = unsafe { b.load_last(place, len) };
+            let mut blocks = unsafe { b.load_first(place, len) };
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
             let factor = if vectors > reach {
-                power_of(b, &self.key.powers, B::LANES)
+                power_of(b, &self.key.powers, B::LANES - early)
             } else if long {
-                power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES)
+                power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES - early)
             } else {
-                powers_from(b, self.key, self.last_power(group + vectors - 1))
+                powers_from(b, self.key, self.last_power(group + vectors - 1) - early)
             };
+            early = 0;
             sum.add(b, blocks, factor);
             if vectors > reach {
                 self.hash = sum.reduced(b);
@@ -569,7 +559,6 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 return sum;
             }
             place = place.wrapping_add(len);
-            next = size;
         }
     }
 
@@ -797,8 +786,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         b.sum(b.xor(b.reverse(hash), mask))
     }
 
-    /// Checks the tag `sent`, with which the group ends, and decrypts the group if it
-    /// is right.
+    /// Compares the tag with that behind the group, and decrypts the group if they are
+    /// equal. Returns their [`difference`], and what else of the keystream is to be
+    /// masked with.
     ///
     /// # Safety
     ///
@@ -809,7 +799,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         b: B,
         sum: Sum<B::Vector>,
         job: &Job,
-    ) -> Outcome {
+    ) -> (u64, B::Vector) {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
         encrypt(b, &self.key.cipher, &mut keystream);
@@ -820,13 +810,15 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let tag = b.sum(b.xor(b.reverse(hash), mask));
         // SAFETY: the tag follows the text, of which so many bytes are left.
         let sent = unsafe { self.text.add(self.left).cast::<u128>().read_unaligned() };
-        let outcome = verdict_of(tag, sent);
-        if outcome == Outcome::Authentic {
-            each!(K, |i| texts[i] = b.xor(texts[i], keystream[i]));
-            // SAFETY: as above.
-            unsafe { self.store_last::<K>(b, texts) };
-        }
-        outcome
+        let difference = difference(tag, sent);
+        // All ones if it is 0.
+        let equal = ((difference | difference.wrapping_neg()) >> 63).wrapping_sub(1);
+        let equal = b.splat_number(&(u128::from(equal) << 64 | u128::from(equal)));
+        each!(K, |i| texts[i] =
+            b.xor(texts[i], b.and(keystream[i], equal)));
+        // SAFETY: as above.
+        unsafe { self.store_last::<K>(b, texts) };
+        (difference, equal)
     }
 
     /// Passes a group that is not the last.
@@ -858,27 +850,24 @@ macro_rules! last {
 
 const _: () = assert!(GROUP + 1 == 9);
 
-/// Seals every job, and masks headers: as many as there are lanes after as many packets.
-/// So a header's mask, which needs the ciphertext, is computed beside other packets.
+/// Seals every job.
 ///
 /// # Safety
 ///
-/// The jobs and the headers with their samples must lie in `bytes`, and their keys be
-/// there. What lies `apart` must be that of the only job.
+/// The jobs must lie in `bytes`, and their keys be there. What lies `apart` must be that
+/// of the only job.
 #[inline(always)]
 pub(crate) unsafe fn seal_all<B: AesBlocks>(
     b: B,
     bytes: &mut [u8],
     apart: Apart<'_>,
-    (keys, jobs): (&[&GcmKey], &[Job]),
-    (header_keys, headers): (&[&AesKey], &[Header]),
+    keys: &[&GcmKey],
+    jobs: &[Job],
 ) {
     let bytes = bytes.as_mut_ptr();
     let aads = apart.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
     let tag_place = apart.tag.map_or(core::ptr::null_mut(), core::ptr::from_mut);
-    // How many headers are masked.
-    let mut masked = 0;
-    for (place, job) in jobs.iter().enumerate() {
+    for job in jobs {
         // SAFETY: the caller vouches for the job: for AAD and text, and the tag behind
         // the text. A group is taken from the text only where that has so much.
         unsafe {
@@ -899,41 +888,26 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
             };
             place.cast::<u128>().write_unaligned(tag.to_le());
         }
-        // One packet late: the samples have reached the cache.
-        if place == masked + B::LANES
-            && let Some(headers) = headers.get(masked..place)
-        {
-            // SAFETY: the caller vouches for the headers and their samples.
-            unsafe { mask_some(b, bytes, header_keys, headers) };
-            masked = place;
-        }
-    }
-    if let Some(headers) = headers.get(masked..)
-        && !headers.is_empty()
-    {
-        // SAFETY: as above. One packet is as many as there are lanes or less behind.
-        unsafe { mask_some(b, bytes, header_keys, headers) };
     }
 }
 
-/// Masks one to as many headers as there are lanes.
-///
-/// # Safety
-///
-/// They and their samples must lie in the buffer that begins at `bytes`, and their keys
-/// be there.
+/// See [`crate::Backend::aes_mask_headers`].
 #[inline(always)]
-unsafe fn mask_some<B: AesBlocks>(b: B, bytes: *mut u8, keys: &[&AesKey], headers: &[Header]) {
-    // SAFETY: the caller vouches for headers and samples.
-    unsafe {
-        let masks = masks_of(b, bytes, keys, headers, Header::sample);
-        for (header, mask) in headers.iter().zip(masks) {
-            header.mask_in(bytes, mask);
-        }
-    }
+pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
+    // The sample is the last of what is touched, and the first byte before it.
+    let sample_end = 4 + size_of::<Block>() as u64;
+    let len = bytes.len() as u64;
+    let is_inside = |header: &Header| {
+        header.first < header.number && u64::from(header.number) + sample_end <= len
+    };
+    let place = bytes.as_mut_ptr();
+    // SAFETY: header and sample are looked after.
+    let mask_in = |_, header: &Header, mask| unsafe { header.mask_in(place, mask) };
+    // SAFETY: as above.
+    unsafe { each_mask(b, place, keys, headers, is_inside, Header::sample, mask_in) };
 }
 
-/// Opens every job.
+/// Opens every job whose tag is right; the [`difference`] of the tags tells.
 ///
 /// # Safety
 ///
@@ -945,11 +919,11 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
     apart: Apart<'_>,
     keys: &[&GcmKey],
     jobs: &[Job],
-    outcomes: &mut [Outcome],
+    differences: &mut [u64],
 ) {
     let bytes = bytes.as_mut_ptr();
     let aads = apart.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
-    for (job, outcome) in jobs.iter().zip(outcomes) {
+    for (job, place) in jobs.iter().zip(differences) {
         // SAFETY: as in `seal_all`.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
@@ -966,99 +940,139 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
                 groups += 1;
             }
             packet.counters = b.add(counters, (groups * GROUP * B::LANES) as u32);
-            *outcome = last!(packet.open_last[](b, sum, job));
-            if *outcome == Outcome::Authentic {
-                (packet.text, packet.counters) = (text, counters);
-                for _ in 0..groups {
-                    let mut keystream = packet.next_counters::<GROUP>(b);
-                    encrypt(b, &packet.key.cipher, &mut keystream);
-                    each!(GROUP, |i| {
-                        let place = packet.text.add(i * 16 * B::LANES);
-                        b.store(b.xor(keystream[i], b.load(place)), place);
-                    });
-                    packet.text = packet.text.add(GROUP * B::LANES * 16);
-                }
+            let (difference, equal) = last!(packet.open_last[](b, sum, job));
+            *place = difference;
+            (packet.text, packet.counters) = (text, counters);
+            for _ in 0..groups {
+                let mut keystream = packet.next_counters::<GROUP>(b);
+                encrypt(b, &packet.key.cipher, &mut keystream);
+                each!(GROUP, |i| {
+                    let place = packet.text.add(i * 16 * B::LANES);
+                    let keystream = b.and(keystream[i], equal);
+                    b.store(b.xor(keystream, b.load(place)), place);
+                });
+                packet.text = packet.text.add(GROUP * B::LANES * 16);
             }
         }
     }
 }
 
-/// See [`crate::Backend::aes_masks`].
-///
-/// # Safety
-///
-/// The samples must lie in `bytes`.
+/// See [`crate::Backend::aes_masks`]; `masks` are as many as the samples.
 #[inline(always)]
-pub(crate) unsafe fn all_masks<B: AesBlocks>(
+pub(crate) fn all_masks<B: AesBlocks>(
     b: B,
     bytes: &[u8],
     keys: &[&AesKey],
     samples: &[(u32, u32)],
     masks: &mut [u64],
 ) {
-    let lists = samples.chunks(B::LANES).zip(masks.chunks_mut(B::LANES));
-    for (samples, masks) in lists {
-        // SAFETY: the caller vouches for them.
-        let some = unsafe { masks_of(b, bytes.as_ptr(), keys, samples, |sample| *sample) };
-        masks.copy_from_slice(&some[..masks.len()]);
-    }
+    let len = bytes.len() as u64;
+    let is_inside = |sample: &(u32, u32)| u64::from(sample.1) + size_of::<Block>() as u64 <= len;
+    let write = |place: usize, _: &_, mask| masks[place] = mask;
+    // SAFETY: the samples are looked after.
+    unsafe {
+        each_mask(
+            b,
+            bytes.as_ptr(),
+            keys,
+            samples,
+            is_inside,
+            |sample| *sample,
+            write,
+        )
+    };
 }
 
-/// The masks of one to as many samples as there are lanes; `sample` gives the index of
-/// one's key, and its offset.
+/// Calls `then` with the place of each in the list, itself, and its mask; `sample` gives
+/// the index of its key and the offset of its sample. Neighbours' samples are read before.
+///
+/// # Panics
+///
+/// If a key is not there, or a sample not inside.
 ///
 /// # Safety
 ///
-/// The samples must be readable.
+/// A sample must be readable if it `is_inside`.
 #[inline(always)]
-unsafe fn masks_of<B: AesBlocks, S>(
+unsafe fn each_mask<B: AesBlocks, S>(
     b: B,
     bytes: *const u8,
     keys: &[&AesKey],
-    samples: &[S],
+    list: &[S],
+    is_inside: impl Fn(&S) -> bool,
     sample: impl Fn(&S) -> (u32, u32),
-) -> [u64; MAX_BLOCKS] {
-    const { assert!(B::LANES <= MAX_BLOCKS) };
-    let last = samples.len() - 1;
-    let (first, _) = sample(&samples[0]);
-    let mut one_key = true;
-    let mut blocks = [&[0; 16]; MAX_BLOCKS];
-    for (i, block) in blocks.iter_mut().enumerate().take(B::LANES) {
-        // Lanes without a sample take the last.
-        // SAFETY: it is one of them. The caller vouches for its 16 bytes, which need no
-        // alignment.
-        unsafe {
-            let (key, offset) = sample(samples.get_unchecked(i.min(last)));
-            one_key &= key == first;
-            *block = &*bytes.add(offset as usize).cast::<Block>();
+    mut then: impl FnMut(usize, &S, u64),
+) {
+    let mut place = 0;
+    // SAFETY: the caller vouches for the samples.
+    unsafe {
+        while let Some(some) = list[place..].get(..B::LANES) {
+            some_masks(
+                b,
+                bytes,
+                keys,
+                (place, some),
+                &is_inside,
+                &sample,
+                &mut then,
+            );
+            place += B::LANES;
+        }
+        while let Some(one) = list[place..].get(..1) {
+            some_masks(b, bytes, keys, (place, one), &is_inside, &sample, &mut then);
+            place += 1;
         }
     }
-    let blocks = match last {
-        0 => b.splat(blocks[0]),
-        _ => b.gather(&blocks, 0),
-    };
+}
+
+/// The same for as many as there are lanes, or one.
+///
+/// # Safety
+///
+/// As [`each_mask`].
+#[inline(always)]
+unsafe fn some_masks<B: AesBlocks, S>(
+    b: B,
+    bytes: *const u8,
+    keys: &[&AesKey],
+    (place, list): (usize, &[S]),
+    is_inside: impl Fn(&S) -> bool,
+    sample: impl Fn(&S) -> (u32, u32),
+    mut then: impl FnMut(usize, &S, u64),
+) {
+    const { assert!(B::LANES <= MAX_BLOCKS) };
+    let mut inside = true;
+    let mut differ = 0;
+    for one in list {
+        inside &= is_inside(one);
+        differ |= sample(one).0 ^ sample(&list[0]).0;
+    }
+    assert!(inside, "a header or its sample outside the buffer");
+    // SAFETY: it is 16 bytes, which need no alignment, and the caller vouches for them.
+    let block = |one: &S| unsafe { &*bytes.add(sample(one).1 as usize).cast::<Block>() };
     let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
-    let mut masks = [0; MAX_BLOCKS];
-    if one_key {
-        let mut states = [blocks];
-        encrypt(b, &keys[first as usize].0, &mut states);
+    if list.len() == B::LANES && differ == 0 {
+        let mut blocks = [block(&list[0]); MAX_BLOCKS];
+        for i in 1..B::LANES {
+            blocks[i] = block(&list[i]);
+        }
+        let mut states = [b.gather(&blocks, 0)];
+        encrypt(b, &keys[sample(&list[0]).0 as usize].0, &mut states);
         // SAFETY: the array has room for a vector.
         unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
-        for (mask, block) in masks.iter_mut().zip(&encrypted.0) {
-            *mask = u64::from_le(block[0]);
+        for i in 0..B::LANES {
+            then(place + i, &list[i], u64::from_le(encrypted.0[i][0]));
         }
-        return masks;
+        return;
     }
     // A vector for each takes no longer than to gather the lanes' round keys.
-    for ((i, mask), one) in masks.iter_mut().enumerate().zip(samples) {
-        let (key, _) = sample(one);
-        let mut states = [blocks];
-        encrypt(b, &keys[key as usize].0, &mut states);
+    for (i, one) in list.iter().enumerate() {
+        let mut states = [b.splat(block(one))];
+        encrypt(b, &keys[sample(one).0 as usize].0, &mut states);
         // SAFETY: as above.
         unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
-        *mask = u64::from_le(encrypted.0[i][0]);
+        then(place + i, one, u64::from_le(encrypted.0[0][0]));
     }
-    masks
 }
 
 /// The powers of the hash key in the form of [`GcmKey`].
@@ -1138,8 +1152,6 @@ mod tests {
 
     const SIZE: usize = TEXT + 1800;
 
-    const NO_HEADERS: (&[&AesKey], &[Header]) = (&[], &[]);
-
     /// A packet of every length in either direction, masks and keys, by the instructions
     /// of each table: those that no backend takes on this CPU are run nowhere else.
     #[test]
@@ -1179,13 +1191,8 @@ mod tests {
                 let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);
                 let (mut ours, mut theirs) = (plain, plain);
                 let outcome = &mut [Outcome::Pending];
-                seal(set, &mut ours, (&[&short, &long], &[job]), NO_HEADERS);
-                seal(
-                    portable,
-                    &mut theirs,
-                    (&[&short, &long], &[job]),
-                    NO_HEADERS,
-                );
+                seal(set, &mut ours, &[&short, &long], &[job]);
+                seal(portable, &mut theirs, &[&short, &long], &[job]);
                 assert_eq!(ours, theirs, "{len}");
                 let sealed = ours;
                 open(set, &mut ours, &[&short, &long], &[job], outcome);

@@ -7,7 +7,7 @@
 //!
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
-use crate::aead::{Job, Outcome, verdict};
+use crate::aead::{Job, Outcome, difference, verdict_of};
 use crate::aes_gcm::{
     self, AesKey, Apart, Block, GcmKey, Header, POWERS, Powers, RoundKeys, SubWord,
 };
@@ -332,12 +332,7 @@ impl<'k> Packet<'k> {
 }
 
 /// See [`crate::Backend::gcm_seal`].
-pub(crate) fn seal(
-    bytes: &mut [u8],
-    mut apart: Apart<'_>,
-    (keys, jobs): (&[&GcmKey], &[Job]),
-    (header_keys, headers): (&[&AesKey], &[Header]),
-) {
+pub(crate) fn seal(bytes: &mut [u8], mut apart: Apart<'_>, keys: &[&GcmKey], jobs: &[Job]) {
     for job in jobs {
         let packet = Packet::new(keys, job);
         packet.xor(&mut bytes[job.text()]);
@@ -348,13 +343,17 @@ pub(crate) fn seal(
             None => bytes[job.tag()].copy_from_slice(&tag),
         }
     }
+}
+
+/// See [`crate::Backend::aes_mask_headers`].
+pub(crate) fn mask_headers(bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
     for headers in headers.chunks(AT_ONCE) {
         let mut samples = [(0, 0); AT_ONCE];
         for (sample, header) in samples.iter_mut().zip(headers) {
             *sample = header.sample();
         }
         let mut some = [0; AT_ONCE];
-        masks(bytes, header_keys, &samples[..headers.len()], &mut some);
+        masks(bytes, keys, &samples[..headers.len()], &mut some);
         for (header, mask) in headers.iter().zip(some) {
             header.mask(bytes, mask);
         }
@@ -367,14 +366,15 @@ pub(crate) fn open(
     apart: Apart<'_>,
     keys: &[&GcmKey],
     jobs: &[Job],
-    outcomes: &mut [Outcome],
+    differences: &mut [u64],
 ) {
-    for (job, outcome) in jobs.iter().zip(outcomes) {
+    for (job, place) in jobs.iter().zip(differences) {
         let packet = Packet::new(keys, job);
         let aad = apart.aad.unwrap_or(bytes);
         let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
-        *outcome = verdict(&bytes[job.tag()], &tag);
-        if *outcome == Outcome::Authentic {
+        let sent = bytes[job.tag()].try_into().expect("16 bytes");
+        *place = difference(u128::from_le_bytes(tag), u128::from_le_bytes(sent));
+        if verdict_of(*place) == Outcome::Authentic {
             packet.xor(&mut bytes[job.text()]);
         }
     }

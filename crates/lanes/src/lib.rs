@@ -300,46 +300,12 @@ impl Backend {
     /// writes its tag. A job's `key` is an index of `keys`, and nothing is computed
     /// ahead: its `ahead` fields are not looked at.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Sealed`].
-    ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key that is not there, or if `outcomes`
-    /// is shorter than `jobs`.
-    pub fn gcm_seal(
-        self,
-        bytes: &mut [u8],
-        keys: &[&GcmKey],
-        jobs: &[Job],
-        outcomes: &mut [Outcome],
-    ) {
-        let outcomes = &mut outcomes[..jobs.len()];
-        aes_gcm::seal(self.aes_set(), bytes, (keys, jobs), (&[], &[]));
-        outcomes.fill(Outcome::Sealed);
-    }
-
-    /// Seals each of `jobs` as [`gcm_seal`](Self::gcm_seal), and then masks `headers`,
-    /// as QUIC does (RFC 9001, section 5.4.3): each with the encryption of its sample,
-    /// which the packets' ciphertext holds. A header's `key` is an index of
-    /// `header_keys`.
-    ///
-    /// A packet and its header have the same place in both lists: a header is masked as
-    /// soon as the packets up to its own are sealed, or a little later. There may be fewer
-    /// headers, or none.
-    ///
-    /// # Panics
-    ///
-    /// If a job, a header or its sample lies outside `bytes`, if it names a key that is
-    /// not there, or if there are more headers than jobs.
+    /// If a job lies outside `bytes` or names a key that is not there.
     #[inline]
-    pub fn gcm_seal_and_mask(
-        self,
-        bytes: &mut [u8],
-        (keys, jobs): (&[&GcmKey], &[Job]),
-        (header_keys, headers): (&[&AesKey], &[Header]),
-    ) {
-        assert!(headers.len() <= jobs.len(), "a packet for each header");
-        aes_gcm::seal(self.aes_set(), bytes, (keys, jobs), (header_keys, headers));
+    pub fn gcm_seal(self, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+        aes_gcm::seal(self.aes_set(), bytes, keys, jobs);
     }
 
     /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
@@ -432,6 +398,19 @@ impl Backend {
         masks: &mut [u64],
     ) {
         aead::masks(self.set(), bytes, keys, samples, masks);
+    }
+
+    /// Masks `headers` of QUIC packets whose payloads are sealed with AES-GCM (RFC 9001,
+    /// section 5.4.3). A header's `key` is an index of `keys`.
+    ///
+    /// # Panics
+    ///
+    /// If a header or its sample lies outside `bytes`, if its first byte is not before
+    /// its packet number, or if it names a key that is not there. Headers before it may
+    /// be masked then.
+    #[inline]
+    pub fn aes_mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
+        aes_gcm::mask_headers(self.aes_set(), bytes, keys, headers);
     }
 
     /// Masks `headers` of QUIC packets whose payloads are sealed with ChaCha20-Poly1305

@@ -628,14 +628,6 @@ pub(crate) trait AesBlocks: Copy {
     /// So many must be readable.
     unsafe fn load_first(self, place: *const u8, len: usize) -> Self::Vector;
 
-    /// `len` bytes, padded with zeros to whole blocks, in the last lanes, and zeros in
-    /// those before; no more than there are lanes for.
-    ///
-    /// # Safety
-    ///
-    /// So many must be readable.
-    unsafe fn load_last(self, place: *const u8, len: usize) -> Self::Vector;
-
     /// The reverse of [`load`](Self::load).
     ///
     /// # Safety
@@ -676,6 +668,9 @@ pub(crate) trait AesBlocks: Copy {
 
     /// Exclusive or.
     fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// Bitwise and.
+    fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     /// A round of AES and its key (FIPS 197, section 5.1).
     fn round(self, state: Self::Vector, key: Self::Vector) -> Self::Vector;

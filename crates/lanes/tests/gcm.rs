@@ -121,8 +121,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
     let mut buffer = Guarded::new(&plain, guard);
     let bytes = buffer.bytes();
     if packets.iter().all(|packet| packet.genuine) {
-        backend.gcm_seal(bytes, &keys, &jobs, &mut outcomes);
-        assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
+        backend.gcm_seal(bytes, &keys, &jobs);
         for (job, packet) in jobs.iter().zip(packets) {
             let is = &bytes[job.text as usize..][..packet.sealed.len()];
             let (text, aad) = (packet.text.len(), packet.aad.len());
@@ -457,8 +456,7 @@ fn seals_and_masks() {
             headers.truncate(n - n / 8);
             for backend in backends() {
                 let mut expected = bytes.clone();
-                let mut outcomes = vec![Outcome::Pending; n];
-                backend.gcm_seal(&mut expected, &gcm, &jobs, &mut outcomes);
+                backend.gcm_seal(&mut expected, &gcm, &jobs);
                 for header in &headers {
                     let sample = &expected[header.number as usize + 4..][..16];
                     let (key, len) = (header.key as usize, [16, 16, 32][header.key as usize % 3]);
@@ -475,8 +473,8 @@ fn seals_and_masks() {
                 }
                 for guard in Guard::BOTH {
                     let mut buffer = Guarded::new(&bytes, guard);
-                    let payloads = (&gcm[..], &jobs[..]);
-                    backend.gcm_seal_and_mask(buffer.bytes(), payloads, (&aes, &headers));
+                    backend.gcm_seal(buffer.bytes(), &gcm, &jobs);
+                    backend.aes_mask_headers(buffer.bytes(), &aes, &headers);
                     assert!(buffer.bytes() == expected, "{backend:?} {n} {keys}");
                     let mut buffer = Guarded::new(&bytes, guard);
                     backend.chacha20_mask_headers(buffer.bytes(), &raw, &headers);
@@ -506,10 +504,11 @@ fn apart() {
         for backend in backends() {
             for gcm in [true, false] {
                 let mut sealed = [&aad, &text, &[0; TAG_LEN][..]].concat();
-                let outcome = &mut [Outcome::Pending];
-                match gcm {
-                    true => backend.gcm_seal(&mut sealed, &[&key], &[job], outcome),
-                    false => backend.seal(&mut sealed, keys[..].into(), &[job], outcome),
+                if gcm {
+                    backend.gcm_seal(&mut sealed, &[&key], &[job]);
+                } else {
+                    let outcome = &mut [Outcome::Pending];
+                    backend.seal(&mut sealed, keys[..].into(), &[job], outcome);
                 }
                 let sealed = &sealed[aad.len()..];
                 let guard = Guard::BOTH[len % 2];
@@ -562,16 +561,23 @@ fn refuses_headers_and_samples_outside() {
         key: 0,
     };
     for backend in backends() {
-        let mask = |jobs: &[Job], headers: &[Header]| {
+        let refused = |run: &dyn Fn(&mut [u8])| {
             let mut bytes = [7; 21];
-            let payloads = (&[&gcm][..], jobs);
-            let run = || backend.gcm_seal_and_mask(&mut bytes, payloads, (&[&aes], headers));
-            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err();
+            let run = std::panic::AssertUnwindSafe(|| run(&mut bytes));
+            let refused = std::panic::catch_unwind(run).is_err();
             assert!(!refused || bytes == [7; 21]);
             refused
         };
-        assert!(!mask(&[job], &[fits]));
-        assert!(mask(&[job], &[fits, fits]));
+        let seal = |other| refused(&|bytes| backend.gcm_seal(bytes, &[&gcm], &[job, other]));
+        let mask = |header| {
+            let [aes, chacha20] = [
+                refused(&|bytes| backend.aes_mask_headers(bytes, &[&aes], &[header])),
+                refused(&|bytes| backend.chacha20_mask_headers(bytes, &[[1; 32]], &[header])),
+            ];
+            assert_eq!(aes, chacha20);
+            aes
+        };
+        assert!(!seal(job) && !mask(fits));
         for (first, number, key) in [
             (21, 1, 0),
             (u32::MAX, 1, 0),
@@ -586,7 +592,7 @@ fn refuses_headers_and_samples_outside() {
                 key,
                 ..fits
             };
-            assert!(mask(&[job], &[header]), "{header:?}");
+            assert!(mask(header), "{header:?}");
         }
         for (text, text_len, aad, aad_len, key) in [
             (6, 0, 0, 5, 0),
@@ -604,7 +610,7 @@ fn refuses_headers_and_samples_outside() {
                 key,
                 ..job
             };
-            assert!(mask(&[job], &[]), "{job:?}");
+            assert!(seal(job), "{job:?}");
         }
         for (key, offset) in [(0, 6), (0, u32::MAX), (1, 0)] {
             for aes_masks in [true, false] {

@@ -240,13 +240,8 @@ impl GcmPackets {
     }
 
     fn seal(&mut self, backend: Backend) {
-        let Packets {
-            bytes,
-            jobs,
-            outcomes,
-            ..
-        } = &mut self.packets;
-        backend.gcm_seal(bytes, &[&self.key], jobs, outcomes);
+        let Packets { bytes, jobs, .. } = &mut self.packets;
+        backend.gcm_seal(bytes, &[&self.key], jobs);
     }
 
     fn open(&mut self, backend: Backend) {

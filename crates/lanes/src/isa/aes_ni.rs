@@ -142,12 +142,6 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    unsafe fn load_last(self, place: *const u8, len: usize) -> __m128i {
-        // SAFETY: the caller vouches for so many bytes.
-        unsafe { self.load_first(place, len) }
-    }
-
-    #[inline(always)]
     unsafe fn store(self, vector: __m128i, place: *mut u8) {
         // SAFETY: the caller vouches for 16 bytes; stores need no alignment.
         unsafe { _mm_storeu_si128(place.cast(), vector) }
@@ -212,6 +206,12 @@ impl AesBlocks for AesNi {
     fn xor(self, a: __m128i, b: __m128i) -> __m128i {
         // SAFETY: `self` proves SSE2.
         unsafe { _mm_xor_si128(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m128i, b: __m128i) -> __m128i {
+        // SAFETY: `self` proves SSE2.
+        unsafe { _mm_and_si128(a, b) }
     }
 
     #[inline(always)]

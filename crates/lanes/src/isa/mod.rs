@@ -1,7 +1,7 @@
 //! The instances of [`crate::vector`]'s traits, one file per instruction set,
 //! and the kernels compiled for each.
 
-use crate::aead::{Job, Outcome, Run};
+use crate::aead::{Job, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
 use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
@@ -251,9 +251,11 @@ fn best_serial() -> &'static Serial {
 #[allow(clippy::type_complexity, reason = "signatures, each used once")]
 pub(crate) struct AesKernels {
     is_available: fn() -> bool,
-    seal: unsafe fn(&mut [u8], Apart<'_>, (&[&GcmKey], &[Job]), (&[&AesKey], &[Header])),
-    open: unsafe fn(&mut [u8], Apart<'_>, &[&GcmKey], &[Job], &mut [Outcome]),
+    seal: unsafe fn(&mut [u8], Apart<'_>, &[&GcmKey], &[Job]),
+    open: unsafe fn(&mut [u8], Apart<'_>, &[&GcmKey], &[Job], &mut [u64]),
+    // These two check what they are given.
     masks: unsafe fn(&[u8], &[&AesKey], &[(u32, u32)], &mut [u64]),
+    mask_headers: unsafe fn(&mut [u8], &[&AesKey], &[Header]),
     expand: unsafe fn(&[u8], &mut [[u8; 16]; 15]),
     powers: unsafe fn(&RoundKeys, &mut Powers),
 }
@@ -292,26 +294,26 @@ impl AesSet {
     ///
     /// # Safety
     ///
-    /// The jobs and the headers with their samples must lie in `bytes`, and their keys
-    /// must be there. What lies `apart` must be that of the only job.
+    /// The jobs must lie in `bytes`, and their keys must be there. What lies `apart`
+    /// must be that of the only job.
     #[inline]
     pub(crate) unsafe fn seal(
         self,
         bytes: &mut [u8],
         apart: Apart<'_>,
-        payloads: (&[&GcmKey], &[Job]),
-        headers: (&[&AesKey], &[Header]),
+        keys: &[&GcmKey],
+        jobs: &[Job],
     ) {
         // SAFETY: the CPU has the set, as it has in all of these, and the caller vouches
         // for the lists.
-        unsafe { (self.0.seal)(bytes, apart, payloads, headers) }
+        unsafe { (self.0.seal)(bytes, apart, keys, jobs) }
     }
 
     /// See [`crate::aes_gcm::open`].
     ///
     /// # Safety
     ///
-    /// As [`seal`](Self::seal); `outcomes` must be as many as the jobs.
+    /// As [`seal`](Self::seal).
     #[inline]
     pub(crate) unsafe fn open(
         self,
@@ -319,19 +321,15 @@ impl AesSet {
         apart: Apart<'_>,
         keys: &[&GcmKey],
         jobs: &[Job],
-        outcomes: &mut [Outcome],
+        differences: &mut [u64],
     ) {
         // SAFETY: as above.
-        unsafe { (self.0.open)(bytes, apart, keys, jobs, outcomes) }
+        unsafe { (self.0.open)(bytes, apart, keys, jobs, differences) }
     }
 
     /// See [`crate::aes_gcm::masks`].
-    ///
-    /// # Safety
-    ///
-    /// The samples must lie in `bytes`, and their keys be there; `masks` must be as many.
     #[inline]
-    pub(crate) unsafe fn masks(
+    pub(crate) fn masks(
         self,
         bytes: &[u8],
         keys: &[&AesKey],
@@ -340,6 +338,13 @@ impl AesSet {
     ) {
         // SAFETY: as above.
         unsafe { (self.0.masks)(bytes, keys, samples, masks) }
+    }
+
+    /// See [`crate::aes_gcm::mask_headers`].
+    #[inline]
+    pub(crate) fn mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
+        // SAFETY: as above.
+        unsafe { (self.0.mask_headers)(bytes, keys, headers) }
     }
 
     /// See [`crate::aes_gcm::expand`].
@@ -363,6 +368,7 @@ static AES_PORTABLE: AesKernels = AesKernels {
     seal: crate::aes_portable::seal,
     open: crate::aes_portable::open,
     masks: crate::aes_portable::masks,
+    mask_headers: crate::aes_portable::mask_headers,
     expand: crate::aes_portable::expand,
     powers: crate::aes_portable::powers,
 };
@@ -497,21 +503,23 @@ macro_rules! aes_kernels {
             is_available: $set::is_available,
             seal: kernels!(@kernel $set, $features,
                 |$proof, bytes: &mut [u8], apart: crate::aes_gcm::Apart<'_>,
-                 payloads: (&[&crate::GcmKey], &[crate::Job]),
-                 headers: (&[&crate::AesKey], &[crate::Header])|
-                // SAFETY: the caller vouches for the lists.
-                = unsafe { crate::aes_gcm::seal_all($proof, bytes, apart, payloads, headers) }),
+                 keys: &[&crate::GcmKey], jobs: &[crate::Job]|
+                // SAFETY: the caller vouches for the jobs.
+                = unsafe { crate::aes_gcm::seal_all($proof, bytes, apart, keys, jobs) }),
             open: kernels!(@kernel $set, $features,
                 |$proof, bytes: &mut [u8], apart: crate::aes_gcm::Apart<'_>,
-                 keys: &[&crate::GcmKey], jobs: &[crate::Job],
-                 outcomes: &mut [crate::Outcome]|
+                 keys: &[&crate::GcmKey], jobs: &[crate::Job], differences: &mut [u64]|
                 // SAFETY: the caller vouches for the jobs.
-                = unsafe { crate::aes_gcm::open_all($proof, bytes, apart, keys, jobs, outcomes) }),
+                = unsafe {
+                    crate::aes_gcm::open_all($proof, bytes, apart, keys, jobs, differences)
+                }),
             masks: kernels!(@kernel $set, $features,
                 |$proof, bytes: &[u8], keys: &[&crate::AesKey], samples: &[(u32, u32)],
                  masks: &mut [u64]|
-                // SAFETY: the caller vouches for the samples.
-                = unsafe { crate::aes_gcm::all_masks($proof, bytes, keys, samples, masks) }),
+                = crate::aes_gcm::all_masks($proof, bytes, keys, samples, masks)),
+            mask_headers: kernels!(@kernel $set, $features,
+                |$proof, bytes: &mut [u8], keys: &[&crate::AesKey], headers: &[crate::Header]|
+                = crate::aes_gcm::mask_all($proof, bytes, keys, headers)),
             expand: kernels!(@kernel $set, $features,
                 |$proof, key: &[u8], keys: &mut [[u8; 16]; 15]|
                 = crate::aes_gcm::expand($proof, key, keys)),

@@ -99,15 +99,6 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    unsafe fn load_last(self, place: *const u8, len: usize) -> __m512i {
-        let lanes_before = 64_usize.wrapping_sub(len.next_multiple_of(16));
-        let mask = mask(self, len).unbounded_shl(lanes_before as u32);
-        // SAFETY: the mask leaves the `len` bytes from `place` on, for which the caller
-        // vouches, and holds back those before and behind; `self` proves AVX-512BW.
-        unsafe { _mm512_maskz_loadu_epi8(mask, place.wrapping_sub(lanes_before).cast()) }
-    }
-
-    #[inline(always)]
     unsafe fn store(self, vector: __m512i, place: *mut u8) {
         // SAFETY: the caller vouches for 64 bytes; stores need no alignment; `self`
         // proves AVX-512F.
@@ -115,10 +106,32 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    unsafe fn store_first(self, vector: __m512i, place: *mut u8, len: usize) {
-        // SAFETY: the mask holds back every byte beyond those that the caller vouches
-        // for; `self` proves AVX-512BW.
-        unsafe { _mm512_mask_storeu_epi8(place.cast(), mask(self, len), vector) }
+    unsafe fn store_first(self, vector: __m512i, mut place: *mut u8, len: usize) {
+        // In pieces: a load waits for a store behind a mask to reach the cache if it
+        // touches any of the bytes that the mask holds back, as those of the next packet.
+        // SAFETY: no byte is written beyond those that the caller vouches for; stores need
+        // no alignment; `self` proves AVX-512 F, BW and VL.
+        unsafe {
+            if len >= 64 {
+                return _mm512_storeu_si512(place.cast(), vector);
+            }
+            let mut half = _mm512_castsi512_si256(vector);
+            if len & 32 != 0 {
+                _mm256_storeu_si256(place.cast(), half);
+                place = place.add(32);
+                half = _mm512_extracti64x4_epi64::<1>(vector);
+            }
+            let mut quarter = _mm256_castsi256_si128(half);
+            if len & 16 != 0 {
+                _mm_storeu_si128(place.cast(), quarter);
+                place = place.add(16);
+                quarter = _mm256_extracti128_si256::<1>(half);
+            }
+            if len & 15 != 0 {
+                let mask = _bzhi_u32(u32::MAX, (len & 15) as u32) as __mmask16;
+                _mm_mask_storeu_epi8(place.cast(), mask, quarter);
+            }
+        }
     }
 
     #[inline(always)]
@@ -197,6 +210,12 @@ impl AesBlocks for Vaes {
     fn xor(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_and_si512(a, b) }
     }
 
     #[inline(always)]

@@ -98,17 +98,6 @@ impl AesBlocks for Vaes256 {
     }
 
     #[inline(always)]
-    unsafe fn load_last(self, place: *const u8, len: usize) -> __m256i {
-        // SAFETY: the caller vouches for so many bytes.
-        unsafe {
-            match len {
-                0..=16 => self.pair(0, number(place, len)),
-                _ => self.load_first(place, len),
-            }
-        }
-    }
-
-    #[inline(always)]
     unsafe fn store(self, vector: __m256i, place: *mut u8) {
         // SAFETY: the caller vouches for 32 bytes; stores need no alignment; `self`
         // proves AVX2.
@@ -217,6 +206,12 @@ impl AesBlocks for Vaes256 {
     fn xor(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_and_si256(a, b) }
     }
 
     #[inline(always)]

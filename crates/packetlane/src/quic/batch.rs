@@ -1,17 +1,16 @@
 //! The packets of one turn of an event loop: one arena of bytes, and what is to be done
 //! with each packet in it.
 //!
-//! What a kernel asks for is written down when a packet is added: a list of jobs for
+//! What a kernel asks for is written down as soon as it is known: a list of jobs for
 //! each of the two ciphers, AES and ChaCha20, and where header masks go. The lists are
-//! worked off in windows of packets. Sealing with AES is one call, which masks headers
-//! beside the next packets; with ChaCha20 the payloads go first, for the samples are
-//! ciphertext. Opening does the headers first, for they say nonce and key phase.
+//! worked off in windows of packets. Sealing does the payloads first, for the samples
+//! are ciphertext; opening the headers, for they say nonce and key phase.
 
-use super::header::{self, KEY_PHASE, Mask, decode_packet_number};
+use super::header::{self, KEY_PHASE, decode_packet_number};
 use super::keys::{Aead, Cipher};
 use super::{HeaderKey, PacketKey};
 use crate::batch::{Slot, index};
-use crate::{Backend, Engine, Job, Key, Nonce, Outcome, TAG_LEN};
+use crate::{Backend, Engine, Job, Key, Outcome, TAG_LEN};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -58,6 +57,8 @@ pub struct Batch {
 struct Packets {
     /// What the packets' indices refer to: each connection's once.
     keys: Vec<Arc<Keys>>,
+    /// Whether there is any [`Which`] that is not the first.
+    mixed: bool,
     /// The payloads to seal.
     jobs: Vec<Job>,
     /// Their headers.
@@ -68,10 +69,10 @@ struct Packets {
     protected: usize,
     /// Those to open.
     opening: Vec<Opening>,
-    /// How many of their headers are unprotected.
-    unprotected: usize,
-    /// How many have been opened.
-    opened: usize,
+    /// The payloads of the first of them: those whose headers are unprotected.
+    to_open: Vec<Job>,
+    /// What came of the first of those.
+    outcomes: Vec<Outcome>,
 }
 
 /// The keys of one direction of a packet number space, shared with the batches that
@@ -117,7 +118,7 @@ impl Keys {
         }
     }
 
-    fn aes_key(&self) -> &AesKey {
+    fn aes_key(&self, _: Phase) -> &AesKey {
         match &self.header.cipher {
             Cipher::Aes(key) => key,
             Cipher::ChaCha20(_) => unreachable!("among packets of the other cipher"),
@@ -131,7 +132,7 @@ impl Keys {
         }
     }
 
-    fn chacha20_header_key(&self) -> &Key {
+    fn chacha20_header_key(&self, _: Phase) -> &Key {
         match &self.header.cipher {
             Cipher::ChaCha20(key) => key,
             Cipher::Aes(_) => unreachable!("among packets of the other cipher"),
@@ -147,9 +148,35 @@ impl Keys {
 /// A key phase, relative to the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    Previous,
     Current,
+    Previous,
     Next,
+}
+
+/// What a job's index of its key is until its window runs: an index of [`Packets::keys`],
+/// and which of those.
+#[derive(Clone, Copy)]
+struct Which(u32);
+
+impl Which {
+    #[inline]
+    fn new(keys: u32, phase: Phase) -> Self {
+        Self(keys << 2 | phase as u32)
+    }
+
+    #[inline]
+    fn keys(self) -> usize {
+        (self.0 >> 2) as usize
+    }
+
+    #[inline]
+    fn phase(self) -> Phase {
+        match self.0 & 3 {
+            0 => Phase::Current,
+            1 => Phase::Previous,
+            _ => Phase::Next,
+        }
+    }
 }
 
 /// A packet to open, and what is known of it.
@@ -166,7 +193,6 @@ pub(super) struct Opening {
     /// Its packet number; until its header is unprotected the expected one.
     pub(super) number: u64,
     pub(super) phase: Phase,
-    pub(super) outcome: Outcome,
 }
 
 impl Opening {
@@ -303,7 +329,8 @@ impl Batch {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
             while packets.sealed < packets.jobs.len() {
-                packets.seal(engine.backend(), bytes, true);
+                packets.seal(engine.backend(), bytes);
+                packets.protect(engine.backend(), bytes);
             }
         }
         self.sealed = self.len;
@@ -316,7 +343,7 @@ impl Batch {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
             while packets.sealed < packets.jobs.len() {
-                packets.seal(engine.backend(), bytes, false);
+                packets.seal(engine.backend(), bytes);
             }
         }
         self.sealed = self.len;
@@ -342,8 +369,8 @@ impl Batch {
     pub fn open(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.opened < packets.opening.len() {
-                if packets.opened == packets.unprotected {
+            while packets.outcomes.len() < packets.opening.len() {
+                if packets.outcomes.len() == packets.to_open.len() {
                     packets.unprotect(engine.backend(), bytes);
                 }
                 packets.open(engine.backend(), bytes);
@@ -355,7 +382,7 @@ impl Batch {
     pub fn unprotect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.unprotected < packets.opening.len() {
+            while packets.to_open.len() < packets.opening.len() {
                 packets.unprotect(engine.backend(), bytes);
             }
         }
@@ -366,7 +393,7 @@ impl Batch {
     pub fn open_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.opened < packets.unprotected {
+            while packets.outcomes.len() < packets.to_open.len() {
                 packets.open(engine.backend(), bytes);
             }
         }
@@ -386,9 +413,10 @@ impl Batch {
 
     /// Adds keys and returns their index.
     pub(super) fn add_keys(&mut self, keys: &Arc<Keys>) -> u32 {
-        let list = &mut self.packets(keys.is_aes()).keys;
-        list.push(Arc::clone(keys));
-        index(list.len() - 1)
+        let packets = self.packets(keys.is_aes());
+        packets.mixed |= !packets.keys.is_empty();
+        packets.keys.push(Arc::clone(keys));
+        index(packets.keys.len() - 1)
     }
 
     #[inline]
@@ -400,10 +428,10 @@ impl Batch {
         }
     }
 
-    /// The packet to open of `slot`, if it is of this filling of the batch, and its
-    /// keys.
+    /// The packet to open of `slot`, if it is of this filling of the batch, its keys,
+    /// and what came of it.
     #[inline]
-    pub(super) fn to_open(&self, slot: &Slot) -> Option<(&Opening, &Keys)> {
+    pub(super) fn to_open(&self, slot: &Slot) -> Option<(&Opening, &Keys, Outcome)> {
         if slot.turn != self.turn() {
             return None;
         }
@@ -432,7 +460,7 @@ impl Batch {
             text_len: index(payload_len),
             aad: start,
             aad_len: header_len,
-            key: keys_index,
+            key: Which::new(keys_index, Phase::Current).0,
             nonce: keys.current.nonce(number),
             ..Job::default()
         });
@@ -440,7 +468,7 @@ impl Batch {
             bits: header::masked_bits(header[0]),
             first: start,
             number: text - index(header::number_len(header[0])),
-            key: keys_index,
+            key: Which::new(keys_index, Phase::Current).0,
         });
         let packet = &mut self.arena.bytes_mut()[slot.bytes.clone()];
         let (header_place, _) = packet.split_at_mut(header.len());
@@ -467,7 +495,6 @@ impl Batch {
             keys: keys_index,
             number: expected,
             phase: Phase::Current,
-            outcome: Outcome::Pending,
         };
         self.packets(keys.is_aes()).opening.push(opening);
         self.slot(packet)
@@ -502,47 +529,48 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// Keys of packets in a window, one behind the other for a kernel.
-struct Window<K, const N: usize = WINDOW> {
-    keys: ArrayVec<K, N>,
-    /// Which the last key is: neighbours often have the same.
-    last: Option<(u32, Phase)>,
-}
-
-impl<K, const N: usize> Window<K, N> {
-    #[inline]
-    fn new() -> Self {
-        Self {
-            keys: ArrayVec::new_const(),
-            last: None,
+/// The keys of up to `N` packets, one behind the other for a kernel. Each of `places` has
+/// a packet's [`Which`], and then the index of its key in this list.
+#[inline]
+fn list_keys<'k, 'p, K, const N: usize>(
+    (keys, mixed): (&'k [Arc<Keys>], bool),
+    places: impl Iterator<Item = &'p mut u32>,
+    key: impl Fn(&'k Keys, Phase) -> &'k K,
+) -> ArrayVec<&'k K, N> {
+    let mut list = ArrayVec::new_const();
+    if !mixed {
+        list.push(key(&keys[0], Phase::Current));
+        return list;
+    }
+    // Neighbours often have the same.
+    let mut last = None;
+    for place in places {
+        if last != Some(*place) {
+            last = Some(*place);
+            let which = Which(*place);
+            list.push(key(&keys[which.keys()], which.phase()));
+        }
+        let index = index(list.len() - 1);
+        // What has just been written in part is not read at once.
+        if *place != index {
+            *place = index;
         }
     }
-
-    /// The index of the next packet's key.
-    #[inline]
-    fn index(&mut self, which: (u32, Phase), key: impl FnOnce() -> K) -> u32 {
-        if self.last != Some(which) {
-            self.last = Some(which);
-            self.keys.push(key());
-        }
-        index(self.keys.len() - 1)
-    }
+    list
 }
 
-impl<const N: usize> Window<&Key, N> {
-    /// Calls `work` with the keys themselves: with the only one where it lies, otherwise
-    /// with copies, which are wiped.
-    #[inline]
-    fn in_a_row(&self, work: impl FnOnce(&[Key])) {
-        if let [only] = self.keys[..] {
-            return work(core::slice::from_ref(only));
-        }
-        let mut keys: ArrayVec<Key, N> = self.keys.iter().map(|key| **key).collect();
-        work(&keys);
-        for key in &mut keys {
-            *key = [0; 32];
-            zeroize::optimization_barrier(key);
-        }
+/// Calls `work` with the keys themselves: with the only one where it lies, otherwise with
+/// copies, which are wiped.
+#[inline]
+fn in_a_row<const N: usize>(keys: &ArrayVec<&Key, N>, work: impl FnOnce(&[Key])) {
+    if let [only] = keys[..] {
+        return work(core::slice::from_ref(only));
+    }
+    let mut keys: ArrayVec<Key, N> = keys.iter().map(|key| **key).collect();
+    work(&keys);
+    for key in &mut keys {
+        *key = [0; 32];
+        zeroize::optimization_barrier(key);
     }
 }
 
@@ -558,30 +586,33 @@ impl Packets {
 
     fn clear(&mut self) {
         self.keys.clear();
+        self.mixed = false;
         self.jobs.clear();
         self.headers.clear();
         self.opening.clear();
+        self.to_open.clear();
+        self.outcomes.clear();
         (self.sealed, self.protected) = (0, 0);
-        (self.unprotected, self.opened) = (0, 0);
     }
 
     /// The packet to open which is the batch's at `place`.
     #[inline]
-    fn find(&self, place: usize) -> Option<(&Opening, &Keys)> {
+    fn find(&self, place: usize) -> Option<(&Opening, &Keys, Outcome)> {
         // Where all packets are in this list, it is there.
         let is_it = |packet: &&Opening| packet.place as usize == place;
-        let packet = match self.opening.get(place).filter(is_it) {
-            Some(packet) => packet,
+        let (packet, found) = match self.opening.get(place).filter(is_it) {
+            Some(packet) => (packet, place),
             None => self.search(place)?,
         };
-        Some((packet, &self.keys[packet.keys as usize]))
+        let outcome = self.outcomes.get(found).copied().unwrap_or_default();
+        Some((packet, &self.keys[packet.keys as usize], outcome))
     }
 
     #[cold]
-    fn search(&self, place: usize) -> Option<&Opening> {
+    fn search(&self, place: usize) -> Option<(&Opening, usize)> {
         let by_place = |packet: &Opening| packet.place as usize;
         let found = self.opening.binary_search_by_key(&place, by_place).ok()?;
-        Some(&self.opening[found])
+        Some((&self.opening[found], found))
     }
 
     /// Whether any of these packets of the batch is one to open.
@@ -592,51 +623,21 @@ impl Packets {
         next.is_some_and(|packet| (packet.place as usize) < places.end)
     }
 
-    /// Seals the payloads of the next window and, if `and_headers`, protects the
-    /// headers.
-    fn seal(&mut self, backend: Backend, bytes: &mut [u8], and_headers: bool) {
+    /// Seals the payloads of the next window.
+    fn seal(&mut self, backend: Backend, bytes: &mut [u8]) {
         let window = self.sealed..self.jobs.len().min(self.sealed + WINDOW);
-        let jobs = &mut self.jobs[window.clone()];
         self.sealed = window.end;
-        if !self.keys[0].is_aes() {
-            let mut outcomes = [Outcome::Pending; WINDOW];
-            let mut keys = Window::<_, WINDOW>::new();
-            for job in &mut *jobs {
-                let of = &self.keys[job.key as usize];
-                let key = || of.chacha20_key(Phase::Current);
-                job.key = keys.index((job.key, Phase::Current), key);
-            }
-            keys.in_a_row(|keys| backend.seal(bytes, keys.into(), jobs, &mut outcomes));
-            drop(keys);
-            if and_headers {
-                self.protect(backend, bytes);
-            }
-            return;
-        }
-        let headers = match and_headers {
-            true => &mut self.headers[window.clone()],
-            false => &mut [],
-        };
-        if let [only] = &self.keys[..] {
-            let (key, header_key) = ([only.gcm_key(Phase::Current)], [only.aes_key()]);
-            backend.gcm_seal_and_mask(bytes, (&key, jobs), (&header_key, headers));
+        let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.jobs[window]);
+        let places = jobs.iter_mut().map(|job| &mut job.key);
+        if self.keys[0].is_aes() {
+            let keys = list_keys::<_, WINDOW>(keys, places, Keys::gcm_key);
+            backend.gcm_seal(bytes, &keys, jobs);
         } else {
-            let mut keys = Window::<_, WINDOW>::new();
-            let mut header_keys = ArrayVec::<_, WINDOW>::new_const();
-            for (place, job) in jobs.iter_mut().enumerate() {
-                let of = &self.keys[job.key as usize];
-                job.key = keys.index((job.key, Phase::Current), || {
-                    header_keys.push(of.aes_key());
-                    of.gcm_key(Phase::Current)
-                });
-                if let Some(header) = headers.get_mut(place) {
-                    header.key = job.key;
-                }
-            }
-            backend.gcm_seal_and_mask(bytes, (&keys.keys, jobs), (&header_keys, headers));
-        }
-        if and_headers {
-            self.protected = window.end;
+            let mut outcomes = [Outcome::Pending; WINDOW];
+            let keys = list_keys::<_, WINDOW>(keys, places, Keys::chacha20_key);
+            in_a_row(&keys, |keys| {
+                backend.seal(bytes, keys.into(), jobs, &mut outcomes);
+            });
         }
     }
 
@@ -644,119 +645,80 @@ impl Packets {
     fn protect(&mut self, backend: Backend, bytes: &mut [u8]) {
         let window = self.protected..self.sealed.min(self.protected + WINDOW);
         self.protected = window.end;
-        let headers = &mut self.headers[window];
-        if !self.keys[0].is_aes() {
-            let mut keys = Window::<_, WINDOW>::new();
-            for header in &mut *headers {
-                let of = &self.keys[header.key as usize];
-                let key = || of.chacha20_header_key();
-                let place = keys.index((header.key, Phase::Current), key);
-                // What has just been written in part is not read at once.
-                if header.key != place {
-                    header.key = place;
-                }
-            }
-            keys.in_a_row(|keys| backend.chacha20_mask_headers(bytes, keys, headers));
-            return;
-        }
-        for headers in headers.chunks(AT_ONCE) {
-            let samples = headers.iter().map(|header| (header.key, header.number));
-            let masks = masks(backend, bytes, &self.keys, samples);
-            for (header, mask) in headers.iter().zip(masks) {
-                header.mask(bytes, mask);
-            }
+        let (keys, headers) = ((&self.keys[..], self.mixed), &mut self.headers[window]);
+        let places = headers.iter_mut().map(|header| &mut header.key);
+        if self.keys[0].is_aes() {
+            let keys = list_keys::<_, WINDOW>(keys, places, Keys::aes_key);
+            backend.aes_mask_headers(bytes, &keys, headers);
+        } else {
+            let keys = list_keys::<_, WINDOW>(keys, places, Keys::chacha20_header_key);
+            in_a_row(&keys, |keys| {
+                backend.chacha20_mask_headers(bytes, keys, headers);
+            });
         }
     }
 
     /// Unprotects the next headers.
     fn unprotect(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let window = self.unprotected..self.opening.len().min(self.unprotected + WINDOW);
-        self.unprotected = window.end;
+        let unprotected = self.to_open.len();
+        let window = unprotected..self.opening.len().min(unprotected + WINDOW);
         for packets in self.opening[window].chunks_mut(AT_ONCE) {
-            let number = |packet: &Opening| packet.start + packet.pn_offset;
-            let samples = packets.iter().map(|packet| (packet.keys, number(packet)));
-            let masks = masks(backend, bytes, &self.keys, samples);
-            for (packet, mask) in packets.iter_mut().zip(masks) {
+            let keys = (&self.keys[..], self.mixed);
+            let (mut samples, mut masks) = ([(0, 0); AT_ONCE], [0; AT_ONCE]);
+            for (sample, packet) in samples.iter_mut().zip(&*packets) {
+                let offset = packet.start + packet.pn_offset + MAX_NUMBER_LEN;
+                *sample = (Which::new(packet.keys, Phase::Current).0, offset);
+            }
+            let samples = &mut samples[..packets.len()];
+            let places = samples.iter_mut().map(|(key, _)| key);
+            if self.keys[0].is_aes() {
+                let keys = list_keys::<_, AT_ONCE>(keys, places, Keys::aes_key);
+                backend.aes_masks(bytes, &keys, samples, &mut masks);
+            } else {
+                let keys = list_keys::<_, AT_ONCE>(keys, places, Keys::chacha20_header_key);
+                in_a_row(&keys, |keys| {
+                    backend.chacha20_masks(bytes, keys, samples, &mut masks);
+                });
+            }
+            let jobs = packets.iter_mut().zip(masks).map(|(packet, mask)| {
+                let of = &*self.keys[packet.keys as usize];
                 let bytes = &mut bytes[packet.range()];
                 let pn_offset = packet.pn_offset as usize;
                 let (truncated, len) = header::unprotect(bytes, pn_offset, mask);
                 packet.number = decode_packet_number(packet.number, truncated, len);
                 packet.header_len = packet.pn_offset + len as u32;
-                packet.phase = self.keys[packet.keys as usize].phase(bytes[0], packet.number);
-            }
+                packet.phase = of.phase(bytes[0], packet.number);
+                self.mixed |= packet.phase != Phase::Current;
+                Job {
+                    text: packet.start + packet.header_len,
+                    text_len: packet.len - packet.header_len - TAG_LEN as u32,
+                    aad: packet.start,
+                    aad_len: packet.header_len,
+                    key: Which::new(packet.keys, packet.phase).0,
+                    nonce: of.packet_key(packet.phase).nonce(packet.number),
+                    ..Job::default()
+                }
+            });
+            self.to_open.extend(jobs);
         }
     }
 
     /// Opens the next payloads of packets whose headers are unprotected.
     fn open(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let window = self.opened..self.unprotected.min(self.opened + WINDOW);
-        self.opened = window.end;
-        let packets = &mut self.opening[window];
-        let mut jobs = ArrayVec::<Job, WINDOW>::new_const();
-        let mut outcomes = [Outcome::Pending; WINDOW];
-        let outcomes = &mut outcomes[..packets.len()];
-        let mut push = |packet: &Opening, key: u32, nonce: Nonce| {
-            jobs.push(Job {
-                text: packet.start + packet.header_len,
-                text_len: packet.len - packet.header_len - TAG_LEN as u32,
-                aad: packet.start,
-                aad_len: packet.header_len,
-                key,
-                nonce,
-                ..Job::default()
-            });
-        };
+        let opened = self.outcomes.len();
+        let window = opened..self.to_open.len().min(opened + WINDOW);
+        self.outcomes.resize(window.end, Outcome::Pending);
+        let outcomes = &mut self.outcomes[window.clone()];
+        let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.to_open[window]);
+        let places = jobs.iter_mut().map(|job| &mut job.key);
         if self.keys[0].is_aes() {
-            let mut keys = Window::<_, WINDOW>::new();
-            for packet in &*packets {
-                let of = &self.keys[packet.keys as usize];
-                let which = (packet.keys, packet.phase);
-                let key = keys.index(which, || of.gcm_key(packet.phase));
-                let nonce = of.packet_key(packet.phase).nonce(packet.number);
-                push(packet, key, nonce);
-            }
-            backend.gcm_open(bytes, &keys.keys, &jobs, outcomes);
+            let keys = list_keys::<_, WINDOW>(keys, places, Keys::gcm_key);
+            backend.gcm_open(bytes, &keys, jobs, outcomes);
         } else {
-            let mut keys = Window::<_, WINDOW>::new();
-            for packet in &*packets {
-                let of = &self.keys[packet.keys as usize];
-                let which = (packet.keys, packet.phase);
-                let key = keys.index(which, || of.chacha20_key(packet.phase));
-                let nonce = of.packet_key(packet.phase).nonce(packet.number);
-                push(packet, key, nonce);
-            }
-            keys.in_a_row(|keys| backend.open(bytes, keys.into(), &jobs, outcomes));
-        }
-        for (packet, outcome) in packets.iter_mut().zip(outcomes) {
-            packet.outcome = *outcome;
+            let keys = list_keys::<_, WINDOW>(keys, places, Keys::chacha20_key);
+            in_a_row(&keys, |keys| {
+                backend.open(bytes, keys.into(), jobs, outcomes)
+            });
         }
     }
-}
-
-/// The masks of up to [`AT_ONCE`] headers, given which of `keys` they have and where their
-/// packet numbers lie.
-#[inline]
-fn masks(
-    backend: Backend,
-    bytes: &[u8],
-    keys: &[Arc<Keys>],
-    headers: impl ExactSizeIterator<Item = (u32, u32)>,
-) -> [Mask; AT_ONCE] {
-    let (mut aes, mut chacha20) = (Window::<_, AT_ONCE>::new(), Window::<_, AT_ONCE>::new());
-    let (mut samples, mut masks) = ([(0, 0); AT_ONCE], [0; AT_ONCE]);
-    let count = headers.len();
-    for (sample, (which, number)) in samples.iter_mut().zip(headers) {
-        let key = match &keys[which as usize].header.cipher {
-            Cipher::Aes(key) => aes.index((which, Phase::Current), || &**key),
-            Cipher::ChaCha20(key) => chacha20.index((which, Phase::Current), || key),
-        };
-        *sample = (key, number + MAX_NUMBER_LEN);
-    }
-    let samples = &samples[..count];
-    if chacha20.keys.is_empty() {
-        backend.aes_masks(bytes, &aes.keys, samples, &mut masks);
-    } else {
-        chacha20.in_a_row(|keys| backend.chacha20_masks(bytes, keys, samples, &mut masks));
-    }
-    masks
 }

@@ -63,7 +63,7 @@ pub fn retry_tag(
     bytes.extend_from_slice(&[0; TAG_LEN]);
     let key = GcmKey::aes128(&key(version).0);
     let backend = engine.backend();
-    backend.gcm_seal(&mut bytes, &[&key], &[job], &mut [Outcome::Pending]);
+    backend.gcm_seal(&mut bytes, &[&key], &[job]);
     *bytes.last_chunk().expect("it was appended")
 }
 

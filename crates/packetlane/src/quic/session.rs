@@ -280,8 +280,8 @@ impl Opener {
     /// dropped.
     #[inline]
     pub fn take<'b>(&mut self, batch: &'b Batch, slot: Slot) -> Result<Packet<'b>, OpenError> {
-        let (packet, keys) = batch.to_open(&slot).ok_or(OpenError::NotOpened)?;
-        match packet.outcome {
+        let (packet, keys, outcome) = batch.to_open(&slot).ok_or(OpenError::NotOpened)?;
+        match outcome {
             Outcome::Authentic => {}
             Outcome::Forged => {
                 self.forged += 1;
