@@ -302,6 +302,8 @@ fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut FewBlocks) {
         r.row(&halves[1]),
         r.number(r.row(row)),
     ];
+    halves = [[0; 4]; 2];
+    zeroize::optimization_barrier(&halves);
     let [mut a, mut b, mut c, mut d] = input;
     macro_rules! quarter_rounds {
         () => {

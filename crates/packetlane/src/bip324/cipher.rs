@@ -360,7 +360,12 @@ pub struct Cipher {
 struct State {
     packet: PacketCipher,
     length: LengthCipher,
+    /// What is left of the last line. Otherwise it would take along what lies on the
+    /// stack where a state is made: something of an earlier packet's key.
+    rest: [u8; REST],
 }
+
+const REST: usize = (size_of::<PacketCipher>() + size_of::<LengthCipher>()).wrapping_neg() % 64;
 
 impl Drop for State {
     fn drop(&mut self) {
@@ -393,6 +398,7 @@ impl Cipher {
         let mut state = Box::new(State {
             packet: PacketCipher::new(engine, epoch),
             length: LengthCipher::new(epoch),
+            rest: [0; REST],
         });
         // Where they stay.
         state.packet.key.copy_from_slice(packet_key);
@@ -416,7 +422,7 @@ impl Cipher {
     /// See [`Outbound::prefetch`](super::Outbound::prefetch).
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let State { packet, length } = &*self.state;
+        let State { packet, length, .. } = &*self.state;
         lanes::prefetch(packet);
         lanes::prefetch(&packet.ahead);
         lanes::prefetch(&length.stream[LENGTH_LEN * self.lengths.min(REKEY_INTERVAL) as usize]);
@@ -429,7 +435,7 @@ impl Cipher {
         if length > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong { length });
         }
-        let State { packet, length } = &mut *self.state;
+        let State { packet, length, .. } = &mut *self.state;
         if packet.epoch.is_none() {
             return Err(SealError::Exhausted);
         }
@@ -450,6 +456,7 @@ impl Cipher {
         let State {
             packet,
             length: masks,
+            ..
         } = &mut *self.state;
         let [a, b, c] = masks.crypt(&packet.engine, &mut self.lengths, length)?;
         Ok(u32::from_le_bytes([a, b, c, 0]) as usize)

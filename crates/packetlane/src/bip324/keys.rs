@@ -159,26 +159,30 @@ impl SessionKeys {
         let mut salt = *b"bitcoin_v2_shared_secret....";
         salt[24..].copy_from_slice(&magic);
         let hkdf = Hkdf::<Sha256>::new(Some(&salt), shared_secret);
-        let expand = |info: &[u8]| {
-            let mut key = [0; 32];
-            hkdf.expand(info, &mut key)
+        // Each where it stays: what is moved leaves a copy.
+        let expand = |info: &[u8], place: &mut [u8; 32]| {
+            hkdf.expand(info, place)
                 .expect("32 bytes are less than HKDF's 255 * 32");
-            key
         };
-        let mut terminators = expand(b"garbage_terminators");
         let mut keys = Self {
-            initiator_length: expand(b"initiator_L"),
-            initiator_packet: expand(b"initiator_P"),
-            responder_length: expand(b"responder_L"),
-            responder_packet: expand(b"responder_P"),
+            initiator_length: [0; 32],
+            initiator_packet: [0; 32],
+            responder_length: [0; 32],
+            responder_packet: [0; 32],
             initiator_terminator: [0; TERMINATOR_LEN],
             responder_terminator: [0; TERMINATOR_LEN],
-            session_id: expand(b"session_id"),
+            session_id: [0; 32],
         };
+        expand(b"initiator_L", &mut keys.initiator_length);
+        expand(b"initiator_P", &mut keys.initiator_packet);
+        expand(b"responder_L", &mut keys.responder_length);
+        expand(b"responder_P", &mut keys.responder_packet);
+        expand(b"session_id", &mut keys.session_id);
+        let mut terminators = Zeroizing::new([0; 32]);
+        expand(b"garbage_terminators", &mut terminators);
         let (initiator, responder) = terminators.split_at(TERMINATOR_LEN);
         keys.initiator_terminator.copy_from_slice(initiator);
         keys.responder_terminator.copy_from_slice(responder);
-        terminators.zeroize();
         keys
     }
 }
