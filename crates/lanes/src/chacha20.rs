@@ -334,25 +334,21 @@ fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut FewBlocks) {
     unsafe { r.store_rows(rows, blocks.0.as_mut_ptr()) };
 }
 
-/// Of each of `nonces` as many blocks, from block 0 on, as fill `blocks` in all: no more
-/// than `LANES`.
+/// The blocks of one key, and of these counters and nonces: no more than `LANES`.
 #[inline(always)]
-pub(crate) fn first_blocks<V: Words>(v: V, key: &Key, nonces: &[Nonce], blocks: &mut [Block]) {
+pub(crate) fn blocks_ahead<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
     if blocks.len() <= V::Narrow::LANES {
-        first_blocks_of(v.narrow(), key, nonces, blocks);
+        blocks_in_lanes(v.narrow(), key, of, blocks);
     } else {
-        first_blocks_of(v, key, nonces, blocks);
+        blocks_in_lanes(v, key, of, blocks);
     }
 }
 
 #[inline(always)]
-fn first_blocks_of<V: Words>(v: V, key: &Key, nonces: &[Nonce], blocks: &mut [Block]) {
-    let each = blocks.len() / nonces.len();
+fn blocks_in_lanes<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
     let mut rows = [[0; 4]; MAX_LANES];
-    for (rows, nonce) in rows[..V::LANES].chunks_mut(each).zip(nonces) {
-        for (place, counter) in rows.iter_mut().zip(0..) {
-            *place = row(counter, nonce);
-        }
+    for (place, (counter, nonce)) in rows.iter_mut().zip(of) {
+        *place = row(*counter, nonce);
     }
     let mut input = [v.splat(0); 12];
     input[..8].copy_from_slice(&key_words(v, key));

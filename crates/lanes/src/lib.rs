@@ -214,15 +214,15 @@ impl Backend {
         aead::open_apart(self.set(), key, nonce, aad, text_and_tag)
     }
 
-    /// Computes keystream of packets under `key` ahead of them: of each of `nonces`
-    /// as many blocks, from block 0 on, as fill `ahead` in all. As many as a call has
-    /// lanes for cost little more than one.
+    /// Computes keystream of packets under `key` ahead of them: `ahead[i]` becomes the
+    /// block of counter and nonce `of[i]`. As many as a call has lanes for cost little
+    /// more than one.
     ///
     /// # Panics
     ///
-    /// Unless that is one to eight blocks each.
-    pub fn prepare(self, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
-        aead::prepare(self.set(), key, nonces, ahead);
+    /// Unless both are as many.
+    pub fn prepare(self, key: &Key, of: &[(u32, Nonce)], ahead: &mut [Block]) {
+        aead::prepare(self.set(), key, of, ahead);
     }
 
     /// Exclusive-ors the ChaCha20 keystream of (`key`, `nonce`), from block

@@ -293,8 +293,8 @@ impl Engine {
     }
 
     /// See [`Backend::prepare`].
-    pub(crate) fn prepare(&self, key: &Key, nonces: &[Nonce], ahead: &mut [Block]) {
-        self.backend.prepare(key, nonces, ahead);
+    pub(crate) fn prepare(&self, key: &Key, of: &[(u32, Nonce)], ahead: &mut [Block]) {
+        self.backend.prepare(key, of, ahead);
     }
 
     /// Fills `out` with ChaCha20's keystream from block `counter` on.

@@ -186,32 +186,37 @@ fn nothing_secret_is_given_back() {
 #[test]
 fn keystream_ahead_is_wiped() {
     let keys = SessionKeys::derive(&noise(1, 32).try_into().unwrap(), MAGIC);
-    let mut secrets = Vec::new();
-    for number in (0..20_u32).chain(215..224) {
-        let mut nonce = [0; 12];
-        nonce[..4].copy_from_slice(&number.to_le_bytes());
-        let mut blocks = [0; 128];
-        Backend::Portable.chacha20(&keys.initiator_packet, &nonce, 0, &mut blocks);
-        secrets.extend([blocks[..32].to_vec(), blocks[64..96].to_vec()]);
-    }
-    let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
-    for packets in [1, 13, 222, 224] {
-        let seen = seen_in(&secrets, || {
-            let mut batch = Batch::new();
-            let mut session = Session::from_keys(engine(), &keys, Role::Initiator);
-            for sent in 0..packets {
-                let kind = PacketKind::Genuine;
-                session.outbound.push(&mut batch, kind, &[7; 61]).unwrap();
-                if sent % 5 < 2 {
-                    engine().seal(&mut batch);
-                    batch.clear();
+    // Long ones alone, so that all of theirs is ahead, up to block 9.
+    for (len, last) in [(61, 64), (512, 576)] {
+        let mut secrets = Vec::new();
+        for number in (0..20_u32).chain(215..224) {
+            let mut nonce = [0; 12];
+            nonce[..4].copy_from_slice(&number.to_le_bytes());
+            let mut blocks = [0; 640];
+            Backend::Portable.chacha20(&keys.initiator_packet, &nonce, 0, &mut blocks);
+            secrets.extend([0, last].map(|at| blocks[at..at + 32].to_vec()));
+        }
+        let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
+        for packets in [1, 13, 222, 224] {
+            let seen = seen_in(&secrets, || {
+                let mut batch = Batch::new();
+                let mut session = Session::from_keys(engine(), &keys, Role::Initiator);
+                let contents = vec![7; len];
+                for sent in 0..packets {
+                    let kind = PacketKind::Genuine;
+                    session.outbound.push(&mut batch, kind, &contents).unwrap();
+                    if len > 61 || sent % 5 < 2 {
+                        engine().seal(&mut batch);
+                        batch.clear();
+                    }
                 }
-            }
-            if packets == 13 {
-                session.outbound.set_keystream_ahead(false);
-            }
-        });
-        assert_eq!(seen.iter().sum::<usize>(), 0, "{packets}: {seen:?}");
+                if packets == 13 {
+                    session.outbound.set_keystream_ahead(false);
+                }
+            });
+            let seen = seen.iter().sum::<usize>();
+            assert_eq!(seen, 0, "{packets} of {len} bytes");
+        }
     }
 }
 

@@ -678,7 +678,12 @@ fn keystream_ahead_changes_nothing() {
             let packets: Vec<_> = (0..1 + random.below(most))
                 .map(|i| {
                     let most = [20, 64, 130, 400, 3000][random.below(5)];
-                    noise((sent + i) as u64, random.below(most))
+                    // And some as long as those before them.
+                    let len = match turns / 5 % 3 {
+                        0 => 40 * (turns / 15) % 900,
+                        _ => random.below(most),
+                    };
+                    noise((sent + i) as u64, len)
                 })
                 .collect();
             let by_itself = random.below(4) == 0;

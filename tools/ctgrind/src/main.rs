@@ -75,7 +75,8 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], ahead: fn(usize) -> u
         (job.ahead, job.ahead_blocks) = (blocks.len() as u32, ahead(i) as u32);
         let mut own = vec![[0; 64]; ahead(i)];
         if !own.is_empty() {
-            backend.prepare(&keys[i], &[job.nonce], &mut own);
+            let of: Vec<_> = (0..job.ahead_blocks).map(|n| (n, job.nonce)).collect();
+            backend.prepare(&keys[i], &of, &mut own);
         }
         blocks.extend(own);
     }

@@ -21,7 +21,7 @@ pub(crate) struct Kernels {
     tag_lanes: usize,
     tag_step: usize,
     blocks: unsafe fn(&mut Blocks<'_>, usize),
-    first_blocks: unsafe fn(&Key, &[Nonce], &mut [Block]),
+    blocks_ahead: unsafe fn(&Key, &[(u32, Nonce)], &mut [Block]),
     first_words: unsafe fn(&Blocks<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
     few_blocks: usize,
     few: unsafe fn(&Key, &[u32; 4], usize, &mut FewBlocks),
@@ -113,11 +113,11 @@ impl Set {
         unsafe { (self.0.few)(key, row, count, blocks) }
     }
 
-    /// See [`crate::chacha20::first_blocks`].
+    /// See [`crate::chacha20::blocks_ahead`].
     #[inline]
-    pub(crate) fn first_blocks(self, key: &Key, nonces: &[Nonce], blocks: &mut [Block]) {
+    pub(crate) fn blocks_ahead(self, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
         // SAFETY: as above.
-        unsafe { (self.0.first_blocks)(key, nonces, blocks) }
+        unsafe { (self.0.blocks_ahead)(key, of, blocks) }
     }
 
     /// See [`crate::chacha20::xor_keystream`].
@@ -415,9 +415,10 @@ macro_rules! kernels {
             blocks: kernels!(@kernel $set, $($features)?,
                 |$proof, blocks: &mut crate::chacha20::Blocks<'_>, lanes: usize|
                 = blocks.run($words, lanes)),
-            first_blocks: kernels!(@kernel $set, $($features)?,
-                |$proof, key: &crate::Key, nonces: &[crate::Nonce], blocks: &mut [crate::Block]|
-                = crate::chacha20::first_blocks($words, key, nonces, blocks)),
+            blocks_ahead: kernels!(@kernel $set, $($features)?,
+                |$proof, key: &crate::Key, of: &[(u32, crate::Nonce)],
+                 blocks: &mut [crate::Block]|
+                = crate::chacha20::blocks_ahead($words, key, of, blocks)),
             first_words: kernels!(@kernel $set, $($features)?,
                 |$proof, blocks: &crate::chacha20::Blocks<'_>, lanes: usize,
                  words: &mut [[u32; crate::vector::MAX_LANES]; 2]|

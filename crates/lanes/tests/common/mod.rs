@@ -303,7 +303,8 @@ impl Batch {
             let blocks = blocks(i);
             ahead.resize(first + blocks, [0xee; 64]);
             if blocks > 0 {
-                backend.prepare(&keys[job.key as usize], &[job.nonce], &mut ahead[first..]);
+                let of: Vec<_> = (0..blocks as u32).map(|i| (i, job.nonce)).collect();
+                backend.prepare(&keys[job.key as usize], &of, &mut ahead[first..]);
             }
             (job.ahead, job.ahead_blocks) = (first as u32, blocks as u32);
         }

@@ -115,6 +115,10 @@ pub const MAX_KEYSTREAM_AHEAD: usize = 1024;
 /// As many blocks: they fill the lanes of AVX-512 once.
 const AHEAD_BLOCKS: usize = MAX_KEYSTREAM_AHEAD / size_of::<Block>();
 
+/// The most blocks that are computed ahead of one packet: with more, what a call has left
+/// over for the next one is less than the way through the batch costs.
+const MOST_AHEAD: usize = 12;
+
 /// Fewer packets in a batch than this are few. With two blocks each, as many are
 /// ready at a time.
 const FEW_PACKETS: usize = AHEAD_BLOCKS / 2;
@@ -129,9 +133,10 @@ struct KeystreamAhead {
     on: bool,
     /// No memory before the first use.
     blocks: Option<Box<[Block; AHEAD_BLOCKS]>>,
-    /// How many of them belong to one packet.
+    /// How many of them belong to one packet; for the last one there may not have been
+    /// room for so many.
     each: u8,
-    /// Which of them belong to the next packet, and the end of the last one's.
+    /// Which of them are left: the next packet's come first.
     next: u8,
     end: u8,
     /// How many packets were of at most a block of text, one after the other; of those
@@ -158,72 +163,87 @@ impl KeystreamAhead {
         self.next < self.end || packets < FEW_PACKETS
     }
 
-    /// Whether it is worth while for a packet with `text_len` bytes of text, one of
-    /// `packets` of a turn. A packet by itself leaves most lanes idle. Of a few, all
-    /// have to be covered: otherwise the others' lanes have room for this one too.
+    /// How many blocks it had better have of a packet with `text_len` bytes of text, one
+    /// of `packets` of a turn; 0 if that is not worth while. A packet by itself leaves
+    /// most lanes idle. Of a few, all have to be covered: otherwise the others' lanes
+    /// have room for this one too.
     #[inline]
-    fn is_wanted(&mut self, packets: usize, text_len: usize) -> bool {
+    fn wanted(&mut self, packets: usize, text_len: usize) -> usize {
         let short = text_len <= size_of::<Block>();
         self.short = if short {
             self.short.saturating_add(1)
         } else {
             0
         };
-        self.on
-            && self.next == self.end
-            && (packets == 1 || packets < FEW_PACKETS && self.short > SHORT_PACKETS)
-    }
-
-    /// Computes it for the packets from `number` of `epoch` on, in the hope that they
-    /// will be as long as the first, whose text is given.
-    #[cold]
-    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
-    fn compute(&mut self, engine: &Engine, key: &Key, number: u32, epoch: u64, text_len: usize) {
+        if !self.on || packets > 1 && (packets >= FEW_PACKETS || self.short <= SHORT_PACKETS) {
+            return 0;
+        }
         // A block for the tag, and the text's. Longer texts fill lanes by
         // themselves: for them the tag's and the odd one that the header makes.
-        let needed = 1 + text_len.div_ceil(size_of::<Block>());
-        let each = if needed <= FEW_PACKETS { needed } else { 2 };
-        let left = (REKEY_INTERVAL - number) as usize;
-        let packets = left.min(AHEAD_BLOCKS / each);
-        let end = packets * each;
-        (self.each, self.next, self.end) = (each as u8, 0, end as u8);
-        let mut nonces = [[0; 12]; AHEAD_BLOCKS];
-        for (nonce_of_packet, number) in nonces.iter_mut().zip(number..) {
-            *nonce_of_packet = nonce(number, epoch);
+        match 1 + text_len.div_ceil(size_of::<Block>()) {
+            needed @ ..=MOST_AHEAD => needed,
+            _ => 2,
         }
+    }
+
+    /// Computes it for the packets from `number` of `epoch` on, `each` blocks for each, in
+    /// the hope that they will be as long as the first; of that from block `first` on.
+    #[cold]
+    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
+    fn compute(
+        &mut self,
+        engine: &Engine,
+        key: &Key,
+        (mut number, epoch): (u32, u64),
+        first: usize,
+        each: usize,
+    ) {
+        let left = (REKEY_INTERVAL - number) as usize * each - first;
+        let end = left.min(AHEAD_BLOCKS);
+        let mut of = [(0, [0; 12]); AHEAD_BLOCKS];
+        let mut next = (first as u32, nonce(number, epoch));
+        for place in &mut of[..end] {
+            *place = next;
+            next.0 += 1;
+            if next.0 == each as u32 {
+                number += 1;
+                next = (0, nonce(number, epoch));
+            }
+        }
+        (self.each, self.next, self.end) = (each as u8, 0, end as u8);
         let blocks = self
             .blocks
             .get_or_insert_with(|| Box::new([[0; size_of::<Block>()]; AHEAD_BLOCKS]));
-        engine.prepare(key, &nonces[..packets], &mut blocks[..end]);
+        engine.prepare(key, &of[..end], &mut blocks[..end]);
     }
 
-    /// Which blocks are the next packet's.
+    /// Where the first `count` of what is left lie; there may be fewer.
     #[inline]
-    fn next(&self) -> Range<usize> {
-        self.next.into()..usize::from(self.next) + usize::from(self.each)
+    fn first(&self, count: usize) -> Range<usize> {
+        let next = usize::from(self.next);
+        next..usize::from(self.end).min(next + count)
     }
 
-    /// That of the next packet; empty if there is none.
+    /// The first `count` of what is left, or fewer.
     #[inline]
-    fn of_next(&self) -> &[Block] {
+    fn blocks(&self, count: usize) -> &[Block] {
         match &self.blocks {
-            Some(blocks) if self.next < self.end => &blocks[self.next()],
-            _ => &[],
+            Some(blocks) => &blocks[self.first(count)],
+            None => &[],
         }
     }
 
-    /// Wipes that of the next packet, which has been used.
+    /// Wipes them, as they have been used.
     #[inline]
-    fn advance(&mut self) {
-        let next = self.next();
-        if let Some(blocks) = &mut self.blocks
-            && self.next < self.end
-        {
-            for used in &mut blocks[next] {
+    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
+    fn advance(&mut self, count: usize) {
+        let used = self.first(count);
+        if let Some(blocks) = &mut self.blocks {
+            self.next = used.end as u8;
+            for used in &mut blocks[used] {
                 *used = [0; size_of::<Block>()];
                 zeroize::optimization_barrier(used);
             }
-            self.next += self.each;
         }
     }
 
@@ -270,30 +290,29 @@ impl PacketCipher {
         Ok(nonce(self.used, self.epoch.ok_or(Exhausted)?))
     }
 
-    /// What is known ahead of the next packet's keystream, whose text is `text_len`
-    /// bytes and which is one of `packets` of a turn. Where that pays, it is computed.
-    #[inline]
-    fn ahead_of_next(&mut self, packets: usize, text_len: usize) -> &[Block] {
-        if self.ahead.is_wanted(packets, text_len)
-            && let Some(epoch) = self.epoch
-        {
-            self.ahead
-                .compute(&self.engine, &self.key, self.used, epoch, text_len);
-        }
-        self.ahead.of_next()
-    }
-
-    /// Takes what is known ahead of the next packet's keystream into `batch`. Returns the
-    /// index of the first block, and how many there are.
+    /// Takes what is known ahead of the next packet's keystream into `batch`; its text is
+    /// `text_len` bytes, and it is one of `packets` of a turn. Where that pays, what is
+    /// missing is computed, and more for the packets behind it. Returns the index of the
+    /// first block, and how many there are.
     #[inline(always)]
     fn add_ahead(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
-        let blocks = self.ahead_of_next(packets, text_len);
-        let added = match blocks {
-            [] => (0, 0),
-            _ => (batch.add_ahead(blocks), index(blocks.len())),
-        };
-        self.ahead.advance();
-        added
+        let wanted = self.ahead.wanted(packets, text_len);
+        let blocks = self.ahead.blocks(self.ahead.each.into());
+        let (first, mut count) = (batch.add_ahead(blocks), blocks.len());
+        self.ahead.advance(count);
+        if count < wanted
+            && self.ahead.next == self.ahead.end
+            && let Some(epoch) = self.epoch
+        {
+            let place = (self.used, epoch);
+            self.ahead
+                .compute(&self.engine, &self.key, place, count, wanted);
+            let missing = wanted - count;
+            batch.add_ahead(self.ahead.blocks(missing));
+            self.ahead.advance(missing);
+            count = wanted;
+        }
+        (first, index(count))
     }
 
     /// Seals or opens the next packet by itself.
@@ -305,10 +324,23 @@ impl PacketCipher {
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
         let nonce = self.nonce()?;
-        self.ahead_of_next(1, text.len());
-        let secrets = (&self.key, self.ahead.of_next());
+        let wanted = self.ahead.wanted(1, text.len());
+        // A packet's blocks have to lie one behind the other here: if there are not all
+        // of the last one's, they are computed again.
+        let left = usize::from(self.ahead.end - self.ahead.next);
+        if left < wanted
+            && left <= self.ahead.each.into()
+            && let Some(epoch) = self.epoch
+        {
+            let place = (self.used, epoch);
+            self.ahead.advance(left);
+            self.ahead
+                .compute(&self.engine, &self.key, place, 0, wanted);
+        }
+        let blocks = self.ahead.blocks(self.ahead.each.into());
+        let (secrets, count) = ((&self.key, blocks), blocks.len());
         let outcome = self.engine.one(kernel, secrets, nonce, bytes, aad, text);
-        self.ahead.advance();
+        self.ahead.advance(count);
         self.advance();
         Ok(outcome)
     }
