@@ -601,10 +601,14 @@ impl Packets {
         if !self.keys[0].is_aes() {
             let mut outcomes = [Outcome::Pending; WINDOW];
             let mut keys = Window::<_, WINDOW>::new();
-            for job in &mut *jobs {
-                let of = &self.keys[job.key as usize];
-                let key = || of.chacha20_key(Phase::Current);
-                job.key = keys.index((job.key, Phase::Current), key);
+            if let [only] = &self.keys[..] {
+                keys.index((0, Phase::Current), || only.chacha20_key(Phase::Current));
+            } else {
+                for job in &mut *jobs {
+                    let of = &self.keys[job.key as usize];
+                    let key = || of.chacha20_key(Phase::Current);
+                    job.key = keys.index((job.key, Phase::Current), key);
+                }
             }
             keys.in_a_row(|keys| backend.seal(bytes, keys.into(), jobs, &mut outcomes));
             drop(keys);
@@ -647,13 +651,17 @@ impl Packets {
         let headers = &mut self.headers[window];
         if !self.keys[0].is_aes() {
             let mut keys = Window::<_, WINDOW>::new();
-            for header in &mut *headers {
-                let of = &self.keys[header.key as usize];
-                let key = || of.chacha20_header_key();
-                let place = keys.index((header.key, Phase::Current), key);
-                // What has just been written in part is not read at once.
-                if header.key != place {
-                    header.key = place;
+            if let [only] = &self.keys[..] {
+                keys.index((0, Phase::Current), || only.chacha20_header_key());
+            } else {
+                for header in &mut *headers {
+                    let of = &self.keys[header.key as usize];
+                    let key = || of.chacha20_header_key();
+                    let place = keys.index((header.key, Phase::Current), key);
+                    // What has just been written in part is not read at once.
+                    if header.key != place {
+                        header.key = place;
+                    }
                 }
             }
             keys.in_a_row(|keys| backend.chacha20_mask_headers(bytes, keys, headers));
@@ -745,6 +753,16 @@ fn masks(
     let (mut aes, mut chacha20) = (Window::<_, AT_ONCE>::new(), Window::<_, AT_ONCE>::new());
     let (mut samples, mut masks) = ([(0, 0); AT_ONCE], [0; AT_ONCE]);
     let count = headers.len();
+    if let [only] = keys
+        && let Cipher::ChaCha20(key) = &only.header.cipher
+    {
+        for (sample, (_, number)) in samples.iter_mut().zip(headers) {
+            *sample = (0, number + MAX_NUMBER_LEN);
+        }
+        let key = core::slice::from_ref(key);
+        backend.chacha20_masks(bytes, key, &samples[..count], &mut masks);
+        return masks;
+    }
     for (sample, (which, number)) in samples.iter_mut().zip(headers) {
         let key = match &keys[which as usize].header.cipher {
             Cipher::Aes(key) => aes.index((which, Phase::Current), || &**key),
