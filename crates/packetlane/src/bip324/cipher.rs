@@ -159,7 +159,7 @@ impl KeystreamAhead {
     }
 
     /// Whether it is worth while for a packet with `text_len` bytes of text, one of
-    /// `packets` of a turn. A packet by itself leaves most lanes idle. Of a few, all
+    /// `packets` of a turn. One or two packets leave most lanes idle. Of a few more, all
     /// have to be covered: otherwise the others' lanes have room for this one too.
     #[inline]
     fn is_wanted(&mut self, packets: usize, text_len: usize) -> bool {
@@ -171,7 +171,7 @@ impl KeystreamAhead {
         };
         self.on
             && self.next == self.end
-            && (packets == 1 || packets < FEW_PACKETS && self.short > SHORT_PACKETS)
+            && (packets <= 2 || packets < FEW_PACKETS && self.short > SHORT_PACKETS)
     }
 
     /// Computes it for the packets from `number` of `epoch` on, in the hope that they
