@@ -16,7 +16,7 @@
 //! everything has been needs no list at all.
 
 use crate::aes_gcm::Header;
-use crate::chacha20::{self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, xor_blocks};
+use crate::chacha20::{self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, Samples, xor_blocks};
 use crate::isa::Set;
 use crate::poly1305::{self, TAG_LEN, Tagger, Text, Way};
 use crate::vector::{MAX_LANES, Words};
@@ -299,13 +299,13 @@ fn split(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
     (first.first_chunk().expect("64 bytes"), others)
 }
 
-/// Whether packets are had sooner one by one: with keystream computed ahead, one
-/// packet is, and a few short ones of which all is there.
+/// Whether packets are had sooner one by one: with keystream computed ahead, one or two
+/// packets are, and a few short ones of which all is there.
 fn one_by_one(jobs: &[Job]) -> bool {
     /// From here on lanes are better.
     const MANY: usize = 8;
     match jobs {
-        [job] => job.ahead_blocks > 0,
+        [_] | [_, _] => jobs.iter().all(|job| job.ahead_blocks > 0),
         _ => {
             jobs.len() < MANY
                 && jobs
@@ -594,10 +594,10 @@ impl<'k> Chunk<'k> {
     fn new() -> Self {
         Self {
             blocks: Blocks::new(),
-            runs: ArrayVec::new_const(),
+            runs: ArrayVec::new(),
             lanes: 0,
-            one_time_keys: ArrayVec::new_const(),
-            tags: ArrayVec::new_const(),
+            one_time_keys: ArrayVec::new(),
+            tags: ArrayVec::new(),
         }
     }
 
@@ -738,7 +738,10 @@ impl<'k> Chunk<'k> {
                 None => place,
             };
             let job = &jobs[index];
-            let in_lanes = job.aad_len as usize <= poly1305::MAX_AAD && job.text_len > 0;
+            let behind_aad = bytes.len().saturating_sub(job.aad().end);
+            let in_lanes = job.text_len > 0
+                && job.aad_len as usize <= poly1305::MAX_AAD
+                && (job.aad_len == 0 || behind_aad >= poly1305::BEHIND_AAD);
             if set.tag_lanes() == 1 || !in_lanes {
                 let (aad, text) = (&bytes[job.aad()], &bytes[job.text()]);
                 self.tags[index] = tag(set, &self.one_time_keys[index], aad, text);
@@ -747,7 +750,7 @@ impl<'k> Chunk<'k> {
             texts.push(Text {
                 start: bytes[job.text().start..job.tag().end].as_ptr(),
                 len: job.text_len,
-                aad: bytes[job.aad()].as_ptr(),
+                aad: bytes[job.aad().start..].as_ptr(),
                 aad_len: job.aad_len,
                 index,
             });
@@ -799,28 +802,30 @@ pub(crate) fn masks(
     set: Set,
     bytes: &[u8],
     keys: &[Key],
-    samples: &[(u32, u32)],
+    samples: impl ExactSizeIterator<Item = (u32, u32)>,
     masks: &mut [u64],
 ) {
     let masks = &mut masks[..samples.len()];
+    let mut samples = samples.map(|(key, offset)| {
+        let sample = bytes[offset as usize..].first_chunk::<16>();
+        (&keys[key as usize], sample.expect("a whole sample"))
+    });
     // So many are had sooner one by one than in lanes.
-    if samples.len() <= 2 {
-        for ((key, offset), mask) in samples.iter().zip(masks) {
-            let (words, _) = bytes[*offset as usize..][..16].as_chunks();
+    if masks.len() <= 2 {
+        for (mask, (key, sample)) in masks.iter_mut().zip(samples) {
+            let (words, _) = sample.as_chunks();
             let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
-            *mask = chacha20::first_words(&keys[*key as usize], &row);
+            *mask = chacha20::first_words(key, &row);
         }
         return;
     }
-    let mut blocks = Blocks::new();
-    let lanes = set.block_lanes();
-    for (samples, masks) in samples.chunks(lanes).zip(masks.chunks_mut(lanes)) {
-        for (lane, (key, offset)) in samples.iter().enumerate() {
-            let sample = bytes[*offset as usize..].first_chunk();
-            blocks.set_row(lane, &keys[*key as usize], sample.expect("a whole sample"));
+    for masks in masks.chunks_mut(set.block_lanes()) {
+        let mut lanes = Samples::new();
+        for (lane, (key, sample)) in samples.by_ref().take(masks.len()).enumerate() {
+            lanes.set(lane, key, sample);
         }
         let mut words = [[0; MAX_LANES]; 2];
-        set.first_words(&blocks, samples.len(), &mut words);
+        set.masks(&lanes, masks.len(), &mut words);
         for (mask, (&first, &second)) in masks.iter_mut().zip(words[0].iter().zip(&words[1])) {
             *mask = u64::from(first) | u64::from(second) << 32;
         }
@@ -834,13 +839,15 @@ pub(crate) fn masks(
 /// If a header or its sample lies outside `bytes`, or if it names a key that is not
 /// there.
 pub(crate) fn mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
-    let mut samples = [(0, 0); MAX_LANES];
     let mut some = [0; MAX_LANES];
     for headers in headers.chunks(set.block_lanes()) {
-        for (sample, header) in samples.iter_mut().zip(headers) {
-            *sample = header.sample();
-        }
-        masks(set, bytes, keys, &samples[..headers.len()], &mut some);
+        masks(
+            set,
+            bytes,
+            keys,
+            headers.iter().map(Header::sample),
+            &mut some,
+        );
         for (header, mask) in headers.iter().zip(some) {
             header.mask(bytes, mask);
         }

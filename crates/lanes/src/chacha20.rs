@@ -33,14 +33,51 @@ pub(crate) fn row(counter: u32, nonce: &Nonce) -> [u32; 4] {
     [counter, n0, n1, n2]
 }
 
-/// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
-/// the blocks. Wiped on drop.
-#[repr(align(64))]
-pub(crate) struct Blocks<'k> {
+/// The key of each lane. Lane 0 is set first.
+pub(crate) struct Keys<'k> {
     keys: [&'k Key; MAX_LANES],
     /// Whether the lanes that are set have all the key of the first, so that it need
     /// not be gathered from each.
     one_key: bool,
+}
+
+impl<'k> Keys<'k> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            keys: [&[0; 32]; MAX_LANES],
+            one_key: true,
+        }
+    }
+
+    /// The places of the keys of `lanes`, all of which shall be set to `key`.
+    #[inline(always)]
+    fn next(&mut self, lanes: Range<usize>, key: &'k Key) -> &mut [&'k Key] {
+        self.one_key = lanes.start == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
+        &mut self.keys[lanes]
+    }
+
+    /// The states of the blocks of the first `LANES` lanes, run through all rounds;
+    /// `rows` are their last rows.
+    #[inline(always)]
+    fn states<V: Words>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 16] {
+        let mut input = [v.splat(0); 12];
+        if self.one_key {
+            input[..8].copy_from_slice(&key_words(v, self.keys[0]));
+        } else {
+            input[..4].copy_from_slice(&v.gather::<0, 32>(&self.keys, 0));
+            input[4..8].copy_from_slice(&v.gather::<16, 32>(&self.keys, 0));
+        }
+        input[8..].copy_from_slice(&rows);
+        rounds(v, input)
+    }
+}
+
+/// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
+/// the blocks. Wiped on drop.
+#[repr(align(64))]
+pub(crate) struct Blocks<'k> {
+    keys: Keys<'k>,
     counters_and_nonces: [[u32; 4]; MAX_LANES],
     keystream: [MaybeUninit<[u8; BLOCK_LEN]>; MAX_LANES],
     /// How many lanes of `keystream` have ever been written.
@@ -51,8 +88,7 @@ impl<'k> Blocks<'k> {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
-            keys: [&[0; 32]; MAX_LANES],
-            one_key: true,
+            keys: Keys::new(),
             counters_and_nonces: [[0; 4]; MAX_LANES],
             keystream: [const { MaybeUninit::uninit() }; MAX_LANES],
             written: 0,
@@ -65,24 +101,11 @@ impl<'k> Blocks<'k> {
     pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
         let [_, n0, n1, n2] = row(0, nonce);
         let end = lane + counters.len();
-        self.one_key = lane == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
-        let keys = self.keys[lane..end].iter_mut();
+        let keys = self.keys.next(lane..end, key).iter_mut();
         let rows = self.counters_and_nonces[lane..end].iter_mut();
         for ((its_key, row), counter) in keys.zip(rows).zip(counters) {
             *its_key = key;
             *row = [counter, n0, n1, n2];
-        }
-    }
-
-    /// Sets what one lane computes: the block whose counter and nonce are these bytes,
-    /// as they stand in the state (RFC 8439, section 2.3). Lane 0 is set first.
-    #[inline(always)]
-    pub(crate) fn set_row(&mut self, lane: usize, key: &'k Key, row: &[u8; 16]) {
-        self.one_key = lane == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
-        self.keys[lane] = key;
-        let (words, _) = row.as_chunks();
-        for (place, word) in self.counters_and_nonces[lane].iter_mut().zip(words) {
-            *place = u32::from_le_bytes(*word);
         }
     }
 
@@ -108,44 +131,11 @@ impl<'k> Blocks<'k> {
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
     fn run_all<V: Words>(&mut self, v: V) {
-        let x = self.states(v);
+        let rows = v.rows(&self.counters_and_nonces, 0);
+        let x = self.keys.states(v, rows);
         // SAFETY: there are `LANES` blocks and more.
         unsafe { v.scatter::<false>(&x, self.keystream.as_mut_ptr().cast()) };
         self.written = self.written.max(V::LANES);
-    }
-
-    /// The words of the blocks of the first `LANES` lanes.
-    #[inline(always)]
-    fn states<V: Words>(&self, v: V) -> [V::Word; 16] {
-        let mut input = [v.splat(0); 12];
-        if self.one_key {
-            input[..8].copy_from_slice(&key_words(v, self.keys[0]));
-        } else {
-            input[..4].copy_from_slice(&v.gather::<0>(&self.keys, 0));
-            input[4..8].copy_from_slice(&v.gather::<16>(&self.keys, 0));
-        }
-        input[8..].copy_from_slice(&v.rows(&self.counters_and_nonces, 0));
-        rounds(v, input)
-    }
-
-    /// As [`Blocks::run`], but of each block only the first two words, to where they
-    /// belong to in `words`: header masks are no longer.
-    #[inline(always)]
-    pub(crate) fn first_words<V: Words>(
-        &self,
-        v: V,
-        lanes: usize,
-        words: &mut [[u32; MAX_LANES]; 2],
-    ) {
-        if lanes <= V::Narrow::LANES {
-            let x = self.states(v.narrow());
-            v.narrow().store(x[0], &mut words[0]);
-            v.narrow().store(x[1], &mut words[1]);
-        } else {
-            let x = self.states(v);
-            v.store(x[0], &mut words[0]);
-            v.store(x[1], &mut words[1]);
-        }
     }
 }
 
@@ -158,6 +148,48 @@ impl Drop for Blocks<'_> {
             block.write([0; BLOCK_LEN]);
             zeroize::optimization_barrier(block);
         }
+    }
+}
+
+/// Up to [`MAX_LANES`] samples of QUIC's header protection (RFC 9001, section 5.4.4), each
+/// of which is a block's counter and nonce as they stand in the state.
+pub(crate) struct Samples<'s> {
+    keys: Keys<'s>,
+    samples: [&'s [u8; 16]; MAX_LANES],
+}
+
+impl<'s> Samples<'s> {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: Keys::new(),
+            samples: [&[0; 16]; MAX_LANES],
+        }
+    }
+
+    /// Sets the sample of one lane. Lane 0 is set first.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, lane: usize, key: &'s Key, sample: &'s [u8; 16]) {
+        self.keys.next(lane..lane + 1, key)[0] = key;
+        self.samples[lane] = sample;
+    }
+
+    /// The first two words of the blocks of the first `lanes` lanes, and of as many others
+    /// as come with them, to where they belong to in `words`: header masks are no longer.
+    #[inline(always)]
+    pub(crate) fn masks<V: Words>(&self, v: V, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
+        if lanes <= V::Narrow::LANES {
+            self.all_masks(v.narrow(), words);
+        } else {
+            self.all_masks(v, words);
+        }
+    }
+
+    #[inline(always)]
+    fn all_masks<V: Words>(&self, v: V, words: &mut [[u32; MAX_LANES]; 2]) {
+        let x = self.keys.states(v, v.gather::<0, 16>(&self.samples, 0));
+        v.store(x[0], &mut words[0]);
+        v.store(x[1], &mut words[1]);
     }
 }
 

@@ -365,7 +365,8 @@ impl<L: Limbs44> Field for Radix44<L> {
     #[inline(always)]
     fn multiplier(self, r: [L::Long; 3]) -> Self::Multiplier {
         let Self(l) = self;
-        let twenty = |a| l.shift_left::<2>(five(l, a));
+        // Not four times five, of which the compiler makes a multiplication.
+        let twenty = |a| l.add(l.shift_left::<4>(a), l.shift_left::<2>(a));
         (r, [twenty(r[1]), twenty(r[2])])
     }
 
@@ -692,6 +693,9 @@ pub(crate) struct Text {
 /// QUIC's short headers.
 pub(crate) const MAX_AAD: usize = 32;
 
+/// So many bytes behind AAD are read, as its last block is read whole.
+pub(crate) const BEHIND_AAD: usize = 15;
+
 impl Text {
     /// How many blocks of 16 bytes come before its last one.
     #[inline(always)]
@@ -766,8 +770,8 @@ pub(crate) fn next(texts: &[Text], lanes: usize, step: usize) -> (usize, Way) {
 ///
 /// # Safety
 ///
-/// All texts, [`TAG_LEN`] bytes behind each and their AAD must be readable, and
-/// [`group`] must have admitted them.
+/// All texts and their AAD must be readable, [`TAG_LEN`] bytes behind each text and
+/// [`BEHIND_AAD`] behind AAD that is there; and [`group`] must have admitted them.
 #[inline(always)]
 pub(crate) unsafe fn tags<F: Field>(
     f: F,
@@ -784,6 +788,7 @@ pub(crate) unsafe fn tags<F: Field>(
     let mut places = [ZEROS.as_ptr(); MAX_TAGS];
     let (mut key_places, mut last, mut masks) = (places, places, places);
     let mut lengths = [[0_u64; MAX_TAGS]; 2];
+    let mut aad_len = 0;
     for (lane, text) in texts.iter().enumerate() {
         let before = 16 * text.blocks_before_last();
         key_places[lane] = keys[text.index].as_ptr();
@@ -791,14 +796,12 @@ pub(crate) unsafe fn tags<F: Field>(
         masks[lane] = FIRST[16 - (text.len as usize - before)..].as_ptr();
         lengths[0][lane] = text.aad_len.into();
         lengths[1][lane] = text.len.into();
+        aad_len = aad_len.max(text.aad_len);
     }
     // SAFETY: keys have 32 bytes, and there are as many zeros.
     let r = unsafe { clamped_r(f, &key_places) };
     let (square, r) = (f.multiply(r, &f.multiplier(r)), f.multiplier(r));
     let square = f.multiplier(square);
-    // SAFETY: the caller vouches for the AAD.
-    let mut h = unsafe { after_aad::<F, 1>(f, texts, &r, &square) };
-
     // The blocks before the last ones. Lanes without a text read those of the longest:
     // their r is zero.
     places[texts.len()..].fill(texts[0].start);
@@ -820,6 +823,12 @@ pub(crate) unsafe fn tags<F: Field>(
             let block = unsafe { l.load(&places, 16 * $step) };
             (block, l.first(begun, above))
         }};
+    }
+    let mut h = f.zero();
+    for more in (0..aad_len.div_ceil(16) as usize).rev() {
+        // SAFETY: the caller vouches for the AAD.
+        let (block, above) = unsafe { aad::<F, 1>(f, texts, more) };
+        h = f.step(h, block, above, &r);
     }
     let mut step = 0;
     if total % 2 == 1 {
@@ -915,8 +924,13 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     for lanes in first.as_chunks_mut::<WAYS>().0 {
         lanes[waiting(&texts[0])] = !0;
     }
-    // SAFETY: the caller vouches for the AAD.
-    let h = unsafe { after_aad::<F, WAYS>(f, texts, &by_r, &by_square) };
+    let mut h = f.zero();
+    let aad_len = texts.iter().map(|text| text.aad_len).max().unwrap_or(0);
+    for more in (0..aad_len.div_ceil(16) as usize).rev() {
+        // SAFETY: the caller vouches for the AAD.
+        let (block, above) = unsafe { aad::<F, WAYS>(f, texts, more) };
+        h = f.step(h, block, above, &by_r);
+    }
     let mut h = f.select(&first, h, f.zero());
     let mut places = [ZEROS.as_ptr(); MAX_TAGS / WAYS];
     let mut above_each = [0; MAX_TAGS];
@@ -976,47 +990,46 @@ pub(crate) unsafe fn tags_of_long<F: Field>(
     }
 }
 
-/// The accumulators of `texts`, each in `WAYS` lanes, when the AAD has been taken in.
+/// Of each of `texts`, which have `WAYS` lanes each, the block of AAD that is followed by
+/// `more`, and the bit above it; nothing in the lanes of those that have no more than
+/// these.
 ///
 /// # Safety
 ///
-/// The AAD must be readable.
+/// The AAD and [`BEHIND_AAD`] bytes behind it must be readable.
 #[inline(always)]
-unsafe fn after_aad<F: Field, const WAYS: usize>(
+unsafe fn aad<F: Field, const WAYS: usize>(
     f: F,
     texts: &[Text],
-    r: &F::Multiplier,
-    square: &F::Multiplier,
-) -> F::Element {
-    let mut some = 0;
-    for text in texts {
-        some |= text.aad_len;
-    }
-    if some == 0 {
-        return f.zero();
-    }
+    more: usize,
+) -> ((Long<F>, Long<F>), Long<F>) {
     let l = f.longs();
-    // Two blocks of each. Where there is one, it is the second, and the first nothing.
-    let mut aad = [[0_u8; MAX_AAD]; MAX_TAGS];
-    let mut above = [[0; MAX_TAGS]; 2];
-    for (i, (text, place)) in texts.iter().zip(&mut aad).enumerate() {
-        let len = text.aad_len as usize;
-        let blocks = len.div_ceil(16);
-        let place = &mut place[MAX_AAD - 16 * blocks..][..len];
-        // SAFETY: the caller vouches for the AAD.
-        unsafe { core::ptr::copy_nonoverlapping(text.aad, place.as_mut_ptr(), len) };
-        let lanes = WAYS * i..WAYS * (i + 1);
-        above[0][lanes.clone()].fill(if blocks > 1 { F::ABOVE } else { 0 });
-        above[1][lanes].fill(if blocks > 0 { F::ABOVE } else { 0 });
+    let mut places = [ZEROS.as_ptr(); MAX_TAGS];
+    let (mut masks, mut above) = (places, [0; MAX_TAGS]);
+    let mut all = true;
+    for (i, text) in texts.iter().enumerate() {
+        let blocks = (text.aad_len as usize).div_ceil(16);
+        all &= blocks > more;
+        if blocks > more {
+            let start = 16 * (blocks - more - 1);
+            let len = (text.aad_len as usize - start).min(16);
+            for lane in WAYS * i..WAYS * (i + 1) {
+                places[lane] = text.aad.wrapping_add(start);
+                masks[lane] = FIRST[16 - len..].as_ptr();
+                above[lane] = F::ABOVE;
+            }
+        }
     }
-    let mut places = [aad[0].as_ptr(); MAX_TAGS];
-    for (lane, place) in places[..WAYS * texts.len()].iter_mut().enumerate() {
-        *place = aad[lane / WAYS].as_ptr();
-    }
-    // SAFETY: each is two blocks.
-    let blocks = unsafe { [l.load(&places, 0), l.load(&places, 16)] };
-    let above = [l.per_lane(&above[0]), l.per_lane(&above[1])];
-    f.two_steps(f.zero(), blocks, above, r, square)
+    // SAFETY: the block begins within the AAD; it is 1 to 16 bytes, so that as many are
+    // left of the masks.
+    let (block, mask) = unsafe { (l.load(&places, 0), l.load(&masks, 0)) };
+    let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
+    // What was written lane by lane takes a while to be read.
+    let above = match all {
+        true => f.above(),
+        false => l.per_lane(&above),
+    };
+    (block, above)
 }
 
 /// The same four values for all fours of lanes.

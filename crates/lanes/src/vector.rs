@@ -89,12 +89,11 @@ pub(crate) trait Words: Arithmetic {
     /// There must be `LANES` times 16 bytes that may be written.
     unsafe fn store_big_endian(self, words: [Self::Word; 4], place: *mut u8, stride: usize);
 
-    /// Turns four words of each lane's key, from byte `AT` (0 or 16) on, into
-    /// four vectors: lane `l` of vector `w` is little-endian word `AT / 4 + w` of
-    /// `keys[first + l]`.
-    fn gather<const AT: usize>(
+    /// Turns four words of each lane's place, from byte `AT` on, into four vectors: lane
+    /// `l` of vector `w` is little-endian word `AT / 4 + w` of `places[first + l]`.
+    fn gather<const AT: usize, const N: usize>(
         self,
-        keys: &[&[u8; 32]; MAX_LANES],
+        places: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [Self::Word; 4];
 
@@ -294,13 +293,13 @@ impl<W: Words> Words for Pair<W> {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(
+    fn gather<const AT: usize, const N: usize>(
         self,
-        keys: &[&[u8; 32]; MAX_LANES],
+        places: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [[W::Word; 2]; 4] {
-        let a = self.0.gather::<AT>(keys, first);
-        let b = self.0.gather::<AT>(keys, first + W::LANES);
+        let a = self.0.gather::<AT, N>(places, first);
+        let b = self.0.gather::<AT, N>(places, first + W::LANES);
         [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
     }
 

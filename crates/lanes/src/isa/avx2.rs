@@ -254,27 +254,31 @@ impl Words for Avx2 {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [__m256i; 4] {
-        const { assert!(AT + 16 <= 32) };
-        // SAFETY: each key has 16 bytes from `AT` on; loads need no alignment;
+    fn gather<const AT: usize, const N: usize>(
+        self,
+        places: &[&[u8; N]; MAX_LANES],
+        first: usize,
+    ) -> [__m256i; 4] {
+        const { assert!(AT + 16 <= N) };
+        // SAFETY: each place has 16 bytes from `AT` on; loads need no alignment;
         // `self` proves AVX2.
         let halves = unsafe {
             [
                 two_rows!(
-                    keys[first].as_ptr().add(AT),
-                    keys[first + 4].as_ptr().add(AT)
+                    places[first].as_ptr().add(AT),
+                    places[first + 4].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    keys[first + 1].as_ptr().add(AT),
-                    keys[first + 5].as_ptr().add(AT)
+                    places[first + 1].as_ptr().add(AT),
+                    places[first + 5].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    keys[first + 2].as_ptr().add(AT),
-                    keys[first + 6].as_ptr().add(AT)
+                    places[first + 2].as_ptr().add(AT),
+                    places[first + 6].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    keys[first + 3].as_ptr().add(AT),
-                    keys[first + 7].as_ptr().add(AT)
+                    places[first + 3].as_ptr().add(AT),
+                    places[first + 7].as_ptr().add(AT)
                 ),
             ]
         };

@@ -317,12 +317,16 @@ impl Words for Avx512 {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [__m512i; 4] {
-        const { assert!(AT + 16 <= 32) };
-        let keys = &keys[first..first + 16];
-        // SAFETY: each key has 16 bytes from `AT` on; loads need no alignment;
+    fn gather<const AT: usize, const N: usize>(
+        self,
+        places: &[&[u8; N]; MAX_LANES],
+        first: usize,
+    ) -> [__m512i; 4] {
+        const { assert!(AT + 16 <= N) };
+        let places = &places[first..first + 16];
+        // SAFETY: each place has 16 bytes from `AT` on; loads need no alignment;
         // `self` proves AVX-512F.
-        unsafe { transposed_rows!(|l| keys[l].as_ptr().add(AT)) }
+        unsafe { transposed_rows!(|l| places[l].as_ptr().add(AT)) }
     }
 
     #[inline(always)]

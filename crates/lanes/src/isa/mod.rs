@@ -3,7 +3,7 @@
 
 use crate::aead::{Job, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
-use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce};
+use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce, Samples};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
@@ -22,7 +22,7 @@ pub(crate) struct Kernels {
     tag_step: usize,
     blocks: unsafe fn(&mut Blocks<'_>, usize),
     blocks_ahead: unsafe fn(&Key, &[(u32, Nonce)], &mut [Block]),
-    first_words: unsafe fn(&Blocks<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
+    masks: unsafe fn(&Samples<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
     few_blocks: usize,
     few: unsafe fn(&Key, &[u32; 4], usize, &mut FewBlocks),
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
@@ -88,16 +88,16 @@ impl Set {
         unsafe { (self.0.blocks)(blocks, lanes) }
     }
 
-    /// See [`Blocks::first_words`].
+    /// See [`Samples::masks`].
     #[inline]
-    pub(crate) fn first_words(
+    pub(crate) fn masks(
         self,
-        blocks: &Blocks<'_>,
+        samples: &Samples<'_>,
         lanes: usize,
         words: &mut [[u32; MAX_LANES]; 2],
     ) {
         // SAFETY: as above.
-        unsafe { (self.0.first_words)(blocks, lanes, words) }
+        unsafe { (self.0.masks)(samples, lanes, words) }
     }
 
     /// How many neighbouring blocks of one packet are had sooner in rows than in lanes.
@@ -419,10 +419,10 @@ macro_rules! kernels {
                 |$proof, key: &crate::Key, of: &[(u32, crate::Nonce)],
                  blocks: &mut [crate::Block]|
                 = crate::chacha20::blocks_ahead($words, key, of, blocks)),
-            first_words: kernels!(@kernel $set, $($features)?,
-                |$proof, blocks: &crate::chacha20::Blocks<'_>, lanes: usize,
+            masks: kernels!(@kernel $set, $($features)?,
+                |$proof, samples: &crate::chacha20::Samples<'_>, lanes: usize,
                  words: &mut [[u32; crate::vector::MAX_LANES]; 2]|
-                = blocks.first_words($words, lanes, words)),
+                = samples.masks($words, lanes, words)),
             few_blocks: 2 * <$rows_type as crate::vector::Rows>::BLOCKS,
             few: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, row: &[u32; 4], count: usize,

@@ -145,14 +145,18 @@ impl Words for Array {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [[u32; 4]; 4] {
+    fn gather<const AT: usize, const N: usize>(
+        self,
+        places: &[&[u8; N]; MAX_LANES],
+        first: usize,
+    ) -> [[u32; 4]; 4] {
         let word = |l: usize, w: usize| {
             let at = AT + 4 * w;
             u32::from_le_bytes([
-                keys[first + l][at],
-                keys[first + l][at + 1],
-                keys[first + l][at + 2],
-                keys[first + l][at + 3],
+                places[first + l][at],
+                places[first + l][at + 1],
+                places[first + l][at + 2],
+                places[first + l][at + 3],
             ])
         };
         core::array::from_fn(|w| core::array::from_fn(|l| word(l, w)))

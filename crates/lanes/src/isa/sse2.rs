@@ -200,9 +200,13 @@ impl Words for Sse2 {
     }
 
     #[inline(always)]
-    fn gather<const AT: usize>(self, keys: &[&[u8; 32]; MAX_LANES], first: usize) -> [__m128i; 4] {
+    fn gather<const AT: usize, const N: usize>(
+        self,
+        places: &[&[u8; N]; MAX_LANES],
+        first: usize,
+    ) -> [__m128i; 4] {
         let row = |l: usize| {
-            let row: &[u8] = &keys[first + l][AT..AT + 16];
+            let row: &[u8] = &places[first + l][AT..AT + 16];
             // SAFETY: the row is 16 bytes, the load needs no alignment, and SSE2
             // is part of x86-64.
             unsafe { _mm_loadu_si128(row.as_ptr().cast()) }

@@ -164,8 +164,8 @@ impl KeystreamAhead {
     }
 
     /// How many blocks it had better have of a packet with `text_len` bytes of text, one
-    /// of `packets` of a turn; 0 if that is not worth while. A packet by itself leaves
-    /// most lanes idle. Of a few, all have to be covered: otherwise the others' lanes
+    /// of `packets` of a turn; 0 if that is not worth while. One or two packets leave
+    /// most lanes idle. Of a few more, all have to be covered: otherwise the others' lanes
     /// have room for this one too.
     #[inline]
     fn wanted(&mut self, packets: usize, text_len: usize) -> usize {
@@ -175,7 +175,7 @@ impl KeystreamAhead {
         } else {
             0
         };
-        if !self.on || packets > 1 && (packets >= FEW_PACKETS || self.short <= SHORT_PACKETS) {
+        if !self.on || packets > 2 && (packets >= FEW_PACKETS || self.short <= SHORT_PACKETS) {
             return 0;
         }
         // A block for the tag, and the text's. Longer texts fill lanes by
