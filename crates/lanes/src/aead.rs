@@ -411,7 +411,7 @@ fn open_many(
         chunk.begin(jobs.len());
         // The one-time keys, and beside them, if they leave lanes of a call idle, what
         // there is room for of the texts; of few packets all.
-        let mut next = ArrayVec::<u32, CHUNK>::new_const();
+        let mut next = ArrayVec::<u32, CHUNK>::new();
         for (index, job) in jobs.iter().enumerate() {
             if !secrets.ahead.is_empty()
                 && let Some((key, _)) = secrets.ahead(job)
@@ -722,10 +722,10 @@ impl<'k> Chunk<'k> {
     /// Computes the tags of all packets from their ciphertext.
     #[inline]
     fn tag(&mut self, set: Set, bytes: &[u8], jobs: &[Job]) {
-        let mut texts = ArrayVec::<Text, CHUNK>::new_const();
+        let mut texts = ArrayVec::<Text, CHUNK>::new();
         // From the longest to the shortest; often they are all alike. Numbers, as to
         // sort the texts themselves takes twice the time.
-        let mut order = ArrayVec::<u64, CHUNK>::new_const();
+        let mut order = ArrayVec::<u64, CHUNK>::new();
         if !jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
             for (index, job) in jobs.iter().enumerate() {
                 order.push(u64::from(!job.text_len) << 32 | index as u64);

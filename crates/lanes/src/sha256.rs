@@ -739,7 +739,7 @@ fn many_in_lanes<const N: usize>(plan: Plan, messages: &[[&[u8]; N]], digests: &
     let mut lanes = Lanes::all(core::ptr::null(), 0);
     let mut staged = Aligned([const { MaybeUninit::uninit() }; MAX_LANES]);
     let mut active = plan.in_lanes(messages.len());
-    let mut rests = ArrayVec::<_, MAX_LANES>::new_const();
+    let mut rests = ArrayVec::<_, MAX_LANES>::new();
     for index in 0..active {
         rests.push(Rest::new(messages, index));
     }

@@ -529,44 +529,43 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// The keys of up to `N` packets, one behind the other for a kernel. Each of `places` has
-/// a packet's [`Which`], and then the index of its key in this list.
+/// Calls `work` with up to [`WINDOW`] packets and their keys, one behind the other for a
+/// kernel. Of each packet `key_of` is where its [`Which`] is, and then the index of its key
+/// in that list.
 #[inline]
-fn list_keys<'k, 'p, K, const N: usize>(
+fn with_keys<'k, T, K: 'k>(
     (keys, mixed): (&'k [Arc<Keys>], bool),
-    places: impl Iterator<Item = &'p mut u32>,
+    packets: &mut [T],
+    key_of: impl Fn(&mut T) -> &mut u32,
     key: impl Fn(&'k Keys, Phase) -> &'k K,
-) -> ArrayVec<&'k K, N> {
-    let mut list = ArrayVec::new_const();
+    work: impl FnOnce(&[&'k K], &mut [T]),
+) {
     if !mixed {
-        list.push(key(&keys[0], Phase::Current));
-        return list;
+        return work(&[key(&keys[0], Phase::Current)], packets);
     }
+    let mut list = ArrayVec::<_, WINDOW>::new();
     // Neighbours often have the same.
     let mut last = None;
-    for place in places {
+    for packet in &mut *packets {
+        let place = key_of(packet);
         if last != Some(*place) {
             last = Some(*place);
             let which = Which(*place);
             list.push(key(&keys[which.keys()], which.phase()));
         }
-        let index = index(list.len() - 1);
-        // What has just been written in part is not read at once.
-        if *place != index {
-            *place = index;
-        }
+        *place = index(list.len() - 1);
     }
-    list
+    work(&list, packets);
 }
 
 /// Calls `work` with the keys themselves: with the only one where it lies, otherwise with
 /// copies, which are wiped.
 #[inline]
-fn in_a_row<const N: usize>(keys: &ArrayVec<&Key, N>, work: impl FnOnce(&[Key])) {
-    if let [only] = keys[..] {
+fn in_a_row(keys: &[&Key], work: impl FnOnce(&[Key])) {
+    if let [only] = keys {
         return work(core::slice::from_ref(only));
     }
-    let mut keys: ArrayVec<Key, N> = keys.iter().map(|key| **key).collect();
+    let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
     work(&keys);
     for key in &mut keys {
         *key = [0; 32];
@@ -628,16 +627,29 @@ impl Packets {
         let window = self.sealed..self.jobs.len().min(self.sealed + WINDOW);
         self.sealed = window.end;
         let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.jobs[window]);
-        let places = jobs.iter_mut().map(|job| &mut job.key);
         if self.keys[0].is_aes() {
-            let keys = list_keys::<_, WINDOW>(keys, places, Keys::gcm_key);
-            backend.gcm_seal(bytes, &keys, jobs);
+            with_keys(
+                keys,
+                jobs,
+                |job| &mut job.key,
+                Keys::gcm_key,
+                |keys, jobs| {
+                    backend.gcm_seal(bytes, keys, jobs);
+                },
+            );
         } else {
-            let mut outcomes = [Outcome::Pending; WINDOW];
-            let keys = list_keys::<_, WINDOW>(keys, places, Keys::chacha20_key);
-            in_a_row(&keys, |keys| {
-                backend.seal(bytes, keys.into(), jobs, &mut outcomes);
-            });
+            with_keys(
+                keys,
+                jobs,
+                |job| &mut job.key,
+                Keys::chacha20_key,
+                |keys, jobs| {
+                    let outcomes = &mut [Outcome::Pending; WINDOW];
+                    in_a_row(keys, |keys| {
+                        backend.seal(bytes, keys.into(), jobs, outcomes)
+                    });
+                },
+            );
         }
     }
 
@@ -646,15 +658,29 @@ impl Packets {
         let window = self.protected..self.sealed.min(self.protected + WINDOW);
         self.protected = window.end;
         let (keys, headers) = ((&self.keys[..], self.mixed), &mut self.headers[window]);
-        let places = headers.iter_mut().map(|header| &mut header.key);
         if self.keys[0].is_aes() {
-            let keys = list_keys::<_, WINDOW>(keys, places, Keys::aes_key);
-            backend.aes_mask_headers(bytes, &keys, headers);
+            with_keys(
+                keys,
+                headers,
+                |header| &mut header.key,
+                Keys::aes_key,
+                |keys, headers| {
+                    backend.aes_mask_headers(bytes, keys, headers);
+                },
+            );
         } else {
-            let keys = list_keys::<_, WINDOW>(keys, places, Keys::chacha20_header_key);
-            in_a_row(&keys, |keys| {
-                backend.chacha20_mask_headers(bytes, keys, headers);
-            });
+            let key = Keys::chacha20_header_key;
+            with_keys(
+                keys,
+                headers,
+                |header| &mut header.key,
+                key,
+                |keys, headers| {
+                    in_a_row(keys, |keys| {
+                        backend.chacha20_mask_headers(bytes, keys, headers)
+                    });
+                },
+            );
         }
     }
 
@@ -670,15 +696,29 @@ impl Packets {
                 *sample = (Which::new(packet.keys, Phase::Current).0, offset);
             }
             let samples = &mut samples[..packets.len()];
-            let places = samples.iter_mut().map(|(key, _)| key);
             if self.keys[0].is_aes() {
-                let keys = list_keys::<_, AT_ONCE>(keys, places, Keys::aes_key);
-                backend.aes_masks(bytes, &keys, samples, &mut masks);
+                with_keys(
+                    keys,
+                    samples,
+                    |(key, _)| key,
+                    Keys::aes_key,
+                    |keys, samples| {
+                        backend.aes_masks(bytes, keys, samples, &mut masks);
+                    },
+                );
             } else {
-                let keys = list_keys::<_, AT_ONCE>(keys, places, Keys::chacha20_header_key);
-                in_a_row(&keys, |keys| {
-                    backend.chacha20_masks(bytes, keys, samples, &mut masks);
-                });
+                let key = Keys::chacha20_header_key;
+                with_keys(
+                    keys,
+                    samples,
+                    |(key, _)| key,
+                    key,
+                    |keys, samples| {
+                        in_a_row(keys, |keys| {
+                            backend.chacha20_masks(bytes, keys, samples, &mut masks);
+                        });
+                    },
+                );
             }
             let jobs = packets.iter_mut().zip(masks).map(|(packet, mask)| {
                 let of = &*self.keys[packet.keys as usize];
@@ -710,15 +750,28 @@ impl Packets {
         self.outcomes.resize(window.end, Outcome::Pending);
         let outcomes = &mut self.outcomes[window.clone()];
         let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.to_open[window]);
-        let places = jobs.iter_mut().map(|job| &mut job.key);
         if self.keys[0].is_aes() {
-            let keys = list_keys::<_, WINDOW>(keys, places, Keys::gcm_key);
-            backend.gcm_open(bytes, &keys, jobs, outcomes);
+            with_keys(
+                keys,
+                jobs,
+                |job| &mut job.key,
+                Keys::gcm_key,
+                |keys, jobs| {
+                    backend.gcm_open(bytes, keys, jobs, outcomes);
+                },
+            );
         } else {
-            let keys = list_keys::<_, WINDOW>(keys, places, Keys::chacha20_key);
-            in_a_row(&keys, |keys| {
-                backend.open(bytes, keys.into(), jobs, outcomes)
-            });
+            with_keys(
+                keys,
+                jobs,
+                |job| &mut job.key,
+                Keys::chacha20_key,
+                |keys, jobs| {
+                    in_a_row(keys, |keys| {
+                        backend.open(bytes, keys.into(), jobs, outcomes)
+                    });
+                },
+            );
         }
     }
 }
