@@ -308,6 +308,12 @@ pub(crate) fn open(
         let differences = &mut [0; SOME][..jobs.len()];
         // SAFETY: just checked.
         unsafe { set.open(bytes, Apart::default(), keys, jobs, differences) };
+        // All at once, as they nearly always are.
+        let any = differences.iter().fold(0, |any, difference| any | *difference);
+        if verdict_of(any) == Outcome::Authentic {
+            outcomes.fill(Outcome::Authentic);
+            continue;
+        }
         for (outcome, difference) in outcomes.iter_mut().zip(differences) {
             *outcome = verdict_of(*difference);
         }

@@ -6,7 +6,7 @@
 //! worked off in windows of packets. Sealing does the payloads first, for the samples
 //! are ciphertext; opening the headers, for they say nonce and key phase.
 
-use super::header::{self, KEY_PHASE, decode_packet_number};
+use super::header::{self, KEY_PHASE, nearest_number};
 use super::keys::{Aead, Cipher};
 use super::{HeaderKey, PacketKey};
 use crate::batch::{Slot, index};
@@ -725,7 +725,7 @@ impl Packets {
                 let bytes = &mut bytes[packet.range()];
                 let pn_offset = packet.pn_offset as usize;
                 let (truncated, len) = header::unprotect(bytes, pn_offset, mask);
-                packet.number = decode_packet_number(packet.number, truncated, len);
+                packet.number = nearest_number(packet.number, truncated, len);
                 packet.header_len = packet.pn_offset + len as u32;
                 packet.phase = of.phase(bytes[0], packet.number);
                 self.mixed |= packet.phase != Phase::Current;

@@ -223,16 +223,28 @@ pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<P
 #[inline]
 pub fn decode_packet_number(expected: u64, truncated: u32, len: usize) -> u64 {
     assert!((1..=MAX_NUMBER_LEN).contains(&len) && expected <= MAX_PACKET_NUMBER + 1);
-    let window = 1_u64 << (8 * len);
-    let truncated = u64::from(truncated);
-    assert!(truncated < window);
-    let candidate = expected & !(window - 1) | truncated;
-    if candidate + window / 2 <= expected && candidate + window <= MAX_PACKET_NUMBER {
-        candidate + window
-    } else if candidate > expected + window / 2 && candidate >= window {
-        candidate - window
-    } else {
-        candidate
+    assert!(u64::from(truncated) < 1 << (8 * len));
+    nearest_number(expected, truncated, len)
+}
+
+/// The same without looking at what it is given.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the low bits are meant")]
+pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
+    // As many numbers lie above `expected` as below, itself included: from the next one
+    // on it is how far there is to go, as a number of `len` bytes with a sign.
+    let next = expected + 1;
+    let shift = 32 - 8 * len;
+    let distance = (truncated.wrapping_sub(next as u32) << shift).cast_signed() >> shift;
+    let nearest = next.wrapping_add_signed(distance.into());
+    if nearest <= MAX_PACKET_NUMBER {
+        return nearest;
+    }
+    // There are none such: it is the one on the other side.
+    let window = 1 << (8 * len);
+    match nearest.cast_signed() < 0 {
+        true => nearest.wrapping_add(window),
+        false => nearest - window,
     }
 }
 
