@@ -390,23 +390,44 @@ impl Words for Avx512 {
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         debug_assert!(text.len() <= 64);
         let place: *mut i8 = text.as_mut_ptr().cast();
+        let mask = (u64::MAX >> 1).wrapping_shr(63 - text.len() as u32);
+        // A load waits for a store behind a mask to reach the cache if it touches any of
+        // the bytes that the mask holds back. They shall be those of the text's own tag,
+        // and not of the next text.
         // SAFETY: the block is 64 bytes. The mask holds back, from load and
         // store, every byte beyond the text's end; neither needs alignment;
-        // `self` proves AVX-512F and BW.
+        // `self` proves AVX-512 F, BW and VL.
         unsafe {
             let block = _mm512_loadu_si512(block.as_ptr().cast());
-            if text.len() == 64 {
-                let text = _mm512_loadu_si512(place.cast());
-                _mm512_storeu_si512(place.cast(), _mm512_xor_si512(text, block));
-            } else if text.len() > 32 {
-                let mask = u64::MAX.wrapping_shr(64 - text.len() as u32);
-                let text = _mm512_maskz_loadu_epi8(mask, place);
-                _mm512_mask_storeu_epi8(place, mask, _mm512_xor_si512(text, block));
-            } else {
-                let mask = (u64::MAX >> 1).wrapping_shr(63 - text.len() as u32) as u32;
-                let text = _mm256_maskz_loadu_epi8(mask, place);
-                let block = _mm512_castsi512_si256(block);
-                _mm256_mask_storeu_epi8(place, mask, _mm256_xor_si256(text, block));
+            let low = _mm512_castsi512_si256(block);
+            match text.len() {
+                64 => {
+                    let text = _mm512_loadu_si512(place.cast());
+                    _mm512_storeu_si512(place.cast(), _mm512_xor_si512(text, block));
+                }
+                49.. => {
+                    let text = _mm512_maskz_loadu_epi8(mask, place);
+                    _mm512_mask_storeu_epi8(place, mask, _mm512_xor_si512(text, block));
+                }
+                33.. => {
+                    let (rest, mask) = (place.add(32), (mask >> 32) as __mmask16);
+                    let text = _mm256_loadu_si256(place.cast());
+                    let end = _mm_maskz_loadu_epi8(mask, rest);
+                    _mm256_storeu_si256(place.cast(), _mm256_xor_si256(text, low));
+                    let block = _mm512_extracti32x4_epi32::<2>(block);
+                    _mm_mask_storeu_epi8(rest, mask, _mm_xor_si128(end, block));
+                }
+                17.. => {
+                    let mask = mask as __mmask32;
+                    let text = _mm256_maskz_loadu_epi8(mask, place);
+                    _mm256_mask_storeu_epi8(place, mask, _mm256_xor_si256(text, low));
+                }
+                _ => {
+                    let mask = mask as __mmask16;
+                    let text = _mm_maskz_loadu_epi8(mask, place);
+                    let block = _mm256_castsi256_si128(low);
+                    _mm_mask_storeu_epi8(place, mask, _mm_xor_si128(text, block));
+                }
             }
         }
     }
