@@ -309,7 +309,9 @@ pub(crate) fn open(
         // SAFETY: just checked.
         unsafe { set.open(bytes, Apart::default(), keys, jobs, differences) };
         // All at once, as they nearly always are.
-        let any = differences.iter().fold(0, |any, difference| any | *difference);
+        let any = differences
+            .iter()
+            .fold(0, |any, difference| any | *difference);
         if verdict_of(any) == Outcome::Authentic {
             outcomes.fill(Outcome::Authentic);
             continue;
