@@ -906,7 +906,7 @@ pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], h
     let sample_end = 4 + size_of::<Block>() as u64;
     let len = bytes.len() as u64;
     let is_inside = |header: &Header| {
-        header.first < header.number && u64::from(header.number) + sample_end <= len
+        header.first <= header.number && u64::from(header.number) + sample_end <= len
     };
     let place = bytes.as_mut_ptr();
     // SAFETY: header and sample are looked after.

@@ -405,9 +405,9 @@ impl Backend {
     ///
     /// # Panics
     ///
-    /// If a header or its sample lies outside `bytes`, if its first byte is not before
-    /// its packet number, or if it names a key that is not there. Headers before it may
-    /// be masked then.
+    /// If a header or its sample lies outside `bytes`, if its first byte lies behind its
+    /// packet number, or if it names a key that is not there. Headers before it may be
+    /// masked then.
     #[inline]
     pub fn aes_mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
         aes_gcm::mask_headers(self.aes_set(), bytes, keys, headers);
