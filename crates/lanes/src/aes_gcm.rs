@@ -1061,15 +1061,15 @@ unsafe fn some_masks<B: AesBlocks, S>(
     let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
     if list.len() == B::LANES && differ == 0 {
         let mut blocks = [block(&list[0]); MAX_BLOCKS];
-        for i in 1..B::LANES {
-            blocks[i] = block(&list[i]);
+        for (place, one) in blocks.iter_mut().zip(list) {
+            *place = block(one);
         }
         let mut states = [b.gather(&blocks, 0)];
         encrypt(b, &keys[sample(&list[0]).0 as usize].0, &mut states);
         // SAFETY: the array has room for a vector.
         unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
-        for i in 0..B::LANES {
-            then(place + i, &list[i], u64::from_le(encrypted.0[i][0]));
+        for (i, (one, block)) in list.iter().zip(&encrypted.0).enumerate() {
+            then(place + i, one, u64::from_le(block[0]));
         }
         return;
     }
