@@ -390,7 +390,7 @@ impl Words for Avx512 {
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         debug_assert!(text.len() <= 64);
         let place: *mut i8 = text.as_mut_ptr().cast();
-        let mask = (u64::MAX >> 1).wrapping_shr(63 - text.len() as u32);
+        let mask = first(text.len());
         // A load waits for a store behind a mask to reach the cache if it touches any of
         // the bytes that the mask holds back. They shall be those of the text's own tag,
         // and not of the next text.
