@@ -226,12 +226,6 @@ pub(crate) fn seal(set: AesSet, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]
     unsafe { set.seal(bytes, Apart::default(), keys, jobs) };
 }
 
-/// See [`crate::Backend::aes_mask_headers`].
-#[inline]
-pub(crate) fn mask_headers(set: AesSet, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
-    set.mask_headers(bytes, keys, headers);
-}
-
 /// The job of a packet that is alone, whose text begins its buffer.
 ///
 /// # Panics
@@ -320,18 +314,6 @@ pub(crate) fn open(
             *outcome = verdict_of(*difference);
         }
     }
-}
-
-/// See [`crate::Backend::aes_masks`].
-#[inline]
-pub(crate) fn masks(
-    set: AesSet,
-    bytes: &[u8],
-    keys: &[&AesKey],
-    samples: &[(u32, u32)],
-    masks: &mut [u64],
-) {
-    set.masks(bytes, keys, samples, &mut masks[..samples.len()]);
 }
 
 /// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
@@ -1224,8 +1206,8 @@ mod tests {
                     let samples: [_; 70] =
                         core::array::from_fn(|i| (i as u32 / 5 % some, i as u32 * 6 / 5));
                     let (mut ours, mut theirs) = ([0; 70], [0; 70]);
-                    masks(set, &bytes, &keys, &samples[..count], &mut ours);
-                    masks(portable, &bytes, &keys, &samples[..count], &mut theirs);
+                    set.masks(&bytes, &keys, &samples[..count], &mut ours);
+                    portable.masks(&bytes, &keys, &samples[..count], &mut theirs);
                     assert_eq!(ours, theirs);
                 }
             }

@@ -380,7 +380,8 @@ impl Backend {
         samples: &[(u32, u32)],
         masks: &mut [u64],
     ) {
-        aes_gcm::masks(self.aes_set(), bytes, keys, samples, masks);
+        let masks = &mut masks[..samples.len()];
+        self.aes_set().masks(bytes, keys, samples, masks);
     }
 
     /// The header masks of QUIC packets protected with ChaCha20 (RFC 9001, section
@@ -410,7 +411,7 @@ impl Backend {
     /// masked then.
     #[inline]
     pub fn aes_mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
-        aes_gcm::mask_headers(self.aes_set(), bytes, keys, headers);
+        self.aes_set().mask_headers(bytes, keys, headers);
     }
 
     /// Masks `headers` of QUIC packets whose payloads are sealed with ChaCha20-Poly1305

@@ -246,8 +246,7 @@ fn best_serial() -> &'static Serial {
 
 /// What runs on instructions for AES, or does without; a table of its own, as CPUs have
 /// them or not beside one of those above. The functions must only be called where the
-/// CPU has them, with jobs, headers and samples that lie in the buffer, and keys that are
-/// there.
+/// CPU has them, with jobs that lie in the buffer, and keys that are there.
 #[allow(clippy::type_complexity, reason = "signatures, each used once")]
 pub(crate) struct AesKernels {
     is_available: fn() -> bool,
@@ -327,7 +326,7 @@ impl AesSet {
         unsafe { (self.0.open)(bytes, apart, keys, jobs, differences) }
     }
 
-    /// See [`crate::aes_gcm::masks`].
+    /// See [`crate::Backend::aes_masks`].
     #[inline]
     pub(crate) fn masks(
         self,
@@ -340,7 +339,7 @@ impl AesSet {
         unsafe { (self.0.masks)(bytes, keys, samples, masks) }
     }
 
-    /// See [`crate::aes_gcm::mask_headers`].
+    /// See [`crate::Backend::aes_mask_headers`].
     #[inline]
     pub(crate) fn mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
         // SAFETY: as above.

@@ -529,14 +529,41 @@ impl fmt::Debug for Batch {
     }
 }
 
+/// What a kernel is told of a packet, with the index of a key.
+trait Keyed {
+    /// Its [`Which`] until its window runs, and then an index of the keys that are listed
+    /// for the kernel.
+    fn key(&mut self) -> &mut u32;
+}
+
+impl Keyed for Job {
+    #[inline]
+    fn key(&mut self) -> &mut u32 {
+        &mut self.key
+    }
+}
+
+impl Keyed for Header {
+    #[inline]
+    fn key(&mut self) -> &mut u32 {
+        &mut self.key
+    }
+}
+
+/// A sample.
+impl Keyed for (u32, u32) {
+    #[inline]
+    fn key(&mut self) -> &mut u32 {
+        &mut self.0
+    }
+}
+
 /// Calls `work` with up to [`WINDOW`] packets and their keys, one behind the other for a
-/// kernel. Of each packet `key_of` is where its [`Which`] is, and then the index of its key
-/// in that list.
+/// kernel.
 #[inline]
-fn with_keys<'k, T, K: 'k>(
+fn with_keys<'k, T: Keyed, K: 'k>(
     (keys, mixed): (&'k [Arc<Keys>], bool),
     packets: &mut [T],
-    key_of: impl Fn(&mut T) -> &mut u32,
     key: impl Fn(&'k Keys, Phase) -> &'k K,
     work: impl FnOnce(&[&'k K], &mut [T]),
 ) {
@@ -547,7 +574,7 @@ fn with_keys<'k, T, K: 'k>(
     // Neighbours often have the same.
     let mut last = None;
     for packet in &mut *packets {
-        let place = key_of(packet);
+        let place = packet.key();
         if last != Some(*place) {
             last = Some(*place);
             let which = Which(*place);
@@ -558,19 +585,26 @@ fn with_keys<'k, T, K: 'k>(
     work(&list, packets);
 }
 
-/// Calls `work` with the keys themselves: with the only one where it lies, otherwise with
-/// copies, which are wiped.
+/// The same with keys that must lie behind each other themselves: the only one where it
+/// is, otherwise copies, which are wiped.
 #[inline]
-fn in_a_row(keys: &[&Key], work: impl FnOnce(&[Key])) {
-    if let [only] = keys {
-        return work(core::slice::from_ref(only));
-    }
-    let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
-    work(&keys);
-    for key in &mut keys {
-        *key = [0; 32];
-        zeroize::optimization_barrier(key);
-    }
+fn with_keys_in_a_row<'k, T: Keyed>(
+    keys: (&'k [Arc<Keys>], bool),
+    packets: &mut [T],
+    key: impl Fn(&'k Keys, Phase) -> &'k Key,
+    work: impl FnOnce(&[Key], &mut [T]),
+) {
+    with_keys(keys, packets, key, |keys, packets| {
+        if let [only] = keys {
+            return work(core::slice::from_ref(only), packets);
+        }
+        let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
+        work(&keys, packets);
+        for key in &mut keys {
+            *key = [0; 32];
+            zeroize::optimization_barrier(key);
+        }
+    });
 }
 
 impl Packets {
@@ -628,28 +662,14 @@ impl Packets {
         self.sealed = window.end;
         let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.jobs[window]);
         if self.keys[0].is_aes() {
-            with_keys(
-                keys,
-                jobs,
-                |job| &mut job.key,
-                Keys::gcm_key,
-                |keys, jobs| {
-                    backend.gcm_seal(bytes, keys, jobs);
-                },
-            );
+            with_keys(keys, jobs, Keys::gcm_key, |keys, jobs| {
+                backend.gcm_seal(bytes, keys, jobs);
+            });
         } else {
-            with_keys(
-                keys,
-                jobs,
-                |job| &mut job.key,
-                Keys::chacha20_key,
-                |keys, jobs| {
-                    let outcomes = &mut [Outcome::Pending; WINDOW];
-                    in_a_row(keys, |keys| {
-                        backend.seal(bytes, keys.into(), jobs, outcomes)
-                    });
-                },
-            );
+            with_keys_in_a_row(keys, jobs, Keys::chacha20_key, |keys, jobs| {
+                let outcomes = &mut [Outcome::Pending; WINDOW];
+                backend.seal(bytes, keys.into(), jobs, outcomes);
+            });
         }
     }
 
@@ -659,28 +679,14 @@ impl Packets {
         self.protected = window.end;
         let (keys, headers) = ((&self.keys[..], self.mixed), &mut self.headers[window]);
         if self.keys[0].is_aes() {
-            with_keys(
-                keys,
-                headers,
-                |header| &mut header.key,
-                Keys::aes_key,
-                |keys, headers| {
-                    backend.aes_mask_headers(bytes, keys, headers);
-                },
-            );
+            with_keys(keys, headers, Keys::aes_key, |keys, headers| {
+                backend.aes_mask_headers(bytes, keys, headers);
+            });
         } else {
             let key = Keys::chacha20_header_key;
-            with_keys(
-                keys,
-                headers,
-                |header| &mut header.key,
-                key,
-                |keys, headers| {
-                    in_a_row(keys, |keys| {
-                        backend.chacha20_mask_headers(bytes, keys, headers)
-                    });
-                },
-            );
+            with_keys_in_a_row(keys, headers, key, |keys, headers| {
+                backend.chacha20_mask_headers(bytes, keys, headers);
+            });
         }
     }
 
@@ -697,28 +703,14 @@ impl Packets {
             }
             let samples = &mut samples[..packets.len()];
             if self.keys[0].is_aes() {
-                with_keys(
-                    keys,
-                    samples,
-                    |(key, _)| key,
-                    Keys::aes_key,
-                    |keys, samples| {
-                        backend.aes_masks(bytes, keys, samples, &mut masks);
-                    },
-                );
+                with_keys(keys, samples, Keys::aes_key, |keys, samples| {
+                    backend.aes_masks(bytes, keys, samples, &mut masks);
+                });
             } else {
                 let key = Keys::chacha20_header_key;
-                with_keys(
-                    keys,
-                    samples,
-                    |(key, _)| key,
-                    key,
-                    |keys, samples| {
-                        in_a_row(keys, |keys| {
-                            backend.chacha20_masks(bytes, keys, samples, &mut masks);
-                        });
-                    },
-                );
+                with_keys_in_a_row(keys, samples, key, |keys, samples| {
+                    backend.chacha20_masks(bytes, keys, samples, &mut masks);
+                });
             }
             let jobs = packets.iter_mut().zip(masks).map(|(packet, mask)| {
                 let of = &*self.keys[packet.keys as usize];
@@ -751,27 +743,13 @@ impl Packets {
         let outcomes = &mut self.outcomes[window.clone()];
         let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.to_open[window]);
         if self.keys[0].is_aes() {
-            with_keys(
-                keys,
-                jobs,
-                |job| &mut job.key,
-                Keys::gcm_key,
-                |keys, jobs| {
-                    backend.gcm_open(bytes, keys, jobs, outcomes);
-                },
-            );
+            with_keys(keys, jobs, Keys::gcm_key, |keys, jobs| {
+                backend.gcm_open(bytes, keys, jobs, outcomes);
+            });
         } else {
-            with_keys(
-                keys,
-                jobs,
-                |job| &mut job.key,
-                Keys::chacha20_key,
-                |keys, jobs| {
-                    in_a_row(keys, |keys| {
-                        backend.open(bytes, keys.into(), jobs, outcomes)
-                    });
-                },
-            );
+            with_keys_in_a_row(keys, jobs, Keys::chacha20_key, |keys, jobs| {
+                backend.open(bytes, keys.into(), jobs, outcomes);
+            });
         }
     }
 }
