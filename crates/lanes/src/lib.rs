@@ -33,6 +33,7 @@ pub use chacha20::{Block, Key, Nonce};
 pub use poly1305::TAG_LEN;
 pub use sha256::Digest;
 
+use core::sync::atomic::{AtomicU8, Ordering};
 use isa::{AesSet, Set};
 use sha256::Plan;
 
@@ -94,6 +95,7 @@ impl Backend {
         }
     }
 
+    #[inline]
     fn kernels(self) -> &'static isa::Kernels {
         match self {
             Backend::Portable => &isa::PORTABLE,
@@ -109,8 +111,11 @@ impl Backend {
     /// # Panics
     ///
     /// If this CPU lacks it.
+    #[inline]
     fn set(self) -> Set {
-        Set::of(self.kernels())
+        self.found();
+        // SAFETY: this CPU has it, or `found` had not come back.
+        unsafe { Set::assume(self.kernels()) }
     }
 
     /// The instructions for AES that go with it: the most capable of those that this
@@ -121,16 +126,43 @@ impl Backend {
     /// If this CPU lacks the backend.
     #[inline]
     fn aes_set(self) -> AesSet {
+        // SAFETY: the first that was found on this CPU.
+        unsafe { AesSet::at(self.found()) }
+    }
+
+    /// The place of those in [`AesSet::ALL`]. The CPU is asked once, as asking takes as long
+    /// as a short packet in a batch.
+    ///
+    /// # Panics
+    ///
+    /// If this CPU lacks the backend.
+    #[inline]
+    fn found(self) -> usize {
+        /// One more than the place, or 0 where it is not known.
+        static FOUND: [AtomicU8; Backend::ALL.len()] =
+            [const { AtomicU8::new(0) }; Backend::ALL.len()];
+        let found = &FOUND[self as usize];
+        match found.load(Ordering::Relaxed) {
+            0 => {
+                let place = self.ask();
+                found.store(place as u8 + 1, Ordering::Relaxed);
+                place
+            }
+            known => usize::from(known) - 1,
+        }
+    }
+
+    #[cold]
+    fn ask(self) -> usize {
         assert!(self.is_available(), "a backend that this CPU lacks");
-        // Each list by itself, so that the compiler knows whom it asks.
-        let set = match self {
-            Backend::Portable => AesSet::first(AesSet::PORTABLE),
+        let (place, _) = AesSet::first(match self {
+            Backend::Portable => AesSet::PORTABLE,
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => AesSet::first(AesSet::AVX2),
+            Backend::Avx2 => AesSet::AVX2,
             #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 | Backend::Avx512Ifma => AesSet::first(AesSet::ALL),
-        };
-        set.expect("the portable one is among them")
+            Backend::Avx512 | Backend::Avx512Ifma => 0,
+        });
+        place
     }
 
     /// Whether this CPU has it. On one that does not, every other method panics.

@@ -54,12 +54,11 @@ impl Kernels {
 pub(crate) struct Set(&'static Kernels);
 
 impl Set {
-    /// # Panics
+    /// # Safety
     ///
-    /// If this CPU lacks it.
-    #[inline]
-    pub(crate) fn of(kernels: &'static Kernels) -> Self {
-        assert!(kernels.is_available(), "a backend that this CPU lacks");
+    /// This CPU must have it.
+    #[inline(always)]
+    pub(crate) unsafe fn assume(kernels: &'static Kernels) -> Self {
         Self(kernels)
     }
 
@@ -275,18 +274,27 @@ impl AesSet {
         &AES_PORTABLE,
     ];
 
-    /// What goes with AVX2.
+    /// Where in the list begins what goes with AVX2.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) const AVX2: &[&'static AesKernels] = Self::ALL.split_at(1).1;
+    pub(crate) const AVX2: usize = 1;
 
-    /// What every CPU has.
-    pub(crate) const PORTABLE: &[&'static AesKernels] = &[&AES_PORTABLE];
+    /// Where it begins what every CPU has.
+    pub(crate) const PORTABLE: usize = Self::ALL.len() - 1;
 
-    /// The first of these that this CPU has, if it has any.
+    /// The first from a place in the list on that this CPU has, and its place.
+    pub(crate) fn first(from: usize) -> (usize, Self) {
+        let mut rest = Self::ALL.iter().enumerate().skip(from);
+        let found = rest.find(|(_, table)| (table.is_available)());
+        let (place, table) = found.expect("the portable one is the last");
+        (place, Self(table))
+    }
+
+    /// # Safety
+    ///
+    /// It must be the place of one that this CPU has.
     #[inline(always)]
-    pub(crate) fn first(tables: &[&'static AesKernels]) -> Option<Self> {
-        let table = tables.iter().find(|table| (table.is_available)())?;
-        Some(Self(table))
+    pub(crate) unsafe fn at(place: usize) -> Self {
+        Self(Self::ALL[place])
     }
 
     /// See [`crate::aes_gcm::seal`].
