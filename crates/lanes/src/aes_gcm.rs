@@ -206,15 +206,14 @@ pub(crate) struct Apart<'a> {
 ///
 /// If a job lies outside a buffer of `len` bytes or names a key that is not there.
 fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
-    let (mut end, mut keys_end) = (0, 0);
+    let (mut text_end, mut aad_end, mut key) = (0, 0, 0);
     for job in jobs {
-        let text_end = u64::from(job.text) + u64::from(job.text_len) + TAG_LEN as u64;
-        end = text_end
-            .max(u64::from(job.aad) + u64::from(job.aad_len))
-            .max(end);
-        keys_end = (u64::from(job.key) + 1).max(keys_end);
+        text_end = text_end.max(u64::from(job.text) + u64::from(job.text_len));
+        aad_end = aad_end.max(u64::from(job.aad) + u64::from(job.aad_len));
+        key = key.max(job.key);
     }
-    let inside = end <= len as u64 && keys_end <= keys.len() as u64;
+    let end = aad_end.max(text_end + TAG_LEN as u64);
+    let inside = jobs.is_empty() || end <= len as u64 && (key as usize) < keys.len();
     assert!(inside, "a job outside its buffer, or without its key");
 }
 
