@@ -6,9 +6,9 @@ mod common;
 use common::{Random, engine, engines, noise};
 use hkdf::Hkdf;
 use packetlane::quic::{
-    Batch, Header, HeaderError, HeaderKey, KeyLenError, MAX_PACKET_NUMBER, OpenError, Opener,
-    PacketKey, PacketType, SealError, Sealer, Secret, Suite, TooShort, Version,
-    decode_packet_number, encode_packet_number, retry_tag, verify_retry,
+    Batch, Header, HeaderError, HeaderKey, KeyLenError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER,
+    OpenError, Opener, PacketKey, PacketType, SealError, Sealer, Secret, ShortHeader, Suite,
+    TooShort, Version, decode_packet_number, encode_packet_number, retry_tag, verify_retry,
 };
 use packetlane::{Engine, TAG_LEN};
 use rustls::crypto::cipher::AeadKey;
@@ -717,6 +717,73 @@ fn what_cannot_be_sealed() {
     assert_eq!(spent, Err(SealError::PacketNumber { number }));
     assert_eq!(batch.len(), 5);
     assert_eq!(sealer.sealed(), 5);
+
+    let (mut sealer, _) = pair(Suite::ChaCha20Poly1305);
+    let mut push = |number, largest: u64, destination: &[u8], payload_len| {
+        let header = ShortHeader {
+            destination,
+            spin: false,
+            number: encode_packet_number(number, Some(largest)).unwrap(),
+        };
+        let reserved = sealer.reserve_short(&mut batch, &header, payload_len);
+        reserved.map(|(_, place)| assert_eq!(place.len(), payload_len))
+    };
+    assert_eq!(
+        push(5, 4, &[0; 21], 3),
+        Err(SealError::ConnectionId { len: 21 })
+    );
+    for (largest, needed) in [(1_000_999, 3), (1_000_000, 2), (900_000, 1)] {
+        let refused = push(1_001_000, largest, &[], needed - 1);
+        assert_eq!(refused, Err(SealError::TooShort { needed }));
+    }
+    assert_eq!(push(100_000_000, 1, &[], 0), Ok(()));
+    let used = push(100_000_000, 99_999_999, &[], 3);
+    let number = 100_000_000;
+    assert_eq!(used, Err(SealError::PacketNumber { number }));
+    let full = push(100_000_001, 100_000_000, &[], Batch::MAX_BYTES);
+    assert_eq!(full, Err(SealError::BatchFull));
+    assert_eq!(sealer.sealed(), 1);
+}
+
+/// Short headers that are written in place are those that would be handed over: every
+/// length of connection ID and number, spin bit and key phase.
+#[test]
+fn short_headers() {
+    for suite in Suite::ALL {
+        let (mut handed, _) = pair(suite);
+        let (mut written, mut opener) = pair(suite);
+        let mut number = 0;
+        for id_len in 0..=MAX_CONNECTION_ID_LEN {
+            for acked in [0_u64, 200, 40_000, 10_000_000] {
+                number += acked + 1;
+                let encoded = encode_packet_number(number, number.checked_sub(acked + 1)).unwrap();
+                let len = encoded.bytes().len();
+                assert_eq!(encoded.number(), number);
+                let (id, payload) = (noise(number, id_len), noise(number, 4 - len + id_len));
+                let spin = number % 3 == 0;
+                let mut header = vec![0x40 | u8::from(spin) << 5 | (len as u8 - 1)];
+                header.extend_from_slice(&id);
+                header.extend_from_slice(encoded.bytes());
+                let expected = seal(&engine(), &mut handed, number, &header, &payload);
+                let header = ShortHeader {
+                    destination: &id,
+                    spin,
+                    number: encoded,
+                };
+                let mut batch = Batch::new();
+                let reserved = written.reserve_short(&mut batch, &header, payload.len());
+                let (slot, place) = reserved.unwrap();
+                place.copy_from_slice(&payload);
+                batch.seal(&engine());
+                assert_eq!(batch.wire(&slot), expected, "{suite:?} {id_len} {len}");
+                opener.set_expected(number);
+                let opened = open(&engine(), &mut opener, &expected, 1 + id_len);
+                assert_eq!(opened.unwrap().2, payload);
+            }
+            handed.update_keys();
+            written.update_keys();
+        }
+    }
 }
 
 /// What comes from a network is never too short or too long to be looked at.

@@ -439,20 +439,21 @@ impl Batch {
         self.aes.find(place).or_else(|| self.chacha20.find(place))
     }
 
-    /// Takes room for a packet to seal, with the `keys` of index `keys_index`: a header,
-    /// which fits its number, `payload_len` bytes and a tag. Returns the packet's bytes.
+    /// Takes room for a packet to seal, with the `keys` of index `keys_index`: a header of
+    /// `header_len` bytes, whose first is `first`, `payload_len` bytes and a tag. Returns
+    /// the packet's bytes, for the header to be written.
     #[inline]
     pub(super) fn add_to_seal(
         &mut self,
         (keys_index, keys): (u32, &Keys),
         number: u64,
-        header: &[u8],
+        (first, header_len): (u8, usize),
         payload_len: usize,
     ) -> (Slot, &mut [u8]) {
-        let len = header.len() + payload_len + TAG_LEN;
+        let len = header_len + payload_len + TAG_LEN;
         let place = self.arena.take(len);
         let slot = self.slot(place..place + len);
-        let (start, header_len) = (index(place), index(header.len()));
+        let (start, header_len) = (index(place), index(header_len));
         let text = start + header_len;
         let packets = self.packets(keys.is_aes());
         packets.jobs.push(Job {
@@ -465,14 +466,12 @@ impl Batch {
             ..Job::default()
         });
         packets.headers.push(Header {
-            bits: header::masked_bits(header[0]),
+            bits: header::masked_bits(first),
             first: start,
-            number: text - index(header::number_len(header[0])),
+            number: text - index(header::number_len(first)),
             key: Which::new(keys_index, Phase::Current).0,
         });
         let packet = &mut self.arena.bytes_mut()[slot.bytes.clone()];
-        let (header_place, _) = packet.split_at_mut(header.len());
-        header::copy(header, header_place);
         (slot, packet)
     }
 

@@ -17,7 +17,8 @@ pub(super) const MAX_NUMBER_LEN: usize = 4;
 
 /// Bits of a header's first byte.
 const LONG: u8 = 0x80;
-const FIXED: u8 = 0x40;
+pub(super) const FIXED: u8 = 0x40;
+pub(super) const SPIN: u8 = 0x20;
 pub(super) const KEY_PHASE: u8 = 0x04;
 const NUMBER_LEN: u8 = 0x03;
 
@@ -150,40 +151,63 @@ fn xor(first: &mut u8, number: &mut [u8], mask: Mask) {
     }
 }
 
-/// Copies a header to a place of its length: in pieces that overlap, where a call would
-/// take as long as the rest of what is done to add a packet.
+/// Copies a header, or a connection ID, to a place of its length: in pieces that overlap,
+/// where a call would take as long as the rest of what is done to add a packet.
 #[inline]
-pub(super) fn copy(header: &[u8], place: &mut [u8]) {
-    fn ends<const N: usize>(header: &[u8], place: &mut [u8]) -> Option<()> {
-        let (front, back) = (header.first_chunk::<N>()?, header.last_chunk::<N>()?);
+pub(super) fn copy(bytes: &[u8], place: &mut [u8]) {
+    fn ends<const N: usize>(bytes: &[u8], place: &mut [u8]) -> Option<()> {
+        let (front, back) = (bytes.first_chunk::<N>()?, bytes.last_chunk::<N>()?);
         *place.first_chunk_mut()? = *front;
         *place.last_chunk_mut()? = *back;
         Some(())
     }
-    let copied = match header.len() {
-        4..8 => ends::<4>(header, place),
-        8..16 => ends::<8>(header, place),
-        16..=32 => ends::<16>(header, place),
+    let copied = match bytes.len() {
+        4..8 => ends::<4>(bytes, place),
+        8..16 => ends::<8>(bytes, place),
+        16..=32 => ends::<16>(bytes, place),
         _ => None,
     };
     if copied.is_none() {
-        place.copy_from_slice(header);
+        place.copy_from_slice(bytes);
     }
 }
 
-/// A packet number as it goes over the wire: its low 1 to 4 bytes, in network order.
+/// A packet number, and as how many bytes it goes over the wire: its low 1 to 4, in
+/// network order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketNumber {
+    number: u64,
+    /// Its low `len` bytes, and zeros.
     bytes: [u8; MAX_NUMBER_LEN],
     len: u8,
 }
 
 impl PacketNumber {
+    /// The number.
+    #[must_use]
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its length, as the first byte of a header has it.
+    #[inline]
+    pub(super) fn first_bits(&self) -> u8 {
+        self.len - 1
+    }
+
+    /// Writes its bytes to the beginning of `place`, and zeros behind them up to the
+    /// longest that it could be.
+    #[inline]
+    pub(super) fn write(&self, place: &mut [u8]) {
+        place[..MAX_NUMBER_LEN].copy_from_slice(&self.bytes);
+    }
+
     /// Its bytes, for the end of the header. The low two bits of the header's first
     /// byte are their number less 1.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[MAX_NUMBER_LEN - usize::from(self.len)..]
+        &self.bytes[..self.len.into()]
     }
 }
 
@@ -194,6 +218,7 @@ impl PacketNumber {
 /// Returns `None` if four bytes do not do, or if `number` is not above `largest_acked`
 /// or is above [`MAX_PACKET_NUMBER`].
 #[must_use]
+#[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the low bytes are meant")]
 pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<PacketNumber> {
     let unacked = match largest_acked {
@@ -206,7 +231,8 @@ pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<P
     // Twice as many numbers as may be on their way.
     let len = (1..=MAX_NUMBER_LEN as u8).find(|len| unacked <= 1 << (8 * len - 1))?;
     Some(PacketNumber {
-        bytes: (number as u32).to_be_bytes(),
+        number,
+        bytes: ((number as u32) << (32 - 8 * len)).to_be_bytes(),
         len,
     })
 }

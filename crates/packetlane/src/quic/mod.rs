@@ -9,7 +9,8 @@
 //!   secrets of Initial packets.
 //! - [`Sealer`] and [`Opener`]: one direction of one packet number space. They put
 //!   packets into a [`Batch`], which seals or opens those of all connections in one
-//!   call, headers included, each with a verdict of its own.
+//!   call, headers included, each with a verdict of its own. The caller brings the header
+//!   of a packet; a [`ShortHeader`] is written here.
 //! - [`PacketKey`] and [`HeaderKey`]: one packet at a time, AEAD and header apart.
 //! - [`Header`]: where a packet's parts lie; [`encode_packet_number`] and
 //!   [`decode_packet_number`]; [`retry_tag`] and [`verify_retry`].
@@ -18,7 +19,9 @@
 //!
 //! ```
 //! use packetlane::Engine;
-//! use packetlane::quic::{Batch, Header, Opener, Sealer, Secret, Version};
+//! use packetlane::quic::{
+//!     Batch, Header, Opener, Sealer, Secret, ShortHeader, Version, encode_packet_number,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::detect()?;
@@ -27,10 +30,15 @@
 //! let mut opener = Opener::new(client.clone());
 //! let mut sealer = Sealer::new(client);
 //!
-//! // A packet with a short header: form, connection ID, packet number 5 in one byte.
-//! let header = [&[0x40][..], &connection_id, &[5]].concat();
+//! // Packet number 5, of which the peer has acknowledged those up to 3.
+//! let header = ShortHeader {
+//!     destination: &connection_id,
+//!     spin: false,
+//!     number: encode_packet_number(5, Some(3)).expect("3 is near"),
+//! };
 //! let mut batch = Batch::new();
-//! let slot = sealer.push(&mut batch, 5, &header, b"frames")?;
+//! let (slot, payload) = sealer.reserve_short(&mut batch, &header, 6)?;
+//! payload.copy_from_slice(b"frames");
 //! batch.seal(&engine);
 //! let wire = batch.wire(&slot).to_vec();
 //!
@@ -63,7 +71,7 @@ pub use header::{
 };
 pub use keys::{Forged, HeaderKey, KeyLenError, PacketKey, Secret};
 pub use retry::{retry_tag, verify_retry};
-pub use session::{KEY_UPDATE_MARGIN, OpenError, Opener, Packet, SealError, Sealer};
+pub use session::{KEY_UPDATE_MARGIN, OpenError, Opener, Packet, SealError, Sealer, ShortHeader};
 
 /// Length of the sample of ciphertext that masks a header, in bytes (RFC 9001,
 /// section 5.4.2).

@@ -2,8 +2,10 @@
 //! and how many there may be.
 
 use super::batch::{Keys, Phase};
-use super::header::{KEY_PHASE, TooShort, has_reserved_bits, is_short, number_len, sample};
-use super::{Batch, MAX_PACKET_NUMBER, Secret, Suite};
+use super::header::{
+    FIXED, KEY_PHASE, SPIN, TooShort, copy, has_reserved_bits, is_short, number_len, sample,
+};
+use super::{Batch, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, Secret, Suite};
 use crate::batch::Slot;
 use crate::{Outcome, TAG_LEN};
 use alloc::sync::Arc;
@@ -92,9 +94,6 @@ impl Sealer {
         header: &[u8],
         payload_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
-        if !(self.next_number..=MAX_PACKET_NUMBER).contains(&number) {
-            return Err(SealError::PacketNumber { number });
-        }
         let Some((&first, rest)) = header.split_first() else {
             return Err(SealError::Header);
         };
@@ -110,16 +109,75 @@ impl Sealer {
         if rest.len() < number_len || differ << (64 - 8 * number_len) != 0 {
             return Err(SealError::Header);
         }
+        let first = match is_short(first) {
+            true => first & !KEY_PHASE | self.key_phase_bit(),
+            false => first,
+        };
+        let (slot, packet) = self.add(batch, number, (first, header.len()), payload_len)?;
+        let (place, payload) = packet.split_at_mut(header.len());
+        copy(header, place);
+        place[0] = first;
+        Ok((slot, payload))
+    }
+
+    /// As [`Sealer::reserve`], for a packet with a short header, which is written here:
+    /// sooner than one that is handed over.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn reserve_short<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        header: &ShortHeader<'_>,
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let ShortHeader {
+            destination,
+            spin,
+            number,
+        } = *header;
+        if destination.len() > MAX_CONNECTION_ID_LEN {
+            let len = destination.len();
+            return Err(SealError::ConnectionId { len });
+        }
+        let spin = if spin { SPIN } else { 0 };
+        let first = FIXED | spin | self.key_phase_bit() | number.first_bits();
+        let header_len = 1 + destination.len() + number_len(first);
+        let (slot, packet) = self.add(batch, number.number(), (first, header_len), payload_len)?;
+        packet[0] = first;
+        let (place, rest) = packet[1..].split_at_mut(destination.len());
+        copy(destination, place);
+        // The zeros fall where the payload is to be written, which is long enough for a
+        // sample.
+        number.write(rest);
+        Ok((slot, &mut rest[number_len(first)..]))
+    }
+
+    /// Adds a packet whose header, of `header_len` bytes, begins with `first`. Returns
+    /// its bytes, but for the tag.
+    #[inline]
+    fn add<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        number: u64,
+        (first, header_len): (u8, usize),
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        if !(self.next_number..=MAX_PACKET_NUMBER).contains(&number) {
+            return Err(SealError::PacketNumber { number });
+        }
         // The tag is as long as the sample, which begins where the fifth byte of the
         // number would be.
-        let needed = 4 - number_len;
+        let needed = 4 - number_len(first);
         if payload_len < needed {
             return Err(SealError::TooShort { needed });
         }
         if self.sealed == self.suite().confidentiality_limit() {
             return Err(SealError::ConfidentialityLimit);
         }
-        let wire_len = payload_len.saturating_add(header.len() + TAG_LEN);
+        let wire_len = payload_len.saturating_add(header_len + TAG_LEN);
         if !batch.fits(wire_len) {
             return Err(SealError::BatchFull);
         }
@@ -129,12 +187,13 @@ impl Sealer {
             self.in_batch = (batch.turn(), batch.add_keys(&self.keys));
         }
         let keys = (self.in_batch.1, &*self.keys);
-        let (slot, packet) = batch.add_to_seal(keys, number, header, payload_len);
-        if is_short(first) {
-            let phase = if self.key_phase() { KEY_PHASE } else { 0 };
-            packet[0] = first & !KEY_PHASE | phase;
-        }
-        Ok((slot, &mut packet[header.len()..wire_len - TAG_LEN]))
+        let (slot, packet) = batch.add_to_seal(keys, number, (first, header_len), payload_len);
+        Ok((slot, &mut packet[..wire_len - TAG_LEN]))
+    }
+
+    #[inline]
+    fn key_phase_bit(&self) -> u8 {
+        if self.key_phase() { KEY_PHASE } else { 0 }
     }
 
     /// Takes the next keys, from the next packet on: initiates a key update, or follows
@@ -403,6 +462,19 @@ impl fmt::Debug for Opener {
     }
 }
 
+/// A short header (RFC 9000, section 17.3.1), but for what its [`Sealer`] knows: the Key
+/// Phase bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortHeader<'h> {
+    /// The connection ID that the peer has chosen, [`MAX_CONNECTION_ID_LEN`] bytes at most.
+    pub destination: &'h [u8],
+    /// The latency spin bit (RFC 9000, section 17.4).
+    pub spin: bool,
+    /// The packet number, as
+    /// [`encode_packet_number`](super::encode_packet_number) has it.
+    pub number: PacketNumber,
+}
+
 /// Why a packet cannot be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -416,6 +488,11 @@ pub enum SealError {
     /// The header does not end in the low bytes of the packet number, as many as its
     /// first byte says.
     Header,
+    /// The connection ID is longer than [`MAX_CONNECTION_ID_LEN`].
+    ConnectionId {
+        /// Its length, in bytes.
+        len: usize,
+    },
     /// The payload is too short for a sample of ciphertext: pad it.
     TooShort {
         /// How many bytes it needs with this packet number, which are at most 3.
@@ -435,6 +512,10 @@ impl fmt::Display for SealError {
                 "packet number {number} has been used, or is above {MAX_PACKET_NUMBER}"
             ),
             Self::Header => f.write_str("the header does not end in the packet number"),
+            Self::ConnectionId { len } => write!(
+                f,
+                "the connection ID has {len} bytes; {MAX_CONNECTION_ID_LEN} are the most"
+            ),
             Self::TooShort { needed } => write!(
                 f,
                 "the payload is too short for header protection: pad it to {needed} bytes"
