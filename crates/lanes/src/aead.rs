@@ -645,11 +645,44 @@ impl<'k> Chunk<'k> {
     /// Adds blocks of a packet to the flat list. Each time that the list fills a
     /// call, that is made.
     #[inline(always)]
+    fn push(
+        &mut self,
+        set: Set,
+        bytes: &mut [u8],
+        secrets: Secrets<'k>,
+        jobs: &[Job],
+        index: usize,
+        counters: Range<u32>,
+    ) {
+        let job = &jobs[index];
+        let fits = self.lanes + counters.len() <= set.block_lanes();
+        match fits && !counters.is_empty() {
+            true => self.add(secrets.key(job), job, index, counters),
+            false => self.push_in_parts(set, bytes, secrets, jobs, index, counters),
+        }
+    }
+
+    /// Adds blocks for which there is room.
+    #[inline(always)]
     #[allow(
         clippy::cast_possible_truncation,
         reason = "lanes and chunks are small"
     )]
-    fn push(
+    fn add(&mut self, key: &'k Key, job: &Job, index: usize, counters: Range<u32>) {
+        let blocks = counters.len();
+        self.runs.push(Run {
+            counter: counters.start,
+            lane: self.lanes as u8,
+            blocks: blocks as u8,
+            index: index as u8,
+        });
+        self.blocks.set(self.lanes, key, &job.nonce, counters);
+        self.lanes += blocks;
+    }
+
+    /// As [`push`](Self::push), where there is no room for all of them.
+    #[inline(never)]
+    fn push_in_parts(
         &mut self,
         set: Set,
         bytes: &mut [u8],
@@ -658,24 +691,15 @@ impl<'k> Chunk<'k> {
         index: usize,
         mut counters: Range<u32>,
     ) {
+        let job = &jobs[index];
         while !counters.is_empty() {
             if self.lanes == set.block_lanes() {
                 self.flush(set, bytes, jobs);
             }
-            let counter = counters.start;
-            let blocks = counters.len().min(set.block_lanes() - self.lanes);
-            counters.start += blocks as u32;
-            let job = &jobs[index];
-            let key = secrets.key(job);
-            self.blocks
-                .set(self.lanes, key, &job.nonce, counter..counters.start);
-            self.runs.push(Run {
-                counter,
-                lane: self.lanes as u8,
-                blocks: blocks as u8,
-                index: index as u8,
-            });
-            self.lanes += blocks;
+            let blocks = counters.len().min(set.block_lanes() - self.lanes) as u32;
+            let end = counters.start + blocks;
+            self.add(secrets.key(job), job, index, counters.start..end);
+            counters.start = end;
         }
     }
 
@@ -791,39 +815,39 @@ impl<'k> Chunk<'k> {
 
 /// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, which comes with
 /// the index of its key and its offset, the first bytes of the block of which it is
-/// counter and nonce.
+/// counter and nonce. `sample` gives those of each in the list.
 ///
 /// # Panics
 ///
 /// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is
 /// shorter than `samples`.
 #[inline]
-pub(crate) fn masks(
+pub(crate) fn masks<S>(
     set: Set,
     bytes: &[u8],
     keys: &[Key],
-    samples: impl ExactSizeIterator<Item = (u32, u32)>,
+    list: &[S],
+    sample: impl Fn(&S) -> (u32, u32),
     masks: &mut [u64],
 ) {
-    let masks = &mut masks[..samples.len()];
-    let mut samples = samples.map(|(key, offset)| {
+    let masks = &mut masks[..list.len()];
+    let sample = |one: &S| {
+        let (key, offset) = sample(one);
         let sample = bytes[offset as usize..].first_chunk::<16>();
         (&keys[key as usize], sample.expect("a whole sample"))
-    });
+    };
     // So many are had sooner one by one than in lanes.
     if masks.len() <= 2 {
-        for (mask, (key, sample)) in masks.iter_mut().zip(samples) {
+        for (mask, (key, sample)) in masks.iter_mut().zip(list.iter().map(sample)) {
             let (words, _) = sample.as_chunks();
             let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
             *mask = chacha20::first_words(key, &row);
         }
         return;
     }
-    for masks in masks.chunks_mut(set.block_lanes()) {
-        let mut lanes = Samples::new();
-        for (lane, (key, sample)) in samples.by_ref().take(masks.len()).enumerate() {
-            lanes.set(lane, key, sample);
-        }
+    let lanes = set.block_lanes();
+    for (masks, list) in masks.chunks_mut(lanes).zip(list.chunks(lanes)) {
+        let lanes = Samples::new(list.iter().map(&sample));
         let mut words = [[0; MAX_LANES]; 2];
         set.masks(&lanes, masks.len(), &mut words);
         for (mask, (&first, &second)) in masks.iter_mut().zip(words[0].iter().zip(&words[1])) {
@@ -841,13 +865,7 @@ pub(crate) fn masks(
 pub(crate) fn mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
     let mut some = [0; MAX_LANES];
     for headers in headers.chunks(set.block_lanes()) {
-        masks(
-            set,
-            bytes,
-            keys,
-            headers.iter().map(Header::sample),
-            &mut some,
-        );
+        masks(set, bytes, keys, headers, Header::sample, &mut some);
         for (header, mask) in headers.iter().zip(some) {
             header.mask(bytes, mask);
         }

@@ -159,19 +159,23 @@ pub(crate) struct Samples<'s> {
 }
 
 impl<'s> Samples<'s> {
+    /// Those of the lanes, from the first on, each with its key.
     #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self {
-            keys: Keys::new(),
-            samples: [&[0; 16]; MAX_LANES],
+    pub(crate) fn new(of: impl Iterator<Item = (&'s Key, &'s [u8; 16])>) -> Self {
+        let mut keys = [&[0; 32]; MAX_LANES];
+        let mut samples = [&[0; 16]; MAX_LANES];
+        let mut before = core::ptr::null();
+        let mut changes = 0;
+        for ((its_key, its_sample), (key, sample)) in keys.iter_mut().zip(&mut samples).zip(of) {
+            (*its_key, *its_sample) = (key, sample);
+            changes += usize::from(!core::ptr::eq(key, before));
+            before = key;
         }
-    }
-
-    /// Sets the sample of one lane. Lane 0 is set first.
-    #[inline(always)]
-    pub(crate) fn set(&mut self, lane: usize, key: &'s Key, sample: &'s [u8; 16]) {
-        self.keys.next(lane..lane + 1, key)[0] = key;
-        self.samples[lane] = sample;
+        let one_key = changes <= 1;
+        Self {
+            keys: Keys { keys, one_key },
+            samples,
+        }
     }
 
     /// The first two words of the blocks of the first `lanes` lanes, and of as many others

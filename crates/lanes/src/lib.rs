@@ -430,7 +430,7 @@ impl Backend {
         samples: &[(u32, u32)],
         masks: &mut [u64],
     ) {
-        aead::masks(self.set(), bytes, keys, samples.iter().copied(), masks);
+        aead::masks(self.set(), bytes, keys, samples, |sample| *sample, masks);
     }
 
     /// Masks `headers` of QUIC packets whose payloads are sealed with AES-GCM (RFC 9001,
