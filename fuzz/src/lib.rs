@@ -673,7 +673,21 @@ fn authentic_datagrams(input: &mut Input) -> bool {
             header.extend_from_slice(&number.to_be_bytes()[8 - len..]);
             let mut payload = input.noise(1300);
             payload.resize(payload.len().max(4 - len), 0);
-            let slot = sealers[of].push(&mut batch, number, &header, &payload);
+            let id = &header[1..pn_offset];
+            let slot = if len == least.bytes().len() && id.len() <= quic::MAX_CONNECTION_ID_LEN {
+                let header = quic::ShortHeader {
+                    destination: id,
+                    spin: number % 2 == 1,
+                    number: least,
+                };
+                let reserved = sealers[of].reserve_short(&mut batch, &header, payload.len());
+                reserved.map(|(slot, place)| {
+                    place.copy_from_slice(&payload);
+                    slot
+                })
+            } else {
+                sealers[of].push(&mut batch, number, &header, &payload)
+            };
             sealed.push((of, slot.expect("it is sound"), number, pn_offset, payload));
         }
         batch.seal(&engine);
