@@ -44,11 +44,11 @@ const CONNECTION_ID: [u8; 8] = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
 /// Where the packet number of a short header lies, and how long it is.
 const PN_OFFSET: usize = 1 + CONNECTION_ID.len();
 const PN_LEN: usize = 2;
+const HEADER_LEN: usize = PN_OFFSET + PN_LEN;
 
 /// How many packets are on their way: so many that their numbers take [`PN_LEN`] bytes. The
 /// first of them has this number.
 const UNACKED: u64 = 1000;
-const HEADER_LEN: usize = PN_OFFSET + PN_LEN;
 
 /// Where the sample for the mask lies: as if the number had four bytes.
 const SAMPLE: std::ops::Range<usize> = PN_OFFSET + 4..PN_OFFSET + 4 + 16;
@@ -464,9 +464,15 @@ fn checked(everyone: &[Who], shape: Shape) -> Vec<u8> {
     wire
 }
 
-fn sealing(who: &Who, shape: Shape) -> Contender<'static> {
+/// A sealer in whose memory the payloads lie.
+fn filled(who: &Who, shape: Shape) -> Box<dyn Seals> {
     let mut sealer = who.sealer(shape);
     sealer.seal(Some(&shape.payloads()));
+    sealer
+}
+
+fn sealing(who: &Who, shape: Shape) -> Contender<'static> {
+    let mut sealer = filled(who, shape);
     Contender::new(who.name(), who.backend(), move || sealer.seal(None))
 }
 
@@ -595,9 +601,7 @@ fn run_mask(
     for who in &everyone {
         // One for both, right after each other: with memory of its own for each the figure
         // was up to twice as large.
-        let mut sealer = who.sealer(shape(true));
-        sealer.seal(Some(&shape(true).payloads()));
-        let sealer = Rc::new(RefCell::new(sealer));
+        let sealer = Rc::new(RefCell::new(filled(who, shape(true))));
         for masked in [true, false] {
             let sealer = Rc::clone(&sealer);
             let seal = move || {

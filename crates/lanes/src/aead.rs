@@ -680,7 +680,7 @@ impl<'k> Chunk<'k> {
         self.lanes += blocks;
     }
 
-    /// As [`push`](Self::push), where there is no room for all of them.
+    /// As [`push`](Self::push), where there is no room for all of them, or none to add.
     #[inline(never)]
     fn push_in_parts(
         &mut self,
