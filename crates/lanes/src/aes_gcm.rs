@@ -79,7 +79,7 @@ fn best() -> AesSet {
 }
 
 /// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
-/// powers of the hash key, less than 1 KiB. Wiped on drop.
+/// powers of the hash key, 1.6 KiB. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
     /// Powers [`POWERS`] to 1 of the hash key H, so that neighbours are the factors of
@@ -87,6 +87,8 @@ pub struct GcmKey {
     /// bits of the polynomial stand in reverse, times x: the product of two such
     /// numbers has the bit of x^0 one place too low, and that makes up for it.
     pub(crate) powers: Powers,
+    /// The sum of each one's halves, in its lower half.
+    sums: Powers,
 }
 
 impl GcmKey {
@@ -106,16 +108,20 @@ impl GcmKey {
         let mut key = Self {
             cipher,
             powers: [0; POWERS + 3],
+            sums: [0; POWERS + 3],
         };
         best().powers(&key.cipher, &mut key.powers);
+        for (sum, power) in key.sums.iter_mut().zip(&key.powers) {
+            *sum = power ^ power >> 64;
+        }
         key
     }
 }
 
 impl Drop for GcmKey {
     fn drop(&mut self) {
-        self.powers = [0; POWERS + 3];
-        zeroize::optimization_barrier(&self.powers);
+        (self.powers, self.sums) = ([0; POWERS + 3], [0; POWERS + 3]);
+        zeroize::optimization_barrier(self);
     }
 }
 
@@ -389,11 +395,11 @@ impl<V: Copy> Sum<V> {
 
     /// Adds the product of blocks, their bytes in reverse, and powers.
     #[inline(always)]
-    fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
-        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
-        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
-        let (blocks, powers) = (b.xor(blocks, b.swap(blocks)), b.xor(powers, b.swap(powers)));
-        self.both = b.xor(self.both, b.carry_less::<0x00>(blocks, powers));
+    fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, factor: Factor<V>) {
+        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, factor.powers));
+        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, factor.powers));
+        let blocks = b.xor(blocks, b.swap(blocks));
+        self.both = b.xor(self.both, b.carry_less::<0x00>(blocks, factor.sums));
     }
 
     /// The blocks, their bytes in reverse, that are equal to the sum in the field (SP
@@ -414,26 +420,59 @@ impl<V: Copy> Sum<V> {
     }
 }
 
+/// What blocks are multiplied by, and the sum of its halves.
+#[derive(Clone, Copy)]
+struct Factor<V> {
+    powers: V,
+    sums: V,
+}
+
 /// Power `n` of the hash key in the first lane, and those below in the next.
 #[inline(always)]
-fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
-    b.numbers(&key.powers[POWERS - n..][..B::LANES])
+fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factor<B::Vector> {
+    Factor {
+        powers: b.numbers(&key.powers[POWERS - n..][..B::LANES]),
+        sums: b.numbers(&key.sums[POWERS - n..][..B::LANES]),
+    }
 }
 
 /// Power `n` of the hash key in all lanes.
 #[inline(always)]
-fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vector {
-    b.splat_number(&powers[POWERS - n])
+fn power_of<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factor<B::Vector> {
+    Factor {
+        powers: b.splat_number(&key.powers[POWERS - n]),
+        sums: b.splat_number(&key.sums[POWERS - n]),
+    }
+}
+
+/// A counter as it stands in its block, behind the nonce (SP 800-38D, section 7.1).
+#[inline(always)]
+const fn counter_block(counter: u32) -> Block {
+    (counter as u128).to_be_bytes()
+}
+
+/// The same in a vector: those from `counter` on.
+#[inline(always)]
+fn counters_from<B: AesBlocks>(b: B, counter: u32) -> B::Vector {
+    let mut blocks = [[0; 16]; MAX_BLOCKS];
+    for (place, lane) in blocks.iter_mut().zip(0..) {
+        *place = counter_block(counter.wrapping_add(lane));
+    }
+    // SAFETY: these are as many blocks as any vector has.
+    unsafe { b.load(blocks.as_ptr().cast()) }
 }
 
 /// A packet on its way through GHASH (SP 800-38D, section 6.4) and the counter mode
 /// (section 6.5).
 struct Packet<'k, B: AesBlocks> {
     key: &'k GcmKey,
-    /// The first counter block, its bytes in reverse, in all lanes.
-    first: B::Vector,
-    /// The counter blocks of the next vector, their bytes in reverse.
+    /// What all counter blocks have in common: the nonce, and a counter of 0; and the
+    /// first round key, exclusive-ored into it.
+    nonce: B::Vector,
+    /// The counters of the next vector as they stand in their blocks, and zeros.
     counters: B::Vector,
+    /// The first of them, as a number.
+    counter: u32,
     /// The lanes' hashes of all groups before, to be added to the next vector.
     hash: B::Vector,
     text: *mut u8,
@@ -449,16 +488,17 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     /// The job must lie in the buffer that begins at `bytes`, and its key be there.
     #[inline(always)]
     unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], job: &Job) -> Self {
+        // SAFETY: the caller vouches for the key.
+        let key: &GcmKey = unsafe { keys.get_unchecked(job.key as usize) };
         let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
-        let first =
-            u128::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 1]);
-        let first = b.splat_number(&first);
+        let nonce =
+            u128::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 0]);
         let left = job.text_len as usize;
         Self {
-            // SAFETY: the caller vouches for the key.
-            key: unsafe { keys.get_unchecked(job.key as usize) },
-            first,
-            counters: b.add_lane(b.add(first, 1)),
+            key,
+            nonce: b.xor(b.splat_number(&nonce), b.splat(&key.cipher.keys[0])),
+            counters: b.count_lanes(b.splat(&counter_block(2))),
+            counter: 2,
             hash: b.zero(),
             // SAFETY: the caller vouches for the job.
             text: unsafe { bytes.add(job.text as usize) },
@@ -509,7 +549,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             // SAFETY: so many are there.
             let blocks = b.reverse(unsafe { b.load_first(place, left) });
             let powers = match self.is_long() {
-                true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES - early),
+                true => power_of(b, self.key, (GROUP + 1) * B::LANES - early),
                 false => powers_from(b, self.key, self.last_power(self.vectors) - early),
             };
             sum.add(b, blocks, powers);
@@ -530,9 +570,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
             let factor = if vectors > reach {
-                power_of(b, &self.key.powers, B::LANES - early)
+                power_of(b, self.key, B::LANES - early)
             } else if long {
-                power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES - early)
+                power_of(b, self.key, (GROUP + vectors) * B::LANES - early)
             } else {
                 powers_from(b, self.key, self.last_power(group + vectors - 1) - early)
             };
@@ -552,65 +592,59 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     }
 
     /// Encrypts blocks, and after each of the first rounds hashes one vector of the
-    /// group before, which is encrypted: the one's instructions fill the time that the
+    /// group `before`, which is encrypted: the one's instructions fill the time that the
     /// other's take.
-    ///
-    /// # Safety
-    ///
-    /// The group before must be readable.
     #[inline(always)]
-    unsafe fn encrypt_and_hash<const K: usize>(
+    fn encrypt_and_hash<const K: usize>(
         &mut self,
         b: B,
         states: &mut [B::Vector; K],
-        sum: &mut Sum<B::Vector>,
+        mut sum: Sum<B::Vector>,
+        before: [B::Vector; GROUP],
     ) {
-        let size = 16 * B::LANES;
-        let before = self.text.wrapping_sub(GROUP * size);
-        let (&first, keys) = self.key.cipher.keys.split_first().expect("15 of them");
-        let round_key = b.splat(&first);
-        each!(K, |i| states[i] = b.xor(states[i], round_key));
-        let mut hash = self.hash;
-        for (i, round_key) in keys[..GROUP].iter().enumerate() {
-            let round_key = b.splat(round_key);
-            each!(K, |i| states[i] = b.round(states[i], round_key));
-            // SAFETY: the group has so many vectors.
-            let blocks = unsafe { b.load(before.add(i * size)) };
-            let blocks = b.xor(b.reverse(blocks), hash);
-            hash = b.zero();
-            sum.add(
-                b,
-                blocks,
-                power_of(b, &self.key.powers, (GROUP - i) * B::LANES),
-            );
-        }
+        let keys = &self.key.cipher.keys;
+        each!(GROUP, |i| {
+            let round_key = b.splat(&keys[1 + i]);
+            each!(K, |j| states[j] = b.round(states[j], round_key));
+            let mut blocks = b.reverse(before[i]);
+            if i == 0 {
+                blocks = b.xor(blocks, self.hash);
+            }
+            sum.add(b, blocks, power_of(b, self.key, (GROUP - i) * B::LANES));
+        });
         self.hash = sum.reduced(b);
-        *sum = Sum::zero(b);
         rounds_from(b, &self.key.cipher, GROUP + 1, states);
     }
 
-    /// The counter blocks of the next vectors.
+    /// The counter blocks of the next vectors, with the first round key.
     #[inline(always)]
     fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
-        let mut states = [self.counters; K];
-        each!(K, |i| {
-            states[i] = b.reverse(self.counters);
-            self.counters = b.add(self.counters, B::LANES as u32);
-        });
+        let mut states = [self.nonce; K];
+        let next = self.counter.wrapping_add((K * B::LANES) as u32);
+        if self.counter >> 8 == next >> 8 {
+            // Only their last bytes differ.
+            each!(K, |i| {
+                states[i] = b.xor(self.nonce, self.counters);
+                self.counters = b.count(self.counters, B::LANES as u8);
+            });
+        } else {
+            each!(K, |i| {
+                let counter = self.counter.wrapping_add((i * B::LANES) as u32);
+                states[i] = b.xor(self.nonce, counters_from(b, counter));
+            });
+            self.counters = counters_from(b, next);
+        }
+        self.counter = next;
         states
     }
 
-    /// The counter blocks of the last group: the first one is behind the text's.
+    /// The counter blocks of the last group, with the first round key: the first one is
+    /// behind the text's.
     #[inline(always)]
     fn last_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
-        let mut states = [self.counters; K];
-        each!(K, |i| {
-            if i == K - 1 {
-                self.counters = b.with_lane_of(self.counters, self.last_blocks(), self.first);
-            }
-            states[i] = b.reverse(self.counters);
-            self.counters = b.add(self.counters, B::LANES as u32);
-        });
+        let mut states = self.next_counters::<K>(b);
+        let first = b.xor(self.nonce, b.splat(&counter_block(1)));
+        states[K - 1] = b.with_lane_of(states[K - 1], self.last_blocks(), first);
         states
     }
 
@@ -622,11 +656,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
-            sum.add(
-                b,
-                blocks,
-                power_of(b, &self.key.powers, (GROUP - i) * B::LANES),
-            );
+            sum.add(b, blocks, power_of(b, self.key, (GROUP - i) * B::LANES));
         });
         self.hash = sum.reduced(b);
     }
@@ -702,64 +732,67 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         });
     }
 
-    /// The keystream for counter blocks; where the packet `IS_LONG`, the group before is
-    /// hashed beside.
-    ///
-    /// # Safety
-    ///
-    /// As [`encrypt_and_hash`](Self::encrypt_and_hash), if it is.
+    /// The keystream for counter blocks. If there was a group before, that is hashed
+    /// beside.
     #[inline(always)]
-    unsafe fn next_keystream<const K: usize, const IS_LONG: bool>(
+    fn next_keystream<const K: usize>(
         &mut self,
         b: B,
         states: &mut [B::Vector; K],
         sum: &mut Sum<B::Vector>,
+        before: Option<[B::Vector; GROUP]>,
     ) {
-        if IS_LONG {
-            // SAFETY: the caller vouches for it.
-            unsafe { self.encrypt_and_hash(b, states, sum) };
+        if let Some(before) = before {
+            self.encrypt_and_hash(b, states, *sum, before);
+            *sum = Sum::zero(b);
         } else {
-            encrypt(b, &self.key.cipher, states);
+            rounds_from(b, &self.key.cipher, 1, states);
         }
     }
 
-    /// Encrypts a group that is not the last, and passes it. Where the packet `IS_LONG`
-    /// there was one before, which is hashed only now.
+    /// Encrypts a group that is not the last, passes it, and returns it. The group
+    /// `before` is hashed only now.
     ///
     /// # Safety
     ///
     /// The text must be readable and writable.
     #[inline(always)]
-    unsafe fn seal_group<const IS_LONG: bool>(&mut self, b: B, sum: &mut Sum<B::Vector>) {
-        let mut keystream = self.next_counters::<GROUP>(b);
-        // SAFETY: the caller vouches for the text, which has at least one group more.
-        unsafe {
-            self.next_keystream::<GROUP, IS_LONG>(b, &mut keystream, sum);
-            each!(GROUP, |i| {
-                let place = self.text.add(i * 16 * B::LANES);
-                b.store(b.xor(keystream[i], b.load(place)), place);
-            });
-        }
+    unsafe fn seal_group(
+        &mut self,
+        b: B,
+        sum: &mut Sum<B::Vector>,
+        before: Option<[B::Vector; GROUP]>,
+    ) -> [B::Vector; GROUP] {
+        let mut texts = self.next_counters::<GROUP>(b);
+        self.next_keystream(b, &mut texts, sum, before);
+        each!(GROUP, |i| {
+            let place = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller vouches for the text, which has at least one group more.
+            unsafe {
+                texts[i] = b.xor(texts[i], b.load(place));
+                b.store(texts[i], place);
+            }
+        });
         self.pass_group();
+        texts
     }
 
-    /// Encrypts the last group and returns the tag. Where the packet `IS_LONG` there was
-    /// a group before, which is hashed only now.
+    /// Encrypts the last group and returns the tag. The group `before` is hashed only now.
     ///
     /// # Safety
     ///
     /// As [`store_last`](Self::store_last).
     #[inline(always)]
-    unsafe fn seal_last<const K: usize, const IS_LONG: bool>(
+    unsafe fn seal_last<const K: usize>(
         &mut self,
         b: B,
         mut sum: Sum<B::Vector>,
+        before: Option<[B::Vector; GROUP]>,
         job: &Job,
     ) -> u128 {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
-        // SAFETY: the caller vouches for the text.
-        unsafe { self.next_keystream::<K, IS_LONG>(b, &mut keystream, &mut sum) };
+        self.next_keystream(b, &mut keystream, &mut sum, before);
         let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller vouches for the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
@@ -791,7 +824,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     ) -> (u64, B::Vector) {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
-        encrypt(b, &self.key.cipher, &mut keystream);
+        rounds_from(b, &self.key.cipher, 1, &mut keystream);
         let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller vouches for the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
@@ -810,6 +843,13 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         (difference, equal)
     }
 
+    /// Goes on with the counters of the text's group number `group`.
+    #[inline(always)]
+    fn count_from(&mut self, b: B, group: usize) {
+        self.counter = 2 + (group * GROUP * B::LANES) as u32;
+        self.counters = counters_from(b, self.counter);
+    }
+
     /// Passes a group that is not the last.
     #[inline(always)]
     fn pass_group(&mut self) {
@@ -822,18 +862,17 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
 
 /// Calls a method of the packet for the number of vectors that are left.
 macro_rules! last {
-    ($packet:ident.$method:ident[$($is_long:literal)?]$arguments:tt) => {
-        last!(@ $packet, $method, [$($is_long)?], $arguments, 1 2 3 4 5 6 7 8)
+    ($packet:ident.$method:ident $arguments:tt) => {
+        last!(@ $packet, $method, $arguments, 1 2 3 4 5 6 7 8)
     };
-    (@ $packet:ident, $method:ident, $is_long:tt, $arguments:tt, $($number:literal)*) => {
+    (@ $packet:ident, $method:ident, $arguments:tt, $($number:literal)*) => {
         match $packet.vectors {
-            $($number => last!(@call $packet, $method, $number, $is_long, $arguments),)*
-            _ => last!(@call $packet, $method, 9, $is_long, $arguments),
+            $($number => last!(@call $packet, $method, $number, $arguments),)*
+            _ => last!(@call $packet, $method, 9, $arguments),
         }
     };
-    (@call $packet:ident, $method:ident, $number:literal, [$($is_long:literal)?],
-        ($($argument:expr),*)) => {
-        $packet.$method::<$number $(, $is_long)?>($($argument),*)
+    (@call $packet:ident, $method:ident, $number:literal, ($($argument:expr),*)) => {
+        $packet.$method::<$number>($($argument),*)
     };
 }
 
@@ -863,13 +902,13 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
             let mut packet = Packet::new(b, bytes, keys, job);
             let mut sum = packet.aad(b, aads, job);
             let tag = if packet.is_long() {
-                packet.seal_group::<false>(b, &mut sum);
+                let mut before = packet.seal_group(b, &mut sum, None);
                 while packet.is_long() {
-                    packet.seal_group::<true>(b, &mut sum);
+                    before = packet.seal_group(b, &mut sum, Some(before));
                 }
-                last!(packet.seal_last[true](b, sum, job))
+                last!(packet.seal_last(b, sum, Some(before), job))
             } else {
-                last!(packet.seal_last[false](b, sum, job))
+                last!(packet.seal_last(b, sum, None, job))
             };
             let place = match tag_place.is_null() {
                 true => packet.text.add(packet.left),
@@ -916,7 +955,7 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
         // SAFETY: as in `seal_all`.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
-            let (text, counters) = (packet.text, packet.counters);
+            let text = packet.text;
             let mut sum = packet.aad(b, aads, job);
             let mut groups = 0;
             while packet.is_long() {
@@ -928,13 +967,18 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
                 packet.pass_group();
                 groups += 1;
             }
-            packet.counters = b.add(counters, (groups * GROUP * B::LANES) as u32);
-            let (difference, equal) = last!(packet.open_last[](b, sum, job));
+            if groups > 0 {
+                packet.count_from(b, groups);
+            }
+            let (difference, equal) = last!(packet.open_last(b, sum, job));
             *place = difference;
-            (packet.text, packet.counters) = (text, counters);
+            if groups > 0 {
+                packet.text = text;
+                packet.count_from(b, 0);
+            }
             for _ in 0..groups {
                 let mut keystream = packet.next_counters::<GROUP>(b);
-                encrypt(b, &packet.key.cipher, &mut keystream);
+                rounds_from(b, &packet.key.cipher, 1, &mut keystream);
                 each!(GROUP, |i| {
                     let place = packet.text.add(i * 16 * B::LANES);
                     let keystream = b.and(keystream[i], equal);
@@ -1078,7 +1122,7 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
         let power = product(b, b.splat_number(&powers[POWERS - n + 1]), factor);
         powers[POWERS - n] = b.sum(b.only_lane(power, 0));
     }
-    factor = power_of(b, powers, B::LANES);
+    factor = b.splat_number(&powers[POWERS - B::LANES]);
     let mut vector = b.numbers(&powers[POWERS - B::LANES..]);
     let (vectors, _) = powers.split_at_mut(POWERS - B::LANES);
     for place in vectors.rchunks_exact_mut(B::LANES) {
@@ -1091,7 +1135,8 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
 #[inline(always)]
 fn product<B: AesBlocks>(b: B, blocks: B::Vector, powers: B::Vector) -> B::Vector {
     let mut sum = Sum::zero(b);
-    sum.add(b, blocks, powers);
+    let sums = b.xor(powers, b.swap(powers));
+    sum.add(b, blocks, Factor { powers, sums });
     sum.reduced(b)
 }
 

@@ -659,11 +659,11 @@ pub(crate) trait AesBlocks: Copy {
     /// The bytes of each block in reverse.
     fn reverse(self, vector: Self::Vector) -> Self::Vector;
 
-    /// Adds to the first 32 bits of each block, little-endian, modulo 2^32.
-    fn add(self, vector: Self::Vector, number: u32) -> Self::Vector;
+    /// Adds to the last byte of each block, modulo 2^8.
+    fn count(self, vector: Self::Vector, number: u8) -> Self::Vector;
 
     /// Adds its number to each lane, in the same way.
-    fn add_lane(self, vector: Self::Vector) -> Self::Vector;
+    fn count_lanes(self, vector: Self::Vector) -> Self::Vector;
 
     /// Exclusive or.
     fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;

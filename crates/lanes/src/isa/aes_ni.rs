@@ -192,13 +192,13 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    fn add(self, vector: __m128i, number: u32) -> __m128i {
+    fn count(self, vector: __m128i, number: u8) -> __m128i {
         // SAFETY: `self` proves SSE2.
-        unsafe { _mm_add_epi32(vector, _mm_setr_epi32(number.cast_signed(), 0, 0, 0)) }
+        unsafe { _mm_add_epi32(vector, _mm_setr_epi32(0, 0, 0, i32::from(number) << 24)) }
     }
 
     #[inline(always)]
-    fn add_lane(self, vector: __m128i) -> __m128i {
+    fn count_lanes(self, vector: __m128i) -> __m128i {
         vector
     }
 

@@ -189,19 +189,23 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    fn add(self, vector: __m512i, number: u32) -> __m512i {
+    fn count(self, vector: __m512i, number: u8) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe {
-            let number = _mm_setr_epi32(number.cast_signed(), 0, 0, 0);
+            let number = _mm_setr_epi32(0, 0, 0, i32::from(number) << 24);
             _mm512_add_epi32(vector, _mm512_broadcast_i32x4(number))
         }
     }
 
     #[inline(always)]
-    fn add_lane(self, vector: __m512i) -> __m512i {
+    fn count_lanes(self, vector: __m512i) -> __m512i {
+        const fn in_last_byte(number: i32) -> i32 {
+            number << 24
+        }
         // SAFETY: `self` proves AVX-512F.
         unsafe {
-            let lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0);
+            let [b, c, d] = const { [in_last_byte(1), in_last_byte(2), in_last_byte(3)] };
+            let lanes = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, b, 0, 0, 0, c, 0, 0, 0, d);
             _mm512_add_epi32(vector, lanes)
         }
     }

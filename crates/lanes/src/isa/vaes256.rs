@@ -188,18 +188,18 @@ impl AesBlocks for Vaes256 {
     }
 
     #[inline(always)]
-    fn add(self, vector: __m256i, number: u32) -> __m256i {
+    fn count(self, vector: __m256i, number: u8) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe {
-            let number = _mm_setr_epi32(number.cast_signed(), 0, 0, 0);
+            let number = _mm_setr_epi32(0, 0, 0, i32::from(number) << 24);
             _mm256_add_epi32(vector, _mm256_broadcastsi128_si256(number))
         }
     }
 
     #[inline(always)]
-    fn add_lane(self, vector: __m256i) -> __m256i {
+    fn count_lanes(self, vector: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_add_epi32(vector, _mm256_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0)) }
+        unsafe { _mm256_add_epi32(vector, _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, 1 << 24)) }
     }
 
     #[inline(always)]
