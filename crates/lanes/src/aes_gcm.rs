@@ -79,7 +79,7 @@ fn best() -> AesSet {
 }
 
 /// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
-/// powers of the hash key, 1.6 KiB. Wiped on drop.
+/// powers of the hash key, less than 1 KiB. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
     /// Powers [`POWERS`] to 1 of the hash key H, so that neighbours are the factors of
@@ -87,8 +87,6 @@ pub struct GcmKey {
     /// bits of the polynomial stand in reverse, times x: the product of two such
     /// numbers has the bit of x^0 one place too low, and that makes up for it.
     pub(crate) powers: Powers,
-    /// The sum of each one's halves, in its lower half.
-    sums: Powers,
 }
 
 impl GcmKey {
@@ -108,20 +106,16 @@ impl GcmKey {
         let mut key = Self {
             cipher,
             powers: [0; POWERS + 3],
-            sums: [0; POWERS + 3],
         };
         best().powers(&key.cipher, &mut key.powers);
-        for (sum, power) in key.sums.iter_mut().zip(&key.powers) {
-            *sum = power ^ power >> 64;
-        }
         key
     }
 }
 
 impl Drop for GcmKey {
     fn drop(&mut self) {
-        (self.powers, self.sums) = ([0; POWERS + 3], [0; POWERS + 3]);
-        zeroize::optimization_barrier(self);
+        self.powers = [0; POWERS + 3];
+        zeroize::optimization_barrier(&self.powers);
     }
 }
 
@@ -372,15 +366,15 @@ fn rounds_from<B: AesBlocks, const K: usize>(
     each!(K, |i| states[i] = b.last_round(states[i], round_key));
 }
 
-/// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as
-/// Karatsuba has it: products of the low halves, of the high ones, and of the sums of
-/// both. (Three multiplications, of which a Zen 5 does one in two cycles, and beside it four
-/// rounds of AES.)
+/// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as the
+/// products of the low halves, of the high ones, and of one's low with the other's high.
+/// (Karatsuba's way takes three multiplications and not four, but three more instructions,
+/// and these are what there is no time for beside the rounds of AES.)
 #[derive(Clone, Copy)]
 struct Sum<V> {
     low: V,
     high: V,
-    both: V,
+    middle: V,
 }
 
 impl<V: Copy> Sum<V> {
@@ -389,17 +383,18 @@ impl<V: Copy> Sum<V> {
         Self {
             low: b.zero(),
             high: b.zero(),
-            both: b.zero(),
+            middle: b.zero(),
         }
     }
 
     /// Adds the product of blocks, their bytes in reverse, and powers.
     #[inline(always)]
-    fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, factor: Factor<V>) {
-        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, factor.powers));
-        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, factor.powers));
-        let blocks = b.xor(blocks, b.swap(blocks));
-        self.both = b.xor(self.both, b.carry_less::<0x00>(blocks, factor.sums));
+    fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
+        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
+        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
+        let low_high = b.carry_less::<0x01>(blocks, powers);
+        let high_low = b.carry_less::<0x10>(blocks, powers);
+        self.middle = b.xor(self.middle, b.xor(low_high, high_low));
     }
 
     /// The blocks, their bytes in reverse, that are equal to the sum in the field (SP
@@ -411,38 +406,24 @@ impl<V: Copy> Sum<V> {
         const FOLD: u128 = 0xc200_0000_0000_0000;
         // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
         let fold = b.splat_number(&FOLD);
-        // What lies half over the low and half over the high part.
-        let middle = b.xor(self.both, b.xor(self.low, self.high));
         let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
-        let middle = b.xor(middle, folded);
+        // What lies half over the low and half over the high part.
+        let middle = b.xor(self.middle, folded);
         let folded = b.xor(b.swap(middle), b.carry_less::<0x00>(middle, fold));
         b.xor(self.high, folded)
     }
 }
 
-/// What blocks are multiplied by, and the sum of its halves.
-#[derive(Clone, Copy)]
-struct Factor<V> {
-    powers: V,
-    sums: V,
-}
-
 /// Power `n` of the hash key in the first lane, and those below in the next.
 #[inline(always)]
-fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factor<B::Vector> {
-    Factor {
-        powers: b.numbers(&key.powers[POWERS - n..][..B::LANES]),
-        sums: b.numbers(&key.sums[POWERS - n..][..B::LANES]),
-    }
+fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
+    b.numbers(&key.powers[POWERS - n..][..B::LANES])
 }
 
 /// Power `n` of the hash key in all lanes.
 #[inline(always)]
-fn power_of<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factor<B::Vector> {
-    Factor {
-        powers: b.splat_number(&key.powers[POWERS - n]),
-        sums: b.splat_number(&key.sums[POWERS - n]),
-    }
+fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vector {
+    b.splat_number(&powers[POWERS - n])
 }
 
 /// A counter as it stands in its block, behind the nonce (SP 800-38D, section 7.1).
@@ -549,7 +530,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             // SAFETY: so many are there.
             let blocks = b.reverse(unsafe { b.load_first(place, left) });
             let powers = match self.is_long() {
-                true => power_of(b, self.key, (GROUP + 1) * B::LANES - early),
+                true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES - early),
                 false => powers_from(b, self.key, self.last_power(self.vectors) - early),
             };
             sum.add(b, blocks, powers);
@@ -570,9 +551,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
             let factor = if vectors > reach {
-                power_of(b, self.key, B::LANES - early)
+                power_of(b, &self.key.powers, B::LANES - early)
             } else if long {
-                power_of(b, self.key, (GROUP + vectors) * B::LANES - early)
+                power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES - early)
             } else {
                 powers_from(b, self.key, self.last_power(group + vectors - 1) - early)
             };
@@ -610,7 +591,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
-            sum.add(b, blocks, power_of(b, self.key, (GROUP - i) * B::LANES));
+            let power = power_of(b, &self.key.powers, (GROUP - i) * B::LANES);
+            sum.add(b, blocks, power);
         });
         self.hash = sum.reduced(b);
         rounds_from(b, &self.key.cipher, GROUP + 1, states);
@@ -656,7 +638,11 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
-            sum.add(b, blocks, power_of(b, self.key, (GROUP - i) * B::LANES));
+            sum.add(
+                b,
+                blocks,
+                power_of(b, &self.key.powers, (GROUP - i) * B::LANES),
+            );
         });
         self.hash = sum.reduced(b);
     }
@@ -1122,7 +1108,7 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
         let power = product(b, b.splat_number(&powers[POWERS - n + 1]), factor);
         powers[POWERS - n] = b.sum(b.only_lane(power, 0));
     }
-    factor = b.splat_number(&powers[POWERS - B::LANES]);
+    factor = power_of(b, powers, B::LANES);
     let mut vector = b.numbers(&powers[POWERS - B::LANES..]);
     let (vectors, _) = powers.split_at_mut(POWERS - B::LANES);
     for place in vectors.rchunks_exact_mut(B::LANES) {
@@ -1135,8 +1121,7 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
 #[inline(always)]
 fn product<B: AesBlocks>(b: B, blocks: B::Vector, powers: B::Vector) -> B::Vector {
     let mut sum = Sum::zero(b);
-    let sums = b.xor(powers, b.swap(powers));
-    sum.add(b, blocks, Factor { powers, sums });
+    sum.add(b, blocks, powers);
     sum.reduced(b)
 }
 
