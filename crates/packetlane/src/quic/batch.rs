@@ -22,8 +22,9 @@ use lanes::{AesKey, GcmKey, Header};
 /// is of them stays in the second cache.
 const WINDOW: usize = 64;
 
-/// How many masks are had at once where they are wanted by themselves.
-const AT_ONCE: usize = 16;
+/// How many masks are had at once where they are wanted by themselves: as many as blocks
+/// of ChaCha20 are.
+const AT_ONCE: usize = 32;
 
 /// A sample lies so many bytes behind the first of its packet number.
 const MAX_NUMBER_LEN: u32 = header::MAX_NUMBER_LEN as u32;
