@@ -75,11 +75,11 @@ impl<'k> Keys<'k> {
 
 /// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
 /// the blocks. Wiped on drop.
-#[repr(align(64))]
 pub(crate) struct Blocks<'k> {
     keys: Keys<'k>,
     counters_and_nonces: [[u32; 4]; MAX_LANES],
-    keystream: [MaybeUninit<[u8; BLOCK_LEN]>; MAX_LANES],
+    /// In lines of the cache, as otherwise each store and each load of a block touches two.
+    keystream: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
     /// How many lanes of `keystream` have ever been written.
     written: usize,
 }
@@ -90,7 +90,7 @@ impl<'k> Blocks<'k> {
         Self {
             keys: Keys::new(),
             counters_and_nonces: [[0; 4]; MAX_LANES],
-            keystream: [const { MaybeUninit::uninit() }; MAX_LANES],
+            keystream: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
             written: 0,
         }
     }
@@ -125,7 +125,7 @@ impl<'k> Blocks<'k> {
     pub(crate) fn keystream(&self) -> &[[u8; BLOCK_LEN]] {
         // SAFETY: `run_all` has written so many of the array's blocks, and
         // `MaybeUninit` lies in memory as what it holds.
-        unsafe { core::slice::from_raw_parts(self.keystream.as_ptr().cast(), self.written) }
+        unsafe { core::slice::from_raw_parts(self.keystream.0.as_ptr().cast(), self.written) }
     }
 
     /// Computes one block in each of the first `LANES` lanes.
@@ -134,7 +134,7 @@ impl<'k> Blocks<'k> {
         let rows = v.rows(&self.counters_and_nonces, 0);
         let x = self.keys.states(v, rows);
         // SAFETY: there are `LANES` blocks and more.
-        unsafe { v.scatter::<false>(&x, self.keystream.as_mut_ptr().cast()) };
+        unsafe { v.scatter::<false>(&x, self.keystream.0.as_mut_ptr().cast()) };
         self.written = self.written.max(V::LANES);
     }
 }
@@ -144,7 +144,7 @@ impl Drop for Blocks<'_> {
     fn drop(&mut self) {
         // One by one: for all of them the compiler would call `memset`, which for so many
         // bytes takes twice the time.
-        for block in &mut self.keystream[..self.written] {
+        for block in &mut self.keystream.0[..self.written] {
             block.write([0; BLOCK_LEN]);
             zeroize::optimization_barrier(block);
         }
