@@ -418,19 +418,12 @@ impl<L: Limbs44> Field for Radix44<L> {
     }
 
     #[inline(always)]
-    fn words(self, [h0, h1, h2]: [L::Long; 3]) -> (L::Long, L::Long) {
+    fn words(self, [mut h0, mut h1, mut h2]: [L::Long; 3]) -> (L::Long, L::Long) {
         let Self(l) = self;
-        let (mask44, mask42) = (l.splat(MASK44), l.splat(MASK42));
-        let (mut h0, mut h1, mut h2) = (h0, h1, h2);
-        // Two rounds bring every limb below its radix.
-        for _ in 0..2 {
-            h2 = l.add(h2, l.shift_right::<44>(h1));
-            h1 = l.and(h1, mask44);
-            h0 = l.add(h0, five(l, l.shift_right::<42>(h2)));
-            h2 = l.and(h2, mask42);
-            h1 = l.add(h1, l.shift_right::<44>(h0));
-            h0 = l.and(h0, mask44);
-        }
+        let mask = l.splat(MASK44);
+        // Below 2^130 and a little, so at most once the prime too much.
+        h0 = l.add(h0, five(l, l.shift_right::<42>(h2)));
+        h2 = l.and(h2, l.splat(MASK42));
         // Whether h + 5 reaches 2^130, that is, h the prime; then h + 5 - 2^130 it
         // is.
         let carry = l.shift_right::<44>(l.add(h0, l.splat(5)));
@@ -439,7 +432,7 @@ impl<L: Limbs44> Field for Radix44<L> {
         h0 = l.add(h0, five(l, times));
         h1 = l.add(h1, l.shift_right::<44>(h0));
         h2 = l.add(h2, l.shift_right::<44>(h1));
-        let (h0, h1) = (l.and(h0, mask44), l.and(h1, mask44));
+        let (h0, h1) = (l.and(h0, mask), l.and(h1, mask));
         (
             l.or(h0, l.shift_left::<44>(h1)),
             // Bits 128 and 129 leave at the top.
@@ -589,17 +582,9 @@ impl<L: Limbs26> Field for Radix26<L> {
     fn words(self, mut h: [L::Long; 5]) -> (L::Long, L::Long) {
         let Self(l) = self;
         let mask = l.unknown(MASK26);
-        // Two rounds bring every limb below its radix.
-        for _ in 0..2 {
-            for limb in 1..4 {
-                h[limb + 1] = l.add(h[limb + 1], l.shift_right::<26>(h[limb]));
-                h[limb] = l.and(h[limb], mask);
-            }
-            h[0] = l.add(h[0], five(l, l.shift_right::<26>(h[4])));
-            h[4] = l.and(h[4], mask);
-            h[1] = l.add(h[1], l.shift_right::<26>(h[0]));
-            h[0] = l.and(h[0], mask);
-        }
+        // Below 2^130 and a little, so at most once the prime too much.
+        h[0] = l.add(h[0], five(l, l.shift_right::<26>(h[4])));
+        h[4] = l.and(h[4], mask);
         // Whether h + 5 reaches 2^130, that is, h the prime; then h + 5 - 2^130 it
         // is.
         let mut carry = l.splat(5);
