@@ -13,13 +13,14 @@
 //! blocks 0, then the tags, then the text of the packets whose tag was right, so
 //! that nothing is decrypted before it has been checked. What has been computed
 //! ahead of a packet is not computed again, and a packet by itself of which
-//! everything has been needs no list at all.
+//! everything has been needs no list at all. Nor do packets of one block of text, as many
+//! as a vector has lanes: see [`short`].
 
 use crate::aes_gcm::Header;
 use crate::chacha20::{self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, Samples, xor_blocks};
-use crate::isa::Set;
-use crate::poly1305::{self, TAG_LEN, Tagger, Text, Way};
-use crate::vector::{MAX_LANES, Words};
+use crate::isa::{Aligned, Set};
+use crate::poly1305::{self, Field, ShortMessages, TAG_LEN, Tagger, Text, Way};
+use crate::vector::{Longs, MAX_LANES, MAX_TAGS, OfWords, Words};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use subtle::ConstantTimeEq;
@@ -179,7 +180,14 @@ pub(crate) fn seal(
         });
         outcomes[0] = Outcome::Sealed;
     } else {
-        seal_many(set, bytes, secrets, jobs);
+        let mut rest = jobs;
+        while let Some((short, others)) = next_short(set, rest) {
+            set.short(bytes, secrets.keys, short, None);
+            rest = others;
+        }
+        if !rest.is_empty() {
+            seal_many(set, bytes, secrets, rest);
+        }
         outcomes.fill(Outcome::Sealed);
     }
 }
@@ -213,7 +221,16 @@ pub(crate) fn open(
             }
         });
     } else {
-        open_many(set, bytes, secrets, jobs, outcomes);
+        let (mut rest, mut outcomes) = (jobs, outcomes);
+        while let Some((short, others)) = next_short(set, rest) {
+            let verdicts;
+            (verdicts, outcomes) = outcomes.split_at_mut(short.len());
+            set.short(bytes, secrets.keys, short, Some(verdicts));
+            rest = others;
+        }
+        if !rest.is_empty() {
+            open_many(set, bytes, secrets, rest, outcomes);
+        }
     }
 }
 
@@ -530,6 +547,80 @@ pub(crate) fn verdict_of(difference: u64) -> Outcome {
     // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
     let authentic = bool::from(difference.ct_eq(&0));
     [Outcome::Forged, Outcome::Authentic][usize::from(authentic)]
+}
+
+/// The next packets that [`short`] takes, and those behind them: as many as there are
+/// lanes, or nearly so many.
+#[inline]
+fn next_short(set: Set, jobs: &[Job]) -> Option<(&[Job], &[Job])> {
+    let lanes = set.short_lanes();
+    let in_lanes = |job: &&Job| {
+        job.text_len as usize <= poly1305::SHORT
+            && job.aad_len as usize <= poly1305::MAX_AAD
+            && job.ahead_blocks == 0
+    };
+    let count = jobs.iter().take(lanes).take_while(in_lanes).count();
+    (lanes > 0 && count >= lanes - lanes / 4).then(|| jobs.split_at(count))
+}
+
+/// Seals packets of no more than [`poly1305::SHORT`] bytes, with no more AAD than
+/// [`poly1305::MAX_AAD`], a packet in each lane, of which there must be enough; opens
+/// them if there is a place for outcomes. Each takes two blocks of keystream. The first
+/// never leaves the registers: there it is the one-time key.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) fn short<V: Words, F: Field>(
+    v: V,
+    f: F,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    mut outcomes: Option<&mut [Outcome]>,
+) where
+    F::Longs: OfWords<V>,
+{
+    const { assert!(V::LANES == <F::Longs as Longs>::LANES) };
+    debug_assert!((1..=V::LANES).contains(&jobs.len()));
+    let mut its_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
+    let mut rows = [[0; 4]; MAX_LANES];
+    let mut messages = ShortMessages::new();
+    for (lane, job) in jobs.iter().enumerate() {
+        its_keys[lane] = &keys[job.key as usize];
+        rows[lane] = chacha20::row(0, &job.nonce);
+        messages.announce(lane, job.aad_len, job.text_len);
+    }
+    let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
+    let key = chacha20::first_two(v, &its_keys, &rows, &mut blocks.0);
+    for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+        let aad = v.padded(&bytes[job.aad()]);
+        let text = &mut bytes[job.text()];
+        let ciphertext = match outcomes {
+            None => v.xor_padded(text, block),
+            Some(_) => v.padded(text),
+        };
+        messages.set(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
+    }
+    let l = f.longs();
+    let r = (l.of_words(key[0], key[1]), l.of_words(key[2], key[3]));
+    let pad = (l.of_words(key[4], key[5]), l.of_words(key[6], key[7]));
+    let mut tags = poly1305::tags_of_short(f, &messages, r, pad);
+    for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+        let tag = u128::from(tags[0][lane]) | u128::from(tags[1][lane]) << 64;
+        let tag = tag.to_le_bytes();
+        let Some(outcomes) = &mut outcomes else {
+            bytes[job.tag()].copy_from_slice(&tag);
+            continue;
+        };
+        outcomes[lane] = verdict(&bytes[job.tag()], &tag);
+        if outcomes[lane] == Outcome::Authentic {
+            v.xor_bytes(&mut bytes[job.text()], block);
+        }
+    }
+    blocks.0 = [[0; BLOCK_LEN]; MAX_TAGS];
+    zeroize::optimization_barrier(&blocks);
+    // The right tag of a forged packet would make it authentic.
+    tags = [[0; MAX_TAGS]; 2];
+    zeroize::optimization_barrier(&tags);
 }
 
 /// The next chunk of `jobs`, of which there is one at least.

@@ -6,7 +6,7 @@
 //! [`Rows`]: in lanes one block takes as long as all of them do.
 
 use crate::isa::Aligned;
-use crate::vector::{MAX_LANES, MAX_ROWS, Pair, Rows, Words};
+use crate::vector::{MAX_LANES, MAX_ROWS, MAX_TAGS, Pair, Rows, Words};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -195,6 +195,41 @@ impl<'s> Samples<'s> {
         v.store(x[0], &mut words[0]);
         v.store(x[1], &mut words[1]);
     }
+}
+
+/// Blocks 0 and 1 of the packets of the lanes, whose `rows` are block 0's: of the first,
+/// in words, the one-time key; the second, which goes into the text, is written to
+/// `blocks`.
+#[inline(always)]
+pub(crate) fn first_two<V: Words>(
+    v: V,
+    keys: &[&Key; MAX_LANES],
+    rows: &[[u32; 4]; MAX_LANES],
+    blocks: &mut [Block; MAX_TAGS],
+) -> [V::Word; 8] {
+    const { assert!(V::LANES <= MAX_TAGS) };
+    let parts = [
+        v.gather::<0, 32>(keys, 0),
+        v.gather::<16, 32>(keys, 0),
+        v.rows(rows, 0),
+    ];
+    let mut input = [[parts[0][0]; 2]; 12];
+    for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
+        *both = [word; 2];
+    }
+    input[8][1] = v.add(input[8][1], v.splat(1));
+    let x = rounds(Pair(v), input);
+    let mut key = [x[0][0]; 8];
+    for (word, both) in key.iter_mut().zip(&x) {
+        *word = both[0];
+    }
+    let mut second = [x[0][1]; 16];
+    for (word, both) in second.iter_mut().zip(&x) {
+        *word = both[1];
+    }
+    // SAFETY: there are `LANES` blocks and more.
+    unsafe { v.scatter::<false>(&second, blocks.as_mut_ptr()) };
+    key
 }
 
 /// One block per lane, from its key, its counter and its nonce.

@@ -419,6 +419,13 @@ pub(crate) trait Longs: Copy {
     fn shift_right<const N: u32>(self, a: Self::Long) -> Self::Long;
 }
 
+/// Numbers of 64 bits that are made of words: the way from ChaCha20's registers into
+/// Poly1305's.
+pub(crate) trait OfWords<V: Words>: Longs {
+    /// `low` + 2^32 `high`, lane by lane.
+    fn of_words(self, low: V::Word, high: V::Word) -> Self::Long;
+}
+
 /// Two vectors of numbers side by side: the instructions of one fill the time that
 /// the other's take.
 impl<L: Longs> Longs for Pair<L> {

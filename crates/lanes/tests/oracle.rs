@@ -91,6 +91,30 @@ fn every_length_of_aad_in_lanes() {
     }
 }
 
+/// Short packets have lanes of their own, each the AAD and the text that it has: every
+/// length of both that they take, and one more, in every place; and so many packets at
+/// the end as are too few.
+#[test]
+fn every_short_packet() {
+    let backends = backends();
+    let mut noise = Noise::new(15);
+    let lengths = |i: usize| (i % 34, i / 34 % 66);
+    for all in [false, true] {
+        let packets: Vec<_> = (0..34 * 66)
+            .map(|i| lengths(if all { i } else { i * 515 % (34 * 66) }))
+            .filter(|&(aad, len)| all || aad <= 32 && len <= 64)
+            .map(|(aad, len)| noise.packet(aad, len))
+            .collect();
+        check(&backends, &packets);
+    }
+    for n in 8..=50 {
+        let packets: Vec<_> = (0..n)
+            .map(|i| noise.packet((5 * i + n) % 33, (7 * i + n) % 65))
+            .collect();
+        check(&backends, &packets);
+    }
+}
+
 /// Many packets, in lanes across packets; more so than anything else here, since
 /// what multiplies there is keystream, and cannot be chosen.
 #[test]

@@ -1,7 +1,7 @@
 //! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
 
 use crate::poly1305::Radix26;
-use crate::vector::{Arithmetic, Limbs26, Limbs44, Longs, MAX_LANES, Pair, Rows, Words};
+use crate::vector::{Arithmetic, Limbs26, Limbs44, Longs, MAX_LANES, OfWords, Pair, Rows, Words};
 use core::arch::x86_64::*;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
@@ -31,7 +31,7 @@ kernels!(
     half: Radix26(Numbers(proof)),
     tag_step: 25,
     hash: proof => Avx512, serial: super::best_serial,
-    features: "avx512f,avx512bw,avx512vl"
+    features: "avx512f,avx512bw,avx512vl", short
 );
 
 /// A value of this type proves that the CPU has IFMA besides.
@@ -67,7 +67,7 @@ pub(crate) mod ifma {
     half: Radix44(Numbers(proof)),
         tag_step: 16,
         hash: proof.0 => Avx512, serial: crate::isa::best_serial,
-        features: "avx512f,avx512bw,avx512vl,avx512ifma"
+        features: "avx512f,avx512bw,avx512vl,avx512ifma", short
     );
 }
 
@@ -435,17 +435,16 @@ impl Words for Avx512 {
     #[inline(always)]
     fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
         let mask = first(text.len());
-        let place: *mut i8 = text.as_mut_ptr().cast();
         let mut padded = [0; 64];
         // SAFETY: the block and what is returned are 64 bytes. The mask holds back,
-        // from load and store, every byte beyond the text's end; neither needs
-        // alignment; `self` proves AVX-512F and BW.
+        // from the load, every byte beyond the text's end; nothing needs alignment;
+        // `self` proves AVX-512F and BW.
         unsafe {
             let block = _mm512_maskz_loadu_epi8(mask, block.as_ptr().cast());
-            let text = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, place), block);
-            _mm512_mask_storeu_epi8(place, mask, text);
-            _mm512_storeu_si512(padded.as_mut_ptr().cast(), text);
+            let text = _mm512_maskz_loadu_epi8(mask, text.as_ptr().cast());
+            _mm512_storeu_si512(padded.as_mut_ptr().cast(), _mm512_xor_si512(text, block));
         }
+        self.xor_bytes(text, block);
         padded
     }
 
@@ -602,6 +601,21 @@ impl<P: Proof> Longs for Numbers<P> {
     fn shift_right<const N: u32>(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_srli_epi64::<N>(a) }
+    }
+}
+
+impl<P: Proof> OfWords<Avx512> for Pair<Numbers<P>> {
+    #[inline(always)]
+    fn of_words(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let a = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let b = _mm512_add_epi32(a, _mm512_set1_epi32(8));
+            [
+                _mm512_permutex2var_epi32(low, a, high),
+                _mm512_permutex2var_epi32(low, b, high),
+            ]
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The instances of [`crate::vector`]'s traits, one file per instruction set,
 //! and the kernels compiled for each.
 
-use crate::aead::{Job, Run};
+use crate::aead::{Job, Outcome, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
 use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce, Samples};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
@@ -33,6 +33,10 @@ pub(crate) struct Kernels {
     tags: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     tags_of_long: unsafe fn(&[Text], &[[u8; 32]], &mut [[u8; TAG_LEN]]),
     long: unsafe fn(Number, &[[u8; 16]], &Multiplier) -> Number,
+    short: Option<(
+        usize,
+        unsafe fn(&mut [u8], &[Key], &[Job], Option<&mut [Outcome]>),
+    )>,
     hash_lanes: usize,
     hash_run: unsafe fn(&mut Lanes) -> u32,
     hash64: unsafe fn(*const [u8; 64], *mut Digest, usize),
@@ -192,6 +196,26 @@ impl Set {
     pub(crate) fn long(self, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
         // SAFETY: as above.
         unsafe { (self.0.long)(h, blocks, r) }
+    }
+
+    /// How many packets [`Set::short`] takes at most; 0 if it takes none.
+    #[inline]
+    pub(crate) fn short_lanes(self) -> usize {
+        self.0.short.map_or(0, |(lanes, _)| lanes)
+    }
+
+    /// See [`crate::aead::short`].
+    #[inline]
+    pub(crate) fn short(
+        self,
+        bytes: &mut [u8],
+        keys: &[Key],
+        jobs: &[Job],
+        outcomes: Option<&mut [Outcome]>,
+    ) {
+        let (_, short) = self.0.short.expect("lanes for short packets");
+        // SAFETY: as above.
+        unsafe { short(bytes, keys, jobs, outcomes) }
     }
 
     /// How many messages of SHA-256 are hashed at once.
@@ -411,7 +435,7 @@ macro_rules! kernels {
         field: $field:expr => $field_type:ty, half: $half:expr,
         tag_step: $tag_step:literal,
         hash: $hash:expr => $hash_type:ty, serial: $serial:expr
-        $(, features: $features:literal)?
+        $(, features: $features:literal $(, $short:ident)?)?
     ) => {
         pub(crate) static KERNELS: crate::isa::Kernels = crate::isa::Kernels {
             is_available: $set::is_available,
@@ -465,6 +489,15 @@ macro_rules! kernels {
                 |$proof, h: crate::poly1305::Number, blocks: &[[u8; 16]],
                  r: &crate::poly1305::Multiplier| -> [crate::poly1305::Number]
                 = crate::poly1305::long($half, $field, h, blocks, r)),
+            short: kernels!(@option $($((
+                <<$words_type as crate::vector::Words>::Narrow as crate::vector::Words>::LANES,
+                kernels!(@kernel $set, $features,
+                    |$proof, bytes: &mut [u8], keys: &[crate::Key], jobs: &[crate::Job],
+                     outcomes: Option<&mut [crate::Outcome]>|
+                    = crate::aead::$short(
+                        crate::vector::Words::narrow($words), $field, bytes, keys, jobs, outcomes
+                    )),
+            ))?)?),
             hash_lanes: <$hash_type as crate::vector::Words>::LANES,
             hash_run: kernels!(@kernel $set, $($features)?,
                 |$proof, lanes: &mut crate::sha256::Lanes| -> [u32]
@@ -481,6 +514,12 @@ macro_rules! kernels {
             serial: $serial,
             measured: crate::sha256::Measured::not_yet(),
         };
+    };
+    (@option) => {
+        None
+    };
+    (@option $some:expr) => {
+        Some($some)
     };
     (@kernel $set:ident, $($features:literal)?, |$proof:ident $(, $arg:ident: $type:ty)*|
         $(-> [$result:ty])? = $body:expr) => {{
