@@ -17,7 +17,9 @@
 //! as a vector has lanes: see [`short`].
 
 use crate::aes_gcm::Header;
-use crate::chacha20::{self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, Samples, xor_blocks};
+use crate::chacha20::{
+    self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, Samples, Stretch, xor_blocks,
+};
 use crate::isa::{Aligned, Set};
 use crate::poly1305::{self, Field, ShortMessages, TAG_LEN, Tagger, Text, Way};
 use crate::vector::{Longs, MAX_LANES, MAX_TAGS, OfWords, Words};
@@ -383,7 +385,7 @@ fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
                     chunk.xor(set, bytes, secrets, jobs, index, job.ahead_blocks);
                 }
                 // Its text is not long: block 0 takes a lane beside the others.
-                None if (job.text_len as usize) < set.block_lanes() * BLOCK_LEN => {
+                None if (job.text_len as usize) < set.block_lanes() / 2 * BLOCK_LEN => {
                     chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
                 }
                 None => {
@@ -392,7 +394,7 @@ fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
                 }
             }
         }
-        chunk.flush(set, bytes, jobs);
+        chunk.finish(set, bytes, secrets, jobs);
         chunk.tag(set, bytes, jobs);
         chunk.forget_keys();
         for (job, tag) in jobs.iter().zip(&chunk.tags) {
@@ -480,7 +482,7 @@ fn open_many(
                 chunk.xor(set, bytes, secrets, jobs, index, next[index]);
             }
         }
-        chunk.flush(set, bytes, jobs);
+        chunk.finish(set, bytes, secrets, jobs);
     }
 }
 
@@ -674,6 +676,9 @@ struct Chunk<'k> {
     runs: ArrayVec<Run, MAX_LANES>,
     /// How many lanes are set.
     lanes: usize,
+    /// Half a run of a packet's blocks that waits for another: which packet, and from
+    /// which block on.
+    half: Option<(usize, u32)>,
     /// The one-time key of each packet.
     one_time_keys: ArrayVec<[u8; 32], CHUNK>,
     /// The tag of each packet.
@@ -687,6 +692,7 @@ impl<'k> Chunk<'k> {
             blocks: Blocks::new(),
             runs: ArrayVec::new(),
             lanes: 0,
+            half: None,
             one_time_keys: ArrayVec::new(),
             tags: ArrayVec::new(),
         }
@@ -707,7 +713,8 @@ impl<'k> Chunk<'k> {
     }
 
     /// Encrypts or decrypts a text from block `from` on, which is not 0: whole runs
-    /// of `LANES` blocks at once, and the rest goes to the flat list.
+    /// of `LANES` blocks at once, half a run beside that of another text, and the rest
+    /// goes to the flat list.
     #[inline]
     fn xor(
         &mut self,
@@ -729,6 +736,22 @@ impl<'k> Chunk<'k> {
                 set.xor_keystream(secrets.key(job), &job.nonce, from, runs);
                 from += (direct / BLOCK_LEN) as u32;
             }
+        }
+        let half = set.block_lanes() / 2;
+        if job.text_len as usize / BLOCK_LEN >= from as usize - 1 + half {
+            match self.half.take() {
+                None => self.half = Some((index, from)),
+                Some(before) => {
+                    let stretches = [before, (index, from)].map(|(index, counter)| Stretch {
+                        key: secrets.key(&jobs[index]),
+                        nonce: &jobs[index].nonce,
+                        counter,
+                        start: jobs[index].text().start + BLOCK_LEN * (counter as usize - 1),
+                    });
+                    set.xor_two(bytes, stretches);
+                }
+            }
+            from += half as u32;
         }
         self.push(set, bytes, secrets, jobs, index, from..job.blocks());
     }
@@ -792,6 +815,16 @@ impl<'k> Chunk<'k> {
             self.add(secrets.key(job), job, index, counters.start..end);
             counters.start = end;
         }
+    }
+
+    /// Computes what is in the list or waits, and takes each block to its place.
+    #[inline]
+    fn finish(&mut self, set: Set, bytes: &mut [u8], secrets: Secrets<'k>, jobs: &[Job]) {
+        if let Some((index, from)) = self.half.take() {
+            let to = from + set.block_lanes() as u32 / 2;
+            self.push(set, bytes, secrets, jobs, index, from..to);
+        }
+        self.flush(set, bytes, jobs);
     }
 
     /// Computes the blocks in the list and takes each to its place.

@@ -461,6 +461,39 @@ pub(crate) fn xor_keystream<V: Words>(
     }
 }
 
+/// Where in a buffer neighbouring whole blocks of a text begin, and their keystream.
+pub(crate) struct Stretch<'s> {
+    pub(crate) key: &'s Key,
+    pub(crate) nonce: &'s Nonce,
+    /// The first block's.
+    pub(crate) counter: u32,
+    pub(crate) start: usize,
+}
+
+/// Exclusive-ors the keystream of two stretches of `LANES` blocks into them: in one vector
+/// for each, they need as long together as [`xor_keystream`] for twice as many of one.
+#[inline(always)]
+pub(crate) fn xor_two<V: Words>(v: V, bytes: &mut [u8], stretches: [Stretch<'_>; 2]) {
+    // Not by `map`: a closure would not be inlined everywhere.
+    let [a, b] = &stretches;
+    let a = inputs(v, a.key, a.nonce, a.counter);
+    let b = inputs(v, b.key, b.nonce, b.counter);
+    let mut input = [[a[0]; 2]; 12];
+    for (both, (&a, &b)) in input.iter_mut().zip(a.iter().zip(&b)) {
+        *both = [a, b];
+    }
+    let x = rounds(Pair(v), input);
+    let mut halves = [[x[0][0]; 16]; 2];
+    for (i, &[a, b]) in x.iter().enumerate() {
+        (halves[0][i], halves[1][i]) = (a, b);
+    }
+    for (words, stretch) in halves.iter().zip(stretches) {
+        let blocks = &mut bytes[stretch.start..][..V::LANES * BLOCK_LEN];
+        // SAFETY: these are `LANES` blocks.
+        unsafe { v.scatter::<true>(words, blocks.as_mut_ptr().cast()) };
+    }
+}
+
 /// Neighbouring blocks of one key and nonce.
 #[inline(always)]
 fn inputs<V: Words>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {

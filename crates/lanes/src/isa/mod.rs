@@ -3,7 +3,7 @@
 
 use crate::aead::{Job, Outcome, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
-use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce, Samples};
+use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce, Samples, Stretch};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
@@ -26,6 +26,7 @@ pub(crate) struct Kernels {
     few_blocks: usize,
     few: unsafe fn(&Key, &[u32; 4], usize, &mut FewBlocks),
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
+    xor_two: unsafe fn(&mut [u8], [Stretch<'_>; 2]),
     xor_blocks: unsafe fn(&mut [u8], &[Block]),
     xor_texts: unsafe fn(&mut [u8], &[Block], &[Job], &[Run]),
     xor_padded: unsafe fn(&mut [u8], &Block) -> Block,
@@ -128,6 +129,13 @@ impl Set {
     pub(crate) fn xor_keystream(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
         // SAFETY: as above.
         unsafe { (self.0.xor_keystream)(key, nonce, counter, text) }
+    }
+
+    /// See [`crate::chacha20::xor_two`]. Half of [`Set::block_lanes`] in each.
+    #[inline]
+    pub(crate) fn xor_two(self, bytes: &mut [u8], stretches: [Stretch<'_>; 2]) {
+        // SAFETY: as above.
+        unsafe { (self.0.xor_two)(bytes, stretches) }
     }
 
     /// See [`crate::chacha20::xor_blocks`].
@@ -462,6 +470,11 @@ macro_rules! kernels {
             xor_keystream: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32, text: &mut [u8]|
                 = crate::chacha20::xor_keystream($words, key, nonce, counter, text)),
+            xor_two: kernels!(@kernel $set, $($features)?,
+                |$proof, bytes: &mut [u8], stretches: [crate::chacha20::Stretch<'_>; 2]|
+                = crate::chacha20::xor_two(
+                    crate::vector::Words::narrow($words), bytes, stretches
+                )),
             xor_blocks: kernels!(@kernel $set, $($features)?,
                 |$proof, text: &mut [u8], blocks: &[crate::Block]|
                 = crate::chacha20::xor_blocks($words, text, blocks)),
