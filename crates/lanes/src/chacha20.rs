@@ -73,15 +73,57 @@ impl<'k> Keys<'k> {
     }
 }
 
+/// Up to [`MAX_LANES`] blocks of keystream. Wiped on drop.
+struct Keystream {
+    /// In lines of the cache, as otherwise each store and each load of a block touches two.
+    blocks: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
+    /// How many have ever been written.
+    written: usize,
+}
+
+impl Keystream {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            blocks: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
+            written: 0,
+        }
+    }
+
+    /// Takes the blocks of `LANES` states.
+    #[inline(always)]
+    fn write<V: Words>(&mut self, v: V, states: &[V::Word; 16]) {
+        // SAFETY: there are `LANES` blocks and more.
+        unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().cast()) };
+        self.written = self.written.max(V::LANES);
+    }
+
+    #[inline(always)]
+    fn blocks(&self) -> &[Block] {
+        // SAFETY: `write` has written so many of the array's blocks, and `MaybeUninit`
+        // lies in memory as what it holds.
+        unsafe { core::slice::from_raw_parts(self.blocks.0.as_ptr().cast(), self.written) }
+    }
+}
+
+impl Drop for Keystream {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // One by one: for all of them the compiler would call `memset`, which for so many
+        // bytes takes twice the time.
+        for block in &mut self.blocks.0[..self.written] {
+            block.write([0; BLOCK_LEN]);
+            zeroize::optimization_barrier(block);
+        }
+    }
+}
+
 /// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
-/// the blocks. Wiped on drop.
+/// the blocks.
 pub(crate) struct Blocks<'k> {
     keys: Keys<'k>,
     counters_and_nonces: [[u32; 4]; MAX_LANES],
-    /// In lines of the cache, as otherwise each store and each load of a block touches two.
-    keystream: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
-    /// How many lanes of `keystream` have ever been written.
-    written: usize,
+    keystream: Keystream,
 }
 
 impl<'k> Blocks<'k> {
@@ -90,8 +132,7 @@ impl<'k> Blocks<'k> {
         Self {
             keys: Keys::new(),
             counters_and_nonces: [[0; 4]; MAX_LANES],
-            keystream: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
-            written: 0,
+            keystream: Keystream::new(),
         }
     }
 
@@ -122,10 +163,8 @@ impl<'k> Blocks<'k> {
 
     /// The blocks of the lanes that have been computed.
     #[inline(always)]
-    pub(crate) fn keystream(&self) -> &[[u8; BLOCK_LEN]] {
-        // SAFETY: `run_all` has written so many of the array's blocks, and
-        // `MaybeUninit` lies in memory as what it holds.
-        unsafe { core::slice::from_raw_parts(self.keystream.0.as_ptr().cast(), self.written) }
+    pub(crate) fn keystream(&self) -> &[Block] {
+        self.keystream.blocks()
     }
 
     /// Computes one block in each of the first `LANES` lanes.
@@ -133,21 +172,7 @@ impl<'k> Blocks<'k> {
     fn run_all<V: Words>(&mut self, v: V) {
         let rows = v.rows(&self.counters_and_nonces, 0);
         let x = self.keys.states(v, rows);
-        // SAFETY: there are `LANES` blocks and more.
-        unsafe { v.scatter::<false>(&x, self.keystream.0.as_mut_ptr().cast()) };
-        self.written = self.written.max(V::LANES);
-    }
-}
-
-impl Drop for Blocks<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // One by one: for all of them the compiler would call `memset`, which for so many
-        // bytes takes twice the time.
-        for block in &mut self.keystream.0[..self.written] {
-            block.write([0; BLOCK_LEN]);
-            zeroize::optimization_barrier(block);
-        }
+        self.keystream.write(v, &x);
     }
 }
 
@@ -430,7 +455,9 @@ fn blocks_in_lanes<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut 
         unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
         return;
     }
-    with_blocks(v, &x, |all| blocks.copy_from_slice(&all[..blocks.len()]));
+    let mut all = Keystream::new();
+    all.write(v, &x);
+    blocks.copy_from_slice(&all.blocks()[..blocks.len()]);
 }
 
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
@@ -517,22 +544,18 @@ fn key_words<V: Words>(v: V, key: &Key) -> [V::Word; 8] {
     words
 }
 
-/// Exclusive-ors what is left, less than `LANES` blocks.
+/// Exclusive-ors what is left, no more than `LANES` blocks.
 #[inline(always)]
 fn xor_rest<V: Words>(v: V, input: [V::Word; 12], text: &mut [u8]) {
     let x = rounds(v, input);
-    with_blocks(v, &x, |blocks| xor_blocks(v, text, blocks));
-}
-
-/// Calls `work` with the blocks of `LANES` states, which are wiped then.
-#[inline(always)]
-fn with_blocks<V: Words>(v: V, x: &[V::Word; 16], work: impl FnOnce(&[Block])) {
-    let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_LANES]);
-    // SAFETY: there are `LANES` blocks and more.
-    unsafe { v.scatter::<false>(x, blocks.0.as_mut_ptr()) };
-    work(&blocks.0);
-    blocks.0[..V::LANES].fill([0; BLOCK_LEN]);
-    zeroize::optimization_barrier(&blocks);
+    if text.len() == V::LANES * BLOCK_LEN {
+        // SAFETY: these are `LANES` blocks.
+        unsafe { v.scatter::<true>(&x, text.as_mut_ptr().cast()) };
+        return;
+    }
+    let mut keystream = Keystream::new();
+    keystream.write(v, &x);
+    xor_blocks(v, text, keystream.blocks());
 }
 
 /// Exclusive-ors blocks into as much of `text` as they cover.
