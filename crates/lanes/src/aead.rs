@@ -18,7 +18,7 @@
 
 use crate::aes_gcm::Header;
 use crate::chacha20::{
-    self, BLOCK_LEN, Block, Blocks, FewBlocks, Key, Nonce, Samples, Stretch, xor_blocks,
+    self, BLOCK_LEN, Block, Blocks, Key, Keystream, Nonce, Samples, Stretch, Ways, xor_blocks,
 };
 use crate::isa::{Aligned, Set};
 use crate::poly1305::{self, Field, ShortMessages, TAG_LEN, Tagger, Text, Way};
@@ -282,9 +282,9 @@ pub(crate) fn stream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mu
     if !(1..=set.few_blocks()).contains(&count) {
         return set.xor_keystream(key, nonce, counter, text);
     }
-    let mut blocks = FewBlocks::new();
+    let mut blocks = Keystream::new();
     set.few(key, &chacha20::row(counter, nonce), count, &mut blocks);
-    set.xor_blocks(text, &blocks.0[..count]);
+    set.xor_blocks(text, &blocks.blocks()[..count]);
 }
 
 /// Calls `work` with the keystream of a packet by itself, as far as it is had in one
@@ -297,17 +297,21 @@ fn with_keystream(
     text_len: usize,
     work: impl FnOnce(&[Block]),
 ) {
-    let count = 1 + text_len.div_ceil(BLOCK_LEN);
+    let mut count = 1 + text_len.div_ceil(BLOCK_LEN);
     if (set.few_blocks() + 1..=set.block_lanes()).contains(&count) {
+        let narrow = set.block_lanes() / 2;
+        if count > narrow && count <= narrow + Ways::of(set).behind {
+            count = narrow;
+        }
         let mut blocks = Blocks::new();
         blocks.set(0, key, nonce, 0..count as u32);
         set.blocks(&mut blocks, count);
         work(&blocks.keystream()[..count]);
     } else {
         let count = if count > set.few_blocks() { 1 } else { count };
-        let mut blocks = FewBlocks::new();
+        let mut blocks = Keystream::new();
         set.few(key, &chacha20::row(0, nonce), count, &mut blocks);
-        work(&blocks.0[..count]);
+        work(&blocks.blocks()[..count]);
     }
 }
 
@@ -505,7 +509,7 @@ fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], blocks: &[Block
     if let Some(rest) = text.get_mut(BLOCK_LEN * blocks.len()..)
         && !rest.is_empty()
     {
-        set.xor_keystream(key, nonce, 1 + blocks.len() as u32, rest);
+        stream(set, key, nonce, 1 + blocks.len() as u32, rest);
     }
 }
 
@@ -965,7 +969,14 @@ pub(crate) fn masks<S>(
         for (mask, (key, sample)) in masks.iter_mut().zip(list.iter().map(sample)) {
             let (words, _) = sample.as_chunks();
             let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
-            *mask = chacha20::first_words(key, &row);
+            *mask = if Ways::of(set).general {
+                chacha20::first_words(key, &row)
+            } else {
+                let mut blocks = Keystream::new();
+                set.few(key, &row, 1, &mut blocks);
+                let words = blocks.blocks()[0].first_chunk();
+                u64::from_le_bytes(*words.expect("64 bytes"))
+            };
         }
         return;
     }
@@ -1023,5 +1034,53 @@ impl Drop for Chunk<'_> {
         // The right tag of a forged packet would make it authentic.
         self.tags.fill([0; TAG_LEN]);
         zeroize::optimization_barrier(&self.tags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+    use chacha20poly1305::aead::{AeadInOut, KeyInit};
+
+    /// Packets and masks by themselves, in the ways that this CPU does not choose, too:
+    /// those of every other CPU.
+    #[test]
+    fn every_way() {
+        const MOST: usize = 2200;
+        const SIZE: usize = MOST + TAG_LEN;
+        let (key, nonce, aad): (Key, Nonce, _) = ([7; 32], [5; 12], [3; 11]);
+        let theirs = chacha20poly1305::ChaCha20Poly1305::new(&key.into());
+        let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 5) as u8);
+        let samples = [(0, 100), (0, 1000)];
+        for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+            let set = backend.set();
+            let mut expected = [0; 3];
+            let three = [samples[0], samples[1], (0, 7)];
+            masks(set, &plain, &[key], &three, |one| *one, &mut expected);
+            for general in [false, true] {
+                for behind in [0, set.few_blocks() / 2, set.few_blocks()] {
+                    Ways { general, behind }.pin(set);
+                    for len in (0..MOST).step_by(7).chain(900..1700) {
+                        let mut sealed = plain;
+                        let text = (&mut sealed[..len]).into();
+                        let tag = theirs.encrypt_inout_detached(&nonce.into(), &aad, text);
+                        let tag: [u8; TAG_LEN] = tag.unwrap().into();
+                        let mut ours = plain;
+                        let place = &mut ours[..len];
+                        assert_eq!(seal_apart(set, &key, &nonce, &aad, place), tag);
+                        assert_eq!(ours[..len], sealed[..len], "{backend:?}, {len} bytes");
+                        ours[len..len + TAG_LEN].copy_from_slice(&tag);
+                        let place = &mut ours[..len + TAG_LEN];
+                        let outcome = open_apart(set, &key, &nonce, &aad, place);
+                        assert_eq!(outcome, Outcome::Authentic);
+                        assert_eq!(ours[..len], plain[..len], "{backend:?}, {len} bytes");
+                    }
+                    let mut found = [0; 2];
+                    masks(set, &plain, &[key], &samples, |one| *one, &mut found);
+                    assert_eq!(found, expected[..2], "{backend:?}");
+                }
+            }
+        }
     }
 }

@@ -5,10 +5,12 @@
 //! short ones, or any mix. A few neighbouring blocks of one packet are had sooner in
 //! [`Rows`]: in lanes one block takes as long as all of them do.
 
-use crate::isa::Aligned;
-use crate::vector::{MAX_LANES, MAX_ROWS, MAX_TAGS, Pair, Rows, Words};
+use crate::isa::{Aligned, Set};
+use crate::measure::best_time;
+use crate::vector::{MAX_LANES, MAX_TAGS, Pair, Rows, Words};
 use core::mem::MaybeUninit;
 use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A key of ChaCha20: 32 bytes.
 pub type Key = [u8; 32];
@@ -74,7 +76,7 @@ impl<'k> Keys<'k> {
 }
 
 /// Up to [`MAX_LANES`] blocks of keystream. Wiped on drop.
-struct Keystream {
+pub(crate) struct Keystream {
     /// In lines of the cache, as otherwise each store and each load of a block touches two.
     blocks: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
     /// How many have ever been written.
@@ -83,7 +85,7 @@ struct Keystream {
 
 impl Keystream {
     #[inline(always)]
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             blocks: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
             written: 0,
@@ -98,10 +100,20 @@ impl Keystream {
         self.written = self.written.max(V::LANES);
     }
 
+    /// Takes `BLOCKS` blocks from their rows.
     #[inline(always)]
-    fn blocks(&self) -> &[Block] {
-        // SAFETY: `write` has written so many of the array's blocks, and `MaybeUninit`
-        // lies in memory as what it holds.
+    fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4]) {
+        const { assert!(R::BLOCKS <= MAX_LANES) };
+        // SAFETY: there is room for so many blocks.
+        unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().cast()) };
+        self.written = self.written.max(R::BLOCKS);
+    }
+
+    /// Those that have been written.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> &[Block] {
+        // SAFETY: so many of the array's blocks have been written, and `MaybeUninit` lies
+        // in memory as what it holds.
         unsafe { core::slice::from_raw_parts(self.blocks.0.as_ptr().cast(), self.written) }
     }
 }
@@ -306,7 +318,7 @@ fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4])
 
 /// The first two words of one block by itself, from key and `row`, as a little-endian
 /// number: a header mask. In general registers, whose instructions take one cycle each
-/// where those of vectors take two: half the time of [`few`], on a Zen 5.
+/// where those of vectors may take two: see [`Ways`].
 pub(crate) fn first_words(key: &Key, row: &[u32; 4]) -> u64 {
     let (words, _) = key.as_chunks();
     let mut x = [0; 16];
@@ -354,30 +366,85 @@ fn scalar(mut word: u32) -> u32 {
     word
 }
 
-/// Up to [`MAX_ROWS`] neighbouring blocks of keystream. Wiped on drop.
-#[repr(align(64))]
-pub(crate) struct FewBlocks(pub(crate) [Block; MAX_ROWS]);
+/// Which ways to compute few blocks of one packet take this CPU less time.
+#[derive(Clone, Copy)]
+pub(crate) struct Ways {
+    /// Whether [`first_words`] does, rather than [`few`]. (On a Zen 5 it does, 68 ns; on a
+    /// Granite Rapids it takes 82 where the other takes 58.)
+    pub(crate) general: bool,
+    /// How many blocks by [`few`] behind as many as fill the narrower vector do, rather
+    /// than the wide one for all of them: all that it can, half, or 0.
+    pub(crate) behind: usize,
+}
 
-impl FewBlocks {
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self([[0; BLOCK_LEN]; MAX_ROWS])
+/// What has been measured of a set: its [`Ways`], or 0 as long as it has not.
+pub(crate) struct Measured(AtomicUsize);
+
+impl Measured {
+    pub(crate) const fn not_yet() -> Self {
+        Self(AtomicUsize::new(0))
     }
 }
 
-impl Drop for FewBlocks {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0 = [[0; BLOCK_LEN]; MAX_ROWS];
-        zeroize::optimization_barrier(&self.0);
+impl Ways {
+    /// Those of a set, by what has been measured in this process.
+    #[inline]
+    pub(crate) fn of(set: Set) -> Self {
+        let measured = set.few_measured();
+        let mut ways = measured.0.load(Ordering::Relaxed);
+        if ways == 0 {
+            let Self { general, behind } = Self::measure(set);
+            ways = behind << 2 | usize::from(general) << 1 | 1;
+            // Another thread may have measured too; either result will do.
+            measured.0.store(ways, Ordering::Relaxed);
+        }
+        Self {
+            general: ways & 2 != 0,
+            behind: ways >> 2,
+        }
+    }
+
+    /// Sets what would be measured of a set.
+    #[cfg(test)]
+    pub(crate) fn pin(self, set: Set) {
+        let measured = self.behind << 2 | usize::from(self.general) << 1 | 1;
+        set.few_measured().0.store(measured, Ordering::Relaxed);
+    }
+
+    /// Takes some ten microseconds.
+    #[cold]
+    fn measure(set: Set) -> Self {
+        let key = [0; 32];
+        let row = row(0, &[0; 12]);
+        let all = set.few_blocks();
+        let few = |count| best_time(Keystream::new, |b| set.few(&key, &row, count, b));
+        let lanes = |count: usize| {
+            let prepare = || {
+                let mut blocks = Blocks::new();
+                blocks.set(0, &key, &[0; 12], 0..count as u32);
+                blocks
+            };
+            best_time(prepare, |blocks| set.blocks(blocks, count))
+        };
+        let general = best_time(
+            || (),
+            |()| {
+                core::hint::black_box(first_words(core::hint::black_box(&key), &row));
+            },
+        );
+        let (narrow, wide) = (lanes(set.block_lanes() / 2), lanes(set.block_lanes()));
+        let sooner = |count: &usize| narrow + few(*count) < wide;
+        Self {
+            general: general <= few(1),
+            behind: [all, all / 2].into_iter().find(sooner).unwrap_or(0),
+        }
     }
 }
 
 /// Computes `count` neighbouring blocks, and as many others as come with them. `row` is
 /// what the first has behind its key: counter and nonce.
 #[inline(always)]
-pub(crate) fn few<R: Rows>(r: R, key: &Key, row: &[u32; 4], count: usize, blocks: &mut FewBlocks) {
-    const { assert!(2 * R::BLOCKS <= MAX_ROWS) };
+pub(crate) fn few<R: Rows>(r: R, key: &Key, row: &[u32; 4], count: usize, blocks: &mut Keystream) {
     if count <= R::BLOCKS {
         in_rows(r, key, row, blocks);
     } else {
@@ -386,7 +453,7 @@ pub(crate) fn few<R: Rows>(r: R, key: &Key, row: &[u32; 4], count: usize, blocks
 }
 
 #[inline(always)]
-fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut FewBlocks) {
+fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut Keystream) {
     let (words, _) = key.as_chunks();
     let mut halves = [[0; 4]; 2];
     for (place, word) in halves.as_flattened_mut().iter_mut().zip(words) {
@@ -426,8 +493,7 @@ fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut FewBlocks) {
         r.add(c, input[2]),
         r.add(d, input[3]),
     ];
-    // SAFETY: there are so many blocks.
-    unsafe { r.store_rows(rows, blocks.0.as_mut_ptr()) };
+    blocks.write_rows(r, rows);
 }
 
 /// The blocks of one key, and of these counters and nonces: no more than `LANES`.

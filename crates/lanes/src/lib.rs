@@ -23,6 +23,7 @@ mod aes_gcm;
 mod aes_portable;
 mod chacha20;
 mod isa;
+mod measure;
 mod poly1305;
 mod sha256;
 mod vector;

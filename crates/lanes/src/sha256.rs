@@ -14,6 +14,7 @@
 //! This is for public data: nothing is wiped.
 
 use crate::isa::{Aligned, Scalar, Set};
+use crate::measure::best_time;
 use crate::vector::{Arithmetic, MAX_LANES, Words};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
@@ -595,35 +596,6 @@ fn measure(set: Set, serial: &Serial) -> usize {
     let longer = |&n: &usize| one_by_one(n) > vector + vector / 8;
     let lanes = set.hash_lanes();
     (1..=lanes).find(longer).unwrap_or(lanes + 1)
-}
-
-/// The shortest of several times that `work` takes, in ticks.
-fn best_time<T>(prepare: impl Fn() -> T, work: impl Fn(&mut T)) -> u64 {
-    let mut best = u64::MAX;
-    for _ in 0..12 {
-        let mut value = prepare();
-        let start = ticks();
-        work(&mut value);
-        best = best.min(ticks().wrapping_sub(start));
-        core::hint::black_box(value);
-    }
-    best
-}
-
-#[cfg(target_arch = "x86_64")]
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 CPU has these instructions.
-    unsafe {
-        core::arch::x86_64::_mm_lfence();
-        core::arch::x86_64::_rdtsc()
-    }
-}
-
-/// There is no clock that needs no operating system. Every way then takes as long,
-/// and messages are hashed one by one.
-#[cfg(not(target_arch = "x86_64"))]
-fn ticks() -> u64 {
-    0
 }
 
 /// A place for a block, or two with the padding.

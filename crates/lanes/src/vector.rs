@@ -142,7 +142,7 @@ pub(crate) trait Words: Arithmetic {
 /// Vectors of rows of four words, as a state of ChaCha20 has four, of several blocks
 /// beside each other.
 pub(crate) trait Rows: Arithmetic {
-    /// How many blocks there are; at most [`MAX_ROWS`] / 2.
+    /// How many blocks there are; at most [`MAX_LANES`] / 2.
     const BLOCKS: usize;
 
     /// The same row of every block.
@@ -161,9 +161,6 @@ pub(crate) trait Rows: Arithmetic {
     /// There must be so many that may be written.
     unsafe fn store_rows(self, rows: [Self::Word; 4], blocks: *mut [u8; 64]);
 }
-
-/// The most blocks that are computed in rows at once.
-pub(crate) const MAX_ROWS: usize = 8;
 
 impl<R: Rows> Rows for Pair<R> {
     const BLOCKS: usize = 2 * R::BLOCKS;

@@ -3,7 +3,7 @@
 
 use crate::aead::{Job, Outcome, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
-use crate::chacha20::{Block, Blocks, FewBlocks, Key, Nonce, Samples, Stretch};
+use crate::chacha20::{self, Block, Blocks, Key, Keystream, Nonce, Samples, Stretch};
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
@@ -24,7 +24,8 @@ pub(crate) struct Kernels {
     blocks_ahead: unsafe fn(&Key, &[(u32, Nonce)], &mut [Block]),
     masks: unsafe fn(&Samples<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
     few_blocks: usize,
-    few: unsafe fn(&Key, &[u32; 4], usize, &mut FewBlocks),
+    few: unsafe fn(&Key, &[u32; 4], usize, &mut Keystream),
+    few_measured: chacha20::Measured,
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
     xor_two: unsafe fn(&mut [u8], [Stretch<'_>; 2]),
     xor_blocks: unsafe fn(&mut [u8], &[Block]),
@@ -112,9 +113,15 @@ impl Set {
 
     /// See [`crate::chacha20::few`]. No more than [`Set::few_blocks`].
     #[inline]
-    pub(crate) fn few(self, key: &Key, row: &[u32; 4], count: usize, blocks: &mut FewBlocks) {
+    pub(crate) fn few(self, key: &Key, row: &[u32; 4], count: usize, blocks: &mut Keystream) {
         // SAFETY: as above.
         unsafe { (self.0.few)(key, row, count, blocks) }
+    }
+
+    /// What has been measured of few blocks.
+    #[inline]
+    pub(crate) fn few_measured(self) -> &'static chacha20::Measured {
+        &self.0.few_measured
     }
 
     /// See [`crate::chacha20::blocks_ahead`].
@@ -465,8 +472,9 @@ macro_rules! kernels {
             few_blocks: 2 * <$rows_type as crate::vector::Rows>::BLOCKS,
             few: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, row: &[u32; 4], count: usize,
-                 blocks: &mut crate::chacha20::FewBlocks|
+                 blocks: &mut crate::chacha20::Keystream|
                 = crate::chacha20::few($rows, key, row, count, blocks)),
+            few_measured: crate::chacha20::Measured::not_yet(),
             xor_keystream: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32, text: &mut [u8]|
                 = crate::chacha20::xor_keystream($words, key, nonce, counter, text)),
