@@ -10,7 +10,6 @@ use crate::measure::best_time;
 use crate::vector::{MAX_LANES, MAX_TAGS, Pair, Rows, Words};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A key of ChaCha20: 32 bytes.
 pub type Key = [u8; 32];
@@ -377,38 +376,26 @@ pub(crate) struct Ways {
     pub(crate) behind: usize,
 }
 
-/// What has been measured of a set: its [`Ways`], or 0 as long as it has not.
-pub(crate) struct Measured(AtomicUsize);
-
-impl Measured {
-    pub(crate) const fn not_yet() -> Self {
-        Self(AtomicUsize::new(0))
-    }
-}
-
 impl Ways {
     /// Those of a set, by what has been measured in this process.
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
-        let measured = set.few_measured();
-        let mut ways = measured.0.load(Ordering::Relaxed);
-        if ways == 0 {
-            let Self { general, behind } = Self::measure(set);
-            ways = behind << 2 | usize::from(general) << 1 | 1;
-            // Another thread may have measured too; either result will do.
-            measured.0.store(ways, Ordering::Relaxed);
-        }
+        let ways = set.few_measured().get(|| Self::measure(set).packed());
         Self {
             general: ways & 2 != 0,
             behind: ways >> 2,
         }
     }
 
+    /// Both as one number that is not 0.
+    fn packed(self) -> usize {
+        self.behind << 2 | usize::from(self.general) << 1 | 1
+    }
+
     /// Sets what would be measured of a set.
     #[cfg(test)]
     pub(crate) fn pin(self, set: Set) {
-        let measured = self.behind << 2 | usize::from(self.general) << 1 | 1;
-        set.few_measured().0.store(measured, Ordering::Relaxed);
+        set.few_measured().pin(self.packed());
     }
 
     /// Takes some ten microseconds.

@@ -18,7 +18,6 @@ use crate::measure::best_time;
 use crate::vector::{Arithmetic, MAX_LANES, Words};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A digest of SHA-256: 32 bytes, in the order in which FIPS 180-4 gives them.
 pub type Digest = [u8; 32];
@@ -523,38 +522,21 @@ pub(crate) struct Plan {
     pays_from: usize,
 }
 
-/// What has been measured of a set: [`Plan::pays_from`], or 0 as long as it has not.
-pub(crate) struct Measured(AtomicUsize);
-
-impl Measured {
-    pub(crate) const fn not_yet() -> Self {
-        Self(AtomicUsize::new(0))
-    }
-}
-
 impl Plan {
     /// The plan for a set, by what has been measured in this process.
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
         let serial = set.serial();
-        let measured = &set.measured().0;
-        let mut pays_from = measured.load(Ordering::Relaxed);
-        if pays_from == 0 {
-            pays_from = measure(set, serial);
-            // Another thread may have measured too; either result will do.
-            measured.store(pays_from, Ordering::Relaxed);
-        }
         Self {
             set,
             serial,
-            pays_from,
+            pays_from: set.measured().get(|| measure(set, serial)),
         }
     }
 
     /// Sets what would be measured of a set.
     pub(crate) fn pin(set: Set, pays_from: usize) {
-        // 0 stands for what has not been measured.
-        set.measured().0.store(pays_from.max(1), Ordering::Relaxed);
+        set.measured().pin(pays_from);
     }
 
     pub(crate) fn pays_from(&self) -> usize {

@@ -3,11 +3,12 @@
 
 use crate::aead::{Job, Outcome, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
-use crate::chacha20::{self, Block, Blocks, Key, Keystream, Nonce, Samples, Stretch};
+use crate::chacha20::{Block, Blocks, Key, Keystream, Nonce, Samples, Stretch};
+use crate::measure::Measured;
 use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
-use crate::sha256::{Digest, Lanes, Measured, Serial};
+use crate::sha256::{Digest, Lanes, Serial};
 use crate::vector::MAX_LANES;
 
 pub(crate) use portable::Scalar;
@@ -25,7 +26,7 @@ pub(crate) struct Kernels {
     masks: unsafe fn(&Samples<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
     few_blocks: usize,
     few: unsafe fn(&Key, &[u32; 4], usize, &mut Keystream),
-    few_measured: chacha20::Measured,
+    few_measured: Measured,
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
     xor_two: unsafe fn(&mut [u8], [Stretch<'_>; 2]),
     xor_blocks: unsafe fn(&mut [u8], &[Block]),
@@ -120,7 +121,7 @@ impl Set {
 
     /// What has been measured of few blocks.
     #[inline]
-    pub(crate) fn few_measured(self) -> &'static chacha20::Measured {
+    pub(crate) fn few_measured(self) -> &'static Measured {
         &self.0.few_measured
     }
 
@@ -474,7 +475,7 @@ macro_rules! kernels {
                 |$proof, key: &crate::Key, row: &[u32; 4], count: usize,
                  blocks: &mut crate::chacha20::Keystream|
                 = crate::chacha20::few($rows, key, row, count, blocks)),
-            few_measured: crate::chacha20::Measured::not_yet(),
+            few_measured: crate::measure::Measured::not_yet(),
             xor_keystream: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32, text: &mut [u8]|
                 = crate::chacha20::xor_keystream($words, key, nonce, counter, text)),
@@ -533,7 +534,7 @@ macro_rules! kernels {
                 // SAFETY: the caller vouches for messages and digests.
                 = unsafe { crate::sha256::hash_fixed($hash, messages, digests, count) }),
             serial: $serial,
-            measured: crate::sha256::Measured::not_yet(),
+            measured: crate::measure::Measured::not_yet(),
         };
     };
     (@option) => {
