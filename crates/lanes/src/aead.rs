@@ -452,8 +452,10 @@ fn open_many(
             for (index, job) in jobs.iter().enumerate() {
                 let from = job.ahead_blocks.max(1);
                 let to = job.blocks().min(from + room).max(from);
-                chunk.push(set, bytes, secrets, jobs, index, from..to);
-                room -= to - from;
+                if from < to {
+                    chunk.push(set, bytes, secrets, jobs, index, from..to);
+                    room -= to - from;
+                }
                 next.push(to);
             }
         }
@@ -716,11 +718,29 @@ impl<'k> Chunk<'k> {
         tags.expect("as many as a chunk has at most");
     }
 
-    /// Encrypts or decrypts a text from block `from` on, which is not 0: whole runs
-    /// of `LANES` blocks at once, half a run beside that of another text, and the rest
-    /// goes to the flat list.
-    #[inline]
+    /// Encrypts or decrypts a text from block `from` on, which is not 0.
+    #[inline(always)]
     fn xor(
+        &mut self,
+        set: Set,
+        bytes: &mut [u8],
+        secrets: Secrets<'k>,
+        jobs: &[Job],
+        index: usize,
+        from: u32,
+    ) {
+        let job = &jobs[index];
+        if (job.text_len as usize) < set.block_lanes() / 2 * BLOCK_LEN {
+            self.push(set, bytes, secrets, jobs, index, from..job.blocks());
+        } else {
+            self.xor_runs(set, bytes, secrets, jobs, index, from);
+        }
+    }
+
+    /// As [`xor`](Self::xor): whole runs of `LANES` blocks at once, half a run beside that
+    /// of another text, and the rest goes to the flat list.
+    #[inline(never)]
+    fn xor_runs(
         &mut self,
         set: Set,
         bytes: &mut [u8],
