@@ -389,12 +389,12 @@ fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
                     chunk.xor(set, bytes, secrets, jobs, index, job.ahead_blocks);
                 }
                 // Its text is not long: block 0 takes a lane beside the others.
-                None if (job.text_len as usize) < set.block_lanes() / 2 * BLOCK_LEN => {
+                None if !has_runs(set, job) => {
                     chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
                 }
                 None => {
                     chunk.push(set, bytes, secrets, jobs, index, 0..1);
-                    chunk.xor(set, bytes, secrets, jobs, index, 1);
+                    chunk.xor_runs(set, bytes, secrets, jobs, index, 1);
                 }
             }
         }
@@ -613,8 +613,7 @@ pub(crate) fn short<V: Words, F: Field>(
     let pad = (l.of_words(key[4], key[5]), l.of_words(key[6], key[7]));
     let mut tags = poly1305::tags_of_short(f, &messages, r, pad);
     for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
-        let tag = u128::from(tags[0][lane]) | u128::from(tags[1][lane]) << 64;
-        let tag = tag.to_le_bytes();
+        let tag = poly1305::wide(tags[0][lane], tags[1][lane]).to_le_bytes();
         let Some(outcomes) = &mut outcomes else {
             bytes[job.tag()].copy_from_slice(&tag);
             continue;
@@ -643,6 +642,12 @@ fn next_chunk(jobs: &[Job]) -> &[Job] {
         len += 1;
     }
     &jobs[..len]
+}
+
+/// Whether a text is long enough for half a run of `LANES` blocks at least.
+#[inline]
+fn has_runs(set: Set, job: &Job) -> bool {
+    job.text_len as usize >= set.block_lanes() / 2 * BLOCK_LEN
 }
 
 /// Neighbouring blocks of one packet's keystream in neighbouring lanes.
@@ -730,10 +735,10 @@ impl<'k> Chunk<'k> {
         from: u32,
     ) {
         let job = &jobs[index];
-        if (job.text_len as usize) < set.block_lanes() / 2 * BLOCK_LEN {
-            self.push(set, bytes, secrets, jobs, index, from..job.blocks());
-        } else {
+        if has_runs(set, job) {
             self.xor_runs(set, bytes, secrets, jobs, index, from);
+        } else {
+            self.push(set, bytes, secrets, jobs, index, from..job.blocks());
         }
     }
 

@@ -432,13 +432,21 @@ const fn counter_block(counter: u32) -> Block {
     (counter as u128).to_be_bytes()
 }
 
-/// The same in a vector: those from `counter` on.
+/// As many as any vector has, from `counter` on.
 #[inline(always)]
-fn counters_from<B: AesBlocks>(b: B, counter: u32) -> B::Vector {
+const fn counter_blocks(counter: u32) -> [Block; MAX_BLOCKS] {
     let mut blocks = [[0; 16]; MAX_BLOCKS];
-    for (place, lane) in blocks.iter_mut().zip(0..) {
-        *place = counter_block(counter.wrapping_add(lane));
+    let mut lane = 0;
+    while lane < MAX_BLOCKS {
+        blocks[lane] = counter_block(counter.wrapping_add(lane as u32));
+        lane += 1;
     }
+    blocks
+}
+
+/// The same as a vector.
+#[inline(always)]
+fn counters<B: AesBlocks>(b: B, blocks: &[Block; MAX_BLOCKS]) -> B::Vector {
     // SAFETY: these are as many blocks as any vector has.
     unsafe { b.load(blocks.as_ptr().cast()) }
 }
@@ -478,7 +486,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         Self {
             key,
             nonce: b.xor(b.splat_number(&nonce), b.splat(&key.cipher.keys[0])),
-            counters: b.count_lanes(b.splat(&counter_block(2))),
+            counters: counters(b, const { &counter_blocks(2) }),
             counter: 2,
             hash: b.zero(),
             // SAFETY: the caller vouches for the job.
@@ -612,9 +620,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         } else {
             each!(K, |i| {
                 let counter = self.counter.wrapping_add((i * B::LANES) as u32);
-                states[i] = b.xor(self.nonce, counters_from(b, counter));
+                states[i] = b.xor(self.nonce, counters(b, &counter_blocks(counter)));
             });
-            self.counters = counters_from(b, next);
+            self.counters = counters(b, &counter_blocks(next));
         }
         self.counter = next;
         states
@@ -833,7 +841,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     #[inline(always)]
     fn count_from(&mut self, b: B, group: usize) {
         self.counter = 2 + (group * GROUP * B::LANES) as u32;
-        self.counters = counters_from(b, self.counter);
+        self.counters = counters(b, &counter_blocks(self.counter));
     }
 
     /// Passes a group that is not the last.

@@ -283,7 +283,7 @@ fn select_limbs<L: Longs, const LIMBS: usize>(
 
 /// `low` + 2^64 `high`.
 #[inline(always)]
-fn wide(low: u64, high: u64) -> u128 {
+pub(crate) fn wide(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 

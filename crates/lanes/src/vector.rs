@@ -666,9 +666,6 @@ pub(crate) trait AesBlocks: Copy {
     /// Adds to the last byte of each block, modulo 2^8.
     fn count(self, vector: Self::Vector, number: u8) -> Self::Vector;
 
-    /// Adds its number to each lane, in the same way.
-    fn count_lanes(self, vector: Self::Vector) -> Self::Vector;
-
     /// Exclusive or.
     fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 

@@ -198,11 +198,6 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    fn count_lanes(self, vector: __m128i) -> __m128i {
-        vector
-    }
-
-    #[inline(always)]
     fn xor(self, a: __m128i, b: __m128i) -> __m128i {
         // SAFETY: `self` proves SSE2.
         unsafe { _mm_xor_si128(a, b) }

@@ -198,19 +198,6 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    fn count_lanes(self, vector: __m512i) -> __m512i {
-        const fn in_last_byte(number: i32) -> i32 {
-            number << 24
-        }
-        // SAFETY: `self` proves AVX-512F.
-        unsafe {
-            let [b, c, d] = const { [in_last_byte(1), in_last_byte(2), in_last_byte(3)] };
-            let lanes = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, b, 0, 0, 0, c, 0, 0, 0, d);
-            _mm512_add_epi32(vector, lanes)
-        }
-    }
-
-    #[inline(always)]
     fn xor(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_xor_si512(a, b) }

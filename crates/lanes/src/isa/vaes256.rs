@@ -197,12 +197,6 @@ impl AesBlocks for Vaes256 {
     }
 
     #[inline(always)]
-    fn count_lanes(self, vector: __m256i) -> __m256i {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_add_epi32(vector, _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, 1 << 24)) }
-    }
-
-    #[inline(always)]
     fn xor(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_xor_si256(a, b) }
