@@ -614,3 +614,47 @@ mod sse2;
 mod vaes;
 #[cfg(target_arch = "x86_64")]
 mod vaes256;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    /// Tests and figures of a table that is never found say nothing, and nothing says so.
+    #[test]
+    fn every_table_is_found_where_the_cpu_has_its_instructions() {
+        macro_rules! has {
+            ($($name:tt)*) => { $(std::is_x86_feature_detected!($name))&&* };
+        }
+        let aes_ni = has!("avx2" "aes" "pclmulqdq");
+        let vector_aes = has!("vaes" "vpclmulqdq");
+        let avx512 = has!("avx512f" "avx512bw" "avx512vl");
+        for (name, found, has) in [
+            ("AVX2", AVX2.is_available(), has!("avx2")),
+            ("AVX-512", AVX512.is_available(), avx512),
+            (
+                "AVX-512 with IFMA",
+                AVX512_IFMA.is_available(),
+                avx512 && has!("avx512ifma"),
+            ),
+            ("AES-NI", (aes_ni::KERNELS.is_available)(), aes_ni),
+            (
+                "VAES of 256 bits",
+                (vaes256::KERNELS.is_available)(),
+                aes_ni && vector_aes,
+            ),
+            (
+                "VAES of 512 bits",
+                (vaes::KERNELS.is_available)(),
+                avx512 && has!("bmi2") && vector_aes,
+            ),
+            (
+                "SHA-NI",
+                sha_ni::serial().is_some(),
+                has!("sha" "sse4.1" "ssse3"),
+            ),
+        ] {
+            assert_eq!(found, has, "{name}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! to a vector.
 
 use super::aes_ni::{mask, number, write_number};
+use crate::measure::Measured;
 use crate::vector::AesBlocks;
 use core::arch::x86_64::*;
 
@@ -11,11 +12,26 @@ use core::arch::x86_64::*;
 pub(crate) struct Vaes256(());
 
 // The first two are no part of what runs, but no CPU has the others without.
-cpufeatures::new!(vaes256, "aes", "pclmulqdq", "avx2", "vaes", "vpclmulqdq");
+cpufeatures::new!(avx2, "aes", "pclmulqdq", "avx2");
+
+/// Whether the CPU has VAES and VPCLMULQDQ, in registers of whichever size. (The crate
+/// `cpufeatures` says so only where the system keeps registers of 512 bits.)
+///
+/// Bits 9 and 10 of ECX in leaf 7 of CPUID, which a CPU with AVX2 has.
+#[cold]
+fn has_vector_aes() -> bool {
+    const BITS: u32 = 1 << 9 | 1 << 10;
+    #[allow(unused_unsafe, reason = "a safe function from some version of Rust on")]
+    // SAFETY: every x86-64 CPU has the instruction.
+    let leaf = unsafe { __cpuid_count(7, 0) };
+    leaf.ecx & BITS == BITS
+}
 
 impl Vaes256 {
     fn is_available() -> bool {
-        vaes256::get()
+        /// 1 if not, 2 if so: CPUID takes long, above all in a virtual machine.
+        static VECTOR_AES: Measured = Measured::not_yet();
+        avx2::get() && VECTOR_AES.get(|| 1 + usize::from(has_vector_aes())) == 2
     }
 
     /// # Safety
