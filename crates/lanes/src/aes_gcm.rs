@@ -14,7 +14,8 @@
 //!
 //! Packets are sealed one after the other: none is too short to fill the lanes with its
 //! own blocks, and while the CPU waits for the tag of one it is busy with the next.
-//! Sealing a long text, each group is hashed while the next is encrypted.
+//! Sealing a long text, each group is hashed while the next is encrypted, or, where there
+//! are not the registers for it, after all of them are.
 //!
 //! Opening, the tag is checked before anything is decrypted, and no branch depends on it:
 //! where it is wrong the text is exclusive-ored with zeros in place of the keystream.
@@ -367,9 +368,8 @@ fn rounds_from<B: AesBlocks, const K: usize>(
 }
 
 /// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as the
-/// products of the low halves, of the high ones, and of one's low with the other's high.
-/// (Karatsuba's way takes three multiplications and not four, but three more instructions,
-/// and these are what there is no time for beside the rounds of AES.)
+/// products of the low halves, of the high ones, and of one's low with the other's high; or
+/// in Karatsuba's way, with one multiplication less, of the sums of halves instead of these.
 #[derive(Clone, Copy)]
 struct Sum<V> {
     low: V,
@@ -392,6 +392,12 @@ impl<V: Copy> Sum<V> {
     fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
         self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
         self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
+        if B::KARATSUBA {
+            let halves = b.xor(blocks, b.swap(blocks));
+            let factors = b.xor(powers, b.swap(powers));
+            self.middle = b.xor(self.middle, b.carry_less::<0x00>(halves, factors));
+            return;
+        }
         let low_high = b.carry_less::<0x01>(blocks, powers);
         let high_low = b.carry_less::<0x10>(blocks, powers);
         self.middle = b.xor(self.middle, b.xor(low_high, high_low));
@@ -408,7 +414,10 @@ impl<V: Copy> Sum<V> {
         let fold = b.splat_number(&FOLD);
         let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
         // What lies half over the low and half over the high part.
-        let middle = b.xor(self.middle, folded);
+        let mut middle = b.xor(self.middle, folded);
+        if B::KARATSUBA {
+            middle = b.xor(middle, b.xor(self.low, self.high));
+        }
         let folded = b.xor(b.swap(middle), b.carry_less::<0x00>(middle, fold));
         b.xor(self.high, folded)
     }
@@ -501,6 +510,12 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     #[inline(always)]
     fn is_long(&self) -> bool {
         self.vectors > GROUP + 1
+    }
+
+    /// How many groups there are before the last.
+    #[inline(always)]
+    fn groups(&self) -> usize {
+        self.vectors.saturating_sub(2) / GROUP
     }
 
     /// How many blocks of the text the last vector has.
@@ -638,21 +653,35 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         states
     }
 
-    /// Adds the products of a group that is not the last, and reduces.
+    /// Adds the products of groups that are not the last, and reduces.
+    ///
+    /// # Safety
+    ///
+    /// So many must be readable.
     #[inline(always)]
-    fn hash_group(&mut self, b: B, mut sum: Sum<B::Vector>, blocks: [B::Vector; GROUP]) {
-        each!(GROUP, |i| {
-            let mut blocks = b.reverse(blocks[i]);
-            if i == 0 {
-                blocks = b.xor(blocks, self.hash);
-            }
-            sum.add(
-                b,
-                blocks,
-                power_of(b, &self.key.powers, (GROUP - i) * B::LANES),
-            );
-        });
-        self.hash = sum.reduced(b);
+    unsafe fn hash_groups(
+        &mut self,
+        b: B,
+        mut sum: Sum<B::Vector>,
+        mut place: *const u8,
+        groups: usize,
+    ) -> Sum<B::Vector> {
+        for _ in 0..groups {
+            each!(GROUP, |i| {
+                // SAFETY: the caller vouches for it.
+                let blocks = unsafe { b.load(place.add(i * 16 * B::LANES)) };
+                let mut blocks = b.reverse(blocks);
+                if i == 0 {
+                    blocks = b.xor(blocks, self.hash);
+                }
+                let power = power_of(b, &self.key.powers, (GROUP - i) * B::LANES);
+                sum.add(b, blocks, power);
+            });
+            self.hash = sum.reduced(b);
+            sum = Sum::zero(b);
+            place = place.wrapping_add(GROUP * B::LANES * 16);
+        }
+        sum
     }
 
     /// Adds the products of the last group and of the block of lengths: the hash, in
@@ -767,7 +796,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 b.store(texts[i], place);
             }
         });
-        self.pass_group();
+        self.pass(1);
         texts
     }
 
@@ -844,13 +873,13 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         self.counters = counters(b, &counter_blocks(self.counter));
     }
 
-    /// Passes a group that is not the last.
+    /// Passes groups that are not the last.
     #[inline(always)]
-    fn pass_group(&mut self) {
-        let len = GROUP * B::LANES * 16;
+    fn pass(&mut self, groups: usize) {
+        let len = groups * GROUP * B::LANES * 16;
         self.text = self.text.wrapping_add(len);
         self.left -= len;
-        self.vectors -= GROUP;
+        self.vectors -= groups * GROUP;
     }
 }
 
@@ -895,7 +924,14 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let mut sum = packet.aad(b, aads, job);
-            let tag = if packet.is_long() {
+            let tag = if !B::BESIDE && packet.is_long() {
+                let (text, groups) = (packet.text, packet.groups());
+                while packet.is_long() {
+                    packet.seal_group(b, &mut sum, None);
+                }
+                sum = packet.hash_groups(b, sum, text, groups);
+                last!(packet.seal_last(b, sum, None, job))
+            } else if packet.is_long() {
                 let mut before = packet.seal_group(b, &mut sum, None);
                 while packet.is_long() {
                     before = packet.seal_group(b, &mut sum, Some(before));
@@ -950,18 +986,11 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let text = packet.text;
+            let groups = packet.groups();
             let mut sum = packet.aad(b, aads, job);
-            let mut groups = 0;
-            while packet.is_long() {
-                let mut texts = [b.zero(); GROUP];
-                each!(GROUP, |i| texts[i] =
-                    b.load(packet.text.add(i * 16 * B::LANES)));
-                packet.hash_group(b, sum, texts);
-                sum = Sum::zero(b);
-                packet.pass_group();
-                groups += 1;
-            }
+            sum = packet.hash_groups(b, sum, text, groups);
             if groups > 0 {
+                packet.pass(groups);
                 packet.count_from(b, groups);
             }
             let (difference, equal) = last!(packet.open_last(b, sum, job));

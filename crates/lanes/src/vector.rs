@@ -599,6 +599,14 @@ pub(crate) trait AesBlocks: Copy {
     /// How many blocks one vector holds.
     const LANES: usize;
 
+    /// Whether a group of blocks fits into the registers beside another, to be hashed while
+    /// that is encrypted. Where it does not, encrypting all and then hashing all is faster.
+    const BESIDE: bool;
+
+    /// Whether a multiplication takes longer than the three instructions that Karatsuba's
+    /// way has in its place.
+    const KARATSUBA: bool;
+
     /// One vector.
     type Vector: Copy;
 

@@ -99,6 +99,8 @@ pub(crate) fn mask(len: usize) -> u128 {
 
 impl AesBlocks for AesNi {
     const LANES: usize = 1;
+    const BESIDE: bool = false;
+    const KARATSUBA: bool = true;
     type Vector = __m128i;
 
     #[inline(always)]

@@ -45,6 +45,8 @@ fn mask(_: Vaes, len: usize) -> u64 {
 
 impl AesBlocks for Vaes {
     const LANES: usize = 4;
+    const BESIDE: bool = true;
+    const KARATSUBA: bool = false;
     type Vector = __m512i;
 
     #[inline(always)]
