@@ -288,7 +288,7 @@ pub(crate) fn stream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mu
 }
 
 /// Calls `work` with the keystream of a packet by itself, as far as it is had in one
-/// call: from block 0 on, which comes first in any case.
+/// call: from block 0 on.
 #[inline]
 fn with_keystream(
     set: Set,
@@ -297,8 +297,9 @@ fn with_keystream(
     text_len: usize,
     work: impl FnOnce(&[Block]),
 ) {
-    let mut count = 1 + text_len.div_ceil(BLOCK_LEN);
-    if (set.few_blocks() + 1..=set.block_lanes()).contains(&count) {
+    // What fills no run goes before those that do, and block 0 with it.
+    let mut count = 1 + text_len.div_ceil(BLOCK_LEN) % set.block_lanes();
+    if count > set.few_blocks() {
         let narrow = set.block_lanes() / 2;
         if count > narrow && count <= narrow + Ways::of(set).behind {
             count = narrow;
@@ -308,7 +309,6 @@ fn with_keystream(
         set.blocks(&mut blocks, count);
         work(&blocks.keystream()[..count]);
     } else {
-        let count = if count > set.few_blocks() { 1 } else { count };
         let mut blocks = Keystream::new();
         set.few(key, &chacha20::row(0, nonce), count, &mut blocks);
         work(&blocks.blocks()[..count]);

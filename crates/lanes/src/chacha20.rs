@@ -7,7 +7,7 @@
 
 use crate::isa::{Aligned, Set};
 use crate::measure::best_time;
-use crate::vector::{MAX_LANES, MAX_TAGS, Pair, Rows, Words};
+use crate::vector::{MAX_LANES, MAX_TAGS, Pair, Rows, Triple, Words};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -434,8 +434,10 @@ impl Ways {
 pub(crate) fn few<R: Rows>(r: R, key: &Key, row: &[u32; 4], count: usize, blocks: &mut Keystream) {
     if count <= R::BLOCKS {
         in_rows(r, key, row, blocks);
-    } else {
+    } else if count <= 2 * R::BLOCKS || R::BESIDE == 2 {
         in_rows(Pair(r), key, row, blocks);
+    } else {
+        in_rows(Triple(r), key, row, blocks);
     }
 }
 

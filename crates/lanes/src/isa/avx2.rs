@@ -143,6 +143,7 @@ impl Arithmetic for Avx2 {
 
 impl Rows for Avx2 {
     const BLOCKS: usize = 2;
+    const BESIDE: usize = 3;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m256i {

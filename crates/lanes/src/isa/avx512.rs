@@ -203,6 +203,7 @@ impl Arithmetic for Avx512 {
 
 impl Rows for Avx512 {
     const BLOCKS: usize = 4;
+    const BESIDE: usize = 2;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m512i {

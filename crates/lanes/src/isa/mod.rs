@@ -470,7 +470,8 @@ macro_rules! kernels {
                 |$proof, samples: &crate::chacha20::Samples<'_>, lanes: usize,
                  words: &mut [[u32; crate::vector::MAX_LANES]; 2]|
                 = samples.masks($words, lanes, words)),
-            few_blocks: 2 * <$rows_type as crate::vector::Rows>::BLOCKS,
+            few_blocks: <$rows_type as crate::vector::Rows>::BLOCKS
+                * <$rows_type as crate::vector::Rows>::BESIDE,
             few: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, row: &[u32; 4], count: usize,
                  blocks: &mut crate::chacha20::Keystream|

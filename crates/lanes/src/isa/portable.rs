@@ -70,6 +70,7 @@ impl Arithmetic for Array {
 
 impl Rows for Array {
     const BLOCKS: usize = 1;
+    const BESIDE: usize = 2;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> [u32; 4] {

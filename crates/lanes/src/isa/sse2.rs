@@ -117,6 +117,7 @@ impl Arithmetic for Sse2 {
 
 impl Rows for Sse2 {
     const BLOCKS: usize = 1;
+    const BESIDE: usize = 2;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m128i {
