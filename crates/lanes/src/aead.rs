@@ -18,11 +18,12 @@
 
 use crate::aes_gcm::Header;
 use crate::chacha20::{
-    self, BLOCK_LEN, Block, Blocks, Key, Keystream, Nonce, Samples, Stretch, Ways, xor_blocks,
+    self, BLOCK_LEN, Beside, Block, Blocks, Key, Keystream, Nonce, Samples, Stretch, Ways,
+    xor_blocks,
 };
 use crate::isa::{Aligned, Set};
-use crate::poly1305::{self, Field, ShortMessages, TAG_LEN, Tagger, Text, Way};
-use crate::vector::{Longs, MAX_LANES, MAX_TAGS, OfWords, Words};
+use crate::poly1305::{self, Field, Hashing, ShortMessages, TAG_LEN, Tagger, Text, Way};
+use crate::vector::{Longs, MAX_LANES, MAX_TAGS, OfWords, Rows, Words};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use subtle::ConstantTimeEq;
@@ -167,20 +168,12 @@ pub(crate) fn seal(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if one_by_one(jobs) {
+    if one_by_one(set, jobs) {
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            seal_one(set, bytes, secrets, job);
+            let tag = seal_one(set, bytes, secrets, job);
+            bytes[job.tag()].copy_from_slice(&tag);
             *outcome = Outcome::Sealed;
         }
-    } else if let [job] = jobs {
-        let (key, text_len) = (secrets.key(job), job.text_len as usize);
-        with_keystream(set, key, &job.nonce, text_len, |blocks| {
-            let (one_time_key, blocks) = split(blocks);
-            xor_text(set, key, &job.nonce, &mut bytes[job.text()], blocks);
-            let tag = tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()]);
-            bytes[job.tag()].copy_from_slice(&tag);
-        });
-        outcomes[0] = Outcome::Sealed;
     } else {
         let mut rest = jobs;
         while let Some((short, others)) = next_short(set, rest) {
@@ -208,20 +201,10 @@ pub(crate) fn open(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if one_by_one(jobs) {
+    if one_by_one(set, jobs) {
         for (job, outcome) in jobs.iter().zip(outcomes) {
             *outcome = open_one(set, bytes, secrets, job);
         }
-    } else if let [job] = jobs {
-        let (key, text_len) = (secrets.key(job), job.text_len as usize);
-        with_keystream(set, key, &job.nonce, text_len, |blocks| {
-            let (one_time_key, blocks) = split(blocks);
-            let tag = tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()]);
-            outcomes[0] = verdict(&bytes[job.tag()], &tag);
-            if outcomes[0] == Outcome::Authentic {
-                xor_text(set, key, &job.nonce, &mut bytes[job.text()], blocks);
-            }
-        });
     } else {
         let (mut rest, mut outcomes) = (jobs, outcomes);
         while let Some((short, others)) = next_short(set, rest) {
@@ -244,13 +227,13 @@ pub(crate) fn seal_apart(
     aad: &[u8],
     text: &mut [u8],
 ) -> [u8; TAG_LEN] {
-    let mut result = [0; TAG_LEN];
-    with_keystream(set, key, nonce, text.len(), |blocks| {
-        let (one_time_key, blocks) = split(blocks);
-        xor_text(set, key, nonce, text, blocks);
-        result = tag(set, one_time_key, aad, text);
-    });
-    result
+    Alone {
+        key,
+        nonce,
+        aad: Aad::Apart(aad),
+        text: 0..text.len(),
+    }
+    .seal(set, text)
 }
 
 /// Opens a text whose tag follows it and whose AAD lies elsewhere.
@@ -261,18 +244,218 @@ pub(crate) fn open_apart(
     aad: &[u8],
     text_and_tag: &mut [u8],
 ) -> Outcome {
-    let Some((text, sent)) = text_and_tag.split_last_chunk_mut::<TAG_LEN>() else {
+    let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
         return Outcome::Forged;
     };
-    let mut outcome = Outcome::Forged;
-    with_keystream(set, key, nonce, text.len(), |blocks| {
-        let (one_time_key, blocks) = split(blocks);
-        outcome = verdict(sent, &tag(set, one_time_key, aad, text));
-        if outcome == Outcome::Authentic {
-            xor_text(set, key, nonce, text, blocks);
+    Alone {
+        key,
+        nonce,
+        aad: Aad::Apart(aad),
+        text: 0..text_len,
+    }
+    .open(set, text_and_tag)
+}
+
+/// Where AAD lies: in the buffer of the text, or elsewhere.
+enum Aad<'a> {
+    In(Range<usize>),
+    Apart(&'a [u8]),
+}
+
+/// A packet by itself.
+struct Alone<'p> {
+    key: &'p Key,
+    nonce: &'p Nonce,
+    aad: Aad<'p>,
+    /// Where in its buffer its text lies.
+    text: Range<usize>,
+}
+
+impl<'p> Alone<'p> {
+    #[inline(always)]
+    fn of(job: &'p Job, secrets: Secrets<'p>) -> Self {
+        Self {
+            key: secrets.key(job),
+            nonce: &job.nonce,
+            aad: Aad::In(job.aad()),
+            text: job.text(),
         }
-    });
-    outcome
+    }
+
+    #[inline(always)]
+    fn aad<'b>(&'b self, bytes: &'b [u8]) -> &'b [u8] {
+        match &self.aad {
+            Aad::In(range) => &bytes[range.clone()],
+            Aad::Apart(aad) => aad,
+        }
+    }
+
+    /// How many blocks of keystream it takes, that for its key included.
+    #[inline]
+    fn blocks(&self) -> usize {
+        1 + self.text.len().div_ceil(BLOCK_LEN)
+    }
+
+    /// Encrypts its text. Returns its tag.
+    #[inline(always)]
+    fn seal(&self, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
+        if set.has_few_beside() && self.blocks() > set.few_blocks() {
+            return self.seal_long(set, bytes);
+        }
+        let mut result = [0; TAG_LEN];
+        with_keystream(set, self.key, self.nonce, self.text.len(), |blocks| {
+            let (one_time_key, blocks) = split(blocks);
+            let text = &mut bytes[self.text.clone()];
+            xor_text(set, self.key, self.nonce, text, blocks);
+            result = tag(
+                set,
+                one_time_key,
+                self.aad(bytes),
+                &bytes[self.text.clone()],
+            );
+        });
+        result
+    }
+
+    /// Decrypts its text if the tag behind it is right.
+    #[inline(always)]
+    fn open(&self, set: Set, bytes: &mut [u8]) -> Outcome {
+        if set.has_few_beside() && self.blocks() > set.few_blocks() {
+            return self.open_long(set, bytes);
+        }
+        let mut outcome = Outcome::Forged;
+        with_keystream(set, self.key, self.nonce, self.text.len(), |blocks| {
+            let (one_time_key, blocks) = split(blocks);
+            let tag = tag(
+                set,
+                one_time_key,
+                self.aad(bytes),
+                &bytes[self.text.clone()],
+            );
+            outcome = self.verdict(bytes, &tag);
+            if outcome == Outcome::Authentic {
+                let text = &mut bytes[self.text.clone()];
+                xor_text(set, self.key, self.nonce, text, blocks);
+            }
+        });
+        outcome
+    }
+
+    /// Compares the tag behind its text to the right one.
+    #[inline]
+    fn verdict(&self, bytes: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
+        verdict(&bytes[self.text.end..][..TAG_LEN], tag)
+    }
+
+    /// Its AAD on the way to its tag.
+    #[inline(always)]
+    fn tagger(&self, set: Set, bytes: &[u8], one_time_key: &[u8; 32]) -> Tagger {
+        let mut tagger = Tagger::new(one_time_key);
+        tagger.padded(set, self.aad(bytes));
+        tagger
+    }
+
+    /// The tag, when all but the end of the ciphertext has gone into the tagger.
+    #[inline(always)]
+    fn finish(&self, set: Set, bytes: &[u8], tagger: &mut Tagger, hashed: usize) -> [u8; TAG_LEN] {
+        tagger.padded(set, &bytes[self.text.clone()][hashed..]);
+        tagger.lengths(self.aad(bytes).len() as u64, self.text.len() as u64);
+        tagger.finish()
+    }
+
+    // Not part of its caller, which short packets take.
+    #[inline(never)]
+    fn seal_long(&self, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
+        let mut keystream = Keystream::new();
+        let few = set.few_blocks();
+        set.few(self.key, &chacha20::row(0, self.nonce), few, &mut keystream);
+        let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
+        let mut tagger = self.tagger(set, bytes, one_time_key);
+        set.xor_blocks(&mut bytes[self.text.clone()], blocks);
+        self.seal_beside(set, bytes, &mut tagger, &mut keystream, few)
+    }
+
+    // As `seal_long`.
+    #[inline(never)]
+    fn open_long(&self, set: Set, bytes: &mut [u8]) -> Outcome {
+        let mut keystream = Keystream::new();
+        let few = set.few_blocks();
+        set.few(self.key, &chacha20::row(0, self.nonce), few, &mut keystream);
+        let mut tagger = self.tagger(set, bytes, split(keystream.blocks()).0);
+        self.open_beside(set, bytes, &mut tagger, &[], &mut keystream, (0, few))
+    }
+
+    /// Encrypts its text from block `counter` on and returns its tag: few blocks at a time,
+    /// and the ciphertext before them is hashed meanwhile.
+    #[inline(never)]
+    fn seal_beside(
+        &self,
+        set: Set,
+        bytes: &mut [u8],
+        tagger: &mut Tagger,
+        keystream: &mut Keystream,
+        mut counter: usize,
+    ) -> [u8; TAG_LEN] {
+        let text = &mut bytes[self.text.clone()];
+        let mut hashed = 0;
+        while counter < self.blocks() {
+            let (sealed, rest) = text.split_at_mut((counter - 1) * BLOCK_LEN);
+            let (waiting, _) = sealed[hashed..].as_chunks();
+            let count = set.few_blocks().min(self.blocks() - counter);
+            let row = chacha20::row(counter as u32, self.nonce);
+            let of = (self.key, &row);
+            hashed += TAG_LEN * set.few_beside(of, count, keystream, 0, tagger, waiting);
+            set.xor_blocks(rest, &keystream.blocks()[..count]);
+            counter += count;
+        }
+        self.finish(set, bytes, tagger, hashed)
+    }
+
+    /// Decrypts its text if its tag is right. `ahead` goes into its front; `keystream` has
+    /// the first `made` blocks from block `from` on, and more of them are computed while the
+    /// text is hashed.
+    #[inline(never)]
+    fn open_beside(
+        &self,
+        set: Set,
+        bytes: &mut [u8],
+        tagger: &mut Tagger,
+        ahead: &[Block],
+        keystream: &mut Keystream,
+        (from, mut made): (usize, usize),
+    ) -> Outcome {
+        let text = &bytes[self.text.clone()];
+        let few = set.few_blocks();
+        let most = MAX_LANES / few * few;
+        let mut end = self.blocks();
+        if end - from > most + few {
+            // Whole runs are left behind them.
+            end = from + made + (end - from - made) % set.block_lanes();
+        }
+        end = end.min(from + most);
+        let mut hashed = 0;
+        while from + made < end {
+            let (waiting, _) = text[hashed..].as_chunks();
+            let count = few.min(end - from - made);
+            let row = chacha20::row((from + made) as u32, self.nonce);
+            let of = (self.key, &row);
+            hashed += TAG_LEN * set.few_beside(of, count, keystream, made, tagger, waiting);
+            made += count;
+        }
+        let outcome = self.verdict(bytes, &self.finish(set, bytes, tagger, hashed));
+        if outcome == Outcome::Authentic {
+            let text = &mut bytes[self.text.clone()];
+            set.xor_blocks(text, ahead);
+            // Block 0 does not go into the text.
+            let blocks = &keystream.blocks()[usize::from(from == 0)..made];
+            set.xor_blocks(&mut text[BLOCK_LEN * from.saturating_sub(1)..], blocks);
+            let done = BLOCK_LEN * (end - 1);
+            if done < text.len() {
+                stream(set, self.key, self.nonce, end as u32, &mut text[done..]);
+            }
+        }
+        outcome
+    }
 }
 
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on, into `text`:
@@ -289,14 +472,14 @@ pub(crate) fn stream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mu
 
 /// Calls `work` with the keystream of a packet by itself, as far as it is had in one
 /// call: from block 0 on.
-#[inline]
-fn with_keystream(
+#[inline(always)]
+fn with_keystream<T>(
     set: Set,
     key: &Key,
     nonce: &Nonce,
     text_len: usize,
-    work: impl FnOnce(&[Block]),
-) {
+    work: impl FnOnce(&[Block]) -> T,
+) -> T {
     // What fills no run goes before those that do, and block 0 with it.
     let mut count = 1 + text_len.div_ceil(BLOCK_LEN) % set.block_lanes();
     if count > set.few_blocks() {
@@ -307,11 +490,37 @@ fn with_keystream(
         let mut blocks = Blocks::new();
         blocks.set(0, key, nonce, 0..count as u32);
         set.blocks(&mut blocks, count);
-        work(&blocks.keystream()[..count]);
+        work(&blocks.keystream()[..count])
     } else {
         let mut blocks = Keystream::new();
         set.few(key, &chacha20::row(0, nonce), count, &mut blocks);
-        work(&blocks.blocks()[..count]);
+        work(&blocks.blocks()[..count])
+    }
+}
+
+/// Computes keystream as [`chacha20::few`] does, and takes blocks of `text` into the
+/// tagger meanwhile, as many as that hides. Returns how many.
+#[inline(always)]
+pub(crate) fn few_beside<R: Rows>(
+    r: R,
+    of: (&Key, &[u32; 4]),
+    count: usize,
+    blocks: &mut Keystream,
+    at: usize,
+    tagger: &mut Tagger,
+    text: &[[u8; TAG_LEN]],
+) -> usize {
+    let mut hashing = tagger.hashing(text);
+    chacha20::few(r, of, count, blocks, at, &mut hashing);
+    let (h, left) = hashing.done();
+    tagger.go_on(h);
+    text.len() - left
+}
+
+impl Beside for Hashing<'_> {
+    #[inline(always)]
+    fn some(&mut self) {
+        Self::some::<3>(self);
     }
 }
 
@@ -322,13 +531,18 @@ fn split(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
     (first.first_chunk().expect("64 bytes"), others)
 }
 
-/// Whether packets are had sooner one by one: with keystream computed ahead, one or two
-/// packets are, and a few short ones of which all is there.
-fn one_by_one(jobs: &[Job]) -> bool {
+/// Whether packets are had sooner one by one: one is, and with keystream computed ahead two
+/// are, and a few short ones of which all is there. So are a few long ones, whose hash goes
+/// beside the rounds.
+fn one_by_one(set: Set, jobs: &[Job]) -> bool {
     /// From here on lanes are better.
     const MANY: usize = 8;
+    const MANY_LONG: usize = 6;
+    let is_long = |job: &Job| job.blocks() as usize > set.few_blocks();
     match jobs {
-        [_] | [_, _] => jobs.iter().all(|job| job.ahead_blocks > 0),
+        [_] => true,
+        _ if jobs.len() < MANY_LONG && set.has_few_beside() && jobs.iter().all(is_long) => true,
+        [_, _] => jobs.iter().all(|job| job.ahead_blocks > 0),
         _ => {
             jobs.len() < MANY
                 && jobs
@@ -338,27 +552,48 @@ fn one_by_one(jobs: &[Job]) -> bool {
     }
 }
 
-/// Seals a packet of which keystream was computed ahead.
+/// Encrypts a packet's text. Returns its tag.
 #[inline]
-fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) {
-    let (one_time_key, blocks) = secrets.ahead(job).expect("keystream ahead");
-    let tag = match (job.is_short(), blocks) {
+fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> [u8; TAG_LEN] {
+    let Some((one_time_key, blocks)) = secrets.ahead(job) else {
+        return Alone::of(job, secrets).seal(set, bytes);
+    };
+    match (job.is_short(), blocks) {
         (true, [block, ..]) => {
             let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
             tag_short(one_time_key, &ciphertext, job)
+        }
+        _ if set.has_few_beside() && !has_all(job, blocks) => {
+            let alone = Alone::of(job, secrets);
+            let mut tagger = alone.tagger(set, bytes, one_time_key);
+            set.xor_blocks(&mut bytes[job.text()], blocks);
+            alone.seal_beside(
+                set,
+                bytes,
+                &mut tagger,
+                &mut Keystream::new(),
+                1 + blocks.len(),
+            )
         }
         _ => {
             xor_one(set, bytes, secrets, job, blocks);
             tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
         }
-    };
-    bytes[job.tag()].copy_from_slice(&tag);
+    }
 }
 
-/// Opens a packet of which keystream was computed ahead.
+/// Opens a packet.
 #[inline]
 fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outcome {
-    let (one_time_key, blocks) = secrets.ahead(job).expect("keystream ahead");
+    let Some((one_time_key, blocks)) = secrets.ahead(job) else {
+        return Alone::of(job, secrets).open(set, bytes);
+    };
+    if set.has_few_beside() && !has_all(job, blocks) {
+        let alone = Alone::of(job, secrets);
+        let mut tagger = alone.tagger(set, bytes, one_time_key);
+        let (from, mut keystream) = (1 + blocks.len(), Keystream::new());
+        return alone.open_beside(set, bytes, &mut tagger, blocks, &mut keystream, (from, 0));
+    }
     let tag = if job.is_short() {
         tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
     } else {
@@ -498,10 +733,16 @@ fn open_many(
 fn xor_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job, blocks: &[Block]) {
     let text = &mut bytes[job.text()];
     // Nobody looks for the key of a packet of which all was.
-    match text.len() > BLOCK_LEN * blocks.len() {
-        true => xor_text(set, secrets.key(job), &job.nonce, text, blocks),
-        false => set.xor_blocks(text, blocks),
+    match has_all(job, blocks) {
+        true => set.xor_blocks(text, blocks),
+        false => xor_text(set, secrets.key(job), &job.nonce, text, blocks),
     }
+}
+
+/// Whether `blocks`, from block 1 on, are all that goes into its text.
+#[inline]
+fn has_all(job: &Job, blocks: &[Block]) -> bool {
+    job.text_len as usize <= BLOCK_LEN * blocks.len()
 }
 
 /// Encrypts or decrypts a text, of whose keystream there are `blocks`, from block 1 on.
@@ -1104,6 +1345,76 @@ mod tests {
                     let mut found = [0; 2];
                     masks(set, &plain, &[key], &samples, |one| *one, &mut found);
                     assert_eq!(found, expected[..2], "{backend:?}");
+                }
+            }
+        }
+    }
+    /// One packet and a few, of whose keystream nothing was computed ahead, a part, or all:
+    /// sealed, opened, and one of them forged.
+    #[test]
+    fn a_few_packets_with_keystream_ahead() {
+        const SIZE: usize = 2500;
+        const FEW: usize = 4;
+        let (key, nonce, aad) = ([9; 32], [2; 12], [1; 21]);
+        let theirs = chacha20poly1305::ChaCha20Poly1305::new(&key.into());
+        let of: [_; 33] = core::array::from_fn(|i| (i as u32, nonce));
+        for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+            let set = backend.set();
+            let mut ahead = [[0; BLOCK_LEN]; 33];
+            prepare(set, &key, &of, &mut ahead);
+            let keys = [key];
+            let secrets = Secrets {
+                keys: &keys,
+                ahead: &ahead,
+            };
+            for ahead_blocks in [0, 1, 2, 5, 7, 17, 33] {
+                for len in (0..2300).step_by(29).chain([320, 384, 1024, 1920, 2048]) {
+                    let mut packet = [0xa5; SIZE];
+                    packet[..aad.len()].copy_from_slice(&aad);
+                    let mut sealed = packet;
+                    let text = aad.len()..aad.len() + len;
+                    let tag = theirs.encrypt_inout_detached(
+                        &nonce.into(),
+                        &aad,
+                        (&mut sealed[text.clone()]).into(),
+                    );
+                    sealed[text.end..][..TAG_LEN].copy_from_slice(&tag.unwrap());
+                    let job = |i: usize| Job {
+                        text: (i * SIZE + text.start) as u32,
+                        text_len: len as u32,
+                        aad: (i * SIZE) as u32,
+                        aad_len: aad.len() as u32,
+                        nonce,
+                        ahead_blocks,
+                        ..Job::default()
+                    };
+                    let jobs: [Job; FEW] = core::array::from_fn(job);
+                    for jobs in [&jobs[..1], &jobs[..2], &jobs] {
+                        let all = &mut [packet; FEW];
+                        let outcomes = &mut [Outcome::Pending; FEW];
+                        seal(set, all.as_flattened_mut(), secrets, jobs, outcomes);
+                        let named = (backend, ahead_blocks, len);
+                        assert!(
+                            all[..jobs.len()].iter().all(|one| *one == sealed),
+                            "{named:?}"
+                        );
+                        let forged = jobs.len() - 1;
+                        all[forged][text.end + 3] ^= 4;
+                        let before = all[forged];
+                        open(set, all.as_flattened_mut(), secrets, jobs, outcomes);
+                        assert_eq!(outcomes[forged], Outcome::Forged, "{named:?}");
+                        assert_eq!(all[forged], before, "{named:?}");
+                        for (one, outcome) in all[..forged].iter().zip(outcomes) {
+                            assert_eq!(*outcome, Outcome::Authentic, "{named:?}");
+                            assert_eq!(one[text.clone()], packet[text.clone()], "{named:?}");
+                        }
+                        all[forged] = sealed;
+                        let last = &jobs[forged..];
+                        let outcomes = &mut [Outcome::Pending];
+                        open(set, all.as_flattened_mut(), secrets, last, outcomes);
+                        assert_eq!(outcomes, &[Outcome::Authentic], "{named:?}");
+                        assert_eq!(all[forged][text.clone()], packet[text.clone()], "{named:?}");
+                    }
                 }
             }
         }

@@ -99,13 +99,15 @@ impl Keystream {
         self.written = self.written.max(V::LANES);
     }
 
-    /// Takes `BLOCKS` blocks from their rows.
+    /// Takes `BLOCKS` blocks from their rows, behind the first `at`, which have been
+    /// written.
     #[inline(always)]
-    fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4]) {
+    fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4], at: usize) {
         const { assert!(R::BLOCKS <= MAX_LANES) };
+        assert!(at <= self.written && at <= MAX_LANES - R::BLOCKS);
         // SAFETY: there is room for so many blocks.
-        unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().cast()) };
-        self.written = self.written.max(R::BLOCKS);
+        unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().add(at).cast()) };
+        self.written = self.written.max(at + R::BLOCKS);
     }
 
     /// Those that have been written.
@@ -428,21 +430,47 @@ impl Ways {
     }
 }
 
-/// Computes `count` neighbouring blocks, and as many others as come with them. `row` is
-/// what the first has behind its key: counter and nonce.
+/// What is done beside the rounds, by instructions that leave the vectors alone.
+pub(crate) trait Beside {
+    /// Does as much as takes about as long as two rounds.
+    fn some(&mut self);
+}
+
+/// Nothing.
+impl Beside for () {
+    #[inline(always)]
+    fn some(&mut self) {}
+}
+
+/// Computes `count` neighbouring blocks, and as many others as come with them, behind the
+/// first `at` of `blocks`. `row` is what the first has behind its key: counter and nonce.
 #[inline(always)]
-pub(crate) fn few<R: Rows>(r: R, key: &Key, row: &[u32; 4], count: usize, blocks: &mut Keystream) {
+pub(crate) fn few<R: Rows, B: Beside>(
+    r: R,
+    (key, row): (&Key, &[u32; 4]),
+    count: usize,
+    blocks: &mut Keystream,
+    at: usize,
+    beside: &mut B,
+) {
     if count <= R::BLOCKS {
-        in_rows(r, key, row, blocks);
+        in_rows(r, key, row, blocks, at, beside);
     } else if count <= 2 * R::BLOCKS || R::BESIDE == 2 {
-        in_rows(Pair(r), key, row, blocks);
+        in_rows(Pair(r), key, row, blocks, at, beside);
     } else {
-        in_rows(Triple(r), key, row, blocks);
+        in_rows(Triple(r), key, row, blocks, at, beside);
     }
 }
 
 #[inline(always)]
-fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut Keystream) {
+fn in_rows<R: Rows, B: Beside>(
+    r: R,
+    key: &Key,
+    row: &[u32; 4],
+    blocks: &mut Keystream,
+    at: usize,
+    beside: &mut B,
+) {
     let (words, _) = key.as_chunks();
     let mut halves = [[0; 4]; 2];
     for (place, word) in halves.as_flattened_mut().iter_mut().zip(words) {
@@ -475,6 +503,7 @@ fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut Keystream) {
         (a, c, d) = (r.turn::<3>(a), r.turn::<1>(c), r.turn::<2>(d));
         quarter_rounds!();
         (a, c, d) = (r.turn::<1>(a), r.turn::<3>(c), r.turn::<2>(d));
+        beside.some();
     }
     let rows = [
         r.add(a, input[0]),
@@ -482,7 +511,7 @@ fn in_rows<R: Rows>(r: R, key: &Key, row: &[u32; 4], blocks: &mut Keystream) {
         r.add(c, input[2]),
         r.add(d, input[3]),
     ];
-    blocks.write_rows(r, rows);
+    blocks.write_rows(r, rows, at);
 }
 
 /// The blocks of one key, and of these counters and nonces: no more than `LANES`.

@@ -1403,6 +1403,22 @@ impl Tagger {
         }
     }
 
+    /// Begins to take in blocks, a few at a time.
+    #[inline(always)]
+    pub(crate) fn hashing<'t>(&'t self, blocks: &'t [[u8; TAG_LEN]]) -> Hashing<'t> {
+        Hashing {
+            h: self.h,
+            r: &self.r,
+            blocks,
+        }
+    }
+
+    /// Goes on from where [`Hashing::done`] has come to.
+    #[inline(always)]
+    pub(crate) fn go_on(&mut self, h: Number) {
+        self.h = h;
+    }
+
     /// Takes in the lengths of AAD and text, the last block of an AEAD.
     #[inline(always)]
     pub(crate) fn lengths(&mut self, aad: u64, text: u64) {
@@ -1411,9 +1427,38 @@ impl Tagger {
 
     /// The tag.
     #[inline(always)]
-    pub(crate) fn finish(self) -> [u8; TAG_LEN] {
+    pub(crate) fn finish(&self) -> [u8; TAG_LEN] {
         let (low, high) = ALONE.words(self.h);
         wide(low, high).wrapping_add(self.pad).to_le_bytes()
+    }
+}
+
+/// Blocks of a text on their way into a [`Tagger`], a few at a time.
+pub(crate) struct Hashing<'t> {
+    h: Number,
+    r: &'t Multiplier,
+    /// Those that have not been taken in.
+    blocks: &'t [[u8; TAG_LEN]],
+}
+
+impl Hashing<'_> {
+    /// Takes in `N`, or as many as there are.
+    #[inline(always)]
+    pub(crate) fn some<const N: usize>(&mut self) {
+        for _ in 0..N {
+            let Some((block, rest)) = self.blocks.split_first() else {
+                return;
+            };
+            let [low, high] = words(block);
+            self.h = ALONE.step(self.h, (low, high), ABOVE, self.r);
+            self.blocks = rest;
+        }
+    }
+
+    /// The accumulator, and how many blocks have not been taken in.
+    #[inline(always)]
+    pub(crate) fn done(self) -> (Number, usize) {
+        (self.h, self.blocks.len())
     }
 }
 

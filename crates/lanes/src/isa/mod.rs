@@ -5,7 +5,7 @@ use crate::aead::{Job, Outcome, Run};
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
 use crate::chacha20::{Block, Blocks, Key, Keystream, Nonce, Samples, Stretch};
 use crate::measure::Measured;
-use crate::poly1305::{Multiplier, Number, TAG_LEN, Text};
+use crate::poly1305::{Multiplier, Number, TAG_LEN, Tagger, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
 use crate::sha256::{Digest, Lanes, Serial};
@@ -26,6 +26,7 @@ pub(crate) struct Kernels {
     masks: unsafe fn(&Samples<'_>, usize, &mut [[u32; MAX_LANES]; 2]),
     few_blocks: usize,
     few: unsafe fn(&Key, &[u32; 4], usize, &mut Keystream),
+    few_beside: Option<FewBeside>,
     few_measured: Measured,
     xor_keystream: unsafe fn(&Key, &Nonce, u32, &mut [u8]),
     xor_two: unsafe fn(&mut [u8], [Stretch<'_>; 2]),
@@ -55,6 +56,16 @@ impl Kernels {
         (self.is_available)()
     }
 }
+
+/// See [`crate::aead::few_beside`].
+type FewBeside = unsafe fn(
+    (&Key, &[u32; 4]),
+    usize,
+    &mut Keystream,
+    usize,
+    &mut Tagger,
+    &[[u8; TAG_LEN]],
+) -> usize;
 
 /// An instruction set that this CPU has.
 #[derive(Clone, Copy)]
@@ -117,6 +128,32 @@ impl Set {
     pub(crate) fn few(self, key: &Key, row: &[u32; 4], count: usize, blocks: &mut Keystream) {
         // SAFETY: as above.
         unsafe { (self.0.few)(key, row, count, blocks) }
+    }
+
+    /// Whether there is [`Set::few_beside`].
+    #[inline]
+    pub(crate) fn has_few_beside(self) -> bool {
+        self.0.few_beside.is_some()
+    }
+
+    /// See [`crate::aead::few_beside`]. No more than [`Set::few_blocks`].
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[inline]
+    pub(crate) fn few_beside(
+        self,
+        of: (&Key, &[u32; 4]),
+        count: usize,
+        blocks: &mut Keystream,
+        at: usize,
+        tagger: &mut Tagger,
+        text: &[[u8; TAG_LEN]],
+    ) -> usize {
+        let few_beside = self.0.few_beside.expect("asked for before");
+        // SAFETY: as above.
+        unsafe { few_beside(of, count, blocks, at, tagger, text) }
     }
 
     /// What has been measured of few blocks.
@@ -475,7 +512,17 @@ macro_rules! kernels {
             few: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, row: &[u32; 4], count: usize,
                  blocks: &mut crate::chacha20::Keystream|
-                = crate::chacha20::few($rows, key, row, count, blocks)),
+                = crate::chacha20::few($rows, (key, row), count, blocks, 0, &mut ())),
+            few_beside: if <$rows_type as crate::vector::Rows>::BESIDE == 3 {
+                Some(kernels!(@kernel $set, $($features)?,
+                    |$proof, of: (&crate::Key, &[u32; 4]), count: usize,
+                     blocks: &mut crate::chacha20::Keystream, at: usize,
+                     tagger: &mut crate::poly1305::Tagger,
+                     text: &[[u8; crate::TAG_LEN]]| -> [usize]
+                    = crate::aead::few_beside($rows, of, count, blocks, at, tagger, text)))
+            } else {
+                None
+            },
             few_measured: crate::measure::Measured::not_yet(),
             xor_keystream: kernels!(@kernel $set, $($features)?,
                 |$proof, key: &crate::Key, nonce: &crate::Nonce, counter: u32, text: &mut [u8]|
@@ -631,7 +678,7 @@ mod tests {
         let vector_aes = has!("vaes" "vpclmulqdq");
         let avx512 = has!("avx512f" "avx512bw" "avx512vl");
         for (name, found, has) in [
-            ("AVX2", AVX2.is_available(), has!("avx2")),
+            ("AVX2", AVX2.is_available(), has!("avx2" "bmi2")),
             ("AVX-512", AVX512.is_available(), avx512),
             (
                 "AVX-512 with IFMA",
