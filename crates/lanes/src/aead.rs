@@ -12,9 +12,9 @@
 //! blocks of its text in the flat list; the tags come last. Opening: first all
 //! blocks 0, then the tags, then the text of the packets whose tag was right, so
 //! that nothing is decrypted before it has been checked. What has been computed
-//! ahead of a packet is not computed again, and a packet by itself of which
-//! everything has been needs no list at all. Nor do packets of one block of text, as many
-//! as a vector has lanes: see [`short`].
+//! ahead of a packet is not computed again. A packet by itself needs no list, see
+//! [`Alone`], nor do packets of one block of text, as many as a vector has lanes: see
+//! [`short`].
 
 use crate::aes_gcm::Header;
 use crate::chacha20::{
@@ -256,6 +256,13 @@ pub(crate) fn open_apart(
     .open(set, text_and_tag)
 }
 
+/// Whether the hash of a packet by itself goes beside the rounds of its blocks, of which
+/// there are so many.
+#[inline]
+fn goes_beside(set: Set, blocks: usize) -> bool {
+    set.has_few_beside() && blocks > set.few_blocks()
+}
+
 /// Where AAD lies: in the buffer of the text, or elsewhere.
 enum Aad<'a> {
     In(Range<usize>),
@@ -299,46 +306,34 @@ impl<'p> Alone<'p> {
     /// Encrypts its text. Returns its tag.
     #[inline(always)]
     fn seal(&self, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
-        if set.has_few_beside() && self.blocks() > set.few_blocks() {
+        if goes_beside(set, self.blocks()) {
             return self.seal_long(set, bytes);
         }
-        let mut result = [0; TAG_LEN];
         with_keystream(set, self.key, self.nonce, self.text.len(), |blocks| {
             let (one_time_key, blocks) = split(blocks);
             let text = &mut bytes[self.text.clone()];
             xor_text(set, self.key, self.nonce, text, blocks);
-            result = tag(
-                set,
-                one_time_key,
-                self.aad(bytes),
-                &bytes[self.text.clone()],
-            );
-        });
-        result
+            let text = &bytes[self.text.clone()];
+            tag(set, one_time_key, self.aad(bytes), text)
+        })
     }
 
     /// Decrypts its text if the tag behind it is right.
     #[inline(always)]
     fn open(&self, set: Set, bytes: &mut [u8]) -> Outcome {
-        if set.has_few_beside() && self.blocks() > set.few_blocks() {
+        if goes_beside(set, self.blocks()) {
             return self.open_long(set, bytes);
         }
-        let mut outcome = Outcome::Forged;
         with_keystream(set, self.key, self.nonce, self.text.len(), |blocks| {
             let (one_time_key, blocks) = split(blocks);
-            let tag = tag(
-                set,
-                one_time_key,
-                self.aad(bytes),
-                &bytes[self.text.clone()],
-            );
-            outcome = self.verdict(bytes, &tag);
+            let text = &bytes[self.text.clone()];
+            let outcome = self.verdict(bytes, &tag(set, one_time_key, self.aad(bytes), text));
             if outcome == Outcome::Authentic {
                 let text = &mut bytes[self.text.clone()];
                 xor_text(set, self.key, self.nonce, text, blocks);
             }
-        });
-        outcome
+            outcome
+        })
     }
 
     /// Compares the tag behind its text to the right one.
@@ -363,6 +358,7 @@ impl<'p> Alone<'p> {
         tagger.finish()
     }
 
+    /// As [`seal`](Self::seal), with the hash beside the rounds.
     // Not part of its caller, which short packets take.
     #[inline(never)]
     fn seal_long(&self, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
@@ -375,7 +371,7 @@ impl<'p> Alone<'p> {
         self.seal_beside(set, bytes, &mut tagger, &mut keystream, few)
     }
 
-    // As `seal_long`.
+    /// As [`open`](Self::open), with the hash beside the rounds.
     #[inline(never)]
     fn open_long(&self, set: Set, bytes: &mut [u8]) -> Outcome {
         let mut keystream = Keystream::new();
@@ -472,7 +468,7 @@ pub(crate) fn stream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mu
 
 /// Calls `work` with the keystream of a packet by itself, as far as it is had in one
 /// call: from block 0 on.
-#[inline(always)]
+#[inline]
 fn with_keystream<T>(
     set: Set,
     key: &Key,
@@ -481,10 +477,12 @@ fn with_keystream<T>(
     work: impl FnOnce(&[Block]) -> T,
 ) -> T {
     // What fills no run goes before those that do, and block 0 with it.
-    let mut count = 1 + text_len.div_ceil(BLOCK_LEN) % set.block_lanes();
+    let text_blocks = text_len.div_ceil(BLOCK_LEN);
+    let mut count = 1 + text_blocks % set.block_lanes();
     if count > set.few_blocks() {
         let narrow = set.block_lanes() / 2;
-        if count > narrow && count <= narrow + Ways::of(set).behind {
+        let is_all = count == 1 + text_blocks;
+        if is_all && count > narrow && count <= narrow + Ways::of(set).behind {
             count = narrow;
         }
         let mut blocks = Blocks::new();
@@ -535,13 +533,13 @@ fn split(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
 /// are, and a few short ones of which all is there. So are a few long ones, whose hash goes
 /// beside the rounds.
 fn one_by_one(set: Set, jobs: &[Job]) -> bool {
-    /// From here on lanes are better.
+    /// From here on lanes are better: for short ones, and for long ones.
     const MANY: usize = 8;
     const MANY_LONG: usize = 6;
-    let is_long = |job: &Job| job.blocks() as usize > set.few_blocks();
+    let is_long = |job: &Job| goes_beside(set, job.blocks() as usize);
     match jobs {
         [_] => true,
-        _ if jobs.len() < MANY_LONG && set.has_few_beside() && jobs.iter().all(is_long) => true,
+        _ if jobs.len() < MANY_LONG && jobs.iter().all(is_long) => true,
         [_, _] => jobs.iter().all(|job| job.ahead_blocks > 0),
         _ => {
             jobs.len() < MANY
@@ -567,13 +565,8 @@ fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> [u8;
             let alone = Alone::of(job, secrets);
             let mut tagger = alone.tagger(set, bytes, one_time_key);
             set.xor_blocks(&mut bytes[job.text()], blocks);
-            alone.seal_beside(
-                set,
-                bytes,
-                &mut tagger,
-                &mut Keystream::new(),
-                1 + blocks.len(),
-            )
+            let (from, mut keystream) = (1 + blocks.len(), Keystream::new());
+            alone.seal_beside(set, bytes, &mut tagger, &mut keystream, from)
         }
         _ => {
             xor_one(set, bytes, secrets, job, blocks);
@@ -1349,6 +1342,7 @@ mod tests {
             }
         }
     }
+
     /// One packet and a few, of whose keystream nothing was computed ahead, a part, or all:
     /// sealed, opened, and one of them forged.
     #[test]

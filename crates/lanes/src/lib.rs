@@ -59,7 +59,7 @@ pub enum Backend {
     /// What every CPU of the compile target has: SSE2 on x86-64, plain Rust
     /// elsewhere.
     Portable,
-    /// AVX2.
+    /// AVX2 and BMI2.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, BW and VL.
