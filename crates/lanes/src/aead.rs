@@ -168,7 +168,14 @@ pub(crate) fn seal(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if one_by_one(set, jobs) {
+    if jobs.len() > 1
+        && jobs
+            .iter()
+            .all(|job| is_long(set, job) && job.ahead_blocks == 0)
+    {
+        seal_in_turn(set, bytes, secrets, jobs);
+        outcomes.fill(Outcome::Sealed);
+    } else if one_by_one(set, jobs) {
         for (job, outcome) in jobs.iter().zip(outcomes) {
             let tag = seal_one(set, bytes, secrets, job);
             bytes[job.tag()].copy_from_slice(&tag);
@@ -261,6 +268,12 @@ pub(crate) fn open_apart(
 #[inline]
 fn goes_beside(set: Set, blocks: usize) -> bool {
     set.has_few_beside() && blocks > set.few_blocks()
+}
+
+/// Whether that of a job does.
+#[inline]
+fn is_long(set: Set, job: &Job) -> bool {
+    goes_beside(set, job.blocks() as usize)
 }
 
 /// Where AAD lies: in the buffer of the text, or elsewhere.
@@ -368,7 +381,8 @@ impl<'p> Alone<'p> {
         let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
         let mut tagger = self.tagger(set, bytes, one_time_key);
         set.xor_blocks(&mut bytes[self.text.clone()], blocks);
-        self.seal_beside(set, bytes, &mut tagger, &mut keystream, few)
+        let hashed = self.seal_beside(set, bytes, &mut tagger, &mut keystream, few);
+        self.finish(set, bytes, &mut tagger, hashed)
     }
 
     /// As [`open`](Self::open), with the hash beside the rounds.
@@ -381,8 +395,8 @@ impl<'p> Alone<'p> {
         self.open_beside(set, bytes, &mut tagger, &[], &mut keystream, (0, few))
     }
 
-    /// Encrypts its text from block `counter` on and returns its tag: few blocks at a time,
-    /// and the ciphertext before them is hashed meanwhile.
+    /// Encrypts its text from block `counter` on, few blocks at a time, and hashes the
+    /// ciphertext before them meanwhile. Returns how many bytes of that have been.
     #[inline(never)]
     fn seal_beside(
         &self,
@@ -391,7 +405,7 @@ impl<'p> Alone<'p> {
         tagger: &mut Tagger,
         keystream: &mut Keystream,
         mut counter: usize,
-    ) -> [u8; TAG_LEN] {
+    ) -> usize {
         let text = &mut bytes[self.text.clone()];
         let mut hashed = 0;
         while counter < self.blocks() {
@@ -404,7 +418,7 @@ impl<'p> Alone<'p> {
             set.xor_blocks(rest, &keystream.blocks()[..count]);
             counter += count;
         }
-        self.finish(set, bytes, tagger, hashed)
+        hashed
     }
 
     /// Decrypts its text if its tag is right. `ahead` goes into its front; `keystream` has
@@ -536,7 +550,7 @@ fn one_by_one(set: Set, jobs: &[Job]) -> bool {
     /// From here on lanes are better: for short ones, and for long ones.
     const MANY: usize = 8;
     const MANY_LONG: usize = 6;
-    let is_long = |job: &Job| goes_beside(set, job.blocks() as usize);
+    let is_long = |job| is_long(set, job);
     match jobs {
         [_] => true,
         _ if jobs.len() < MANY_LONG && jobs.iter().all(is_long) => true,
@@ -566,7 +580,8 @@ fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> [u8;
             let mut tagger = alone.tagger(set, bytes, one_time_key);
             set.xor_blocks(&mut bytes[job.text()], blocks);
             let (from, mut keystream) = (1 + blocks.len(), Keystream::new());
-            alone.seal_beside(set, bytes, &mut tagger, &mut keystream, from)
+            let hashed = alone.seal_beside(set, bytes, &mut tagger, &mut keystream, from);
+            alone.finish(set, bytes, &mut tagger, hashed)
         }
         _ => {
             xor_one(set, bytes, secrets, job, blocks);
@@ -597,6 +612,38 @@ fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outc
         xor_one(set, bytes, secrets, job, blocks);
     }
     outcome
+}
+
+/// Seals packets that are long: what of one's ciphertext has not been hashed when it is
+/// encrypted is hashed beside the first blocks of the next.
+#[inline(never)]
+fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+    let few = set.few_blocks();
+    let mut keystream = Keystream::new();
+    let mut before: Option<(&Job, Tagger, usize)> = None;
+    for job in jobs {
+        let alone = Alone::of(job, secrets);
+        let row = chacha20::row(0, alone.nonce);
+        match &mut before {
+            None => set.few(alone.key, &row, few, &mut keystream),
+            Some((job, tagger, hashed)) => {
+                let (waiting, _) = bytes[job.text()][*hashed..].as_chunks();
+                let of = (alone.key, &row);
+                *hashed += TAG_LEN * set.few_beside(of, few, &mut keystream, 0, tagger, waiting);
+                let tag = Alone::of(job, secrets).finish(set, bytes, tagger, *hashed);
+                bytes[job.tag()].copy_from_slice(&tag);
+            }
+        }
+        let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
+        let mut tagger = alone.tagger(set, bytes, one_time_key);
+        set.xor_blocks(&mut bytes[job.text()], blocks);
+        let hashed = alone.seal_beside(set, bytes, &mut tagger, &mut keystream, few);
+        before = Some((job, tagger, hashed));
+    }
+    if let Some((job, mut tagger, hashed)) = before {
+        let tag = Alone::of(job, secrets).finish(set, bytes, &mut tagger, hashed);
+        bytes[job.tag()].copy_from_slice(&tag);
+    }
 }
 
 // Not part of its caller: its arrays are some pages of stack, which a packet by itself
