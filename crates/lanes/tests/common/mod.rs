@@ -10,18 +10,22 @@
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};
 use std::io::Write;
+use std::sync::Once;
 
-/// The backends that this machine has; says which it leaves out.
+/// The backends that this machine has; says once which it leaves out.
 pub fn backends() -> Vec<Backend> {
+    static SAID: Once = Once::new();
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
         Backend::ALL.iter().copied().partition(|b| b.is_available());
-    for backend in lack {
-        // Past the test harness, which hides what passing tests print.
-        let _ = writeln!(
-            std::io::stderr(),
-            "NOT RUN: this CPU lacks the backend {backend:?}"
-        );
-    }
+    SAID.call_once(|| {
+        for backend in lack {
+            // Past the test harness, which hides what passing tests print.
+            let _ = writeln!(
+                std::io::stderr(),
+                "NOT RUN: this CPU lacks the backend {backend:?}"
+            );
+        }
+    });
     have
 }
 

@@ -11,21 +11,24 @@ use packetlane::bip324::{
 };
 use packetlane::{Backend, Batch, Engine, Key, Nonce, TAG_LEN};
 use std::io::Write;
+use std::sync::Once;
 
 pub const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// An engine on every backend of this machine; says which it leaves out.
+/// An engine on every backend of this machine; says once which it leaves out.
 pub fn engines() -> Vec<Engine> {
+    static SAID: Once = Once::new();
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
         Backend::ALL.iter().copied().partition(|b| b.is_available());
-    for backend in lack {
-        // Past the test harness, which hides what passing tests print.
-        let _ = writeln!(
-            std::io::stderr(),
-            "NOT RUN: this CPU lacks the backend {}",
-            backend.name()
-        );
-    }
+    SAID.call_once(|| {
+        for backend in lack {
+            // Past the test harness, which hides what passing tests print.
+            let _ = writeln!(
+                std::io::stderr(),
+                "NOT RUN: this CPU lacks the backend {backend:?}"
+            );
+        }
+    });
     assert!(!have.is_empty());
     have.into_iter()
         .map(|backend| Engine::on(backend).unwrap())
