@@ -376,13 +376,27 @@ impl<'p> Alone<'p> {
     #[inline(never)]
     fn seal_long(&self, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
         let mut keystream = Keystream::new();
+        let row = chacha20::row(0, self.nonce);
+        set.few(self.key, &row, set.few_blocks(), &mut keystream);
+        let (mut tagger, hashed) = self.encrypt_beside(set, bytes, &mut keystream);
+        self.finish(set, bytes, &mut tagger, hashed)
+    }
+
+    /// Encrypts its text, of whose keystream as many blocks are there as [`Set::few`] has.
+    /// Returns the tag on its way, and how many bytes of the ciphertext have gone into it.
+    #[inline(always)]
+    fn encrypt_beside(
+        &self,
+        set: Set,
+        bytes: &mut [u8],
+        keystream: &mut Keystream,
+    ) -> (Tagger, usize) {
         let few = set.few_blocks();
-        set.few(self.key, &chacha20::row(0, self.nonce), few, &mut keystream);
         let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
         let mut tagger = self.tagger(set, bytes, one_time_key);
         set.xor_blocks(&mut bytes[self.text.clone()], blocks);
-        let hashed = self.seal_beside(set, bytes, &mut tagger, &mut keystream, few);
-        self.finish(set, bytes, &mut tagger, hashed)
+        let hashed = self.seal_beside(set, bytes, &mut tagger, keystream, few);
+        (tagger, hashed)
     }
 
     /// As [`open`](Self::open), with the hash beside the rounds.
@@ -532,7 +546,7 @@ pub(crate) fn few_beside<R: Rows>(
 impl Beside for Hashing<'_> {
     #[inline(always)]
     fn some(&mut self) {
-        Self::some::<3>(self);
+        self.take_in::<3>();
     }
 }
 
@@ -634,10 +648,7 @@ fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) 
                 bytes[job.tag()].copy_from_slice(&tag);
             }
         }
-        let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
-        let mut tagger = alone.tagger(set, bytes, one_time_key);
-        set.xor_blocks(&mut bytes[job.text()], blocks);
-        let hashed = alone.seal_beside(set, bytes, &mut tagger, &mut keystream, few);
+        let (tagger, hashed) = alone.encrypt_beside(set, bytes, &mut keystream);
         before = Some((job, tagger, hashed));
     }
     if let Some((job, mut tagger, hashed)) = before {

@@ -1444,7 +1444,7 @@ pub(crate) struct Hashing<'t> {
 impl Hashing<'_> {
     /// Takes in `N`, or as many as there are.
     #[inline(always)]
-    pub(crate) fn some<const N: usize>(&mut self) {
+    pub(crate) fn take_in<const N: usize>(&mut self) {
         for _ in 0..N {
             let Some((block, rest)) = self.blocks.split_first() else {
                 return;

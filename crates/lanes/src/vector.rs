@@ -145,7 +145,8 @@ pub(crate) trait Rows: Arithmetic {
     /// How many blocks there are; at most [`MAX_LANES`] / 3.
     const BLOCKS: usize;
 
-    /// How many such vectors side by side are sooner than lanes: 2 or 3.
+    /// How many such vectors side by side are sooner than lanes: 2, or 3, and then they leave
+    /// time to hash a long packet beside them. 1 for what is several vectors already.
     const BESIDE: usize;
 
     /// The same row of every block.
