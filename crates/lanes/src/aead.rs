@@ -168,11 +168,7 @@ pub(crate) fn seal(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if jobs.len() > 1
-        && jobs
-            .iter()
-            .all(|job| is_long(set, job) && job.ahead_blocks == 0)
-    {
+    if in_turn(set, jobs, usize::MAX) {
         seal_in_turn(set, bytes, secrets, jobs);
         outcomes.fill(Outcome::Sealed);
     } else if one_by_one(set, jobs) {
@@ -208,7 +204,9 @@ pub(crate) fn open(
     outcomes: &mut [Outcome],
 ) {
     let outcomes = &mut outcomes[..jobs.len()];
-    if one_by_one(set, jobs) {
+    if in_turn(set, jobs, set.few_blocks()) {
+        open_in_turn(set, bytes, secrets, jobs, outcomes);
+    } else if one_by_one(set, jobs) {
         for (job, outcome) in jobs.iter().zip(outcomes) {
             *outcome = open_one(set, bytes, secrets, job);
         }
@@ -382,8 +380,8 @@ impl<'p> Alone<'p> {
         self.finish(set, bytes, &mut tagger, hashed)
     }
 
-    /// Encrypts its text, of whose keystream as many blocks are there as [`Set::few`] has.
-    /// Returns the tag on its way, and how many bytes of the ciphertext have gone into it.
+    /// Encrypts its text, of whose keystream as many blocks are there as [`Set::few`] has, or
+    /// all. Returns the tag on its way, and how many bytes of the ciphertext have gone into it.
     #[inline(always)]
     fn encrypt_beside(
         &self,
@@ -391,7 +389,7 @@ impl<'p> Alone<'p> {
         bytes: &mut [u8],
         keystream: &mut Keystream,
     ) -> (Tagger, usize) {
-        let few = set.few_blocks();
+        let few = set.few_blocks().min(self.blocks());
         let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
         let mut tagger = self.tagger(set, bytes, one_time_key);
         set.xor_blocks(&mut bytes[self.text.clone()], blocks);
@@ -578,6 +576,19 @@ fn one_by_one(set: Set, jobs: &[Job]) -> bool {
     }
 }
 
+/// Whether packets are had sooner in turn, the hash of one beside the rounds of the next:
+/// those of two blocks of text and more, with nothing ahead, and of no more than `most` with
+/// that for the key.
+#[inline]
+fn in_turn(set: Set, jobs: &[Job], most: usize) -> bool {
+    /// From here on lanes are better for two blocks of text, too.
+    const MANY: usize = 8;
+    let least = 3 + usize::from(jobs.len() >= MANY);
+    let is_one =
+        |job: &Job| job.ahead_blocks == 0 && (least..=most).contains(&(job.blocks() as usize));
+    set.has_few_beside() && jobs.len() > 1 && jobs.iter().all(is_one)
+}
+
 /// Encrypts a packet's text. Returns its tag.
 #[inline]
 fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> [u8; TAG_LEN] {
@@ -628,16 +639,16 @@ fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outc
     outcome
 }
 
-/// Seals packets that are long: what of one's ciphertext has not been hashed when it is
-/// encrypted is hashed beside the first blocks of the next.
+/// Seals packets: what of one's ciphertext has not been hashed when it is encrypted is
+/// hashed beside the first blocks of the next.
 #[inline(never)]
 fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
-    let few = set.few_blocks();
     let mut keystream = Keystream::new();
     let mut before: Option<(&Job, Tagger, usize)> = None;
     for job in jobs {
         let alone = Alone::of(job, secrets);
         let row = chacha20::row(0, alone.nonce);
+        let few = set.few_blocks().min(alone.blocks());
         match &mut before {
             None => set.few(alone.key, &row, few, &mut keystream),
             Some((job, tagger, hashed)) => {
@@ -654,6 +665,46 @@ fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) 
     if let Some((job, mut tagger, hashed)) = before {
         let tag = Alone::of(job, secrets).finish(set, bytes, &mut tagger, hashed);
         bytes[job.tag()].copy_from_slice(&tag);
+    }
+}
+
+/// Opens packets of few blocks: the ciphertext of one is hashed beside the rounds of the next.
+#[inline(never)]
+fn open_in_turn(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let end = |bytes: &mut [u8], job, tagger: &mut Tagger, hashed, keystream: &Keystream| {
+        let alone = Alone::of(job, secrets);
+        let outcome = alone.verdict(bytes, &alone.finish(set, bytes, tagger, hashed));
+        if outcome == Outcome::Authentic {
+            set.xor_blocks(&mut bytes[job.text()], split(keystream.blocks()).1);
+        }
+        outcome
+    };
+    let (mut before, mut next) = (&mut Keystream::new(), &mut Keystream::new());
+    let mut last: Option<(&Job, Tagger, &mut Outcome)> = None;
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        let alone = Alone::of(job, secrets);
+        let row = chacha20::row(0, alone.nonce);
+        let (of, blocks) = ((alone.key, &row), alone.blocks());
+        core::mem::swap(&mut before, &mut next);
+        match last {
+            None => set.few(of.0, of.1, blocks, next),
+            Some((job, mut tagger, outcome)) => {
+                let (waiting, _) = bytes[job.text()].as_chunks();
+                let hashed = set.few_beside(of, blocks, next, 0, &mut tagger, waiting);
+                *outcome = end(bytes, job, &mut tagger, TAG_LEN * hashed, before);
+            }
+        }
+        let tagger = alone.tagger(set, bytes, split(next.blocks()).0);
+        last = Some((job, tagger, outcome));
+    }
+    if let Some((job, mut tagger, outcome)) = last {
+        *outcome = end(bytes, job, &mut tagger, 0, next);
     }
 }
 

@@ -1062,32 +1062,31 @@ unsafe fn each_mask<B: AesBlocks, S>(
     let mut place = 0;
     // SAFETY: the caller vouches for the samples.
     unsafe {
-        while let Some(some) = list[place..].get(..B::LANES) {
-            some_masks(
-                b,
-                bytes,
-                keys,
-                (place, some),
-                &is_inside,
-                &sample,
-                &mut then,
-            );
-            place += B::LANES;
+        while let Some(some) = list[place..].get(..MAX_BLOCKS) {
+            let some = (place, some);
+            match B::LANES {
+                4 => some_masks::<_, _, 1>(b, bytes, keys, some, &is_inside, &sample, &mut then),
+                2 => some_masks::<_, _, 2>(b, bytes, keys, some, &is_inside, &sample, &mut then),
+                _ => some_masks::<_, _, 4>(b, bytes, keys, some, &is_inside, &sample, &mut then),
+            }
+            place += MAX_BLOCKS;
         }
         while let Some(one) = list[place..].get(..1) {
-            some_masks(b, bytes, keys, (place, one), &is_inside, &sample, &mut then);
+            let one = (place, one);
+            some_masks::<_, _, 1>(b, bytes, keys, one, &is_inside, &sample, &mut then);
             place += 1;
         }
     }
 }
 
-/// The same for as many as there are lanes, or one.
+/// The same for some: as many as `K` vectors have lanes are beside each other where they
+/// have one key.
 ///
 /// # Safety
 ///
 /// As [`each_mask`].
 #[inline(always)]
-unsafe fn some_masks<B: AesBlocks, S>(
+unsafe fn some_masks<B: AesBlocks, S, const K: usize>(
     b: B,
     bytes: *const u8,
     keys: &[&AesKey],
@@ -1096,7 +1095,6 @@ unsafe fn some_masks<B: AesBlocks, S>(
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
 ) {
-    const { assert!(B::LANES <= MAX_BLOCKS) };
     let mut inside = true;
     let mut differ = 0;
     for one in list {
@@ -1107,15 +1105,20 @@ unsafe fn some_masks<B: AesBlocks, S>(
     // SAFETY: it is 16 bytes, which need no alignment, and the caller vouches for them.
     let block = |one: &S| unsafe { &*bytes.add(sample(one).1 as usize).cast::<Block>() };
     let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
-    if list.len() == B::LANES && differ == 0 {
-        let mut blocks = [block(&list[0]); MAX_BLOCKS];
-        for (place, one) in blocks.iter_mut().zip(list) {
-            *place = block(one);
+    if list.len() == K * B::LANES && differ == 0 {
+        let mut states = [b.zero(); K];
+        for (state, list) in states.iter_mut().zip(list.chunks_exact(B::LANES)) {
+            let mut blocks = [block(&list[0]); MAX_BLOCKS];
+            for (place, one) in blocks.iter_mut().zip(list) {
+                *place = block(one);
+            }
+            *state = b.gather(&blocks, 0);
         }
-        let mut states = [b.gather(&blocks, 0)];
         encrypt(b, &keys[sample(&list[0]).0 as usize].0, &mut states);
-        // SAFETY: the array has room for a vector.
-        unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
+        for (state, place) in states.iter().zip(encrypted.0.chunks_exact_mut(B::LANES)) {
+            // SAFETY: the array has room for a vector.
+            unsafe { b.store(*state, place.as_mut_ptr().cast()) };
+        }
         for (i, (one, block)) in list.iter().zip(&encrypted.0).enumerate() {
             then(place + i, one, u64::from_le(block[0]));
         }

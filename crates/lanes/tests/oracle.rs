@@ -297,6 +297,30 @@ fn forged_among_many() {
     }
 }
 
+/// Few packets and some more, of like lengths, some of them damaged: each of them follows
+/// one that is not.
+#[test]
+fn of_like_length() {
+    let backends = backends();
+    let mut noise = Noise::new(17);
+    for round in 0..400 {
+        let n = 2 + round % 8;
+        let (from, to) = [(65, 129), (129, 193), (65, 321), (193, 321), (321, 900)][round % 5];
+        let packets: Vec<_> = (0..n)
+            .map(|_| {
+                let aad = noise.below(2) * noise.below(40);
+                let len = from + noise.below(to - from);
+                let packet = noise.packet(aad, len);
+                match noise.below(3) {
+                    0 => packet.damaged(&mut noise),
+                    _ => packet,
+                }
+            })
+            .collect();
+        check(&backends, &packets);
+    }
+}
+
 /// Packets that share a key, as a session's do.
 #[test]
 fn one_key_for_all() {
