@@ -247,6 +247,19 @@ impl Backend {
         aead::open_apart(self.set(), key, nonce, aad, text_and_tag)
     }
 
+    /// Up to how many blocks of keystream, that for its tag included, a packet by itself
+    /// had better have them [computed ahead](Self::prepare). What takes more is no sooner
+    /// with some ahead: where this is not `usize::MAX`, its hash goes beside its rounds.
+    #[must_use]
+    pub fn most_ahead(self) -> usize {
+        let set = self.set();
+        if set.has_few_beside() {
+            set.few_blocks()
+        } else {
+            usize::MAX
+        }
+    }
+
     /// Computes keystream of packets under `key` ahead of them: `ahead[i]` becomes the
     /// block of counter and nonce `of[i]`. As many as a call has lanes for cost little
     /// more than one.

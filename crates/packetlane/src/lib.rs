@@ -63,6 +63,7 @@ extern crate std;
 mod arena;
 mod batch;
 pub mod bip324;
+mod copy;
 mod engine;
 #[cfg(feature = "cuda")]
 mod offload;

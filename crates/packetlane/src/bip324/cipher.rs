@@ -11,6 +11,7 @@ use super::{
     SealError, SessionKeys,
 };
 use crate::batch::index;
+use crate::copy::append;
 use crate::engine::Kernel;
 use crate::{Backend, Batch, Block, Engine, Key, Nonce, Outcome, TAG_LEN};
 use alloc::boxed::Box;
@@ -168,7 +169,7 @@ impl KeystreamAhead {
     /// most lanes idle. Of a few more, all have to be covered: otherwise the others' lanes
     /// have room for this one too.
     #[inline]
-    fn wanted(&mut self, packets: usize, text_len: usize) -> usize {
+    fn wanted(&mut self, engine: &Engine, packets: usize, text_len: usize) -> usize {
         let short = text_len <= size_of::<Block>();
         self.short = if short {
             self.short.saturating_add(1)
@@ -181,6 +182,7 @@ impl KeystreamAhead {
         // A block for the tag, and the text's. Longer texts fill lanes by
         // themselves: for them the tag's and the odd one that the header makes.
         match 1 + text_len.div_ceil(size_of::<Block>()) {
+            needed if needed > engine.backend().most_ahead() => 0,
             needed @ ..=MOST_AHEAD => needed,
             _ => 2,
         }
@@ -296,7 +298,7 @@ impl PacketCipher {
     /// first block, and how many there are.
     #[inline(always)]
     fn add_ahead(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
-        let wanted = self.ahead.wanted(packets, text_len);
+        let wanted = self.ahead.wanted(&self.engine, packets, text_len);
         let blocks = self.ahead.blocks(self.ahead.each.into());
         let (first, mut count) = (batch.add_ahead(blocks), blocks.len());
         self.ahead.advance(count);
@@ -324,7 +326,7 @@ impl PacketCipher {
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
         let nonce = self.nonce()?;
-        let wanted = self.ahead.wanted(1, text.len());
+        let wanted = self.ahead.wanted(&self.engine, 1, text.len());
         // A packet's blocks have to lie one behind the other here: if there are not all
         // of the last one's, they are computed again.
         let left = usize::from(self.ahead.end - self.ahead.next);
@@ -550,7 +552,7 @@ impl Cipher {
         out.extend_from_slice(aad);
         out.extend_from_slice(&length);
         out.push(kind.header());
-        out.extend_from_slice(contents);
+        append(out, contents);
         out.extend_from_slice(&[0; TAG_LEN]);
         // `out` may be longer than the offsets of a job can say.
         let packet = &mut out[before..];

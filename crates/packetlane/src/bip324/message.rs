@@ -3,6 +3,7 @@
 //!
 //! The codec works on bytes and knows no payload.
 
+use crate::copy::append;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -191,7 +192,7 @@ pub fn encode_message(message_type: MessageType, payload: &[u8], out: &mut Vec<u
             out.extend_from_slice(message_type.padded());
         }
     }
-    out.extend_from_slice(payload);
+    append(out, payload);
 }
 
 /// The message in a packet's contents: its type and its payload.

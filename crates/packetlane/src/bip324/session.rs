@@ -8,6 +8,7 @@ use super::{
     Cipher, Exhausted, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, Role, SessionKeys,
 };
 use crate::batch::{Batch, Slot};
+use crate::copy::{append, copy};
 use crate::{Engine, Outcome};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -110,7 +111,7 @@ impl Outbound {
         contents: &[u8],
     ) -> Result<Slot, SealError> {
         let (slot, place) = self.reserve(batch, kind, contents.len())?;
-        place.copy_from_slice(contents);
+        copy(place, contents);
         Ok(slot)
     }
 
@@ -251,7 +252,7 @@ impl Inbound {
 
     /// As [`Inbound::received`], for bytes that lie elsewhere.
     pub fn feed(&mut self, batch: &mut Batch, bytes: &[u8]) {
-        batch.room(bytes.len()).copy_from_slice(bytes);
+        copy(batch.room(bytes.len()), bytes);
         self.received(batch, bytes.len());
     }
 
@@ -477,7 +478,7 @@ pub(super) fn append_ahead(buffer: &mut Vec<u8>, bytes: &[u8], expected: usize) 
         let wanted = expected.clamp(arrived, arrived + MAX_AHEAD);
         buffer.reserve_exact(wanted - buffer.len());
     }
-    buffer.extend_from_slice(bytes);
+    append(buffer, bytes);
 }
 
 /// Iterator over the packets of one session in a batch; see

@@ -1,0 +1,31 @@
+//! Copying what may be long.
+//!
+//! For 4 KiB and more glibc takes `rep movsb`, which on AMD's Zen 3 is 15 to 20 times slower
+//! than its vectors if the destination lies a few bytes behind the source, modulo a page: as
+//! contents do in a packet, behind its length and header, where it and they begin alike in
+//! their allocations. So what is long is copied in pieces, each of which goes by vectors.
+
+use alloc::vec::Vec;
+
+const PIECE: usize = 1024;
+
+/// As `copy_from_slice`.
+#[inline]
+pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
+    if from.len() <= PIECE {
+        return to.copy_from_slice(from);
+    }
+    assert_eq!(to.len(), from.len());
+    for (to, from) in to.chunks_mut(PIECE).zip(from.chunks(PIECE)) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// As `extend_from_slice`.
+#[inline]
+pub(crate) fn append(to: &mut Vec<u8>, from: &[u8]) {
+    to.reserve(from.len());
+    for from in from.chunks(PIECE) {
+        to.extend_from_slice(from);
+    }
+}
