@@ -14,7 +14,7 @@
 //! that nothing is decrypted before it has been checked. What has been computed
 //! ahead of a packet is not computed again. A packet by itself needs no list, see
 //! [`Alone`], nor do packets of one block of text, as many as a vector has lanes: see
-//! [`short`].
+//! [`short`]. Nor do longer ones where a hash goes beside rounds: they go [`in_turn`].
 
 use crate::aes_gcm::Header;
 use crate::chacha20::{

@@ -247,9 +247,9 @@ impl Backend {
         aead::open_apart(self.set(), key, nonce, aad, text_and_tag)
     }
 
-    /// Up to how many blocks of keystream, that for its tag included, a packet by itself
-    /// had better have them [computed ahead](Self::prepare). What takes more is no sooner
-    /// with some ahead: where this is not `usize::MAX`, its hash goes beside its rounds.
+    /// The most blocks of keystream, that for its tag included, that a packet may take for
+    /// it to be sooner by itself with blocks [computed ahead](Self::prepare) than without;
+    /// `usize::MAX` if it is whatever its length.
     #[must_use]
     pub fn most_ahead(self) -> usize {
         let set = self.set();
