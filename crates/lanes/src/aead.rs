@@ -662,8 +662,8 @@ fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) 
         let (tagger, hashed) = alone.encrypt_beside(set, bytes, &mut keystream);
         before = Some((job, tagger, hashed));
     }
-    if let Some((job, mut tagger, hashed)) = before {
-        let tag = Alone::of(job, secrets).finish(set, bytes, &mut tagger, hashed);
+    if let Some((job, tagger, hashed)) = &mut before {
+        let tag = Alone::of(job, secrets).finish(set, bytes, tagger, *hashed);
         bytes[job.tag()].copy_from_slice(&tag);
     }
 }
@@ -692,19 +692,19 @@ fn open_in_turn(
         let row = chacha20::row(0, alone.nonce);
         let (of, blocks) = ((alone.key, &row), alone.blocks());
         core::mem::swap(&mut before, &mut next);
-        match last {
+        match &mut last {
             None => set.few(of.0, of.1, blocks, next),
-            Some((job, mut tagger, outcome)) => {
+            Some((job, tagger, outcome)) => {
                 let (waiting, _) = bytes[job.text()].as_chunks();
-                let hashed = set.few_beside(of, blocks, next, 0, &mut tagger, waiting);
-                *outcome = end(bytes, job, &mut tagger, TAG_LEN * hashed, before);
+                let hashed = set.few_beside(of, blocks, next, 0, tagger, waiting);
+                **outcome = end(bytes, job, tagger, TAG_LEN * hashed, before);
             }
         }
         let tagger = alone.tagger(set, bytes, split(next.blocks()).0);
         last = Some((job, tagger, outcome));
     }
-    if let Some((job, mut tagger, outcome)) = last {
-        *outcome = end(bytes, job, &mut tagger, 0, next);
+    if let Some((job, tagger, outcome)) = &mut last {
+        **outcome = end(bytes, job, tagger, 0, next);
     }
 }
 

@@ -924,7 +924,7 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let mut sum = packet.aad(b, aads, job);
-            let tag = if !B::BESIDE && packet.is_long() {
+            let tag = if !B::ONE_PASS && packet.is_long() {
                 let (text, groups) = (packet.text, packet.groups());
                 while packet.is_long() {
                     packet.seal_group(b, &mut sum, None);

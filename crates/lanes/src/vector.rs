@@ -693,7 +693,7 @@ pub(crate) trait AesBlocks: Copy {
 
     /// Whether a group of blocks fits into the registers beside another, to be hashed while
     /// that is encrypted. Where it does not, encrypting all and then hashing all is faster.
-    const BESIDE: bool;
+    const ONE_PASS: bool;
 
     /// Whether a multiplication takes longer than the three instructions that Karatsuba's
     /// way has in its place.

@@ -99,7 +99,7 @@ pub(crate) fn mask(len: usize) -> u128 {
 
 impl AesBlocks for AesNi {
     const LANES: usize = 1;
-    const BESIDE: bool = false;
+    const ONE_PASS: bool = false;
     const KARATSUBA: bool = true;
     type Vector = __m128i;
 

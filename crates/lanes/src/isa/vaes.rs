@@ -45,7 +45,7 @@ fn mask(_: Vaes, len: usize) -> u64 {
 
 impl AesBlocks for Vaes {
     const LANES: usize = 4;
-    const BESIDE: bool = true;
+    const ONE_PASS: bool = true;
     const KARATSUBA: bool = false;
     type Vector = __m512i;
 

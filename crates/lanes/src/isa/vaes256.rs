@@ -57,7 +57,7 @@ aes_kernels!(
 
 impl AesBlocks for Vaes256 {
     const LANES: usize = 2;
-    const BESIDE: bool = false;
+    const ONE_PASS: bool = false;
     const KARATSUBA: bool = true;
     type Vector = __m256i;
 
