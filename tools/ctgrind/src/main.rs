@@ -304,6 +304,8 @@ fn run_all(backend: Backend) {
     let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
+    // In turn with AVX2, opened too.
+    seal_and_open(backend, &[65, 128, 192, 256, 320]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
     println!(
         "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, AES-GCM, masks",
