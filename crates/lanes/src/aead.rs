@@ -268,12 +268,6 @@ fn goes_beside(set: Set, blocks: usize) -> bool {
     set.has_few_beside() && blocks > set.few_blocks()
 }
 
-/// Whether that of a job does.
-#[inline]
-fn is_long(set: Set, job: &Job) -> bool {
-    goes_beside(set, job.blocks() as usize)
-}
-
 /// Where AAD lies: in the buffer of the text, or elsewhere.
 enum Aad<'a> {
     In(Range<usize>),
@@ -426,7 +420,7 @@ impl<'p> Alone<'p> {
             let count = set.few_blocks().min(self.blocks() - counter);
             let row = chacha20::row(counter as u32, self.nonce);
             let of = (self.key, &row);
-            hashed += TAG_LEN * set.few_beside(of, count, keystream, 0, tagger, waiting);
+            hashed += set.few_beside(of, count, keystream, 0, tagger, waiting);
             set.xor_blocks(rest, &keystream.blocks()[..count]);
             counter += count;
         }
@@ -461,7 +455,7 @@ impl<'p> Alone<'p> {
             let count = few.min(end - from - made);
             let row = chacha20::row((from + made) as u32, self.nonce);
             let of = (self.key, &row);
-            hashed += TAG_LEN * set.few_beside(of, count, keystream, made, tagger, waiting);
+            hashed += set.few_beside(of, count, keystream, made, tagger, waiting);
             made += count;
         }
         let outcome = self.verdict(bytes, &self.finish(set, bytes, tagger, hashed));
@@ -523,7 +517,7 @@ fn with_keystream<T>(
 }
 
 /// Computes keystream as [`chacha20::few`] does, and takes blocks of `text` into the
-/// tagger meanwhile, as many as that hides. Returns how many.
+/// tagger meanwhile, as many as that hides. Returns how many bytes they are.
 #[inline(always)]
 pub(crate) fn few_beside<R: Rows>(
     r: R,
@@ -538,7 +532,7 @@ pub(crate) fn few_beside<R: Rows>(
     chacha20::few(r, of, count, blocks, at, &mut hashing);
     let (h, left) = hashing.done();
     tagger.go_on(h);
-    text.len() - left
+    TAG_LEN * (text.len() - left)
 }
 
 impl Beside for Hashing<'_> {
@@ -562,7 +556,7 @@ fn one_by_one(set: Set, jobs: &[Job]) -> bool {
     /// From here on lanes are better: for short ones, and for long ones.
     const MANY: usize = 8;
     const MANY_LONG: usize = 6;
-    let is_long = |job| is_long(set, job);
+    let is_long = |job: &Job| goes_beside(set, job.blocks() as usize);
     match jobs {
         [_] => true,
         _ if jobs.len() < MANY_LONG && jobs.iter().all(is_long) => true,
@@ -643,6 +637,10 @@ fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outc
 /// hashed beside the first blocks of the next.
 #[inline(never)]
 fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+    let end = |bytes: &mut [u8], job: &Job, tagger: &mut Tagger, hashed| {
+        let tag = Alone::of(job, secrets).finish(set, bytes, tagger, hashed);
+        bytes[job.tag()].copy_from_slice(&tag);
+    };
     let mut keystream = Keystream::new();
     let mut before: Option<(&Job, Tagger, usize)> = None;
     for job in jobs {
@@ -654,17 +652,15 @@ fn seal_in_turn(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) 
             Some((job, tagger, hashed)) => {
                 let (waiting, _) = bytes[job.text()][*hashed..].as_chunks();
                 let of = (alone.key, &row);
-                *hashed += TAG_LEN * set.few_beside(of, few, &mut keystream, 0, tagger, waiting);
-                let tag = Alone::of(job, secrets).finish(set, bytes, tagger, *hashed);
-                bytes[job.tag()].copy_from_slice(&tag);
+                *hashed += set.few_beside(of, few, &mut keystream, 0, tagger, waiting);
+                end(bytes, job, tagger, *hashed);
             }
         }
         let (tagger, hashed) = alone.encrypt_beside(set, bytes, &mut keystream);
         before = Some((job, tagger, hashed));
     }
     if let Some((job, tagger, hashed)) = &mut before {
-        let tag = Alone::of(job, secrets).finish(set, bytes, tagger, *hashed);
-        bytes[job.tag()].copy_from_slice(&tag);
+        end(bytes, job, tagger, *hashed);
     }
 }
 
@@ -697,7 +693,7 @@ fn open_in_turn(
             Some((job, tagger, outcome)) => {
                 let (waiting, _) = bytes[job.text()].as_chunks();
                 let hashed = set.few_beside(of, blocks, next, 0, tagger, waiting);
-                **outcome = end(bytes, job, tagger, TAG_LEN * hashed, before);
+                **outcome = end(bytes, job, tagger, hashed, before);
             }
         }
         let tagger = alone.tagger(set, bytes, split(next.blocks()).0);

@@ -1095,6 +1095,7 @@ unsafe fn some_masks<B: AesBlocks, S, const K: usize>(
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
 ) {
+    const { assert!(B::LANES <= MAX_BLOCKS) };
     let mut inside = true;
     let mut differ = 0;
     for one in list {

@@ -2,6 +2,7 @@
 //! length, checksum, payload. For peers that speak nothing else.
 
 use crate::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
+use crate::copy::append;
 use alloc::vec::Vec;
 use core::fmt;
 use sha2::{Digest, Sha256};
@@ -41,7 +42,7 @@ pub fn encode(magic: [u8; 4], message_type: MessageType, payload: &[u8], out: &m
     out.extend_from_slice(message_type.padded());
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&checksum(payload));
-    out.extend_from_slice(payload);
+    append(out, payload);
 }
 
 /// The message at the beginning of `bytes`, or `None` if it has not come whole.

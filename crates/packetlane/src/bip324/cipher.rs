@@ -180,7 +180,8 @@ impl KeystreamAhead {
             return 0;
         }
         // A block for the tag, and the text's. Longer texts fill lanes by
-        // themselves: for them the tag's and the odd one that the header makes.
+        // themselves: for them the tag's and the odd one that the header makes; none
+        // where their hash goes beside their rounds.
         match 1 + text_len.div_ceil(size_of::<Block>()) {
             needed if needed > engine.backend().most_ahead() => 0,
             needed @ ..=MOST_AHEAD => needed,

@@ -317,8 +317,8 @@ impl Inbound {
             }
             let place = batch.take(expected);
             let bytes = batch.bytes_mut();
-            bytes[place..place + held]
-                .copy_from_slice(&self.rest.tail[from_tail..from_tail + held]);
+            let waited = &self.rest.tail[from_tail..from_tail + held];
+            copy(&mut bytes[place..place + held], waited);
             bytes.copy_within(at..at + missing, place + held);
             from_tail += held;
             at += missing;
