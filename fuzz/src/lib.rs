@@ -629,7 +629,7 @@ fn arbitrary_datagrams(input: &mut Input) {
     let before = batch.bytes().to_vec();
     batch.open(&engine);
     for (count, (slot, place, first)) in slots.into_iter().enumerate() {
-        assert_eq!(opener.take(&batch, slot), Err(quic::OpenError::Forged));
+        assert_eq!(opener.take(&batch, slot), Err(quic::OpenError::BadTag));
         assert_eq!(opener.forged(), count as u64 + 1);
         // What is not protected in the first byte is as it was.
         assert_eq!((batch.bytes()[place.start] ^ first) & 0xe0, 0);
@@ -728,7 +728,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 }
                 Err(error) => {
                     assert!(damaged, "{error}");
-                    assert_eq!(error, quic::OpenError::Forged);
+                    assert_eq!(error, quic::OpenError::BadTag);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! `packetlane gpu`: whether a CUDA device is right.
 
 use clap::Subcommand;
-use lab::gpu_check;
 use packetlane::Engine;
+use packetlane_lab::gpu_check;
 use std::error::Error;
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub(crate) enum Gpu {
 /// Runs what is asked for.
 pub(crate) fn run(command: &Gpu) -> Result<(), Box<dyn Error>> {
     let Gpu::Check { packets, longest } = *command;
-    let gpu = lab::gpu::detect()?;
+    let gpu = packetlane_lab::gpu::detect()?;
     let backend = Engine::detect()?.backend();
     println!("{} against {}", gpu.name(), backend.name());
     let begin = Instant::now();

@@ -1,10 +1,10 @@
 //! `packetlane lab`: measures, prints, and writes the report.
 
 use clap::Args;
-use lab::experiments::{self, Options};
-use lab::html::{self, Origin};
-use lab::text;
 use packetlane::Engine;
+use packetlane_lab::experiments::{self, Options};
+use packetlane_lab::html::{self, Origin};
+use packetlane_lab::text;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};

@@ -11,8 +11,8 @@
 mod common;
 
 use common::packetlane;
-use lab::capture::{self, Record};
 use packetlane::bip324::{OVERHEAD, encoded_len};
+use packetlane_lab::capture::{self, Record};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -42,7 +42,7 @@ pub use pinned::Pinned;
 pub use pipeline::{Bytes, Help, Helper, pending};
 
 use driver::{Driver, Processors, Shared};
-use lanes::{Backend, Job, Outcome, Secrets};
+use packetlane_lanes::{Backend, Job, Outcome, Secrets, Work};
 use pipeline::{Flight, Pipeline};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -168,13 +168,13 @@ impl Gpu {
     ///
     /// If a job lies outside `bytes` or names a key that is not in `secrets`, or if
     /// `outcomes` is shorter than `jobs`.
-    pub fn seal(
-        &self,
-        bytes: &mut [u8],
-        secrets: Secrets<'_>,
-        jobs: &[Job],
-        outcomes: &mut [Outcome],
-    ) -> Result<(), GpuError> {
+    pub fn seal(&self, work: Work<'_>) -> Result<(), GpuError> {
+        let Work {
+            bytes,
+            secrets,
+            jobs,
+            outcomes,
+        } = work;
         let work = (secrets, jobs, outcomes);
         self.run(Op::Seal, Bytes::Plain(bytes), work, With::default())
             .map(drop)
@@ -183,7 +183,7 @@ impl Gpu {
     /// Opens each of `jobs` in place: checks its tag, in constant time, and decrypts its
     /// text if the tag is right.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::Forged`]; the text of a
+    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]; the text of a
     /// forged packet stays encrypted. What does not run here is as for [`Gpu::seal`].
     ///
     /// # Errors
@@ -193,13 +193,13 @@ impl Gpu {
     /// # Panics
     ///
     /// As [`Gpu::seal`].
-    pub fn open(
-        &self,
-        bytes: &mut [u8],
-        secrets: Secrets<'_>,
-        jobs: &[Job],
-        outcomes: &mut [Outcome],
-    ) -> Result<(), GpuError> {
+    pub fn open(&self, work: Work<'_>) -> Result<(), GpuError> {
+        let Work {
+            bytes,
+            secrets,
+            jobs,
+            outcomes,
+        } = work;
         let work = (secrets, jobs, outcomes);
         self.run(Op::Open, Bytes::Plain(bytes), work, With::default())
             .map(drop)
@@ -322,7 +322,7 @@ fn check(len: usize, secrets: Secrets<'_>, jobs: &[Job]) {
             "a job lies outside the {len} bytes of the batch"
         );
         assert!(
-            job.ahead_blocks > 0 || (job.key as usize) < secrets.keys.len(),
+            job.keystream_blocks > 0 || (job.key as usize) < secrets.keys.len(),
             "a job names key {} of {}",
             job.key,
             secrets.keys.len()

@@ -4,7 +4,7 @@ use crate::driver::{DeviceMemory, PinnedMemory, Stream};
 use crate::piece::{Finder, SLACK, bound, takes_any};
 use crate::slot::Slot;
 use crate::{Bytes, Gpu, GpuError, Op, With};
-use lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 use std::time::Instant;
 
 /// How a batch went. Times are in seconds and, but for `total`, sums over all pieces, which
@@ -236,7 +236,12 @@ pub(crate) fn crossover(gpu: &Gpu, backend: Backend) -> usize {
         }
         let (jobs, outcomes) = (&jobs[..end], &mut outcomes[..end]);
         let cpu = best(|| {
-            backend.seal(&mut bytes, secrets, jobs, outcomes);
+            backend.seal(Work {
+                bytes: &mut bytes,
+                secrets,
+                jobs,
+                outcomes,
+            });
             Some(())
         });
         let device = || {

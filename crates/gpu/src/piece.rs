@@ -25,7 +25,7 @@ use crate::kernels::{
     bucket, chunks,
 };
 use core::ops::Range;
-use lanes::{Job, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{Job, Outcome, Secrets, TAG_LEN};
 
 /// What the parts of a slot begin at multiples of: as device memory does.
 const ALIGNMENT: usize = 256;
@@ -47,7 +47,7 @@ pub(crate) fn bound(job: &Job) -> u64 {
 /// Whether a job can run on a device, however long it is. One of which keystream was
 /// computed ahead may lack its key.
 pub(crate) fn takes_any(job: &Job) -> bool {
-    job.ahead_blocks == 0
+    job.keystream_blocks == 0
 }
 
 /// From the first to the last of the arena's bytes that a job reads or writes.
@@ -337,7 +337,7 @@ impl Piece {
                 (Op::Seal, _) => (Outcome::Sealed, job.text_len as usize + TAG_LEN),
                 (Op::Open, 1) => (Outcome::Authentic, job.text_len as usize),
                 // It stays as it came.
-                (Op::Open, _) => (Outcome::Forged, 0),
+                (Op::Open, _) => (Outcome::BadTag, 0),
             };
             outcomes[index as usize] = outcome;
             if self.span.is_none() && len > 0 {

@@ -18,7 +18,7 @@ use crate::pinned::Pinned;
 use crate::slot::Slot;
 use crate::{GpuError, Plan};
 use core::ops::Range;
-use lanes::{Job, Outcome, Secrets};
+use packetlane_lanes::{Job, Outcome, Secrets};
 use std::collections::VecDeque;
 
 /// The most that a piece takes, in bytes.

@@ -6,7 +6,7 @@ use crate::kernels::{Op, launches};
 use crate::measure::Timings;
 use crate::piece::Piece;
 use crate::pipeline::MOST_PIECE;
-use lanes::{Job, Outcome};
+use packetlane_lanes::{Job, Outcome};
 
 /// How much memory is taken for `len` bytes: to take page-locked memory takes long, so a
 /// slot shall grow seldom.

@@ -1,6 +1,6 @@
 //! A device that is none: it runs on the CPU, in an order of its own, and fails on demand.
 //!
-//! Nothing is done when it is asked for. Work waits in its stream until somebody waits, or
+//! Nothing is done when it is asked for. Command waits in its stream until somebody waits, or
 //! asks whether it is done, and then streams take steps in turn, by lot; a copy may be
 //! halfway done when another stream's turn comes. So who relies on an order that he has not
 //! asked for gets wrong bytes, and the same ones for the same seed.
@@ -13,7 +13,7 @@ use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN};
 use crate::ptx::{Memory, Module, Order};
 use core::ptr::NonNull;
-use lanes::{Backend, Job, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -98,7 +98,7 @@ struct Host(*mut u8);
 unsafe impl Send for Host {}
 
 #[derive(Debug)]
-enum Work {
+enum Command {
     In(Address, Host, usize),
     Out(Host, Address, usize),
     Within(Address, Address, usize),
@@ -112,7 +112,7 @@ struct Inner {
     memory: BTreeMap<Address, Vec<u8>>,
     next_address: Address,
     pinned: BTreeMap<usize, (Host, usize)>,
-    streams: BTreeMap<Handle, VecDeque<Work>>,
+    streams: BTreeMap<Handle, VecDeque<Command>>,
     /// When each event was.
     events: BTreeMap<Handle, Option<u64>>,
     next_handle: Handle,
@@ -316,34 +316,34 @@ impl Inner {
             _ => len,
         };
         let rest = match work {
-            Work::In(to, from, len) => {
+            Command::In(to, from, len) => {
                 let part = part(self, len);
                 // SAFETY: `copy_in`'s caller promises that it may be read until the stream
                 // is done.
                 let bytes = unsafe { core::slice::from_raw_parts(from.0, part) };
                 self.device(to, part).copy_from_slice(bytes);
                 let from = Host(from.0.wrapping_add(part));
-                (part < len).then_some(Work::In(to + part as u64, from, len - part))
+                (part < len).then_some(Command::In(to + part as u64, from, len - part))
             }
-            Work::Out(to, from, len) => {
+            Command::Out(to, from, len) => {
                 let part = part(self, len);
                 let bytes = self.device(from, part);
                 // SAFETY: `copy_out`'s caller promises that it may be written until the
                 // stream is done.
                 unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, part) };
                 let to = Host(to.0.wrapping_add(part));
-                (part < len).then_some(Work::Out(to, from + part as u64, len - part))
+                (part < len).then_some(Command::Out(to, from + part as u64, len - part))
             }
-            Work::Within(to, from, len) => {
+            Command::Within(to, from, len) => {
                 let bytes = self.device(from, len).to_vec();
                 self.device(to, len).copy_from_slice(&bytes);
                 None
             }
-            Work::Zero(at, len) => {
+            Command::Zero(at, len) => {
                 self.device(at, len).fill(0);
                 None
             }
-            Work::Launch(entry, blocks, args) => {
+            Command::Launch(entry, blocks, args) => {
                 match &self.kernels {
                     Kernels::Lanes | Kernels::Spoilt => self.launch(entry, blocks, &args),
                     Kernels::Ptx(module) => self.launch_ptx(&module.clone(), entry, blocks, &args),
@@ -351,7 +351,7 @@ impl Inner {
                 }
                 None
             }
-            Work::Record(event) => {
+            Command::Record(event) => {
                 let clock = self.clock;
                 self.events.insert(event, Some(clock));
                 None
@@ -363,7 +363,7 @@ impl Inner {
         }
     }
 
-    fn add(&mut self, stream: Handle, work: Work) {
+    fn add(&mut self, stream: Handle, work: Command) {
         let stream = self.streams.get_mut(&stream).expect("a stream");
         stream.push_back(work);
     }
@@ -506,17 +506,19 @@ impl Inner {
         let mut outcome = [Outcome::Pending];
         run(
             Backend::Portable,
-            &mut packet,
-            Secrets::from(&keys[..]),
-            &[job],
-            &mut outcome,
+            Work {
+                bytes: &mut packet,
+                secrets: Secrets::from(&keys[..]),
+                jobs: &[job],
+                outcomes: &mut outcome,
+            },
         );
-        if write && outcome[0] != Outcome::Forged {
+        if write && outcome[0] != Outcome::BadTag {
             packet[0] ^= u8::from(matches!(self.kernels, Kernels::Spoilt));
             self.device(bytes + u64::from(text), len)
                 .copy_from_slice(&packet[..len]);
         }
-        outcome[0] != Outcome::Forged
+        outcome[0] != Outcome::BadTag
     }
 
     /// Whether work waits that refers to memory of `len` bytes at `start`, on either side.
@@ -526,14 +528,14 @@ impl Inner {
         let host = |host: &Host| !device && within(host.0.addr());
         let mut waiting = self.streams.values().flatten();
         waiting.any(|work| match work {
-            Work::In(to, from, _) => address(to) || host(from),
-            Work::Out(to, from, _) => host(to) || address(from),
-            Work::Within(to, from, _) => address(to) || address(from),
-            Work::Zero(at, _) => address(at),
-            Work::Launch(_, _, args) => args
+            Command::In(to, from, _) => address(to) || host(from),
+            Command::Out(to, from, _) => host(to) || address(from),
+            Command::Within(to, from, _) => address(to) || address(from),
+            Command::Zero(at, _) => address(at),
+            Command::Launch(_, _, args) => args
                 .iter()
                 .any(|arg| matches!(arg, Arg::Pointer(at) if address(at))),
-            Work::Record(_) => false,
+            Command::Record(_) => false,
         })
     }
 }
@@ -624,7 +626,7 @@ unsafe impl Driver for StandIn {
     ) -> Result<(), GpuError> {
         let mut inner = self.lock();
         inner.call(Call::CopyIn)?;
-        inner.add(stream, Work::In(to, Host(from.cast_mut()), len));
+        inner.add(stream, Command::In(to, Host(from.cast_mut()), len));
         Ok(())
     }
 
@@ -637,7 +639,7 @@ unsafe impl Driver for StandIn {
     ) -> Result<(), GpuError> {
         let mut inner = self.lock();
         inner.call(Call::CopyOut)?;
-        inner.add(stream, Work::Out(Host(to), from, len));
+        inner.add(stream, Command::Out(Host(to), from, len));
         Ok(())
     }
 
@@ -650,14 +652,14 @@ unsafe impl Driver for StandIn {
     ) -> Result<(), GpuError> {
         let mut inner = self.lock();
         inner.call(Call::CopyWithin)?;
-        inner.add(stream, Work::Within(to, from, len));
+        inner.add(stream, Command::Within(to, from, len));
         Ok(())
     }
 
     unsafe fn zero(&self, stream: Handle, at: Address, len: usize) -> Result<(), GpuError> {
         let mut inner = self.lock();
         inner.call(Call::Zero)?;
-        inner.add(stream, Work::Zero(at, len));
+        inner.add(stream, Command::Zero(at, len));
         Ok(())
     }
 
@@ -670,7 +672,7 @@ unsafe impl Driver for StandIn {
     ) -> Result<(), GpuError> {
         let mut inner = self.lock();
         inner.call(Call::Launch)?;
-        inner.add(stream, Work::Launch(entry, blocks, args.to_vec()));
+        inner.add(stream, Command::Launch(entry, blocks, args.to_vec()));
         Ok(())
     }
 
@@ -708,7 +710,7 @@ unsafe impl Driver for StandIn {
     unsafe fn record(&self, stream: Handle, event: Handle) -> Result<(), GpuError> {
         let mut inner = self.lock();
         inner.call(Call::Record)?;
-        inner.add(stream, Work::Record(event));
+        inner.add(stream, Command::Record(event));
         Ok(())
     }
 

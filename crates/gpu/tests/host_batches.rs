@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Made, Random, device, finish};
-use gpu::stand_in::Held;
-use gpu::{Bytes, Gpu, GpuError, Help, Op, Plan, Timings, With};
-use lanes::{Job, Outcome, Secrets};
+use packetlane_gpu::stand_in::Held;
+use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, Plan, Timings, With};
+use packetlane_lanes::{Job, Outcome, Secrets, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a batch on the device alone and compares all with the CPU's.
@@ -122,16 +122,21 @@ fn what_does_not_run_there_stays() {
     let mut made = Made::new(&mut random, &[100; 700], 10, 5);
     for job in made.jobs.iter_mut().step_by(3) {
         // Its key is not there.
-        job.ahead_blocks = 2;
+        job.keystream_blocks = 2;
         job.key = 99;
     }
     let mut expected = made.clone();
-    expected.jobs.retain(|job| job.ahead_blocks == 0);
+    expected.jobs.retain(|job| job.keystream_blocks == 0);
     expected.on_cpu();
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let secrets = Secrets::from(&made.keys[..]);
-    gpu.seal(&mut made.bytes, secrets, &made.jobs, &mut outcomes)
-        .unwrap();
+    gpu.seal(Work {
+        bytes: &mut made.bytes,
+        secrets,
+        jobs: &made.jobs,
+        outcomes: &mut outcomes,
+    })
+    .unwrap();
     assert!(made.bytes == expected.bytes);
     for (place, outcome) in outcomes.into_iter().enumerate() {
         let expected = [Outcome::Pending, Outcome::Sealed][usize::from(place % 3 > 0)];
@@ -148,8 +153,13 @@ fn a_packet_beyond_the_limit_stays() {
         let before = made.bytes.clone();
         let mut outcomes = vec![Outcome::Pending; 3];
         let secrets = Secrets::from(&made.keys[..]);
-        gpu.seal(&mut made.bytes, secrets, &made.jobs, &mut outcomes)
-            .unwrap();
+        gpu.seal(Work {
+            bytes: &mut made.bytes,
+            secrets,
+            jobs: &made.jobs,
+            outcomes: &mut outcomes,
+        })
+        .unwrap();
         assert_eq!(outcomes, [Outcome::Sealed, outcome, Outcome::Sealed]);
         let text = made.jobs[1].text as usize..made.jobs[2].text as usize;
         assert_eq!(
@@ -160,7 +170,7 @@ fn a_packet_beyond_the_limit_stays() {
 }
 
 /// A pinned arena with a batch in it.
-fn pinned(gpu: &Gpu, made: &Made) -> gpu::Pinned {
+fn pinned(gpu: &Gpu, made: &Made) -> packetlane_gpu::Pinned {
     let mut pinned = gpu.pinned(made.bytes.len() + 777).unwrap();
     pinned[..made.bytes.len()].copy_from_slice(&made.bytes);
     pinned
@@ -410,22 +420,41 @@ fn what_is_out_of_range_panics_before_anything_is_done() {
         wrong(&mut jobs[6], last);
         let mut bytes = made.bytes.clone();
         let mut outcomes = vec![Outcome::Pending; 7];
-        let run = || gpu.seal(&mut bytes, made.secrets(), &jobs, &mut outcomes);
+        let run = || {
+            gpu.seal(Work {
+                bytes: &mut bytes,
+                secrets: made.secrets(),
+                jobs: &jobs,
+                outcomes: &mut outcomes,
+            })
+        };
         assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
         assert!(bytes == made.bytes);
         assert_eq!(outcomes, [Outcome::Pending; 7]);
     }
     let mut bytes = made.bytes.clone();
     let mut outcomes = vec![Outcome::Pending; 6];
-    let run = || gpu.seal(&mut bytes, made.secrets(), &made.jobs, &mut outcomes);
+    let run = || {
+        gpu.seal(Work {
+            bytes: &mut bytes,
+            secrets: made.secrets(),
+            jobs: &made.jobs,
+            outcomes: &mut outcomes,
+        })
+    };
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
     assert!(bytes == made.bytes);
     // Where there is no AAD, its offset means nothing.
     let mut jobs = made.jobs.clone();
     jobs[6].aad = u32::MAX;
     let mut outcomes = vec![Outcome::Pending; 7];
-    gpu.seal(&mut bytes, made.secrets(), &jobs, &mut outcomes)
-        .unwrap();
+    gpu.seal(Work {
+        bytes: &mut bytes,
+        secrets: made.secrets(),
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    })
+    .unwrap();
 }
 
 #[test]

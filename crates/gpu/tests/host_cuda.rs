@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Made, Random};
-use gpu::{Gpu, GpuError, Op, Plan, Way, device_name};
-use lanes::Outcome;
+use packetlane_gpu::{Gpu, GpuError, Op, Plan, Way, device_name};
+use packetlane_lanes::{Outcome, Work};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,8 +122,22 @@ fn on_a_device() {
                 let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
                 let (secrets, jobs) = (made.secrets(), &made.jobs[..]);
                 match made.op {
-                    Op::Seal => gpu.seal(&mut bytes, secrets, jobs, &mut outcomes).unwrap(),
-                    Op::Open => gpu.open(&mut bytes, secrets, jobs, &mut outcomes).unwrap(),
+                    Op::Seal => gpu
+                        .seal(Work {
+                            bytes: &mut bytes,
+                            secrets,
+                            jobs,
+                            outcomes: &mut outcomes,
+                        })
+                        .unwrap(),
+                    Op::Open => gpu
+                        .open(Work {
+                            bytes: &mut bytes,
+                            secrets,
+                            jobs,
+                            outcomes: &mut outcomes,
+                        })
+                        .unwrap(),
                 }
                 assert!(outcomes == verdicts && bytes == expected.bytes);
             }
@@ -222,7 +236,12 @@ fn child_fails() {
         let mut bytes = made.bytes.clone();
         let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
         let error = gpu
-            .seal(&mut bytes, made.secrets(), &made.jobs, &mut outcomes)
+            .seal(Work {
+                bytes: &mut bytes,
+                secrets: made.secrets(),
+                jobs: &made.jobs,
+                outcomes: &mut outcomes,
+            })
             .unwrap_err();
         let expected_error = match full {
             true => GpuError::OutOfMemory { bytes: 1 << 20 },

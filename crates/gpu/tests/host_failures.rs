@@ -5,9 +5,9 @@
 mod common;
 
 use common::{Made, Random, device, finish};
-use gpu::stand_in::{Call, Held, StandIn};
-use gpu::{Bytes, Gpu, GpuError, Help, Op, Way, With};
-use lanes::{Outcome, TAG_LEN};
+use packetlane_gpu::stand_in::{Call, Held, StandIn};
+use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, Way, With};
+use packetlane_lanes::{Outcome, TAG_LEN};
 
 const LOST: GpuError = GpuError::Lost {
     call: "a call",

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Made, Random};
-use gpu::stand_in::{Held, StandIn};
-use gpu::{Gpu, Plan};
+use packetlane_gpu::stand_in::{Held, StandIn};
+use packetlane_gpu::{Gpu, Plan};
 
 #[test]
 fn whole_batches_of_every_class() {

@@ -3,10 +3,10 @@
 
 mod kernels;
 
-use gpu::ptx::Order;
 use kernels::emulated::Emulated;
 use kernels::host_cpp::{HostCpp, SOURCE, compiler};
 use kernels::{Batch, Class, Device, Noise, PTX, check, shape};
+use packetlane_gpu::ptx::Order;
 
 /// Changes the lines of an entry.
 type Change = fn(&mut Vec<String>);

@@ -2,9 +2,9 @@
 
 mod kernels;
 
-use gpu::ptx::Order;
 use kernels::emulated::Emulated;
 use kernels::{Batch, Class, Device, Noise, PTX, check, every_length, long, shape, with_aad};
+use packetlane_gpu::ptx::Order;
 
 const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
 

@@ -3,9 +3,9 @@
 
 mod kernels;
 
-use gpu::ptx::Order;
 use kernels::emulated::Emulated;
 use kernels::{Batch, Class, Device, Noise, PTX, Shape, shape};
+use packetlane_gpu::ptx::Order;
 
 fn shapes() -> Vec<Shape> {
     let mut noise = Noise(1);

@@ -1,6 +1,6 @@
 //! What the emulator of PTX refuses, on kernels of a few lines.
 
-use gpu::ptx::{AccessError, Cause, Fault, Memory, Module, Order};
+use packetlane_gpu::ptx::{AccessError, Cause, Fault, Memory, Module, Order};
 
 /// A kernel with a pointer and a number, and these instructions; `%rd2` is the pointer plus
 /// four times the thread's number, `%r1` that number.

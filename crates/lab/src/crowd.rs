@@ -72,8 +72,8 @@ pub fn crowd<R: Runner>(
             let keys = SessionKeys::derive(&secret, Network::Mainnet.magic());
             let end = |role| Session::from_keys(engine, &keys, role);
             let (mut from, mut to) = (end(Role::Initiator).outbound, end(Role::Responder).inbound);
-            from.set_keystream_ahead(R::TAKES_KEYSTREAM);
-            to.set_keystream_ahead(R::TAKES_KEYSTREAM);
+            from.set_precomputed_keystream(R::TAKES_KEYSTREAM);
+            to.set_precomputed_keystream(R::TAKES_KEYSTREAM);
             (from, to)
         })
         .collect();

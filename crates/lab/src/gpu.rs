@@ -15,7 +15,7 @@ use crate::report::{Case, OURS, Report, Row, distinct, pairs};
 use crate::traffic::{Profile, Turn};
 use packetlane::bip324::PacketKind;
 use packetlane::gpu::{Bytes, Gpu, GpuError, Op, Pinned, Plan as Cut, Way, With};
-use packetlane::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};
+use packetlane::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -178,9 +178,19 @@ impl Load {
         };
         let secrets = Secrets::from(&load.keys[..]);
         let mut outcomes = load.pending();
-        backend.seal(&mut load.sealed, secrets, &load.jobs, &mut outcomes);
+        backend.seal(Work {
+            bytes: &mut load.sealed,
+            secrets,
+            jobs: &load.jobs,
+            outcomes: &mut outcomes,
+        });
         load.opened = load.sealed.clone();
-        backend.open(&mut load.opened, secrets, &load.jobs, &mut outcomes);
+        backend.open(Work {
+            bytes: &mut load.opened,
+            secrets,
+            jobs: &load.jobs,
+            outcomes: &mut outcomes,
+        });
         load.check_with(Op::Open, &load.opened, &outcomes);
         load
     }
@@ -508,7 +518,14 @@ fn run_latency(
     contenders.push(Contender::new(
         format!("{OURS}-{}", backend.name()),
         backend.name(),
-        move || backend.seal(&mut bytes, secrets, jobs, &mut outcomes),
+        move || {
+            backend.seal(Work {
+                bytes: &mut bytes,
+                secrets,
+                jobs,
+                outcomes: &mut outcomes,
+            })
+        },
     ));
     let samples = in_turn(&mut contenders, &plan.by(Clock::Wall));
     drop(contenders);

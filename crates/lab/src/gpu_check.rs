@@ -3,7 +3,7 @@
 
 use crate::gpu::nonce;
 use packetlane::gpu::{Bytes, Gpu, GpuError, Op, With};
-use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
+use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::fmt;
@@ -199,12 +199,18 @@ impl Check<'_> {
 
         let (mut expected, mut verdicts) = (bytes.clone(), pending.clone());
         match op {
-            Op::Seal => self
-                .backend
-                .seal(&mut expected, secrets, jobs, &mut verdicts),
-            Op::Open => self
-                .backend
-                .open(&mut expected, secrets, jobs, &mut verdicts),
+            Op::Seal => self.backend.seal(Work {
+                bytes: &mut expected,
+                secrets,
+                jobs,
+                outcomes: &mut verdicts,
+            }),
+            Op::Open => self.backend.open(Work {
+                bytes: &mut expected,
+                secrets,
+                jobs,
+                outcomes: &mut verdicts,
+            }),
         }
 
         let mut outcomes = pending;
@@ -243,7 +249,7 @@ impl Check<'_> {
             });
         }
         self.checked.batches += 1;
-        let forged = verdicts.iter().filter(|one| **one == Outcome::Forged);
+        let forged = verdicts.iter().filter(|one| **one == Outcome::BadTag);
         self.checked.forged += forged.count();
         Ok((expected, verdicts))
     }

@@ -154,7 +154,7 @@ impl<'a> Contender<'a> {
 /// the call through the box is paid once per group and not once per packet.
 trait Work {
     fn max_calls(&self) -> usize;
-    fn prepare(&mut self, calls: usize);
+    fn precompute_keystream(&mut self, calls: usize);
     fn run(&mut self, calls: usize);
 }
 
@@ -164,7 +164,7 @@ impl<R, F: FnMut() -> R> Work for Repeat<F> {
     fn max_calls(&self) -> usize {
         usize::MAX
     }
-    fn prepare(&mut self, _: usize) {}
+    fn precompute_keystream(&mut self, _: usize) {}
     fn run(&mut self, calls: usize) {
         for _ in 0..calls {
             black_box((self.0)());
@@ -183,7 +183,7 @@ impl<S, R, P: FnMut(&mut S, usize), F: FnMut(&mut S, usize) -> R> Work for Group
     fn max_calls(&self) -> usize {
         self.max_calls
     }
-    fn prepare(&mut self, calls: usize) {
+    fn precompute_keystream(&mut self, calls: usize) {
         (self.prepare)(&mut self.state, calls);
         black_box(&mut self.state);
     }
@@ -382,7 +382,7 @@ fn sample(work: &mut dyn Work, calls: usize, now: &dyn Fn() -> Duration) -> Dura
     let mut left = calls;
     while left > 0 {
         let group = left.min(work.max_calls());
-        work.prepare(group);
+        work.precompute_keystream(group);
         let start = now();
         work.run(group);
         time += now() - start;

@@ -24,7 +24,7 @@ pub trait Library {
     /// What it makes of a key before the first packet.
     type Prepared;
     /// Prepares a key.
-    fn prepare(key: &Key) -> Self::Prepared;
+    fn precompute_keystream(key: &Key) -> Self::Prepared;
     /// Encrypts `text` and returns the tag.
     fn seal(key: &mut Self::Prepared, nonce: &Nonce, aad: &[u8], text: &mut [u8]) -> [u8; TAG_LEN];
     /// Decrypts `text_and_tag` if the tag is right, and says whether it is.
@@ -43,7 +43,7 @@ macro_rules! like_ring {
             const NAME: &'static str = $name;
             type Prepared = $($path)::+::LessSafeKey;
 
-            fn prepare(key: &Key) -> Self::Prepared {
+            fn precompute_keystream(key: &Key) -> Self::Prepared {
                 use $($path)::+::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
                 LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("32 bytes"))
             }
@@ -84,7 +84,7 @@ impl Library for RustCrypto {
     const NAME: &'static str = "rustcrypto";
     type Prepared = chacha20poly1305::ChaCha20Poly1305;
 
-    fn prepare(key: &Key) -> Self::Prepared {
+    fn precompute_keystream(key: &Key) -> Self::Prepared {
         use chacha20poly1305::KeyInit;
         Self::Prepared::new(key.into())
     }
@@ -113,7 +113,7 @@ impl Library for OpenSsl {
     const NAME: &'static str = "openssl";
     type Prepared = [openssl::cipher_ctx::CipherCtx; 2];
 
-    fn prepare(key: &Key) -> Self::Prepared {
+    fn precompute_keystream(key: &Key) -> Self::Prepared {
         use openssl::{cipher::Cipher, cipher_ctx::CipherCtx};
         let cipher = Some(Cipher::chacha20_poly1305());
         let mut contexts = [(); 2].map(|()| CipherCtx::new().expect("memory"));
@@ -286,11 +286,13 @@ pub fn bare_aeads(ours: &[Ours], key: &Key) -> Vec<Box<dyn Bare>> {
         .iter()
         .map(|ours| -> Box<dyn Bare> { Box::new(OurBare(ours.clone(), *key)) });
     let libraries: Vec<Box<dyn Bare>> = vec![
-        Box::new(LibraryBare::<Ring>(Ring::prepare(key))),
-        Box::new(LibraryBare::<AwsLcRs>(AwsLcRs::prepare(key))),
-        Box::new(LibraryBare::<RustCrypto>(RustCrypto::prepare(key))),
+        Box::new(LibraryBare::<Ring>(Ring::precompute_keystream(key))),
+        Box::new(LibraryBare::<AwsLcRs>(AwsLcRs::precompute_keystream(key))),
+        Box::new(LibraryBare::<RustCrypto>(RustCrypto::precompute_keystream(
+            key,
+        ))),
         #[cfg(feature = "openssl")]
-        Box::new(LibraryBare::<OpenSsl>(OpenSsl::prepare(key))),
+        Box::new(LibraryBare::<OpenSsl>(OpenSsl::precompute_keystream(key))),
     ];
     ours.chain(libraries).collect()
 }
@@ -334,12 +336,12 @@ impl<L: Library> Default for OneByOne<L> {
 
 impl<L: Library> OneByOne<L> {
     /// Prepares the batch's key `index` if it is not that of the turn before.
-    fn prepare(&mut self, keys: &[Key], index: usize) {
+    fn precompute_keystream(&mut self, keys: &[Key], index: usize) {
         let key = &keys[index];
         match self.keys.get_mut(index) {
             Some((known, _)) if known == key => {}
-            Some(place) => *place = (*key, L::prepare(key)),
-            None => self.keys.push((*key, L::prepare(key))),
+            Some(place) => *place = (*key, L::precompute_keystream(key)),
+            None => self.keys.push((*key, L::precompute_keystream(key))),
         }
     }
 
@@ -356,7 +358,7 @@ impl<L: Library> OneByOne<L> {
                 "these sessions have no AAD after their handshake"
             );
             while prepared <= job.key as usize {
-                self.prepare(pending.secrets.keys, prepared);
+                self.precompute_keystream(pending.secrets.keys, prepared);
                 prepared += 1;
             }
             let text = job.text as usize;
@@ -381,7 +383,7 @@ impl<L: Library> Runner for OneByOne<L> {
         self.run(batch, |key, job, aad, text_and_tag| {
             match L::open(key, &job.nonce, aad, text_and_tag) {
                 true => Outcome::Authentic,
-                false => Outcome::Forged,
+                false => Outcome::BadTag,
             }
         });
     }
@@ -578,8 +580,12 @@ pub fn peers(engine: Engine) -> [Box<dyn Peer>; 2] {
 /// Two ends of our sessions, around runners of one kind.
 fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Box<dyn Peer>; 2] {
     sessions(engine).map(|mut session| -> Box<dyn Peer> {
-        session.outbound.set_keystream_ahead(R::TAKES_KEYSTREAM);
-        session.inbound.set_keystream_ahead(R::TAKES_KEYSTREAM);
+        session
+            .outbound
+            .set_precomputed_keystream(R::TAKES_KEYSTREAM);
+        session
+            .inbound
+            .set_precomputed_keystream(R::TAKES_KEYSTREAM);
         Box::new(OurPeer {
             runner: runner(),
             batch: Batch::new(),

@@ -2,13 +2,13 @@
 //! measure there means nothing: these tests look at rows, units and cases, and that a
 //! device that is wrong is found out before anything is timed.
 
-use gpu::stand_in::{Call, StandIn};
-use gpu::{Gpu, GpuError};
-use lab::experiments::{self, LabError, Options};
-use lab::gpu_check::{CheckError, check};
-use lab::report::{Case, Machine, OURS, Report, Row};
-use lab::{html, plot, published, summary, text};
 use packetlane::{Backend, Engine};
+use packetlane_gpu::stand_in::{Call, StandIn};
+use packetlane_gpu::{Gpu, GpuError};
+use packetlane_lab::experiments::{self, LabError, Options};
+use packetlane_lab::gpu_check::{CheckError, check};
+use packetlane_lab::report::{Case, Machine, OURS, Report, Row};
+use packetlane_lab::{html, plot, published, summary, text};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -264,7 +264,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
     }
     let mut report = made_up(&rows);
     let before = report.rows.len();
-    lab::gpu::conclude(&mut report);
+    packetlane_lab::gpu::conclude(&mut report);
     let added: Vec<_> = report.rows[before..]
         .iter()
         .map(|row| (row.metric.as_str(), row.case.as_str(), row.median))

@@ -1,9 +1,9 @@
 //! A made-up report of every experiment, rendered both ways. No figure here was
 //! measured. The page and the text are left in cargo's temporary folder, to be looked at.
 
-use lab::measure::{Metric, Samples, record};
-use lab::report::{Case, Machine, Report, matches};
-use lab::{html, plot, published, summary, text};
+use packetlane_lab::measure::{Metric, Samples, record};
+use packetlane_lab::report::{Case, Machine, Report, matches};
+use packetlane_lab::{html, plot, published, summary, text};
 use std::collections::BTreeSet;
 
 /// Name, time of a packet or a hash, and what each byte adds, in nanoseconds.

@@ -17,119 +17,15 @@
 //! [`short`]. Nor do longer ones where a hash goes beside rounds: they go [`in_turn`].
 
 use crate::aes_gcm::Header;
-use crate::chacha20::{
-    self, BLOCK_LEN, Beside, Block, Blocks, Key, Keystream, Nonce, Samples, Stretch, Ways,
-    xor_blocks,
-};
+use crate::chacha20::{self, Beside, Blocks, Keystream, Samples, Stretch, Ways, xor_blocks};
 use crate::isa::{Aligned, Set};
-use crate::poly1305::{self, Field, Hashing, ShortMessages, TAG_LEN, Tagger, Text, Way};
+use crate::job::{
+    BLOCK_LEN, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work, split_one_time_key, verdict,
+};
+use crate::poly1305::{self, Field, Hashing, ShortMessages, Tagger, Text, Way};
 use crate::vector::{Longs, MAX_LANES, MAX_TAGS, OfWords, Rows, Words};
 use arrayvec::ArrayVec;
 use core::ops::Range;
-use subtle::ConstantTimeEq;
-
-/// One packet to seal or to open: where its bytes lie, and what protects them.
-///
-/// Its tag of [`TAG_LEN`] bytes follows its text. The AAD must not overlap text
-/// or tag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Job {
-    /// Offset of the text in the buffer.
-    pub text: u32,
-    /// Length of the text, without the tag, in bytes.
-    pub text_len: u32,
-    /// Offset of the additional authenticated data in the buffer.
-    pub aad: u32,
-    /// Length of the additional authenticated data, in bytes; 0 for none.
-    pub aad_len: u32,
-    /// Index of the key in the list of keys. Not looked at where all of the keystream
-    /// was computed ahead.
-    pub key: u32,
-    /// Index of the first block of keystream that was computed ahead.
-    pub ahead: u32,
-    /// How many blocks were, from block 0 on.
-    pub ahead_blocks: u32,
-    /// The nonce; never twice with one key.
-    pub nonce: Nonce,
-}
-
-impl Job {
-    pub(crate) fn text(&self) -> Range<usize> {
-        let start = self.text as usize;
-        start..start + self.text_len as usize
-    }
-
-    pub(crate) fn tag(&self) -> Range<usize> {
-        let start = self.text().end;
-        start..start + TAG_LEN
-    }
-
-    /// How many blocks of keystream it takes: block 0 for its key, and its text's.
-    fn blocks(&self) -> u32 {
-        1 + self.text_len.div_ceil(BLOCK_LEN as u32)
-    }
-
-    /// Whether it is no more than a block of text, which is handled as a whole:
-    /// reading back what was written in pieces takes time.
-    fn is_short(&self) -> bool {
-        self.aad_len == 0 && self.text_len as usize <= BLOCK_LEN
-    }
-
-    pub(crate) fn aad(&self) -> Range<usize> {
-        let start = self.aad as usize;
-        start..start + self.aad_len as usize
-    }
-}
-
-/// What jobs refer to by index.
-#[derive(Clone, Copy)]
-pub struct Secrets<'s> {
-    /// The keys.
-    pub keys: &'s [Key],
-    /// Blocks of keystream that were computed ahead of their packets: each packet's
-    /// behind each other.
-    pub ahead: &'s [Block],
-}
-
-/// Keys, and nothing ahead.
-impl<'s> From<&'s [Key]> for Secrets<'s> {
-    fn from(keys: &'s [Key]) -> Self {
-        Self { keys, ahead: &[] }
-    }
-}
-
-impl<'s> Secrets<'s> {
-    #[inline]
-    fn key(&self, job: &Job) -> &'s Key {
-        &self.keys[job.key as usize]
-    }
-
-    /// The one-time key and the blocks that go into the text, as far as they were
-    /// computed ahead.
-    #[inline]
-    fn ahead(&self, job: &Job) -> Option<(&'s [u8; 32], &'s [Block])> {
-        if job.ahead_blocks == 0 {
-            return None;
-        }
-        let start = job.ahead as usize;
-        let blocks = &self.ahead[start..][..job.ahead_blocks as usize];
-        Some(split(blocks))
-    }
-}
-
-/// What became of a [`Job`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing yet.
-    #[default]
-    Pending,
-    /// Sealed: text encrypted, tag written.
-    Sealed,
-    /// Opened: the tag was right and the text is decrypted.
-    Authentic,
-    /// Not opened: the tag was wrong and the text is as it was, encrypted.
-    Forged,
-}
 
 /// How many packets make a chunk: enough to fill the lanes, also with texts of like
 /// length for the tags, and few enough that what is between the steps stays in the first
@@ -145,11 +41,16 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// # Panics
 ///
 /// Unless there are as many of these as blocks.
-pub(crate) fn prepare(set: Set, key: &Key, of: &[(u32, Nonce)], ahead: &mut [Block]) {
-    assert_eq!(of.len(), ahead.len());
+pub(crate) fn precompute_keystream(
+    set: Set,
+    key: &Key,
+    of: &[(u32, Nonce)],
+    keystream: &mut [Block],
+) {
+    assert_eq!(of.len(), keystream.len());
     let lanes = set.block_lanes();
-    for (of, ahead) in of.chunks(lanes).zip(ahead.chunks_mut(lanes)) {
-        set.blocks_ahead(key, of, ahead);
+    for (of, keystream) in of.chunks(lanes).zip(keystream.chunks_mut(lanes)) {
+        set.blocks_ahead(key, of, keystream);
     }
 }
 
@@ -160,13 +61,13 @@ pub(crate) fn prepare(set: Set, key: &Key, of: &[(u32, Nonce)], ahead: &mut [Blo
 /// If a job lies outside the buffer or names a key or keystream that is not there,
 /// or if `outcomes` is shorter than `jobs`.
 #[inline]
-pub(crate) fn seal(
-    set: Set,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
-) {
+pub(crate) fn seal(set: Set, work: Work<'_>) {
+    let Work {
+        bytes,
+        secrets,
+        jobs,
+        outcomes,
+    } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     if in_turn(set, jobs, usize::MAX) {
         seal_in_turn(set, bytes, secrets, jobs);
@@ -196,13 +97,13 @@ pub(crate) fn seal(
 ///
 /// As [`seal`].
 #[inline]
-pub(crate) fn open(
-    set: Set,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
-) {
+pub(crate) fn open(set: Set, work: Work<'_>) {
+    let Work {
+        bytes,
+        secrets,
+        jobs,
+        outcomes,
+    } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     if in_turn(set, jobs, set.few_blocks()) {
         open_in_turn(set, bytes, secrets, jobs, outcomes);
@@ -225,7 +126,7 @@ pub(crate) fn open(
 }
 
 /// Seals a text whose AAD lies elsewhere. Returns its tag.
-pub(crate) fn seal_apart(
+pub(crate) fn seal_detached(
     set: Set,
     key: &Key,
     nonce: &Nonce,
@@ -242,7 +143,7 @@ pub(crate) fn seal_apart(
 }
 
 /// Opens a text whose tag follows it and whose AAD lies elsewhere.
-pub(crate) fn open_apart(
+pub(crate) fn open_detached(
     set: Set,
     key: &Key,
     nonce: &Nonce,
@@ -250,7 +151,7 @@ pub(crate) fn open_apart(
     text_and_tag: &mut [u8],
 ) -> Outcome {
     let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
-        return Outcome::Forged;
+        return Outcome::BadTag;
     };
     Alone {
         key,
@@ -315,7 +216,7 @@ impl<'p> Alone<'p> {
             return self.seal_long(set, bytes);
         }
         with_keystream(set, self.key, self.nonce, self.text.len(), |blocks| {
-            let (one_time_key, blocks) = split(blocks);
+            let (one_time_key, blocks) = split_one_time_key(blocks);
             let text = &mut bytes[self.text.clone()];
             xor_text(set, self.key, self.nonce, text, blocks);
             let text = &bytes[self.text.clone()];
@@ -330,7 +231,7 @@ impl<'p> Alone<'p> {
             return self.open_long(set, bytes);
         }
         with_keystream(set, self.key, self.nonce, self.text.len(), |blocks| {
-            let (one_time_key, blocks) = split(blocks);
+            let (one_time_key, blocks) = split_one_time_key(blocks);
             let text = &bytes[self.text.clone()];
             let outcome = self.verdict(bytes, &tag(set, one_time_key, self.aad(bytes), text));
             if outcome == Outcome::Authentic {
@@ -384,7 +285,7 @@ impl<'p> Alone<'p> {
         keystream: &mut Keystream,
     ) -> (Tagger, usize) {
         let few = set.few_blocks().min(self.blocks());
-        let (one_time_key, blocks) = split(&keystream.blocks()[..few]);
+        let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..few]);
         let mut tagger = self.tagger(set, bytes, one_time_key);
         set.xor_blocks(&mut bytes[self.text.clone()], blocks);
         let hashed = self.seal_beside(set, bytes, &mut tagger, keystream, few);
@@ -397,7 +298,7 @@ impl<'p> Alone<'p> {
         let mut keystream = Keystream::new();
         let few = set.few_blocks();
         set.few(self.key, &chacha20::row(0, self.nonce), few, &mut keystream);
-        let mut tagger = self.tagger(set, bytes, split(keystream.blocks()).0);
+        let mut tagger = self.tagger(set, bytes, split_one_time_key(keystream.blocks()).0);
         self.open_beside(set, bytes, &mut tagger, &[], &mut keystream, (0, few))
     }
 
@@ -436,7 +337,7 @@ impl<'p> Alone<'p> {
         set: Set,
         bytes: &mut [u8],
         tagger: &mut Tagger,
-        ahead: &[Block],
+        precomputed: &[Block],
         keystream: &mut Keystream,
         (from, mut made): (usize, usize),
     ) -> Outcome {
@@ -461,7 +362,7 @@ impl<'p> Alone<'p> {
         let outcome = self.verdict(bytes, &self.finish(set, bytes, tagger, hashed));
         if outcome == Outcome::Authentic {
             let text = &mut bytes[self.text.clone()];
-            set.xor_blocks(text, ahead);
+            set.xor_blocks(text, precomputed);
             // Block 0 does not go into the text.
             let blocks = &keystream.blocks()[usize::from(from == 0)..made];
             set.xor_blocks(&mut text[BLOCK_LEN * from.saturating_sub(1)..], blocks);
@@ -542,13 +443,6 @@ impl Beside for Hashing<'_> {
     }
 }
 
-/// The one-time key, and the blocks that go into the text.
-#[inline]
-fn split(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
-    let (first, others) = blocks.split_first().expect("block 0 comes first");
-    (first.first_chunk().expect("64 bytes"), others)
-}
-
 /// Whether packets are had sooner one by one: one is, and with keystream computed ahead two
 /// are, and a few short ones of which all is there. So are a few long ones, whose hash goes
 /// beside the rounds.
@@ -560,12 +454,12 @@ fn one_by_one(set: Set, jobs: &[Job]) -> bool {
     match jobs {
         [_] => true,
         _ if jobs.len() < MANY_LONG && jobs.iter().all(is_long) => true,
-        [_, _] => jobs.iter().all(|job| job.ahead_blocks > 0),
+        [_, _] => jobs.iter().all(|job| job.keystream_blocks > 0),
         _ => {
             jobs.len() < MANY
                 && jobs
                     .iter()
-                    .all(|job| job.is_short() && job.ahead_blocks > 1)
+                    .all(|job| job.is_short() && job.keystream_blocks > 1)
         }
     }
 }
@@ -579,14 +473,14 @@ fn in_turn(set: Set, jobs: &[Job], most: usize) -> bool {
     const MANY: usize = 8;
     let least = 3 + usize::from(jobs.len() >= MANY);
     let is_one =
-        |job: &Job| job.ahead_blocks == 0 && (least..=most).contains(&(job.blocks() as usize));
+        |job: &Job| job.keystream_blocks == 0 && (least..=most).contains(&(job.blocks() as usize));
     set.has_few_beside() && jobs.len() > 1 && jobs.iter().all(is_one)
 }
 
 /// Encrypts a packet's text. Returns its tag.
 #[inline]
 fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> [u8; TAG_LEN] {
-    let Some((one_time_key, blocks)) = secrets.ahead(job) else {
+    let Some((one_time_key, blocks)) = secrets.keystream(job) else {
         return Alone::of(job, secrets).seal(set, bytes);
     };
     match (job.is_short(), blocks) {
@@ -612,7 +506,7 @@ fn seal_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> [u8;
 /// Opens a packet.
 #[inline]
 fn open_one(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outcome {
-    let Some((one_time_key, blocks)) = secrets.ahead(job) else {
+    let Some((one_time_key, blocks)) = secrets.keystream(job) else {
         return Alone::of(job, secrets).open(set, bytes);
     };
     if set.has_few_beside() && !has_all(job, blocks) {
@@ -677,7 +571,10 @@ fn open_in_turn(
         let alone = Alone::of(job, secrets);
         let outcome = alone.verdict(bytes, &alone.finish(set, bytes, tagger, hashed));
         if outcome == Outcome::Authentic {
-            set.xor_blocks(&mut bytes[job.text()], split(keystream.blocks()).1);
+            set.xor_blocks(
+                &mut bytes[job.text()],
+                split_one_time_key(keystream.blocks()).1,
+            );
         }
         outcome
     };
@@ -696,7 +593,7 @@ fn open_in_turn(
                 **outcome = end(bytes, job, tagger, hashed, before);
             }
         }
-        let tagger = alone.tagger(set, bytes, split(next.blocks()).0);
+        let tagger = alone.tagger(set, bytes, split_one_time_key(next.blocks()).0);
         last = Some((job, tagger, outcome));
     }
     if let Some((job, tagger, outcome)) = &mut last {
@@ -715,11 +612,11 @@ fn seal_many(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
         rest = &rest[jobs.len()..];
         chunk.begin(jobs.len());
         for (index, job) in jobs.iter().enumerate() {
-            match secrets.ahead(job) {
+            match secrets.keystream(job) {
                 Some((key, blocks)) => {
                     chunk.one_time_keys[index] = *key;
                     set.xor_blocks(&mut bytes[job.text()], blocks);
-                    chunk.xor(set, bytes, secrets, jobs, index, job.ahead_blocks);
+                    chunk.xor(set, bytes, secrets, jobs, index, job.keystream_blocks);
                 }
                 // Its text is not long: block 0 takes a lane beside the others.
                 None if !has_runs(set, job) => {
@@ -754,7 +651,7 @@ fn open_many(
     while !rest.is_empty() {
         // As many as a call has lanes for, with two blocks each, if it has room for
         // their keys and their texts.
-        let missing = |job: &Job| job.blocks().saturating_sub(job.ahead_blocks) as usize;
+        let missing = |job: &Job| job.blocks().saturating_sub(job.keystream_blocks) as usize;
         let some = &rest[..rest.len().min(set.block_lanes() / 2)];
         let missing = some.iter().map(missing).sum::<usize>();
         // Packets that miss nothing have no use for a call.
@@ -769,13 +666,13 @@ fn open_many(
         // there is room for of the texts; of few packets all.
         let mut next = ArrayVec::<u32, CHUNK>::new();
         for (index, job) in jobs.iter().enumerate() {
-            if !secrets.ahead.is_empty()
-                && let Some((key, _)) = secrets.ahead(job)
+            if !secrets.keystream.is_empty()
+                && let Some((key, _)) = secrets.keystream(job)
             {
                 chunk.one_time_keys[index] = *key;
             }
             let to = if few { job.blocks() } else { 1 };
-            chunk.push(set, bytes, secrets, jobs, index, job.ahead_blocks..to);
+            chunk.push(set, bytes, secrets, jobs, index, job.keystream_blocks..to);
         }
         if !few {
             let mut room = match chunk.lanes {
@@ -783,7 +680,7 @@ fn open_many(
                 lanes => (set.block_lanes() - lanes) as u32,
             };
             for (index, job) in jobs.iter().enumerate() {
-                let from = job.ahead_blocks.max(1);
+                let from = job.keystream_blocks.max(1);
                 let to = job.blocks().min(from + room).max(from);
                 if from < to {
                     chunk.push(set, bytes, secrets, jobs, index, from..to);
@@ -807,14 +704,14 @@ fn open_many(
         }
         set.xor_texts(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
         chunk.clear();
-        if few && secrets.ahead.is_empty() {
+        if few && secrets.keystream.is_empty() {
             continue;
         }
         for (index, job) in jobs.iter().enumerate() {
             if !authentic(index) {
                 continue;
             }
-            if let Some((_, blocks)) = secrets.ahead(job) {
+            if let Some((_, blocks)) = secrets.keystream(job) {
                 set.xor_blocks(&mut bytes[job.text()], blocks);
             }
             if !few {
@@ -874,28 +771,6 @@ fn tag_short(one_time_key: &[u8; 32], ciphertext: &[u8; BLOCK_LEN], job: &Job) -
     tagger.finish()
 }
 
-/// Compares the tag that came with a packet to the right one, in constant time.
-#[inline]
-pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
-    let sent = u128::from_le_bytes(sent.try_into().expect("TAG_LEN bytes"));
-    verdict_of(difference(u128::from_le_bytes(*tag), sent))
-}
-
-/// 0 if two tags are equal, anything else if not.
-#[inline(always)]
-pub(crate) fn difference(tag: u128, sent: u128) -> u64 {
-    let differ = tag ^ sent;
-    (differ | differ >> 64) as u64
-}
-
-/// What the [`difference`] of a packet's tags says.
-#[inline(always)]
-pub(crate) fn verdict_of(difference: u64) -> Outcome {
-    // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
-    let authentic = bool::from(difference.ct_eq(&0));
-    [Outcome::Forged, Outcome::Authentic][usize::from(authentic)]
-}
-
 /// The next packets that [`short`] takes, and those behind them: as many as there are
 /// lanes, or nearly so many.
 #[inline]
@@ -904,7 +779,7 @@ fn next_short(set: Set, jobs: &[Job]) -> Option<(&[Job], &[Job])> {
     let in_lanes = |job: &&Job| {
         job.text_len as usize <= poly1305::SHORT
             && job.aad_len as usize <= poly1305::MAX_AAD
-            && job.ahead_blocks == 0
+            && job.keystream_blocks == 0
     };
     let count = jobs.iter().take(lanes).take_while(in_lanes).count();
     (lanes > 0 && count >= lanes - lanes / 4).then(|| jobs.split_at(count))
@@ -1432,11 +1307,11 @@ mod tests {
                         let tag: [u8; TAG_LEN] = tag.unwrap().into();
                         let mut ours = plain;
                         let place = &mut ours[..len];
-                        assert_eq!(seal_apart(set, &key, &nonce, &aad, place), tag);
+                        assert_eq!(seal_detached(set, &key, &nonce, &aad, place), tag);
                         assert_eq!(ours[..len], sealed[..len], "{backend:?}, {len} bytes");
                         ours[len..len + TAG_LEN].copy_from_slice(&tag);
                         let place = &mut ours[..len + TAG_LEN];
-                        let outcome = open_apart(set, &key, &nonce, &aad, place);
+                        let outcome = open_detached(set, &key, &nonce, &aad, place);
                         assert_eq!(outcome, Outcome::Authentic);
                         assert_eq!(ours[..len], plain[..len], "{backend:?}, {len} bytes");
                     }
@@ -1459,14 +1334,14 @@ mod tests {
         let of: [_; 33] = core::array::from_fn(|i| (i as u32, nonce));
         for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
             let set = backend.set();
-            let mut ahead = [[0; BLOCK_LEN]; 33];
-            prepare(set, &key, &of, &mut ahead);
+            let mut keystream = [[0; BLOCK_LEN]; 33];
+            precompute_keystream(set, &key, &of, &mut keystream);
             let keys = [key];
             let secrets = Secrets {
                 keys: &keys,
-                ahead: &ahead,
+                keystream: &keystream,
             };
-            for ahead_blocks in [0, 1, 2, 5, 7, 17, 33] {
+            for keystream_blocks in [0, 1, 2, 5, 7, 17, 33] {
                 for len in (0..2300).step_by(29).chain([320, 384, 1024, 1920, 2048]) {
                     let mut packet = [0xa5; SIZE];
                     packet[..aad.len()].copy_from_slice(&aad);
@@ -1484,15 +1359,23 @@ mod tests {
                         aad: (i * SIZE) as u32,
                         aad_len: aad.len() as u32,
                         nonce,
-                        ahead_blocks,
+                        keystream_blocks,
                         ..Job::default()
                     };
                     let jobs: [Job; FEW] = core::array::from_fn(job);
                     for jobs in [&jobs[..1], &jobs[..2], &jobs] {
                         let all = &mut [packet; FEW];
                         let outcomes = &mut [Outcome::Pending; FEW];
-                        seal(set, all.as_flattened_mut(), secrets, jobs, outcomes);
-                        let named = (backend, ahead_blocks, len);
+                        seal(
+                            set,
+                            Work {
+                                bytes: all.as_flattened_mut(),
+                                secrets,
+                                jobs,
+                                outcomes,
+                            },
+                        );
+                        let named = (backend, keystream_blocks, len);
                         assert!(
                             all[..jobs.len()].iter().all(|one| *one == sealed),
                             "{named:?}"
@@ -1500,8 +1383,16 @@ mod tests {
                         let forged = jobs.len() - 1;
                         all[forged][text.end + 3] ^= 4;
                         let before = all[forged];
-                        open(set, all.as_flattened_mut(), secrets, jobs, outcomes);
-                        assert_eq!(outcomes[forged], Outcome::Forged, "{named:?}");
+                        open(
+                            set,
+                            Work {
+                                bytes: all.as_flattened_mut(),
+                                secrets,
+                                jobs,
+                                outcomes,
+                            },
+                        );
+                        assert_eq!(outcomes[forged], Outcome::BadTag, "{named:?}");
                         assert_eq!(all[forged], before, "{named:?}");
                         for (one, outcome) in all[..forged].iter().zip(outcomes) {
                             assert_eq!(*outcome, Outcome::Authentic, "{named:?}");
@@ -1510,7 +1401,15 @@ mod tests {
                         all[forged] = sealed;
                         let last = &jobs[forged..];
                         let outcomes = &mut [Outcome::Pending];
-                        open(set, all.as_flattened_mut(), secrets, last, outcomes);
+                        open(
+                            set,
+                            Work {
+                                bytes: all.as_flattened_mut(),
+                                secrets,
+                                jobs: last,
+                                outcomes,
+                            },
+                        );
                         assert_eq!(outcomes, &[Outcome::Authentic], "{named:?}");
                         assert_eq!(all[forged][text.clone()], packet[text.clone()], "{named:?}");
                     }

@@ -20,11 +20,9 @@
 //! Opening, the tag is checked before anything is decrypted, and no branch depends on it:
 //! where it is wrong the text is exclusive-ored with zeros in place of the keystream.
 
-use crate::aead::{Job, Outcome, difference, verdict_of};
 use crate::aes_portable;
-use crate::chacha20::Nonce;
 use crate::isa::{AesSet, Aligned};
-use crate::poly1305::TAG_LEN;
+use crate::job::{Job, Nonce, Outcome, TAG_LEN, Work, difference, verdict_of};
 use crate::vector::{AesBlocks, MAX_BLOCKS};
 
 /// A block of AES: 16 bytes.
@@ -220,10 +218,18 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
 
 /// See [`crate::Backend::gcm_seal`].
 #[inline]
-pub(crate) fn seal(set: AesSet, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
+pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
+    let Work {
+        bytes,
+        secrets: keys,
+        jobs,
+        outcomes,
+    } = work;
+    let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
     // SAFETY: just checked.
     unsafe { set.seal(bytes, Apart::default(), keys, jobs) };
+    outcomes.fill(Outcome::Sealed);
 }
 
 /// The job of a packet that is alone, whose text begins its buffer.
@@ -242,9 +248,9 @@ fn alone(nonce: &Nonce, aad: &[u8], text_len: usize) -> Job {
     }
 }
 
-/// See [`crate::Backend::gcm_seal_apart`].
+/// See [`crate::Backend::gcm_seal_detached`].
 #[inline]
-pub(crate) fn seal_apart(
+pub(crate) fn seal_detached(
     set: AesSet,
     key: &GcmKey,
     nonce: &Nonce,
@@ -262,9 +268,9 @@ pub(crate) fn seal_apart(
     tag
 }
 
-/// See [`crate::Backend::gcm_open_apart`].
+/// See [`crate::Backend::gcm_open_detached`].
 #[inline]
-pub(crate) fn open_apart(
+pub(crate) fn open_detached(
     set: AesSet,
     key: &GcmKey,
     nonce: &Nonce,
@@ -272,7 +278,7 @@ pub(crate) fn open_apart(
     text_and_tag: &mut [u8],
 ) -> Outcome {
     let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
-        return Outcome::Forged;
+        return Outcome::BadTag;
     };
     let job = alone(nonce, aad, text_len);
     let apart = Apart {
@@ -287,15 +293,15 @@ pub(crate) fn open_apart(
 
 /// See [`crate::Backend::gcm_open`].
 #[inline]
-pub(crate) fn open(
-    set: AesSet,
-    bytes: &mut [u8],
-    keys: &[&GcmKey],
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
-) {
+pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     /// How many are opened at a time.
     const SOME: usize = 64;
+    let Work {
+        bytes,
+        secrets: keys,
+        jobs,
+        outcomes,
+    } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
     for (jobs, outcomes) in jobs.chunks(SOME).zip(outcomes.chunks_mut(SOME)) {
@@ -1252,17 +1258,49 @@ mod tests {
                 let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);
                 let (mut ours, mut theirs) = (plain, plain);
                 let outcome = &mut [Outcome::Pending];
-                seal(set, &mut ours, &[&short, &long], &[job]);
-                seal(portable, &mut theirs, &[&short, &long], &[job]);
+                seal(
+                    set,
+                    Work {
+                        bytes: &mut ours,
+                        secrets: &[&short, &long],
+                        jobs: &[job],
+                        outcomes: outcome,
+                    },
+                );
+                seal(
+                    portable,
+                    Work {
+                        bytes: &mut theirs,
+                        secrets: &[&short, &long],
+                        jobs: &[job],
+                        outcomes: outcome,
+                    },
+                );
                 assert_eq!(ours, theirs, "{len}");
                 let sealed = ours;
-                open(set, &mut ours, &[&short, &long], &[job], outcome);
+                open(
+                    set,
+                    Work {
+                        bytes: &mut ours,
+                        secrets: &[&short, &long],
+                        jobs: &[job],
+                        outcomes: outcome,
+                    },
+                );
                 assert_eq!(outcome, &[Outcome::Authentic]);
                 assert_eq!(ours[..TEXT + len], plain[..TEXT + len], "{len}");
                 ours = sealed;
                 ours[TEXT + len + len % 16] ^= 0x10;
-                open(set, &mut ours, &[&short, &long], &[job], outcome);
-                assert_eq!(outcome, &[Outcome::Forged]);
+                open(
+                    set,
+                    Work {
+                        bytes: &mut ours,
+                        secrets: &[&short, &long],
+                        jobs: &[job],
+                        outcomes: outcome,
+                    },
+                );
+                assert_eq!(outcome, &[Outcome::BadTag]);
                 assert_eq!(ours[..TEXT + len], sealed[..TEXT + len], "{len}");
             }
             let keys = [

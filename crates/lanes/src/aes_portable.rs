@@ -7,10 +7,10 @@
 //!
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
-use crate::aead::{Job, Outcome, difference, verdict_of};
 use crate::aes_gcm::{
     self, AesKey, Apart, Block, GcmKey, Header, POWERS, Powers, RoundKeys, SubWord,
 };
+use crate::job::{Job, Outcome, difference, verdict_of};
 
 /// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
 /// (FIPS 197, section 3.4: that is byte r + 4c).

@@ -6,22 +6,11 @@
 //! [`Rows`]: in lanes one block takes as long as all of them do.
 
 use crate::isa::{Aligned, Set};
+use crate::job::{BLOCK_LEN, Block, Key, Nonce};
 use crate::measure::best_time;
 use crate::vector::{MAX_LANES, MAX_TAGS, Pair, Rows, Triple, Words};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-
-/// A key of ChaCha20: 32 bytes.
-pub type Key = [u8; 32];
-
-/// A nonce of ChaCha20 as RFC 8439 defines it: 12 bytes.
-pub type Nonce = [u8; 12];
-
-/// Length of one block of keystream, in bytes.
-pub(crate) const BLOCK_LEN: usize = 64;
-
-/// A block of keystream: 64 bytes.
-pub type Block = [u8; BLOCK_LEN];
 
 /// "expand 32-byte k", the first row of every state.
 const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];

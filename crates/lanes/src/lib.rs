@@ -23,15 +23,14 @@ mod aes_gcm;
 mod aes_portable;
 mod chacha20;
 mod isa;
+mod job;
 mod measure;
 mod poly1305;
 mod sha256;
 mod vector;
 
-pub use aead::{Job, Outcome, Secrets};
 pub use aes_gcm::{AesKey, GcmKey, Header};
-pub use chacha20::{Block, Key, Nonce};
-pub use poly1305::TAG_LEN;
+pub use job::{Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 pub use sha256::Digest;
 
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -189,69 +188,58 @@ impl Backend {
     ///
     /// If a job lies outside `bytes` or names what is not in `secrets`, or if
     /// `outcomes` is shorter than `jobs`.
-    pub fn seal(
-        self,
-        bytes: &mut [u8],
-        secrets: Secrets<'_>,
-        jobs: &[Job],
-        outcomes: &mut [Outcome],
-    ) {
-        aead::seal(self.set(), bytes, secrets, jobs, outcomes);
+    pub fn seal(self, work: Work<'_>) {
+        aead::seal(self.set(), work);
     }
 
     /// Opens each of `jobs` in place: checks its tag, in constant time, and
     /// decrypts its text if the tag is right.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::Forged`]; the
+    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]; the
     /// text of a forged packet stays encrypted.
     ///
     /// # Panics
     ///
     /// If a job lies outside `bytes` or names what is not in `secrets`, or if
     /// `outcomes` is shorter than `jobs`.
-    pub fn open(
-        self,
-        bytes: &mut [u8],
-        secrets: Secrets<'_>,
-        jobs: &[Job],
-        outcomes: &mut [Outcome],
-    ) {
-        aead::open(self.set(), bytes, secrets, jobs, outcomes);
+    pub fn open(self, work: Work<'_>) {
+        aead::open(self.set(), work);
     }
 
     /// Seals `text` in place, whose AAD lies elsewhere. Returns its tag.
     #[must_use]
     #[inline]
-    pub fn seal_apart(
+    pub fn seal_detached(
         self,
         key: &Key,
         nonce: &Nonce,
         aad: &[u8],
         text: &mut [u8],
     ) -> [u8; TAG_LEN] {
-        aead::seal_apart(self.set(), key, nonce, aad, text)
+        aead::seal_detached(self.set(), key, nonce, aad, text)
     }
 
     /// Opens a text in place, whose tag follows it and whose AAD lies elsewhere: checks
     /// the tag, in constant time, and decrypts the text if it is right.
-    /// [`Outcome::Forged`] too if there is no room for a tag.
+    /// [`Outcome::BadTag`] too if there is no room for a tag.
     #[must_use]
     #[inline]
-    pub fn open_apart(
+    pub fn open_detached(
         self,
         key: &Key,
         nonce: &Nonce,
         aad: &[u8],
         text_and_tag: &mut [u8],
     ) -> Outcome {
-        aead::open_apart(self.set(), key, nonce, aad, text_and_tag)
+        aead::open_detached(self.set(), key, nonce, aad, text_and_tag)
     }
 
-    /// The most blocks of keystream, that for its tag included, that a packet may take for
-    /// it to be sooner by itself with blocks [computed ahead](Self::prepare) than without;
-    /// `usize::MAX` if it is whatever its length.
+    /// The largest packet, in keystream blocks including that of its one-time key, which a
+    /// single seal or open finishes sooner with
+    /// [precomputed blocks](Self::precompute_keystream) than without; `usize::MAX` if every
+    /// packet does.
     #[must_use]
-    pub fn most_ahead(self) -> usize {
+    pub fn max_precomputed_blocks(self) -> usize {
         let set = self.set();
         if set.has_few_beside() {
             set.few_blocks()
@@ -260,15 +248,15 @@ impl Backend {
         }
     }
 
-    /// Computes keystream of packets under `key` ahead of them: `ahead[i]` becomes the
-    /// block of counter and nonce `of[i]`. As many as a call has lanes for cost little
-    /// more than one.
+    /// Computes keystream blocks of future packets under `key`: `blocks[i]` becomes the
+    /// block with the counter and nonce `of[i]`. One vector's worth of blocks costs little
+    /// more than one block.
     ///
     /// # Panics
     ///
     /// Unless both are as many.
-    pub fn prepare(self, key: &Key, of: &[(u32, Nonce)], ahead: &mut [Block]) {
-        aead::prepare(self.set(), key, of, ahead);
+    pub fn precompute_keystream(self, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
+        aead::precompute_keystream(self.set(), key, of, blocks);
     }
 
     /// Exclusive-ors the ChaCha20 keystream of (`key`, `nonce`), from block
@@ -343,35 +331,29 @@ impl Backend {
     }
 
     /// Seals each of `jobs` in place with AES-GCM (NIST SP 800-38D): encrypts its text,
-    /// writes its tag. A job's `key` is an index of `keys`, and nothing is computed
-    /// ahead: its `ahead` fields are not looked at.
+    /// writes its tag. A job's `key` is an index of the list of keys; its
+    /// `keystream` fields are ignored.
     ///
     /// # Panics
     ///
     /// If a job lies outside `bytes` or names a key that is not there.
     #[inline]
-    pub fn gcm_seal(self, bytes: &mut [u8], keys: &[&GcmKey], jobs: &[Job]) {
-        aes_gcm::seal(self.aes_set(), bytes, keys, jobs);
+    pub fn gcm_seal(self, work: Work<'_, &[&GcmKey]>) {
+        aes_gcm::seal(self.aes_set(), work);
     }
 
     /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
     /// decrypts its text if the tag is right. The jobs are as in
     /// [`gcm_seal`](Self::gcm_seal).
     ///
-    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::Forged`]; the text of
+    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]; the text of
     /// a forged packet stays encrypted.
     ///
     /// # Panics
     ///
     /// As `gcm_seal`.
-    pub fn gcm_open(
-        self,
-        bytes: &mut [u8],
-        keys: &[&GcmKey],
-        jobs: &[Job],
-        outcomes: &mut [Outcome],
-    ) {
-        aes_gcm::open(self.aes_set(), bytes, keys, jobs, outcomes);
+    pub fn gcm_open(self, work: Work<'_, &[&GcmKey]>) {
+        aes_gcm::open(self.aes_set(), work);
     }
 
     /// Seals `text` in place with AES-GCM. Returns its tag. The AAD lies elsewhere.
@@ -381,33 +363,33 @@ impl Backend {
     /// If one of them has 2^32 bytes or more.
     #[must_use]
     #[inline]
-    pub fn gcm_seal_apart(
+    pub fn gcm_seal_detached(
         self,
         key: &GcmKey,
         nonce: &Nonce,
         aad: &[u8],
         text: &mut [u8],
     ) -> [u8; TAG_LEN] {
-        aes_gcm::seal_apart(self.aes_set(), key, nonce, aad, text)
+        aes_gcm::seal_detached(self.aes_set(), key, nonce, aad, text)
     }
 
     /// Opens a text in place with AES-GCM, whose tag follows it and whose AAD lies
     /// elsewhere: checks the tag, in constant time, and decrypts the text if it is right.
-    /// [`Outcome::Forged`] too if there is no room for a tag.
+    /// [`Outcome::BadTag`] too if there is no room for a tag.
     ///
     /// # Panics
     ///
-    /// As [`gcm_seal_apart`](Self::gcm_seal_apart).
+    /// As [`gcm_seal_detached`](Self::gcm_seal_detached).
     #[must_use]
     #[inline]
-    pub fn gcm_open_apart(
+    pub fn gcm_open_detached(
         self,
         key: &GcmKey,
         nonce: &Nonce,
         aad: &[u8],
         text_and_tag: &mut [u8],
     ) -> Outcome {
-        aes_gcm::open_apart(self.aes_set(), key, nonce, aad, text_and_tag)
+        aes_gcm::open_detached(self.aes_set(), key, nonce, aad, text_and_tag)
     }
 
     /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):

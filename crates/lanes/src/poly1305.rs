@@ -8,10 +8,8 @@
 //! Nothing branches on a secret and nothing is indexed by one.
 
 use crate::isa::{Scalar, Set};
+use crate::job::TAG_LEN;
 use crate::vector::{Limbs26, Limbs44, Longs, MAX_TAGS};
-
-/// Length of a tag, in bytes.
-pub const TAG_LEN: usize = 16;
 
 const MASK26: u64 = (1 << 26) - 1;
 const MASK42: u64 = (1 << 42) - 1;

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Guard, Guarded, Noise, backends, flip_a_bit};
-use lanes::{AesKey, Backend, GcmKey, Header, Job, Outcome, TAG_LEN};
+use packetlane_lanes::{AesKey, Backend, GcmKey, Header, Job, Outcome, TAG_LEN, Work};
 use ring::aead::quic;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
@@ -121,7 +121,12 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
     let mut buffer = Guarded::new(&plain, guard);
     let bytes = buffer.bytes();
     if packets.iter().all(|packet| packet.genuine) {
-        backend.gcm_seal(bytes, &keys, &jobs);
+        backend.gcm_seal(Work {
+            bytes,
+            secrets: &keys,
+            jobs: &jobs,
+            outcomes: &mut outcomes,
+        });
         for (job, packet) in jobs.iter().zip(packets) {
             let is = &bytes[job.text as usize..][..packet.sealed.len()];
             let (text, aad) = (packet.text.len(), packet.aad.len());
@@ -137,11 +142,16 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
         assert!(bytes == sealed, "{backend:?} {guard:?}: seals elsewhere");
     }
     bytes.copy_from_slice(&sealed);
-    backend.gcm_open(bytes, &keys, &jobs, &mut outcomes);
+    backend.gcm_open(Work {
+        bytes,
+        secrets: &keys,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
     for (packet, outcome) in packets.iter().zip(&outcomes) {
         let right = match packet.genuine {
             true => Outcome::Authentic,
-            false => Outcome::Forged,
+            false => Outcome::BadTag,
         };
         assert_eq!(*outcome, right, "{backend:?}: {} bytes", packet.text.len());
     }
@@ -456,7 +466,12 @@ fn seals_and_masks() {
             headers.truncate(n - n / 8);
             for backend in backends() {
                 let mut expected = bytes.clone();
-                backend.gcm_seal(&mut expected, &gcm, &jobs);
+                backend.gcm_seal(Work {
+                    bytes: &mut expected,
+                    secrets: &gcm,
+                    jobs: &jobs,
+                    outcomes: &mut vec![Outcome::Pending; jobs.len()],
+                });
                 for header in &headers {
                     let sample = &expected[header.number as usize + 4..][..16];
                     let (key, len) = (header.key as usize, [16, 16, 32][header.key as usize % 3]);
@@ -473,7 +488,12 @@ fn seals_and_masks() {
                 }
                 for guard in Guard::BOTH {
                     let mut buffer = Guarded::new(&bytes, guard);
-                    backend.gcm_seal(buffer.bytes(), &gcm, &jobs);
+                    backend.gcm_seal(Work {
+                        bytes: buffer.bytes(),
+                        secrets: &gcm,
+                        jobs: &jobs,
+                        outcomes: &mut vec![Outcome::Pending; jobs.len()],
+                    });
                     backend.aes_mask_headers(buffer.bytes(), &aes, &headers);
                     assert!(buffer.bytes() == expected, "{backend:?} {n} {keys}");
                     let mut buffer = Guarded::new(&bytes, guard);
@@ -504,11 +524,21 @@ fn apart() {
         for backend in backends() {
             for gcm in [true, false] {
                 let mut sealed = [&aad, &text, &[0; TAG_LEN][..]].concat();
+                let outcome = &mut [Outcome::Pending];
                 if gcm {
-                    backend.gcm_seal(&mut sealed, &[&key], &[job]);
+                    backend.gcm_seal(Work {
+                        bytes: &mut sealed,
+                        secrets: &[&key],
+                        jobs: &[job],
+                        outcomes: outcome,
+                    });
                 } else {
-                    let outcome = &mut [Outcome::Pending];
-                    backend.seal(&mut sealed, keys[..].into(), &[job], outcome);
+                    backend.seal(Work {
+                        bytes: &mut sealed,
+                        secrets: keys[..].into(),
+                        jobs: &[job],
+                        outcomes: outcome,
+                    });
                 }
                 let sealed = &sealed[aad.len()..];
                 let guard = Guard::BOTH[len % 2];
@@ -516,8 +546,8 @@ fn apart() {
                     (Guarded::new(&aad, guard), Guarded::new(&text, guard));
                 let (header, place) = (header.bytes(), place.bytes());
                 let tag = match gcm {
-                    true => backend.gcm_seal_apart(&key, &nonce, header, place),
-                    false => backend.seal_apart(&raw, &nonce, header, place),
+                    true => backend.gcm_seal_detached(&key, &nonce, header, place),
+                    false => backend.seal_detached(&raw, &nonce, header, place),
                 };
                 assert!(
                     *place == sealed[..len] && tag == sealed[len..],
@@ -526,12 +556,12 @@ fn apart() {
                 let mut place = Guarded::new(sealed, guard);
                 let place = place.bytes();
                 let open = |place: &mut [u8]| match gcm {
-                    true => backend.gcm_open_apart(&key, &nonce, header, place),
-                    false => backend.open_apart(&raw, &nonce, header, place),
+                    true => backend.gcm_open_detached(&key, &nonce, header, place),
+                    false => backend.open_detached(&raw, &nonce, header, place),
                 };
                 let flipped = len * 31 % place.len();
                 place[flipped] ^= 4;
-                assert_eq!(open(place), Outcome::Forged, "{backend:?} {len}");
+                assert_eq!(open(place), Outcome::BadTag, "{backend:?} {len}");
                 place[flipped] ^= 4;
                 assert!(
                     *place == *sealed,
@@ -539,7 +569,7 @@ fn apart() {
                 );
                 assert_eq!(open(place), Outcome::Authentic, "{backend:?} {len}");
                 assert!(place[..len] == text && place[len..] == sealed[len..]);
-                assert_eq!(open(&mut place[..len.min(15)]), Outcome::Forged);
+                assert_eq!(open(&mut place[..len.min(15)]), Outcome::BadTag);
             }
         }
     }
@@ -568,7 +598,16 @@ fn refuses_headers_and_samples_outside() {
             assert!(!refused || bytes == [7; 21]);
             refused
         };
-        let seal = |other| refused(&|bytes| backend.gcm_seal(bytes, &[&gcm], &[job, other]));
+        let seal = |other| {
+            refused(&|bytes| {
+                backend.gcm_seal(Work {
+                    bytes,
+                    secrets: &[&gcm],
+                    jobs: &[job, other],
+                    outcomes: &mut [Outcome::Pending; 2],
+                })
+            })
+        };
         let mask = |header| {
             let [aes, chacha20] = [
                 refused(&|bytes| backend.aes_mask_headers(bytes, &[&aes], &[header])),

@@ -5,7 +5,7 @@ mod common;
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use common::{Batch, Guard, Guarded, Noise, Packet, backends, check};
-use lanes::Backend;
+use packetlane_lanes::Backend;
 use proptest::prelude::*;
 
 fn of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Vec<Packet> {
@@ -418,11 +418,11 @@ fn keystream_ahead() {
                 .collect();
             for backend in backends() {
                 for guard in Guard::BOTH {
-                    let mut ahead = Guarded::new(&vec![0xee; expected.len()], guard);
-                    let (blocks, _) = ahead.bytes().as_chunks_mut();
-                    backend.prepare(&key, &of, blocks);
+                    let mut keystream = Guarded::new(&vec![0xee; expected.len()], guard);
+                    let (blocks, _) = keystream.bytes().as_chunks_mut();
+                    backend.precompute_keystream(&key, &of, blocks);
                     assert!(
-                        ahead.bytes() == expected,
+                        keystream.bytes() == expected,
                         "{backend:?}: {count} blocks, {each} each"
                     );
                 }

@@ -7,8 +7,8 @@ mod common;
 
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use common::{Batch, Guard, Guarded, Noise, Packet, backends};
-use lanes::Backend;
 use num_bigint::BigUint;
+use packetlane_lanes::Backend;
 use poly1305::{Poly1305, universal_hash::KeyInit};
 
 fn number(value: u32) -> BigUint {

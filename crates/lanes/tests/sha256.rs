@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Guard, Guarded, Noise, backends};
-use lanes::{Backend, Digest};
+use packetlane_lanes::{Backend, Digest};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

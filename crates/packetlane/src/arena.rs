@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
-use gpu::{Bytes, Gpu, GpuError, Pinned};
+use packetlane_gpu::{Bytes, Gpu, GpuError, Pinned};
 
 pub(crate) enum Arena {
     Plain(Vec<u8>),

@@ -17,7 +17,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use lanes::{Block, Job, Key, Outcome, Secrets};
+use packetlane_lanes::{Block, Job, Key, Outcome, Secrets};
 
 /// The memory of an arena.
 #[cfg(not(feature = "cuda"))]
@@ -35,7 +35,7 @@ pub struct Batch {
     /// The distinct keys of the jobs. Wiped by `clear` and on drop, as is the next.
     keys: Vec<Key>,
     /// Blocks of keystream of jobs that their sessions have computed ahead.
-    ahead: Vec<Block>,
+    keystream: Vec<Block>,
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
@@ -121,14 +121,17 @@ impl Batch {
 
     /// An empty batch whose arena is `bytes` bytes of page-locked memory of `gpu`, from
     /// which large batches travel to the device and back without a copy. Twice as much is
-    /// taken (see [`Pinned`](gpu::Pinned), which also says what sealing leaves in the other
+    /// taken (see [`Pinned`](packetlane_gpu::Pinned), which also says what sealing leaves in the other
     /// half). Where it has to grow and there is no more, it goes on in ordinary memory.
     ///
     /// # Errors
     ///
     /// If there is not so much, or the device has failed.
     #[cfg(feature = "cuda")]
-    pub fn pinned(gpu: &'static gpu::Gpu, bytes: usize) -> Result<Self, gpu::GpuError> {
+    pub fn pinned(
+        gpu: &'static packetlane_gpu::Gpu,
+        bytes: usize,
+    ) -> Result<Self, packetlane_gpu::GpuError> {
         Ok(Self::on(Arena::pinned(gpu, bytes.min(Self::MAX_BYTES))?, 0))
     }
 
@@ -138,7 +141,7 @@ impl Batch {
             used: 0,
             room: 0,
             keys: Vec::new(),
-            ahead: Vec::new(),
+            keystream: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
             last_len: 0,
@@ -183,7 +186,7 @@ impl Batch {
 
     fn wipe(&mut self) {
         wipe(&mut self.keys, [0; 32]);
-        wipe(&mut self.ahead, [0; 64]);
+        wipe(&mut self.keystream, [0; 64]);
     }
 
     /// How many packets it holds.
@@ -277,7 +280,7 @@ impl Batch {
             bytes: &mut self.arena,
             secrets: Secrets {
                 keys: &self.keys,
-                ahead: &self.ahead,
+                keystream: &self.keystream,
             },
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
@@ -294,7 +297,7 @@ impl Batch {
         self.outcomes.resize(self.jobs.len(), Outcome::Pending);
         let secrets = Secrets {
             keys: &self.keys,
-            ahead: &self.ahead,
+            keystream: &self.keystream,
         };
         let (jobs, outcomes) = (&self.jobs[first..], &mut self.outcomes[first..]);
         (
@@ -361,9 +364,9 @@ impl Batch {
 
     /// Adds blocks of keystream computed ahead and returns the index of the first.
     #[inline]
-    pub(crate) fn add_ahead(&mut self, blocks: &[Block]) -> u32 {
-        let first = index(self.ahead.len());
-        push(&mut self.ahead, blocks, [0; 64]);
+    pub(crate) fn add_keystream(&mut self, blocks: &[Block]) -> u32 {
+        let first = index(self.keystream.len());
+        push(&mut self.keystream, blocks, [0; 64]);
         first
     }
 

@@ -4,13 +4,13 @@ use crate::batch::{Batch, Pending, index};
 use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
-use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets};
+use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, Work};
 
 /// The environment variable that forces a backend, by its name.
 pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
 
 /// [`Backend::seal`] or [`Backend::open`].
-pub(crate) type Kernel = fn(Backend, &mut [u8], Secrets<'_>, &[Job], &mut [Outcome]);
+pub(crate) type Kernel = fn(Backend, Work<'_>);
 
 /// Seals and opens batches on one backend. Cheap to copy; holds no secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,17 +119,17 @@ impl Engine {
 
     /// The same engine, which runs batches on `gpu` too: those of so many bytes that it is
     /// sooner there, by what is measured when the first batch comes that might be one
-    /// ([`Gpu::crossover`](gpu::Gpu::crossover)). The CPU helps with those: it takes packets
+    /// ([`Gpu::crossover`](packetlane_gpu::Gpu::crossover)). The CPU helps with those: it takes packets
     /// from a batch's end while the device is busy. One batch is on the device at a time;
     /// meanwhile other threads' batches run on the CPU.
     ///
     /// Smaller batches, packets of which keystream was computed ahead, single packets and
     /// those of QUIC stay with the CPU. So does what a device that fails has not finished:
     /// nothing is lost, nothing is sealed twice, and
-    /// [`Gpu::last_error`](gpu::Gpu::last_error) says what happened.
+    /// [`Gpu::last_error`](packetlane_gpu::Gpu::last_error) says what happened.
     #[cfg(feature = "cuda")]
     #[must_use]
-    pub const fn with_gpu(self, gpu: &'static gpu::Gpu) -> Self {
+    pub const fn with_gpu(self, gpu: &'static packetlane_gpu::Gpu) -> Self {
         let device = Some(crate::offload::Device::new(gpu));
         Self { device, ..self }
     }
@@ -149,7 +149,7 @@ impl Engine {
     /// The device that it runs batches on, if any.
     #[cfg(feature = "cuda")]
     #[must_use]
-    pub fn gpu(&self) -> Option<&'static gpu::Gpu> {
+    pub fn gpu(&self) -> Option<&'static packetlane_gpu::Gpu> {
         self.device.map(|device| device.gpu())
     }
 
@@ -224,7 +224,15 @@ impl Engine {
                 outcomes,
             );
         }
-        kernel(self.backend, bytes, secrets, jobs, outcomes);
+        kernel(
+            self.backend,
+            Work {
+                bytes,
+                secrets,
+                jobs,
+                outcomes,
+            },
+        );
     }
 
     /// Seals one packet in place: `bytes[text]`, whose tag of 16 bytes follows
@@ -267,7 +275,7 @@ impl Engine {
     pub(crate) fn one(
         &self,
         kernel: Kernel,
-        (key, ahead): (&Key, &[Block]),
+        (key, keystream): (&Key, &[Block]),
         nonce: Nonce,
         bytes: &mut [u8],
         aad: Range<usize>,
@@ -275,7 +283,7 @@ impl Engine {
     ) -> Outcome {
         let secrets = Secrets {
             keys: core::slice::from_ref(key),
-            ahead,
+            keystream,
         };
         let job = Job {
             text: index(text.start),
@@ -283,18 +291,31 @@ impl Engine {
             aad: index(aad.start),
             aad_len: index(aad.len()),
             key: 0,
-            ahead: 0,
-            ahead_blocks: index(ahead.len()),
+            keystream: 0,
+            keystream_blocks: index(keystream.len()),
             nonce,
         };
         let mut outcome = [Outcome::Pending];
-        kernel(self.backend, bytes, secrets, &[job], &mut outcome);
+        kernel(
+            self.backend,
+            Work {
+                bytes,
+                secrets,
+                jobs: &[job],
+                outcomes: &mut outcome,
+            },
+        );
         outcome[0]
     }
 
-    /// See [`Backend::prepare`].
-    pub(crate) fn prepare(&self, key: &Key, of: &[(u32, Nonce)], ahead: &mut [Block]) {
-        self.backend.prepare(key, of, ahead);
+    /// See [`Backend::precompute_keystream`].
+    pub(crate) fn precompute_keystream(
+        &self,
+        key: &Key,
+        of: &[(u32, Nonce)],
+        keystream: &mut [Block],
+    ) {
+        self.backend.precompute_keystream(key, of, keystream);
     }
 
     /// Fills `out` with ChaCha20's keystream from block `counter` on.

@@ -73,10 +73,10 @@ pub mod quic;
 pub mod sha256d;
 pub mod v1;
 
-#[cfg(feature = "cuda")]
-pub use ::gpu;
 pub use batch::{Batch, Slot};
 pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
-pub use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};
 #[cfg(feature = "cuda")]
 pub use offload::Offload;
+#[cfg(feature = "cuda")]
+pub use packetlane_gpu as gpu;
+pub use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};

@@ -6,8 +6,8 @@
 
 use crate::engine::Kernel;
 use crate::{Batch, Engine};
-use gpu::{Gpu, Help, Op, With};
-use lanes::{Backend, Job, Outcome, TAG_LEN};
+use packetlane_gpu::{Gpu, Help, Op, With};
+use packetlane_lanes::{Backend, Job, Outcome, TAG_LEN};
 
 /// How an engine that has a device chooses between that and the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Device {
         // An error is kept by the device. What it has left undone comes next.
         let _ = self.gpu.run(op, arena.for_device(used), work, with);
         let mut end = 0;
-        while let Some(range) = gpu::pending(outcomes, end) {
+        while let Some(range) = packetlane_gpu::pending(outcomes, end) {
             end = range.end;
             let outcomes = &mut outcomes[range.clone()];
             engine.run_jobs(kernel, arena, secrets, &jobs[range], outcomes);

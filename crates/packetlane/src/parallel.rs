@@ -15,7 +15,7 @@
 use crate::batch::index;
 use crate::engine::Kernel;
 use core::ops::Range;
-use lanes::{Backend, Job, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
 use std::sync::{Mutex, PoisonError};
 
 /// The least work for one thread, in bytes as [`work`] counts them: some 20
@@ -49,7 +49,15 @@ pub(crate) fn run(
     let mut cuts = Cuts::new();
     let threads = cuts.find(jobs, threads);
     if threads < 2 {
-        return kernel(backend, bytes, secrets, jobs, outcomes);
+        return kernel(
+            backend,
+            Work {
+                bytes,
+                secrets,
+                jobs,
+                outcomes,
+            },
+        );
     }
     let whole = Part {
         base: 0,
@@ -131,7 +139,16 @@ impl<'p> Part<'p> {
                     ..*job
                 };
             }
-            kernel(backend, self.bytes, secrets, &step[..jobs.len()], outcomes);
+            let jobs = &step[..jobs.len()];
+            kernel(
+                backend,
+                Work {
+                    bytes: self.bytes,
+                    secrets,
+                    jobs,
+                    outcomes,
+                },
+            );
         }
     }
 }

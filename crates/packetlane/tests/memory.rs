@@ -8,8 +8,8 @@ mod common;
 use common::{Random, engine, noise, sessions, take};
 use packetlane::Batch;
 use packetlane::bip324::{
-    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_AHEAD, OVERHEAD, OpenError, PacketKind,
-    Progress, REKEY_INTERVAL, Role, Session,
+    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION, OVERHEAD, OpenError,
+    PacketKind, Progress, REKEY_INTERVAL, Role, Session,
 };
 use packetlane::quic::{self, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
@@ -197,11 +197,14 @@ fn a_claim_costs_what_arrives_and_256_kib() {
                 // What the turn holds is not what the session holds.
                 batch = Batch::new();
             });
-            assert!(held <= 3 + sent + MAX_AHEAD, "{held} bytes for {sent}");
+            assert!(
+                held <= 3 + sent + MAX_PREALLOCATION,
+                "{held} bytes for {sent}"
+            );
             // The arena, which has doubled to its size, and a move of the tail.
             let arena = 3 * piece.min(3 + sent).max(8);
             assert!(
-                peak <= 2 * (3 + sent + MAX_AHEAD) + arena,
+                peak <= 2 * (3 + sent + MAX_PREALLOCATION) + arena,
                 "{peak} for {sent}"
             );
         }
@@ -231,7 +234,7 @@ fn a_claim_in_the_handshake_costs_no_more() {
                 });
                 // The ciphers and the output are a few kilobytes.
                 let few = 8 * 1024;
-                let most = bytes.len() + MAX_AHEAD + few;
+                let most = bytes.len() + MAX_PREALLOCATION + few;
                 assert!(held <= most, "{held} bytes for {sent}");
                 assert!(peak <= 2 * most, "{peak} bytes for {sent}");
             }
@@ -316,7 +319,7 @@ fn the_peak_of_a_long_packet() {
     // While the tail grows by MAX_AHEAD it may lie in two places; the arena
     // comes when it is whole.
     assert!(
-        peak <= 2 * (whole + MAX_AHEAD) + 8 * 1024,
+        peak <= 2 * (whole + MAX_PREALLOCATION) + 8 * 1024,
         "{peak} bytes at most"
     );
 
@@ -457,7 +460,10 @@ fn a_session_takes_at_most_4_kib() {
     let (_, heap, _) = taken_by(|| (0..10).for_each(|_| kept.extend(run(make()))));
     let each = heap / kept.len() + size_of::<Session>();
     // Each of the two has keystream ahead in both directions.
-    assert!(each >= 2 * (704 + 512), "{each} bytes: nothing is ahead");
+    assert!(
+        each >= 2 * (704 + 512),
+        "{each} bytes: nothing is precomputed"
+    );
     assert!(each <= 4096, "{each} bytes a session");
 }
 

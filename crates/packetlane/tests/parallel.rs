@@ -108,7 +108,7 @@ fn each_packet_has_its_own_verdict() {
             engine.open(&mut batch);
             for place in 0..lengths.len() {
                 let verdict = match place == forged {
-                    true => Outcome::Forged,
+                    true => Outcome::BadTag,
                     false => Outcome::Authentic,
                 };
                 assert_eq!(batch.outcome(place), verdict, "packet {place}");

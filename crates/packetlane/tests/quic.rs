@@ -358,7 +358,7 @@ fn batches_against_ring() {
                 let opener = &mut openers[p.peer];
                 if damage {
                     let forged = opener.forged();
-                    assert_eq!(opener.take(&opening, slot), Err(OpenError::Forged));
+                    assert_eq!(opener.take(&opening, slot), Err(OpenError::BadTag));
                     assert_eq!(opener.forged(), forged + 1);
                     // Nothing of it is shown.
                     let body = at + p.pn_offset + 4..at + wire.len();
@@ -640,18 +640,18 @@ fn key_updates() {
         // Two phases back is too far.
         assert_eq!(
             take(&mut opener, &[&phases[0][5]]),
-            [Err(OpenError::Forged)]
+            [Err(OpenError::BadTag)]
         );
         opener.drop_previous_keys();
         assert_eq!(
             take(&mut opener, &[&phases[1][8]]),
-            [Err(OpenError::Forged)]
+            [Err(OpenError::BadTag)]
         );
         assert_eq!(opener.forged(), 2);
         // Two phases ahead cannot be.
         assert_eq!(
             take(&mut opener, &[&phases[4][0]]),
-            [Err(OpenError::Forged)]
+            [Err(OpenError::BadTag)]
         );
         assert_eq!(take(&mut opener, &[&phases[3][0]]), [Ok((30, true))]);
 

@@ -211,7 +211,7 @@ fn keystream_ahead_is_wiped() {
                     }
                 }
                 if packets == 13 {
-                    session.outbound.set_keystream_ahead(false);
+                    session.outbound.set_precomputed_keystream(false);
                 }
             });
             let seen = seen.iter().sum::<usize>();

@@ -139,7 +139,7 @@ fn a_forged_packet_stays_encrypted() {
     let mut batch = Batch::new();
     receiver.inbound.feed(&mut batch, &wire);
     engine().open(&mut batch);
-    assert_eq!(batch.outcome(0), Outcome::Forged);
+    assert_eq!(batch.outcome(0), Outcome::BadTag);
     batch.clear();
     assert_eq!(batch.room(wire.len()), wire);
 }
@@ -666,8 +666,8 @@ fn keystream_ahead_changes_nothing() {
         let mut random = Random::new(7);
         let (mut with, mut with_receiver) = sessions(engine, 1);
         let (mut without, mut without_receiver) = sessions(engine, 1);
-        without.outbound.set_keystream_ahead(false);
-        without_receiver.inbound.set_keystream_ahead(false);
+        without.outbound.set_precomputed_keystream(false);
+        without_receiver.inbound.set_precomputed_keystream(false);
         let mut batch = Batch::new();
         let mut sent = 0;
         let mut turns = 0;
@@ -731,8 +731,8 @@ fn keystream_ahead_is_turned_off_and_on() {
     let (mut sender, mut receiver) = sessions(engine, 1);
     for i in 0..500 {
         let on = i / 5 % 2 == 0;
-        sender.outbound.set_keystream_ahead(on);
-        receiver.inbound.set_keystream_ahead(i / 7 % 2 == 0);
+        sender.outbound.set_precomputed_keystream(on);
+        receiver.inbound.set_precomputed_keystream(i / 7 % 2 == 0);
         let contents = noise(i, 61);
         let wire = seal(&mut sender, &[(Genuine, &contents)]);
         let mut batch = Batch::new();

@@ -8,7 +8,9 @@
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
-use lanes::{AesKey, Backend, GcmKey, Header, Job, Key, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{
+    AesKey, Backend, GcmKey, Header, Job, Key, Outcome, Secrets, TAG_LEN, Work,
+};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -36,8 +38,8 @@ fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
             text: end + aad_len as u32,
             text_len: len as u32,
             key: i as u32,
-            ahead: 0,
-            ahead_blocks: 0,
+            keystream: 0,
+            keystream_blocks: 0,
             nonce: [i as u8; 12],
         });
         end += (aad_len + len + TAG_LEN) as u32;
@@ -62,7 +64,7 @@ fn seal_and_open(backend: Backend, lengths: &[usize]) {
 
 /// As they are, and with every second one forged; of packet i, `ahead(i)` blocks of
 /// keystream are computed ahead.
-fn seal_and_open_with(backend: Backend, lengths: &[usize], ahead: fn(usize) -> usize) {
+fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) -> usize) {
     let (mut bytes, keys, mut jobs) = lay_out(lengths);
     let plain = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
@@ -72,25 +74,35 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], ahead: fn(usize) -> u
     secret(keys.as_flattened());
     let mut blocks = Vec::new();
     for (i, job) in jobs.iter_mut().enumerate() {
-        (job.ahead, job.ahead_blocks) = (blocks.len() as u32, ahead(i) as u32);
-        let mut own = vec![[0; 64]; ahead(i)];
+        (job.keystream, job.keystream_blocks) = (blocks.len() as u32, keystream(i) as u32);
+        let mut own = vec![[0; 64]; keystream(i)];
         if !own.is_empty() {
-            let of: Vec<_> = (0..job.ahead_blocks).map(|n| (n, job.nonce)).collect();
-            backend.prepare(&keys[i], &of, &mut own);
+            let of: Vec<_> = (0..job.keystream_blocks).map(|n| (n, job.nonce)).collect();
+            backend.precompute_keystream(&keys[i], &of, &mut own);
         }
         blocks.extend(own);
     }
     let secrets = Secrets {
         keys: &keys,
-        ahead: &blocks,
+        keystream: &blocks,
     };
-    backend.seal(&mut bytes, secrets, &jobs, &mut outcomes);
+    backend.seal(Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
 
     // What goes over the wire is public; the keys are still secret.
     public(&bytes);
     let sealed = bytes.clone();
-    backend.open(&mut bytes, secrets, &jobs, &mut outcomes);
+    backend.open(Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
     assert!(
         outcomes
             .iter()
@@ -109,12 +121,17 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], ahead: fn(usize) -> u
         bytes[tag + i % TAG_LEN] ^= 1;
     }
     let damaged = bytes.clone();
-    backend.open(&mut bytes, secrets, &jobs, &mut outcomes);
+    backend.open(Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
     public(&bytes);
     for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
         let text = text(&bytes, job);
         if i % 2 == 0 {
-            assert_eq!(*outcome, Outcome::Forged);
+            assert_eq!(*outcome, Outcome::BadTag);
             assert_eq!(bytes[text.clone()], damaged[text]);
         } else {
             assert_eq!(*outcome, Outcome::Authentic);
@@ -154,11 +171,21 @@ fn gcm(backend: Backend, lengths: &[usize]) {
         .collect();
     let mut masked = bytes.clone();
     masked.extend([0; 20]);
-    backend.gcm_seal(&mut masked, &keys, &jobs);
+    backend.gcm_seal(Work {
+        bytes: &mut masked,
+        secrets: &keys,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
     backend.aes_mask_headers(&mut masked, &header_keys, &headers);
     public(&masked);
     black_box(masked);
-    backend.gcm_seal(&mut bytes, &keys, &jobs);
+    backend.gcm_seal(Work {
+        bytes: &mut bytes,
+        secrets: &keys,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
     public(&bytes);
     let sealed = bytes.clone();
     for forged in [false, true] {
@@ -168,12 +195,17 @@ fn gcm(backend: Backend, lengths: &[usize]) {
             bytes[tag + i % TAG_LEN] ^= u8::from(forged);
         }
         let sent = bytes.clone();
-        backend.gcm_open(&mut bytes, &keys, &jobs, &mut outcomes);
+        backend.gcm_open(Work {
+            bytes: &mut bytes,
+            secrets: &keys,
+            jobs: &jobs,
+            outcomes: &mut outcomes,
+        });
         public(&bytes);
         for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
             let text = text(&bytes, job);
             if forged && i % 2 == 0 {
-                assert_eq!(*outcome, Outcome::Forged);
+                assert_eq!(*outcome, Outcome::BadTag);
                 assert_eq!(bytes[text.clone()], sent[text]);
             } else {
                 assert_eq!(*outcome, Outcome::Authentic);

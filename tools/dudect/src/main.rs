@@ -8,7 +8,7 @@
 
 use dudect_bencher::rand::{Rng, RngExt};
 use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
-use lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, TAG_LEN};
+use packetlane_lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, TAG_LEN, Work};
 use std::cell::RefCell;
 use std::hint::black_box;
 
@@ -113,21 +113,21 @@ impl Packets {
     }
 
     fn seal(&mut self, backend: Backend) {
-        backend.seal(
-            &mut self.bytes,
-            (&*self.keys).into(),
-            &self.jobs,
-            &mut self.outcomes,
-        );
+        backend.seal(Work {
+            bytes: &mut self.bytes,
+            secrets: (&*self.keys).into(),
+            jobs: &self.jobs,
+            outcomes: &mut self.outcomes,
+        });
     }
 
     fn open(&mut self, backend: Backend) {
-        backend.open(
-            &mut self.bytes,
-            (&*self.keys).into(),
-            &self.jobs,
-            &mut self.outcomes,
-        );
+        backend.open(Work {
+            bytes: &mut self.bytes,
+            secrets: (&*self.keys).into(),
+            jobs: &self.jobs,
+            outcomes: &mut self.outcomes,
+        });
     }
 }
 
@@ -240,8 +240,18 @@ impl GcmPackets {
     }
 
     fn seal(&mut self, backend: Backend) {
-        let Packets { bytes, jobs, .. } = &mut self.packets;
-        backend.gcm_seal(bytes, &[&self.key], jobs);
+        let Packets {
+            bytes,
+            jobs,
+            outcomes,
+            ..
+        } = &mut self.packets;
+        backend.gcm_seal(Work {
+            bytes,
+            secrets: &[&self.key],
+            jobs,
+            outcomes,
+        });
     }
 
     fn open(&mut self, backend: Backend) {
@@ -251,7 +261,12 @@ impl GcmPackets {
             outcomes,
             ..
         } = &mut self.packets;
-        backend.gcm_open(bytes, &[&self.key], jobs, outcomes);
+        backend.gcm_open(Work {
+            bytes,
+            secrets: &[&self.key],
+            jobs,
+            outcomes,
+        });
     }
 }
 

@@ -5,9 +5,9 @@
     reason = "a module of many tests, none of which uses all"
 )]
 
-use gpu::stand_in::StandIn;
-use gpu::{Bytes, Gpu, Op, Plan, Timings, With, pending};
-use lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN};
+use packetlane_gpu::stand_in::StandIn;
+use packetlane_gpu::{Bytes, Gpu, Op, Plan, Timings, With, pending};
+use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 
 /// A stream of numbers that looks random and is the same in every run.
 pub struct Random(u64);
@@ -178,8 +178,18 @@ impl Made {
 /// Runs jobs on the CPU.
 pub fn run(op: Op, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job], outcomes: &mut [Outcome]) {
     match op {
-        Op::Seal => cpu().seal(bytes, secrets, jobs, outcomes),
-        Op::Open => cpu().open(bytes, secrets, jobs, outcomes),
+        Op::Seal => cpu().seal(Work {
+            bytes,
+            secrets,
+            jobs,
+            outcomes,
+        }),
+        Op::Open => cpu().open(Work {
+            bytes,
+            secrets,
+            jobs,
+            outcomes,
+        }),
     }
 }
 

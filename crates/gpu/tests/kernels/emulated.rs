@@ -1,6 +1,6 @@
-//! The kernels' PTX, executed by `gpu::ptx`.
+//! The kernels' PTX, executed by `packetlane_gpu::ptx`.
 
-use gpu::ptx::{Memory, Module, Order};
+use packetlane_gpu::ptx::{Memory, Module, Order};
 
 use super::{Batch, Class, Device};
 

@@ -8,7 +8,7 @@ pub(crate) mod host_cpp;
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
-use lanes::{Backend, Job, Outcome};
+use packetlane_lanes::{Backend, Job, Outcome, Work};
 
 /// The PTX that ships.
 pub(crate) const PTX: &str = include_str!("../../kernels/packetlane.ptx");
@@ -82,14 +82,14 @@ pub(crate) struct Batch {
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
     pub(crate) jobs: Vec<Job>,
-    keys: Vec<lanes::Key>,
+    keys: Vec<packetlane_lanes::Key>,
 }
 
 impl Batch {
     /// Packets of these shapes beside each other, each behind its AAD; the first begins
     /// and the last ends with the arena.
     pub(crate) fn new(noise: &mut Noise, shapes: &[Shape]) -> Batch {
-        let keys: Vec<lanes::Key> = (0..3)
+        let keys: Vec<packetlane_lanes::Key> = (0..3)
             .map(|_| noise.bytes(32).try_into().expect("32"))
             .collect();
         let mut plain = Vec::new();
@@ -130,7 +130,7 @@ impl Batch {
     }
 
     /// Sealed by RustCrypto and by `lanes`, which must agree.
-    fn sealed(plain: Vec<u8>, jobs: Vec<Job>, keys: Vec<lanes::Key>) -> Batch {
+    fn sealed(plain: Vec<u8>, jobs: Vec<Job>, keys: Vec<packetlane_lanes::Key>) -> Batch {
         let mut sealed = plain.clone();
         for job in &jobs {
             let cipher = ChaCha20Poly1305::new(&keys[job.key as usize].into());
@@ -144,7 +144,12 @@ impl Batch {
         let mut outcomes = vec![Outcome::Pending; jobs.len()];
         let backend = Backend::ALL.iter().rfind(|backend| backend.is_available());
         let backend = backend.expect("the portable backend is always there");
-        backend.seal(&mut by_lanes, keys.as_slice().into(), &jobs, &mut outcomes);
+        backend.seal(Work {
+            bytes: &mut by_lanes,
+            secrets: keys.as_slice().into(),
+            jobs: &jobs,
+            outcomes: &mut outcomes,
+        });
         assert!(by_lanes == sealed, "lanes and RustCrypto differ");
         Batch {
             plain,

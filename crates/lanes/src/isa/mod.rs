@@ -1,11 +1,12 @@
 //! The instances of [`crate::vector`]'s traits, one file per instruction set,
 //! and the kernels compiled for each.
 
-use crate::aead::{Job, Outcome, Run};
+use crate::aead::Run;
 use crate::aes_gcm::{AesKey, Apart, GcmKey, Header, Powers, RoundKeys};
-use crate::chacha20::{Block, Blocks, Key, Keystream, Nonce, Samples, Stretch};
+use crate::chacha20::{Blocks, Keystream, Samples, Stretch};
+use crate::job::{Block, Job, Key, Nonce, Outcome, TAG_LEN};
 use crate::measure::Measured;
-use crate::poly1305::{Multiplier, Number, TAG_LEN, Tagger, Text};
+use crate::poly1305::{Multiplier, Number, Tagger, Text};
 #[cfg(target_arch = "x86_64")]
 use crate::sha256::SCALAR;
 use crate::sha256::{Digest, Lanes, Serial};

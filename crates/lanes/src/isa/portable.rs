@@ -352,7 +352,7 @@ impl Longs for Scalar {
 mod tests {
     use super::*;
     use crate::isa::Set;
-    use crate::{Backend, Job, Outcome, Secrets, aead};
+    use crate::{Backend, Job, Outcome, Secrets, Work, aead};
 
     /// The same bytes from plain Rust and from the portable backend.
     #[test]
@@ -363,8 +363,8 @@ mod tests {
             aad: 700 * i + 690,
             aad_len: i,
             key: i % 3,
-            ahead: 0,
-            ahead_blocks: 0,
+            keystream: 0,
+            keystream_blocks: 0,
             nonce: [i as u8; 12],
         };
         let jobs: [Job; 10] = core::array::from_fn(|i| job(i as u32));
@@ -376,14 +376,35 @@ mod tests {
         let set = unsafe { Set::assume(&KERNELS) };
         let secrets = Secrets {
             keys: &keys,
-            ahead: &[],
+            keystream: &[],
         };
-        aead::seal(set, &mut ours, secrets, &jobs, &mut outcomes);
-        Backend::Portable.seal(&mut theirs, secrets, &jobs, &mut outcomes);
+        aead::seal(
+            set,
+            Work {
+                bytes: &mut ours,
+                secrets,
+                jobs: &jobs,
+                outcomes: &mut outcomes,
+            },
+        );
+        Backend::Portable.seal(Work {
+            bytes: &mut theirs,
+            secrets,
+            jobs: &jobs,
+            outcomes: &mut outcomes,
+        });
         assert_eq!(ours, theirs);
         // One of them forged.
         ours[700 * 4] ^= 1;
-        aead::open(set, &mut ours, secrets, &jobs, &mut outcomes);
+        aead::open(
+            set,
+            Work {
+                bytes: &mut ours,
+                secrets,
+                jobs: &jobs,
+                outcomes: &mut outcomes,
+            },
+        );
         for (i, (job, outcome)) in jobs.iter().zip(outcomes).enumerate() {
             let text = job.text as usize..(job.text + job.text_len) as usize;
             let opened = ours[text.clone()] == plain[text];

@@ -8,7 +8,7 @@
 )]
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 use std::io::Write;
 use std::sync::Once;
 
@@ -273,8 +273,8 @@ impl Batch {
                 aad: aad.try_into().unwrap(),
                 aad_len: aad_len.try_into().unwrap(),
                 key: key.try_into().unwrap(),
-                ahead: 0,
-                ahead_blocks: 0,
+                keystream: 0,
+                keystream_blocks: 0,
                 nonce: packet.nonce,
             });
             let tag = &packet.sealed[text_len..];
@@ -298,21 +298,21 @@ impl Batch {
 
     /// The jobs with keystream computed ahead, as many blocks of each packet as
     /// `blocks` says, and that keystream.
-    fn ahead(&self, backend: Backend, blocks: impl Fn(usize) -> usize) -> (Vec<Job>, Vec<u8>) {
+    fn keystream(&self, backend: Backend, blocks: impl Fn(usize) -> usize) -> (Vec<Job>, Vec<u8>) {
         let (keys, _) = self.keys.as_chunks();
         let mut jobs = self.jobs.clone();
-        let mut ahead = Vec::<Block>::new();
+        let mut keystream = Vec::<Block>::new();
         for (i, job) in jobs.iter_mut().enumerate() {
-            let first = ahead.len();
+            let first = keystream.len();
             let blocks = blocks(i);
-            ahead.resize(first + blocks, [0xee; 64]);
+            keystream.resize(first + blocks, [0xee; 64]);
             if blocks > 0 {
                 let of: Vec<_> = (0..blocks as u32).map(|i| (i, job.nonce)).collect();
-                backend.prepare(&keys[job.key as usize], &of, &mut ahead[first..]);
+                backend.precompute_keystream(&keys[job.key as usize], &of, &mut keystream[first..]);
             }
-            (job.ahead, job.ahead_blocks) = (first as u32, blocks as u32);
+            (job.keystream, job.keystream_blocks) = (first as u32, blocks as u32);
         }
-        (jobs, ahead.concat())
+        (jobs, keystream.concat())
     }
 
     /// Seals and opens the batch beside unmapped pages, with nothing ahead, with the
@@ -320,24 +320,29 @@ impl Batch {
     /// byte.
     pub fn check_guarded(&self, backend: Backend, guard: Guard) {
         self.check_jobs(backend, guard, &self.jobs, &[]);
-        let (jobs, ahead) = self.ahead(backend, |_| 2);
-        self.check_jobs(backend, guard, &jobs, &ahead);
-        let (jobs, ahead) = self.ahead(backend, |i| i * 7 % 9);
-        self.check_jobs(backend, guard, &jobs, &ahead);
+        let (jobs, keystream) = self.keystream(backend, |_| 2);
+        self.check_jobs(backend, guard, &jobs, &keystream);
+        let (jobs, keystream) = self.keystream(backend, |i| i * 7 % 9);
+        self.check_jobs(backend, guard, &jobs, &keystream);
     }
 
-    fn check_jobs(&self, backend: Backend, guard: Guard, jobs: &[Job], ahead: &[u8]) {
+    fn check_jobs(&self, backend: Backend, guard: Guard, jobs: &[Job], keystream: &[u8]) {
         let mut keys = Guarded::new(&self.keys, guard);
-        let mut ahead = Guarded::new(ahead, guard);
+        let mut keystream = Guarded::new(keystream, guard);
         let secrets = Secrets {
             keys: keys.bytes().as_chunks().0,
-            ahead: ahead.bytes().as_chunks().0,
+            keystream: keystream.bytes().as_chunks().0,
         };
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
 
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();
-        backend.seal(bytes, secrets, jobs, &mut outcomes);
+        backend.seal(Work {
+            bytes,
+            secrets,
+            jobs,
+            outcomes: &mut outcomes,
+        });
         for (i, (job, outcome)) in self.jobs.iter().zip(&outcomes).enumerate() {
             assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
             let start = job.text as usize;
@@ -357,11 +362,16 @@ impl Batch {
         );
 
         outcomes.fill(Outcome::Pending);
-        backend.open(bytes, secrets, jobs, &mut outcomes);
+        backend.open(Work {
+            bytes,
+            secrets,
+            jobs,
+            outcomes: &mut outcomes,
+        });
         for (i, (genuine, outcome)) in self.genuine.iter().zip(&outcomes).enumerate() {
             let right = match genuine {
                 true => Outcome::Authentic,
-                false => Outcome::Forged,
+                false => Outcome::BadTag,
             };
             let len = self.jobs[i].text_len;
             assert_eq!(

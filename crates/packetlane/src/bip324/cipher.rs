@@ -183,7 +183,7 @@ impl KeystreamAhead {
         // themselves: for them the tag's and the odd one that the header makes; none
         // where their hash goes beside their rounds.
         match 1 + text_len.div_ceil(size_of::<Block>()) {
-            needed if needed > engine.backend().most_ahead() => 0,
+            needed if needed > engine.backend().max_precomputed_blocks() => 0,
             needed @ ..=MOST_AHEAD => needed,
             _ => 2,
         }
@@ -217,7 +217,7 @@ impl KeystreamAhead {
         let blocks = self
             .blocks
             .get_or_insert_with(|| Box::new([[0; size_of::<Block>()]; AHEAD_BLOCKS]));
-        engine.prepare(key, &of[..end], &mut blocks[..end]);
+        engine.precompute_keystream(key, &of[..end], &mut blocks[..end]);
     }
 
     /// Where the first `count` of what is left lie; there may be fewer.
@@ -269,7 +269,7 @@ struct PacketCipher {
     turn: usize,
     /// `None` when the last key of all is spent.
     epoch: Option<u64>,
-    ahead: KeystreamAhead,
+    keystream: KeystreamAhead,
     engine: Engine,
 }
 
@@ -282,7 +282,7 @@ impl PacketCipher {
             index: 0,
             turn: 0,
             epoch: Some(epoch),
-            ahead: KeystreamAhead::new(),
+            keystream: KeystreamAhead::new(),
             engine,
         }
     }
@@ -298,21 +298,21 @@ impl PacketCipher {
     /// missing is computed, and more for the packets behind it. Returns the index of the
     /// first block, and how many there are.
     #[inline(always)]
-    fn add_ahead(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
-        let wanted = self.ahead.wanted(&self.engine, packets, text_len);
-        let blocks = self.ahead.blocks(self.ahead.each.into());
-        let (first, mut count) = (batch.add_ahead(blocks), blocks.len());
-        self.ahead.advance(count);
+    fn add_keystream(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
+        let wanted = self.keystream.wanted(&self.engine, packets, text_len);
+        let blocks = self.keystream.blocks(self.keystream.each.into());
+        let (first, mut count) = (batch.add_keystream(blocks), blocks.len());
+        self.keystream.advance(count);
         if count < wanted
-            && self.ahead.next == self.ahead.end
+            && self.keystream.next == self.keystream.end
             && let Some(epoch) = self.epoch
         {
             let place = (self.used, epoch);
-            self.ahead
+            self.keystream
                 .compute(&self.engine, &self.key, place, count, wanted);
             let missing = wanted - count;
-            batch.add_ahead(self.ahead.blocks(missing));
-            self.ahead.advance(missing);
+            batch.add_keystream(self.keystream.blocks(missing));
+            self.keystream.advance(missing);
             count = wanted;
         }
         (first, index(count))
@@ -327,23 +327,23 @@ impl PacketCipher {
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
         let nonce = self.nonce()?;
-        let wanted = self.ahead.wanted(&self.engine, 1, text.len());
+        let wanted = self.keystream.wanted(&self.engine, 1, text.len());
         // A packet's blocks have to lie one behind the other here: if there are not all
         // of the last one's, they are computed again.
-        let left = usize::from(self.ahead.end - self.ahead.next);
+        let left = usize::from(self.keystream.end - self.keystream.next);
         if left < wanted
-            && left <= self.ahead.each.into()
+            && left <= self.keystream.each.into()
             && let Some(epoch) = self.epoch
         {
             let place = (self.used, epoch);
-            self.ahead.advance(left);
-            self.ahead
+            self.keystream.advance(left);
+            self.keystream
                 .compute(&self.engine, &self.key, place, 0, wanted);
         }
-        let blocks = self.ahead.blocks(self.ahead.each.into());
+        let blocks = self.keystream.blocks(self.keystream.each.into());
         let (secrets, count) = ((&self.key, blocks), blocks.len());
         let outcome = self.engine.one(kernel, secrets, nonce, bytes, aad, text);
-        self.ahead.advance(count);
+        self.keystream.advance(count);
         self.advance();
         Ok(outcome)
     }
@@ -360,7 +360,7 @@ impl PacketCipher {
     #[cold]
     fn rekey(&mut self) {
         let Some(epoch) = self.epoch else { return };
-        self.ahead.wipe();
+        self.keystream.wipe();
         // The AEAD of 32 zero bytes under this nonce begins with the next key:
         // block 1 of its keystream, since block 0 makes the tag.
         let mut key = Zeroizing::new([0; 32]);
@@ -405,7 +405,7 @@ const REST: usize = (size_of::<PacketCipher>() + size_of::<LengthCipher>()).wrap
 impl Drop for State {
     fn drop(&mut self) {
         self.packet.key.zeroize();
-        self.packet.ahead.wipe();
+        self.packet.keystream.wipe();
         self.length.stream.zeroize();
     }
 }
@@ -446,11 +446,11 @@ impl Cipher {
     /// up to [`MAX_KEYSTREAM_AHEAD`] bytes, which are as secret as the key: who has
     /// them reads those packets. Turning it off wipes them; what packets in a batch have
     /// taken is wiped by [`Batch::clear`].
-    pub fn set_keystream_ahead(&mut self, on: bool) {
-        let ahead = &mut self.state.packet.ahead;
-        ahead.on = on;
+    pub fn set_precomputed_keystream(&mut self, on: bool) {
+        let keystream = &mut self.state.packet.keystream;
+        keystream.on = on;
         if !on {
-            ahead.wipe();
+            keystream.wipe();
         }
     }
 
@@ -458,9 +458,11 @@ impl Cipher {
     #[inline]
     pub(crate) fn prefetch(&self) {
         let State { packet, length, .. } = &*self.state;
-        lanes::prefetch(packet);
-        lanes::prefetch(&packet.ahead);
-        lanes::prefetch(&length.stream[LENGTH_LEN * self.lengths.min(REKEY_INTERVAL) as usize]);
+        packetlane_lanes::prefetch(packet);
+        packetlane_lanes::prefetch(&packet.keystream);
+        packetlane_lanes::prefetch(
+            &length.stream[LENGTH_LEN * self.lengths.min(REKEY_INTERVAL) as usize],
+        );
     }
 
     /// Encrypts the length of the next packet's contents.
@@ -510,12 +512,12 @@ impl Cipher {
         let packet = &mut self.state.packet;
         let nonce = packet.nonce()?;
         let packets = batch.expected_len();
-        let (ahead, ahead_blocks) = if packet.ahead.has_part(packets) {
-            packet.add_ahead(batch, packets, text_len)
+        let (keystream, keystream_blocks) = if packet.keystream.has_part(packets) {
+            packet.add_keystream(batch, packets, text_len)
         } else {
             (0, 0)
         };
-        let covered = (ahead_blocks as usize).saturating_sub(1) * size_of::<Block>();
+        let covered = (keystream_blocks as usize).saturating_sub(1) * size_of::<Block>();
         if text_len > covered && packet.turn != batch.turn() {
             (packet.turn, packet.index) = (batch.turn(), batch.add_key(&packet.key));
         }
@@ -525,8 +527,8 @@ impl Cipher {
             aad: 0,
             aad_len: 0,
             key: packet.index,
-            ahead,
-            ahead_blocks,
+            keystream,
+            keystream_blocks,
             nonce,
         });
         packet.advance();

@@ -27,8 +27,8 @@ pub use message::{
     MAX_TYPE_LEN, MessageError, MessageType, decode_message, encode_message, encoded_len,
 };
 pub use session::{
-    DEFAULT_RECEIVE_LIMIT, Inbound, MAX_AHEAD, OpenError, Outbound, PacketKind, Packets, SealError,
-    Session,
+    DEFAULT_RECEIVE_LIMIT, Inbound, MAX_PREALLOCATION, OpenError, Outbound, PacketKind, Packets,
+    SealError, Session,
 };
 
 /// Length of the encrypted length in front of a packet, in bytes.

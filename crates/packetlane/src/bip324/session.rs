@@ -22,7 +22,7 @@ pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + super::MAX_TYPE_LEN;
 
 /// How much memory [`Inbound`] takes for a packet beyond the bytes of it that
 /// have arrived: a stranger's claim of a length costs no more than this.
-pub const MAX_AHEAD: usize = 256 * 1024;
+pub const MAX_PREALLOCATION: usize = 256 * 1024;
 
 /// Buffers above this size are given back when they are empty.
 pub(super) const KEPT_BUFFER: usize = 64 * 1024;
@@ -84,9 +84,9 @@ impl Outbound {
     }
 
     /// Whether keystream of the next packets is computed ahead; see
-    /// [`Cipher::set_keystream_ahead`].
-    pub fn set_keystream_ahead(&mut self, on: bool) {
-        self.cipher.set_keystream_ahead(on);
+    /// [`Cipher::set_precomputed_keystream`].
+    pub fn set_precomputed_keystream(&mut self, on: bool) {
+        self.cipher.set_precomputed_keystream(on);
     }
 
     /// Asks for the memory that the next packet needs, without waiting for it. Who
@@ -221,9 +221,9 @@ impl Inbound {
     #[inline]
     pub fn prefetch(&self) {
         self.cipher.prefetch();
-        lanes::prefetch(&*self.rest);
-        lanes::prefetch(&self.rest.turn);
-        lanes::prefetch(&self.rest.failed);
+        packetlane_lanes::prefetch(&*self.rest);
+        packetlane_lanes::prefetch(&self.rest.turn);
+        packetlane_lanes::prefetch(&self.rest.failed);
     }
 
     /// Sets the longest contents that are accepted, in bytes, from the next
@@ -233,9 +233,9 @@ impl Inbound {
     }
 
     /// Whether keystream of the next packets is computed ahead; see
-    /// [`Cipher::set_keystream_ahead`].
-    pub fn set_keystream_ahead(&mut self, on: bool) {
-        self.cipher.set_keystream_ahead(on);
+    /// [`Cipher::set_precomputed_keystream`].
+    pub fn set_precomputed_keystream(&mut self, on: bool) {
+        self.cipher.set_precomputed_keystream(on);
     }
 
     /// How many decoys have been dropped since the handshake.
@@ -471,11 +471,11 @@ impl Waiting {
 
 /// Appends `bytes` to a buffer that will hold `expected` bytes in all, if its
 /// peer is to be believed: takes memory for that many, but for no more than
-/// [`MAX_AHEAD`] beyond those that have arrived.
+/// [`MAX_PREALLOCATION`] beyond those that have arrived.
 pub(super) fn append_ahead(buffer: &mut Vec<u8>, bytes: &[u8], expected: usize) {
     let arrived = buffer.len() + bytes.len();
     if buffer.capacity() < arrived {
-        let wanted = expected.clamp(arrived, arrived + MAX_AHEAD);
+        let wanted = expected.clamp(arrived, arrived + MAX_PREALLOCATION);
         buffer.reserve_exact(wanted - buffer.len());
     }
     append(buffer, bytes);

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
-use lanes::{AesKey, GcmKey, Header};
+use packetlane_lanes::{AesKey, GcmKey, Header, Work};
 
 /// How many packets make a window: enough to fill the lanes, and few enough that what
 /// is of them stays in the second cache.
@@ -663,12 +663,23 @@ impl Packets {
         let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.jobs[window]);
         if self.keys[0].is_aes() {
             with_keys(keys, jobs, Keys::gcm_key, |keys, jobs| {
-                backend.gcm_seal(bytes, keys, jobs);
+                let outcomes = &mut [Outcome::Pending; WINDOW];
+                backend.gcm_seal(Work {
+                    bytes,
+                    secrets: keys,
+                    jobs,
+                    outcomes,
+                });
             });
         } else {
             with_keys_in_a_row(keys, jobs, Keys::chacha20_key, |keys, jobs| {
                 let outcomes = &mut [Outcome::Pending; WINDOW];
-                backend.seal(bytes, keys.into(), jobs, outcomes);
+                backend.seal(Work {
+                    bytes,
+                    secrets: keys.into(),
+                    jobs,
+                    outcomes,
+                });
             });
         }
     }
@@ -744,11 +755,21 @@ impl Packets {
         let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.to_open[window]);
         if self.keys[0].is_aes() {
             with_keys(keys, jobs, Keys::gcm_key, |keys, jobs| {
-                backend.gcm_open(bytes, keys, jobs, outcomes);
+                backend.gcm_open(Work {
+                    bytes,
+                    secrets: keys,
+                    jobs,
+                    outcomes,
+                });
             });
         } else {
             with_keys_in_a_row(keys, jobs, Keys::chacha20_key, |keys, jobs| {
-                backend.open(bytes, keys.into(), jobs, outcomes);
+                backend.open(Work {
+                    bytes,
+                    secrets: keys.into(),
+                    jobs,
+                    outcomes,
+                });
             });
         }
     }

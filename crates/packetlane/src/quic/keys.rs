@@ -8,7 +8,7 @@ use crate::{Engine, Key, Nonce, Outcome, TAG_LEN};
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
-use lanes::{AesKey, GcmKey};
+use packetlane_lanes::{AesKey, GcmKey};
 use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -210,15 +210,15 @@ impl core::error::Error for KeyLenError {}
 /// The packet's tag is wrong: it was damaged or forged on its way, or belongs to other
 /// keys. It is to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Forged;
+pub struct BadTag;
 
-impl fmt::Display for Forged {
+impl fmt::Display for BadTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the packet's tag is wrong")
     }
 }
 
-impl core::error::Error for Forged {}
+impl core::error::Error for BadTag {}
 
 /// The key of an AEAD, prepared. The long ones lie in boxes: beside a short one there
 /// would be room that nobody wipes, with whatever was on the stack where it was made.
@@ -300,7 +300,7 @@ impl PacketKey {
         assert!(number <= MAX_PACKET_NUMBER, "packet number {number}");
         let (header, rest) = packet.split_at_mut(header_len);
         let (payload, tag) = rest.split_last_chunk_mut().expect("room for a tag");
-        *tag = self.seal_apart(engine, &self.nonce(number), header, payload);
+        *tag = self.seal_detached(engine, &self.nonce(number), header, payload);
     }
 
     /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its
@@ -316,14 +316,14 @@ impl PacketKey {
         number: u64,
         packet: &mut [u8],
         header_len: usize,
-    ) -> Result<(), Forged> {
-        let (header, payload) = packet.split_at_mut_checked(header_len).ok_or(Forged)?;
-        self.open_apart(engine, &self.nonce(number), header, payload)
+    ) -> Result<(), BadTag> {
+        let (header, payload) = packet.split_at_mut_checked(header_len).ok_or(BadTag)?;
+        self.open_detached(engine, &self.nonce(number), header, payload)
     }
 
     /// Seals a payload whose header lies elsewhere. Returns its tag.
     #[inline]
-    pub(super) fn seal_apart(
+    pub(super) fn seal_detached(
         &self,
         engine: &Engine,
         nonce: &Nonce,
@@ -332,8 +332,8 @@ impl PacketKey {
     ) -> [u8; TAG_LEN] {
         let backend = engine.backend();
         match &self.aead {
-            Aead::Gcm(key) => backend.gcm_seal_apart(key, nonce, header, payload),
-            Aead::ChaCha20(key) => backend.seal_apart(key, nonce, header, payload),
+            Aead::Gcm(key) => backend.gcm_seal_detached(key, nonce, header, payload),
+            Aead::ChaCha20(key) => backend.seal_detached(key, nonce, header, payload),
         }
     }
 
@@ -343,21 +343,21 @@ impl PacketKey {
     ///
     /// As [`PacketKey::open`].
     #[inline]
-    pub(super) fn open_apart(
+    pub(super) fn open_detached(
         &self,
         engine: &Engine,
         nonce: &Nonce,
         header: &[u8],
         payload: &mut [u8],
-    ) -> Result<(), Forged> {
+    ) -> Result<(), BadTag> {
         let backend = engine.backend();
         let outcome = match &self.aead {
-            Aead::Gcm(key) => backend.gcm_open_apart(key, nonce, header, payload),
-            Aead::ChaCha20(key) => backend.open_apart(key, nonce, header, payload),
+            Aead::Gcm(key) => backend.gcm_open_detached(key, nonce, header, payload),
+            Aead::ChaCha20(key) => backend.open_detached(key, nonce, header, payload),
         };
         match outcome {
             Outcome::Authentic => Ok(()),
-            _ => Err(Forged),
+            _ => Err(BadTag),
         }
     }
 }

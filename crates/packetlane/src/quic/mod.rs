@@ -69,7 +69,7 @@ pub use header::{
     Header, HeaderError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, PacketType,
     TooShort, decode_packet_number, encode_packet_number,
 };
-pub use keys::{Forged, HeaderKey, KeyLenError, PacketKey, Secret};
+pub use keys::{BadTag, HeaderKey, KeyLenError, PacketKey, Secret};
 pub use retry::{retry_tag, verify_retry};
 pub use session::{KEY_UPDATE_MARGIN, OpenError, Opener, Packet, SealError, Sealer, ShortHeader};
 

@@ -4,7 +4,7 @@
 use super::Version;
 use crate::{Engine, Job, Outcome, TAG_LEN};
 use alloc::vec::Vec;
-use lanes::GcmKey;
+use packetlane_lanes::{GcmKey, Work};
 
 /// The key and the nonce.
 const fn key(version: Version) -> ([u8; 16], [u8; 12]) {
@@ -63,7 +63,13 @@ pub fn retry_tag(
     bytes.extend_from_slice(&[0; TAG_LEN]);
     let key = GcmKey::aes128(&key(version).0);
     let backend = engine.backend();
-    backend.gcm_seal(&mut bytes, &[&key], &[job]);
+    let mut outcome = [Outcome::Pending];
+    backend.gcm_seal(Work {
+        bytes: &mut bytes,
+        secrets: &[&key],
+        jobs: &[job],
+        outcomes: &mut outcome,
+    });
     *bytes.last_chunk().expect("it was appended")
 }
 
@@ -89,6 +95,11 @@ pub fn verify_retry(
     let key = GcmKey::aes128(&key(version).0);
     let mut outcome = [Outcome::Pending];
     let backend = engine.backend();
-    backend.gcm_open(&mut bytes, &[&key], &[job], &mut outcome);
+    backend.gcm_open(Work {
+        bytes: &mut bytes,
+        secrets: &[&key],
+        jobs: &[job],
+        outcomes: &mut outcome,
+    });
     outcome[0] == Outcome::Authentic
 }

@@ -119,7 +119,9 @@ impl quic::PacketKey for On<PacketKey> {
         payload: &mut [u8],
     ) -> Result<Tag, Error> {
         let nonce = self.key.nonce(packet_number);
-        let tag = self.key.seal_apart(&self.engine, &nonce, header, payload);
+        let tag = self
+            .key
+            .seal_detached(&self.engine, &nonce, header, payload);
         Ok(Tag::from(&tag[..]))
     }
 
@@ -131,7 +133,9 @@ impl quic::PacketKey for On<PacketKey> {
         payload: &mut [u8],
     ) -> Result<Tag, Error> {
         let nonce = self.key.nonce_for_path(path_id, packet_number);
-        let tag = self.key.seal_apart(&self.engine, &nonce, header, payload);
+        let tag = self
+            .key
+            .seal_detached(&self.engine, &nonce, header, payload);
         Ok(Tag::from(&tag[..]))
     }
 
@@ -175,8 +179,8 @@ fn open<'a>(
     header: &[u8],
     payload: &'a mut [u8],
 ) -> Result<&'a [u8], Error> {
-    let opened = on.key.open_apart(&on.engine, &nonce, header, payload);
-    opened.map_err(|super::Forged| Error::DecryptError)?;
+    let opened = on.key.open_detached(&on.engine, &nonce, header, payload);
+    opened.map_err(|super::BadTag| Error::DecryptError)?;
     Ok(&payload[..payload.len() - TAG_LEN])
 }
 

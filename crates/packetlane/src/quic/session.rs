@@ -342,12 +342,12 @@ impl Opener {
         let (packet, keys, outcome) = batch.to_open(&slot).ok_or(OpenError::NotOpened)?;
         match outcome {
             Outcome::Authentic => {}
-            Outcome::Forged => {
+            Outcome::BadTag => {
                 self.forged += 1;
                 return Err(if self.forged > self.suite().integrity_limit() {
                     OpenError::IntegrityLimit
                 } else {
-                    OpenError::Forged
+                    OpenError::BadTag
                 });
             }
             Outcome::Pending | Outcome::Sealed => return Err(OpenError::NotOpened),
@@ -542,8 +542,8 @@ pub enum OpenError {
     TooShort,
     /// The packet's tag is wrong: it was damaged or forged on its way, or has other
     /// keys. Drop it.
-    Forged,
-    /// As [`OpenError::Forged`], and it was one more than
+    BadTag,
+    /// As [`OpenError::BadTag`], and it was one more than
     /// [`Suite::integrity_limit`]: end the connection, with AEAD_LIMIT_REACHED.
     IntegrityLimit,
     /// The packet is authentic and has a reserved bit set: end the connection, with
@@ -560,7 +560,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort => TooShort.fmt(f),
-            Self::Forged => super::Forged.fmt(f),
+            Self::BadTag => super::BadTag.fmt(f),
             Self::IntegrityLimit => {
                 f.write_str("more packets failed to open than keys allow: end the connection")
             }
@@ -640,11 +640,11 @@ mod tests {
                 batch.open(&Engine::portable());
                 opener.take(&batch, slot).unwrap_err()
             };
-            assert_eq!(fail(&mut opener), OpenError::Forged);
+            assert_eq!(fail(&mut opener), OpenError::BadTag);
             assert_eq!(opener.forged(), 1);
             opener.forged = limit - 1;
             opener.update_keys(5);
-            assert_eq!(fail(&mut opener), OpenError::Forged);
+            assert_eq!(fail(&mut opener), OpenError::BadTag);
             assert_eq!(fail(&mut opener), OpenError::IntegrityLimit);
             assert_eq!(opener.forged(), limit + 1);
         }

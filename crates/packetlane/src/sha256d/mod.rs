@@ -17,12 +17,12 @@ pub use file::{Cause, FRAME_LEN, FileFault, Found, MAX_NEEDED, Obfuscation, Scan
 use crate::engine::Engine;
 use alloc::vec;
 use core::num::NonZeroUsize;
-use lanes::Backend;
 use once_cell::race::OnceNonZeroUsize;
+use packetlane_lanes::Backend;
 
 /// A digest of SHA-256: 32 bytes in the order in which the hash function gives
 /// them. (Block explorers show hashes of Bitcoin in the opposite order.)
-pub type Hash = lanes::Digest;
+pub type Hash = packetlane_lanes::Digest;
 
 /// [`Hasher::many`] on the backend of this process.
 ///

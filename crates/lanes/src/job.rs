@@ -1,0 +1,191 @@
+//! The one shape in which work travels: bytes, the secrets that protect them, a list of
+//! jobs, and what became of each job.
+
+use core::ops::Range;
+use subtle::ConstantTimeEq;
+
+/// A ChaCha20 key: 32 bytes (RFC 8439, section 2.3).
+pub type Key = [u8; 32];
+
+/// An AEAD nonce: 12 bytes (RFC 8439, section 2.8; SP 800-38D, section 5.2.1.1).
+pub type Nonce = [u8; 12];
+
+/// Length of one block of ChaCha20 keystream, in bytes.
+pub(crate) const BLOCK_LEN: usize = 64;
+
+/// One block of ChaCha20 keystream: 64 bytes.
+pub type Block = [u8; BLOCK_LEN];
+
+/// Length of an AEAD tag, in bytes.
+pub const TAG_LEN: usize = 16;
+
+/// One packet to seal or to open: where its bytes lie, and what protects them.
+///
+/// The tag of [`TAG_LEN`] bytes follows the text. The AAD must not overlap text or tag, and
+/// no job may write where another job of the same list reads or writes: the order in which
+/// jobs run is not specified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// Offset of the text in the buffer.
+    pub text: u32,
+    /// Length of the text without its tag, in bytes.
+    pub text_len: u32,
+    /// Offset of the additional authenticated data in the buffer.
+    pub aad: u32,
+    /// Length of the additional authenticated data, in bytes; 0 for none.
+    pub aad_len: u32,
+    /// Index of the key in the list of keys. Not read if the whole keystream is
+    /// precomputed.
+    pub key: u32,
+    /// Index of the first precomputed block of keystream.
+    pub keystream: u32,
+    /// Number of precomputed blocks, from block 0 on; 0 for none.
+    pub keystream_blocks: u32,
+    /// The nonce. Never use one twice with the same key.
+    pub nonce: Nonce,
+}
+
+impl Job {
+    /// Where the text lies.
+    #[inline(always)]
+    pub(crate) fn text(&self) -> Range<usize> {
+        let start = self.text as usize;
+        start..start + self.text_len as usize
+    }
+
+    /// Where the tag lies.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> Range<usize> {
+        let start = self.text().end;
+        start..start + TAG_LEN
+    }
+
+    /// Where the AAD lies.
+    #[inline(always)]
+    pub(crate) fn aad(&self) -> Range<usize> {
+        let start = self.aad as usize;
+        start..start + self.aad_len as usize
+    }
+
+    /// Number of keystream blocks that it needs: block 0 for the one-time key, then those
+    /// of its text.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> u32 {
+        1 + self.text_len.div_ceil(BLOCK_LEN as u32)
+    }
+
+    /// Whether its text is at most one block, and it has no AAD.
+    #[inline(always)]
+    pub(crate) fn is_short(&self) -> bool {
+        self.aad_len == 0 && self.text_len as usize <= BLOCK_LEN
+    }
+}
+
+/// What jobs refer to by index.
+#[derive(Clone, Copy)]
+pub struct Secrets<'s> {
+    /// The keys.
+    pub keys: &'s [Key],
+    /// Precomputed blocks of keystream; those of one packet are neighbours.
+    pub keystream: &'s [Block],
+}
+
+/// Keys without precomputed keystream.
+impl<'s> From<&'s [Key]> for Secrets<'s> {
+    fn from(keys: &'s [Key]) -> Self {
+        let keystream = &[];
+        Self { keys, keystream }
+    }
+}
+
+impl<'s> Secrets<'s> {
+    /// The key of a job.
+    #[inline(always)]
+    pub(crate) fn key(&self, job: &Job) -> &'s Key {
+        &self.keys[job.key as usize]
+    }
+
+    /// The precomputed one-time key and text blocks of a job, if it has any.
+    #[inline(always)]
+    pub(crate) fn keystream(&self, job: &Job) -> Option<(&'s [u8; 32], &'s [Block])> {
+        if job.keystream_blocks == 0 {
+            return None;
+        }
+        let start = job.keystream as usize;
+        let blocks = &self.keystream[start..][..job.keystream_blocks as usize];
+        Some(split_one_time_key(blocks))
+    }
+}
+
+/// Splits keystream from block 0 on into the one-time Poly1305 key (RFC 8439, section 2.6)
+/// and the blocks for the text.
+#[inline(always)]
+pub(crate) fn split_one_time_key(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
+    let (first, others) = blocks.split_first().expect("block 0 comes first");
+    (first.first_chunk().expect("64 bytes"), others)
+}
+
+/// What became of a [`Job`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing yet.
+    #[default]
+    Pending,
+    /// Sealed: text encrypted, tag written.
+    Sealed,
+    /// Opened: the tag was right and the text is decrypted.
+    Authentic,
+    /// Not opened: the tag was wrong, and the text is still encrypted.
+    BadTag,
+}
+
+/// Jobs and everything that running them takes.
+///
+/// `S` is what the jobs refer to by index: [`Secrets`] for ChaCha20-Poly1305, a list of
+/// keys for AES-GCM.
+pub struct Work<'w, S = Secrets<'w>> {
+    /// The buffer that the jobs' offsets refer to.
+    pub bytes: &'w mut [u8],
+    /// What the jobs' indices refer to.
+    pub secrets: S,
+    /// What to do.
+    pub jobs: &'w [Job],
+    /// Receives what became of each job: `outcomes[i]` of `jobs[i]`. At least as long as
+    /// `jobs`.
+    pub outcomes: &'w mut [Outcome],
+}
+
+impl<S: Copy> Work<'_, S> {
+    /// The same work, borrowed for a shorter time.
+    #[inline]
+    pub fn reborrow(&mut self) -> Work<'_, S> {
+        Work {
+            bytes: self.bytes,
+            secrets: self.secrets,
+            jobs: self.jobs,
+            outcomes: self.outcomes,
+        }
+    }
+}
+
+/// Compares the tag that came with a packet with the computed one, in constant time.
+#[inline(always)]
+pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
+    let sent = u128::from_le_bytes(sent.try_into().expect("TAG_LEN bytes"));
+    verdict_of(difference(u128::from_le_bytes(*tag), sent))
+}
+
+/// 0 if two tags are equal, anything else if not.
+#[inline(always)]
+pub(crate) fn difference(tag: u128, sent: u128) -> u64 {
+    let differ = tag ^ sent;
+    (differ | differ >> 64) as u64
+}
+
+/// The outcome of an open whose tags have this [`difference`].
+#[inline(always)]
+pub(crate) fn verdict_of(difference: u64) -> Outcome {
+    // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
+    let authentic = bool::from(difference.ct_eq(&0));
+    [Outcome::BadTag, Outcome::Authentic][usize::from(authentic)]
+}
