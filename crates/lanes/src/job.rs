@@ -19,6 +19,9 @@ pub type Block = [u8; BLOCK_LEN];
 /// Length of an AEAD tag, in bytes.
 pub const TAG_LEN: usize = 16;
 
+/// A SHA-256 digest: 32 bytes, in the order in which FIPS 180-4 gives them.
+pub type Digest = [u8; 32];
+
 /// One packet to seal or to open: where its bytes lie, and what protects them.
 ///
 /// The tag of [`TAG_LEN`] bytes follows the text. The AAD must not overlap text or tag, and
@@ -164,6 +167,64 @@ impl<S: Copy> Work<'_, S> {
             secrets: self.secrets,
             jobs: self.jobs,
             outcomes: self.outcomes,
+        }
+    }
+}
+
+/// Where the mask of a header goes whose packet is sealed (RFC 9001, section 5.4): first
+/// byte and packet number lie in the buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Which bits are masked: in the lowest byte those of the first byte, in the four
+    /// above those of the four bytes from the packet number on.
+    pub bits: u64,
+    /// Offset of the first byte in the buffer.
+    pub first: u32,
+    /// Offset of the packet number. The sample begins four bytes behind.
+    pub number: u32,
+    /// Index of the key.
+    pub key: u32,
+}
+
+impl Header {
+    /// The index of its key, and the offset of its sample.
+    #[inline(always)]
+    pub(crate) fn sample(&self) -> (u32, u32) {
+        (self.key, self.number.wrapping_add(4))
+    }
+
+    /// Masks it, or takes the mask away.
+    ///
+    /// # Panics
+    ///
+    /// If it does not lie in the buffer.
+    #[inline]
+    pub fn mask(&self, bytes: &mut [u8], mask: u64) {
+        assert!(self.is_in(bytes.len()), "a header outside its buffer");
+        // SAFETY: just checked.
+        unsafe { self.mask_in(bytes.as_mut_ptr(), mask) };
+    }
+
+    /// Whether first byte and packet number lie in a buffer of so many bytes.
+    #[inline(always)]
+    pub(crate) fn is_in(&self, len: usize) -> bool {
+        (self.first as usize) < len && u64::from(self.number) + 4 <= len as u64
+    }
+
+    /// As [`mask`](Self::mask).
+    ///
+    /// # Safety
+    ///
+    /// It must lie in the buffer that begins at `bytes`.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
+    pub(crate) unsafe fn mask_in(&self, bytes: *mut u8, mask: u64) {
+        let mask = mask & self.bits;
+        // SAFETY: the caller vouches for it.
+        unsafe {
+            *bytes.add(self.first as usize) ^= mask as u8;
+            let number = bytes.add(self.number as usize).cast::<u32>();
+            number.write_unaligned(number.read_unaligned() ^ ((mask >> 8) as u32).to_le());
         }
     }
 }

@@ -23,10 +23,7 @@ impl AesNi {
     }
 }
 
-aes_kernels!(
-    |proof: AesNi|
-    features: "avx2,aes,pclmulqdq"
-);
+aes_kernels!(AesNi, "avx2,aes,pclmulqdq");
 
 /// The first `len` of these bytes, 16 at most, as a little-endian number.
 ///

@@ -4,8 +4,11 @@
 //! Sixteen registers do not hold two states of ChaCha20, but the loads and stores
 //! of what does not fit cost less than waiting for one state's additions.
 
-use crate::poly1305::Radix26;
-use crate::vector::{Arithmetic, Limbs26, Longs, MAX_LANES, Pair, Rows, Words};
+use super::set::InstructionSet;
+use super::sha_ni;
+use crate::kernels::poly1305::Radix26;
+use crate::kernels::sha256::Serial;
+use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has
@@ -17,28 +20,56 @@ pub(crate) struct Avx2(());
 // CPU has one without the other.
 cpufeatures::new!(avx2, "avx2", "bmi2");
 
-impl Avx2 {
+impl InstructionSet for Avx2 {
+    type Lanes = Pair<Avx2>;
+    type Rows = Avx2;
+    type Field = Radix26<Pair<Numbers>>;
+    type HalfField = Radix26<Numbers>;
+    type Hash = Avx2;
+
+    const INTERLEAVED_ROWS: usize = 3;
+    const STITCHED: bool = true;
+    const TAG_STEP: usize = 34;
+
     fn is_available() -> bool {
         avx2::get()
     }
 
-    /// # Safety
-    ///
-    /// The CPU must have it.
     unsafe fn assume() -> Self {
         Self(())
     }
+
+    #[inline(always)]
+    fn lanes(self) -> Self::Lanes {
+        Pair(self)
+    }
+
+    #[inline(always)]
+    fn rows(self) -> Self::Rows {
+        self
+    }
+
+    #[inline(always)]
+    fn field(self) -> Self::Field {
+        Radix26(Pair(Numbers(self)))
+    }
+
+    #[inline(always)]
+    fn half_field(self) -> Self::HalfField {
+        Radix26(Numbers(self))
+    }
+
+    #[inline(always)]
+    fn hash(self) -> Self::Hash {
+        self
+    }
+
+    fn serial_hash() -> &'static Serial {
+        sha_ni::best_serial()
+    }
 }
 
-kernels!(
-    |proof: Avx2|
-    words: Pair(proof) => Pair<Avx2>, rows: proof => Avx2,
-    field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers>>,
-    half: Radix26(Numbers(proof)),
-    tag_step: 34,
-    hash: proof => Avx2, serial: super::best_serial,
-    features: "avx2,bmi2"
-);
+kernels!(Avx2, "avx2,bmi2");
 
 /// Two rows of 16 bytes in one register.
 macro_rules! two_rows {
@@ -145,7 +176,6 @@ impl Arithmetic for Avx2 {
 
 impl Rows for Avx2 {
     const BLOCKS: usize = 2;
-    const BESIDE: usize = 3;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m256i {
@@ -154,13 +184,13 @@ impl Rows for Avx2 {
     }
 
     #[inline(always)]
-    fn number(self, row: __m256i) -> __m256i {
+    fn add_block_numbers(self, row: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_add_epi32(row, _mm256_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0)) }
     }
 
     #[inline(always)]
-    fn turn<const N: usize>(self, row: __m256i) -> __m256i {
+    fn rotate_row<const N: usize>(self, row: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe {
             match N {
@@ -190,7 +220,7 @@ impl Rows for Avx2 {
     }
 }
 
-impl Words for Avx2 {
+impl U32Lanes for Avx2 {
     const LANES: usize = 8;
     type Narrow = Self;
 
@@ -289,7 +319,7 @@ impl Words for Avx2 {
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m256i; 4] {
+    fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m256i; 4] {
         // SAFETY: each row is 16 bytes; loads need no alignment; `self` proves
         // AVX2.
         let halves = unsafe {
@@ -370,9 +400,9 @@ fn words(_: Avx2, even: __m256i, odd: __m256i) -> (__m256i, __m256i) {
     }
 }
 
-impl Longs for Numbers {
+impl U64Lanes for Numbers {
     const LANES: usize = 4;
-    type Long = __m256i;
+    type Vector = __m256i;
 
     #[inline(always)]
     fn splat(self, value: u64) -> __m256i {

@@ -1,7 +1,12 @@
 //! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
 
-use crate::poly1305::Radix26;
-use crate::vector::{Arithmetic, Limbs26, Limbs44, Longs, MAX_LANES, OfWords, Pair, Rows, Words};
+use super::set::InstructionSet;
+use super::sha_ni;
+use crate::job::{Job, Key, Outcome};
+use crate::kernels::chacha20poly1305;
+use crate::kernels::poly1305::Radix26;
+use crate::kernels::sha256::Serial;
+use crate::vector::{Arithmetic, JoinU32Lanes, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has
@@ -11,65 +16,62 @@ pub(crate) struct Avx512(());
 
 cpufeatures::new!(avx512, "avx512f", "avx512bw", "avx512vl");
 
-impl Avx512 {
+impl InstructionSet for Avx512 {
+    type Lanes = Pair<Avx512>;
+    type Rows = Avx512;
+    type Field = Radix26<Pair<Numbers<Avx512>>>;
+    type HalfField = Radix26<Numbers<Avx512>>;
+    type Hash = Avx512;
+
+    const INTERLEAVED_ROWS: usize = 2;
+    const TAG_STEP: usize = 25;
+    const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
+
     fn is_available() -> bool {
         avx512::get()
     }
 
-    /// # Safety
-    ///
-    /// The CPU must have them.
     unsafe fn assume() -> Self {
         Self(())
     }
-}
 
-kernels!(
-    |proof: Avx512|
-    words: Pair(proof) => Pair<Avx512>, rows: proof => Avx512,
-    field: Radix26(Pair(Numbers(proof))) => Radix26<Pair<Numbers<Avx512>>>,
-    half: Radix26(Numbers(proof)),
-    tag_step: 25,
-    hash: proof => Avx512, serial: super::best_serial,
-    features: "avx512f,avx512bw,avx512vl", short
-);
-
-/// A value of this type proves that the CPU has IFMA besides.
-#[derive(Clone, Copy)]
-pub(crate) struct Ifma(Avx512);
-
-/// The kernels that use it.
-pub(crate) mod ifma {
-    use super::{Avx512, Ifma, Numbers};
-    use crate::poly1305::Radix44;
-    use crate::vector::Pair;
-
-    cpufeatures::new!(avx512ifma, "avx512ifma");
-
-    impl Ifma {
-        fn is_available() -> bool {
-            Avx512::is_available() && avx512ifma::get()
-        }
-
-        /// # Safety
-        ///
-        /// The CPU must have it and what [`Avx512`] stands for.
-        unsafe fn assume() -> Self {
-            // SAFETY: the caller vouches for it.
-            Self(unsafe { Avx512::assume() })
-        }
+    #[inline(always)]
+    fn lanes(self) -> Self::Lanes {
+        Pair(self)
     }
 
-    kernels!(
-        |proof: Ifma|
-        words: Pair(proof.0) => Pair<Avx512>, rows: proof.0 => Avx512,
-        field: Radix44(Pair(Numbers(proof))) => Radix44<Pair<Numbers<Ifma>>>,
-    half: Radix44(Numbers(proof)),
-        tag_step: 16,
-        hash: proof.0 => Avx512, serial: crate::isa::best_serial,
-        features: "avx512f,avx512bw,avx512vl,avx512ifma", short
-    );
+    #[inline(always)]
+    fn rows(self) -> Self::Rows {
+        self
+    }
+
+    #[inline(always)]
+    fn field(self) -> Self::Field {
+        Radix26(Pair(Numbers(self)))
+    }
+
+    #[inline(always)]
+    fn half_field(self) -> Self::HalfField {
+        Radix26(Numbers(self))
+    }
+
+    #[inline(always)]
+    fn hash(self) -> Self::Hash {
+        self
+    }
+
+    fn serial_hash() -> &'static Serial {
+        sha_ni::best_serial()
+    }
+
+    #[inline(always)]
+    fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
+        let lanes = self.lanes().narrow();
+        chacha20poly1305::short(lanes, self.field(), bytes, keys, jobs, outcomes);
+    }
 }
+
+kernels!(Avx512, "avx512f,avx512bw,avx512vl");
 
 /// Four rows of 16 bytes in one register.
 macro_rules! four_rows {
@@ -131,7 +133,7 @@ fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     }
 }
 
-/// See [`Arithmetic::in_order`]. (A function of its own, since only one that has the
+/// See [`Arithmetic::hidden`]. (A function of its own, since only one that has the
 /// instruction set may name its registers.)
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -183,7 +185,7 @@ impl Arithmetic for Avx512 {
     }
 
     #[inline(always)]
-    fn in_order(self, a: __m512i) -> __m512i {
+    fn hidden(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { opaque(a) }
     }
@@ -203,7 +205,6 @@ impl Arithmetic for Avx512 {
 
 impl Rows for Avx512 {
     const BLOCKS: usize = 4;
-    const BESIDE: usize = 2;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m512i {
@@ -212,7 +213,7 @@ impl Rows for Avx512 {
     }
 
     #[inline(always)]
-    fn number(self, row: __m512i) -> __m512i {
+    fn add_block_numbers(self, row: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe {
             let numbers = _mm512_setr_epi32(0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0);
@@ -221,7 +222,7 @@ impl Rows for Avx512 {
     }
 
     #[inline(always)]
-    fn turn<const N: usize>(self, row: __m512i) -> __m512i {
+    fn rotate_row<const N: usize>(self, row: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe {
             match N {
@@ -256,7 +257,7 @@ impl Rows for Avx512 {
     }
 }
 
-impl Words for Avx512 {
+impl U32Lanes for Avx512 {
     const LANES: usize = 16;
     type Narrow = Self;
 
@@ -331,7 +332,7 @@ impl Words for Avx512 {
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m512i; 4] {
+    fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m512i; 4] {
         let rows = &rows[first..first + 16];
         // SAFETY: each row is 16 bytes; loads need no alignment; `self` proves
         // AVX-512F.
@@ -473,18 +474,16 @@ fn first(len: usize) -> u64 {
 
 /// Eight numbers of 64 bits in a zmm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers<P>(P);
+pub(crate) struct Numbers<P>(pub(super) P);
 
 /// A proof of AVX-512 F at least.
 pub(crate) trait Proof: Copy {}
 
 impl Proof for Avx512 {}
 
-impl Proof for Ifma {}
-
-impl<P: Proof> Longs for Numbers<P> {
+impl<P: Proof> U64Lanes for Numbers<P> {
     const LANES: usize = 8;
-    type Long = __m512i;
+    type Vector = __m512i;
 
     #[inline(always)]
     fn splat(self, value: u64) -> __m512i {
@@ -605,9 +604,9 @@ impl<P: Proof> Longs for Numbers<P> {
     }
 }
 
-impl<P: Proof> OfWords<Avx512> for Pair<Numbers<P>> {
+impl<P: Proof> JoinU32Lanes<Avx512> for Pair<Numbers<P>> {
     #[inline(always)]
-    fn of_words(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
+    fn join_u32(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
         // SAFETY: `self` proves AVX-512F.
         unsafe {
             let a = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -625,19 +624,5 @@ impl<P: Proof> Limbs26 for Numbers<P> {
     fn multiply(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_mul_epu32(a, b) }
-    }
-}
-
-impl Limbs44 for Numbers<Ifma> {
-    #[inline(always)]
-    fn multiply_add_low(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: `self` proves AVX-512 IFMA.
-        unsafe { _mm512_madd52lo_epu64(sum, a, b) }
-    }
-
-    #[inline(always)]
-    fn multiply_add_high(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: `self` proves AVX-512 IFMA.
-        unsafe { _mm512_madd52hi_epu64(sum, a, b) }
     }
 }

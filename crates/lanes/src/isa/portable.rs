@@ -1,19 +1,24 @@
-//! Plain Rust: runs anywhere, and is what the compiler makes of it.
+//! Plain Rust: arrays of four words, for targets without vectors of their own here.
 
-#[cfg(any(test, not(target_arch = "x86_64")))]
-use crate::poly1305::Radix64;
-#[cfg(any(test, not(target_arch = "x86_64")))]
-use crate::vector::Pair;
-use crate::vector::{Arithmetic, Longs, MAX_LANES, Rows, Words};
+use super::set::InstructionSet;
+use crate::kernels::poly1305::Radix64;
+use crate::kernels::sha256::{SCALAR, Serial};
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes, xor_bytes};
 
 /// Four words in an array.
-#[cfg_attr(all(target_arch = "x86_64", not(test)), allow(dead_code))]
 #[derive(Clone, Copy)]
 pub(crate) struct Array;
 
-#[cfg(any(test, not(target_arch = "x86_64")))]
-impl Array {
-    /// Every CPU has it.
+impl InstructionSet for Array {
+    type Lanes = Pair<Array>;
+    type Rows = Pair<Array>;
+    type Field = Radix64;
+    type HalfField = Radix64;
+    type Hash = Array;
+
+    const INTERLEAVED_ROWS: usize = 2;
+    const TAG_STEP: usize = 10;
+
     fn is_available() -> bool {
         true
     }
@@ -21,18 +26,38 @@ impl Array {
     unsafe fn assume() -> Self {
         Self
     }
+
+    #[inline(always)]
+    fn lanes(self) -> Self::Lanes {
+        Pair(self)
+    }
+
+    #[inline(always)]
+    fn rows(self) -> Self::Rows {
+        Pair(self)
+    }
+
+    #[inline(always)]
+    fn field(self) -> Self::Field {
+        Radix64
+    }
+
+    #[inline(always)]
+    fn half_field(self) -> Self::HalfField {
+        Radix64
+    }
+
+    #[inline(always)]
+    fn hash(self) -> Self::Hash {
+        self
+    }
+
+    fn serial_hash() -> &'static Serial {
+        &SCALAR
+    }
 }
 
-// On x86-64 the portable backend is SSE2, and only a test runs these.
-#[cfg(any(test, not(target_arch = "x86_64")))]
-kernels!(
-    |proof: Array|
-    words: Pair(proof) => Pair<Array>, rows: Pair(proof) => Pair<Array>,
-    field: Radix64 => Radix64,
-    half: Radix64,
-    tag_step: 10,
-    hash: proof => Array, serial: || &crate::sha256::SCALAR
-);
+kernels!(Array);
 
 impl Arithmetic for Array {
     type Word = [u32; 4];
@@ -70,7 +95,6 @@ impl Arithmetic for Array {
 
 impl Rows for Array {
     const BLOCKS: usize = 1;
-    const BESIDE: usize = 2;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> [u32; 4] {
@@ -78,12 +102,12 @@ impl Rows for Array {
     }
 
     #[inline(always)]
-    fn number(self, row: [u32; 4]) -> [u32; 4] {
+    fn add_block_numbers(self, row: [u32; 4]) -> [u32; 4] {
         row
     }
 
     #[inline(always)]
-    fn turn<const N: usize>(self, mut row: [u32; 4]) -> [u32; 4] {
+    fn rotate_row<const N: usize>(self, mut row: [u32; 4]) -> [u32; 4] {
         row.rotate_left(N);
         row
     }
@@ -100,7 +124,7 @@ impl Rows for Array {
     }
 }
 
-impl Words for Array {
+impl U32Lanes for Array {
     const LANES: usize = 4;
     type Narrow = Self;
 
@@ -164,7 +188,7 @@ impl Words for Array {
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [[u32; 4]; 4] {
+    fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [[u32; 4]; 4] {
         core::array::from_fn(|w| core::array::from_fn(|l| rows[first + l][w]))
     }
 
@@ -190,161 +214,6 @@ impl Words for Array {
                 }
             }
         }
-    }
-}
-
-/// [`Words::xor_bytes`] for sets without masks: ever smaller pieces of a length
-/// that the compiler knows, which it turns into vectors.
-#[inline(always)]
-pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
-    #[inline(always)]
-    fn piece<const N: usize>(text: &mut [u8], block: &[u8], at: &mut usize) {
-        if let (Some(text), Some(block)) = (
-            text[*at..].first_chunk_mut::<N>(),
-            block[*at..].first_chunk(),
-        ) {
-            // Values and not places, of which it does not know that they differ.
-            let (mut bytes, masks): (_, [u8; N]) = (*text, *block);
-            for (byte, mask) in bytes.iter_mut().zip(masks) {
-                *byte ^= mask;
-            }
-            *text = bytes;
-            *at += N;
-        }
-    }
-    let mut at = 0;
-    if text.len() == 64 {
-        return piece::<64>(text, block, &mut at);
-    }
-    piece::<32>(text, block, &mut at);
-    piece::<16>(text, block, &mut at);
-    piece::<8>(text, block, &mut at);
-    piece::<4>(text, block, &mut at);
-    piece::<2>(text, block, &mut at);
-    piece::<1>(text, block, &mut at);
-}
-
-/// One lane of 64 bits and a multiplier of 64 by 64 bits.
-#[derive(Clone, Copy)]
-pub(crate) struct Scalar;
-
-/// One lane of 32 bits.
-impl Arithmetic for Scalar {
-    type Word = u32;
-
-    #[inline(always)]
-    fn splat(self, word: u32) -> u32 {
-        word
-    }
-
-    #[inline(always)]
-    fn add(self, a: u32, b: u32) -> u32 {
-        a.wrapping_add(b)
-    }
-
-    #[inline(always)]
-    fn xor(self, a: u32, b: u32) -> u32 {
-        a ^ b
-    }
-
-    #[inline(always)]
-    fn and(self, a: u32, b: u32) -> u32 {
-        a & b
-    }
-
-    #[inline(always)]
-    fn rotate_left<const N: i32>(self, a: u32) -> u32 {
-        a.rotate_left(N.unsigned_abs())
-    }
-
-    #[inline(always)]
-    fn shift_right<const N: i32>(self, a: u32) -> u32 {
-        a >> N
-    }
-}
-
-impl Longs for Scalar {
-    const LANES: usize = 1;
-    type Long = u64;
-
-    #[inline(always)]
-    fn splat(self, value: u64) -> u64 {
-        value
-    }
-
-    #[inline(always)]
-    fn per_lane(self, values: &[u64]) -> u64 {
-        values[0]
-    }
-
-    #[inline(always)]
-    fn first(self, lanes: usize, long: u64) -> u64 {
-        if lanes > 0 { long } else { 0 }
-    }
-
-    #[inline(always)]
-    fn store(self, long: u64, values: &mut [u64]) {
-        values[0] = long;
-    }
-
-    #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (u64, u64) {
-        let place = places[0].wrapping_add(offset).cast::<[u64; 2]>();
-        // SAFETY: the caller vouches for the 16 bytes.
-        let [low, high] = unsafe { place.read_unaligned() };
-        (u64::from_le(low), u64::from_le(high))
-    }
-
-    #[inline(always)]
-    unsafe fn load_run(self, blocks: *const u8) -> (u64, u64) {
-        // SAFETY: the caller vouches for the 16 bytes.
-        unsafe { self.load(&[blocks], 0) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (u64, u64) {
-        // SAFETY: the caller vouches for the first block.
-        unsafe { self.load(places, offset) }
-    }
-
-    #[inline(always)]
-    fn sum_fours(self, a: u64) -> u64 {
-        a
-    }
-
-    #[inline(always)]
-    fn sum(self, a: u64) -> u64 {
-        a
-    }
-
-    #[inline(always)]
-    fn add(self, a: u64, b: u64) -> u64 {
-        a.wrapping_add(b)
-    }
-
-    #[inline(always)]
-    fn carry(self, a: u64, sum: u64) -> u64 {
-        u64::from(sum < a)
-    }
-
-    #[inline(always)]
-    fn and(self, a: u64, b: u64) -> u64 {
-        a & b
-    }
-
-    #[inline(always)]
-    fn or(self, a: u64, b: u64) -> u64 {
-        a | b
-    }
-
-    #[inline(always)]
-    fn shift_left<const N: u32>(self, a: u64) -> u64 {
-        a << N
-    }
-
-    #[inline(always)]
-    fn shift_right<const N: u32>(self, a: u64) -> u64 {
-        a >> N
     }
 }
 

@@ -5,7 +5,8 @@
 //! upper halves of the AVX registers hold something: the kernels of the other sets
 //! empty them when they return (`vzeroupper`, which the compiler sees to).
 
-use crate::sha256::{BLOCK_LEN, Digest, K, PADDING_64, START, Serial, Stream};
+use crate::job::Digest;
+use crate::kernels::sha256::{BLOCK_LEN, K, PADDING_64, SCALAR, START, Serial, Stream};
 use core::arch::x86_64::*;
 
 // SSE2 is part of x86-64.
@@ -20,6 +21,12 @@ pub(crate) fn serial() -> Option<&'static Serial> {
         hash32,
     };
     sha_ni::get().then_some(&SHA_NI)
+}
+
+/// The kernels that hash one message or two on this CPU: those of the SHA instructions, or
+/// plain Rust.
+pub(crate) fn best_serial() -> &'static Serial {
+    serial().unwrap_or(&SCALAR)
 }
 
 /// A state in the order that the instructions take: words a, b, e, f and c, d, g, h,
@@ -110,7 +117,7 @@ fn hash64_of<const N: usize>(messages: [Words; N]) -> [State; N] {
     let first = compress_constant(compress(start, messages), &PADDING_64);
     let mut w = messages;
     for n in 0..N {
-        w[n] = digest_block(in_order(first[n]));
+        w[n] = digest_block(hidden(first[n]));
     }
     compress(start, w)
 }
@@ -215,7 +222,7 @@ fn load(words: &[u32; 8]) -> State {
 /// The words of a state in order.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
-fn in_order([abef, cdgh]: State) -> [__m128i; 2] {
+fn hidden([abef, cdgh]: State) -> [__m128i; 2] {
     let feba = _mm_shuffle_epi32::<0x1b>(abef);
     let dchg = _mm_shuffle_epi32::<0xb1>(cdgh);
     [
@@ -228,7 +235,7 @@ fn in_order([abef, cdgh]: State) -> [__m128i; 2] {
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn store(state: State, words: &mut [u32; 8]) {
-    let [dcba, hgfe] = in_order(state);
+    let [dcba, hgfe] = hidden(state);
     // SAFETY: the array is 32 bytes; stores need no alignment.
     unsafe {
         let words: *mut __m128i = words.as_mut_ptr().cast();
@@ -243,7 +250,7 @@ fn store(state: State, words: &mut [u32; 8]) {
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 unsafe fn store_digest(state: State, digest: *mut Digest) {
-    let [dcba, hgfe] = in_order(state);
+    let [dcba, hgfe] = hidden(state);
     // SAFETY: the caller vouches for the 32 bytes; stores need no alignment.
     unsafe {
         let digest: *mut __m128i = digest.cast();

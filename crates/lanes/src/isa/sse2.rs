@@ -3,8 +3,10 @@
 //! The compiler does not find these vectors by itself: the same arithmetic on
 //! arrays of four costs 1.8 times as much.
 
-use crate::poly1305::Radix64;
-use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, Words};
+use super::set::InstructionSet;
+use crate::kernels::poly1305::Radix64;
+use crate::kernels::sha256::{SCALAR, Serial};
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes};
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128,
     _mm_set1_epi32, _mm_setr_epi32, _mm_shuffle_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16,
@@ -17,25 +19,56 @@ use core::arch::x86_64::{
 #[derive(Clone, Copy)]
 pub(crate) struct Sse2;
 
-impl Sse2 {
-    /// Every CPU of the target has it.
+impl InstructionSet for Sse2 {
+    type Lanes = Pair<Sse2>;
+    type Rows = Pair<Sse2>;
+    type Field = Radix64;
+    type HalfField = Radix64;
+    type Hash = Sse2;
+
+    const INTERLEAVED_ROWS: usize = 2;
+    const TAG_STEP: usize = 10;
+
     fn is_available() -> bool {
+        // Every x86-64 CPU has it.
         true
     }
 
     unsafe fn assume() -> Self {
         Self
     }
+
+    #[inline(always)]
+    fn lanes(self) -> Self::Lanes {
+        Pair(self)
+    }
+
+    #[inline(always)]
+    fn rows(self) -> Self::Rows {
+        Pair(self)
+    }
+
+    #[inline(always)]
+    fn field(self) -> Self::Field {
+        Radix64
+    }
+
+    #[inline(always)]
+    fn half_field(self) -> Self::HalfField {
+        Radix64
+    }
+
+    #[inline(always)]
+    fn hash(self) -> Self::Hash {
+        self
+    }
+
+    fn serial_hash() -> &'static Serial {
+        &SCALAR
+    }
 }
 
-kernels!(
-    |proof: Sse2|
-    words: Pair(proof) => Pair<Sse2>, rows: Pair(proof) => Pair<Sse2>,
-    field: Radix64 => Radix64,
-    half: Radix64,
-    tag_step: 10,
-    hash: proof => Sse2, serial: || &crate::sha256::SCALAR
-);
+kernels!(Sse2);
 
 /// Four vectors of four words, transposed.
 #[inline(always)]
@@ -117,7 +150,6 @@ impl Arithmetic for Sse2 {
 
 impl Rows for Sse2 {
     const BLOCKS: usize = 1;
-    const BESIDE: usize = 2;
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m128i {
@@ -126,12 +158,12 @@ impl Rows for Sse2 {
     }
 
     #[inline(always)]
-    fn number(self, row: __m128i) -> __m128i {
+    fn add_block_numbers(self, row: __m128i) -> __m128i {
         row
     }
 
     #[inline(always)]
-    fn turn<const N: usize>(self, row: __m128i) -> __m128i {
+    fn rotate_row<const N: usize>(self, row: __m128i) -> __m128i {
         // SAFETY: SSE2 is part of x86-64.
         unsafe {
             match N {
@@ -153,7 +185,7 @@ impl Rows for Sse2 {
     }
 }
 
-impl Words for Sse2 {
+impl U32Lanes for Sse2 {
     const LANES: usize = 4;
     type Narrow = Self;
 
@@ -216,7 +248,7 @@ impl Words for Sse2 {
     }
 
     #[inline(always)]
-    fn rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m128i; 4] {
+    fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [__m128i; 4] {
         let row = |l: usize| {
             // SAFETY: a row is 16 bytes, the load needs no alignment, and SSE2
             // is part of x86-64.

@@ -32,8 +32,8 @@ impl Vaes {
 }
 
 aes_kernels!(
-    |proof: Vaes|
-    features: "avx512f,avx512bw,avx512vl,bmi2,aes,pclmulqdq,vaes,vpclmulqdq"
+    Vaes,
+    "avx512f,avx512bw,avx512vl,bmi2,aes,pclmulqdq,vaes,vpclmulqdq"
 );
 
 /// A mask of the first `len` of 64 bytes, of all if it is more.

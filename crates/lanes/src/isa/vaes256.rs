@@ -2,7 +2,7 @@
 //! to a vector.
 
 use super::aes_ni::{mask, number, write_number};
-use crate::measure::Measured;
+use crate::calibrate::Calibrated;
 use crate::vector::AesBlocks;
 use core::arch::x86_64::*;
 
@@ -30,7 +30,7 @@ fn has_vector_aes() -> bool {
 impl Vaes256 {
     fn is_available() -> bool {
         /// 1 if not, 2 if so: CPUID takes long, above all in a virtual machine.
-        static VECTOR_AES: Measured = Measured::not_yet();
+        static VECTOR_AES: Calibrated = Calibrated::new();
         avx2::get() && VECTOR_AES.get(|| 1 + usize::from(has_vector_aes())) == 2
     }
 
@@ -50,10 +50,7 @@ impl Vaes256 {
     }
 }
 
-aes_kernels!(
-    |proof: Vaes256|
-    features: "avx2,aes,pclmulqdq,vaes,vpclmulqdq"
-);
+aes_kernels!(Vaes256, "avx2,aes,pclmulqdq,vaes,vpclmulqdq");
 
 impl AesBlocks for Vaes256 {
     const LANES: usize = 2;

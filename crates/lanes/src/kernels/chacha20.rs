@@ -5,19 +5,20 @@
 //! short ones, or any mix. A few neighbouring blocks of one packet are had sooner in
 //! [`Rows`]: in lanes one block takes as long as all of them do.
 
-use crate::isa::{Aligned, Set};
-use crate::job::{BLOCK_LEN, Block, Key, Nonce};
-use crate::measure::best_time;
-use crate::vector::{MAX_LANES, MAX_TAGS, Pair, Rows, Triple, Words};
+use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
+use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, Triple, U32Lanes, scalar_u32};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
 /// "expand 32-byte k", the first row of every state.
 const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
+/// The last row of a state: block counter and nonce.
+pub(crate) type CounterRow = [u32; 4];
+
 /// Counter and nonce as they stand in the state, its last row (RFC 8439, section 2.3).
 #[inline(always)]
-pub(crate) fn row(counter: u32, nonce: &Nonce) -> [u32; 4] {
+pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
     let (words, _) = nonce.as_chunks();
     let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
     [counter, n0, n1, n2]
@@ -50,7 +51,7 @@ impl<'k> Keys<'k> {
     /// The states of the blocks of the first `LANES` lanes, run through all rounds;
     /// `rows` are their last rows.
     #[inline(always)]
-    fn states<V: Words>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 16] {
+    fn states<V: U32Lanes>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 16] {
         let mut input = [v.splat(0); 12];
         if self.one_key {
             input[..8].copy_from_slice(&key_words(v, self.keys[0]));
@@ -82,7 +83,7 @@ impl Keystream {
 
     /// Takes the blocks of `LANES` states.
     #[inline(always)]
-    fn write<V: Words>(&mut self, v: V, states: &[V::Word; 16]) {
+    fn write<V: U32Lanes>(&mut self, v: V, states: &[V::Word; 16]) {
         // SAFETY: there are `LANES` blocks and more.
         unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().cast()) };
         self.written = self.written.max(V::LANES);
@@ -142,7 +143,7 @@ impl<'k> Blocks<'k> {
     /// neighbouring blocks, `counters`. Lane 0 is set first.
     #[inline(always)]
     pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
-        let [_, n0, n1, n2] = row(0, nonce);
+        let [_, n0, n1, n2] = counter_row(0, nonce);
         let end = lane + counters.len();
         let keys = self.keys.next(lane..end, key).iter_mut();
         let rows = self.counters_and_nonces[lane..end].iter_mut();
@@ -155,7 +156,7 @@ impl<'k> Blocks<'k> {
     /// Computes one block in each of the first `lanes` lanes, and in as many
     /// others as come with them.
     #[inline(always)]
-    pub(crate) fn run<V: Words>(&mut self, v: V, lanes: usize) {
+    pub(crate) fn run<V: U32Lanes>(&mut self, v: V, lanes: usize) {
         if lanes <= V::Narrow::LANES {
             self.run_all(v.narrow());
         } else {
@@ -171,8 +172,8 @@ impl<'k> Blocks<'k> {
 
     /// Computes one block in each of the first `LANES` lanes.
     #[inline(always)]
-    fn run_all<V: Words>(&mut self, v: V) {
-        let rows = v.rows(&self.counters_and_nonces, 0);
+    fn run_all<V: U32Lanes>(&mut self, v: V) {
+        let rows = v.transpose_rows(&self.counters_and_nonces, 0);
         let x = self.keys.states(v, rows);
         self.keystream.write(v, &x);
     }
@@ -208,7 +209,7 @@ impl<'s> Samples<'s> {
     /// The first two words of the blocks of the first `lanes` lanes, and of as many others
     /// as come with them, to where they belong to in `words`: header masks are no longer.
     #[inline(always)]
-    pub(crate) fn masks<V: Words>(&self, v: V, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
+    pub(crate) fn masks<V: U32Lanes>(&self, v: V, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
         if lanes <= V::Narrow::LANES {
             self.all_masks(v.narrow(), words);
         } else {
@@ -217,7 +218,7 @@ impl<'s> Samples<'s> {
     }
 
     #[inline(always)]
-    fn all_masks<V: Words>(&self, v: V, words: &mut [[u32; MAX_LANES]; 2]) {
+    fn all_masks<V: U32Lanes>(&self, v: V, words: &mut [[u32; MAX_LANES]; 2]) {
         let x = self.keys.states(v, v.gather::<0, 16>(&self.samples, 0));
         v.store(x[0], &mut words[0]);
         v.store(x[1], &mut words[1]);
@@ -228,7 +229,7 @@ impl<'s> Samples<'s> {
 /// in words, the one-time key; the second, which goes into the text, is written to
 /// `blocks`.
 #[inline(always)]
-pub(crate) fn first_two<V: Words>(
+pub(crate) fn key_and_first_block<V: U32Lanes>(
     v: V,
     keys: &[&Key; MAX_LANES],
     rows: &[[u32; 4]; MAX_LANES],
@@ -238,7 +239,7 @@ pub(crate) fn first_two<V: Words>(
     let parts = [
         v.gather::<0, 32>(keys, 0),
         v.gather::<16, 32>(keys, 0),
-        v.rows(rows, 0),
+        v.transpose_rows(rows, 0),
     ];
     let mut input = [[parts[0][0]; 2]; 12];
     for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
@@ -261,7 +262,7 @@ pub(crate) fn first_two<V: Words>(
 
 /// One block per lane, from its key, its counter and its nonce.
 #[inline(always)]
-fn rounds<V: Words>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
+fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
     let mut x = [input[0]; 16];
     for i in 0..4 {
         x[i] = v.splat(SIGMA[i]);
@@ -287,7 +288,7 @@ const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13
 /// Four quarter rounds that do not depend on each other, side by side: one step of
 /// all four, then the next, so that few of the instructions wait for the one before.
 #[inline(always)]
-fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
+fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
     for [a, b, _, d] in words {
         x[a] = v.add(x[a], x[b]);
         x[d] = v.rotate_left::<16>(v.xor(x[d], x[a]));
@@ -309,7 +310,7 @@ fn quarter_rounds<V: Words>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4])
 /// The first two words of one block by itself, from key and `row`, as a little-endian
 /// number: a header mask. In general registers, whose instructions take one cycle each
 /// where those of vectors may take two: see [`Ways`].
-pub(crate) fn first_words(key: &Key, row: &[u32; 4]) -> u64 {
+pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
     let (words, _) = key.as_chunks();
     let mut x = [0; 16];
     x[..4].copy_from_slice(&SIGMA);
@@ -320,13 +321,13 @@ pub(crate) fn first_words(key: &Key, row: &[u32; 4]) -> u64 {
     // Written out, as in registers nothing has an index.
     macro_rules! quarter_round {
         ($a:literal $b:literal $c:literal $d:literal) => {
-            x[$a] = scalar(x[$a].wrapping_add(x[$b]));
+            x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
             x[$d] = (x[$d] ^ x[$a]).rotate_left(16);
-            x[$c] = scalar(x[$c].wrapping_add(x[$d]));
+            x[$c] = scalar_u32(x[$c].wrapping_add(x[$d]));
             x[$b] = (x[$b] ^ x[$c]).rotate_left(12);
-            x[$a] = scalar(x[$a].wrapping_add(x[$b]));
+            x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
             x[$d] = (x[$d] ^ x[$a]).rotate_left(8);
-            x[$c] = scalar(x[$c].wrapping_add(x[$d]));
+            x[$c] = scalar_u32(x[$c].wrapping_add(x[$d]));
             x[$b] = (x[$b] ^ x[$c]).rotate_left(7);
         };
     }
@@ -344,121 +345,48 @@ pub(crate) fn first_words(key: &Key, row: &[u32; 4]) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
-/// The same word, of which the compiler shall not make a lane of a vector.
-#[inline(always)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
-fn scalar(mut word: u32) -> u32 {
-    // SAFETY: no instruction.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        core::arch::asm!("/* {:e} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags));
-    }
-    word
-}
-
-/// Which ways to compute few blocks of one packet take this CPU less time.
-#[derive(Clone, Copy)]
-pub(crate) struct Ways {
-    /// Whether [`first_words`] does, rather than [`few`]. (On a Zen 5 it does, 68 ns; on a
-    /// Granite Rapids it takes 82 where the other takes 58.)
-    pub(crate) general: bool,
-    /// How many blocks by [`few`] behind as many as fill the narrower vector do, rather
-    /// than the wide one for all of them: all that it can, half, or 0.
-    pub(crate) behind: usize,
-}
-
-impl Ways {
-    /// Those of a set, by what has been measured in this process.
-    #[inline]
-    pub(crate) fn of(set: Set) -> Self {
-        let ways = set.few_measured().get(|| Self::measure(set).packed());
-        Self {
-            general: ways & 2 != 0,
-            behind: ways >> 2,
-        }
-    }
-
-    /// Both as one number that is not 0.
-    fn packed(self) -> usize {
-        self.behind << 2 | usize::from(self.general) << 1 | 1
-    }
-
-    /// Sets what would be measured of a set.
-    #[cfg(test)]
-    pub(crate) fn pin(self, set: Set) {
-        set.few_measured().pin(self.packed());
-    }
-
-    /// Takes some ten microseconds.
-    #[cold]
-    fn measure(set: Set) -> Self {
-        let key = [0; 32];
-        let row = row(0, &[0; 12]);
-        let all = set.few_blocks();
-        let few = |count| best_time(Keystream::new, |b| set.few(&key, &row, count, b));
-        let lanes = |count: usize| {
-            let prepare = || {
-                let mut blocks = Blocks::new();
-                blocks.set(0, &key, &[0; 12], 0..count as u32);
-                blocks
-            };
-            best_time(prepare, |blocks| set.blocks(blocks, count))
-        };
-        let general = best_time(
-            || (),
-            |()| {
-                core::hint::black_box(first_words(core::hint::black_box(&key), &row));
-            },
-        );
-        let (narrow, wide) = (lanes(set.block_lanes() / 2), lanes(set.block_lanes()));
-        let sooner = |count: &usize| narrow + few(*count) < wide;
-        Self {
-            general: general <= few(1),
-            behind: [all, all / 2].into_iter().find(sooner).unwrap_or(0),
-        }
-    }
-}
-
 /// What is done beside the rounds, by instructions that leave the vectors alone.
-pub(crate) trait Beside {
+pub(crate) trait Interleave {
     /// Does as much as takes about as long as two rounds.
-    fn some(&mut self);
+    fn step(&mut self);
 }
 
 /// Nothing.
-impl Beside for () {
+impl Interleave for () {
     #[inline(always)]
-    fn some(&mut self) {}
+    fn step(&mut self) {}
 }
 
-/// Computes `count` neighbouring blocks, and as many others as come with them, behind the
-/// first `at` of `blocks`. `row` is what the first has behind its key: counter and nonce.
+/// Computes `count` neighbouring blocks of one packet in rows, and as many others as fill the
+/// vectors, behind the first `at` of `keystream`. `row` belongs to the first of them. Up to
+/// `N` vectors run side by side.
 #[inline(always)]
-pub(crate) fn few<R: Rows, B: Beside>(
+pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
     r: R,
-    (key, row): (&Key, &[u32; 4]),
+    (key, row): (&Key, &CounterRow),
     count: usize,
-    blocks: &mut Keystream,
+    keystream: &mut Keystream,
     at: usize,
-    beside: &mut B,
+    interleaved: &mut I,
 ) {
+    const { assert!(N == 2 || N == 3) };
     if count <= R::BLOCKS {
-        in_rows(r, key, row, blocks, at, beside);
-    } else if count <= 2 * R::BLOCKS || R::BESIDE == 2 {
-        in_rows(Pair(r), key, row, blocks, at, beside);
+        in_rows(r, key, row, keystream, at, interleaved);
+    } else if N == 2 || count <= 2 * R::BLOCKS {
+        in_rows(Pair(r), key, row, keystream, at, interleaved);
     } else {
-        in_rows(Triple(r), key, row, blocks, at, beside);
+        in_rows(Triple(r), key, row, keystream, at, interleaved);
     }
 }
 
 #[inline(always)]
-fn in_rows<R: Rows, B: Beside>(
+fn in_rows<R: Rows, I: Interleave>(
     r: R,
     key: &Key,
-    row: &[u32; 4],
-    blocks: &mut Keystream,
+    row: &CounterRow,
+    keystream: &mut Keystream,
     at: usize,
-    beside: &mut B,
+    interleaved: &mut I,
 ) {
     let (words, _) = key.as_chunks();
     let mut halves = [[0; 4]; 2];
@@ -469,7 +397,7 @@ fn in_rows<R: Rows, B: Beside>(
         r.row(&SIGMA),
         r.row(&halves[0]),
         r.row(&halves[1]),
-        r.number(r.row(row)),
+        r.add_block_numbers(r.row(row)),
     ];
     halves = [[0; 4]; 2];
     zeroize::optimization_barrier(&halves);
@@ -489,10 +417,18 @@ fn in_rows<R: Rows, B: Beside>(
     for _ in 0..10 {
         quarter_rounds!();
         // The diagonals below each other. The row that is known last stays as it is.
-        (a, c, d) = (r.turn::<3>(a), r.turn::<1>(c), r.turn::<2>(d));
+        (a, c, d) = (
+            r.rotate_row::<3>(a),
+            r.rotate_row::<1>(c),
+            r.rotate_row::<2>(d),
+        );
         quarter_rounds!();
-        (a, c, d) = (r.turn::<1>(a), r.turn::<3>(c), r.turn::<2>(d));
-        beside.some();
+        (a, c, d) = (
+            r.rotate_row::<1>(a),
+            r.rotate_row::<3>(c),
+            r.rotate_row::<2>(d),
+        );
+        interleaved.step();
     }
     let rows = [
         r.add(a, input[0]),
@@ -500,12 +436,17 @@ fn in_rows<R: Rows, B: Beside>(
         r.add(c, input[2]),
         r.add(d, input[3]),
     ];
-    blocks.write_rows(r, rows, at);
+    keystream.write_rows(r, rows, at);
 }
 
 /// The blocks of one key, and of these counters and nonces: no more than `LANES`.
 #[inline(always)]
-pub(crate) fn blocks_ahead<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
+pub(crate) fn blocks_of_key<V: U32Lanes>(
+    v: V,
+    key: &Key,
+    of: &[(u32, Nonce)],
+    blocks: &mut [Block],
+) {
     if blocks.len() <= V::Narrow::LANES {
         blocks_in_lanes(v.narrow(), key, of, blocks);
     } else {
@@ -514,14 +455,14 @@ pub(crate) fn blocks_ahead<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], block
 }
 
 #[inline(always)]
-fn blocks_in_lanes<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
+fn blocks_in_lanes<V: U32Lanes>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
     let mut rows = [[0; 4]; MAX_LANES];
     for (place, (counter, nonce)) in rows.iter_mut().zip(of) {
-        *place = row(*counter, nonce);
+        *place = counter_row(*counter, nonce);
     }
     let mut input = [v.splat(0); 12];
     input[..8].copy_from_slice(&key_words(v, key));
-    input[8..].copy_from_slice(&v.rows(&rows, 0));
+    input[8..].copy_from_slice(&v.transpose_rows(&rows, 0));
     let x = rounds(v, input);
     if blocks.len() == V::LANES {
         // SAFETY: these are `LANES` blocks.
@@ -536,7 +477,7 @@ fn blocks_in_lanes<V: Words>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut 
 /// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
 /// into `text` (RFC 8439, section 2.4).
 #[inline(always)]
-pub(crate) fn xor_keystream<V: Words>(
+pub(crate) fn xor_keystream<V: U32Lanes>(
     v: V,
     key: &Key,
     nonce: &Nonce,
@@ -562,7 +503,7 @@ pub(crate) fn xor_keystream<V: Words>(
 }
 
 /// Where in a buffer neighbouring whole blocks of a text begin, and their keystream.
-pub(crate) struct Stretch<'s> {
+pub(crate) struct HalfRun<'s> {
     pub(crate) key: &'s Key,
     pub(crate) nonce: &'s Nonce,
     /// The first block's.
@@ -570,12 +511,12 @@ pub(crate) struct Stretch<'s> {
     pub(crate) start: usize,
 }
 
-/// Exclusive-ors the keystream of two stretches of `LANES` blocks into them: in one vector
+/// Exclusive-ors the keystream of two runs of `LANES` blocks into them: in one vector
 /// for each, they need as long together as [`xor_keystream`] for twice as many of one.
 #[inline(always)]
-pub(crate) fn xor_two<V: Words>(v: V, bytes: &mut [u8], stretches: [Stretch<'_>; 2]) {
+pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
     // Not by `map`: a closure would not be inlined everywhere.
-    let [a, b] = &stretches;
+    let [a, b] = &runs;
     let a = inputs(v, a.key, a.nonce, a.counter);
     let b = inputs(v, b.key, b.nonce, b.counter);
     let mut input = [[a[0]; 2]; 12];
@@ -587,8 +528,8 @@ pub(crate) fn xor_two<V: Words>(v: V, bytes: &mut [u8], stretches: [Stretch<'_>;
     for (i, &[a, b]) in x.iter().enumerate() {
         (halves[0][i], halves[1][i]) = (a, b);
     }
-    for (words, stretch) in halves.iter().zip(stretches) {
-        let blocks = &mut bytes[stretch.start..][..V::LANES * BLOCK_LEN];
+    for (words, run) in halves.iter().zip(runs) {
+        let blocks = &mut bytes[run.start..][..V::LANES * BLOCK_LEN];
         // SAFETY: these are `LANES` blocks.
         unsafe { v.scatter::<true>(words, blocks.as_mut_ptr().cast()) };
     }
@@ -596,7 +537,7 @@ pub(crate) fn xor_two<V: Words>(v: V, bytes: &mut [u8], stretches: [Stretch<'_>;
 
 /// Neighbouring blocks of one key and nonce.
 #[inline(always)]
-fn inputs<V: Words>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {
+fn inputs<V: U32Lanes>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {
     let (nonce, _) = nonce.as_chunks();
     let mut input = [v.add(v.numbers(), v.splat(counter)); 12];
     input[..8].copy_from_slice(&key_words(v, key));
@@ -608,7 +549,7 @@ fn inputs<V: Words>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 1
 
 /// The same key in every lane.
 #[inline(always)]
-fn key_words<V: Words>(v: V, key: &Key) -> [V::Word; 8] {
+fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
     let (key, _) = key.as_chunks();
     let mut words = [v.splat(0); 8];
     for i in 0..8 {
@@ -619,7 +560,7 @@ fn key_words<V: Words>(v: V, key: &Key) -> [V::Word; 8] {
 
 /// Exclusive-ors what is left, no more than `LANES` blocks.
 #[inline(always)]
-fn xor_rest<V: Words>(v: V, input: [V::Word; 12], text: &mut [u8]) {
+fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
     let x = rounds(v, input);
     if text.len() == V::LANES * BLOCK_LEN {
         // SAFETY: these are `LANES` blocks.
@@ -633,7 +574,7 @@ fn xor_rest<V: Words>(v: V, input: [V::Word; 12], text: &mut [u8]) {
 
 /// Exclusive-ors blocks into as much of `text` as they cover.
 #[inline(always)]
-pub(crate) fn xor_blocks<V: Words>(v: V, text: &mut [u8], blocks: &[Block]) {
+pub(crate) fn xor_blocks<V: U32Lanes>(v: V, text: &mut [u8], blocks: &[Block]) {
     let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
     for (piece, block) in whole.iter_mut().zip(blocks) {
         v.xor_bytes(piece, block);
@@ -642,5 +583,52 @@ pub(crate) fn xor_blocks<V: Words>(v: V, text: &mut [u8], blocks: &[Block]) {
         && !rest.is_empty()
     {
         v.xor_bytes(rest, block);
+    }
+}
+
+/// Neighbouring blocks of one packet's keystream in neighbouring lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// The number of the first block. Block 0 is the one-time key, and block n
+    /// goes into the text from byte 64 (n - 1) on.
+    pub(crate) counter: u32,
+    /// The first lane.
+    pub(crate) lane: u8,
+    /// How many blocks.
+    pub(crate) blocks: u8,
+    /// Which packet of the chunk.
+    pub(crate) index: u8,
+}
+
+impl Run {
+    /// The lanes that it is in.
+    pub(crate) fn lanes(&self) -> Range<usize> {
+        let lane = usize::from(self.lane);
+        lane..lane + usize::from(self.blocks)
+    }
+
+    /// Which packet of the chunk.
+    pub(crate) fn index(&self) -> usize {
+        self.index.into()
+    }
+}
+
+/// Exclusive-ors the blocks of `runs`, which lie in `keystream`, into their texts.
+#[inline(always)]
+pub(crate) fn xor_runs<V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    keystream: &[Block],
+    jobs: &[Job],
+    runs: &[Run],
+) {
+    for run in runs {
+        let mut blocks = &keystream[run.lanes()];
+        let mut first = run.counter;
+        if first == 0 {
+            (first, blocks) = (1, &blocks[1..]);
+        }
+        let text = &mut bytes[jobs[run.index()].text()];
+        xor_blocks(v, &mut text[BLOCK_LEN * (first as usize - 1)..], blocks);
     }
 }

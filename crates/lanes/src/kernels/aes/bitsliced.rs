@@ -3,14 +3,14 @@
 //! AES is bitsliced: bit p of each byte of four blocks lies in plane p, and the S-box
 //! is a circuit of ANDs and XORs on whole planes, so that there is no table to be
 //! looked up in. GHASH multiplies polynomials by multiplying integers whose bits are
-//! so far apart that no carry reaches the next.
+//! so far detached that no carry reaches the next.
 //!
 //! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
 
-use crate::aes_gcm::{
-    self, AesKey, Apart, Block, GcmKey, Header, POWERS, Powers, RoundKeys, SubWord,
-};
-use crate::job::{Job, Outcome, difference, verdict_of};
+use super::gcm::Detached;
+use super::ghash::first_power;
+use super::key::{self, AesKey, Block, GcmKey, POWERS, Powers, RoundKeys, SubWord};
+use crate::job::{Header, Job, Outcome, difference, verdict_of};
 
 /// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
 /// (FIPS 197, section 3.4: that is byte r + 4c).
@@ -198,14 +198,7 @@ impl SubWord for Circuit {
 
 /// See [`aes_gcm::expand`].
 pub(crate) fn expand(key: &[u8], keys: &mut [Block; 15]) {
-    aes_gcm::expand(Circuit, key, keys);
-}
-
-/// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
-/// times x.
-pub(crate) fn first_power(hash_key: u128) -> u128 {
-    let carried = (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
-    (hash_key << 1) ^ carried
+    key::expand(Circuit, key, keys);
 }
 
 /// The powers of the hash key in the order and form of [`GcmKey`].
@@ -332,13 +325,13 @@ impl<'k> Packet<'k> {
 }
 
 /// See [`crate::Backend::gcm_seal`].
-pub(crate) fn seal(bytes: &mut [u8], mut apart: Apart<'_>, keys: &[&GcmKey], jobs: &[Job]) {
+pub(crate) fn seal(bytes: &mut [u8], mut detached: Detached<'_>, keys: &[&GcmKey], jobs: &[Job]) {
     for job in jobs {
         let packet = Packet::new(keys, job);
         packet.xor(&mut bytes[job.text()]);
-        let aad = apart.aad.unwrap_or(bytes);
+        let aad = detached.aad.unwrap_or(bytes);
         let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
-        match apart.tag {
+        match detached.tag {
             Some(ref mut place) => **place = tag,
             None => bytes[job.tag()].copy_from_slice(&tag),
         }
@@ -363,14 +356,14 @@ pub(crate) fn mask_headers(bytes: &mut [u8], keys: &[&AesKey], headers: &[Header
 /// See [`crate::Backend::gcm_open`].
 pub(crate) fn open(
     bytes: &mut [u8],
-    apart: Apart<'_>,
+    detached: Detached<'_>,
     keys: &[&GcmKey],
     jobs: &[Job],
     differences: &mut [u64],
 ) {
     for (job, place) in jobs.iter().zip(differences) {
         let packet = Packet::new(keys, job);
-        let aad = apart.aad.unwrap_or(bytes);
+        let aad = detached.aad.unwrap_or(bytes);
         let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
         let sent = bytes[job.tag()].try_into().expect("16 bytes");
         *place = difference(u128::from_le_bytes(tag), u128::from_le_bytes(sent));

@@ -1,0 +1,79 @@
+//! The keystream of one packet.
+
+use super::tuning::Tuning;
+use crate::isa::Set;
+use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
+use crate::kernels::chacha20::{Blocks, Keystream, counter_row};
+
+/// Computes keystream blocks of future packets: `blocks[i]` has the counter and nonce
+/// `of[i]`.
+///
+/// # Panics
+///
+/// Unless there are as many of one as of the other.
+pub(crate) fn precompute_keystream(set: Set, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
+    assert_eq!(of.len(), blocks.len(), "a block for each nonce");
+    let lanes = set.block_lanes();
+    for (of, blocks) in of.chunks(lanes).zip(blocks.chunks_mut(lanes)) {
+        set.blocks_of_key(key, of, blocks);
+    }
+}
+
+/// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC
+/// 8439, section 2.4). Few blocks go in rows.
+pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
+    let count = text.len().div_ceil(BLOCK_LEN);
+    if !(1..=set.row_blocks()).contains(&count) {
+        return set.xor_keystream(key, nonce, counter, text);
+    }
+    let mut keystream = Keystream::new();
+    set.rows(key, &counter_row(counter, nonce), count, &mut keystream);
+    set.xor_blocks(text, &keystream.blocks()[..count]);
+}
+
+/// Exclusive-ors keystream from block 1 on into a text: `blocks`, and what they lack.
+#[inline]
+pub(super) fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], blocks: &[Block]) {
+    set.xor_blocks(text, blocks);
+    if let Some(rest) = text.get_mut(BLOCK_LEN * blocks.len()..)
+        && !rest.is_empty()
+    {
+        xor_keystream(set, key, nonce, 1 + blocks.len() as u32, rest);
+    }
+}
+
+/// Whether `blocks`, from block 1 on, are all that goes into the text of a job.
+#[inline]
+pub(super) fn is_whole(job: &Job, blocks: &[Block]) -> bool {
+    job.text_len as usize <= BLOCK_LEN * blocks.len()
+}
+
+/// Calls `work` with the first blocks of a packet's keystream, from block 0 on: as many as one
+/// call computes besides those that fill whole vectors.
+#[inline]
+pub(super) fn with_first_blocks<T>(
+    set: Set,
+    key: &Key,
+    nonce: &Nonce,
+    text_len: usize,
+    work: impl FnOnce(&[Block]) -> T,
+) -> T {
+    // The blocks that do not fill a vector come first, and block 0 with them.
+    let text_blocks = text_len.div_ceil(BLOCK_LEN);
+    let mut count = 1 + text_blocks % set.block_lanes();
+    if count > set.row_blocks() {
+        let half = set.block_lanes() / 2;
+        let is_all = count == 1 + text_blocks;
+        if is_all && count > half && count <= half + Tuning::of(set).rows_after_half {
+            count = half;
+        }
+        let mut blocks = Blocks::new();
+        blocks.set(0, key, nonce, 0..count as u32);
+        set.blocks(&mut blocks, count);
+        work(&blocks.keystream()[..count])
+    } else {
+        let mut keystream = Keystream::new();
+        set.rows(key, &counter_row(0, nonce), count, &mut keystream);
+        work(&keystream.blocks()[..count])
+    }
+}

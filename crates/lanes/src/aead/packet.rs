@@ -1,0 +1,84 @@
+//! One packet by itself: its key and nonce, and where its parts lie.
+
+use super::tag;
+use crate::isa::Set;
+use crate::job::{BLOCK_LEN, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, verdict};
+use crate::kernels::poly1305::Poly1305;
+use core::ops::Range;
+
+/// Where the AAD of a packet lies.
+pub(super) enum Aad<'a> {
+    /// In the buffer of the text.
+    Attached(Range<usize>),
+    /// Elsewhere.
+    Detached(&'a [u8]),
+}
+
+/// A packet by itself.
+pub(super) struct Packet<'p> {
+    pub(super) key: &'p Key,
+    pub(super) nonce: &'p Nonce,
+    pub(super) aad: Aad<'p>,
+    /// Where in its buffer its text lies.
+    pub(super) text: Range<usize>,
+}
+
+impl<'p> Packet<'p> {
+    /// The packet of a job.
+    #[inline(always)]
+    pub(super) fn of(job: &'p Job, secrets: Secrets<'p>) -> Self {
+        Self {
+            key: secrets.key(job),
+            nonce: &job.nonce,
+            aad: Aad::Attached(job.aad()),
+            text: job.text(),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn aad<'b>(&'b self, bytes: &'b [u8]) -> &'b [u8] {
+        match &self.aad {
+            Aad::Attached(range) => &bytes[range.clone()],
+            Aad::Detached(aad) => aad,
+        }
+    }
+
+    /// Number of keystream blocks that it needs, that of its one-time key included.
+    #[inline]
+    pub(super) fn blocks(&self) -> usize {
+        1 + self.text.len().div_ceil(BLOCK_LEN)
+    }
+
+    /// Keys the hash and takes in the AAD. In place, as a move could leave a copy of the key.
+    #[inline(always)]
+    pub(super) fn start_tag(
+        &self,
+        set: Set,
+        bytes: &[u8],
+        poly1305: &mut Poly1305,
+        one_time_key: &[u8; 32],
+    ) {
+        poly1305.start(one_time_key);
+        tag::update_padded(set, poly1305, self.aad(bytes));
+    }
+
+    /// The tag, once all but the end of the ciphertext, from byte `hashed` on, is hashed.
+    #[inline(always)]
+    pub(super) fn finish_tag(
+        &self,
+        set: Set,
+        bytes: &[u8],
+        poly1305: &mut Poly1305,
+        hashed: usize,
+    ) -> [u8; TAG_LEN] {
+        tag::update_padded(set, poly1305, &bytes[self.text.clone()][hashed..]);
+        poly1305.update_lengths(self.aad(bytes).len() as u64, self.text.len() as u64);
+        poly1305.finish()
+    }
+
+    /// Compares the tag behind its text with the computed one.
+    #[inline]
+    pub(super) fn verdict(&self, bytes: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
+        verdict(&bytes[self.text.end..][..TAG_LEN], tag)
+    }
+}

@@ -1,0 +1,99 @@
+//! One packet after the other: what of one is not yet hashed is hashed beside the first
+//! blocks of the next.
+//!
+//! Two hashes and, to open, two keystreams take turns. They stay where they are: a move could
+//! leave a copy of a one-time key behind.
+
+use super::packet::Packet;
+use super::stitched;
+use crate::isa::Set;
+use crate::job::{Job, Outcome, Secrets, split_one_time_key};
+use crate::kernels::chacha20::{Keystream, counter_row};
+use crate::kernels::poly1305::Poly1305;
+use core::mem::swap;
+
+/// Seals packets.
+#[inline(never)]
+pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+    let finish = |bytes: &mut [u8], job: &Job, poly1305: &mut Poly1305, hashed| {
+        let tag = Packet::of(job, secrets).finish_tag(set, bytes, poly1305, hashed);
+        bytes[job.tag()].copy_from_slice(&tag);
+    };
+    let mut keystream = Keystream::new();
+    let (mut before, mut current) = (&mut Poly1305::idle(), &mut Poly1305::idle());
+    // The last packet, and how many bytes of its ciphertext are hashed.
+    let mut last: Option<(&Job, usize)> = None;
+    for job in jobs {
+        let packet = Packet::of(job, secrets);
+        let row = counter_row(0, packet.nonce);
+        let count = set.row_blocks().min(packet.blocks());
+        match last {
+            None => set.rows(packet.key, &row, count, &mut keystream),
+            Some((job, mut hashed)) => {
+                let (waiting, _) = bytes[job.text()][hashed..].as_chunks();
+                let of = (packet.key, &row);
+                hashed += set.stitched_rows(of, count, &mut keystream, 0, before, waiting);
+                finish(bytes, job, before, hashed);
+            }
+        }
+        let hashed = stitched::encrypt(&packet, set, bytes, current, &mut keystream);
+        last = Some((job, hashed));
+        swap(&mut before, &mut current);
+    }
+    if let Some((job, hashed)) = last {
+        finish(bytes, job, before, hashed);
+    }
+}
+
+/// Opens packets of no more blocks than [`Set::rows`] computes.
+#[inline(never)]
+pub(super) fn open(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let finish = |bytes: &mut [u8], job, poly1305: &mut Poly1305, hashed, keystream: &Keystream| {
+        let packet = Packet::of(job, secrets);
+        let tag = packet.finish_tag(set, bytes, poly1305, hashed);
+        let outcome = packet.verdict(bytes, &tag);
+        if outcome == Outcome::Authentic {
+            let (_, blocks) = split_one_time_key(keystream.blocks());
+            set.xor_blocks(&mut bytes[job.text()], blocks);
+        }
+        outcome
+    };
+    let (mut before, mut current) = (
+        &mut (Keystream::new(), Poly1305::idle()),
+        &mut (Keystream::new(), Poly1305::idle()),
+    );
+    let mut last: Option<(&Job, &mut Outcome)> = None;
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        let packet = Packet::of(job, secrets);
+        let row = counter_row(0, packet.nonce);
+        let (of, count) = ((packet.key, &row), packet.blocks());
+        let (keystream, poly1305) = &mut *current;
+        match last {
+            None => set.rows(of.0, of.1, count, keystream),
+            Some((job, outcome)) => {
+                let (blocks, hash) = &mut *before;
+                let (waiting, _) = bytes[job.text()].as_chunks();
+                let hashed = set.stitched_rows(of, count, keystream, 0, hash, waiting);
+                *outcome = finish(bytes, job, hash, hashed, blocks);
+            }
+        }
+        packet.start_tag(
+            set,
+            bytes,
+            poly1305,
+            split_one_time_key(keystream.blocks()).0,
+        );
+        last = Some((job, outcome));
+        swap(&mut before, &mut current);
+    }
+    if let Some((job, outcome)) = last {
+        let (keystream, poly1305) = before;
+        *outcome = finish(bytes, job, poly1305, 0, keystream);
+    }
+}

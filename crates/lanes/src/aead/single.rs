@@ -1,0 +1,189 @@
+//! A packet by itself.
+
+use super::keystream::{is_whole, with_first_blocks, xor_text};
+use super::packet::{Aad, Packet};
+use super::stitched;
+use super::strategy::is_stitched;
+use super::tag::{tag, tag_short};
+use crate::isa::Set;
+use crate::job::{Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
+use crate::kernels::chacha20::{Keystream, counter_row};
+use crate::kernels::poly1305::Poly1305;
+
+/// Encrypts the text of a job and writes its tag.
+#[inline]
+pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) {
+    let tag = match secrets.keystream(job) {
+        None => seal_packet(&Packet::of(job, secrets), set, bytes),
+        Some(keystream) => seal_precomputed(set, bytes, secrets, job, keystream),
+    };
+    bytes[job.tag()].copy_from_slice(&tag);
+}
+
+/// Decrypts the text of a job if its tag is right.
+#[inline]
+pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outcome {
+    match secrets.keystream(job) {
+        None => open_packet(&Packet::of(job, secrets), set, bytes),
+        Some(keystream) => open_precomputed(set, bytes, secrets, job, keystream),
+    }
+}
+
+/// Encrypts a text whose AAD lies elsewhere. Returns its tag.
+pub(crate) fn seal_detached(
+    set: Set,
+    key: &Key,
+    nonce: &Nonce,
+    aad: &[u8],
+    text: &mut [u8],
+) -> [u8; TAG_LEN] {
+    let packet = Packet {
+        key,
+        nonce,
+        aad: Aad::Detached(aad),
+        text: 0..text.len(),
+    };
+    seal_packet(&packet, set, text)
+}
+
+/// Decrypts a text whose AAD lies elsewhere if the tag behind it is right.
+pub(crate) fn open_detached(
+    set: Set,
+    key: &Key,
+    nonce: &Nonce,
+    aad: &[u8],
+    text_and_tag: &mut [u8],
+) -> Outcome {
+    let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
+        return Outcome::BadTag;
+    };
+    let packet = Packet {
+        key,
+        nonce,
+        aad: Aad::Detached(aad),
+        text: 0..text_len,
+    };
+    open_packet(&packet, set, text_and_tag)
+}
+
+#[inline(always)]
+fn seal_packet(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
+    if is_stitched(set, packet.blocks()) {
+        return seal_stitched(packet, set, bytes);
+    }
+    with_first_blocks(set, packet.key, packet.nonce, packet.text.len(), |blocks| {
+        let (one_time_key, blocks) = split_one_time_key(blocks);
+        let text = &mut bytes[packet.text.clone()];
+        xor_text(set, packet.key, packet.nonce, text, blocks);
+        let text = &bytes[packet.text.clone()];
+        tag(set, one_time_key, packet.aad(bytes), text)
+    })
+}
+
+#[inline(always)]
+fn open_packet(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
+    if is_stitched(set, packet.blocks()) {
+        return open_stitched(packet, set, bytes);
+    }
+    with_first_blocks(set, packet.key, packet.nonce, packet.text.len(), |blocks| {
+        let (one_time_key, blocks) = split_one_time_key(blocks);
+        let text = &bytes[packet.text.clone()];
+        let tag = tag(set, one_time_key, packet.aad(bytes), text);
+        let outcome = packet.verdict(bytes, &tag);
+        if outcome == Outcome::Authentic {
+            let text = &mut bytes[packet.text.clone()];
+            xor_text(set, packet.key, packet.nonce, text, blocks);
+        }
+        outcome
+    })
+}
+
+// Not part of its caller, which short packets take.
+#[inline(never)]
+fn seal_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
+    let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
+    let row = counter_row(0, packet.nonce);
+    set.rows(packet.key, &row, set.row_blocks(), &mut keystream);
+    let hashed = stitched::encrypt(packet, set, bytes, &mut poly1305, &mut keystream);
+    packet.finish_tag(set, bytes, &mut poly1305, hashed)
+}
+
+#[inline(never)]
+fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
+    let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
+    let (row, count) = (counter_row(0, packet.nonce), set.row_blocks());
+    set.rows(packet.key, &row, count, &mut keystream);
+    let (one_time_key, _) = split_one_time_key(keystream.blocks());
+    packet.start_tag(set, bytes, &mut poly1305, one_time_key);
+    let made = (0, count);
+    stitched::open(packet, set, bytes, &mut poly1305, &[], &mut keystream, made)
+}
+
+/// The same for a job whose one-time key and first blocks are precomputed.
+#[inline]
+fn seal_precomputed(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    job: &Job,
+    (one_time_key, blocks): (&[u8; 32], &[Block]),
+) -> [u8; TAG_LEN] {
+    match (job.is_short(), blocks) {
+        (true, [block, ..]) => {
+            let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
+            tag_short(one_time_key, &ciphertext, job)
+        }
+        _ if set.is_stitched() && !is_whole(job, blocks) => {
+            let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
+            packet.start_tag(set, bytes, &mut poly1305, one_time_key);
+            set.xor_blocks(&mut bytes[job.text()], blocks);
+            let (from, mut keystream) = (1 + blocks.len(), Keystream::new());
+            let (poly1305, keystream) = (&mut poly1305, &mut keystream);
+            let hashed = stitched::encrypt_rest(&packet, set, bytes, poly1305, keystream, from);
+            packet.finish_tag(set, bytes, poly1305, hashed)
+        }
+        _ => {
+            xor_precomputed(set, bytes, secrets, job, blocks);
+            tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
+        }
+    }
+}
+
+/// The same for a job whose one-time key and first blocks are precomputed.
+#[inline]
+fn open_precomputed(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    job: &Job,
+    (one_time_key, blocks): (&[u8; 32], &[Block]),
+) -> Outcome {
+    if set.is_stitched() && !is_whole(job, blocks) {
+        let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
+        packet.start_tag(set, bytes, &mut poly1305, one_time_key);
+        let (made, mut keystream) = ((1 + blocks.len(), 0), Keystream::new());
+        let (poly1305, keystream) = (&mut poly1305, &mut keystream);
+        return stitched::open(&packet, set, bytes, poly1305, blocks, keystream, made);
+    }
+    let tag = if job.is_short() {
+        tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
+    } else {
+        tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
+    };
+    let outcome = verdict(&bytes[job.tag()], &tag);
+    if outcome == Outcome::Authentic {
+        xor_precomputed(set, bytes, secrets, job, blocks);
+    }
+    outcome
+}
+
+/// Encrypts or decrypts the text of a job whose first `blocks` are precomputed.
+#[inline]
+fn xor_precomputed(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job, blocks: &[Block]) {
+    let text = &mut bytes[job.text()];
+    // The key of a packet is not read if all of its keystream is there.
+    match is_whole(job, blocks) {
+        true => set.xor_blocks(text, blocks),
+        false => xor_text(set, secrets.key(job), &job.nonce, text, blocks),
+    }
+}

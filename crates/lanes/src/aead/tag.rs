@@ -1,0 +1,63 @@
+//! The tag of one packet.
+
+use super::strategy::{OVER_ALL, OVER_HALF};
+use crate::isa::Set;
+use crate::job::{BLOCK_LEN, Job, TAG_LEN};
+use crate::kernels::poly1305::Poly1305;
+
+/// Takes the whole blocks of `message` into a hash. Returns what is left, less than 16 bytes.
+#[inline]
+fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
+    let (blocks, rest) = message.as_chunks();
+    if set.tag_lanes() > 1 && message.len() >= OVER_HALF {
+        let (h, r) = poly1305.accumulator();
+        let h = match message.len() < OVER_ALL {
+            true => set.absorb_over_half(h, blocks, r),
+            false => set.absorb_over_all(h, blocks, r),
+        };
+        poly1305.set_accumulator(h);
+    } else {
+        poly1305.update_blocks(blocks);
+    }
+    rest
+}
+
+/// Takes `message` into a hash, padded with zeros to a multiple of 16 bytes (RFC 8439,
+/// section 2.8).
+#[inline]
+pub(super) fn update_padded(set: Set, poly1305: &mut Poly1305, message: &[u8]) {
+    let rest = update(set, poly1305, message);
+    poly1305.update_padded(rest);
+}
+
+/// The tag of a packet from its ciphertext.
+#[inline]
+pub(super) fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) -> [u8; TAG_LEN] {
+    let mut poly1305 = Poly1305::new(one_time_key);
+    update_padded(set, &mut poly1305, aad);
+    update_padded(set, &mut poly1305, text);
+    poly1305.update_lengths(aad.len() as u64, text.len() as u64);
+    poly1305.finish()
+}
+
+/// The tag of a short packet from its ciphertext, padded with zeros.
+#[inline(always)]
+pub(super) fn tag_short(
+    one_time_key: &[u8; 32],
+    ciphertext: &[u8; BLOCK_LEN],
+    job: &Job,
+) -> [u8; TAG_LEN] {
+    let mut poly1305 = Poly1305::new(one_time_key);
+    let (blocks, _) = ciphertext.as_chunks();
+    poly1305.update_blocks(&blocks[..job.text_len.div_ceil(16) as usize]);
+    poly1305.update_lengths(0, job.text_len.into());
+    poly1305.finish()
+}
+
+/// The Poly1305 tag of one message, without padding (RFC 8439, section 2.5).
+pub(crate) fn poly1305(set: Set, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
+    let mut poly1305 = Poly1305::new(one_time_key);
+    let rest = update(set, &mut poly1305, message);
+    poly1305.update_last(rest);
+    poly1305.finish()
+}

@@ -1,0 +1,180 @@
+extern crate std;
+
+use super::run::{open, seal};
+use super::tuning::Tuning;
+use super::{open_detached, precompute_keystream, seal_detached};
+use crate::Backend;
+use crate::header_protection::chacha20_masks as masks;
+use crate::job::{BLOCK_LEN, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use crate::kernels::poly1305::Poly1305;
+use crate::kernels::poly1305::text::Text;
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
+use std::vec;
+
+/// Packets and masks by themselves, in the ways that this CPU does not choose, too:
+/// those of every other CPU.
+#[test]
+fn every_tuning() {
+    const MOST: usize = 2200;
+    const SIZE: usize = MOST + TAG_LEN;
+    let (key, nonce, aad): (Key, Nonce, _) = ([7; 32], [5; 12], [3; 11]);
+    let theirs = chacha20poly1305::ChaCha20Poly1305::new(&key.into());
+    let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 5) as u8);
+    let samples = [(0, 100), (0, 1000)];
+    for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+        let set = backend.set();
+        let mut expected = [0; 3];
+        let three = [samples[0], samples[1], (0, 7)];
+        masks(set, &plain, &[key], &three, |one| *one, &mut expected);
+        for scalar_mask in [false, true] {
+            for rows_after_half in [0, set.row_blocks() / 2, set.row_blocks()] {
+                Tuning {
+                    scalar_mask,
+                    rows_after_half,
+                }
+                .set(set);
+                for len in (0..MOST).step_by(7).chain(900..1700) {
+                    let mut sealed = plain;
+                    let text = (&mut sealed[..len]).into();
+                    let tag = theirs.encrypt_inout_detached(&nonce.into(), &aad, text);
+                    let tag: [u8; TAG_LEN] = tag.unwrap().into();
+                    let mut ours = plain;
+                    let place = &mut ours[..len];
+                    assert_eq!(seal_detached(set, &key, &nonce, &aad, place), tag);
+                    assert_eq!(ours[..len], sealed[..len], "{backend:?}, {len} bytes");
+                    ours[len..len + TAG_LEN].copy_from_slice(&tag);
+                    let place = &mut ours[..len + TAG_LEN];
+                    let outcome = open_detached(set, &key, &nonce, &aad, place);
+                    assert_eq!(outcome, Outcome::Authentic);
+                    assert_eq!(ours[..len], plain[..len], "{backend:?}, {len} bytes");
+                }
+                let mut found = [0; 2];
+                masks(set, &plain, &[key], &samples, |one| *one, &mut found);
+                assert_eq!(found, expected[..2], "{backend:?}");
+            }
+        }
+    }
+}
+
+/// One packet and a few, of whose keystream nothing was computed ahead, a part, or all:
+/// sealed, opened, and one of them forged.
+#[test]
+fn a_few_packets_with_precomputed_keystream() {
+    const SIZE: usize = 2500;
+    const FEW: usize = 4;
+    let (key, nonce, aad) = ([9; 32], [2; 12], [1; 21]);
+    let theirs = chacha20poly1305::ChaCha20Poly1305::new(&key.into());
+    let of: [_; 33] = core::array::from_fn(|i| (i as u32, nonce));
+    for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+        let set = backend.set();
+        let mut keystream = [[0; BLOCK_LEN]; 33];
+        precompute_keystream(set, &key, &of, &mut keystream);
+        let keys = [key];
+        let secrets = Secrets {
+            keys: &keys,
+            keystream: &keystream,
+        };
+        for keystream_blocks in [0, 1, 2, 5, 7, 17, 33] {
+            for len in (0..2300).step_by(29).chain([320, 384, 1024, 1920, 2048]) {
+                let mut packet = [0xa5; SIZE];
+                packet[..aad.len()].copy_from_slice(&aad);
+                let mut sealed = packet;
+                let text = aad.len()..aad.len() + len;
+                let tag = theirs.encrypt_inout_detached(
+                    &nonce.into(),
+                    &aad,
+                    (&mut sealed[text.clone()]).into(),
+                );
+                sealed[text.end..][..TAG_LEN].copy_from_slice(&tag.unwrap());
+                let job = |i: usize| Job {
+                    text: (i * SIZE + text.start) as u32,
+                    text_len: len as u32,
+                    aad: (i * SIZE) as u32,
+                    aad_len: aad.len() as u32,
+                    nonce,
+                    keystream_blocks,
+                    ..Job::default()
+                };
+                let jobs: [Job; FEW] = core::array::from_fn(job);
+                for jobs in [&jobs[..1], &jobs[..2], &jobs] {
+                    let all = &mut [packet; FEW];
+                    let outcomes = &mut [Outcome::Pending; FEW];
+                    seal(
+                        set,
+                        Work {
+                            bytes: all.as_flattened_mut(),
+                            secrets,
+                            jobs,
+                            outcomes,
+                        },
+                    );
+                    let named = (backend, keystream_blocks, len);
+                    assert!(
+                        all[..jobs.len()].iter().all(|one| *one == sealed),
+                        "{named:?}"
+                    );
+                    let forged = jobs.len() - 1;
+                    all[forged][text.end + 3] ^= 4;
+                    let before = all[forged];
+                    open(
+                        set,
+                        Work {
+                            bytes: all.as_flattened_mut(),
+                            secrets,
+                            jobs,
+                            outcomes,
+                        },
+                    );
+                    assert_eq!(outcomes[forged], Outcome::BadTag, "{named:?}");
+                    assert_eq!(all[forged], before, "{named:?}");
+                    for (one, outcome) in all[..forged].iter().zip(outcomes) {
+                        assert_eq!(*outcome, Outcome::Authentic, "{named:?}");
+                        assert_eq!(one[text.clone()], packet[text.clone()], "{named:?}");
+                    }
+                    all[forged] = sealed;
+                    let last = &jobs[forged..];
+                    let outcomes = &mut [Outcome::Pending];
+                    open(
+                        set,
+                        Work {
+                            bytes: all.as_flattened_mut(),
+                            secrets,
+                            jobs: last,
+                            outcomes,
+                        },
+                    );
+                    assert_eq!(outcomes, &[Outcome::Authentic], "{named:?}");
+                    assert_eq!(all[forged][text.clone()], packet[text.clone()], "{named:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Fewer texts than lanes, and long ones: no lane may read where nothing is.
+#[test]
+fn lanes_without_a_text() {
+    let len = 1 << 22;
+    let bytes = vec![3; len + TAG_LEN];
+    let text = |index| Text {
+        start: bytes.as_ptr(),
+        len: len as u32,
+        aad: bytes.as_ptr(),
+        aad_len: 0,
+        index,
+    };
+    for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
+        let set = backend.set();
+        if set.tag_lanes() == 1 {
+            continue;
+        }
+        let texts = [text(0), text(1), text(2)];
+        let mut tags = [[0; TAG_LEN]; 3];
+        // SAFETY: the text and the bytes of a tag behind it are there.
+        unsafe { set.tags(&texts, &[[5; 32]; 3], &mut tags) };
+        let mut one = Poly1305::new(&[5; 32]);
+        one.update_blocks(bytes[..len].as_chunks().0);
+        one.update_lengths(0, len as u64);
+        assert_eq!(tags, [one.finish(); 3], "{backend:?}");
+    }
+}

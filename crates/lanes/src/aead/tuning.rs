@@ -1,0 +1,84 @@
+//! Which of two ways computes few blocks of one packet faster on this CPU.
+
+use crate::calibrate::{Clock, best_time};
+use crate::isa::{self, Set};
+use crate::kernels::chacha20::{Blocks, Keystream, counter_row, mask_in_scalar};
+
+/// What is measured of few blocks. At first use both ways are timed and the faster one is
+/// kept for the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tuning {
+    /// Whether one header mask is faster in general registers than in rows.
+    pub(crate) scalar_mask: bool,
+    /// How many blocks in rows, behind a call of half the lanes, are faster than one call of
+    /// all lanes: all that the rows have, half of them, or 0.
+    pub(crate) rows_after_half: usize,
+}
+
+impl Tuning {
+    /// The tuning of an instruction set.
+    #[inline]
+    pub(crate) fn of(set: Set) -> Self {
+        let packed = set.tuning().get(|| match isa::clock() {
+            Some(clock) => Self::measure(set, clock).packed(),
+            None => Self::DEFAULT.packed(),
+        });
+        Self {
+            scalar_mask: packed & 2 != 0,
+            rows_after_half: packed >> 2,
+        }
+    }
+
+    /// Without a clock: rows, which never lose much.
+    const DEFAULT: Self = Self {
+        scalar_mask: false,
+        rows_after_half: 0,
+    };
+
+    /// Both as one number that is not 0.
+    const fn packed(self) -> usize {
+        self.rows_after_half << 2 | (self.scalar_mask as usize) << 1 | 1
+    }
+
+    /// Sets what would be measured.
+    #[cfg(test)]
+    pub(crate) fn set(self, set: Set) {
+        set.tuning().set(self.packed());
+    }
+
+    /// Takes some ten microseconds.
+    #[cold]
+    fn measure(set: Set, clock: Clock) -> Self {
+        let key = [0; 32];
+        let row = counter_row(0, &[0; 12]);
+        let all = set.row_blocks();
+        let rows = |count| {
+            best_time(clock, Keystream::new, |keystream| {
+                set.rows(&key, &row, count, keystream);
+            })
+        };
+        let lanes = |count: usize| {
+            let prepare = || {
+                let mut blocks = Blocks::new();
+                blocks.set(0, &key, &[0; 12], 0..count as u32);
+                blocks
+            };
+            best_time(clock, prepare, |blocks| set.blocks(blocks, count))
+        };
+        let scalar = best_time(
+            clock,
+            || (),
+            |()| {
+                let key = core::hint::black_box(&key);
+                core::hint::black_box(mask_in_scalar(key, &row));
+            },
+        );
+        let half = lanes(set.block_lanes() / 2);
+        let whole = lanes(set.block_lanes());
+        let is_faster = |count: &usize| half + rows(*count) < whole;
+        Self {
+            scalar_mask: scalar <= rows(1),
+            rows_after_half: [all, all / 2].into_iter().find(is_faster).unwrap_or(0),
+        }
+    }
+}

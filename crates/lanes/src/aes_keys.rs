@@ -1,0 +1,46 @@
+//! AES keys, prepared by the most capable instructions that this CPU has.
+
+use crate::isa::AesSet;
+use crate::kernels::aes::key::{AesKey, GcmKey, POWERS, RoundKeys};
+
+/// The round keys of a key of 16 or 32 bytes.
+fn round_keys<const N: usize>(key: &[u8; N]) -> RoundKeys {
+    RoundKeys::new(key, |key, keys| AesSet::best().expand(key, keys))
+}
+
+impl GcmKey {
+    /// Prepares a key of AES-128-GCM.
+    #[must_use]
+    pub fn aes128(key: &[u8; 16]) -> Self {
+        Self::new(round_keys(key))
+    }
+
+    /// Prepares a key of AES-256-GCM.
+    #[must_use]
+    pub fn aes256(key: &[u8; 32]) -> Self {
+        Self::new(round_keys(key))
+    }
+
+    fn new(cipher: RoundKeys) -> Self {
+        let mut key = Self {
+            cipher,
+            powers: [0; POWERS + 3],
+        };
+        AesSet::best().powers(&key.cipher, &mut key.powers);
+        key
+    }
+}
+
+impl AesKey {
+    /// Prepares a key of AES-128.
+    #[must_use]
+    pub fn aes128(key: &[u8; 16]) -> Self {
+        Self(round_keys(key))
+    }
+
+    /// Prepares a key of AES-256.
+    #[must_use]
+    pub fn aes256(key: &[u8; 32]) -> Self {
+        Self(round_keys(key))
+    }
+}

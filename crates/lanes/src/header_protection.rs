@@ -1,0 +1,75 @@
+//! The header masks of QUIC (RFC 9001, section 5.4) for lists of packets.
+
+use crate::aead::Tuning;
+use crate::isa::Set;
+use crate::job::{Header, Key};
+use crate::kernels::chacha20::{Keystream, Samples, mask_in_scalar};
+use crate::vector::MAX_LANES;
+
+/// Up to this many masks are faster one by one than in lanes.
+const FEW: usize = 2;
+
+/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, which comes with
+/// the index of its key and its offset, the first bytes of the block of which it is
+/// counter and nonce. `sample` gives those of each in the list.
+///
+/// # Panics
+///
+/// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is
+/// shorter than `samples`.
+#[inline]
+pub(crate) fn chacha20_masks<S>(
+    set: Set,
+    bytes: &[u8],
+    keys: &[Key],
+    list: &[S],
+    sample: impl Fn(&S) -> (u32, u32),
+    masks: &mut [u64],
+) {
+    let masks = &mut masks[..list.len()];
+    let sample = |one: &S| {
+        let (key, offset) = sample(one);
+        let sample = bytes[offset as usize..].first_chunk::<16>();
+        (&keys[key as usize], sample.expect("a whole sample"))
+    };
+    if masks.len() <= FEW {
+        for (mask, (key, sample)) in masks.iter_mut().zip(list.iter().map(sample)) {
+            let (words, _) = sample.as_chunks();
+            let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
+            *mask = if Tuning::of(set).scalar_mask {
+                mask_in_scalar(key, &row)
+            } else {
+                let mut blocks = Keystream::new();
+                set.rows(key, &row, 1, &mut blocks);
+                let words = blocks.blocks()[0].first_chunk();
+                u64::from_le_bytes(*words.expect("64 bytes"))
+            };
+        }
+        return;
+    }
+    let lanes = set.block_lanes();
+    for (masks, list) in masks.chunks_mut(lanes).zip(list.chunks(lanes)) {
+        let lanes = Samples::new(list.iter().map(&sample));
+        let mut words = [[0; MAX_LANES]; 2];
+        set.masks(&lanes, masks.len(), &mut words);
+        for (mask, (&first, &second)) in masks.iter_mut().zip(words[0].iter().zip(&words[1])) {
+            *mask = u64::from(first) | u64::from(second) << 32;
+        }
+    }
+}
+
+/// Masks headers of QUIC packets, as [`chacha20_masks`] says.
+///
+/// # Panics
+///
+/// If a header or its sample lies outside `bytes`, or if it names a key that is not
+/// there.
+pub(crate) fn chacha20_mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
+    let mut some = [0; MAX_LANES];
+    for headers in headers.chunks(set.block_lanes()) {
+        chacha20_masks(set, bytes, keys, headers, Header::sample, &mut some);
+        for (header, mask) in headers.iter().zip(some) {
+            header.mask(bytes, mask);
+        }
+    }
+}

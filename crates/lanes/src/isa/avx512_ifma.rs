@@ -1,0 +1,91 @@
+//! AVX-512 with IFMA: a faster Poly1305.
+
+use super::avx512::{Avx512, Numbers, Proof};
+use super::set::InstructionSet;
+use super::sha_ni;
+use crate::job::{Job, Key, Outcome};
+use crate::kernels::chacha20poly1305;
+use crate::kernels::poly1305::Radix44;
+use crate::kernels::sha256::Serial;
+use crate::vector::{Limbs44, Pair, U32Lanes};
+use core::arch::x86_64::*;
+
+/// A value of this type proves that the CPU has AVX-512 F, BW, VL and IFMA.
+#[derive(Clone, Copy)]
+pub(crate) struct Ifma(Avx512);
+
+cpufeatures::new!(avx512ifma, "avx512ifma");
+
+impl InstructionSet for Ifma {
+    type Lanes = Pair<Avx512>;
+    type Rows = Avx512;
+    type Field = Radix44<Pair<Numbers<Ifma>>>;
+    type HalfField = Radix44<Numbers<Ifma>>;
+    type Hash = Avx512;
+
+    const INTERLEAVED_ROWS: usize = 2;
+    const TAG_STEP: usize = 16;
+    const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
+
+    fn is_available() -> bool {
+        Avx512::is_available() && avx512ifma::get()
+    }
+
+    unsafe fn assume() -> Self {
+        // SAFETY: the caller vouches for it.
+        Self(unsafe { Avx512::assume() })
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> Self::Lanes {
+        Pair(self.0)
+    }
+
+    #[inline(always)]
+    fn rows(self) -> Self::Rows {
+        self.0
+    }
+
+    #[inline(always)]
+    fn field(self) -> Self::Field {
+        Radix44(Pair(Numbers(self)))
+    }
+
+    #[inline(always)]
+    fn half_field(self) -> Self::HalfField {
+        Radix44(Numbers(self))
+    }
+
+    #[inline(always)]
+    fn hash(self) -> Self::Hash {
+        self.0
+    }
+
+    fn serial_hash() -> &'static Serial {
+        sha_ni::best_serial()
+    }
+
+    #[inline(always)]
+    fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
+        let lanes = self.lanes().narrow();
+        chacha20poly1305::short(lanes, self.field(), bytes, keys, jobs, outcomes);
+    }
+}
+
+kernels!(Ifma, "avx512f,avx512bw,avx512vl,avx512ifma");
+
+impl Proof for Ifma {}
+
+impl Limbs44 for Numbers<Ifma> {
+    #[inline(always)]
+    fn multiply_add_low(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512 IFMA.
+        unsafe { _mm512_madd52lo_epu64(sum, a, b) }
+    }
+
+    #[inline(always)]
+    fn multiply_add_high(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512 IFMA.
+        unsafe { _mm512_madd52hi_epu64(sum, a, b) }
+    }
+}

@@ -1,0 +1,69 @@
+//! What the kernels of one instruction set are compiled from.
+
+use crate::job::{Job, Key, Outcome};
+use crate::kernels::poly1305::Field;
+use crate::kernels::sha256::Serial;
+use crate::vector::{Rows, U32Lanes};
+
+/// An instruction set: the vectors that each algorithm runs in. A value proves that this CPU
+/// has it.
+pub(crate) trait InstructionSet: Copy {
+    /// ChaCha20, a block in each lane.
+    type Lanes: U32Lanes;
+
+    /// ChaCha20, a few neighbouring blocks.
+    type Rows: Rows;
+
+    /// Poly1305, a message in each lane.
+    type Field: Field;
+
+    /// The same with half the lanes.
+    type HalfField: Field;
+
+    /// SHA-256, a message in each lane.
+    type Hash: U32Lanes;
+
+    /// How many vectors of rows run side by side: 2 or 3.
+    const INTERLEAVED_ROWS: usize;
+
+    /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
+    const STITCHED: bool = false;
+
+    /// How long a step of tags in lanes takes, in tenths of a step of one message.
+    const TAG_STEP: usize;
+
+    /// How many packets [`InstructionSet::short`] takes at most; 0 if there is no such kernel.
+    const SHORT_LANES: usize = 0;
+
+    /// Whether this CPU has it.
+    fn is_available() -> bool;
+
+    /// # Safety
+    ///
+    /// This CPU must have it.
+    unsafe fn assume() -> Self;
+
+    /// See [`InstructionSet::Lanes`].
+    fn lanes(self) -> Self::Lanes;
+
+    /// See [`InstructionSet::Rows`].
+    fn rows(self) -> Self::Rows;
+
+    /// See [`InstructionSet::Field`].
+    fn field(self) -> Self::Field;
+
+    /// See [`InstructionSet::HalfField`].
+    fn half_field(self) -> Self::HalfField;
+
+    /// See [`InstructionSet::Hash`].
+    fn hash(self) -> Self::Hash;
+
+    /// The kernels that hash one message with SHA-256, or two.
+    fn serial_hash() -> &'static Serial;
+
+    /// See [`crate::kernels::chacha20poly1305::short`].
+    #[inline(always)]
+    fn short(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
+        unreachable!("no kernel for short packets")
+    }
+}

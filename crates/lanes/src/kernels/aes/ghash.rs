@@ -1,0 +1,111 @@
+//! GHASH (NIST SP 800-38D, section 6.4).
+
+use super::ctr::encrypt;
+use super::key::{GcmKey, POWERS, Powers, RoundKeys};
+use crate::vector::AesBlocks;
+
+/// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as the
+/// products of the low halves, of the high ones, and of one's low with the other's high; or
+/// in Karatsuba's way, with one multiplication less, of the sums of halves instead of these.
+#[derive(Clone, Copy)]
+pub(super) struct Sum<V> {
+    low: V,
+    high: V,
+    middle: V,
+}
+
+impl<V: Copy> Sum<V> {
+    #[inline(always)]
+    pub(super) fn zero<B: AesBlocks<Vector = V>>(b: B) -> Self {
+        Self {
+            low: b.zero(),
+            high: b.zero(),
+            middle: b.zero(),
+        }
+    }
+
+    /// Adds the product of blocks, their bytes in reverse, and powers.
+    #[inline(always)]
+    pub(super) fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
+        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
+        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
+        if B::KARATSUBA {
+            let halves = b.xor(blocks, b.swap(blocks));
+            let factors = b.xor(powers, b.swap(powers));
+            self.middle = b.xor(self.middle, b.carry_less::<0x00>(halves, factors));
+            return;
+        }
+        let low_high = b.carry_less::<0x01>(blocks, powers);
+        let high_low = b.carry_less::<0x10>(blocks, powers);
+        self.middle = b.xor(self.middle, b.xor(low_high, high_low));
+    }
+
+    /// The blocks, their bytes in reverse, that are equal to the sum in the field (SP
+    /// 800-38D, section 6.3).
+    #[inline(always)]
+    pub(super) fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
+        /// x^63 + x^62 + x^57: the upper half of the field's polynomial, its bits in
+        /// reverse; its lower half is 1.
+        const FOLD: u128 = 0xc200_0000_0000_0000;
+        // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
+        let fold = b.splat_number(&FOLD);
+        let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
+        // What lies half over the low and half over the high part.
+        let mut middle = b.xor(self.middle, folded);
+        if B::KARATSUBA {
+            middle = b.xor(middle, b.xor(self.low, self.high));
+        }
+        let folded = b.xor(b.swap(middle), b.carry_less::<0x00>(middle, fold));
+        b.xor(self.high, folded)
+    }
+}
+
+/// Power `n` of the hash key in the first lane, and those below in the next.
+#[inline(always)]
+pub(super) fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
+    b.numbers(&key.powers[POWERS - n..][..B::LANES])
+}
+
+/// Power `n` of the hash key in all lanes.
+#[inline(always)]
+pub(super) fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vector {
+    b.splat_number(&powers[POWERS - n])
+}
+
+/// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
+/// times x.
+pub(crate) fn first_power(hash_key: u128) -> u128 {
+    let carried = (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
+    (hash_key << 1) ^ carried
+}
+
+/// The powers of the hash key in the form of [`GcmKey`].
+#[inline(always)]
+pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) {
+    const { assert!(POWERS.is_multiple_of(B::LANES)) };
+    let mut states = [b.zero()];
+    encrypt(b, keys, &mut states);
+    let hash_key = b.sum(b.only_lane(states[0], 0)).swap_bytes();
+    // The last vector one by one, and each before from that behind it.
+    powers[POWERS - 1] = first_power(hash_key);
+    let mut factor = b.splat_number(&powers[POWERS - 1]);
+    for n in 2..=B::LANES {
+        let power = product(b, b.splat_number(&powers[POWERS - n + 1]), factor);
+        powers[POWERS - n] = b.sum(b.only_lane(power, 0));
+    }
+    factor = power_of(b, powers, B::LANES);
+    let mut vector = b.numbers(&powers[POWERS - B::LANES..]);
+    let (vectors, _) = powers.split_at_mut(POWERS - B::LANES);
+    for place in vectors.rchunks_exact_mut(B::LANES) {
+        vector = product(b, vector, factor);
+        // SAFETY: as many numbers as a vector has.
+        unsafe { b.store(vector, place.as_mut_ptr().cast()) };
+    }
+}
+
+#[inline(always)]
+fn product<B: AesBlocks>(b: B, blocks: B::Vector, powers: B::Vector) -> B::Vector {
+    let mut sum = Sum::zero(b);
+    sum.add(b, blocks, powers);
+    sum.reduced(b)
+}

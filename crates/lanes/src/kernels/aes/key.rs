@@ -1,0 +1,110 @@
+//! Keys of AES and of GHASH as the kernels want them.
+
+use super::ctr::GROUP;
+use crate::vector::AesBlocks;
+
+/// A block of AES: 16 bytes.
+pub(crate) type Block = [u8; 16];
+
+/// How many powers of the hash key a [`GcmKey`] has: as many as the blocks of a last
+/// group, which may be one vector longer, and of a vector of AAD before it.
+pub(crate) const POWERS: usize = 4 * (GROUP + 2);
+
+/// The powers, and zeros: what a vector of powers may reach beyond the last. There its
+/// lanes meet zeros.
+pub(crate) type Powers = [u128; POWERS + 3];
+
+/// Round keys of AES (FIPS 197, section 5.2). Wiped on drop.
+#[repr(align(16))]
+pub(crate) struct RoundKeys {
+    /// 11 or 15 of them, and zeros.
+    pub(crate) keys: [Block; 15],
+    rounds: u8,
+}
+
+impl RoundKeys {
+    /// The expansion of a key of 16 or 32 bytes, which `expand` does.
+    pub(crate) fn new<const N: usize>(
+        key: &[u8; N],
+        expand: impl FnOnce(&[u8], &mut [Block; 15]),
+    ) -> Self {
+        const { assert!(N == 16 || N == 32) };
+        let mut keys = Self {
+            keys: [[0; 16]; 15],
+            rounds: const { (N / 4 + 6) as u8 },
+        };
+        expand(key, &mut keys.keys);
+        keys
+    }
+
+    /// 10 or 14.
+    #[inline(always)]
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.into()
+    }
+}
+
+impl Drop for RoundKeys {
+    fn drop(&mut self) {
+        self.keys = [[0; 16]; 15];
+        zeroize::optimization_barrier(&self.keys);
+    }
+}
+
+/// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
+/// powers of the hash key, less than 1 KiB. Wiped on drop.
+pub struct GcmKey {
+    pub(crate) cipher: RoundKeys,
+    /// Powers [`POWERS`] to 1 of the hash key H, so that neighbours are the factors of
+    /// neighbouring blocks. Each is the block as a big-endian number, in which the
+    /// bits of the polynomial stand in reverse, times x: the product of two such
+    /// numbers has the bit of x^0 one place too low, and that makes up for it.
+    pub(crate) powers: Powers,
+}
+
+impl Drop for GcmKey {
+    fn drop(&mut self) {
+        self.powers = [0; POWERS + 3];
+        zeroize::optimization_barrier(&self.powers);
+    }
+}
+
+/// A key of AES alone, prepared for any [`Backend`](crate::Backend). Wiped on drop.
+pub struct AesKey(pub(crate) RoundKeys);
+
+/// What [`expand`] asks of an instruction set.
+pub(crate) trait SubWord: Copy {
+    /// The S-box (FIPS 197, section 5.1.1) of four bytes.
+    fn sub_word(self, word: u32) -> u32;
+}
+
+/// A last round leaves columns that are alike where they are, as it exchanges only bytes
+/// of one row.
+impl<B: AesBlocks> SubWord for B {
+    #[inline(always)]
+    fn sub_word(self, word: u32) -> u32 {
+        let columns = self.splat_number(&(u128::from(word) * 0x1_0000_0001_0000_0001_0000_0001));
+        self.sum(self.only_lane(self.last_round(columns, self.zero()), 0)) as u32
+    }
+}
+
+/// Expands a key of 16 or 32 bytes to 11 or 15 round keys (FIPS 197, section 5.2).
+#[inline(always)]
+pub(crate) fn expand<S: SubWord>(s: S, key: &[u8], keys: &mut [Block; 15]) {
+    let (words, _) = keys.as_flattened_mut().as_chunks_mut::<4>();
+    let given = key.len() / 4;
+    words[..given].copy_from_slice(key.as_chunks().0);
+    let mut last = u32::from_le_bytes(words[given - 1]);
+    let mut constant = 1_u8;
+    for i in given..4 * (given + 7) {
+        if i % given == 0 {
+            last = s.sub_word(last.rotate_right(8)) ^ u32::from(constant);
+            // Not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
+            constant = (constant << 1) ^ ((constant >> 7) * 0x1b);
+        } else if i % given == 4 {
+            last = s.sub_word(last);
+        }
+        last ^= u32::from_le_bytes(words[i - given]);
+        words[i] = last.to_le_bytes();
+    }
+}

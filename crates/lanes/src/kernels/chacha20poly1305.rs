@@ -1,0 +1,105 @@
+//! ChaCha20 and Poly1305 (RFC 8439, section 2.8) in one kernel.
+//!
+//! ```text
+//! one-time key = the first 32 bytes of block 0
+//! ciphertext   = text xor blocks 1, 2, ...
+//! tag          = Poly1305(AAD, padding, ciphertext, padding, both lengths)
+//! ```
+//!
+//! - [`short`]: packets of at most one block of text, a packet in each lane. Block 0 of each
+//!   stays in the registers, where it lies as Poly1305 wants it.
+//! - [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
+//!   other ciphertext in general registers.
+
+use super::chacha20::{self, CounterRow, Interleave, Keystream, counter_row, key_and_first_block};
+use super::poly1305::field::{Field, wide};
+use super::poly1305::short::{ShortMessages, tags_of_short};
+use super::poly1305::state::{InterleavedPoly1305, Poly1305};
+use crate::job::{BLOCK_LEN, Job, Key, Outcome, TAG_LEN, verdict};
+use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes};
+
+/// Computes keystream as [`chacha20::rows`] does, and meanwhile takes as many blocks of
+/// `text` into `poly1305` as that hides. Returns how many bytes those are.
+#[inline(always)]
+pub(crate) fn stitched_rows<R: Rows, const N: usize>(
+    r: R,
+    of: (&Key, &CounterRow),
+    count: usize,
+    keystream: &mut Keystream,
+    at: usize,
+    poly1305: &mut Poly1305,
+    text: &[[u8; TAG_LEN]],
+) -> usize {
+    let mut interleaved = poly1305.interleave(text);
+    chacha20::rows::<_, _, N>(r, of, count, keystream, at, &mut interleaved);
+    let (h, left) = interleaved.finish();
+    poly1305.set_accumulator(h);
+    TAG_LEN * (text.len() - left)
+}
+
+/// Three blocks take about as long as two rounds.
+impl Interleave for InterleavedPoly1305<'_> {
+    #[inline(always)]
+    fn step(&mut self) {
+        self.update::<3>();
+    }
+}
+
+/// Seals packets of no more than [`SHORT`] bytes, with no more AAD than
+/// [`MAX_AAD`](super::poly1305::text::MAX_AAD), a packet in each lane, of which there must be enough; opens
+/// them if there is a place for outcomes. Each takes two blocks of keystream. The first
+/// never leaves the registers: there it is the one-time key.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) fn short<V: U32Lanes, F: Field>(
+    v: V,
+    f: F,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    mut outcomes: Option<&mut [Outcome]>,
+) where
+    F::Lanes: JoinU32Lanes<V>,
+{
+    const { assert!(V::LANES == <F::Lanes as U64Lanes>::LANES) };
+    debug_assert!((1..=V::LANES).contains(&jobs.len()));
+    let mut its_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
+    let mut rows = [[0; 4]; MAX_LANES];
+    let mut messages = ShortMessages::new();
+    for (lane, job) in jobs.iter().enumerate() {
+        its_keys[lane] = &keys[job.key as usize];
+        rows[lane] = counter_row(0, &job.nonce);
+        messages.announce(lane, job.aad_len, job.text_len);
+    }
+    let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
+    let key = key_and_first_block(v, &its_keys, &rows, &mut blocks.0);
+    for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+        let aad = v.padded(&bytes[job.aad()]);
+        let text = &mut bytes[job.text()];
+        let ciphertext = match outcomes {
+            None => v.xor_padded(text, block),
+            Some(_) => v.padded(text),
+        };
+        messages.set(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
+    }
+    let l = f.lanes();
+    let r = (l.join_u32(key[0], key[1]), l.join_u32(key[2], key[3]));
+    let pad = (l.join_u32(key[4], key[5]), l.join_u32(key[6], key[7]));
+    let mut tags = tags_of_short(f, &messages, r, pad);
+    for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+        let tag = wide(tags[0][lane], tags[1][lane]).to_le_bytes();
+        let Some(outcomes) = &mut outcomes else {
+            bytes[job.tag()].copy_from_slice(&tag);
+            continue;
+        };
+        outcomes[lane] = verdict(&bytes[job.tag()], &tag);
+        if outcomes[lane] == Outcome::Authentic {
+            v.xor_bytes(&mut bytes[job.text()], block);
+        }
+    }
+    blocks.0 = [[0; BLOCK_LEN]; MAX_TAGS];
+    zeroize::optimization_barrier(&blocks);
+    // The right tag of a forged packet would make it authentic.
+    tags = [[0; MAX_TAGS]; 2];
+    zeroize::optimization_barrier(&tags);
+}

@@ -1,0 +1,7 @@
+//! Each algorithm once, generic over [`crate::vector`]: no instruction set, no dispatch.
+
+pub(crate) mod aes;
+pub(crate) mod chacha20;
+pub(crate) mod chacha20poly1305;
+pub(crate) mod poly1305;
+pub(crate) mod sha256;

@@ -1,0 +1,268 @@
+//! Arithmetic modulo 2^130 - 5, one number in each lane.
+
+use crate::vector::{MAX_TAGS, U64Lanes};
+
+/// The bits of r that RFC 8439, section 2.5.1, leaves standing.
+pub(super) const CLAMP: [u64; 2] = [0x0fff_fffc_0fff_ffff, 0x0fff_fffc_0fff_fffc];
+
+/// A number in two words of 64 bits, and what is above them: at most 7. How
+/// numbers travel between fields.
+pub(crate) type Number = [u64; 3];
+
+/// Arithmetic modulo 2^130 - 5, one number in each lane.
+pub(crate) trait Field: Copy {
+    /// What the limbs are kept in.
+    type Lanes: U64Lanes;
+
+    /// Numbers in limbs, not fully reduced.
+    type Element: Copy;
+
+    /// Numbers to multiply by, and what is prepared of them.
+    type Multiplier: Copy;
+
+    /// Sums of at most two products; in [`Radix64`] of one.
+    type Products: Copy;
+
+    /// Bit 128, above a whole block, in the limb that holds it.
+    const HIBIT: u64;
+
+    /// The vectors.
+    fn lanes(self) -> Self::Lanes;
+
+    /// [`Field::HIBIT`] in every lane.
+    #[inline(always)]
+    fn hibit(self) -> Limb<Self> {
+        self.lanes().splat(Self::HIBIT)
+    }
+
+    /// [`Field::HIBIT`] where the lowest bit is set.
+    fn hibit_where(self, bits: Limb<Self>) -> Limb<Self>;
+
+    /// Numbers of 128 bits, from their low and high halves.
+    fn element(self, low: Limb<Self>, high: Limb<Self>) -> Self::Element;
+
+    /// `h` + block: the block of 16 bytes per lane is given as two little-endian
+    /// words and the bit above them, [`Field::HIBIT`] or 0.
+    fn add_block(
+        self,
+        h: Self::Element,
+        block: (Limb<Self>, Limb<Self>),
+        above: Limb<Self>,
+    ) -> Self::Element;
+
+    /// Prepares numbers to multiply by.
+    fn multiplier(self, element: Self::Element) -> Self::Multiplier;
+
+    /// A sum of no products.
+    fn none(self) -> Self::Products;
+
+    /// `sum` + `a` * `r`.
+    fn multiply_add(
+        self,
+        sum: Self::Products,
+        a: Self::Element,
+        r: &Self::Multiplier,
+    ) -> Self::Products;
+
+    /// The sum as a number, partly reduced.
+    fn reduced(self, sum: Self::Products) -> Self::Element;
+
+    /// The residue, in two words.
+    fn words(self, h: Self::Element) -> (Limb<Self>, Limb<Self>);
+
+    /// Numbers of two words, and of what is above.
+    fn number(self, words: [Limb<Self>; 3]) -> Self::Element;
+
+    /// The same number in every lane.
+    #[inline(always)]
+    fn splat(self, [low, high, above]: Number) -> Self::Element {
+        let l = self.lanes();
+        self.number([l.splat(low), l.splat(high), l.splat(above)])
+    }
+
+    /// A number for each lane.
+    #[inline(always)]
+    fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element {
+        self.number(by_word(self.lanes(), numbers))
+    }
+
+    /// The sum of the numbers in all lanes.
+    fn sum(self, element: Self::Element) -> Number;
+
+    /// In every lane the sum of the four of which it is one; see
+    /// [`U64Lanes::sum_fours`]. Only [`Field::words`] takes it.
+    fn sum_fours(self, element: Self::Element) -> Self::Element;
+
+    /// `a` in the lanes where `mask` is all ones, `b` where it is zero.
+    fn select(self, mask: &[u64; MAX_TAGS], a: Self::Element, b: Self::Element) -> Self::Element;
+
+    /// `a` * `r`.
+    #[inline(always)]
+    fn multiply(self, a: Self::Element, r: &Self::Multiplier) -> Self::Element {
+        self.reduced(self.multiply_add(self.none(), a, r))
+    }
+
+    /// (`h` + block) * `r`.
+    #[inline(always)]
+    fn step(
+        self,
+        h: Self::Element,
+        block: (Limb<Self>, Limb<Self>),
+        above: Limb<Self>,
+        r: &Self::Multiplier,
+    ) -> Self::Element {
+        self.multiply(self.add_block(h, block, above), r)
+    }
+
+    /// Two steps at once: (`h` + the first block) * `square` + the second block *
+    /// `r`. A step takes longer than its instructions, since each waits for the one
+    /// before; half of these do not.
+    #[inline(always)]
+    fn two_steps(
+        self,
+        h: Self::Element,
+        blocks: [(Limb<Self>, Limb<Self>); 2],
+        above: [Limb<Self>; 2],
+        r: &Self::Multiplier,
+        square: &Self::Multiplier,
+    ) -> Self::Element {
+        let second = self.add_block(self.zero(), blocks[1], above[1]);
+        let sum = self.multiply_add(self.none(), second, r);
+        let first = self.add_block(h, blocks[0], above[0]);
+        self.reduced(self.multiply_add(sum, first, square))
+    }
+
+    /// No number but zero, in every lane.
+    #[inline(always)]
+    fn zero(self) -> Self::Element {
+        let zero = self.lanes().splat(0);
+        self.element(zero, zero)
+    }
+}
+
+/// One vector of a field.
+pub(super) type Limb<F> = <<F as Field>::Lanes as U64Lanes>::Vector;
+
+/// See [`Field::select`].
+#[inline(always)]
+pub(super) fn select_limbs<L: U64Lanes, const LIMBS: usize>(
+    l: L,
+    mask: &[u64; MAX_TAGS],
+    mut a: [L::Vector; LIMBS],
+    b: [L::Vector; LIMBS],
+) -> [L::Vector; LIMBS] {
+    let mut not = *mask;
+    for lane in &mut not {
+        *lane = !*lane;
+    }
+    let (mask, not) = (l.per_lane(mask), l.per_lane(&not));
+    for i in 0..LIMBS {
+        a[i] = l.or(l.and(a[i], mask), l.and(b[i], not));
+    }
+    a
+}
+
+/// `low` + 2^64 `high`.
+#[inline(always)]
+pub(crate) fn wide(low: u64, high: u64) -> u128 {
+    u128::from(low) | u128::from(high) << 64
+}
+
+/// `low` + 2^64 `high` + 2^128 `above`, partly reduced: what is above 2^130 comes
+/// back as five times as much.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+pub(super) fn reduced(low: u64, high: u64, above: u64) -> Number {
+    let more = (above & !3) + (above >> 2);
+    let (h, carry) = wide(low, high).overflowing_add(more.into());
+    [h as u64, (h >> 64) as u64, (above & 3) + u64::from(carry)]
+}
+
+/// `low` + 2^(128 - `N`) `limb`, partly reduced; `limb` is below 2^62.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+pub(super) fn with_top_limb<const N: u32>(low: u128, limb: u64) -> Number {
+    let (low, carry) = low.overflowing_add(u128::from(limb) << (128 - N));
+    reduced(
+        low as u64,
+        (low >> 64) as u64,
+        (limb >> N) + u64::from(carry),
+    )
+}
+
+/// The words of each lane's number in vectors.
+#[inline(always)]
+pub(super) fn by_word<L: U64Lanes>(l: L, numbers: &[Number; MAX_TAGS]) -> [L::Vector; 3] {
+    let mut words = [[0; MAX_TAGS]; 3];
+    for (lane, number) in numbers.iter().enumerate() {
+        [words[0][lane], words[1][lane], words[2][lane]] = *number;
+    }
+    let vectors = [
+        l.per_lane(&words[0]),
+        l.per_lane(&words[1]),
+        l.per_lane(&words[2]),
+    ];
+    // They may be powers of r.
+    words = [[0; MAX_TAGS]; 3];
+    zeroize::optimization_barrier(&words);
+    vectors
+}
+
+/// Five times as much.
+#[inline(always)]
+pub(super) fn five<L: U64Lanes>(l: L, a: L::Vector) -> L::Vector {
+    l.add(l.shift_left::<2>(a), a)
+}
+
+/// The number r of the key in each lane (RFC 8439, section 2.5.1).
+///
+/// # Safety
+///
+/// There must be 32 bytes at each place.
+#[inline(always)]
+pub(super) unsafe fn clamped_r<F: Field>(f: F, keys: &[*const u8; MAX_TAGS]) -> F::Element {
+    // SAFETY: the caller vouches for them.
+    clamped(f, unsafe { f.lanes().load(keys, 0) })
+}
+
+/// The same of the first half of each key.
+#[inline(always)]
+pub(super) fn clamped<F: Field>(f: F, (low, high): (Limb<F>, Limb<F>)) -> F::Element {
+    let l = f.lanes();
+    f.element(
+        l.and(low, l.splat(CLAMP[0])),
+        l.and(high, l.splat(CLAMP[1])),
+    )
+}
+
+/// The tags, in two words: the residue and the second half of the key in each lane.
+///
+/// # Safety
+///
+/// As for [`clamped_r`].
+#[inline(always)]
+pub(super) unsafe fn finish<F: Field>(
+    f: F,
+    h: F::Element,
+    keys: &[*const u8; MAX_TAGS],
+) -> [[u64; MAX_TAGS]; 2] {
+    // SAFETY: the caller vouches for them.
+    padded_words(f, h, unsafe { f.lanes().load(keys, 16) })
+}
+
+/// The same, with the second half of each key.
+#[inline(always)]
+pub(super) fn padded_words<F: Field>(
+    f: F,
+    h: F::Element,
+    pad: (Limb<F>, Limb<F>),
+) -> [[u64; MAX_TAGS]; 2] {
+    let l = f.lanes();
+    let (low, high) = f.words(h);
+    let sum = l.add(low, pad.0);
+    let high = l.add(l.add(high, pad.1), l.carry(low, sum));
+    let mut words = [[0; MAX_TAGS]; 2];
+    l.store(sum, &mut words[0]);
+    l.store(high, &mut words[1]);
+    words
+}

@@ -1,0 +1,108 @@
+//! One number in two 64-bit words.
+
+use super::field::{Field, Number, reduced, select_limbs, wide};
+use crate::vector::{MAX_TAGS, Scalar};
+
+/// Two words of 64 bits, and a third for what is above: one number.
+#[derive(Clone, Copy)]
+pub(crate) struct Radix64;
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
+impl Field for Radix64 {
+    type Lanes = Scalar;
+    type Element = Number;
+    /// The words of r, and 5/4 of the second: 2^130 is 5, so 2^128 is 5/4, and
+    /// the second word of a clamped r is a multiple of 4. Only such a number can
+    /// be a multiplier here.
+    type Multiplier = [u64; 3];
+    /// What counts 1 and 2^64.
+    type Products = [u128; 2];
+    const HIBIT: u64 = 1;
+    #[inline(always)]
+    fn lanes(self) -> Scalar {
+        Scalar
+    }
+
+    #[inline(always)]
+    fn hibit_where(self, bits: u64) -> u64 {
+        bits & Self::HIBIT
+    }
+
+    #[inline(always)]
+    fn element(self, low: u64, high: u64) -> Number {
+        [low, high, 0]
+    }
+
+    #[inline(always)]
+    fn add_block(self, [h0, h1, h2]: Number, (low, high): (u64, u64), above: u64) -> Number {
+        let (h, carry) = wide(h0, h1).overflowing_add(wide(low, high));
+        [h as u64, (h >> 64) as u64, h2 + above + u64::from(carry)]
+    }
+
+    #[inline(always)]
+    fn multiplier(self, [r0, r1, _]: Number) -> [u64; 3] {
+        [r0, r1, r1 + (r1 >> 2)]
+    }
+
+    #[inline(always)]
+    fn none(self) -> [u128; 2] {
+        [0; 2]
+    }
+
+    #[inline(always)]
+    fn multiply_add(
+        self,
+        [sum0, sum1]: [u128; 2],
+        [h0, h1, h2]: Number,
+        &[r0, r1, s1]: &[u64; 3],
+    ) -> [u128; 2] {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        // One product: r0 and r1 are below 2^60, and h2, which `reduced` leaves at
+        // most 4 and `plus` at most 6, so each sum is below 2^127.
+        [
+            sum0 + product(h0, r0) + product(h1, s1),
+            sum1 + product(h0, r1)
+                + product(h1, r0)
+                + u128::from(h2 * s1)
+                + (u128::from(h2 * r0) << 64),
+        ]
+    }
+
+    #[inline(always)]
+    fn reduced(self, [sum0, sum1]: [u128; 2]) -> Number {
+        let sum1 = sum1 + (sum0 >> 64);
+        reduced(sum0 as u64, sum1 as u64, (sum1 >> 64) as u64)
+    }
+
+    #[inline(always)]
+    fn words(self, [low, high, above]: Number) -> (u64, u64) {
+        // Below 2^130 and a little, so at most once the prime too much.
+        let [low, high, above] = reduced(low, high, above);
+        let h = wide(low, high);
+        // h - p = h + 5 - 2^130; where that is not negative, it is the residue.
+        let (_, carry) = h.overflowing_add(5);
+        let times = (above + u64::from(carry)) >> 2;
+        let h = h.wrapping_add(u128::from(5 * times));
+        (h as u64, (h >> 64) as u64)
+    }
+
+    #[inline(always)]
+    fn number(self, words: [u64; 3]) -> Number {
+        words
+    }
+
+    #[inline(always)]
+    fn sum(self, element: Number) -> Number {
+        element
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, element: Number) -> Number {
+        element
+    }
+
+    #[inline(always)]
+    fn select(self, mask: &[u64; MAX_TAGS], a: Number, b: Number) -> Number {
+        select_limbs(Scalar, mask, a, b)
+    }
+}

@@ -1,0 +1,162 @@
+//! Messages of any and mixed lengths.
+//!
+//! A lane takes a message, and the next one when that ends, so that messages of mixed
+//! lengths keep the lanes busy. The blocks are read where they lie; only those that hold a
+//! message's end, or lie across two of its pieces, are put together first. When so few
+//! messages are left that most lanes would compute nothing, [`Serial`] kernels finish them.
+
+use super::message::{Rest, Staged};
+use super::threshold::LaneThreshold;
+use crate::job::Digest;
+use crate::kernels::sha256::{Lanes, START, Serial, Stream, digest};
+use crate::vector::{Aligned, MAX_LANES};
+use arrayvec::ArrayVec;
+use core::mem::MaybeUninit;
+
+/// The hash of each of `messages`, each of which is the pieces of an array in turn.
+///
+/// # Panics
+///
+/// Unless there are as many `digests`.
+pub(crate) fn many<const N: usize>(
+    threshold: LaneThreshold,
+    messages: &[[&[u8]; N]],
+    digests: &mut [Digest],
+) {
+    assert_eq!(messages.len(), digests.len(), "a digest for each message");
+    if threshold.in_lanes(messages.len()) > 0 {
+        return many_in_lanes(threshold, messages, digests);
+    }
+    let mut fresh = 0..messages.len();
+    one_by_one(threshold, digests, |staged| {
+        let mut rest = Rest::new(messages, fresh.next()?);
+        let (place, blocks) = rest.next(staged)?;
+        let state = START;
+        Some((Stream { state, place }, blocks, rest))
+    });
+}
+
+/// [`many`], in lanes as long as they pay.
+fn many_in_lanes<const N: usize>(
+    threshold: LaneThreshold,
+    messages: &[[&[u8]; N]],
+    digests: &mut [Digest],
+) {
+    let mut lanes = Lanes::all(core::ptr::null(), 0);
+    let mut staged = Aligned([const { MaybeUninit::uninit() }; MAX_LANES]);
+    let mut active = threshold.in_lanes(messages.len());
+    let mut rests = ArrayVec::<_, MAX_LANES>::new();
+    for index in 0..active {
+        rests.push(Rest::new(messages, index));
+    }
+    let mut fresh = active..messages.len();
+    // Lanes whose blocks have been hashed, a bit each.
+    let mut ended = u32::MAX >> (MAX_LANES - active);
+    loop {
+        while ended != 0 {
+            let l = ended.trailing_zeros() as usize;
+            if let Some(run) = rests[l].next(&mut staged.0[l]) {
+                (lanes.places[l], lanes.left[l]) = run;
+                ended &= ended - 1;
+                continue;
+            }
+            digests[rests[l].index] = digest(lanes.state(l));
+            if let Some(index) = fresh.next() {
+                rests[l] = Rest::new(messages, index);
+                lanes.set_state(l, START);
+            } else {
+                // The last message moves here, ended or not. (If its next block has been
+                // put together, that stays where it is: no other will be there.)
+                active -= 1;
+                rests[l] = rests[active];
+                lanes.copy(active, l);
+                if ended >> active == 0 {
+                    ended &= ended - 1;
+                }
+                ended &= !(1 << active);
+            }
+        }
+        let keep = threshold.in_lanes(active);
+        if keep < active {
+            let mut others = keep..active;
+            one_by_one(threshold, digests, |_| {
+                let l = others.next()?;
+                let (state, place) = (lanes.state(l), lanes.places[l]);
+                Some((Stream { state, place }, lanes.left[l], rests[l]))
+            });
+            active = keep;
+        }
+        if active == 0 {
+            return;
+        }
+        // The vector's other lanes do what the first one does.
+        for l in active..threshold.set.hash_lanes() {
+            (lanes.places[l], lanes.left[l]) = (lanes.places[0], lanes.left[0]);
+        }
+        // SAFETY: in the lanes of the vector there are as many blocks as `left` says, in
+        // a message or in `staged`.
+        ended = unsafe { threshold.set.hash_run(&mut lanes) };
+        ended &= u32::MAX >> (MAX_LANES - active);
+    }
+}
+
+/// A message on its way: its stream, how many blocks that has, and the rest.
+type Message<'a, const N: usize> = (Stream, usize, Rest<'a, N>);
+
+/// Finishes messages two at a time, and the last one by itself. `next` gives one; it
+/// may put the first blocks together in what it is given.
+#[inline(always)]
+fn one_by_one<'a, const N: usize>(
+    threshold: LaneThreshold,
+    digests: &mut [Digest],
+    mut next: impl FnMut(&mut Staged) -> Option<Message<'a, N>>,
+) {
+    let Serial { one, two, .. } = threshold.serial;
+    let (mut staged_a, mut staged_b) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let mut a = next(&mut staged_a);
+    let mut b = next(&mut staged_b);
+    loop {
+        // SAFETY: there are as many blocks, in a message or in `staged`; the plan has
+        // the kernels of this CPU.
+        unsafe {
+            match (&mut a, &mut b) {
+                (Some((a, a_blocks, _)), Some((b, b_blocks, _))) => {
+                    let blocks = (*a_blocks).min(*b_blocks);
+                    two(a, b, blocks);
+                    *a_blocks -= blocks;
+                    *b_blocks -= blocks;
+                }
+                (Some((stream, blocks, _)), None) | (None, Some((stream, blocks, _))) => {
+                    one(stream, *blocks);
+                    *blocks = 0;
+                }
+                (None, None) => return,
+            }
+        }
+        // What has been put together is not touched as long as a stream reads it.
+        if matches!(a, Some((_, 0, _))) {
+            proceed(&mut a, &mut staged_a, digests, &mut next);
+        }
+        if matches!(b, Some((_, 0, _))) {
+            proceed(&mut b, &mut staged_b, digests, &mut next);
+        }
+    }
+}
+
+/// Goes on to a message's next blocks or, behind its end, to the next message.
+#[inline(always)]
+fn proceed<'a, const N: usize>(
+    message: &mut Option<Message<'a, N>>,
+    staged: &mut Staged,
+    digests: &mut [Digest],
+    next: impl FnOnce(&mut Staged) -> Option<Message<'a, N>>,
+) {
+    if let Some((stream, blocks, rest)) = message {
+        if let Some(run) = rest.next(staged) {
+            (stream.place, *blocks) = run;
+        } else {
+            digests[rest.index] = digest(stream.state);
+            *message = next(staged);
+        }
+    }
+}

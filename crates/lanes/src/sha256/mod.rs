@@ -1,0 +1,18 @@
+//! SHA-256 over lists of messages: which kernel hashes which message.
+//!
+//! - [`threshold`]: from how many messages on lanes are faster than one by one; measured
+//!   once in a process.
+//! - [`many`]: messages of any and mixed lengths. [`message`]: what is left of one.
+//! - [`fixed`]: messages of 32 or 64 bytes.
+
+pub(crate) mod fixed;
+pub(crate) mod many;
+mod message;
+pub(crate) mod threshold;
+
+pub(crate) use fixed::{many_64, many_twice, pairs};
+pub(crate) use many::many;
+pub(crate) use threshold::LaneThreshold;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! From how many messages on the lanes of a vector are faster than one by one.
+
+use crate::calibrate::{Clock, best_time};
+use crate::isa::{self, Set};
+use crate::kernels::sha256::{BLOCK_LEN, Lanes, START, Serial, Stream};
+
+/// Which kernels hash, and from how many messages on lanes are faster.
+#[derive(Clone, Copy)]
+pub(crate) struct LaneThreshold {
+    pub(super) set: Set,
+    pub(super) serial: &'static Serial,
+    /// From how many messages on the lanes of a vector are faster than one by one; more
+    /// than there are lanes for never.
+    pub(super) messages: usize,
+}
+
+impl LaneThreshold {
+    /// The threshold of an instruction set. At first use both ways are timed, for some thirty
+    /// microseconds, and the result is kept for the process. Where there is no clock, lanes
+    /// are taken when all are full: vectors are wider than general registers.
+    #[inline]
+    pub(crate) fn of(set: Set) -> Self {
+        let serial = set.serial_hash()();
+        let messages = set.hash_threshold().get(|| match isa::clock() {
+            Some(clock) => measure(set, serial, clock),
+            None => set.hash_lanes(),
+        });
+        Self {
+            set,
+            serial,
+            messages,
+        }
+    }
+
+    /// Sets what would be measured.
+    pub(crate) fn set(set: Set, messages: usize) {
+        set.hash_threshold().set(messages);
+    }
+
+    pub(crate) fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// How many of so many messages to hash in the lanes of a vector, the others one by one.
+    /// Where lanes are faster, a full vector.
+    #[inline]
+    pub(super) fn in_lanes(&self, messages: usize) -> usize {
+        let now = messages.min(self.set.hash_lanes());
+        if now >= self.messages { now } else { 0 }
+    }
+}
+
+/// Hashes the same blocks in each way: from how many messages on is a vector faster? By an
+/// eighth at least, for what it costs besides to keep the lanes busy.
+#[cold]
+pub(super) fn measure(set: Set, serial: &Serial, clock: Clock) -> usize {
+    const BLOCKS: usize = 4;
+    let text = [0_u8; BLOCKS * BLOCK_LEN];
+    let stream = || Stream {
+        state: START,
+        place: text.as_ptr(),
+    };
+    // SAFETY: the text is so many blocks; the set vouches for the CPU.
+    let (vector, one, two) = unsafe {
+        (
+            best_time(
+                clock,
+                || Lanes::all(text.as_ptr(), BLOCKS),
+                |lanes| _ = set.hash_run(lanes),
+            ),
+            best_time(clock, stream, |a| (serial.one)(a, BLOCKS)),
+            best_time(
+                clock,
+                || (stream(), stream()),
+                |(a, b)| (serial.two)(a, b, BLOCKS),
+            ),
+        )
+    };
+    let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
+    let is_slower = |&n: &usize| one_by_one(n) > vector + vector / 8;
+    let lanes = set.hash_lanes();
+    (1..=lanes).find(is_slower).unwrap_or(lanes + 1)
+}

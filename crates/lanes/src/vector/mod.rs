@@ -1,0 +1,32 @@
+//! What an algorithm may ask of a vector unit.
+//!
+//! An algorithm in [`crate::kernels`] is written once, generic over these traits, and marked
+//! `#[inline(always)]`. A file of [`crate::isa`] implements the traits for one instruction
+//! set and calls the algorithm from a function that has that instruction set enabled, so
+//! that everything is inlined into it.
+//!
+//! A value of an implementing type is a *proof* that this CPU can run its instructions:
+//! whoever makes one vouches for it. That is what makes the methods safe to call, and why
+//! nothing here carries `#[target_feature]`.
+
+mod aes_blocks;
+mod bytes;
+mod opaque;
+mod pair;
+mod rows;
+mod scalar;
+mod triple;
+mod u32_lanes;
+mod u64_lanes;
+
+pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS};
+pub(crate) use bytes::Aligned;
+#[cfg(any(test, not(target_arch = "x86_64")))]
+pub(crate) use bytes::xor_bytes;
+pub(crate) use opaque::scalar_u32;
+pub(crate) use pair::Pair;
+pub(crate) use rows::Rows;
+pub(crate) use scalar::Scalar;
+pub(crate) use triple::Triple;
+pub(crate) use u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};
+pub(crate) use u64_lanes::{JoinU32Lanes, Limbs26, Limbs44, MAX_TAGS, U64Lanes};

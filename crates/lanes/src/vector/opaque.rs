@@ -1,0 +1,26 @@
+//! Values whose origin the compiler must not see, because it would choose slower
+//! instructions if it did.
+
+/// The same word. The compiler does not keep it in a lane of a vector.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+pub(crate) fn scalar_u32(mut word: u32) -> u32 {
+    // SAFETY: the text is a comment; no instruction runs.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("/* {:e} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags));
+    }
+    word
+}
+
+/// The same number. The compiler knows no bound of it.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+pub(crate) fn hidden_u64(mut value: u64) -> u64 {
+    // SAFETY: the text is a comment; no instruction runs.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("/* {} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
+    }
+    value
+}

@@ -1,0 +1,333 @@
+//! Two vectors side by side as one.
+
+use super::rows::Rows;
+use super::u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};
+use super::u64_lanes::{Limbs26, Limbs44, U64Lanes};
+
+/// Applies a method to both vectors of a pair.
+macro_rules! both {
+    ($self:ident.$method:ident $(::<$n:ident>)? ($($arg:expr),+)) => {
+        [
+            $self.0.$method $(::<$n>)? ($($arg[0]),+),
+            $self.0.$method $(::<$n>)? ($($arg[1]),+),
+        ]
+    };
+}
+
+/// Two vectors side by side.
+///
+/// An addition takes two cycles on a Zen 5, and one state of ChaCha20 has no more
+/// than four chains of them that are independent; a second state fills the time
+/// that the first one waits, even where the registers do not hold both.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<W>(pub(crate) W);
+
+impl<W: Arithmetic> Arithmetic for Pair<W> {
+    type Word = [W::Word; 2];
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> [W::Word; 2] {
+        [self.0.splat(word); 2]
+    }
+
+    #[inline(always)]
+    fn add(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.add(a, b))
+    }
+
+    #[inline(always)]
+    fn xor(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.xor(a, b))
+    }
+
+    #[inline(always)]
+    fn and(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.and(a, b))
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.rotate_left::<N>(a))
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: [W::Word; 2]) -> [W::Word; 2] {
+        both!(self.shift_right::<N>(a))
+    }
+}
+
+impl<W: U32Lanes> U32Lanes for Pair<W> {
+    const LANES: usize = 2 * W::LANES;
+    type Narrow = W;
+
+    #[inline(always)]
+    fn narrow(self) -> W {
+        self.0
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> [W::Word; 2] {
+        [self.0.load(words), self.0.load(&words[W::LANES..])]
+    }
+
+    #[inline(always)]
+    fn store(self, word: [W::Word; 2], words: &mut [u32]) {
+        self.0.store(word[0], words);
+        self.0.store(word[1], &mut words[W::LANES..]);
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [[W::Word; 2]; 4] {
+        // SAFETY: the caller vouches for all lanes.
+        let (a, b) = unsafe {
+            (
+                self.0.load_big_endian(places, offset),
+                self.0.load_big_endian(&places[W::LANES..], offset),
+            )
+        };
+        [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [[W::Word; 2]; 4], place: *mut u8, stride: usize) {
+        let [w, x, y, z] = words;
+        // SAFETY: the caller vouches for twice the lanes of `W`.
+        unsafe {
+            self.0
+                .store_big_endian([w[0], x[0], y[0], z[0]], place, stride);
+            let place = place.add(W::LANES * stride);
+            self.0
+                .store_big_endian([w[1], x[1], y[1], z[1]], place, stride);
+        }
+    }
+
+    #[inline(always)]
+    fn gather<const AT: usize, const N: usize>(
+        self,
+        places: &[&[u8; N]; MAX_LANES],
+        first: usize,
+    ) -> [[W::Word; 2]; 4] {
+        let a = self.0.gather::<AT, N>(places, first);
+        let b = self.0.gather::<AT, N>(places, first + W::LANES);
+        [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
+    }
+
+    #[inline(always)]
+    fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [[W::Word; 2]; 4] {
+        let a = self.0.transpose_rows(rows, first);
+        let b = self.0.transpose_rows(rows, first + W::LANES);
+        [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
+    }
+
+    #[inline(always)]
+    fn numbers(self) -> [W::Word; 2] {
+        let numbers = self.0.numbers();
+        let lanes = W::LANES as u32;
+        [numbers, self.0.add(numbers, self.0.splat(lanes))]
+    }
+
+    #[inline(always)]
+    unsafe fn scatter<const XOR: bool>(self, words: &[[W::Word; 2]; 16], blocks: *mut [u8; 64]) {
+        // A loop and not `map`: a closure would not be inlined everywhere.
+        let mut halves = [[words[0][0]; 16]; 2];
+        for (w, &[a, b]) in words.iter().enumerate() {
+            (halves[0][w], halves[1][w]) = (a, b);
+        }
+        // SAFETY: the caller vouches for twice the lanes of `W`.
+        unsafe {
+            self.0.scatter::<XOR>(&halves[0], blocks);
+            self.0.scatter::<XOR>(&halves[1], blocks.add(W::LANES));
+        }
+    }
+
+    #[inline(always)]
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
+        self.0.xor_bytes(text, block);
+    }
+
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        self.0.xor_padded(text, block)
+    }
+
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        self.0.padded(text)
+    }
+}
+
+impl<R: Rows> Rows for Pair<R> {
+    const BLOCKS: usize = 2 * R::BLOCKS;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> [R::Word; 2] {
+        [self.0.row(row); 2]
+    }
+
+    #[inline(always)]
+    fn add_block_numbers(self, [a, b]: [R::Word; 2]) -> [R::Word; 2] {
+        let behind = self.0.row(&[R::BLOCKS as u32, 0, 0, 0]);
+        [
+            self.0.add_block_numbers(a),
+            self.0.add(self.0.add_block_numbers(b), behind),
+        ]
+    }
+
+    #[inline(always)]
+    fn rotate_row<const N: usize>(self, [a, b]: [R::Word; 2]) -> [R::Word; 2] {
+        [self.0.rotate_row::<N>(a), self.0.rotate_row::<N>(b)]
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, [a, b, c, d]: [[R::Word; 2]; 4], blocks: *mut [u8; 64]) {
+        // SAFETY: the caller vouches for twice the blocks of `R`.
+        unsafe {
+            self.0.store_rows([a[0], b[0], c[0], d[0]], blocks);
+            let blocks = blocks.add(R::BLOCKS);
+            self.0.store_rows([a[1], b[1], c[1], d[1]], blocks);
+        }
+    }
+}
+
+/// Two vectors of numbers side by side: the instructions of one fill the time that
+/// the other's take.
+impl<L: U64Lanes> U64Lanes for Pair<L> {
+    const LANES: usize = 2 * L::LANES;
+    type Vector = [L::Vector; 2];
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> [L::Vector; 2] {
+        [self.0.splat(value); 2]
+    }
+
+    #[inline(always)]
+    fn per_lane(self, values: &[u64]) -> [L::Vector; 2] {
+        [
+            self.0.per_lane(values),
+            self.0.per_lane(&values[L::LANES..]),
+        ]
+    }
+
+    #[inline(always)]
+    fn first(self, lanes: usize, long: [L::Vector; 2]) -> [L::Vector; 2] {
+        [
+            self.0.first(lanes.min(L::LANES), long[0]),
+            self.0.first(lanes.saturating_sub(L::LANES), long[1]),
+        ]
+    }
+
+    #[inline(always)]
+    fn store(self, long: [L::Vector; 2], values: &mut [u64]) {
+        self.0.store(long[0], values);
+        self.0.store(long[1], &mut values[L::LANES..]);
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> ([L::Vector; 2], [L::Vector; 2]) {
+        // SAFETY: the caller vouches for all lanes.
+        let (a, b) = unsafe {
+            (
+                self.0.load(places, offset),
+                self.0.load(&places[L::LANES..], offset),
+            )
+        };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    unsafe fn load_run(self, blocks: *const u8) -> ([L::Vector; 2], [L::Vector; 2]) {
+        // SAFETY: the caller vouches for twice the lanes of `L`.
+        let (a, b) = unsafe {
+            (
+                self.0.load_run(blocks),
+                self.0.load_run(blocks.add(16 * L::LANES)),
+            )
+        };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    unsafe fn load_fours(
+        self,
+        places: &[*const u8],
+        offset: usize,
+    ) -> ([L::Vector; 2], [L::Vector; 2]) {
+        // SAFETY: the caller vouches for all places.
+        let (a, b) = unsafe {
+            (
+                self.0.load_fours(places, offset),
+                self.0.load_fours(&places[L::LANES / 4..], offset),
+            )
+        };
+        ([a.0, b.0], [a.1, b.1])
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, a: [L::Vector; 2]) -> [L::Vector; 2] {
+        [self.0.sum_fours(a[0]), self.0.sum_fours(a[1])]
+    }
+
+    #[inline(always)]
+    fn sum(self, a: [L::Vector; 2]) -> u64 {
+        self.0.sum(self.0.add(a[0], a[1]))
+    }
+
+    #[inline(always)]
+    fn add(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.add(a, b))
+    }
+
+    #[inline(always)]
+    fn carry(self, a: [L::Vector; 2], sum: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.carry(a, sum))
+    }
+
+    #[inline(always)]
+    fn and(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.and(a, b))
+    }
+
+    #[inline(always)]
+    fn or(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.or(a, b))
+    }
+
+    #[inline(always)]
+    fn shift_left<const N: u32>(self, a: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.shift_left::<N>(a))
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: u32>(self, a: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.shift_right::<N>(a))
+    }
+}
+
+impl<L: Limbs44> Limbs44 for Pair<L> {
+    #[inline(always)]
+    fn multiply_add_low(
+        self,
+        sum: [L::Vector; 2],
+        a: [L::Vector; 2],
+        b: [L::Vector; 2],
+    ) -> [L::Vector; 2] {
+        both!(self.multiply_add_low(sum, a, b))
+    }
+
+    #[inline(always)]
+    fn multiply_add_high(
+        self,
+        sum: [L::Vector; 2],
+        a: [L::Vector; 2],
+        b: [L::Vector; 2],
+    ) -> [L::Vector; 2] {
+        both!(self.multiply_add_high(sum, a, b))
+    }
+}
+
+impl<L: Limbs26> Limbs26 for Pair<L> {
+    #[inline(always)]
+    fn multiply(self, a: [L::Vector; 2], b: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.multiply(a, b))
+    }
+}

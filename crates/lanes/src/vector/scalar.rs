@@ -1,0 +1,128 @@
+//! One lane in plain Rust.
+
+use super::u32_lanes::Arithmetic;
+use super::u64_lanes::U64Lanes;
+
+/// One lane of 64 bits and a multiplier of 64 by 64 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Scalar;
+
+/// One lane of 32 bits.
+impl Arithmetic for Scalar {
+    type Word = u32;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> u32 {
+        word
+    }
+
+    #[inline(always)]
+    fn add(self, a: u32, b: u32) -> u32 {
+        a.wrapping_add(b)
+    }
+
+    #[inline(always)]
+    fn xor(self, a: u32, b: u32) -> u32 {
+        a ^ b
+    }
+
+    #[inline(always)]
+    fn and(self, a: u32, b: u32) -> u32 {
+        a & b
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: u32) -> u32 {
+        a.rotate_left(N.unsigned_abs())
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: u32) -> u32 {
+        a >> N
+    }
+}
+
+impl U64Lanes for Scalar {
+    const LANES: usize = 1;
+    type Vector = u64;
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> u64 {
+        value
+    }
+
+    #[inline(always)]
+    fn per_lane(self, values: &[u64]) -> u64 {
+        values[0]
+    }
+
+    #[inline(always)]
+    fn first(self, lanes: usize, long: u64) -> u64 {
+        if lanes > 0 { long } else { 0 }
+    }
+
+    #[inline(always)]
+    fn store(self, long: u64, values: &mut [u64]) {
+        values[0] = long;
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, places: &[*const u8], offset: usize) -> (u64, u64) {
+        let place = places[0].wrapping_add(offset).cast::<[u64; 2]>();
+        // SAFETY: the caller vouches for the 16 bytes.
+        let [low, high] = unsafe { place.read_unaligned() };
+        (u64::from_le(low), u64::from_le(high))
+    }
+
+    #[inline(always)]
+    unsafe fn load_run(self, blocks: *const u8) -> (u64, u64) {
+        // SAFETY: the caller vouches for the 16 bytes.
+        unsafe { self.load(&[blocks], 0) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (u64, u64) {
+        // SAFETY: the caller vouches for the first block.
+        unsafe { self.load(places, offset) }
+    }
+
+    #[inline(always)]
+    fn sum_fours(self, a: u64) -> u64 {
+        a
+    }
+
+    #[inline(always)]
+    fn sum(self, a: u64) -> u64 {
+        a
+    }
+
+    #[inline(always)]
+    fn add(self, a: u64, b: u64) -> u64 {
+        a.wrapping_add(b)
+    }
+
+    #[inline(always)]
+    fn carry(self, a: u64, sum: u64) -> u64 {
+        u64::from(sum < a)
+    }
+
+    #[inline(always)]
+    fn and(self, a: u64, b: u64) -> u64 {
+        a & b
+    }
+
+    #[inline(always)]
+    fn or(self, a: u64, b: u64) -> u64 {
+        a | b
+    }
+
+    #[inline(always)]
+    fn shift_left<const N: u32>(self, a: u64) -> u64 {
+        a << N
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: u32>(self, a: u64) -> u64 {
+        a >> N
+    }
+}
