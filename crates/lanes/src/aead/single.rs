@@ -129,7 +129,7 @@ fn seal_precomputed(
     (one_time_key, blocks): (&[u8; 32], &[Block]),
 ) -> [u8; TAG_LEN] {
     match (job.is_short(), blocks) {
-        (true, [block, ..]) => {
+        (true, [block, ..]) if set.has_byte_masks() => {
             let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
             tag_short(one_time_key, &ciphertext, job)
         }
@@ -165,7 +165,7 @@ fn open_precomputed(
         let (poly1305, keystream) = (&mut poly1305, &mut keystream);
         return stitched::open(&packet, set, bytes, poly1305, blocks, keystream, made);
     }
-    let tag = if job.is_short() {
+    let tag = if job.is_short() && set.has_byte_masks() {
         tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
     } else {
         tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])

@@ -28,13 +28,9 @@ const MANY_STITCHED: usize = 6;
 /// that of the one-time key included. Shorter ones never go there.
 const MANY_THREE_BLOCKS: usize = 8;
 
-/// From this length on, in bytes, one message goes over the lanes of half a vector: before,
+/// From this length on, in bytes, one message is hashed over the lanes of a vector: before,
 /// the powers of r cost more than they save, as much as some 200 bytes.
-pub(super) const OVER_HALF: usize = 384;
-
-/// From this length on it goes over the lanes of a whole vector: its powers of r take longer,
-/// its steps are fewer.
-pub(super) const OVER_ALL: usize = 4096;
+pub(super) const OVER_LANES: usize = 384;
 
 /// A way to seal or open jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,15 +188,15 @@ impl TagMethod {
         let together = group(texts, lanes);
         let mut best = (together, Self::Lanes);
         let mut cost = 160 + len / 16 * step;
-        if len >= OVER_HALF {
+        if len >= OVER_LANES {
             let few = group(texts, lanes / LANES_PER_TEXT);
             let cost_of_few = 350 + len / (16 * LANES_PER_TEXT) * step;
-            if texts[few - 1].len as usize >= OVER_HALF && cost_of_few * together < cost * few {
+            if texts[few - 1].len as usize >= OVER_LANES && cost_of_few * together < cost * few {
                 (best, cost) = ((few, Self::FourLanes), cost_of_few);
             }
         }
         let single = |text: &Text| match text.len as usize {
-            len @ ..OVER_HALF => 10 * (len / 16 + 3),
+            len @ ..OVER_LANES => 10 * (len / 16 + 3),
             len => 200 + len / 16 * step / 8,
         };
         // The shortest text bounds the sum from below: mostly that decides.

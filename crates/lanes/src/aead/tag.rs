@@ -1,6 +1,6 @@
 //! The tag of one packet.
 
-use super::strategy::{OVER_ALL, OVER_HALF};
+use super::strategy::OVER_LANES;
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, TAG_LEN};
 use crate::kernels::poly1305::Poly1305;
@@ -9,12 +9,9 @@ use crate::kernels::poly1305::Poly1305;
 #[inline]
 fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
     let (blocks, rest) = message.as_chunks();
-    if set.tag_lanes() > 1 && message.len() >= OVER_HALF {
+    if set.tag_lanes() > 1 && message.len() >= OVER_LANES {
         let (h, r) = poly1305.accumulator();
-        let h = match message.len() < OVER_ALL {
-            true => set.absorb_over_half(h, blocks, r),
-            false => set.absorb_over_all(h, blocks, r),
-        };
+        let h = set.absorb_over_lanes(h, blocks, r);
         poly1305.set_accumulator(h);
     } else {
         poly1305.update_blocks(blocks);

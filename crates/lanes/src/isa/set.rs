@@ -17,7 +17,7 @@ pub(crate) trait InstructionSet: Copy {
     /// Poly1305, a message in each lane.
     type Field: Field;
 
-    /// The same with half the lanes.
+    /// Poly1305, one message over all lanes: half as many, as each needs a power of r.
     type HalfField: Field;
 
     /// SHA-256, a message in each lane.
@@ -28,6 +28,9 @@ pub(crate) trait InstructionSet: Copy {
 
     /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
     const STITCHED: bool = false;
+
+    /// Whether loads and stores have masks for bytes.
+    const BYTE_MASKS: bool = false;
 
     /// How long a step of tags in lanes takes, in tenths of a step of one message.
     const TAG_STEP: usize;

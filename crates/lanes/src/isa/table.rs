@@ -36,6 +36,8 @@ macro_rules! kernel_list {
             row_blocks: usize = <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS;
             /// Whether Poly1305 is stitched into the rounds of [`Set::stitched_rows`].
             is_stitched: bool = I::STITCHED;
+            /// Whether loads and stores have masks for bytes.
+            has_byte_masks: bool = I::BYTE_MASKS;
             /// How many messages one call tags; 1 if there are no vectors for it.
             tag_lanes: usize = <<<I as InstructionSet>::Field as Field>::Lanes as U64Lanes>::LANES;
             /// How long a step of tags in lanes takes, in tenths of a step of one message.
@@ -123,12 +125,8 @@ macro_rules! kernel_list {
             |isa| unsafe { in_four_lanes::tags(isa.field(), texts, keys, tags) }
         }
         /// See [`over_lanes::absorb`].
-        safe fn absorb_over_half(h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
+        safe fn absorb_over_lanes(h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
             |isa| over_lanes::absorb(isa.half_field(), h, blocks, r)
-        }
-        /// See [`over_lanes::absorb`].
-        safe fn absorb_over_all(h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
-            |isa| over_lanes::absorb(isa.field(), h, blocks, r)
         }
         /// See [`chacha20poly1305::short`]. At most [`Set::short_lanes`] jobs.
         safe fn short(
