@@ -50,7 +50,10 @@ impl Interleave for InterleavedPoly1305<'_> {
 /// them if there is a place for outcomes. Each takes two blocks of keystream. The first
 /// never leaves the registers: there it is the one-time key.
 #[inline(always)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[allow(
+    dead_code,
+    reason = "not every target has vectors that are wide enough"
+)]
 pub(crate) fn short<V: U32Lanes, F: Field>(
     v: V,
     f: F,

@@ -3,9 +3,6 @@
 use super::key::{Block, RoundKeys};
 use crate::vector::{AesBlocks, MAX_BLOCKS};
 
-/// How many vectors make a group.
-pub(super) const GROUP: usize = 8;
-
 /// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
 /// times written out, as the compiler would leave arrays in memory for a loop that it
 /// does not unroll in time.

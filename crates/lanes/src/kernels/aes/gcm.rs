@@ -19,9 +19,9 @@
 //! Opening, the tag is checked before anything is decrypted, and no branch depends on it:
 //! where it is wrong the text is exclusive-ored with zeros in place of the keystream.
 
-use super::ctr::{GROUP, counter_block, counter_blocks, counters, each, rounds_from};
+use super::ctr::{counter_block, counter_blocks, counters, each, rounds_from};
 use super::ghash::{Sum, power_of, powers_from};
-use super::key::{Block, GcmKey, POWERS};
+use super::key::{Block, GROUP, GcmKey, POWERS};
 use crate::job::{Job, difference};
 use crate::vector::AesBlocks;
 

@@ -1,10 +1,12 @@
 //! Keys of AES and of GHASH as the kernels want them.
 
-use super::ctr::GROUP;
 use crate::vector::AesBlocks;
 
 /// A block of AES: 16 bytes.
 pub(crate) type Block = [u8; 16];
+
+/// How many vectors make a group.
+pub(super) const GROUP: usize = 8;
 
 /// How many powers of the hash key a [`GcmKey`] has: as many as the blocks of a last
 /// group, which may be one vector longer, and of a vector of AAD before it.

@@ -1,0 +1,285 @@
+//! What must never be (ARCHITECTURE.md, "Who may import whom").
+
+use cargo_toml::Manifest;
+use packetlane_structure::Imports;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The crates, the lower first: each may depend only on those before it.
+const CRATES: [&str; 5] = ["lanes", "gpu", "packetlane", "lab", "cli"];
+
+/// The layers of `lanes`, the lower first: each may import only itself and those before it.
+const LANES: [&[&str]; 8] = [
+    &["job.rs"],
+    &["vector/"],
+    &["kernels/"],
+    &["calibrate.rs"],
+    &["isa/"],
+    &["aes_keys.rs", "aead/", "sha256/"],
+    &["gcm.rs", "header_protection.rs"],
+    &["backend.rs"],
+];
+
+/// The ways of `lanes/src/aead`, none of which calls another.
+const WAYS: [&str; 3] = ["aead/single.rs", "aead/pipelined.rs", "aead/lanes.rs"];
+
+/// Words that name an instruction set, or parts of such words.
+const INSTRUCTION_SETS: [&str; 12] = [
+    "x86",
+    "aarch64",
+    "sse",
+    "avx",
+    "neon",
+    "vaes",
+    "ifma",
+    "_mm",
+    "__m",
+    "target_feature",
+    "target_arch",
+    "asm",
+];
+
+/// Libraries that compete with ours: dependencies of the lab alone.
+const RIVALS: [&str; 9] = [
+    "aws-lc-rs",
+    "bip324",
+    "bitcoin",
+    "bitcoin_hashes",
+    "chacha20",
+    "chacha20poly1305",
+    "openssl",
+    "poly1305",
+    "ring",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn imports(name: &str) -> Imports {
+    Imports::of_crate(&root().join("crates").join(name))
+}
+
+fn nothing(found: &[String], rule: &str) {
+    assert!(found.is_empty(), "{rule}, but {}", found.join("; "));
+}
+
+#[test]
+fn no_circle_of_files() {
+    for name in CRATES {
+        if let Some(circle) = imports(name).circle() {
+            panic!("{name}: a circle of files: {}", circle.join(" -> "));
+        }
+    }
+}
+
+#[test]
+fn crates_depend_on_lower_ones() {
+    for (rank, name) in CRATES.iter().enumerate() {
+        let manifest = Manifest::from_path(root().join("crates").join(name).join("Cargo.toml"));
+        let manifest = manifest.expect("a manifest");
+        for dependency in manifest.dependencies.keys() {
+            let own = match dependency.as_str() {
+                "packetlane" => Some("packetlane"),
+                other => other.strip_prefix("packetlane-"),
+            };
+            if let Some(own) = own {
+                let place = CRATES.iter().position(|one| *one == own);
+                assert!(
+                    place.is_some_and(|place| place < rank),
+                    "{name} depends on {dependency}"
+                );
+            }
+            let is_rival = RIVALS.contains(&dependency.as_str());
+            assert!(
+                !is_rival || *name == "lab",
+                "{name} depends on the rival {dependency}"
+            );
+        }
+    }
+}
+
+/// The layer of a file of `lanes`: above all of them for the crate's root.
+fn layer(file: &str) -> usize {
+    let place = LANES
+        .iter()
+        .position(|layer| layer.iter().any(|prefix| file.starts_with(prefix)));
+    place.unwrap_or(LANES.len())
+}
+
+#[test]
+fn layers_of_lanes_import_lower_ones() {
+    let lanes = imports("lanes");
+    for file in lanes.of.keys() {
+        assert!(
+            layer(file) < LANES.len() || file == "lib.rs",
+            "lanes: {file} is in no layer: name it in {}",
+            file!()
+        );
+        nothing(
+            &lanes.between(|one| one == file, |other| layer(other) > layer(file)),
+            "a layer of lanes imports only lower ones",
+        );
+    }
+}
+
+#[test]
+fn kernels_name_no_instruction_set() {
+    let lanes = imports("lanes");
+    for (file, words) in lanes
+        .words
+        .iter()
+        .filter(|(file, _)| file.starts_with("kernels/"))
+    {
+        for word in words {
+            let names = INSTRUCTION_SETS.iter().find(|set| word.starts_with(*set));
+            assert!(
+                names.is_none(),
+                "lanes/src/{file} names an instruction set: {word}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_way_calls_another() {
+    let is_way = |file: &str| WAYS.contains(&file);
+    let lanes = imports("lanes");
+    assert!(WAYS.iter().all(|way| lanes.of.contains_key(*way)));
+    nothing(
+        &lanes.between(is_way, is_way),
+        "no way of aead calls another",
+    );
+}
+
+#[test]
+fn protocols_do_not_know_each_other() {
+    let packetlane = imports("packetlane");
+    let protocols = ["bip324/", "quic/", "sha256d/"];
+    for protocol in protocols {
+        assert!(
+            packetlane.of.keys().any(|file| file.starts_with(protocol)),
+            "{protocol}"
+        );
+        for other in protocols.iter().filter(|other| **other != protocol) {
+            let found = packetlane.between(
+                |file| file.starts_with(protocol),
+                |file| file.starts_with(other),
+            );
+            nothing(&found, "a protocol knows no other");
+        }
+        // What is below the protocols knows none of them.
+        let below = |file: &str| {
+            ["arena", "batch", "engine", "bitcoin", "copy"]
+                .iter()
+                .any(|prefix| file.starts_with(prefix))
+        };
+        let found = packetlane.between(below, |file| file.starts_with(protocol));
+        nothing(
+            &found,
+            "arena, batch, engine and bitcoin know no protocol above them",
+        );
+    }
+}
+
+#[test]
+fn experiments_do_not_know_each_other() {
+    let lab = imports("lab");
+    let is_experiment = |file: &str| file.starts_with("experiments/") && !file.ends_with("mod.rs");
+    assert!(lab.of.keys().filter(|file| is_experiment(file)).count() > 20);
+    nothing(
+        &lab.between(is_experiment, is_experiment),
+        "an experiment knows no other",
+    );
+    // And nothing but the registry knows an experiment; what is shown names none.
+    let others = |file: &str| !is_experiment(file) && file != "experiments/mod.rs";
+    nothing(
+        &lab.between(others, is_experiment),
+        "only the registry knows experiments",
+    );
+    for (file, strings) in lab
+        .strings
+        .iter()
+        .filter(|(file, _)| file.starts_with("show/"))
+    {
+        for area in ["bip324.", "quic.", "sha256d.", "gpu."] {
+            let named = strings.iter().find(|string| string.starts_with(area));
+            assert!(
+                named.is_none(),
+                "lab/src/{file} names an experiment: {named:?}"
+            );
+        }
+    }
+}
+
+/// A crate made up of these files.
+fn planted(files: &[(&str, &str)]) -> Imports {
+    let files: BTreeMap<_, _> = files.iter().copied().collect();
+    Imports::read("lib.rs", &|path| {
+        files.get(path).map(|text| (*text).to_owned())
+    })
+}
+
+#[test]
+fn planted_circles_are_found() {
+    let circle = |a: &str, b: &str| {
+        planted(&[
+            ("lib.rs", "mod a; mod b; pub use a::A;"),
+            ("a.rs", a),
+            ("b.rs", b),
+        ])
+        .circle()
+    };
+    let a = "use crate::b::B; pub struct A;";
+    assert_eq!(circle(a, "pub struct B;"), None);
+    for b in [
+        "pub struct B; use crate::a::A;",
+        "pub struct B; use super::a;",
+        // By what the root re-exports.
+        "pub struct B; use crate::A;",
+        "pub struct B; fn f() { crate::A; }",
+        "pub struct B; type T = Vec<super::a::A>;",
+        "pub struct B; macro_rules! m { () => { $crate::a::A }; } ",
+        "pub struct B; macro_rules! m { () => { use crate::a::{A}; }; } ",
+        "pub struct B; mod inside { use super::super::a::A; }",
+    ] {
+        let found = circle(a, b).unwrap_or_else(|| panic!("{b}"));
+        assert_eq!(found, ["a.rs", "b.rs"], "{b}");
+    }
+    for b in [
+        "pub struct B; #[cfg(test)] mod tests { use crate::a::A; }",
+        "pub struct B; #[cfg(test)] use crate::a::A;",
+        "pub struct B; // use crate::a::A;",
+        "pub struct B; use other::a::A;",
+    ] {
+        assert_eq!(circle(a, b), None, "{b}");
+    }
+    // A child that uses what its parent defines, which uses the child.
+    let parent = |text| {
+        planted(&[
+            ("lib.rs", "mod p;"),
+            ("p/mod.rs", text),
+            ("p/c.rs", "use super::P; pub struct C;"),
+        ])
+    };
+    assert!(
+        parent("mod c; pub use c::C; pub struct P;")
+            .circle()
+            .is_some()
+    );
+    assert!(parent("mod c; pub struct P;").circle().is_none());
+}
+
+#[test]
+fn planted_words_are_found() {
+    let imports = planted(&[
+        ("lib.rs", "mod k;"),
+        (
+            "k.rs",
+            "/// avx512 is fine here. \n fn f() { let s = \"gpu.kernel\"; g::<_mm512>(s) }",
+        ),
+    ]);
+    assert!(imports.words["k.rs"].contains("_mm512"));
+    assert!(!imports.words["k.rs"].contains("avx512"));
+    assert!(imports.strings["k.rs"].contains("gpu.kernel"));
+}
