@@ -161,9 +161,9 @@ fn add_file(
     let mut children = Vec::new();
     add_items(&mut source, &mut children, parsed.items, &[]);
     files.insert(module.clone(), source);
-    for name in children {
-        let mut child = module.clone();
-        child.push(name.clone());
+    for below in children {
+        let child = [module.clone(), below.clone()].concat();
+        let name = below.join("/");
         let own = format!("{folder}{name}.rs");
         let path = match read(&own) {
             Some(_) => own,
@@ -185,7 +185,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 /// Takes in items; `inside` are the modules within the file that they are in.
-fn add_items(source: &mut Source, children: &mut Vec<String>, items: Vec<Item>, inside: &[String]) {
+fn add_items(source: &mut Source, children: &mut Vec<Module>, items: Vec<Item>, inside: &[String]) {
     for item in items {
         if attributes(&item).is_some_and(is_test) {
             continue;
@@ -198,7 +198,7 @@ fn add_items(source: &mut Source, children: &mut Vec<String>, items: Vec<Item>, 
             Item::Mod(item) => {
                 let name = item.ident.to_string();
                 match item.content {
-                    None => children.push(name),
+                    None => children.push([inside, &[name]].concat()),
                     Some((_, items)) => {
                         let inside = [inside, &[name]].concat();
                         add_items(source, children, items, &inside);
@@ -381,14 +381,19 @@ fn target(
     while let Some((first, others)) = rest.split_first() {
         let mut child = at.clone();
         child.push(first.clone());
-        if !files.contains_key(&child) {
+        // A module inside a file counts if files lie below it.
+        if !files.keys().any(|module| module.starts_with(&child)) {
             break;
         }
         at = child;
         absolute = true;
         rest = others;
     }
-    let source = &files[&at];
+    let mut owner = at.clone();
+    while !files.contains_key(&owner) {
+        owner.pop();
+    }
+    let source = &files[&owner];
     if let Some((name, others)) = rest.split_first()
         && (absolute || at == *module)
         && let Some(behind) = source.names.get(name)

@@ -254,6 +254,13 @@ fn planted_circles_are_found() {
     ] {
         assert_eq!(circle(a, b), None, "{b}");
     }
+    // Files below a module that is inside a file.
+    let inline = planted(&[
+        ("lib.rs", "mod p { mod a; mod b; }"),
+        ("p/a.rs", "use super::b; use crate::p::b::B;"),
+        ("p/b.rs", "use crate::p::a; pub struct B;"),
+    ]);
+    assert_eq!(inline.circle().expect("a circle"), ["p/a.rs", "p/b.rs"]);
     // A child that uses what its parent defines, which uses the child.
     let parent = |text| {
         planted(&[
