@@ -3,7 +3,7 @@
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
 use crate::kernels::sha256::{SCALAR, Serial};
-use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes, xor_bytes};
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes};
 
 /// Four words in an array.
 #[derive(Clone, Copy)]
@@ -208,7 +208,7 @@ impl U32Lanes for Array {
             unsafe {
                 let block = blocks.add(l);
                 if XOR {
-                    xor_bytes(&mut *block, &bytes);
+                    self.xor_bytes(&mut *block, &bytes);
                 } else {
                     block.write(bytes);
                 }

@@ -21,8 +21,6 @@ mod u64_lanes;
 
 pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS};
 pub(crate) use bytes::Aligned;
-#[cfg(any(test, not(target_arch = "x86_64")))]
-pub(crate) use bytes::xor_bytes;
 pub(crate) use opaque::scalar_u32;
 pub(crate) use pair::Pair;
 pub(crate) use rows::Rows;
