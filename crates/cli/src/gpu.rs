@@ -30,7 +30,7 @@ pub(crate) enum Gpu {
 /// Runs what is asked for.
 pub(crate) fn run(command: &Gpu) -> Result<(), Box<dyn Error>> {
     let Gpu::Check { packets, longest } = *command;
-    let gpu = packetlane_lab::gpu::detect()?;
+    let gpu = packetlane::gpu::Gpu::detect()?;
     let backend = Engine::detect()?.backend();
     println!("{} against {}", gpu.name(), backend.name());
     let begin = Instant::now();

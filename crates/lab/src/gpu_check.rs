@@ -1,7 +1,7 @@
 //! Whether a CUDA device seals and opens as the CPU does: every batch of a suite, then as
 //! many random packets as one likes, byte for byte and verdict for verdict.
 
-use crate::gpu::nonce;
+use crate::workload::gpu::nonce;
 use packetlane::gpu::{Bytes, Gpu, GpuError, Op, With};
 use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 use rand::rngs::StdRng;

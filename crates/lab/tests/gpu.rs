@@ -5,10 +5,10 @@
 use packetlane::{Backend, Engine};
 use packetlane_gpu::stand_in::{Call, StandIn};
 use packetlane_gpu::{Gpu, GpuError};
-use packetlane_lab::experiments::{self, LabError, Options};
 use packetlane_lab::gpu_check::{CheckError, check};
 use packetlane_lab::report::{Case, Machine, OURS, Report, Row};
-use packetlane_lab::{html, plot, published, summary, text};
+use packetlane_lab::run::{self, LabError, Options, published};
+use packetlane_lab::show::{answers::answers, draw::draw, html, notes::Notes, plot, text};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,11 +25,11 @@ fn quick(gpu: &'static Gpu, names: &[&str]) -> Result<Report, LabError> {
         gpu_packets: Some(64),
         ..Options::default()
     };
-    experiments::run(Engine::detect().unwrap().with_gpu(gpu), &options)
+    run::run(Engine::detect().unwrap().with_gpu(gpu), &options)
 }
 
 fn names() -> Vec<&'static str> {
-    let mut names = experiments::names();
+    let mut names = run::names();
     names.retain(|name| name.starts_with("gpu."));
     names
 }
@@ -137,7 +137,7 @@ fn every_experiment_has_the_rows_it_promises() {
             .iter()
             .any(|figure| figure.value == 21.37e6)
     );
-    for answer in summary::answers(&report) {
+    for answer in answers(&report) {
         assert!(!answer.text.contains('?'), "{}", answer.text);
     }
     let origin = html::Origin {
@@ -264,7 +264,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
     }
     let mut report = made_up(&rows);
     let before = report.rows.len();
-    packetlane_lab::gpu::conclude(&mut report);
+    run::conclude(&mut report);
     let added: Vec<_> = report.rows[before..]
         .iter()
         .map(|row| (row.metric.as_str(), row.case.as_str(), row.median))
@@ -286,7 +286,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
     };
     let marked = of("mail");
     assert_eq!(marked.marks, [(64.0, "crossover: 64.0 packets".to_owned())]);
-    assert!(plot::draw(marked).contains("crossover: 64.0 packets"));
+    assert!(draw(marked).contains("crossover: 64.0 packets"));
     let names: Vec<&str> = marked
         .series
         .iter()
@@ -305,7 +305,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
 
 #[test]
 fn what_was_published_says_what_it_left_out() {
-    let figures = published::beside(&names());
+    let figures = published(&names());
     let of: BTreeSet<&str> = figures.iter().map(|f| f.experiment.as_str()).collect();
     assert_eq!(of, names().into_iter().collect());
     for figure in figures {
@@ -314,8 +314,8 @@ fn what_was_published_says_what_it_left_out() {
         assert_eq!(kernels, !whole, "{figure:?}");
         assert!(figure.caveat.contains("Not BIP324"), "{figure:?}");
     }
-    let all = published::all();
-    let notes = summary::Notes::of(&all);
+    let all = published(&run::names());
+    let notes = Notes::of(&all);
     assert!(notes.caveats.len() <= 26, "as many letters as there are");
 }
 

@@ -1,9 +1,11 @@
 //! A made-up report of every experiment, rendered both ways. No figure here was
 //! measured. The page and the text are left in cargo's temporary folder, to be looked at.
 
-use packetlane_lab::measure::{Metric, Samples, record};
+use packetlane_lab::measure::Samples;
+use packetlane_lab::record::{Metric, record};
 use packetlane_lab::report::{Case, Machine, Report, matches};
-use packetlane_lab::{html, plot, published, summary, text};
+use packetlane_lab::run::published;
+use packetlane_lab::show::{answers::answers, draw::draw, html, plot, tables::tables, text};
 use std::collections::BTreeSet;
 
 /// Name, time of a packet or a hash, and what each byte adds, in nanoseconds.
@@ -228,7 +230,7 @@ fn fake() -> Report {
     hashes(&mut report);
     quic(&mut report);
     gpu(&mut report);
-    report.published = published::beside(&report.experiments());
+    report.published = published(&report.experiments());
     report
 }
 
@@ -424,11 +426,9 @@ fn gpu(report: &mut Report) {
 
 #[test]
 fn a_gpu_is_answered_for() {
-    let answers = summary::answers(&fake());
+    let all = answers(&fake());
     let answer = |experiment: &str| {
-        let found = answers
-            .iter()
-            .find(|answer| answer.experiment == experiment);
+        let found = all.iter().find(|answer| answer.experiment == experiment);
         found.unwrap().text.as_str()
     };
     assert_eq!(
@@ -484,7 +484,7 @@ fn quic_stands_beside_what_was_published() {
     );
     assert_eq!(mask.series[3].points[0], (4.0, 33.0));
     let answer = |experiment: &str| {
-        let all = summary::answers(&report).into_iter();
+        let all = answers(&report).into_iter();
         let mut of = all.filter(|answer| answer.experiment == experiment);
         of.next().unwrap().text
     };
@@ -554,7 +554,7 @@ fn the_answers_come_first_and_are_honest() {
         .map(str::to_owned)
         .collect();
     assert!(first[0].starts_with("bip324.primitives  aead seal, 1024 bytes: "));
-    let mixed = summary::answers(&report)
+    let mixed = answers(&report)
         .into_iter()
         .find(|answer| answer.experiment == "bip324.mixed")
         .unwrap()
@@ -569,7 +569,7 @@ fn the_answers_come_first_and_are_honest() {
     for ratio in &mut behind.ratios {
         ratio.median = 0.6;
     }
-    for answer in summary::answers(&behind) {
+    for answer in answers(&behind) {
         // One of ours alone has nobody to be slower than, and what the libraries add to
         // their own time says nothing of who is faster.
         let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment)
@@ -643,7 +643,7 @@ fn a_filter_keeps_whole_cases() {
     assert_eq!(report.experiments(), ["bip324.packet"]);
     assert!(report.rows.iter().all(|row| row.key("batch") == Some("64")));
     // The batch is the same in all: it moves into the title.
-    let tables = summary::tables(&report);
+    let tables = tables(&report);
     assert_eq!(tables.len(), 1);
     assert_eq!(
         (tables[0].shared.as_str(), tables[0].lines.len()),
@@ -701,7 +701,7 @@ fn each_series_is_one_line_or_one_bar() {
         ]
     );
     for plot in &plots {
-        let svg = plot::draw(plot);
+        let svg = draw(plot);
         assert!(
             plot.bars
                 || plot.series[0].ours
