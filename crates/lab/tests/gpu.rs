@@ -1,6 +1,6 @@
-//! The experiments on a GPU and the check of one, on a device that is none. What they
-//! measure there means nothing: these tests look at rows, units and cases, and that a
-//! device that is wrong is found out before anything is timed.
+//! The experiments on a GPU and the check of a GPU, on a stand-in for the device. Figures
+//! from it mean nothing. These tests check rows, units and cases, and that a wrong device is
+//! found out before anything is timed.
 
 use packetlane::{Backend, Engine};
 use packetlane_gpu::stand_in::{Call, StandIn};
@@ -12,7 +12,7 @@ use packetlane_lab::show::{answers::answers, draw::draw, html, notes::Notes, plo
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A device that is none, for as long as the process runs.
+/// The stand-in as a device, for as long as the process runs.
 fn device(stand_in: &StandIn) -> &'static Gpu {
     Box::leak(Box::new(Gpu::on(stand_in.clone())))
 }
@@ -122,7 +122,7 @@ fn every_experiment_has_the_rows_it_promises() {
         let on_device = row.implementation == OURS || row.implementation.contains("cuda");
         assert_eq!(row.backend == "cuda", on_device, "{row:?}");
     }
-    // The CPU stands beside each batch that travels, and so does ordinary memory.
+    // Beside each batch that travels are the CPU and ordinary memory.
     let cpu = format!("packetlane-{}", Engine::detect().unwrap().backend().name());
     for case in cases("gpu.latency", "time_per_batch") {
         for against in [cpu.as_str(), "packetlane-cuda-plain"] {
@@ -158,7 +158,7 @@ fn a_device_that_is_wrong_is_found_out_before_anything_is_timed() {
         let panic = run.expect_err(name);
         let text = panic.downcast_ref::<&str>().expect("plain text");
         assert!(text.contains("other bytes than the CPU's"), "{text}");
-        // One batch, each class of lengths once.
+        // One batch: at most one launch for each class of lengths.
         let launches = stand_in.count(Call::Launch);
         assert!((1..=5).contains(&launches), "{name}: {launches} launches");
     }
@@ -186,8 +186,8 @@ fn the_check_counts_what_it_has_compared() {
     })
     .unwrap();
     assert_eq!(checked.random, 5000);
-    // From two kinds of memory: two times all lengths, one packet, long and mixed ones;
-    // each sealed and opened.
+    // Sealed and opened, from two kinds of memory: all lengths twice, one packet, long and
+    // mixed ones.
     assert_eq!(checked.suite, 2 * 2 * (2 * 1101 + 1 + 13 + 3013));
     assert!(checked.forged > 1500, "{checked:?}");
     assert!(checked.batches >= 22);
@@ -208,7 +208,7 @@ fn the_check_fails_where_the_device_is_wrong() {
     assert!(matches!(failed, CheckError::Device(GpuError::Undone)));
 }
 
-/// A report of made-up rows.
+/// A report of invented rows.
 fn made_up(rows: &[(&str, &str, &str, &str, f64)]) -> Report {
     let mut report = Report::new(Machine::here());
     for (experiment, case, implementation, metric, value) in rows {

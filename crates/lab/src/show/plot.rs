@@ -69,7 +69,7 @@ pub struct Plot {
 pub struct Axis {
     /// What it counts, with the unit where the ticks do not show it.
     pub label: String,
-    /// The unit of its values, as [`quantity`] takes it; or `bytes`.
+    /// The unit of its values, such as `ns` or `bytes`.
     pub unit: String,
     /// Whether equal distances are equal factors.
     pub log: bool,

@@ -32,7 +32,6 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     published,
     conclude,
     needs_gpu: true,
-    ..Experiment::EMPTY
 };
 
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
