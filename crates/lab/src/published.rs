@@ -13,45 +13,50 @@
 use crate::report::Published;
 
 /// The message on the GPU.
-pub(crate) const MAIL: &str = "V. Chkheidze, \"BIP324 transport performance: CPU baseline, GPU offload, \
-    batching and latency tradeoffs\", bitcoindev mailing list, 23 March 2026 (UltrafastSecp256k1; \
-    CPU x86-64, GPU RTX 5060 Ti), https://groups.google.com/g/bitcoindev/c/SZZftdsfFNs";
+pub(crate) const MAIL: &str = "\
+    V. Chkheidze, \"BIP324 transport performance: CPU baseline, GPU offload, batching and \
+    latency tradeoffs\", bitcoindev mailing list, 23 March 2026 (UltrafastSecp256k1; CPU x86-64, \
+    GPU RTX 5060 Ti), https://groups.google.com/g/bitcoindev/c/SZZftdsfFNs";
 
 /// Our own notes.
-pub(crate) const NOTES: &str = "Packetlane's own notes of November 2026: one pinned core of an Intel Emerald \
-    Rapids VM at about 3.0 GHz, median of three runs";
+pub(crate) const NOTES: &str = "\
+    Packetlane's own notes of November 2026: one pinned core of an Intel Emerald Rapids VM at \
+    about 3.0 GHz, median of three runs";
 
 /// Bitcoin Core's own benchmark.
-pub(crate) const CORE: &str = "Bitcoin Core's own benchmark, as bllvm's comparison of 8 November 2025 quotes \
-    it";
+pub(crate) const CORE: &str =
+    "Bitcoin Core's own benchmark, as bllvm's comparison of 8 November 2025 quotes it";
 
-/// On all packets of the message.
-pub(crate) const NOT_BIP324: &str = "Not BIP324: no length cipher, no header byte, no rekey, no garbage, no \
-    network magic in the key derivation, one key for everything; the official vectors fail.";
+/// Caveat for all packets of the message.
+pub(crate) const NOT_BIP324: &str = "\
+    Not BIP324: no length cipher, no header byte, no rekey, no garbage, no network magic in the \
+    key derivation, one key for everything; the official vectors fail.";
 
-/// On the message's rates in bytes.
-pub(crate) const MEBIBYTES: &str = "Its MB/s and GB/s are MiB/s and GiB/s: in powers of ten the figure is 5 \
-    or 7 % higher.";
+/// Caveat for the message's rates in bytes.
+pub(crate) const MEBIBYTES: &str =
+    "Its MB/s and GB/s are MiB/s and GiB/s: in powers of ten the figure is 5 or 7 % higher.";
 
-/// On its GPU figures.
+/// Caveat for its GPU figures.
 pub(crate) const KERNELS: &str = "GPU kernels only, and one random key and nonce for each packet.";
 
-/// On its GPU figures, where kernels stand alone.
-pub(crate) const NO_TRAVEL: &str = "Left out: the copies to the device and back, and what the host does \
-    before and after. Packets in the order of their arrival, which keeps 13.5 % of the lanes \
-    busy.";
+/// Caveat for its GPU figures, beside experiments that include the copies or could.
+pub(crate) const NO_TRAVEL: &str = "\
+    Left out: the copies to the device and back, and what the host does before and after. \
+    Packets in the order of their arrival, which keeps 13.5 % of the lanes busy.";
 
-/// On its first build.
+/// Caveat for its first build.
 pub(crate) const WRONG_TAGS: &str =
     "The GPU's tags are wrong unless the length is a multiple of 16.";
 
-/// On its second build.
-pub(crate) const WRONG_OUTPUT: &str = "The build produced a wrong keystream and wrong tags; its own \
-    changelog calls the results invalid.";
+/// Caveat for its second build.
+pub(crate) const WRONG_OUTPUT: &str = "\
+    The build produced a wrong keystream and wrong tags; its own changelog calls the results \
+    invalid.";
 
-/// On both figures of the benchmark.
-pub(crate) const PER_BYTE: &str = "Bitcoin Core's benchmark counts ns per byte, which bllvm reads as ns per \
-    hash (5.1 and 1.55); this is per hash.";
+/// Caveat for the figures of [`CORE`].
+pub(crate) const PER_BYTE: &str = "\
+    Bitcoin Core's benchmark counts ns per byte, which bllvm reads as ns per hash (5.1 and \
+    1.55); this is per hash.";
 
 /// QUIC figures of 2018.
 pub(crate) const WINQUIC: &str = "Published 2018, of WinQuic in user mode";
@@ -59,14 +64,14 @@ pub(crate) const WINQUIC: &str = "Published 2018, of WinQuic in user mode";
 /// QUIC figures of 2018.
 pub(crate) const QUICLY: &str = "Published 2018, of quicly with OpenSSL";
 
-/// On Intel's multi-buffer library.
-pub(crate) const MASKS_ALONE: &str = "Its AEAD seals one packet after another: only its header masks are \
-    computed together.";
+/// Caveat for Intel's multi-buffer library.
+pub(crate) const MASKS_ALONE: &str =
+    "Its AEAD seals one packet after another: only its header masks are computed together.";
 
-/// On figures of a machine that is not ours.
+/// Caveat for figures from another machine.
 pub(crate) const ANOTHER_MACHINE: &str = "Another machine.";
 
-/// What [`WINQUIC`], [`QUICLY`] and [`NOTES`] have: no caveat but the machine.
+/// The caveats of most figures from [`WINQUIC`], [`QUICLY`] and [`NOTES`].
 pub(crate) const ELSEWHERE: &[&str] = &[ANOTHER_MACHINE];
 
 /// The time of one packet.

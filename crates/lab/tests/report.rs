@@ -433,7 +433,7 @@ fn a_gpu_is_answered_for() {
     };
     assert_eq!(
         answer("gpu.latency"),
-        "seal mail: sooner than one thread of the CPU from a batch of 4096 packets on"
+        "seal mail: faster than one thread of the CPU from a batch of 4096 packets on"
     );
     assert_eq!(
         answer("gpu.batch"),

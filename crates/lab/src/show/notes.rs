@@ -2,9 +2,9 @@
 
 use crate::report::{Published, distinct};
 
-/// What stands above the published figures.
-pub const PUBLISHED_NOTE: &str = "What others say of their programs, and what we once measured of \
-    them, all on other machines. Read the caveats before comparing.";
+/// The note above the published figures.
+pub const PUBLISHED_NOTE: &str = "What others say about their programs, and what we measured of \
+    these earlier, all on other machines. Read the caveats before you compare.";
 
 /// Published figures, whose sources and caveats are numbered because many figures share one.
 /// Each sentence of a caveat is a note.

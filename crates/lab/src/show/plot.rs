@@ -177,7 +177,7 @@ fn picture(
                     };
                     Some((x, height(spec, report, row, x)?))
                 })
-                // Nothing below or at zero has a place on a logarithmic axis.
+                // Zero and less have no place on a logarithmic axis.
                 .filter(|(x, y)| y.is_finite() && *y > 0.0 && (*x > 0.0 || !bottom.log))
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));

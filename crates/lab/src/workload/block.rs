@@ -44,7 +44,7 @@ mod tests {
             let mut ids = vec![Hash::default(); TRANSACTIONS];
             hashes.many_in_pieces(&txids, &mut ids);
             assert_eq!(hashes.merkle_root(&ids), *block.merkle_root(), "{name}");
-            // This tree has levels of an odd number of nodes. A lone leaf is a case of its own.
+            // This tree has levels of an odd number of nodes, but not the case of one leaf.
             assert_eq!(hashes.merkle_root(&ids[..1]), ids[0], "{name}");
         }
     }

@@ -33,13 +33,13 @@ const SESSIONS: usize = 4096;
 /// The bit of the header byte that marks a decoy (BIP324). The library keeps its own to itself.
 const IGNORE: u8 = 0x80;
 
-pub(crate) const RESIDENT_TIMED: &str = "the kernels alone, by the device's events: the batch is already in \
-     the device's memory and stays there; sealed or opened without the length cipher, which the \
-     CPU does";
+pub(crate) const RESIDENT_TIMED: &str = "\
+    the kernels alone, by the device's events: the batch is already in the device's memory and \
+    stays there; sealed or opened without the length cipher, which the CPU does";
 
-pub(crate) const TRAVELS_TIMED: &str = "wall time from host memory to the device and back into host memory, \
-     descriptors and keys included, without the length cipher, which sessions have done before; \
-     page-locked arena";
+pub(crate) const TRAVELS_TIMED: &str = "\
+    wall time from host memory to the device and back into host memory, descriptors and keys \
+    included, without the length cipher, which sessions do before; page-locked arena";
 
 /// The packets of a batch.
 #[derive(Clone, Copy)]

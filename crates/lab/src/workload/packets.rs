@@ -1,5 +1,5 @@
-//! BIP324 packets through all rivals: connections that have proved to agree, ready to be
-//! timed.
+//! BIP324 packets through all rivals: connections that are checked against each other and
+//! ready to be timed.
 
 use crate::experiment::{Bench, Task};
 use crate::measure::{Contender, in_turn};

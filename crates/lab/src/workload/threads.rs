@@ -17,8 +17,8 @@ pub(crate) fn siblings() -> String {
     };
     let lists: Vec<String> = (0..).map_while(list).collect();
     match lists.iter().find(|list| list.contains([',', '-'])) {
-        _ if lists.is_empty() => "whether its CPUs share cores is not known".to_owned(),
+        _ if lists.is_empty() => "it is not known whether its CPUs share cores".to_owned(),
         Some(shared) => format!("CPUs {} are one core", shared.trim()),
-        None => "says the system, no two of its CPUs share a core".to_owned(),
+        None => "the system says that no two of its CPUs share a core".to_owned(),
     }
 }

@@ -124,8 +124,8 @@ fn run(
 
 /// Enters from which batch on the device is faster than one thread of the CPU.
 fn conclude(report: &mut Report) {
-    let timed = "the smallest batch measured from which on every one is sooner, in wall time, on \
-                 the device and back (page-locked arena) than on one thread of the CPU";
+    let timed = "the smallest measured batch from which on every one takes less wall time to the \
+                 device and back (page-locked arena) than on one thread of the CPU";
     let to = ("crossover", timed);
     conclude_from(report, EXPERIMENT.name, "time_per_batch", to, |rows| {
         let time = |batch: usize, device: bool| {
@@ -135,20 +135,20 @@ fn conclude(report: &mut Report) {
                 false => !row.backend.starts_with(CUDA),
             })
         };
-        let sooner = |batch: &usize| match (time(*batch, true), time(*batch, false)) {
+        let faster = |batch: &usize| match (time(*batch, true), time(*batch, false)) {
             (Some(device), Some(cpu)) => device.median < cpu.median,
             _ => false,
         };
         let mut batches = distinct(rows.iter().filter_map(|row| batch_of(row)));
         batches.sort_unstable();
-        batches.into_iter().rev().take_while(sooner).last()
+        batches.into_iter().rev().take_while(faster).last()
     });
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     Some(match figure.metric() {
         "crossover" => format!(
-            "{} {}: sooner than one thread of the CPU from a batch of {figure} on",
+            "{} {}: faster than one thread of the CPU from a batch of {figure} on",
             figure.key("op"),
             figure.key("profile")
         ),
