@@ -58,7 +58,7 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         replay: args.replay,
         gpu_packets: None,
     };
-    // Before the minutes of measuring, not after them.
+    // Paths that cannot be written fail now, not after minutes of measuring.
     for path in [&args.json, &args.html] {
         let file = fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| cannot_write(path, &error))?;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         args.json.display()
     );
     match io::stdout().lock().write_all(shown.as_bytes()) {
-        // Who closes the pipe has read enough.
+        // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

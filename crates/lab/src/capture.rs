@@ -200,7 +200,7 @@ pub struct Conversation {
 ///
 /// # Errors
 ///
-/// If there is none, or a file cannot be read or is damaged.
+/// If there is no conversation, or a file cannot be read or is damaged.
 pub fn read_dir(dir: &Path) -> Result<Vec<Conversation>, CaptureError> {
     let mut folders = vec![dir.to_owned()];
     for entry in dir

@@ -33,7 +33,7 @@ pub struct Experiment {
     /// After the last case: adds the figures that follow from several rows.
     pub(crate) conclude: fn(&mut Report),
     /// Whether it needs a CUDA device.
-    pub(crate) needs_gpu: bool,
+    pub needs_gpu: bool,
 }
 
 /// The row that an answer speaks of. Where a run has no such row, the nearest counts.
@@ -63,7 +63,7 @@ impl Experiment {
     };
 
     /// The part of the name before the dot.
-    pub(crate) fn area(&self) -> &'static str {
+    pub fn area(&self) -> &'static str {
         self.name
             .split_once('.')
             .map_or(self.name, |(area, _)| area)

@@ -40,6 +40,7 @@ pub(crate) const MEBIBYTES: &str =
 pub(crate) const KERNELS: &str = "GPU kernels only, and one random key and nonce for each packet.";
 
 /// Caveat for its GPU figures, beside experiments that include the copies or could.
+#[cfg(feature = "cuda")]
 pub(crate) const NO_TRAVEL: &str = "\
     Left out: the copies to the device and back, and what the host does before and after. \
     Packets in the order of their arrival, which keeps 13.5 % of the lanes busy.";

@@ -240,7 +240,7 @@ mod tests {
         !text.is_empty() && text.chars().all(lower)
     }
 
-    /// What whoever adds an experiment must not forget.
+    /// Nothing is missing that the compiler does not ask for.
     #[test]
     fn every_experiment_is_whole() {
         let gpu = packetlane_gpu::Gpu::on(packetlane_gpu::stand_in::StandIn::new(8));

@@ -31,21 +31,13 @@ impl<'a> Figure<'a> {
         self.find(key).unwrap_or("?")
     }
 
-    /// The median as a ratio: `2.4x`.
-    pub(crate) fn times(&self) -> String {
-        times(self.row.median)
-    }
-
     /// The same implementation's figure of another metric in this case.
     pub(crate) fn beside(&self, metric: &str) -> Option<String> {
         let row = self.rows_of_case(metric);
         let row = row
             .into_iter()
             .find(|row| row.implementation == self.row.implementation)?;
-        Some(match row.unit.as_str() {
-            "x" => times(row.median),
-            unit => quantity(row.median, unit),
-        })
+        Some(median(row))
     }
 
     /// The libraries' figures in this case, for where ratios say nothing:
@@ -55,7 +47,7 @@ impl<'a> Figure<'a> {
         let libraries = rows.filter(|row| !is_ours(&row.implementation));
         libraries
             .map(|row| {
-                let figure = quantity(row.median, &row.unit);
+                let figure = median(row);
                 format!(", {} {figure}", row.implementation)
             })
             .collect()
@@ -74,6 +66,14 @@ impl<'a> Figure<'a> {
 
 impl fmt::Display for Figure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quantity(self.row.median, &self.row.unit))
+        f.write_str(&median(self.row))
+    }
+}
+
+/// The median with its unit: `36.7 ns`, `2.4x`.
+fn median(row: &Row) -> String {
+    match row.unit.as_str() {
+        "x" => times(row.median),
+        unit => quantity(row.median, unit),
     }
 }

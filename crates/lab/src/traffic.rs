@@ -123,7 +123,7 @@ impl Profile {
     ///
     /// # Panics
     ///
-    /// If `name` is none of them.
+    /// For any other name.
     #[must_use]
     pub fn node(name: &str) -> Self {
         let rows = RECORDED

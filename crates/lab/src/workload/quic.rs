@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_opens_a_damaged_packet() {
+    fn all_refuse_a_damaged_packet() {
         let shape = Shape {
             suite: Suite::Aes128Gcm,
             bytes: 64,

@@ -78,9 +78,9 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let (streams, times) = (figure.key("streams"), figure.times());
+    let streams = figure.key("streams");
     (figure.metric() == "speedup")
-        .then(|| format!("{streams} streams: {times} as fast as one, host to host"))
+        .then(|| format!("{streams} streams: {figure} as fast as one, host to host"))
 }
 
 fn words(key: &str, value: &str) -> Option<String> {

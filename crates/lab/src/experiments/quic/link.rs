@@ -55,8 +55,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             }
             let timed = format!(
                 "computed: the thread CPU time of sealing {BYTES} bytes, batch {BATCH}, with \
-                 header protection, as in quic.packet, times the packets of so many Gbit/s of \
-                 payload; 100 % is all of one core"
+                 header protection, as in quic.packet, times the packets of this many Gbit/s of \
+                 payload; 100 % is one whole core"
             );
             let case = EXPERIMENT
                 .case(&timed)
