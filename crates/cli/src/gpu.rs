@@ -6,7 +6,7 @@ use packetlane_lab::gpu_check;
 use std::error::Error;
 use std::time::Instant;
 
-/// The longest text of the check's suite, in bytes: a little more than BIP324's longest.
+/// The longest text of the check's suite, in bytes: BIP324's longest.
 const LONGEST: usize = 1 << 24;
 
 #[derive(Subcommand)]
