@@ -1,4 +1,4 @@
-//! `packetlane gpu`: whether a CUDA device is right.
+//! `packetlane gpu`: checks that a CUDA device is right.
 
 use clap::Subcommand;
 use packetlane::Engine;
@@ -6,7 +6,7 @@ use packetlane_lab::gpu_check;
 use std::error::Error;
 use std::time::Instant;
 
-/// The longest text of the check's suite: that of BIP324's longest packet, and a bit.
+/// The longest text of the check's suite, in bytes: BIP324's longest.
 const LONGEST: usize = 1 << 24;
 
 #[derive(Subcommand)]
@@ -14,9 +14,9 @@ pub(crate) enum Gpu {
     /// Seal and open a suite of batches and many random packets on the device and on the
     /// CPU, and compare every byte and verdict
     ///
-    /// All lengths up to 1100 bytes, mixed ones, long ones, with AAD and with wrong tags, from
-    /// ordinary and from page-locked memory. The exit status is 0 only if there is a device
-    /// and all was the same.
+    /// The suite has all lengths up to 1100 bytes, mixed and long ones, with AAD and with wrong
+    /// tags, from ordinary and from page-locked memory. The exit status is 0 only if there is a
+    /// device and its results are the CPU's.
     Check {
         /// How many random packets, of the lab's profile `mail`
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -27,10 +27,10 @@ pub(crate) enum Gpu {
     },
 }
 
-/// Runs what is asked for.
+/// Runs the command.
 pub(crate) fn run(command: &Gpu) -> Result<(), Box<dyn Error>> {
     let Gpu::Check { packets, longest } = *command;
-    let gpu = packetlane_lab::gpu::detect()?;
+    let gpu = packetlane::gpu::Gpu::detect()?;
     let backend = Engine::detect()?.backend();
     println!("{} against {}", gpu.name(), backend.name());
     let begin = Instant::now();

@@ -1,10 +1,12 @@
 //! `packetlane lab`: measures, prints, and writes the report.
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use packetlane::Engine;
-use packetlane_lab::experiments::{self, Options};
-use packetlane_lab::html::{self, Origin};
-use packetlane_lab::text;
+use packetlane_lab::experiments;
+use packetlane_lab::run::{self, Options};
+use packetlane_lab::show::html::{self, Origin};
+use packetlane_lab::show::text;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
@@ -14,7 +16,7 @@ use std::time::SystemTime;
 #[derive(Args)]
 pub(crate) struct Lab {
     /// The experiments to run, all unless named
-    #[arg(value_name = "EXPERIMENT", value_parser = clap::builder::PossibleValuesParser::new(experiments::names()))]
+    #[arg(value_name = "EXPERIMENT", value_parser = experiment_parser())]
     experiments: Vec<String>,
     /// Only the cases that have all these words, such as 'op=seal bytes=61'
     #[arg(
@@ -39,7 +41,15 @@ pub(crate) struct Lab {
     html: PathBuf,
 }
 
-/// Runs the experiments and shows what came out.
+/// Accepts the names of experiments; `--help` describes each.
+fn experiment_parser() -> PossibleValuesParser {
+    let values = experiments::ALL
+        .iter()
+        .map(|experiment| PossibleValue::new(experiment.name).help(experiment.description));
+    PossibleValuesParser::new(values)
+}
+
+/// Runs the experiments and shows their figures.
 pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
     let options = Options {
         experiments: args.experiments,
@@ -48,12 +58,12 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         replay: args.replay,
         gpu_packets: None,
     };
-    // Before the minutes of measuring, not after them.
+    // Paths that cannot be written fail now, not after minutes of measuring.
     for path in [&args.json, &args.html] {
         let file = fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| cannot_write(path, &error))?;
     }
-    let report = experiments::run(Engine::detect()?, &options)?;
+    let report = run::run(Engine::detect()?, &options)?;
 
     let origin = Origin {
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -72,7 +82,7 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         args.json.display()
     );
     match io::stdout().lock().write_all(shown.as_bytes()) {
-        // Who closes the pipe has read enough.
+        // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

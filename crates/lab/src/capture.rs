@@ -1,11 +1,10 @@
 //! Recorded traffic, in the format of Bitcoin Core's `-capturemessages`.
 //!
-//! A file is a run of records without a header: when (8 bytes, microseconds
-//! since 1970), the message type (12 bytes, padded with zeros), the length of
-//! the payload (4 bytes), the payload; numbers little-endian. A conversation is
-//! a folder with one file for each direction. Bitcoin Core makes such a folder
-//! for each peer, so what it recorded is read here, and what is written here is
-//! read by its tools.
+//! A file is a sequence of records without a header: the time (8 bytes, microseconds since
+//! 1970), the message type (12 bytes, padded with zeros), the length of the payload (4
+//! bytes), the payload. Numbers are little-endian. A conversation is a folder with one file
+//! for each direction. Bitcoin Core makes such a folder for each peer. This module reads
+//! Bitcoin Core's recordings, and its tools read what this module writes.
 
 use packetlane::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
 use std::fmt;
@@ -13,20 +12,19 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The file with what the recording node received.
+/// The file of what the recording node received.
 pub const RECEIVED_FILE: &str = "msgs_recv.dat";
 
-/// The file with what the recording node sent.
+/// The file of what the recording node sent.
 pub const SENT_FILE: &str = "msgs_sent.dat";
 
-/// Longest payload that is read unless told otherwise, in bytes: no node sends
-/// or accepts a longer one.
+/// The default limit for a payload, in bytes: no node sends or accepts a longer one.
 pub const DEFAULT_LIMIT: usize = packetlane::v1::MAX_PAYLOAD_LEN;
 
-/// Length of what stands before a payload, in bytes.
+/// The length of a record before its payload, in bytes.
 const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
 
-/// A message that passed.
+/// A recorded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// When, in microseconds since 1970.
@@ -44,8 +42,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `file`, which should have a buffer: a record is written in two
-    /// parts.
+    /// Writes to `file`. It should have a buffer, because a record is written in two parts.
     pub fn new(file: W) -> Self {
         Self { file }
     }
@@ -72,7 +69,7 @@ impl<W: Write> Writer<W> {
         self.file.write_all(payload)
     }
 
-    /// Hands what is buffered to the operating system.
+    /// Flushes the file's buffer.
     ///
     /// # Errors
     ///
@@ -82,8 +79,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads one direction of a conversation: an iterator over its records, which
-/// ends after the first error.
+/// Reads one direction of a conversation. It is an iterator over the records that ends after
+/// the first error.
 #[derive(Debug)]
 pub struct Reader<R> {
     file: R,
@@ -151,7 +148,7 @@ impl<R: Read> Reader<R> {
                 limit,
             });
         }
-        // Memory grows with what is there and not with the length in the file.
+        // Memory grows with the bytes that are there, not with the length in the file.
         let mut payload = Vec::new();
         self.take_into(&mut payload, length)?;
         if payload.len() < length {
@@ -165,7 +162,7 @@ impl<R: Read> Reader<R> {
         }))
     }
 
-    /// Appends the next `len` bytes to `out`, or as many as there are.
+    /// Appends the next `len` bytes to `out`, or fewer at the end of the file.
     fn take_into(&mut self, out: &mut Vec<u8>, len: usize) -> Result<(), CaptureError> {
         self.file
             .by_ref()
@@ -198,12 +195,12 @@ pub struct Conversation {
     pub sent: Vec<Record>,
 }
 
-/// Every conversation in `dir`: its own two files or those of its subfolders, in
-/// the order of their names. One file of the two may be missing.
+/// Every conversation in `dir`: the two files in it, then those in its subfolders by name.
+/// One file of the two may be missing.
 ///
 /// # Errors
 ///
-/// If there is none, or a file cannot be read or is damaged.
+/// If there is no conversation, or a file cannot be read or is damaged.
 pub fn read_dir(dir: &Path) -> Result<Vec<Conversation>, CaptureError> {
     let mut folders = vec![dir.to_owned()];
     for entry in dir
@@ -249,14 +246,14 @@ fn read_file(path: &Path) -> Result<Vec<Record>, CaptureError> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The operating system says so.
+    /// The operating system reports an error.
     Io(io::Error),
-    /// The file ends within a record.
+    /// The file ends in the middle of a record.
     Cut {
-        /// Where that record begins, in bytes from the beginning of the file.
+        /// Where the record begins, in bytes from the beginning of the file.
         offset: u64,
     },
-    /// A payload is longer than the limit, or this is no record.
+    /// The payload is longer than the limit, or this is not a record.
     TooLong {
         /// Where the record begins, in bytes from the beginning of the file.
         offset: u64,
@@ -265,7 +262,7 @@ pub enum CaptureError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// The message type is malformed, or this is no record.
+    /// The message type is malformed, or this is not a record.
     Type {
         /// Where the record begins, in bytes from the beginning of the file.
         offset: u64,
@@ -277,7 +274,7 @@ pub enum CaptureError {
         /// The folder.
         dir: PathBuf,
     },
-    /// One of these, and the file it is about.
+    /// One of these errors, and its file.
     File {
         /// The file.
         path: PathBuf,
@@ -289,7 +286,7 @@ pub enum CaptureError {
 impl CaptureError {
     fn in_file(self, path: &Path) -> Self {
         match self {
-            // It names its file already.
+            // These already name their file or folder.
             Self::File { .. } | Self::Nothing { .. } => self,
             _ => Self::File {
                 path: path.to_owned(),
@@ -370,7 +367,7 @@ mod tests {
         file
     }
 
-    /// The layout, spelt out once by hand.
+    /// The layout, written out by hand.
     #[test]
     fn a_record_is_laid_out_as_bitcoin_core_lays_it_out() {
         let file = file_of(&[Record {
@@ -390,8 +387,7 @@ mod tests {
         assert_eq!(Reader::new(&[][..]).count(), 0);
     }
 
-    /// Whatever the place: either whole records, or an error with the offset of
-    /// the one that was cut.
+    /// A file cut anywhere: whole records, then an error with the offset of the cut one.
     #[test]
     fn a_cut_file_names_the_record() {
         let file = file_of(&records());

@@ -1,18 +1,18 @@
-//! Whether a CUDA device seals and opens as the CPU does: every batch of a suite, then as
-//! many random packets as one likes, byte for byte and verdict for verdict.
+//! Checks that a CUDA device seals and opens as the CPU does: a suite of batches, then any
+//! number of random packets, byte for byte and verdict for verdict.
 
-use crate::gpu::nonce;
+use crate::workload::gpu::nonce;
 use packetlane::gpu::{Bytes, Gpu, GpuError, Op, With};
 use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::fmt;
 
-/// Lengths of which every one is tried.
+/// Every length up to this one is tried.
 const ALL_UP_TO: usize = 1100;
 
-/// Longer ones: beside the bounds of blocks, of the kernels' classes and of their chunks,
-/// and the longest text that BIP324 has.
+/// Longer lengths: around the boundaries of blocks, of the kernels' classes and of their
+/// chunks, and BIP324's longest text.
 const LONG: [usize; 19] = [
     4095,
     4096,
@@ -35,31 +35,31 @@ const LONG: [usize; 19] = [
     1 << 24,
 ];
 
-/// About how many bytes of random packets go in one batch.
+/// A batch of random packets has about this many bytes at most.
 const BATCH_BYTES: usize = 64 << 20;
 
-/// Most random packets in one batch.
+/// The most random packets in one batch.
 const BATCH_PACKETS: usize = 1 << 18;
 
-/// Distinct keys in a batch.
+/// Different keys in a batch.
 const KEYS: usize = 1000;
 
-/// Most bytes before a text or its AAD: the texts begin at any address.
+/// Up to this many bytes lie before a text or its AAD, so that texts begin at any address.
 const GAP: usize = 20;
 
-/// One in so many packets to open is forged.
+/// One in this many packets is forged before it is opened.
 const FORGED: usize = 5;
 
-/// What was found to be the same.
+/// What was compared and equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Batches that the device ran.
     pub batches: usize,
-    /// Packets of the suite, each operation counted.
+    /// Packets of the suite, counted for each operation.
     pub suite: usize,
     /// Random packets, each sealed and opened.
     pub random: usize,
-    /// Forged packets among all that were opened.
+    /// Forged packets among those opened.
     pub forged: usize,
 }
 
@@ -67,20 +67,20 @@ pub struct Checked {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// It does not run a batch.
+    /// The device does not run a batch.
     Device(GpuError),
-    /// It does otherwise than the CPU.
+    /// The device's results differ from the CPU's.
     Different {
         /// What was run.
         batch: String,
-        /// The first packet of it that differs.
+        /// The first packet that differs.
         packet: usize,
-        /// Its text's length in bytes.
+        /// The length of that packet's text, in bytes.
         len: usize,
-        /// How many differ.
+        /// How many packets differ.
         packets: usize,
     },
-    /// It writes where no packet lies.
+    /// The device writes to bytes that belong to no packet.
     Beyond {
         /// What was run.
         batch: String,
@@ -103,7 +103,7 @@ impl fmt::Display for CheckError {
             ),
             Self::Beyond { batch } => write!(
                 f,
-                "the device is WRONG: {batch}: bytes have changed that belong to no packet"
+                "the device is WRONG: {batch}: it changed bytes that belong to no packet"
             ),
         }
     }
@@ -125,8 +125,8 @@ struct Made {
 }
 
 impl Made {
-    /// Texts of these lengths under random keys, at any address. One in `aad` has AAD; none
-    /// if that is 0.
+    /// Texts of these lengths under random keys, at any address. One in `aad` of them has AAD,
+    /// none if `aad` is 0.
     fn new(rng: &mut StdRng, lengths: impl Iterator<Item = usize>, aad: usize) -> Self {
         let mut keys = vec![[0; 32]; KEYS];
         keys.iter_mut().for_each(|key| rng.fill_bytes(key));
@@ -156,7 +156,7 @@ impl Made {
         Self { bytes, keys, jobs }
     }
 
-    /// Turns a bit over in one of so many packets: of the text, the tag or the AAD.
+    /// Flips a bit of the text, the tag or the AAD in one of `one_in` packets.
     fn forge(&mut self, rng: &mut StdRng, one_in: usize) {
         for job in &self.jobs {
             if rng.random_range(0..one_in) > 0 {
@@ -179,8 +179,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Runs one operation on the device, from ordinary or page-locked memory, and on the
-    /// CPU. Returns the CPU's bytes, which are the device's too, and the verdicts.
+    /// Runs one operation on the device, from ordinary or page-locked memory, and on the CPU.
+    /// Returns the bytes and verdicts, in which both agree.
     fn same(
         &mut self,
         batch: &str,
@@ -254,8 +254,7 @@ impl Check<'_> {
         Ok((expected, verdicts))
     }
 
-    /// Seals a batch, then opens it with some packets forged. Returns how many packets it
-    /// has.
+    /// Seals a batch, forges some packets, and opens it. Returns the number of its packets.
     fn both(
         &mut self,
         batch: &str,
@@ -271,12 +270,13 @@ impl Check<'_> {
 }
 
 /// Compares `gpu` with the CPU on `backend`: texts of all lengths up to 1100 bytes, mixed
-/// and long ones up to `longest` bytes, with and without AAD, wrong tags, from ordinary
-/// and page-locked memory; then `packets` random ones. `say` is told of the progress.
+/// lengths and long ones up to `longest` bytes, with and without AAD, and wrong tags, from
+/// ordinary and page-locked memory; then `packets` random packets. `say` receives lines about
+/// the progress.
 ///
 /// # Errors
 ///
-/// If the device fails, or does otherwise than the CPU.
+/// If the device fails, or its results differ from the CPU's.
 pub fn check(
     gpu: &Gpu,
     backend: Backend,
@@ -327,7 +327,7 @@ pub fn check(
         let made = Made::new(&mut rng, lengths.into_iter(), 50);
         let pinned = rng.random();
         check.checked.random += check.both("random packets", &mut rng, made, pinned)?;
-        // A line for every tenth.
+        // One line for each tenth.
         let tenths = 10 * check.checked.random / packets;
         if tenths > shown {
             shown = tenths;
@@ -340,7 +340,7 @@ pub fn check(
     Ok(check.checked)
 }
 
-/// A length of the profile `mail`, with the header byte.
+/// A random length of the profile `mail`, with the header byte.
 fn length(rng: &mut StdRng) -> usize {
     1 + crate::traffic::mail(rng)
 }

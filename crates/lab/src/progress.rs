@@ -1,17 +1,16 @@
 //! A progress bar on standard error, for a person who waits.
 //!
-//! Where standard error is no terminal (a pipe, a log, CI) nothing is written
-//! at all.
+//! There is no bar where standard error is not a terminal (a pipe, a log, CI).
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
-/// Counts the cases of a run. Dropping it clears the bar.
-pub struct Progress(ProgressBar);
+/// A bar that counts the cases of a run. Dropping it clears the bar.
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     /// A bar for `total` cases.
-    pub fn new(total: usize) -> Self {
+    pub(crate) fn new(total: usize) -> Self {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
         } else {
@@ -23,18 +22,18 @@ impl Progress {
         Self(bar)
     }
 
-    /// Names the case that starts now.
-    pub fn start(&self, name: &str) {
+    /// Shows the name of the case that starts.
+    pub(crate) fn start(&self, name: &str) {
         self.0.set_message(name.to_owned());
     }
 
-    /// One case is done.
-    pub fn finish_one(&self) {
+    /// Counts one finished case.
+    pub(crate) fn finish_one(&self) {
         self.0.inc(1);
     }
 
-    /// Writes a line above the bar, or plainly where there is no bar.
-    pub fn note(&self, line: &str) {
+    /// Writes a line above the bar, or alone where there is no bar.
+    pub(crate) fn note(&self, line: &str) {
         if self.0.is_hidden() {
             eprintln!("{line}");
         } else {

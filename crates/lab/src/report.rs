@@ -1,54 +1,52 @@
-//! The figures of one run, in the form other programs read as JSON.
+//! The figures of one run, in the form that other programs read as JSON.
 //!
-//! A [`Report`] holds one [`Row`] per case, implementation and metric, one
-//! [`Ratio`] per rival of ours, and the [`Published`] figures that stand beside
-//! them. The fields are the JSON's fields: renaming one changes schema 1. Beyond
-//! the schema's required fields a row says what was `timed` and whether it was
-//! `noisy`, and a published figure carries its `caveat`.
+//! A [`Report`] holds one [`Row`] for each case, implementation and metric, one [`Ratio`] for
+//! each rival, and the [`Published`] figures beside them. The fields are those of the JSON:
+//! renaming one changes schema 1. In addition to the schema's required fields a row says what
+//! was `timed` and whether it was `noisy`, and a published figure has its `caveat`.
 //!
-//! A case is text, `key=value key=value`; [`Case`] writes it, [`key`] reads it,
-//! and [`matches()`] is the command line's filter on it.
+//! A case is text, `key=value key=value`. [`Case`] writes it, [`key`] reads it, and
+//! [`matches()`] filters it for the command line.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
-/// The name our own implementation has in every case; ratios are ours against
-/// each other name.
+/// The name of our own implementation in every case. Ratios compare it with the others.
 pub const OURS: &str = "packetlane";
 
-/// Whether an implementation is ours: [`OURS`] itself, or another backend of it
-/// under a name such as `packetlane-avx2`.
+/// Whether an implementation is ours: [`OURS`], or another backend of it, such as
+/// `packetlane-avx2`.
 pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(OURS)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The version of the JSON's form.
+/// The version of the JSON's schema.
 pub const SCHEMA: u32 = 1;
 
-/// Everything one run found out.
+/// All figures of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Where the run took place.
     pub machine: Machine,
-    /// The measured figures, in the order they were taken.
+    /// The measured figures, in the order of measuring.
     pub rows: Vec<Row>,
-    /// Ours against each other implementation of the same case.
+    /// Ours against the other implementations of a case.
     pub ratios: Vec<Ratio>,
-    /// Figures of others, not measured in this run.
+    /// Published figures, not measured in this run.
     pub published: Vec<Published>,
 }
 
 /// The machine a run took place on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's own name for itself.
+    /// The processor's name.
     pub cpu: String,
-    /// The instruction sets, of those that matter here, that it has.
+    /// Its instruction sets, of those that matter here.
     pub features: Vec<String>,
-    /// How many threads can run at once.
+    /// How many threads run at once.
     pub cores: usize,
     /// The accelerator's name, if there is one.
     pub gpu: Option<String>,
@@ -63,31 +61,30 @@ pub struct Row {
     pub case: String,
     /// [`OURS`] or a rival's name.
     pub implementation: String,
-    /// What ran underneath, such as `avx512`; empty where there is no choice.
+    /// What it ran on, such as `avx512`; empty if it has no choice.
     pub backend: String,
     /// Such as `time_per_packet`.
     pub metric: String,
     /// Such as `ns`.
     pub unit: String,
-    /// The middle of the samples.
+    /// The median of the samples.
     pub median: f64,
     /// The smallest sample.
     pub min: f64,
     /// The largest sample.
     pub max: f64,
-    /// How many samples were taken; 1 for a figure that is counted, not timed.
+    /// The number of samples; 1 for a figure that is counted, not timed.
     pub samples: usize,
-    /// What lies inside the measured time, and by which clock.
+    /// What is timed, and by which clock.
     #[serde(default)]
     pub timed: String,
-    /// Whether the samples disagree too much to be trusted.
+    /// Whether the samples spread too much to be trusted.
     #[serde(default)]
     pub noisy: bool,
 }
 
-/// How far we are ahead of one rival at one case: other / ours for a time, ours
-/// / other for a rate, so that a figure above 1 is in our favour. Our other
-/// backends have theirs too, against the libraries.
+/// How far we are ahead of one rival in one case: other / ours for a time, ours / other for a
+/// rate. Above 1 we are ahead. Our other backends have ratios against the libraries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Such as `bip324.mixed`.
@@ -100,7 +97,7 @@ pub struct Ratio {
     pub implementation: String,
     /// The rival's name.
     pub against: String,
-    /// The middle of the ratios of samples taken in the same turn.
+    /// The median of the ratios of samples from the same turn.
     pub median: f64,
     /// The smallest of those ratios.
     pub min: f64,
@@ -108,10 +105,10 @@ pub struct Ratio {
     pub max: f64,
 }
 
-/// A figure somebody else published.
+/// A figure that somebody else published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Published {
-    /// The experiment it belongs beside.
+    /// The experiment that it stands beside.
     pub experiment: String,
     /// What was run, in words.
     pub case: String,
@@ -123,7 +120,7 @@ pub struct Published {
     pub value: f64,
     /// Who says so, and where.
     pub source: String,
-    /// What keeps it from being compared with ours; empty when nothing does.
+    /// Why it cannot be compared with ours; empty if it can.
     #[serde(default)]
     pub caveat: String,
 }
@@ -140,8 +137,8 @@ impl Report {
         }
     }
 
-    /// Adds a figure that is counted rather than timed, such as the overhead
-    /// in per cent: its median, minimum and maximum are the same.
+    /// Adds a figure that is counted, not timed, such as the overhead in per cent. Its median,
+    /// minimum and maximum are the same.
     pub fn counted(
         &mut self,
         case: &Case,
@@ -171,7 +168,7 @@ impl Report {
         distinct(self.rows.iter().map(|row| row.experiment.as_str()))
     }
 
-    /// How far the implementation of `row` is ahead of `rival` in its case and metric.
+    /// How far the implementation of `row` is ahead of `rival`, in the same case and metric.
     pub fn ratio(&self, row: &Row, rival: &str) -> Option<&Ratio> {
         let of = |ratio: &&Ratio| {
             ratio.experiment == row.experiment
@@ -205,8 +202,8 @@ impl Row {
 }
 
 impl Machine {
-    /// The machine this process runs on. The accelerator is for the caller to
-    /// name: a build may know of none.
+    /// The machine of this process. The caller names the accelerator, because a build may be
+    /// without support for any.
     pub fn here() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {
@@ -229,7 +226,7 @@ fn model_name(cpuinfo: &str) -> Option<String> {
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<String> {
     let mut found = Vec::new();
-    // The macro wants a literal, so the list cannot be a plain loop.
+    // The macro takes literals only, so a loop over a list is not possible.
     macro_rules! look {
         ($($name:tt),*) => {
             $(if std::is_x86_feature_detected!($name) { found.push($name.to_owned()); })*
@@ -264,14 +261,14 @@ fn features() -> Vec<String> {
     Vec::new()
 }
 
-/// One case of one experiment, and what its times include.
+/// One case of one experiment, and what is timed in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// Such as `bip324.packet`.
     pub experiment: String,
     /// Such as `op=seal bytes=61 batch=64`.
     pub text: String,
-    /// What is timed and by which clock, for the reader of the figure.
+    /// What is timed, and by which clock.
     pub timed: String,
 }
 
@@ -285,7 +282,7 @@ impl Case {
         }
     }
 
-    /// Adds `key=value`; the order of the calls is the order in the text.
+    /// Adds `key=value` at the end of the text.
     pub fn with(mut self, key: &str, value: impl Display) -> Self {
         if !self.text.is_empty() {
             self.text.push(' ');
@@ -308,10 +305,10 @@ pub fn key<'a>(case: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// Whether a case passes a filter: every word of the filter occurs in it.
+/// Whether a case passes a filter: it has every word of the filter.
 ///
-/// A word that is a whole `key=value` must equal one of the case's, so that
-/// `batch=1` does not let `batch=1024` pass; any other word may occur anywhere.
+/// A word of the form `key=value` must equal one of the case's: `batch=1` does not let
+/// `batch=1024` pass. Any other word may occur anywhere.
 pub fn matches(case: &str, filter: &str) -> bool {
     filter
         .split_whitespace()

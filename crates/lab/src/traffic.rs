@@ -1,10 +1,9 @@
-//! What is sent in the experiments: packets whose lengths follow a profile.
+//! The traffic of the experiments: packets whose lengths follow a profile.
 //!
-//! `mail` is the mixture of the published GPU measurement. `relay`, `listening`
-//! and `archive` are real nodes: which messages, how many of each, and their
-//! mean length (`data/traffic.csv`). The recording has only means, so the length
-//! of a message of variable length is drawn from an exponential distribution
-//! with that mean. A replay is a recording of one connection, byte for byte.
+//! `mail` is the mixture of the published GPU measurement. `relay`, `listening` and `archive`
+//! are real nodes: `data/traffic.csv` has their message types, how many of each, and their
+//! mean lengths. Where the length of a type varies, it is drawn from an exponential
+//! distribution with that mean. A replay is a recording of one connection, byte for byte.
 
 use crate::capture::{self, CaptureError, Record};
 use packetlane::bip324::{MessageType, PacketKind, encode_message, encoded_len};
@@ -16,8 +15,7 @@ use std::path::Path;
 /// The messages of three nodes.
 const RECORDED: &str = include_str!("../data/traffic.csv");
 
-/// Messages whose payload always has the length that the recording calls its
-/// mean.
+/// Messages whose payload always has the mean length of the recording.
 const FIXED: [&str; 12] = [
     "feefilter",
     "getaddr",
@@ -40,7 +38,7 @@ const MAX_PAYLOAD: usize = packetlane::v1::MAX_PAYLOAD_LEN;
 const MAIL: [(u32, usize, usize); 4] =
     [(40, 1, 32), (30, 33, 128), (20, 129, 512), (10, 513, 4096)];
 
-/// Where lengths come from.
+/// The source of lengths.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Its name in the cases.
@@ -104,7 +102,7 @@ impl Turn {
         self.packets().filter_map(genuine)
     }
 
-    /// How long all its packets are on the wire, in bytes.
+    /// The length of all its packets on the wire, in bytes.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         self.bytes.len() + self.packets.len() * packetlane::bip324::OVERHEAD
@@ -125,7 +123,7 @@ impl Profile {
     ///
     /// # Panics
     ///
-    /// If `name` is none of them.
+    /// For any other name.
     #[must_use]
     pub fn node(name: &str) -> Self {
         let rows = RECORDED
@@ -146,9 +144,8 @@ impl Profile {
         }
     }
 
-    /// The messages of a connection between `packetlane connect` and btcd, of
-    /// both directions in the order of their times, over and over again
-    /// (`data/btcd-regtest`).
+    /// The messages of a connection between `packetlane connect` and btcd
+    /// (`data/btcd-regtest`): both directions in the order of their times, repeated.
     ///
     /// # Panics
     ///
@@ -164,12 +161,12 @@ impl Profile {
         Self::replayed("btcd-regtest", records.expect("the recording is whole"))
     }
 
-    /// As [`Profile::btcd`], for the recording in `folder` that Bitcoin Core's
+    /// As [`Profile::btcd`], from the recording in `folder`, which Bitcoin Core's
     /// `-capturemessages` or `packetlane connect --record` wrote.
     ///
     /// # Errors
     ///
-    /// If the folder holds no recording, or a damaged one, or an empty one.
+    /// If the folder has no recording, or a damaged or empty one.
     pub fn replay(folder: &Path) -> Result<Self, CaptureError> {
         let conversations = capture::read_dir(folder)?;
         let records = conversations
@@ -197,9 +194,8 @@ impl Profile {
         }
     }
 
-    /// At least `turns` turns of `batch` packets each, of which `decoys` per
-    /// cent are decoys, as long as the others. The same arguments give the same
-    /// packets.
+    /// `turns` turns of `batch` packets each, with `decoys` per cent of decoys, which are as
+    /// long as the others. The same arguments give the same packets.
     #[must_use]
     pub fn turns(&self, turns: usize, batch: usize, decoys: usize) -> Vec<Turn> {
         let mut rng = StdRng::seed_from_u64(0x0324);
@@ -209,7 +205,7 @@ impl Profile {
             let mut turn = Turn::default();
             for _ in 0..batch {
                 sent += 1;
-                // Evenly: the decoys so far never stray from their share.
+                // Evenly: at each packet the decoys have their share.
                 let kind = if sent * decoys / 100 > (sent - 1) * decoys / 100 {
                     PacketKind::Decoy
                 } else {
@@ -236,7 +232,7 @@ impl Profile {
     }
 }
 
-/// A length of `mail`.
+/// A random length of `mail`.
 pub(crate) fn mail(rng: &mut StdRng) -> usize {
     let mut share = rng.random_range(0..100);
     for (percent, shortest, longest) in MAIL {
@@ -259,7 +255,7 @@ impl Message {
         }
     }
 
-    /// Length of the contents of one message, each type as often as recorded.
+    /// The length of the contents of a random message. Types are as frequent as recorded.
     fn draw(messages: &[Message], rng: &mut StdRng) -> usize {
         let total: f64 = messages.iter().map(|message| message.per_day).sum();
         let mut place = rng.random_range(0.0..total);

@@ -1,18 +1,18 @@
-//! The experiments on a GPU and the check of one, on a device that is none. What they
-//! measure there means nothing: these tests look at rows, units and cases, and that a
-//! device that is wrong is found out before anything is timed.
+//! The experiments on a GPU and the check of a GPU, on a stand-in for the device. Figures
+//! from it mean nothing. These tests check rows, units and cases, and that a wrong device is
+//! found out before anything is timed.
 
 use packetlane::{Backend, Engine};
 use packetlane_gpu::stand_in::{Call, StandIn};
 use packetlane_gpu::{Gpu, GpuError};
-use packetlane_lab::experiments::{self, LabError, Options};
 use packetlane_lab::gpu_check::{CheckError, check};
 use packetlane_lab::report::{Case, Machine, OURS, Report, Row};
-use packetlane_lab::{html, plot, published, summary, text};
+use packetlane_lab::run::{self, LabError, Options, published};
+use packetlane_lab::show::{answers::answers, draw::draw, html, notes::Notes, plot, text};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A device that is none, for as long as the process runs.
+/// The stand-in as a device, for as long as the process runs.
 fn device(stand_in: &StandIn) -> &'static Gpu {
     Box::leak(Box::new(Gpu::on(stand_in.clone())))
 }
@@ -25,11 +25,11 @@ fn quick(gpu: &'static Gpu, names: &[&str]) -> Result<Report, LabError> {
         gpu_packets: Some(64),
         ..Options::default()
     };
-    experiments::run(Engine::detect().unwrap().with_gpu(gpu), &options)
+    run::run(Engine::detect().unwrap().with_gpu(gpu), &options)
 }
 
 fn names() -> Vec<&'static str> {
-    let mut names = experiments::names();
+    let mut names = run::names();
     names.retain(|name| name.starts_with("gpu."));
     names
 }
@@ -122,7 +122,7 @@ fn every_experiment_has_the_rows_it_promises() {
         let on_device = row.implementation == OURS || row.implementation.contains("cuda");
         assert_eq!(row.backend == "cuda", on_device, "{row:?}");
     }
-    // The CPU stands beside each batch that travels, and so does ordinary memory.
+    // Beside each batch that travels are the CPU and ordinary memory.
     let cpu = format!("packetlane-{}", Engine::detect().unwrap().backend().name());
     for case in cases("gpu.latency", "time_per_batch") {
         for against in [cpu.as_str(), "packetlane-cuda-plain"] {
@@ -137,7 +137,7 @@ fn every_experiment_has_the_rows_it_promises() {
             .iter()
             .any(|figure| figure.value == 21.37e6)
     );
-    for answer in summary::answers(&report) {
+    for answer in answers(&report) {
         assert!(!answer.text.contains('?'), "{}", answer.text);
     }
     let origin = html::Origin {
@@ -158,7 +158,7 @@ fn a_device_that_is_wrong_is_found_out_before_anything_is_timed() {
         let panic = run.expect_err(name);
         let text = panic.downcast_ref::<&str>().expect("plain text");
         assert!(text.contains("other bytes than the CPU's"), "{text}");
-        // One batch, each class of lengths once.
+        // One batch: at most one launch for each class of lengths.
         let launches = stand_in.count(Call::Launch);
         assert!((1..=5).contains(&launches), "{name}: {launches} launches");
     }
@@ -186,8 +186,8 @@ fn the_check_counts_what_it_has_compared() {
     })
     .unwrap();
     assert_eq!(checked.random, 5000);
-    // From two kinds of memory: two times all lengths, one packet, long and mixed ones;
-    // each sealed and opened.
+    // Sealed and opened, from two kinds of memory: all lengths twice, one packet, long and
+    // mixed ones.
     assert_eq!(checked.suite, 2 * 2 * (2 * 1101 + 1 + 13 + 3013));
     assert!(checked.forged > 1500, "{checked:?}");
     assert!(checked.batches >= 22);
@@ -208,7 +208,7 @@ fn the_check_fails_where_the_device_is_wrong() {
     assert!(matches!(failed, CheckError::Device(GpuError::Undone)));
 }
 
-/// A report of made-up rows.
+/// A report of invented rows.
 fn made_up(rows: &[(&str, &str, &str, &str, f64)]) -> Report {
     let mut report = Report::new(Machine::here());
     for (experiment, case, implementation, metric, value) in rows {
@@ -264,7 +264,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
     }
     let mut report = made_up(&rows);
     let before = report.rows.len();
-    packetlane_lab::gpu::conclude(&mut report);
+    run::conclude(&mut report);
     let added: Vec<_> = report.rows[before..]
         .iter()
         .map(|row| (row.metric.as_str(), row.case.as_str(), row.median))
@@ -286,7 +286,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
     };
     let marked = of("mail");
     assert_eq!(marked.marks, [(64.0, "crossover: 64.0 packets".to_owned())]);
-    assert!(plot::draw(marked).contains("crossover: 64.0 packets"));
+    assert!(draw(marked).contains("crossover: 64.0 packets"));
     let names: Vec<&str> = marked
         .series
         .iter()
@@ -305,7 +305,7 @@ fn the_crossover_is_where_the_device_stays_ahead() {
 
 #[test]
 fn what_was_published_says_what_it_left_out() {
-    let figures = published::beside(&names());
+    let figures = published(&names());
     let of: BTreeSet<&str> = figures.iter().map(|f| f.experiment.as_str()).collect();
     assert_eq!(of, names().into_iter().collect());
     for figure in figures {
@@ -314,8 +314,8 @@ fn what_was_published_says_what_it_left_out() {
         assert_eq!(kernels, !whole, "{figure:?}");
         assert!(figure.caveat.contains("Not BIP324"), "{figure:?}");
     }
-    let all = published::all();
-    let notes = summary::Notes::of(&all);
+    let all = published(&run::names());
+    let notes = Notes::of(&all);
     assert!(notes.caveats.len() <= 26, "as many letters as there are");
 }
 

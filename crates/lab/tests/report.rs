@@ -1,12 +1,14 @@
-//! A made-up report of every experiment, rendered both ways. No figure here was
-//! measured. The page and the text are left in cargo's temporary folder, to be looked at.
+//! An invented report of every experiment, shown as text and as a page. No figure here was
+//! measured. The page and the text stay in cargo's temporary folder, to look at.
 
-use packetlane_lab::measure::{Metric, Samples, record};
+use packetlane_lab::measure::Samples;
+use packetlane_lab::record::{Metric, record};
 use packetlane_lab::report::{Case, Machine, Report, matches};
-use packetlane_lab::{html, plot, published, summary, text};
+use packetlane_lab::run::published;
+use packetlane_lab::show::{answers::answers, draw::draw, html, plot, tables::tables, text};
 use std::collections::BTreeSet;
 
-/// Name, time of a packet or a hash, and what each byte adds, in nanoseconds.
+/// The name, the time of a packet or a hash, and the time that each byte adds, in nanoseconds.
 const RIVALS: [(&str, f64, f64); 14] = [
     ("packetlane", 30.0, 0.30),
     ("packetlane-avx512-noifma", 34.0, 0.35),
@@ -24,10 +26,10 @@ const RIVALS: [(&str, f64, f64); 14] = [
     ("rustls-aws-lc-rs", 70.0, 0.50),
 ];
 
-/// How many of them seal packets.
+/// The first this many of [`RIVALS`] seal packets.
 const SEALERS: usize = 8;
 
-/// Those that hash.
+/// The rivals that hash.
 const HASHERS: [&str; 7] = [
     "packetlane",
     "packetlane-avx2",
@@ -38,7 +40,7 @@ const HASHERS: [&str; 7] = [
     "aws-lc-rs",
 ];
 
-/// Those that protect QUIC packets.
+/// The rivals that protect QUIC packets.
 const QUIC: [&str; 5] = [
     "packetlane",
     "packetlane-avx2",
@@ -47,8 +49,8 @@ const QUIC: [&str; 5] = [
     "rustls-aws-lc-rs",
 ];
 
-/// A plausible time in nanoseconds: a share for the packet, a share for its
-/// bytes; ours starts as slow as the others and gains from the batch.
+/// A plausible time in nanoseconds: one part for the packet, one for its bytes. Ours starts as
+/// slow as the others and gains from the batch.
 fn nanos(name: &str, bytes: f64, batch: f64) -> f64 {
     let (_, fixed, each) = RIVALS.iter().find(|rival| rival.0 == name).unwrap();
     let alone = if name == "packetlane" {
@@ -75,7 +77,7 @@ fn add(
                 _ => name.strip_prefix("packetlane-").unwrap_or(""),
             }
             .into(),
-            // One implementation is made to look disturbed.
+            // One implementation looks disturbed.
             seconds: [
                 1.0,
                 1.01,
@@ -228,7 +230,7 @@ fn fake() -> Report {
     hashes(&mut report);
     quic(&mut report);
     gpu(&mut report);
-    report.published = published::beside(&report.experiments());
+    report.published = published(&report.experiments());
     report
 }
 
@@ -424,16 +426,14 @@ fn gpu(report: &mut Report) {
 
 #[test]
 fn a_gpu_is_answered_for() {
-    let answers = summary::answers(&fake());
+    let all = answers(&fake());
     let answer = |experiment: &str| {
-        let found = answers
-            .iter()
-            .find(|answer| answer.experiment == experiment);
+        let found = all.iter().find(|answer| answer.experiment == experiment);
         found.unwrap().text.as_str()
     };
     assert_eq!(
         answer("gpu.latency"),
-        "seal mail: sooner than one thread of the CPU from a batch of 4096 packets on"
+        "seal mail: faster than one thread of the CPU from a batch of 4096 packets on"
     );
     assert_eq!(
         answer("gpu.batch"),
@@ -484,7 +484,7 @@ fn quic_stands_beside_what_was_published() {
     );
     assert_eq!(mask.series[3].points[0], (4.0, 33.0));
     let answer = |experiment: &str| {
-        let all = summary::answers(&report).into_iter();
+        let all = answers(&report).into_iter();
         let mut of = all.filter(|answer| answer.experiment == experiment);
         of.next().unwrap().text
     };
@@ -554,7 +554,7 @@ fn the_answers_come_first_and_are_honest() {
         .map(str::to_owned)
         .collect();
     assert!(first[0].starts_with("bip324.primitives  aead seal, 1024 bytes: "));
-    let mixed = summary::answers(&report)
+    let mixed = answers(&report)
         .into_iter()
         .find(|answer| answer.experiment == "bip324.mixed")
         .unwrap()
@@ -569,9 +569,9 @@ fn the_answers_come_first_and_are_honest() {
     for ratio in &mut behind.ratios {
         ratio.median = 0.6;
     }
-    for answer in summary::answers(&behind) {
-        // One of ours alone has nobody to be slower than, and what the libraries add to
-        // their own time says nothing of who is faster.
+    for answer in answers(&behind) {
+        // Ours has no rival in some experiments, and in one each library is compared with
+        // itself.
         let alone = ["bip324.threads", "quic.mask"].contains(&&*answer.experiment)
             || answer.experiment.starts_with("gpu.");
         assert!(
@@ -598,7 +598,7 @@ fn the_gain_over_a_library_is_drawn_by_length() {
     let names: Vec<&str> = gain.series.iter().map(|line| line.name.as_str()).collect();
     assert_eq!(names, ["32 B", "80 B", "1 KiB"]);
     assert_eq!(gain.x.label, "messages at a time (log scale)");
-    // The made-up samples drift alike, so the ratio is that of the times.
+    // All invented samples drift alike, so the ratio is that of the times.
     let last = gain.series[2].points[4];
     let expected = nanos("sha2", 1024.0, 1024.0) / nanos("packetlane", 1024.0, 1024.0);
     assert_eq!(last.0, 1024.0);
@@ -642,8 +642,8 @@ fn a_filter_keeps_whole_cases() {
         .retain(|ratio| matches(&ratio.case, "seal batch=64"));
     assert_eq!(report.experiments(), ["bip324.packet"]);
     assert!(report.rows.iter().all(|row| row.key("batch") == Some("64")));
-    // The batch is the same in all: it moves into the title.
-    let tables = summary::tables(&report);
+    // All have the same batch: it moves into the title.
+    let tables = tables(&report);
     assert_eq!(tables.len(), 1);
     assert_eq!(
         (tables[0].shared.as_str(), tables[0].lines.len()),
@@ -695,13 +695,13 @@ fn each_series_is_one_line_or_one_bar() {
             "gpu.batch"
         ]
         .map(of),
-        // Of many messages, one for each length and one for all.
+        // Of many messages: one plot for each length, and one for all.
         [
             8, 4, 2, 2, 2, 0, 4, 4, 4, 1, 1, 3, 1, 4, 2, 2, 5, 1, 1, 1, 1, 1, 1
         ]
     );
     for plot in &plots {
-        let svg = plot::draw(plot);
+        let svg = draw(plot);
         assert!(
             plot.bars
                 || plot.series[0].ours
@@ -753,7 +753,7 @@ fn the_page_is_self_contained() {
     ] {
         assert!(!page.contains(fetched), "{fetched}");
     }
-    // Addresses occur in the sources' text alone.
+    // Only the text of the sources has addresses.
     let (measured, sources) = page.split_once("<p>Sources</p>").unwrap();
     assert!(!measured.contains("http://") && !measured.contains("https://"));
     assert!(sources.contains("https://groups.google.com/"));

@@ -1,15 +1,17 @@
-//! The report on a terminal: the answers first, then a table for each
-//! experiment and metric, then what others have published.
+//! The report on a terminal: the answers first, then a table for each experiment and metric,
+//! then what others have published.
 //!
-//! Plain text without colours, at most [`WIDTH`] columns wide. A table with
-//! more implementations than fit is continued below, the libraries apart from our
-//! other backends, with the cases repeated.
+//! Plain text without colours, at most [`WIDTH`] columns wide. A table with too many
+//! implementations continues below, with the cases repeated. The libraries are then apart
+//! from our other backends.
 
+use super::answers::{answers, description};
+use super::notes::{Notes, PUBLISHED_NOTE};
+use super::tables::{Cell, NOISY_NOTE, RATIO_NOTE, Table, tables};
+use crate::quantity::{as_published, words};
 use crate::report::Report;
-use crate::summary::{Cell, NOISY_NOTE, Notes, PUBLISHED_NOTE, RATIO_NOTE, Table};
-use crate::summary::{answers, as_published, question, tables, words};
 
-/// No line is longer.
+/// The longest line, in columns.
 pub const WIDTH: usize = 100;
 
 /// The whole report as text.
@@ -40,7 +42,7 @@ pub fn render(report: &Report) -> String {
     for table in tables(report) {
         out.push('\n');
         if table.experiment != last {
-            let name = format!("{}  {}", table.experiment, question(&table.experiment));
+            let name = format!("{}  {}", table.experiment, description(&table.experiment));
             out += name.trim_end();
             out += &format!("\n{}\n", "=".repeat(name.trim_end().len()));
             last.clone_from(&table.experiment);
@@ -63,7 +65,7 @@ fn draw(out: &mut String, table: &Table) {
     for timed in &table.timed {
         wrap(out, "timed:", timed, 7);
     }
-    // Our own spread has a column; the others' would not fit beside them.
+    // Only our own spread has a column: the others' would not fit.
     let mut left: Vec<Vec<String>> = table.keys.iter().map(|name| vec![name.clone()]).collect();
     for line in &table.lines {
         for (column, value) in left.iter_mut().zip(&line.values) {
@@ -72,7 +74,7 @@ fn draw(out: &mut String, table: &Table) {
     }
     let mut right = Vec::new();
     for (place, column) in table.columns.iter().enumerate() {
-        // The title says whose backends they are.
+        // The title names the implementation of these backends.
         let name = column.lesser_backend().unwrap_or(&column.implementation);
         let mut cells = vec![name.to_owned()];
         let mut ranges = vec!["min-max".to_owned()];

@@ -1,12 +1,11 @@
-//! Many sessions that share one batch: in each turn every one of them has one
-//! packet.
+//! Many sessions that share one batch: in each turn every session has one packet.
 //!
-//! With few sessions their keys and counters stay in the caches nearest to the
-//! core; with many they do not. So that nothing but their number differs, each is
-//! at another place between two rekeys. How much the caches matter depends on the
-//! [`Order`] in which sessions are visited: a processor guesses what comes next.
+//! The keys and counters of few sessions stay in the caches nearest to the core, those of
+//! many do not. Each session is at another place between two rekeys, so that runs differ in
+//! the number of sessions only. How much the caches matter depends on the [`Order`] of the
+//! visits, because a processor predicts what comes next.
 
-use crate::rivals::Runner;
+use crate::rivals::bip324::Runner;
 use crate::traffic::Turn;
 use packetlane::bip324::{
     Inbound, Network, Outbound, PacketKind, REKEY_INTERVAL, Role, Session, SessionKeys,
@@ -16,23 +15,23 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// How many sessions ahead of a visit its memory is asked for.
+/// The memory of a session is prefetched this many visits ahead.
 const AHEAD: usize = 8;
 
 /// The order in which sessions are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// The one in which they were made, and so lie in memory.
+pub(crate) enum Order {
+    /// The order in which they were made and lie in memory.
     Memory,
-    /// One that says nothing of where they lie, as when a node has been up for
-    /// long and its sockets become ready as they will.
+    /// A random order, as after a node has run for long: its sockets become ready in any
+    /// order.
     Random,
 }
 
 impl Order {
-    /// Its name in a case.
+    /// The order's name in a case.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Order::Memory => "memory",
             Order::Random => "random",
@@ -41,7 +40,7 @@ impl Order {
 }
 
 /// The sending ends of many connections.
-pub struct Senders<R> {
+pub(crate) struct Senders<R> {
     runner: R,
     batch: Batch,
     slots: Vec<Slot>,
@@ -50,16 +49,16 @@ pub struct Senders<R> {
 }
 
 /// The receiving ends of many connections.
-pub struct Receivers<R> {
+pub(crate) struct Receivers<R> {
     runner: R,
     batch: Batch,
     ends: Vec<Inbound>,
     order: Vec<usize>,
 }
 
-/// Both ends of `count` connections that send one way, a runner at each end.
+/// Both ends of `count` connections that send one way, with a runner for each end.
 #[must_use]
-pub fn crowd<R: Runner>(
+pub(crate) fn many_sessions<R: Runner>(
     engine: Engine,
     count: usize,
     order: Order,
@@ -72,8 +71,8 @@ pub fn crowd<R: Runner>(
             let keys = SessionKeys::derive(&secret, Network::Mainnet.magic());
             let end = |role| Session::from_keys(engine, &keys, role);
             let (mut from, mut to) = (end(Role::Initiator).outbound, end(Role::Responder).inbound);
-            from.set_precomputed_keystream(R::TAKES_KEYSTREAM);
-            to.set_precomputed_keystream(R::TAKES_KEYSTREAM);
+            from.set_precomputed_keystream(R::USES_PRECOMPUTED_KEYSTREAM);
+            to.set_precomputed_keystream(R::USES_PRECOMPUTED_KEYSTREAM);
             (from, to)
         })
         .collect();
@@ -83,7 +82,7 @@ pub fn crowd<R: Runner>(
     }
     let interval = REKEY_INTERVAL as usize;
     for sent in 1..interval {
-        // All whose place in the interval is not reached yet.
+        // All sessions that have not reached their place in the interval.
         let some = pairs.iter_mut().enumerate();
         let some = some.filter(|(place, _)| place % interval >= sent);
         advance(engine, &mut some.map(|(_, pair)| pair).collect::<Vec<_>>());
@@ -124,8 +123,8 @@ fn advance(engine: Engine, pairs: &mut [&mut (Outbound, Inbound)]) {
     }
 }
 
-/// The sessions in the order of their visits, cut into as many as one batch has enough
-/// of; with each the one that will be visited [`AHEAD`] of them later.
+/// The sessions in the order of their visits, cut into batches, each session with the one
+/// that is visited [`AHEAD`] visits later.
 fn batches(
     order: &[usize],
     packet_len: usize,
@@ -139,8 +138,8 @@ fn batches(
 }
 
 impl<R: Runner> Senders<R> {
-    /// Seals one packet of each session, and visits each packet as if to send it.
-    pub fn seal(&mut self, turn: &Turn, mut each: impl FnMut(&[u8])) {
+    /// Seals one packet of each session and hands each to `each`, as if to send it.
+    pub(crate) fn seal(&mut self, turn: &Turn, mut each: impl FnMut(&[u8])) {
         let packet_len = turn.wire_len() / self.order.len();
         let mut packets = turn.packets();
         for sessions in batches(&self.order, packet_len) {
@@ -163,13 +162,13 @@ impl<R: Runner> Senders<R> {
 }
 
 impl<R: Runner> Receivers<R> {
-    /// Opens one packet of each session, of `wire_len` bytes each, that lie in
-    /// `wire` behind each other; hands their contents to `each`.
+    /// Opens one packet of each session and hands its contents to `each`. The packets are
+    /// `wire_len` bytes long and lie in `wire` one after the other.
     ///
     /// # Panics
     ///
     /// If one cannot be opened.
-    pub fn open(&mut self, wire: &[u8], wire_len: usize, mut each: impl FnMut(&[u8])) {
+    pub(crate) fn open(&mut self, wire: &[u8], wire_len: usize, mut each: impl FnMut(&[u8])) {
         let mut packets = wire.chunks_exact(wire_len);
         for sessions in batches(&self.order, wire_len) {
             self.batch.clear();
@@ -192,15 +191,16 @@ impl<R: Runner> Receivers<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rivals::{OneByOne, Ring};
+    use crate::rivals::aead::Ring;
+    use crate::rivals::bip324::OneByOne;
 
-    /// Over more than one rekey of each, with all of them at different places.
+    /// Over more than one rekey of each session, with all at different places.
     #[test]
-    fn crowds_agree() {
+    fn runners_agree() {
         let engine = Engine::detect().unwrap();
         let turn = Turn::uniform(300, 61);
-        let (mut from, mut to) = crowd(engine, 300, Order::Random, || engine);
-        let (mut theirs, _) = crowd(engine, 300, Order::Random, OneByOne::<Ring>::default);
+        let (mut from, mut to) = many_sessions(engine, 300, Order::Random, || engine);
+        let (mut theirs, _) = many_sessions(engine, 300, Order::Random, OneByOne::<Ring>::default);
         for _ in 0..230 {
             let (mut wire, mut expected) = (Vec::new(), Vec::new());
             from.seal(&turn, |packet| wire.extend_from_slice(packet));

@@ -1,18 +1,19 @@
-//! The report as one HTML file: answers, plots, tables, published figures and a
-//! glossary.
+//! The report as one HTML file: answers, plots, tables, published figures and a glossary.
 //!
-//! The file fetches nothing and runs no script, so it can be mailed, archived
-//! and read in ten years. Its colours follow the reader's light or dark setting
-//! and its plots follow with them (see [`crate::plot`]). On paper it is light,
-//! and no plot or table line is cut by the end of a page.
+//! The file fetches nothing and runs no script, so it can be mailed, archived and read in
+//! ten years. Its colours and its plots follow the reader's light or dark setting (see
+//! [`super::plot`]). On paper it is light, and no page break cuts a plot or a table line.
 
-use crate::plot::{COLOURS, GRID, INK, Plot, draw, hex, plots};
-use crate::report::{Report, distinct};
-use crate::summary::{NOISY_NOTE, Notes, PUBLISHED_NOTE, RATIO_NOTE, Table};
-use crate::summary::{answers, as_published, question, tables, words};
+use super::answers::{answers, description};
+use super::draw::draw;
+use super::notes::{Notes, PUBLISHED_NOTE};
+use super::plot::{COLOURS, GRID, INK, Plot, hex, plots};
+use super::tables::{NOISY_NOTE, RATIO_NOTE, Table, tables};
+use crate::quantity::{as_published, words};
+use crate::report::{OURS, Report, distinct};
 use std::fmt::Write;
 
-/// What the report cannot know of itself.
+/// Where a report comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The day of the run.
@@ -21,8 +22,8 @@ pub struct Origin {
     pub command: String,
 }
 
-/// For each series colour: on light, on dark, and the dash that sets it apart
-/// without colour.
+/// For each series: its colour on light, its colour on dark, and the dash that tells it
+/// apart without colour.
 const SERIES: [(&str, &str, &str); COLOURS.len()] = [
     ("#d55e00", "#ff8c3a", "none"),
     ("#0072b2", "#4fb0ee", "9 3"),
@@ -81,7 +82,7 @@ h2, h3, figcaption { break-after: avoid; }
 }
 ";
 
-/// The words a reader may not know.
+/// Words that a reader may not know.
 const GLOSSARY: &[(&str, &str)] = &[
     ("BIP324", "Bitcoin's encrypted transport, also called v2."),
     (
@@ -90,8 +91,8 @@ const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "packet",
-        "what is sealed at once: 3 bytes of encrypted length, 1 header byte, the contents, \
-         16 bytes of tag; 20 bytes more than its contents.",
+        "3 bytes of encrypted length, 1 header byte, the contents, 16 bytes of tag: 20 bytes more \
+         than its contents.",
     ),
     (
         "batch",
@@ -101,34 +102,31 @@ const GLOSSARY: &[(&str, &str)] = &[
         "decoy",
         "a packet that the receiver checks and throws away.",
     ),
-    (
-        "rekey",
-        "the change of key that BIP324 demands every 224 packets.",
-    ),
+    ("rekey", "BIP324's change of key every 224 packets."),
     (
         "goodput",
         "bytes of contents per second; decoys, lengths, headers and tags not counted.",
     ),
     (
         "overhead",
-        "bytes on the wire beyond the contents, as a share of the contents.",
+        "bytes on the wire beyond the contents, in per cent of the contents.",
     ),
     (
         "backend",
         "the instruction set that a computation runs on, such as avx2. packetlane takes the most \
-         capable that the machine has; packetlane-avx2 is what it would do without that.",
+         capable one that the machine has; packetlane-avx2 is packetlane on AVX2.",
     ),
     (
         "thread CPU time",
-        "time the measuring thread ran; a busy neighbour does not count.",
+        "the time that the measuring thread ran; a busy neighbour does not count.",
     ),
     (
         "wall time",
-        "time that passed; whatever else the machine did then counts too.",
+        "the time that passed; whatever else the machine did counts too.",
     ),
     (
         "double SHA-256",
-        "SHA-256 of the SHA-256 of a message: what a hash is in Bitcoin, and here.",
+        "SHA-256 of the SHA-256 of a message: Bitcoin's hash.",
     ),
     (
         "txid, wtxid",
@@ -136,13 +134,13 @@ const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "Merkle root",
-        "one hash for a list of them, its leaves: each pair is hashed, then each pair of those.",
+        "one hash for a list of hashes, the leaves: pairs are hashed, then pairs of these hashes.",
     ),
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
         "min-max",
-        "the smallest and the largest sample; a sample lasts at least a millisecond and follows \
-         calls that are not timed, which warm the caches.",
+        "the smallest and the largest sample; a sample lasts at least a millisecond, after calls \
+         that are not timed and warm the caches.",
     ),
 ];
 
@@ -182,10 +180,10 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
     writeln!(out, "<h2>Answers</h2>\n<dl class=\"answers\">")?;
     for answer in answers(report) {
         let (name, text) = (escape(&answer.experiment), escape(&answer.text));
-        let question = escape(question(&answer.experiment));
-        let soft = match question.is_empty() {
+        let description = escape(description(&answer.experiment));
+        let soft = match description.is_empty() {
             true => String::new(),
-            false => format!("<small>{question}</small>"),
+            false => format!("<small>{description}</small>"),
         };
         writeln!(out, "<dt>{name}</dt><dd>{soft}{text}</dd>")?;
     }
@@ -228,8 +226,8 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
     writeln!(out, "</dl>\n</body>\n</html>")
 }
 
-/// The style sheet's colours, and the rules that put them in the place of the
-/// exact colours in the drawings.
+/// The style sheet's colours, and the rules that replace the exact colours of the drawings
+/// by them.
 fn colours() -> String {
     let scheme = |pick: fn(&(&'static str, &'static str, &'static str)) -> &'static str,
                   rest: &str| {
@@ -274,7 +272,7 @@ fn heading(out: &mut String, experiment: &str) -> std::fmt::Result {
         out,
         "<h3><code>{}</code> <span class=\"soft\">{}</span></h3>",
         escape(experiment),
-        escape(question(experiment)),
+        escape(description(experiment)),
     )
 }
 
@@ -284,7 +282,7 @@ fn figure(out: &mut String, plot: &Plot) -> std::fmt::Result {
         "<figure>\n<figcaption>{}</figcaption>\n",
         escape(&plot.title)
     )?;
-    // Bars carry their names themselves.
+    // Bars have their names beside them.
     if !plot.bars {
         writeln!(out, "<div class=\"legend\">")?;
         for line in &plot.series {
@@ -316,15 +314,14 @@ fn figures(out: &mut String, table: &Table) -> std::fmt::Result {
     for name in &table.keys {
         write!(out, "<th>{}</th>", escape(name))?;
     }
-    let class = |name: &str| match name == crate::report::OURS {
+    let class = |name: &str| match name == OURS {
         true => " class=\"ours\"",
         false => "",
     };
     for column in &table.columns {
-        // Our other backends by their own names, with ours below: the whole name
-        // makes a column too wide.
+        // The backend's name with ours below: the whole name makes a column too wide.
         let (name, below) = match column.lesser_backend() {
-            Some(backend) => (escape(backend), crate::report::OURS.to_owned()),
+            Some(backend) => (escape(backend), OURS.to_owned()),
             None => (escape(&column.implementation), escape(&column.backend)),
         };
         let class = class(&column.implementation);

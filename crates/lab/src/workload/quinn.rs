@@ -1,17 +1,13 @@
-//! Where the CPU time of a QUIC sender goes: a bulk transfer through quinn over the
-//! loopback device, taken apart at quinn's seams.
+//! A bulk transfer through quinn over the loopback device, with clocks at quinn's seams.
 //!
-//! The sender and the receiver have a thread and a runtime of their own, so that the CPU
-//! time of the sender's thread is the sender's. The receiver is the same for all. Each
-//! turn has two transfers of each implementation: one untouched, for the CPU time of a
-//! byte, and one with a clock at the seams, for the shares. To read the clock of a thread
-//! takes about as long as to protect a packet, so of the calls that protect one only each
-//! [`EACH`]th is timed and stands for the others, and what the clock takes is subtracted.
+//! The sender and the receiver each have a thread and a runtime, so the CPU time of the
+//! sender's thread is the sender's. All senders have the same receiver. Reading a thread's
+//! clock takes about as long as protecting a packet. So only each [`EACH`]th call that
+//! protects one is timed and stands for the others, and the clock's own time is subtracted.
 
-use crate::experiments::{Bench, Task};
-use crate::measure::{Clock, Metric, Plan, Samples, enter, record};
-use crate::quic::{cipher_suite, tls_name};
-use crate::report::{Case, OURS, Report};
+use crate::measure::Clock;
+use crate::report::OURS;
+use crate::rivals::quic::{cipher_suite, tls_name};
 use bytes::BytesMut;
 use packetlane::Engine;
 use packetlane::quic::{Suite, quinn as fused};
@@ -37,39 +33,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How much one transfer carries.
-const BYTES: usize = 32 << 20;
-const QUICK_BYTES: usize = 4 << 20;
+/// How many bytes one write hands to quinn.
+pub(crate) const PIECE: usize = 64 << 10;
 
-/// What one write hands to quinn.
-const PIECE: usize = 64 << 10;
-
-/// Of so many calls that protect a packet one is timed: a prime, so that it does not
-/// always meet the same place in a train of packets.
+/// One of this many calls that protect a packet is timed. It is a prime, so that the timed
+/// call is not always at the same place in a train of packets.
 const EACH: u64 = 13;
 
-/// Datagrams of the length that quinn finds out on common paths, from the first on.
+/// The length of all datagrams: what quinn finds out on common paths.
 const MTU: u16 = 1452;
-
-/// The stages, in the order of the rows.
-const STAGES: [&str; 4] = ["udp_send", "encryption", "header_protection", "rest"];
 
 /// Who protects the sender's packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stack {
-    /// Ours below quinn's traits.
+pub(crate) enum Stack {
+    /// Ours, through quinn's traits.
     Fused,
-    /// Ours below rustls's traits.
+    /// Ours, through rustls's traits.
     Rustls,
+    /// `ring`, through rustls's traits.
     Ring,
 }
 
 impl Stack {
-    const ALL: [Stack; 3] = [Stack::Fused, Stack::Rustls, Stack::Ring];
+    pub(crate) const ALL: [Stack; 3] = [Stack::Fused, Stack::Rustls, Stack::Ring];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Stack::Fused => OURS,
             Stack::Rustls => "packetlane-rustls",
@@ -77,7 +67,7 @@ impl Stack {
         }
     }
 
-    fn backend(self, engine: Engine) -> &'static str {
+    pub(crate) fn backend(self, engine: Engine) -> &'static str {
         match self {
             Stack::Ring => "",
             _ => engine.backend().name(),
@@ -85,16 +75,16 @@ impl Stack {
     }
 }
 
-/// The time of a stage, from some of its calls.
+/// The time of one stage, estimated from some of its calls.
 #[derive(Default)]
-struct Seam {
+pub(crate) struct Seam {
     calls: AtomicU64,
     timed: AtomicU64,
     nanos: AtomicU64,
 }
 
 impl Seam {
-    /// Runs `work`, and times it if it is the turn of this call.
+    /// Runs `work`, and times each `each`th call.
     fn pass<R>(&self, each: u64, work: impl FnOnce() -> R) -> R {
         let before = self.calls.fetch_add(1, Ordering::Relaxed);
         if !before.is_multiple_of(each) {
@@ -115,36 +105,36 @@ impl Seam {
         }
     }
 
-    /// The seconds of all calls, without the clock's.
-    fn seconds(&self, clock: f64) -> f64 {
+    /// The seconds of all calls, without those of the clock.
+    pub(crate) fn seconds(&self, clock: f64) -> f64 {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
         let timed = count(&self.timed).max(1.0);
         let own = count(&self.nanos) / 1e9 - timed * clock;
         own.max(0.0) * count(&self.calls) / timed
     }
 
-    /// The seconds that the clock took.
-    fn clock_seconds(&self, clock: f64) -> f64 {
+    /// The seconds that the clock itself took.
+    pub(crate) fn clock_seconds(&self, clock: f64) -> f64 {
         self.timed.load(Ordering::Relaxed) as f64 * 2.0 * clock
     }
 }
 
 /// The seams of one transfer.
 #[derive(Default)]
-struct Seams {
+pub(crate) struct Seams {
     send: Seam,
     encrypt: Seam,
     header: Seam,
 }
 
 impl Seams {
-    fn all(&self) -> [&Seam; 3] {
+    pub(crate) fn all(&self) -> [&Seam; 3] {
         [&self.send, &self.encrypt, &self.header]
     }
 }
 
-/// What it takes to read the thread's clock, in seconds.
-fn clock_seconds() -> f64 {
+/// The seconds that one reading of the thread's clock takes.
+pub(crate) fn clock_seconds() -> f64 {
     const READS: u32 = 1000;
     let start = Clock::ThreadCpu.now();
     for _ in 0..READS {
@@ -171,7 +161,7 @@ impl AsyncUdpSocket for TimedSocket {
     }
 
     fn try_send(&self, transmit: &Transmit) -> io::Result<()> {
-        // A send is long, and one is not like the other: all are timed.
+        // Sends are long and differ: all are timed.
         self.seams.send.pass(1, || self.inner.try_send(transmit))
     }
 
@@ -201,8 +191,8 @@ impl AsyncUdpSocket for TimedSocket {
     }
 }
 
-/// A configuration, a session or a key whose calls that protect packets are timed, and
-/// which otherwise is passed through.
+/// A configuration, a session or a key. Calls that protect packets are timed, all others
+/// are passed through.
 struct Timed<T: ?Sized> {
     seams: Arc<Seams>,
     inner: T,
@@ -344,14 +334,14 @@ impl HeaderKey for Timed<Box<dyn HeaderKey>> {
     }
 }
 
-/// A certificate that only this process trusts.
-struct Certificate {
+/// A self-signed certificate that only this process trusts.
+pub(crate) struct Certificate {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Certificate {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]);
         let made = made.expect("a self-signed certificate");
         Self {
@@ -361,7 +351,7 @@ impl Certificate {
     }
 }
 
-/// A provider that negotiates AES-128-GCM alone.
+/// A provider that offers AES-128-GCM only.
 fn only_aes128(mut provider: CryptoProvider) -> (Arc<CryptoProvider>, rustls::quic::Suite) {
     let suite = cipher_suite(&provider, Suite::Aes128Gcm);
     let name = tls_name(Suite::Aes128Gcm);
@@ -402,7 +392,7 @@ fn client_config(
             inner: crypto,
         });
     }
-    // Outside of the clocks: inside, encryption and header protection are still apart.
+    // Around the clocks: below them encryption and header protection are still two calls.
     if stack == Stack::Fused {
         crypto = fused::client_config(crypto);
     }
@@ -452,7 +442,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Takes one connection's one stream and returns a sum of what came.
+/// Receives the one stream of one connection. Returns its length and a checksum.
 async fn receive(endpoint: Endpoint) -> (usize, u64) {
     let incoming = endpoint.accept().await.expect("an open endpoint");
     let connection = incoming.await.expect("a handshake");
@@ -467,15 +457,15 @@ async fn receive(endpoint: Endpoint) -> (usize, u64) {
     came
 }
 
-/// A sum that does not ask how the bytes are cut into pieces.
+/// A checksum that does not depend on how the bytes are cut into pieces.
 fn sum(before: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(before, |sum, &byte| {
         sum.wrapping_mul(0x100_0000_01b3).wrapping_add(byte.into())
     })
 }
 
-/// Sends `pieces` times `piece` and returns the CPU time of this thread from the open
-/// connection to the last byte's acknowledgement.
+/// Sends `piece` `pieces` times. Returns this thread's CPU time from the open connection to
+/// the acknowledgement of the last byte.
 async fn send(
     config: quinn::ClientConfig,
     to: SocketAddr,
@@ -504,8 +494,8 @@ async fn send(
     time
 }
 
-/// One transfer, checked: the sender's CPU time.
-fn transfer(
+/// The sender's CPU time of one transfer, whose bytes are checked.
+pub(crate) fn transfer(
     stack: Stack,
     engine: Engine,
     certificate: &Certificate,
@@ -536,94 +526,9 @@ fn transfer(
     })
 }
 
-/// Where the sender's CPU time goes.
-pub(crate) fn send_path(bench: &Bench) -> Vec<Task<'_>> {
-    let timed = "thread CPU time of a sender: a bulk transfer through quinn over the loopback \
-                 device, AES-128-GCM, 1452-byte datagrams, from the open connection to the last \
-                 acknowledgement; the receiver has a thread of its own. A byte's time is without \
-                 clocks at the seams. The shares are with them: udp_send is the system calls, \
-                 rest is building packets, acknowledgements, copies and the runtime";
-    let case = Case::new("quic.send_path", timed).with("stack", "quinn");
-    vec![Task::new(case, |case, plan, report| {
-        let bytes = if bench.quick { QUICK_BYTES } else { BYTES };
-        run_send_path(bench.engine, bytes / PIECE, case, plan, report);
-    })]
-}
-
-fn run_send_path(engine: Engine, pieces: usize, case: &Case, plan: &Plan, report: &mut Report) {
-    let certificate = Certificate::new();
-    let clock = clock_seconds();
-    let mut samples = Stack::ALL.map(|stack| Samples {
-        implementation: stack.name().to_owned(),
-        backend: stack.backend(engine).to_owned(),
-        seconds: Vec::new(),
-    });
-    let mut shares = Stack::ALL.map(|_| STAGES.map(|_| Vec::new()));
-    // One of these is as long as a dozen usual samples.
-    let budget = plan.budget * 10;
-    let start = Instant::now();
-    for turn in 0..=plan.samples {
-        if turn > 3 && start.elapsed() > budget {
-            break;
-        }
-        for (place, stack) in Stack::ALL.into_iter().enumerate() {
-            let whole = transfer(stack, engine, &certificate, pieces, None);
-            let seams = Arc::<Seams>::default();
-            let apart = transfer(stack, engine, &certificate, pieces, Some(&seams));
-            // The first turn warms memory and sockets.
-            if turn == 0 {
-                continue;
-            }
-            samples[place].seconds.push(whole.as_secs_f64());
-            let clocks = seams.all().map(|seam| seam.clock_seconds(clock));
-            let all = apart.as_secs_f64() - clocks.iter().sum::<f64>();
-            let [send, encrypt, header] = seams.all().map(|seam| seam.seconds(clock) / all);
-            let parts = [send, encrypt, header, 1.0 - send - encrypt - header];
-            for (shares, part) in shares[place].iter_mut().zip(parts) {
-                shares.push(100.0 * part);
-            }
-        }
-    }
-    let metric = Metric::time("cpu_per_byte", "ns", pieces * PIECE);
-    record(report, case, &[metric], &samples);
-    for (stage, name) in STAGES.into_iter().enumerate() {
-        let case = case.clone().with("stage", name);
-        for (samples, shares) in samples.iter().zip(&shares) {
-            let of = [samples.implementation.as_str(), samples.backend.as_str()];
-            enter(report, &case, of, ("share", "%"), &shares[stage]);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::{Options, run};
-
-    #[test]
-    fn a_quick_run_takes_the_sender_apart() {
-        let options = Options {
-            experiments: vec!["quic.send_path".to_owned()],
-            quick: true,
-            ..Options::default()
-        };
-        let report = run(Engine::detect().unwrap(), &options).unwrap();
-        let row = &report.rows[0];
-        assert_eq!((&*row.metric, &*row.implementation), ("cpu_per_byte", OURS));
-        assert!(report.ratio(row, "rustls-ring").is_some());
-        for stack in Stack::ALL {
-            let shares: Vec<f64> = report
-                .rows
-                .iter()
-                .filter(|row| row.metric == "share" && row.implementation == stack.name())
-                .map(|row| row.median)
-                .collect();
-            assert_eq!(shares.len(), STAGES.len());
-            // How large they are is the machine's business: where it is busy, a clock's
-            // cost can be all that is seen of a stage.
-            assert!(shares.iter().all(|share| share.is_finite()), "{shares:?}");
-        }
-    }
 
     #[test]
     fn every_seam_is_passed() {

@@ -1,0 +1,145 @@
+//! `bip324.threads`: one large batch on several threads, beside one.
+
+use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::measure::{Clock, Contender, Plan, in_turn};
+use crate::record::{Metric, record, record_times};
+use crate::report::OURS;
+use crate::rivals::bip324::{peers, sessions};
+use crate::sentence::Figure;
+use crate::traffic::Turn;
+use crate::workload::threads::{siblings, thread_counts};
+use packetlane::bip324::{Inbound, Outbound};
+use packetlane::{Batch, Engine, Slot};
+
+/// Packets in the batch.
+const BATCH: usize = 4096;
+
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "bip324.threads",
+    description: "One large batch on several threads",
+    cases,
+    headline: Headline {
+        case: "op=seal threads=2",
+        metric: "time_per_packet",
+    },
+    sentence,
+    ..Experiment::EMPTY
+};
+
+fn cases(bench: &Bench) -> Vec<Task<'_>> {
+    let engine = bench.engine;
+    let profile = &bench.profiles[0];
+    let siblings = siblings();
+    let mut tasks = Vec::new();
+    for op in ["seal", "open"] {
+        for threads in thread_counts() {
+            let timed = format!(
+                "wall time of Engine::seal or Engine::open alone, without the work of sessions \
+                 before and after it, which is on one thread; {siblings}"
+            );
+            let case = EXPERIMENT
+                .case(&timed)
+                .with("op", op)
+                .with("threads", threads)
+                .with("profile", &profile.name)
+                .with("batch", BATCH);
+            tasks.push(Task::new(case, move |case, plan, report| {
+                let turn = profile.turns(1, BATCH, 0).remove(0);
+                let plan = Plan {
+                    min_sample: 20 * plan.min_sample,
+                    budget: 3 * plan.budget,
+                    ..plan.by(Clock::Wall)
+                };
+                let counts: &[usize] = if threads == 1 { &[1] } else { &[threads, 1] };
+                let engine =
+                    |count: &usize| engine.with_threads(u16::try_from(*count).expect("at most 64"));
+                let wire = |count| {
+                    let [mut from, _] = peers(engine(count));
+                    let mut wire = Vec::new();
+                    from.seal(&turn, &mut |sealed| wire.extend_from_slice(sealed));
+                    wire
+                };
+                assert!(wire(&threads) == wire(&1), "other bytes on the wire");
+                let contender = |count| contender(engine(count), op, &turn);
+                let mut contenders: Vec<_> = counts.iter().map(contender).collect();
+                let samples = in_turn(&mut contenders, &plan);
+                let metrics = [Metric::time("time_per_packet", "ns", BATCH)];
+                record(report, case, &metrics, &samples[..1]);
+                if let [many, one] = &samples[..] {
+                    // How many times as fast: the ratio the other way round.
+                    record_times(report, case, "speedup", (one, 1), (many, 1));
+                }
+            }));
+        }
+    }
+    tasks
+}
+
+/// A contender that runs one batch of a connection's packets in a call.
+fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<'a> {
+    struct Line {
+        batch: Batch,
+        wire: Vec<u8>,
+        outbound: Outbound,
+        inbound: Inbound,
+    }
+    let [from, to] = sessions(engine);
+    let line = Line {
+        batch: Batch::new(),
+        wire: Vec::new(),
+        outbound: from.outbound,
+        inbound: to.inbound,
+    };
+    let push = move |line: &mut Line| -> Vec<Slot> {
+        line.batch.clear();
+        let packets = turn.packets();
+        packets
+            .map(|(kind, contents)| {
+                let slot = line.outbound.push(&mut line.batch, kind, contents);
+                slot.expect("contents of at most 2^24 - 1 bytes")
+            })
+            .collect()
+    };
+    Contender::with_input(
+        OURS,
+        engine.backend().name(),
+        line,
+        // One batch at a time, as a turn of an event loop leaves it to the engine: the
+        // sessions have just written it.
+        1,
+        move |line: &mut Line, _| {
+            if op == "seal" {
+                push(line);
+                return;
+            }
+            // The packets of the last call must be taken. This also checks them.
+            let before = line.inbound.packets(&line.batch);
+            let opened = before.map(|packet| packet.expect("an authentic packet"));
+            assert!(line.wire.is_empty() || opened.eq(turn.genuine()));
+            let slots = push(line);
+            engine.seal(&mut line.batch);
+            line.wire.clear();
+            for slot in &slots {
+                line.wire.extend_from_slice(line.batch.wire(slot));
+            }
+            line.batch.clear();
+            line.inbound.feed(&mut line.batch, &line.wire);
+        },
+        move |line, _| match op {
+            "seal" => engine.seal(&mut line.batch),
+            _ => engine.open(&mut line.batch),
+        },
+    )
+}
+
+fn sentence(figure: &Figure<'_>) -> Option<String> {
+    let times = figure.beside("speedup");
+    let times = times.map_or(String::new(), |times| format!(", {times} as fast as one"));
+    Some(format!(
+        "{} {}, batch {}, on {} threads: {figure} a packet{times}",
+        figure.key("op"),
+        figure.key("profile"),
+        figure.key("batch"),
+        figure.key("threads")
+    ))
+}

@@ -1,0 +1,74 @@
+//! The registry of experiments, in the order of the report.
+//!
+//! An experiment is a file below this one and two lines here.
+
+use crate::experiment::Experiment;
+
+mod bip324 {
+    pub(super) mod alone;
+    pub(super) mod handshake;
+    pub(super) mod latency;
+    pub(super) mod mixed;
+    pub(super) mod packet;
+    pub(super) mod primitives;
+    pub(super) mod sessions;
+    pub(super) mod threads;
+}
+
+mod sha256d {
+    pub(super) mod block;
+    pub(super) mod d64;
+    pub(super) mod files;
+    pub(super) mod many;
+    pub(super) mod merkle;
+}
+
+mod quic {
+    pub(super) mod link;
+    pub(super) mod mask;
+    pub(super) mod packet;
+    pub(super) mod send_path;
+}
+
+#[cfg(feature = "cuda")]
+mod gpu {
+    pub(super) mod batch;
+    pub(super) mod decoys;
+    pub(super) mod kernel;
+    pub(super) mod latency;
+    pub(super) mod streams;
+    pub(super) mod transfer;
+}
+
+/// Every experiment.
+pub static ALL: &[&Experiment] = &[
+    &bip324::mixed::EXPERIMENT,
+    &bip324::packet::EXPERIMENT,
+    &bip324::alone::EXPERIMENT,
+    &bip324::latency::EXPERIMENT,
+    &bip324::sessions::EXPERIMENT,
+    &bip324::threads::EXPERIMENT,
+    &bip324::handshake::EXPERIMENT,
+    &bip324::primitives::EXPERIMENT,
+    &sha256d::many::EXPERIMENT,
+    &sha256d::d64::EXPERIMENT,
+    &sha256d::merkle::EXPERIMENT,
+    &sha256d::block::EXPERIMENT,
+    &sha256d::files::EXPERIMENT,
+    &quic::packet::EXPERIMENT,
+    &quic::mask::EXPERIMENT,
+    &quic::link::EXPERIMENT,
+    &quic::send_path::EXPERIMENT,
+    #[cfg(feature = "cuda")]
+    &gpu::kernel::EXPERIMENT,
+    #[cfg(feature = "cuda")]
+    &gpu::latency::EXPERIMENT,
+    #[cfg(feature = "cuda")]
+    &gpu::transfer::EXPERIMENT,
+    #[cfg(feature = "cuda")]
+    &gpu::streams::EXPERIMENT,
+    #[cfg(feature = "cuda")]
+    &gpu::decoys::EXPERIMENT,
+    #[cfg(feature = "cuda")]
+    &gpu::batch::EXPERIMENT,
+];

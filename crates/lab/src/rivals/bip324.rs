@@ -1,0 +1,464 @@
+//! Whole BIP324 packets, and handshakes.
+//!
+//! A library that offers only an AEAD competes as the whole packet that its user would
+//! build: our session around one call of the library for each packet ([`OneByOne`]). The
+//! `bip324` crate has sessions of its own. All have the same keys, so all must produce the
+//! same bytes.
+
+#[cfg(feature = "openssl")]
+use super::aead::OpenSsl;
+use super::aead::{AwsLcRs, Library, Ring, RustCrypto};
+use super::ours::Ours;
+use crate::traffic::Turn;
+use packetlane::bip324::{
+    ELLSWIFT_LEN, Handshake, HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound,
+    PacketKind, Progress, Role, Session, SessionKeys, TERMINATOR_LEN,
+};
+use packetlane::{Batch, Engine, Job, Key, Outcome, Slot, TAG_LEN};
+
+/// The secret keys of the two sides, for every implementation.
+const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
+
+/// Seals and opens batches of our sessions.
+pub(crate) trait Runner {
+    /// Whether it uses the precomputed keystream of our sessions. If not, they compute
+    /// none.
+    const USES_PRECOMPUTED_KEYSTREAM: bool;
+
+    /// Seals the packets that wait.
+    fn seal(&mut self, batch: &mut Batch);
+    /// Opens the packets that wait.
+    fn open(&mut self, batch: &mut Batch);
+}
+
+impl Runner for Engine {
+    const USES_PRECOMPUTED_KEYSTREAM: bool = true;
+
+    fn seal(&mut self, batch: &mut Batch) {
+        Engine::seal(self, batch);
+    }
+
+    fn open(&mut self, batch: &mut Batch) {
+        Engine::open(self, batch);
+    }
+}
+
+/// A library that is called once for each packet. It keeps its prepared keys from turn to
+/// turn, as a session would, and reads each when it needs it. So the keys of many sessions
+/// pass through the caches once a turn.
+pub(crate) struct OneByOne<L: Library> {
+    keys: Vec<(Key, L::Prepared)>,
+}
+
+impl<L: Library> Default for OneByOne<L> {
+    fn default() -> Self {
+        Self { keys: Vec::new() }
+    }
+}
+
+impl<L: Library> OneByOne<L> {
+    /// Prepares the batch's key `index` unless it is that of the turn before.
+    fn prepare(&mut self, keys: &[Key], index: usize) {
+        let key = &keys[index];
+        match self.keys.get_mut(index) {
+            Some((known, _)) if known == key => {}
+            Some(place) => *place = (*key, L::prepare(key)),
+            None => self.keys.push((*key, L::prepare(key))),
+        }
+    }
+
+    fn run(
+        &mut self,
+        batch: &mut Batch,
+        one: impl Fn(&mut L::Prepared, &Job, &[u8], &mut [u8]) -> Outcome,
+    ) {
+        let pending = batch.take_pending();
+        let mut prepared = 0;
+        for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
+            assert_eq!(
+                job.aad_len, 0,
+                "these sessions have no AAD after their handshake"
+            );
+            while prepared <= job.key as usize {
+                self.prepare(pending.secrets.keys, prepared);
+                prepared += 1;
+            }
+            let text = job.text as usize;
+            let text_and_tag = &mut pending.bytes[text..text + job.text_len as usize + TAG_LEN];
+            *outcome = one(&mut self.keys[job.key as usize].1, job, &[], text_and_tag);
+        }
+    }
+}
+
+impl<L: Library> Runner for OneByOne<L> {
+    const USES_PRECOMPUTED_KEYSTREAM: bool = false;
+
+    fn seal(&mut self, batch: &mut Batch) {
+        self.run(batch, |key, job, aad, text_and_tag| {
+            let (text, tag) = text_and_tag.split_at_mut(job.text_len as usize);
+            tag.copy_from_slice(&L::seal(key, &job.nonce, aad, text));
+            Outcome::Sealed
+        });
+    }
+
+    fn open(&mut self, batch: &mut Batch) {
+        self.run(batch, |key, job, aad, text_and_tag| {
+            match L::open(key, &job.nonce, aad, text_and_tag) {
+                true => Outcome::Authentic,
+                false => Outcome::BadTag,
+            }
+        });
+    }
+}
+
+/// One end of a connection.
+pub(crate) trait Peer {
+    /// Seals a turn's packets and hands the bytes for the wire to `send`, in as many parts
+    /// as the implementation likes.
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8]));
+
+    /// Opens whole packets and hands the contents of the genuine ones to `each`,
+    /// in order.
+    ///
+    /// # Panics
+    ///
+    /// If a packet cannot be opened.
+    fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8]));
+}
+
+/// Our session. `R` runs its batches.
+pub(crate) struct OurPeer<R> {
+    runner: R,
+    batch: Batch,
+    outbound: Outbound,
+    inbound: Inbound,
+}
+
+impl<R: Runner> Peer for OurPeer<R> {
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
+        self.batch.clear();
+        let mut whole: Option<Slot> = None;
+        for (kind, contents) in turn.packets() {
+            if self.batch.bytes_used() >= Batch::ENOUGH_BYTES {
+                self.send(whole.take(), send);
+            }
+            let slot = self.outbound.push(&mut self.batch, kind, contents);
+            let slot = slot.expect("contents of at most 2^24 - 1 bytes");
+            whole = Some(match whole {
+                None => slot,
+                Some(before) => before.join(&slot).expect("one session alone"),
+            });
+        }
+        self.send(whole, send);
+    }
+
+    fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
+        for received in wire.chunks(Batch::ENOUGH_BYTES) {
+            self.batch.clear();
+            self.inbound.feed(&mut self.batch, received);
+            self.runner.open(&mut self.batch);
+            for contents in self.inbound.packets(&self.batch) {
+                each(contents.expect("an authentic packet"));
+            }
+        }
+    }
+}
+
+impl<R: Runner> OurPeer<R> {
+    /// Seals and sends the packets that wait.
+    fn send(&mut self, packets: Option<Slot>, send: &mut dyn FnMut(&[u8])) {
+        self.runner.seal(&mut self.batch);
+        if let Some(packets) = packets {
+            send(self.batch.wire(&packets));
+        }
+        self.batch.clear();
+    }
+}
+
+/// The `bip324` crate: its ciphers, with one buffer that is reused.
+pub(crate) struct Bip324Crate {
+    session: bip324::CipherSession,
+    buffer: Vec<u8>,
+}
+
+impl Peer for Bip324Crate {
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
+        let mut at = 0;
+        for (kind, contents) in turn.packets() {
+            let kind = match kind {
+                PacketKind::Genuine => bip324::PacketType::Genuine,
+                PacketKind::Decoy => bip324::PacketType::Decoy,
+            };
+            // In parts, as ours does.
+            if at >= Batch::ENOUGH_BYTES {
+                send(&self.buffer[..at]);
+                at = 0;
+            }
+            let end = at + contents.len() + OVERHEAD;
+            if self.buffer.len() < end {
+                self.buffer.resize(end, 0);
+            }
+            let place = &mut self.buffer[at..end];
+            let sealed = self.session.outbound().encrypt(contents, place, kind, None);
+            sealed.expect("a buffer that is long enough");
+            at = end;
+        }
+        send(&self.buffer[..at]);
+    }
+
+    fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
+        // As ours does: the bytes that a socket would have written.
+        if self.buffer.len() < wire.len() {
+            self.buffer.resize(wire.len(), 0);
+        }
+        self.buffer[..wire.len()].copy_from_slice(wire);
+        let mut rest = &mut self.buffer[..wire.len()];
+        while let Some((&mut length, packets)) = rest.split_first_chunk_mut() {
+            let length = self.session.inbound().decrypt_packet_len(length);
+            let (packet, behind) = packets.split_at_mut(length);
+            let opened = self.session.inbound().decrypt_in_place(packet, None);
+            let (kind, contents) = opened.expect("an authentic packet");
+            if kind == bip324::PacketType::Genuine {
+                each(&contents[1..]);
+            }
+            rest = behind;
+        }
+    }
+}
+
+/// An implementation of whole packets.
+pub(crate) struct Implementation {
+    /// Its name in the tables.
+    pub(crate) name: String,
+    /// What it ran on; empty where it does not say.
+    pub(crate) backend: &'static str,
+    connect: Box<dyn Fn() -> [Box<dyn Peer>; 2]>,
+}
+
+impl Implementation {
+    /// Both ends of a new connection, initiator first. The keys are always the same.
+    #[must_use]
+    pub(crate) fn connect(&self) -> [Box<dyn Peer>; 2] {
+        (self.connect)()
+    }
+}
+
+/// Every implementation of whole packets, ours first.
+///
+/// # Panics
+///
+/// If `ours` is empty: the libraries need our sessions.
+#[must_use]
+pub(crate) fn implementations(ours: &[Ours]) -> Vec<Implementation> {
+    fn one_by_one<L: Library + 'static>(engine: Engine) -> Implementation {
+        Implementation {
+            name: L::NAME.to_owned(),
+            backend: "",
+            connect: Box::new(move || our_peers(engine, OneByOne::<L>::default)),
+        }
+    }
+    let by_ours = ours.iter().map(|ours| {
+        let engine = ours.engine;
+        Implementation {
+            name: ours.name.clone(),
+            backend: ours.backend(),
+            connect: Box::new(move || peers(engine)),
+        }
+    });
+    let engine = ours[0].engine;
+    let by_others = [
+        one_by_one::<Ring>(engine),
+        one_by_one::<AwsLcRs>(engine),
+        one_by_one::<RustCrypto>(engine),
+        #[cfg(feature = "openssl")]
+        one_by_one::<OpenSsl>(engine),
+        Implementation {
+            name: "bip324".to_owned(),
+            backend: "",
+            connect: Box::new(bip324_crate),
+        },
+    ];
+    by_ours.chain(by_others).collect()
+}
+
+/// Both ends of our sessions on `engine`.
+#[must_use]
+pub(crate) fn peers(engine: Engine) -> [Box<dyn Peer>; 2] {
+    our_peers(engine, || engine)
+}
+
+/// Both ends of our sessions, with a runner each.
+fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Box<dyn Peer>; 2] {
+    sessions(engine).map(|mut session| -> Box<dyn Peer> {
+        session
+            .outbound
+            .set_precomputed_keystream(R::USES_PRECOMPUTED_KEYSTREAM);
+        session
+            .inbound
+            .set_precomputed_keystream(R::USES_PRECOMPUTED_KEYSTREAM);
+        Box::new(OurPeer {
+            runner: runner(),
+            batch: Batch::new(),
+            outbound: session.outbound,
+            inbound: session.inbound,
+        })
+    })
+}
+
+/// Two of our sessions, initiator first, with the keys that all implementations share, after
+/// their version packets.
+#[must_use]
+pub(crate) fn sessions(engine: Engine) -> [Session; 2] {
+    let [initiator, responder] = SECRETS.map(|secret| {
+        let handshake = bip324_start(Fixed(secret), bip324::Role::Initiator);
+        let mut public = [0; ELLSWIFT_LEN];
+        handshake.send_key(None, &mut public).expect("64 bytes");
+        Keypair::from_parts(&secret, public).expect("a secret key")
+    });
+    let shared = initiator.shared_secret(responder.public(), Role::Initiator);
+    let keys = SessionKeys::derive(&shared, Network::Mainnet.magic());
+    let mut ends =
+        [Role::Initiator, Role::Responder].map(|role| Session::from_keys(engine, &keys, role));
+    for (from, to) in [(0, 1), (1, 0)] {
+        let mut version = Vec::new();
+        let sealed = ends[from]
+            .outbound
+            .seal(PacketKind::Genuine, &[], &mut version);
+        sealed.expect("an empty packet");
+        let mut batch = Batch::new();
+        let inbound = &mut ends[to].inbound;
+        inbound.feed(&mut batch, &version);
+        engine.open(&mut batch);
+        assert_eq!(inbound.packets(&batch).next(), Some(Ok(&[][..])));
+    }
+    ends
+}
+
+/// A source of randomness that always gives the same secret key.
+struct Fixed([u8; 32]);
+
+impl bip324::FillBytes for Fixed {
+    fn fill_bytes(&mut self, dest: &mut [u8; 32]) {
+        *dest = self.0;
+    }
+}
+
+/// Begins a handshake of the `bip324` crate with a given secret.
+fn bip324_start(mut secret: Fixed, role: bip324::Role) -> bip324::Handshake<bip324::Initialized> {
+    let curve = secp256k1::Secp256k1::signing_only();
+    let magic = Network::Mainnet.magic();
+    bip324::Handshake::new_with_rng(magic, role, &mut secret, &curve).expect("a secret key")
+}
+
+/// Both ends of the `bip324` crate, with the keys of [`sessions`].
+fn bip324_crate() -> [Box<dyn Peer>; 2] {
+    let roles = [bip324::Role::Initiator, bip324::Role::Responder];
+    let [first, second] = [0, 1].map(|i| bip324_start(Fixed(SECRETS[i]), roles[i]));
+    bip324_handshake(first, second).map(|session| -> Box<dyn Peer> {
+        Box::new(Bip324Crate {
+            session,
+            buffer: Vec::new(),
+        })
+    })
+}
+
+/// Both sides of a handshake of the `bip324` crate, without garbage.
+///
+/// # Panics
+///
+/// If it fails.
+#[must_use]
+pub(crate) fn bip324_handshake(
+    initiator: bip324::Handshake<bip324::Initialized>,
+    responder: bip324::Handshake<bip324::Initialized>,
+) -> [bip324::CipherSession; 2] {
+    const VERSION_LEN: usize = TERMINATOR_LEN + OVERHEAD;
+    let mut keys = [[0; ELLSWIFT_LEN]; 2];
+    let initiator = initiator.send_key(None, &mut keys[0]).expect("64 bytes");
+    let responder = responder.send_key(None, &mut keys[1]).expect("64 bytes");
+    let mut versions = [[0; VERSION_LEN]; 2];
+    let send = |handshake: bip324::Handshake<bip324::SentKey<'static>>, theirs, version: &mut _| {
+        let handshake = handshake.receive_key(theirs).expect("any key");
+        let version: &mut [u8; VERSION_LEN] = version;
+        handshake
+            .send_version(version, None)
+            .expect("room for a version packet")
+    };
+    let responder = send(responder, keys[0], &mut versions[1]);
+    let initiator = send(initiator, keys[1], &mut versions[0]);
+    let [from_initiator, from_responder] = versions;
+    [(initiator, from_responder), (responder, from_initiator)].map(|(handshake, mut version)| {
+        let (terminator, packet) = version.split_at_mut(TERMINATOR_LEN);
+        let Ok(bip324::GarbageResult::FoundGarbage { mut handshake, .. }) =
+            handshake.receive_garbage(terminator)
+        else {
+            panic!("no terminator")
+        };
+        let (length, packet) = packet.split_first_chunk_mut().expect("a packet");
+        let length = handshake.decrypt_packet_len(*length).expect("a length");
+        assert_eq!(length, packet.len());
+        match handshake.receive_version(packet) {
+            Ok(bip324::VersionResult::Complete { cipher }) => cipher,
+            _ => panic!("no version packet"),
+        }
+    })
+}
+
+/// Both sides of our handshake, in memory, without garbage unless configured.
+///
+/// # Panics
+///
+/// If it fails.
+#[must_use]
+pub(crate) fn shake_hands(
+    initiator: HandshakeConfig,
+    responder: HandshakeConfig,
+) -> [Box<Session>; 2] {
+    let mut initiator = Handshake::initiator(initiator).expect("a sound configuration");
+    let mut responder = Handshake::responder(responder).expect("a sound configuration");
+    let step = |side: &mut Handshake, bytes: &[u8]| match side.receive(bytes) {
+        Ok(Progress::Complete(session)) => Some(session),
+        Ok(Progress::Waiting) => None,
+        other => panic!("{other:?}"),
+    };
+    assert!(step(&mut responder, &initiator.take_output()).is_none());
+    let ours = step(&mut initiator, &responder.take_output());
+    let theirs = step(&mut responder, &initiator.take_output());
+    [ours.expect("complete"), theirs.expect("complete")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::ours::ours;
+    use crate::traffic::Profile;
+
+    /// All implementations put the same bytes on the wire and open them, over several
+    /// rekeys.
+    #[test]
+    fn all_agree() {
+        let mut turns = Profile::mail().turns(20, 64, 20);
+        // A turn that is sent in parts.
+        turns.extend(Profile::mail().turns(1, 4 * Batch::ENOUGH_BYTES / 325, 0));
+        let mut wires: Vec<(String, Vec<u8>)> = Vec::new();
+        let ours = ours(Engine::detect().unwrap(), false);
+        for implementation in implementations(&ours) {
+            let [mut from, mut to] = implementation.connect();
+            let mut wire = Vec::new();
+            for turn in &turns {
+                let mut opened = Vec::new();
+                from.seal(turn, &mut |sealed| {
+                    wire.extend_from_slice(sealed);
+                    to.open(sealed, &mut |contents| opened.push(contents.to_vec()));
+                });
+                assert!(turn.genuine().eq(opened), "{}", implementation.name);
+            }
+            wires.push((implementation.name, wire));
+        }
+        for (name, wire) in &wires {
+            assert!(*wire == wires[0].1, "{name}");
+        }
+        let others = if cfg!(feature = "openssl") { 5 } else { 4 };
+        assert_eq!(wires.len(), ours.len() + others);
+    }
+}

@@ -1,0 +1,11 @@
+//! How a report is shown: [`text`] on a terminal, [`html`] as a page with pictures.
+//!
+//! Nothing here names an experiment. What is particular to one is in its file.
+
+pub mod answers;
+pub mod draw;
+pub mod html;
+pub mod notes;
+pub mod plot;
+pub mod tables;
+pub mod text;

@@ -1,0 +1,12 @@
+//! What several experiments share: prepared packets and hashes, contenders that have been
+//! checked against each other.
+
+pub(crate) mod block;
+#[cfg(feature = "cuda")]
+pub(crate) mod gpu;
+pub(crate) mod hashes;
+pub(crate) mod many_sessions;
+pub(crate) mod packets;
+pub(crate) mod quic;
+pub(crate) mod quinn;
+pub(crate) mod threads;
