@@ -7,7 +7,8 @@
 //!
 //! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` give back on drop what they hold.
 
-use crate::GpuError;
+use crate::error::GpuError;
+use crate::wipe::wipe;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -281,7 +282,7 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        crate::wipe(self.bytes_mut());
+        wipe(self.bytes_mut());
         // SAFETY: it is ours, and who has added work on it has waited for that (or the
         // device is lost, and nothing runs any more).
         unsafe { self.driver.free_pinned(self.at) };

@@ -8,9 +8,9 @@
 //! Its kernels do with `lanes` what the descriptors in its memory say; or they are the very
 //! PTX that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
 
-use crate::GpuError;
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
-use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN};
+use crate::error::GpuError;
+use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN, PTX};
 use crate::ptx::{Memory, Module, Order};
 use core::ptr::NonNull;
 use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
@@ -166,7 +166,7 @@ impl StandIn {
     #[must_use]
     pub fn with_ptx(seed: u64) -> Self {
         static MODULE: OnceLock<Arc<Module>> = OnceLock::new();
-        let parse = || Arc::new(Module::parse(crate::PTX).expect("the PTX that ships"));
+        let parse = || Arc::new(Module::parse(PTX).expect("the PTX that ships"));
         let stand_in = Self::new(seed);
         stand_in.lock().kernels = Kernels::Ptx(MODULE.get_or_init(parse).clone());
         stand_in

@@ -21,7 +21,7 @@ pub const SENT_FILE: &str = "msgs_sent.dat";
 
 /// Longest payload that is read unless told otherwise, in bytes: no node sends
 /// or accepts a longer one.
-pub const DEFAULT_LIMIT: usize = packetlane::v1::MAX_PAYLOAD_LEN;
+pub const DEFAULT_LIMIT: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
 
 /// Length of what stands before a payload, in bytes.
 const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;

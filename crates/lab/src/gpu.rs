@@ -14,7 +14,10 @@ use crate::measure::{
 use crate::report::{Case, OURS, Report, Row, distinct, pairs};
 use crate::traffic::{Profile, Turn};
 use packetlane::bip324::PacketKind;
-use packetlane::gpu::{Bytes, Gpu, GpuError, Op, Pinned, Plan as Cut, Way, With};
+use packetlane::gpu::{
+    Bytes, CopyDirection as Way, DeviceWork, Gpu, GpuError, Op, Pinned, PipelineConfig as Cut,
+    RunOptions as With,
+};
 use packetlane::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 use std::cell::RefCell;
 use std::time::Instant;
@@ -321,16 +324,17 @@ impl<'a> Traveller<'a> {
     }
 
     fn travel(&mut self, timed: bool) -> Result<packetlane::gpu::Timings, GpuError> {
-        let work = (
-            self.load.secrets(),
-            &self.load.jobs[..],
-            &mut self.outcomes[..],
-        );
+        let work = DeviceWork {
+            bytes: self.arena.for_device(),
+            secrets: self.load.secrets(),
+            jobs: &self.load.jobs,
+            outcomes: &mut self.outcomes,
+        };
         let with = With {
             timed,
             ..With::default()
         };
-        self.gpu.run(self.op, self.arena.for_device(), work, with)
+        self.gpu.run(self.op, work, with)
     }
 
     /// A contender that travels once in a call, in so many streams; with `warm` once more
@@ -342,7 +346,7 @@ impl<'a> Traveller<'a> {
             self,
             1,
             move |traveller: &mut Self, _| {
-                traveller.gpu.set_plan(cut);
+                traveller.gpu.configure(cut);
                 traveller.pack();
                 if warm {
                     failed.keep(traveller.travel(false));
@@ -559,7 +563,7 @@ pub(crate) fn transfer(bench: &Bench) -> Vec<Task<'_>> {
         Task::new(case, move |case, plan, report| {
             attempt(case, || {
                 let done = run_transfer(bench, gpu, op, batch, case, plan, report);
-                gpu.set_plan(Cut::default());
+                gpu.configure(Cut::default());
                 done
             });
         })
@@ -582,7 +586,7 @@ fn run_transfer(
 ) -> Result<(), GpuError> {
     let load = Load::new(bench.engine.backend(), &Contents::Mail(0).turn(batch));
     let mut traveller = Traveller::checked(gpu, op, &load, Arena::pinned(gpu, &load)?)?;
-    gpu.set_plan(Cut {
+    gpu.configure(Cut {
         streams: 1,
         ..Cut::default()
     });
@@ -590,7 +594,7 @@ fn run_transfer(
         traveller.pack();
         traveller.travel(true)
     })?;
-    gpu.set_plan(Cut::default());
+    gpu.configure(Cut::default());
 
     let alone = |way, len| {
         let mut copies = gpu.copies(len)?;
@@ -686,14 +690,14 @@ pub(crate) fn streams(bench: &Bench) -> Vec<Task<'_>> {
                         streams,
                         ..Cut::default()
                     };
-                    gpu.set_plan(cut);
+                    gpu.configure(cut);
                     let arena = Arena::pinned(gpu, &load)?;
                     let traveller = Traveller::checked(gpu, Op::Seal, &load, arena)?;
                     contenders.push(traveller.contender(OURS, cut, true, &failed));
                 }
                 let samples = in_turn(&mut contenders, &plan.by(Clock::Wall));
                 drop(contenders);
-                gpu.set_plan(Cut::default());
+                gpu.configure(Cut::default());
                 failed.result()?;
                 record(report, case, &load.rates(), &samples[..1]);
                 let one = samples.last().expect("that of one stream");

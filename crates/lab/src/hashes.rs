@@ -11,7 +11,7 @@ use crate::report::{Case, OURS, Report};
 use crate::rivals::ours;
 use crate::traffic::Turn;
 use packetlane::Engine;
-use packetlane::bip324::Network;
+use packetlane::bitcoin::Network;
 use packetlane::sha256d::{
     Block, FRAME_LEN, Found, Hash, Hasher, Obfuscation, Scanner, Verifier, many_in_pieces,
 };
@@ -418,7 +418,7 @@ type Verify = Box<dyn FnMut(&[u8]) -> Option<(Hash, usize)>>;
 
 /// As `packetlane blocks` does.
 fn by_packetlane() -> Verify {
-    let mut verifier = Verifier::new();
+    let mut verifier = Verifier::new(Hasher::best());
     Box::new(move |block| {
         let summary = verifier.verify(block).ok()?;
         Some((summary.hash, summary.transactions))
@@ -508,7 +508,11 @@ fn file_of(blocks: &[&[u8]]) -> Vec<u8> {
 
 /// How many good blocks there are in a file, which holds nothing but blocks.
 fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
-    let mut scanner = Scanner::new(Network::Mainnet.magic(), Obfuscation::default());
+    let mut scanner = Scanner::new(
+        Network::Mainnet.magic(),
+        Obfuscation::default(),
+        Hasher::best(),
+    );
     let mut rest = file;
     let mut blocks = Vec::new();
     while let Some(found) = scanner.next(&mut rest, true) {

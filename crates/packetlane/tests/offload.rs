@@ -8,14 +8,14 @@ use common::{Random, engine, noise, sessions};
 use packetlane::bip324::{Inbound, Outbound, PacketKind};
 use packetlane::{Batch, Engine, Offload, Outcome};
 use packetlane_gpu::stand_in::{Call, Held, StandIn};
-use packetlane_gpu::{Gpu, GpuError, Plan};
+use packetlane_gpu::{Gpu, GpuError, PipelineConfig};
 
 /// A device that runs its work in the order of `seed`, in small pieces. It stays for good,
 /// as an engine's does.
 fn device(seed: u64) -> (StandIn, &'static Gpu) {
     let stand_in = StandIn::new(seed);
     let gpu = Box::leak(Box::new(Gpu::on(stand_in.clone())));
-    gpu.set_plan(Plan {
+    gpu.configure(PipelineConfig {
         streams: 3,
         piece_bytes: 50_000,
     });

@@ -310,10 +310,10 @@ fn quic_keys_are_wiped() {
                     sealer.update_keys();
                 }
                 let slot = sealer.push(&mut sealing, number.into(), &[0x40, number], b"ping");
-                sealing.seal(&engine());
+                engine().seal(&mut sealing);
                 let place = opening.feed(sealing.wire(&slot.unwrap()));
                 let slot = opener.push(&mut opening, place, 1).unwrap();
-                opening.open(&engine());
+                engine().open(&mut opening);
                 opened += u8::from(opener.take(&opening, slot).is_ok());
                 // Moved about.
                 (sealer, opener) = (Box::new(*sealer), Box::new(*opener));

@@ -77,7 +77,7 @@ fn check_damage(
         error = later;
     }
     match error {
-        Some(OpenError::BadTag) => {}
+        Some(OpenError::BadTag { .. }) => {}
         Some(OpenError::TooLong { length, limit }) => {
             assert!(place < LENGTH_LEN);
             assert_eq!(limit, 5000);
@@ -444,7 +444,8 @@ fn a_room_is_not_received_twice() {
 /// All ways to lose packets are told, and lose only their own session's.
 #[test]
 fn lost_packets_are_told() {
-    let lost = (vec![], Some(OpenError::NotOpened));
+    let not_opened = (vec![], Some(OpenError::NotOpened));
+    let lost = (vec![], Some(OpenError::NotInBatch));
     let start = || {
         let (mut sender, receiver) = sessions(engine(), 1);
         let wire = seal(&mut sender, &[(Genuine, b"one"), (Genuine, b"two")]);
@@ -453,9 +454,15 @@ fn lost_packets_are_told() {
     // Taken before it was opened.
     let (mut receiver, wire, mut batch) = start();
     receiver.inbound.feed(&mut batch, &wire);
-    assert_eq!(take(&mut receiver, &batch), lost);
+    assert_eq!(take(&mut receiver, &batch), not_opened);
     engine().open(&mut batch);
-    assert_eq!(take(&mut receiver, &batch), lost);
+    assert_eq!(take(&mut receiver, &batch), not_opened);
+    // Sealed instead of opened.
+    let (mut receiver, wire, mut batch) = start();
+    receiver.inbound.feed(&mut batch, &wire);
+    engine().seal(&mut batch);
+    let sealed = (vec![], Some(OpenError::Sealed));
+    assert_eq!(take(&mut receiver, &batch), sealed);
     // Cleared before it was opened, and after; told at the next packets ...
     for open in [false, true] {
         let (mut receiver, wire, mut batch) = start();
@@ -744,7 +751,7 @@ fn keystream_ahead_is_turned_off_and_on() {
 
 /// A packet that is forged where its keystream lies ready shows nothing.
 #[test]
-fn forged_with_keystream_ahead() {
+fn forged_with_precomputed_keystream() {
     for engine in engines() {
         for len in [0, 5, 61, 63, 64, 200, 1000] {
             let (mut sender, mut receiver) = sessions(engine, 1);
@@ -759,7 +766,11 @@ fn forged_with_keystream_ahead() {
                 receiver.inbound.feed(&mut batch, &wire);
                 engine.open(&mut batch);
                 if forged {
-                    let ended = (vec![], Some(OpenError::BadTag));
+                    let bad_tag = OpenError::BadTag {
+                        packet: 2,
+                        epoch: 0,
+                    };
+                    let ended = (vec![], Some(bad_tag));
                     assert_eq!(take(&mut receiver, &batch), ended);
                     // What lies in the arena is what came.
                     batch.clear();

@@ -366,7 +366,9 @@ async fn an_end_is_told_once() {
             "reset",
             |e| matches!(e, StreamError::Io(e) if e.kind() == ErrorKind::ConnectionReset),
         ),
-        ("tag", |e| matches!(e, StreamError::Open(OpenError::BadTag))),
+        ("tag", |e| {
+            matches!(e, StreamError::Open(OpenError::BadTag { .. }))
+        }),
         ("long", |e| {
             matches!(e, StreamError::Open(OpenError::TooLong { .. }))
         }),

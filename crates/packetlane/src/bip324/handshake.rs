@@ -14,13 +14,16 @@
 //! up to the terminator, packets up to the version packet. The garbage is the
 //! AAD of the first packet, decoy or not.
 
-use super::session::{KEPT_BUFFER, append_ahead};
-use super::{
-    Cipher, DEFAULT_RECEIVE_LIMIT, ELLSWIFT_LEN, Exhausted, Inbound, Keypair, LENGTH_LEN, OVERHEAD,
-    OpenError, Outbound, PacketKind, Role, SealError, SecretKeyError, Session, SessionKeys,
-    TERMINATOR_LEN,
-};
-use crate::Engine;
+use super::buffer::{KEPT_BUFFER, append_expected};
+use super::cipher::Cipher;
+use super::error::{OpenError, SealError};
+use super::inbound::{DEFAULT_RECEIVE_LIMIT, Inbound};
+use super::keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
+use super::outbound::Outbound;
+use super::packet::{LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+use super::session::Session;
+use crate::bitcoin::Network;
+use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -38,7 +41,7 @@ const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 /// What a handshake is made of.
 #[derive(Clone)]
 pub struct HandshakeConfig {
-    /// The network's magic, [`Network::magic`](super::Network::magic).
+    /// The network's magic, [`Network::magic`].
     pub magic: [u8; 4],
     /// What the session's own keystream is made with.
     pub engine: Engine,
@@ -203,7 +206,7 @@ impl Handshake {
             });
         }
         for contents in config.decoys.iter().chain([&config.version]) {
-            if contents.len() > super::MAX_CONTENTS_LEN {
+            if contents.len() > MAX_CONTENTS_LEN {
                 return Err(SealError::TooLong {
                     length: contents.len(),
                 }
@@ -239,7 +242,7 @@ impl Handshake {
         }
         self.received_any |= !bytes.is_empty();
         let doubled = 2 * self.buffer.len();
-        append_ahead(&mut self.buffer, bytes, doubled);
+        append_expected(&mut self.buffer, bytes, doubled);
         let progress = self.advance();
         if !matches!(progress, Ok(Progress::Waiting)) {
             self.state = State::Ended;
@@ -429,9 +432,7 @@ impl Handshake {
                 let Some(&length) = self.buffer[*at..].first_chunk() else {
                     return Ok(None);
                 };
-                let length = inbound
-                    .decrypt_length(length)
-                    .map_err(|Exhausted| OpenError::Exhausted)?;
+                let length = inbound.decrypt_length(length).map_err(OpenError::from)?;
                 let limit = self.config.receive_limit;
                 if length > limit {
                     return Err(OpenError::TooLong { length, limit }.into());
@@ -511,7 +512,7 @@ impl fmt::Display for HandshakeError {
                 magic: [a, b, c, d],
             } => {
                 write!(f, "the peer speaks v1 on another network: its magic is ")?;
-                match super::Network::from_magic([*a, *b, *c, *d]) {
+                match Network::from_magic([*a, *b, *c, *d]) {
                     Some(network) => f.write_str(network.name()),
                     None => write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}"),
                 }

@@ -4,10 +4,15 @@
 //! no byte that the next call does not see. So can a flush: what has been
 //! written is remembered.
 
-use super::{Handshake, HandshakeError, Inbound, OpenError, Outbound, PacketKind, Progress};
-use super::{SealError, Session};
-use crate::Engine;
-use crate::batch::{Batch, Slot};
+use super::error::{OpenError, SealError};
+use super::handshake::{Handshake, HandshakeError, Progress};
+use super::inbound::Inbound;
+use super::outbound::Outbound;
+use super::packet::PacketKind;
+use super::session::Session;
+use crate::arena::Slot;
+use crate::batch::Batch;
+use crate::engine::Engine;
 use alloc::vec::Vec;
 use core::fmt;
 use core::future::poll_fn;
@@ -214,7 +219,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
             }
         };
-        Ok(&self.batch.bytes()[contents])
+        Ok(&self.batch.arena().bytes()[contents])
     }
 
     /// How many decoys have been dropped since the handshake.

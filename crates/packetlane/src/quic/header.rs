@@ -1,10 +1,14 @@
 //! Headers: where a packet's parts lie (RFC 9000, section 17), packet numbers (its
 //! appendices A.2 and A.3), and what header protection masks (RFC 9001, section 5.4).
 
-use super::{SAMPLE_LEN, Version};
-use crate::TAG_LEN;
+use super::version::Version;
 use core::fmt;
 use core::ops::Range;
+use packetlane_lanes::TAG_LEN;
+
+/// Length of the sample of ciphertext that masks a header, in bytes (RFC 9001, section
+/// 5.4.2).
+pub const SAMPLE_LEN: usize = 16;
 
 /// The largest packet number (RFC 9000, section 12.3).
 pub const MAX_PACKET_NUMBER: u64 = (1 << 62) - 1;

@@ -1,14 +1,17 @@
 //! Traffic secrets and the keys that follow from them (RFC 9001, section 5.1, and RFC
 //! 9369, section 3.3), and what one key does with one packet.
 
-use super::header::{self, Mask, TooShort, sample};
-use super::{MAX_PACKET_NUMBER, SAMPLE_LEN, Suite, Version};
-use crate::batch::index;
-use crate::{Engine, Key, Nonce, Outcome, TAG_LEN};
+use super::error::OpenError;
+use super::header::{self, MAX_PACKET_NUMBER, Mask, SAMPLE_LEN, TooShort, sample};
+use super::suite::Suite;
+use super::version::Version;
+use crate::arena::index;
+use crate::batch::BadTag;
+use crate::engine::Engine;
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
-use packetlane_lanes::{AesKey, GcmKey};
+use packetlane_lanes::{AesKey, GcmKey, Key, Nonce, Outcome, TAG_LEN};
 use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -207,19 +210,6 @@ impl fmt::Display for KeyLenError {
 
 impl core::error::Error for KeyLenError {}
 
-/// The packet's tag is wrong: it was damaged or forged on its way, or belongs to other
-/// keys. It is to be dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadTag;
-
-impl fmt::Display for BadTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the packet's tag is wrong")
-    }
-}
-
-impl core::error::Error for BadTag {}
-
 /// The key of an AEAD, prepared. The long ones lie in boxes: beside a short one there
 /// would be room that nobody wipes, with whatever was on the stack where it was made.
 pub(super) enum Aead {
@@ -303,22 +293,26 @@ impl PacketKey {
         *tag = self.seal_detached(engine, &self.nonce(number), header, payload);
     }
 
-    /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its
-    /// header unprotected already.
+    /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its header
+    /// unprotected already.
     ///
     /// # Errors
     ///
-    /// If its tag is wrong, or it is shorter than header and tag. The payload is as it
-    /// was then.
+    /// [`OpenError::NoTag`] if the packet is shorter than header and tag,
+    /// [`OpenError::BadTag`]. The payload is unchanged then.
     pub fn open(
         &self,
         engine: &Engine,
         number: u64,
         packet: &mut [u8],
         header_len: usize,
-    ) -> Result<(), BadTag> {
-        let (header, payload) = packet.split_at_mut_checked(header_len).ok_or(BadTag)?;
-        self.open_detached(engine, &self.nonce(number), header, payload)
+    ) -> Result<(), OpenError> {
+        match packet.split_at_mut_checked(header_len) {
+            Some((header, payload)) if payload.len() >= TAG_LEN => self
+                .open_detached(engine, &self.nonce(number), header, payload)
+                .map_err(|BadTag| OpenError::BadTag { number }),
+            _ => Err(OpenError::NoTag),
+        }
     }
 
     /// Seals a payload whose header lies elsewhere. Returns its tag.
@@ -341,7 +335,7 @@ impl PacketKey {
     ///
     /// # Errors
     ///
-    /// As [`PacketKey::open`].
+    /// If the tag is wrong. The payload is unchanged then.
     #[inline]
     pub(super) fn open_detached(
         &self,

@@ -5,10 +5,14 @@
 //! packet at a time, AEAD and header protection in two calls. [`quinn`](super::quinn)
 //! makes one call of them.
 
-use super::{HeaderKey, PacketKey, SAMPLE_LEN, Suite};
-use crate::{Backend, Engine, TAG_LEN};
+use super::header::{self, SAMPLE_LEN};
+use super::keys::{HeaderKey, PacketKey};
+use super::suite::Suite;
+use crate::batch::BadTag;
+use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use packetlane_lanes::{Backend, TAG_LEN};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::cipher::{AeadKey, Iv, Nonce};
 use rustls::crypto::ring;
@@ -175,12 +179,12 @@ impl quic::PacketKey for On<PacketKey> {
 
 fn open<'a>(
     on: &On<PacketKey>,
-    nonce: crate::Nonce,
+    nonce: packetlane_lanes::Nonce,
     header: &[u8],
     payload: &'a mut [u8],
 ) -> Result<&'a [u8], Error> {
     let opened = on.key.open_detached(&on.engine, &nonce, header, payload);
-    opened.map_err(|super::BadTag| Error::DecryptError)?;
+    opened.map_err(|BadTag| Error::DecryptError)?;
     Ok(&payload[..payload.len() - TAG_LEN])
 }
 
@@ -204,7 +208,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::protect_parts(first, packet_number, mask);
+        header::protect_parts(first, packet_number, mask);
         Ok(())
     }
 
@@ -215,7 +219,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::unprotect_parts(first, packet_number, mask);
+        header::unprotect_parts(first, packet_number, mask);
         Ok(())
     }
 

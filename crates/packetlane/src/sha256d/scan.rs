@@ -1,14 +1,15 @@
-//! Files of blocks as Bitcoin Core keeps them (`blk00000.dat` and so on), found out
-//! piece by piece and without I/O.
+//! Files of blocks as Bitcoin Core keeps them (`blk00000.dat` and so on), scanned piece by
+//! piece and without I/O.
 //!
 //! Each block lies in a frame: the network's magic, the block's length in four bytes,
 //! the block. Where a frame should be and none is, [`Scanner`] says why and goes on at
 //! the next magic, so that damage in one place costs nothing elsewhere. Zeros at the
 //! end of a file are no damage: Bitcoin Core allocates its files ahead.
 
-use super::block::LEAST_BLOCK;
-use super::{Block, BlockFault, MAX_BLOCK_SERIALIZED_SIZE, Verifier};
-use crate::bip324::Network;
+use super::block::{Block, MAX_BLOCK_SERIALIZED_SIZE, MIN_BLOCK_LEN};
+use super::hasher::Hasher;
+use super::verify::{BlockFault, Verifier};
+use crate::bitcoin::Network;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -92,16 +93,17 @@ struct Skipping {
 
 impl Scanner {
     /// A scanner at the beginning of a file of blocks of the network with this magic.
-    /// It is fed what `obfuscation` has been removed from, and asks for it only to know
-    /// what was zero.
+    /// Its input is what `obfuscation` has been removed from; it needs `obfuscation` only to
+    /// know what was zero in the file. A frame that no other frame follows it verifies with
+    /// `hasher`.
     #[must_use]
-    pub fn new(magic: [u8; 4], obfuscation: Obfuscation) -> Self {
+    pub fn new(magic: [u8; 4], obfuscation: Obfuscation, hasher: Hasher) -> Self {
         Self {
             magic,
             obfuscation,
             position: 0,
             skipping: None,
-            verifier: Verifier::new(),
+            verifier: Verifier::new(hasher),
         }
     }
 
@@ -182,7 +184,7 @@ impl Scanner {
         };
         let length = u32::from_le_bytes(length);
         let whole = match usize::try_from(length) {
-            Ok(whole) if (LEAST_BLOCK..=MAX_BLOCK_SERIALIZED_SIZE).contains(&whole) => whole,
+            Ok(whole) if (MIN_BLOCK_LEN..=MAX_BLOCK_SERIALIZED_SIZE).contains(&whole) => whole,
             _ => return Err(Cause::Length { length }),
         };
         let Some((bytes, behind)) = behind.split_at_checked(whole) else {
@@ -307,7 +309,7 @@ impl fmt::Display for FileFault {
             Cause::FrameCut => f.write_str("the file ends in front of a block")?,
             Cause::Length { length } => write!(
                 f,
-                "a block is said to have {length} bytes; blocks have {LEAST_BLOCK} to \
+                "a block is said to have {length} bytes; blocks have {MIN_BLOCK_LEN} to \
                  {MAX_BLOCK_SERIALIZED_SIZE}"
             )?,
             Cause::Cut { length, left } => write!(

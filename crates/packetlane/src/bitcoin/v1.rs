@@ -1,7 +1,8 @@
 //! The framing of version 1, Bitcoin's unencrypted transport: magic, type,
 //! length, checksum, payload. For peers that speak nothing else.
 
-use crate::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
+use super::message::{MAX_TYPE_LEN, MessageError, MessageType};
+use super::network::Network;
 use crate::copy::append;
 use alloc::vec::Vec;
 use core::fmt;
@@ -120,7 +121,7 @@ impl fmt::Display for Error {
                 found: [a, b, c, d],
             } => {
                 write!(f, "the message begins with {a:02x}{b:02x}{c:02x}{d:02x}: ")?;
-                match crate::bip324::Network::from_magic([*a, *b, *c, *d]) {
+                match Network::from_magic([*a, *b, *c, *d]) {
                     Some(network) => write!(f, "the peer is on {}", network.name()),
                     None => f.write_str("not the magic of this network"),
                 }
