@@ -13,8 +13,8 @@ const MAX_CROSSOVER: usize = 8 << 20;
 /// How often each is timed, of which the best counts.
 const TIMES: usize = 3;
 
-/// From how many bytes of packets on, with their tags, a batch is sealed sooner on the
-/// device than on one thread of the CPU: a power of two; `usize::MAX` if never.
+/// From how many bytes of packets on, with their tags, `device` seals a batch faster than one
+/// thread of the CPU: a power of two; `usize::MAX` if never.
 pub(crate) fn crossover(
     backend: Backend,
     mut device: impl FnMut(Work<'_>) -> Result<(), GpuError>,

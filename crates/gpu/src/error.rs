@@ -64,7 +64,7 @@ pub enum GpuError {
 }
 
 impl GpuError {
-    /// Whether the device is out of use from now on: all but a lack of memory
+    /// Whether the device is unusable from now on: after every error except a lack of memory
     /// and another batch.
     #[must_use]
     pub fn is_final(&self) -> bool {

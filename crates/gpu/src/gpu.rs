@@ -17,7 +17,7 @@ pub struct Gpu {
     driver: Shared,
     name: String,
     pipeline: Mutex<Pipeline>,
-    /// The last error, and whether the device is out of use.
+    /// The last error, and whether the device is unusable.
     failed: Mutex<(Option<GpuError>, bool)>,
     /// From how many bytes on it beats which backend, as far as that is known.
     crossovers: Mutex<Vec<(Backend, usize)>>,
@@ -169,8 +169,8 @@ impl Gpu {
         self.note(pipeline.run(run))
     }
 
-    /// From how many bytes of packets on, with their tags, a batch is sealed sooner here
-    /// than on one thread of the CPU with `backend`; `usize::MAX` for never.
+    /// From how many bytes of packets on, with their tags, this device seals a batch faster
+    /// than one thread of the CPU with `backend`; `usize::MAX` for never.
     ///
     /// Measured when first asked, once for each backend, with batches of up to 8 MiB in
     /// plain memory: some tens of milliseconds. Not less than 16 KiB, which are not worth
@@ -214,7 +214,7 @@ impl Gpu {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        // Who panicked with it, in a caller's help, has left its slots idle.
+        // A caller's help that panicked has left the transfers idle.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -222,7 +222,7 @@ impl Gpu {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error that put the device out of use, if one has.
+    /// The error that made the device unusable, if one has.
     pub(crate) fn usable(&self) -> Result<(), GpuError> {
         match &*self.failures() {
             (Some(error), true) => Err(error.clone()),

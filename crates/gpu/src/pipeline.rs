@@ -116,7 +116,7 @@ impl<'r> Run<'r> {
             }
             cut.next += 1;
             if most > MAX_PIECE {
-                // Packets of a pinned arena that cannot be had apart.
+                // Packets of a pinned arena that cannot be separated.
                 cut.packets = 0;
                 break;
             }

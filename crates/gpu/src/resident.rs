@@ -90,8 +90,8 @@ impl<'g> Resident<'g> {
         self.gpu.note(self.transfer.rerun(&self.pristine))
     }
 
-    /// Hands out what came of the last run: into the bytes and the outcomes of the batch
-    /// that this was made of.
+    /// Copies the results of the last run into the bytes and the outcomes of the batch that
+    /// this was made of.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! A device that is none: it runs on the CPU, in an order of its own, and fails on demand.
+//! A device without hardware: it runs on the CPU, in an order of its own, and fails on
+//! demand.
 //!
 //! Nothing is done when it is asked for. Command waits in its stream until somebody waits, or
 //! asks whether it is done, and then streams take steps in turn, by lot; a copy may be
@@ -67,7 +68,7 @@ impl Call {
     ];
 }
 
-/// A device that is none. Clones are the same one.
+/// A device without hardware. Clones are the same one.
 #[derive(Clone)]
 pub struct StandIn(Arc<Mutex<Inner>>);
 
@@ -131,7 +132,7 @@ enum Kernels {
     Lanes,
     /// What the PTX says.
     Ptx(Arc<Module>),
-    /// What `lanes` does, but for a bit of each packet.
+    /// What `lanes` does, with one bit of each packet wrong.
     Spoilt,
     /// Nothing.
     Idle,

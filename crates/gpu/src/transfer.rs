@@ -258,12 +258,12 @@ impl Transfer {
         let [_, start, end, _] = self.events.as_ref().expect("made by `upload`");
         self.copy_within(self.device().at(), pristine.at())?;
         start.record(&self.stream)?;
-        // SAFETY: what the piece says is on the device, but for what `launch` does.
+        // SAFETY: what the piece says is on the device; the rest `launch` promises.
         unsafe { self.launch()? };
         end.record(&self.stream)
     }
 
-    /// Hands out what came of the last run.
+    /// Hands out the results of the last run.
     pub(crate) fn fetch(
         &mut self,
         bytes: &mut [u8],

@@ -32,7 +32,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Jobs and everything that running them on a device takes: [`Work`], but for its bytes.
+/// Jobs and everything that running them on a device takes: as [`Work`], with bytes that may
+/// be page-locked.
 pub struct DeviceWork<'w> {
     /// The buffer that the jobs' offsets refer to.
     pub bytes: Bytes<'w>,

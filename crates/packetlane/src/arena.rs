@@ -53,7 +53,7 @@ impl Arena {
     /// An empty arena with `bytes` bytes of memory.
     #[allow(
         clippy::useless_conversion,
-        reason = "with the feature `cuda` it is none"
+        reason = "it converts with the feature `cuda`"
     )]
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self::on(alloc::vec![0; bytes.min(MAX_BYTES)].into())

@@ -15,7 +15,7 @@ impl Memory {
         Ok(Self::Pinned(gpu, gpu.pinned(len)?))
     }
 
-    /// For a device, of which bytes `..used` mean something.
+    /// For a GPU. Bytes `..used` mean something.
     pub(crate) fn for_device(&mut self, used: usize) -> Bytes<'_> {
         match self {
             Self::Plain(bytes) => Bytes::Plain(bytes),
@@ -34,7 +34,7 @@ impl Memory {
         }
     }
 
-    /// As `Vec::truncate`, but that page-locked memory comes in one piece and is given back
+    /// As `Vec::truncate`, except that page-locked memory comes in one piece and is given back
     /// at once.
     pub(crate) fn truncate(&mut self, len: usize) {
         match self {

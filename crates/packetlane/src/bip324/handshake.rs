@@ -38,12 +38,12 @@ const V1_PREFIX_LEN: usize = 16;
 /// What follows the magic in the first message of every v1 peer.
 const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 
-/// What a handshake is made of.
+/// The secrets and settings of a handshake.
 #[derive(Clone)]
 pub struct HandshakeConfig {
     /// The network's magic, [`Network::magic`].
     pub magic: [u8; 4],
-    /// What the session's own keystream is made with.
+    /// What the session runs on where it needs no batch.
     pub engine: Engine,
     /// The secret key: 32 random bytes, fresh for each connection.
     pub secret: Zeroizing<[u8; 32]>,
@@ -57,7 +57,7 @@ pub struct HandshakeConfig {
     /// Contents of the version packet: empty, until the protocol has a use for
     /// them.
     pub version: Vec<u8>,
-    /// Longest contents that are accepted, in bytes; during the handshake too.
+    /// Longest contents that are accepted, in bytes, during the handshake and after it.
     pub receive_limit: usize,
 }
 
@@ -77,8 +77,8 @@ impl HandshakeConfig {
         }
     }
 
-    /// A handshake with secrets and garbage of the operating system's entropy;
-    /// the garbage is 0 to 4095 bytes long, each length as likely as the next.
+    /// A handshake with secrets and garbage of the operating system's entropy (feature `std`).
+    /// The garbage is 0 to 4095 bytes long, each length as likely as the next.
     ///
     /// # Errors
     ///
@@ -151,12 +151,12 @@ enum State {
     Ended,
 }
 
-/// What the key exchange yields.
+/// The result of the key exchange.
 #[derive(Debug)]
 struct Ciphers {
     outbound: Cipher,
     inbound: Cipher,
-    /// What ends the peer's garbage.
+    /// The peer's garbage terminator.
     terminator: [u8; TERMINATOR_LEN],
     session_id: [u8; 32],
 }
@@ -187,8 +187,8 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// The side that was connected to. It sends nothing, and makes no key,
-    /// before a byte has come that v1 would not have sent.
+    /// The side that was connected to. It sends nothing and makes no key before it has
+    /// received a byte that v1 would not have sent.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ impl Handshake {
         progress
     }
 
-    /// What it means that the peer has closed the connection now.
+    /// The error if the peer has closed the connection now.
     #[must_use]
     pub fn closed(&self) -> HandshakeError {
         if self.role == Role::Initiator && !self.received_any {

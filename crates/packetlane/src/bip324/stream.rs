@@ -1,4 +1,5 @@
-//! BIP324 over async streams of tokio: the handshake, a reader and a writer.
+//! BIP324 over async streams of tokio (feature `tokio`): the handshake, a reader and a
+//! writer.
 //!
 //! Every read can be cancelled: a future that is dropped at an await has taken
 //! no byte that the next call does not see. So can a flush: what has been
@@ -40,7 +41,7 @@ fn clear(batch: &mut Batch) {
     }
 }
 
-/// How [`handshake`] ended well.
+/// How a successful [`handshake`] ended.
 #[derive(Debug)]
 pub enum Accepted {
     /// The session; its halves go to [`Reader::new`] and [`Writer::new`].
@@ -105,9 +106,9 @@ struct Output {
     written: usize,
 }
 
-/// Reads once, and meanwhile writes what the peer takes of `output`. A side that
-/// read only when all was written would wait for ever for a peer that does the
-/// same, if together they have more to say than lies between them.
+/// Reads once, and meanwhile writes what the peer takes of `output`. If a side read only
+/// after it has written everything, two such sides would wait for each other for ever as soon
+/// as their outputs exceed what the network buffers.
 async fn read_while_writing<S>(
     stream: &mut S,
     output: &mut Output,
@@ -325,7 +326,7 @@ pub enum StreamError {
         /// Whether a packet had come in part.
         within_packet: bool,
     },
-    /// The reader had already ended, with an error that was told.
+    /// The reader had already ended with an error.
     Ended,
     /// The stream failed.
     Io(io::Error),

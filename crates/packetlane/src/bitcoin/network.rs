@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Network {
-    /// The network with the money.
+    /// The main network.
     Mainnet,
     /// Test network 3.
     Testnet3,

@@ -216,7 +216,7 @@ impl Engine {
         self.cpu
     }
 
-    /// The GPU, if it shall have these jobs.
+    /// The GPU, if these jobs go there.
     #[cfg(feature = "cuda")]
     #[inline]
     pub(crate) fn device_for(&self, jobs: &[packetlane_lanes::Job]) -> Option<offload::Device> {

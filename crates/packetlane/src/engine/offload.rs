@@ -75,7 +75,7 @@ impl Device {
         }
     }
 
-    /// Whether the device shall have these jobs.
+    /// Whether these jobs go to the device.
     pub(crate) fn wants(self, cpu: Cpu, jobs: &[Job]) -> bool {
         match self.offload {
             Offload::Never => false,

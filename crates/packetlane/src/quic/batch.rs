@@ -171,8 +171,8 @@ impl Batch {
     ///
     /// # Panics
     ///
-    /// If one of them has not been sealed, header and payload: nobody shall send
-    /// plaintext. And if the batch has been cleared since, or is another one.
+    /// If one of them has not been sealed, header and payload: plaintext
+    /// must not reach a socket. And if the batch has been cleared since, or is another one.
     #[must_use]
     pub fn wire(&self, slot: &Slot) -> &[u8] {
         self.arena.assert_has(slot);

@@ -257,7 +257,7 @@ pub fn decode_packet_number(expected: u64, truncated: u32, len: usize) -> u64 {
     nearest_number(expected, truncated, len)
 }
 
-/// The same without looking at what it is given.
+/// The same without checking its arguments.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the low bits are meant")]
 pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
@@ -270,7 +270,7 @@ pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
     if nearest <= MAX_PACKET_NUMBER {
         return nearest;
     }
-    // There are none such: it is the one on the other side.
+    // No packet has such a number: it is the one on the other side.
     let window = 1 << (8 * len);
     match nearest.cast_signed() < 0 {
         true => nearest.wrapping_add(window),
@@ -443,7 +443,7 @@ impl<'d> Reader<'d> {
 pub enum HeaderError {
     /// The datagram ends before the header does, or before the length that it says.
     Truncated,
-    /// Its version is none of these. 0 is a Version Negotiation packet.
+    /// Its version is not known. 0 is a Version Negotiation packet.
     Version {
         /// What the Version field says.
         number: u32,

@@ -1,5 +1,5 @@
-//! Traffic secrets and the keys that follow from them (RFC 9001, section 5.1, and RFC
-//! 9369, section 3.3), and what one key does with one packet.
+//! Traffic secrets, the keys that are derived from them (RFC 9001, section 5.1; RFC 9369,
+//! section 3.3), and what one key does with one packet.
 
 use super::error::OpenError;
 use super::header::{self, MAX_PACKET_NUMBER, Mask, SAMPLE_LEN, TooShort, sample};
@@ -55,7 +55,7 @@ impl Version {
     }
 }
 
-/// A traffic secret: what the keys of one direction at one encryption level follow from.
+/// A traffic secret: the keys of one direction at one encryption level are derived from it.
 /// Wiped on drop.
 #[derive(Clone)]
 pub struct Secret {
@@ -82,7 +82,7 @@ impl Secret {
 
     /// The secrets of Initial packets, the client's and the server's (RFC 9001, section
     /// 5.2). `dst_cid` is the Destination Connection ID of the client's first Initial
-    /// packet, or of the first after a Retry. No secrets from anybody who sees it.
+    /// packet, or of the first after a Retry. Anybody who sees it can derive them.
     #[must_use]
     pub fn initial(version: Version, dst_cid: &[u8]) -> [Self; 2] {
         let (_, hkdf) = Hkdf::<Sha256>::extract(Some(&version.labels().salt), dst_cid);
@@ -104,7 +104,7 @@ impl Secret {
         next
     }
 
-    /// The keys that protect what packets carry: "quic key" and "quic iv".
+    /// The keys that protect payloads: "quic key" and "quic iv".
     #[must_use]
     pub fn packet_key(&self) -> PacketKey {
         let labels = self.version.labels();
@@ -181,7 +181,7 @@ fn expand_label<H: hkdf::hmac::EagerHash>(hkdf: &Hkdf<H>, label: &[u8], out: &mu
         .expect("48 bytes are less than HKDF's 255 * 32");
 }
 
-/// A key or a secret has not the length that its suite asks for.
+/// A key or a secret does not have the length of its suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLenError {
     /// Its length, in bytes.
@@ -204,21 +204,20 @@ impl KeyLenError {
 impl fmt::Display for KeyLenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { len, expected } = self;
-        write!(f, "a key or secret of {len} bytes where {expected} belong")
+        write!(f, "a key or secret has {len} bytes instead of {expected}")
     }
 }
 
 impl core::error::Error for KeyLenError {}
 
 /// The key of an AEAD, prepared. The long ones lie in boxes: beside a short one there
-/// would be room that nobody wipes, with whatever was on the stack where it was made.
+/// would be padding that nobody wipes, with whatever was on the stack where it was made.
 pub(super) enum Aead {
     Gcm(Box<GcmKey>),
     ChaCha20(Key),
 }
 
-/// The keys that protect what packets carry, of one direction and key phase: an AEAD's
-/// key and IV (RFC 9001, section 5.3). Wiped on drop.
+/// The keys that protect payloads, of one direction and key phase: an AEAD's key and IV (RFC 9001, section 5.3). Wiped on drop.
 pub struct PacketKey {
     suite: Suite,
     pub(super) aead: Aead,
@@ -441,7 +440,7 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// If the packet is too short. It is as it was then.
+    /// If the packet is too short. It is unchanged then.
     pub fn protect(
         &self,
         engine: &Engine,
@@ -459,7 +458,7 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// If the packet is too short. It is as it was then.
+    /// If the packet is too short. It is unchanged then.
     pub fn unprotect(
         &self,
         engine: &Engine,

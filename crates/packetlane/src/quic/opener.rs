@@ -58,7 +58,7 @@ impl Opener {
 
     /// Adds a packet to the batch that was received there: it lies in `packet` of
     /// [`Batch::bytes`], and its packet number begins at `pn_offset` of it (see
-    /// [`Header`](super::Header)). [`Opener::take`] gives what came of it when the batch
+    /// [`Header`](super::Header)). [`Opener::take`] gives the result when the batch
     /// has been opened.
     ///
     /// # Errors
@@ -89,8 +89,7 @@ impl Opener {
         Ok(batch.add_to_open(keys, self.expected, packet, pn_offset))
     }
 
-    /// What came of a packet that [`Opener::push`] added, once its batch has been
-    /// opened.
+    /// The packet that [`Opener::push`] added, once its batch has been opened.
     ///
     /// # Errors
     ///

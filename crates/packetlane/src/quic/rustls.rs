@@ -1,9 +1,8 @@
-//! A provider for rustls whose QUIC packets are protected here. Key exchange,
+//! A provider for rustls (feature `rustls`) whose QUIC packets are protected here. Key exchange,
 //! signatures, hashes and TLS records are those of rustls's *ring* provider.
 //!
-//! What takes rustls's QUIC interface, quinn among them, runs on it unchanged: one
-//! packet at a time, AEAD and header protection in two calls. [`quinn`](super::quinn)
-//! makes one call of them.
+//! Programs that use rustls's QUIC interface, such as quinn, run on it unchanged: one packet
+//! at a time, AEAD and header protection in two calls. `quic::quinn` makes one call of them.
 
 use super::header::{self, SAMPLE_LEN};
 use super::keys::{HeaderKey, PacketKey};
@@ -20,8 +19,8 @@ use rustls::{CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls13C
 use rustls::{quic, quic::Tag};
 use std::sync::OnceLock;
 
-/// rustls's *ring* provider, but that its TLS 1.3 cipher suites protect QUIC packets on
-/// `engine`'s backend.
+/// rustls's *ring* provider, whose TLS 1.3 cipher suites protect QUIC packets on `engine`'s
+/// backend.
 ///
 /// ```
 /// use std::sync::Arc;

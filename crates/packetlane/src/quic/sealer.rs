@@ -19,8 +19,8 @@ use packetlane_lanes::TAG_LEN;
 /// peer to answer it.
 pub const KEY_UPDATE_MARGIN: u64 = 10_000;
 
-/// A short header (RFC 9000, section 17.3.1), but for what its [`Sealer`] knows: the Key
-/// Phase bit.
+/// A short header (RFC 9000, section 17.3.1) without the Key Phase bit, which the [`Sealer`]
+/// sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortHeader<'h> {
     /// The connection ID that the peer has chosen, [`MAX_CONNECTION_ID_LEN`] bytes at most.
@@ -163,7 +163,7 @@ impl Sealer {
     }
 
     /// Adds a packet whose header, of `header_len` bytes, begins with `first`. Returns
-    /// its bytes, but for the tag.
+    /// its bytes without the tag.
     #[inline]
     fn add<'b>(
         &mut self,

@@ -298,7 +298,7 @@ fn split_off<'s, T>(slice: &mut &'s mut [T], at: usize) -> &'s mut [T] {
     split
 }
 
-/// What a kernel is told of a packet, with the index of a key.
+/// What a kernel gets of a packet, with the index of a key.
 trait Keyed {
     /// Its [`KeyRef`] until its window runs, and then an index of the keys that are listed
     /// for the kernel.

@@ -14,8 +14,8 @@ pub const MAX_BLOCK_SERIALIZED_SIZE: usize = 4_000_000;
 /// Length of a block's header, in bytes.
 pub const BLOCK_HEADER_LEN: usize = 80;
 
-/// The least bytes that each takes, so that no count is believed which the rest of the
-/// block could not hold. An input: outpoint, empty script, sequence.
+/// The least that an entry takes, in bytes: a count that the rest of the block could not
+/// hold is refused. An input: outpoint, empty script, sequence.
 const MIN_INPUT: usize = 36 + 1 + 4;
 /// An output: value, empty script.
 const MIN_OUTPUT: usize = 8 + 1;
@@ -49,7 +49,7 @@ impl Transaction {
         self.witness as usize + Self::LOCK_TIME < self.end as usize
     }
 
-    /// What its id is the hash of: all of it but marker, flag and witnesses.
+    /// The pieces whose hash is its id: all of it except marker, flag and witnesses.
     fn pieces<'b>(&self, block: &'b [u8]) -> [&'b [u8]; 3] {
         let whole = self.whole(block);
         if !self.has_witness() {
@@ -61,7 +61,7 @@ impl Transaction {
     }
 }
 
-/// A serialised block, taken apart where it lies.
+/// A serialised block, parsed where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'b> {
     bytes: &'b [u8],
@@ -70,7 +70,7 @@ pub struct Block<'b> {
     coinbase: Coinbase<'b>,
 }
 
-/// What the first transaction says of the witnesses of all.
+/// What the first transaction says of the witnesses of all transactions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Coinbase<'b> {
     commitment: Option<&'b Hash>,
@@ -78,8 +78,8 @@ struct Coinbase<'b> {
 }
 
 impl<'b> Block<'b> {
-    /// Takes `bytes` apart, which are one block and nothing else. `transactions` is
-    /// overwritten: whoever keeps it for the next block spares the allocator.
+    /// Parses `bytes`, which are one block and nothing else. `transactions` is overwritten: a
+    /// caller that keeps it for the next block saves an allocation.
     ///
     /// # Errors
     ///
@@ -154,16 +154,15 @@ impl<'b> Block<'b> {
         self.transactions.len()
     }
 
-    /// What the id of each transaction is the double SHA-256 of, in the order of the
-    /// block, as [`Hasher::many_in_pieces`] takes it.
+    /// The pieces whose double SHA-256 is the id of each transaction, in the order of the
+    /// block, as [`Hasher::many_in_pieces`] takes them.
     pub fn txid_pieces(&self) -> impl ExactSizeIterator<Item = [&'b [u8]; 3]> {
         let transactions = self.transactions.iter();
         transactions.map(|transaction| transaction.pieces(self.bytes))
     }
 
-    /// The transactions that have a witness, whole: what their witness ids are the
-    /// double SHA-256 of. That of any other is its id, and the first transaction's
-    /// does not count.
+    /// The transactions that have a witness, whole: their double SHA-256 is their witness id.
+    /// The witness id of any other is its id, and the first transaction's does not count.
     pub fn with_witness(&self) -> impl Iterator<Item = &'b [u8]> {
         let others = self.transactions[1..].iter();
         others
@@ -177,15 +176,16 @@ impl<'b> Block<'b> {
         self.transactions.iter().any(Transaction::has_witness)
     }
 
-    /// What it says that the root of its witness tree and the reserved value hash to,
-    /// if it says so: the last output of that form in its first transaction.
+    /// The witness commitment, if there is one: the hash of the root of its witness tree and
+    /// of the reserved value, from the last output of that form in its first transaction
+    /// (BIP141).
     #[must_use]
     pub const fn witness_commitment(&self) -> Option<&'b Hash> {
         self.coinbase.commitment
     }
 
-    /// The witness reserved value, if it is there: 32 bytes, alone in the witness of
-    /// its first transaction's first input.
+    /// The witness reserved value, if it is there: 32 bytes, the only item in the witness of
+    /// its first transaction's first input (BIP141).
     #[must_use]
     pub const fn witness_reserved_value(&self) -> Option<&'b Hash> {
         self.coinbase.reserved
@@ -211,8 +211,8 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
         .expect("the field is in the header")
 }
 
-/// A block as far as it has been read. Every length is held against what is left
-/// before anything is made of it.
+/// A block as far as it has been read. Every length is compared with what is left before it
+/// is used.
 struct Reader<'b> {
     bytes: &'b [u8],
     place: usize,

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
 
-/// What a block turned out to be that is as it says.
+/// What was found out about a block without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Its hash.
@@ -57,7 +57,7 @@ impl Verifier {
         }
     }
 
-    /// Checks that `bytes` are one block which is as its header says.
+    /// Checks that `bytes` are one block, and that it keeps what its header promises.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Verifier {
 }
 
 /// Whether a header's hash meets the target that the header names: the rules of
-/// Bitcoin Core's `CheckProofOfWork`, but for the chain's own limit.
+/// Bitcoin Core's `CheckProofOfWork`, except for the chain's own limit.
 fn check_work(hash: &Hash, bits: u32) -> Result<(), BlockFault> {
     let target = target(bits)?;
     // Both are numbers whose last byte is the highest.
