@@ -1,9 +1,9 @@
 //! What the backend asks of a device: memory, copies, launches, events.
 //!
-//! [`Driver`] is the seam between the walk of a batch and CUDA. [`Cuda`](crate::Cuda) is
-//! the real one, `stand_in` (feature `emulate`) one that runs on the CPU and fails on
-//! demand. Below it nothing is ordered but by streams: work of one stream runs in the
-//! order in which it was added, work of two at any time.
+//! [`Driver`] is the interface between the pipeline and CUDA. [`Cuda`](crate::Cuda) is the
+//! real one; `stand_in` (feature `emulate`) runs on the CPU and fails on demand. Only streams
+//! order work: the work of one stream runs in the order in which it was added, the work of two
+//! streams in any order.
 //!
 //! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` give back on drop what they hold.
 

@@ -6,6 +6,28 @@
 //! [`Gpu::open`] run a batch. When the device fails in the middle of one, what it has
 //! finished is done and the rest is unchanged, so the CPU can go on.
 //!
+//! ```no_run
+//! use packetlane_gpu::Gpu;
+//! use packetlane_lanes::{Job, Key, Outcome, Secrets, Work};
+//!
+//! # fn main() -> Result<(), packetlane_gpu::GpuError> {
+//! let gpu = Gpu::detect()?;
+//! let keys: [Key; 1] = [[7; 32]];
+//! // A text of 5 bytes, with room for its tag.
+//! let mut bytes = [0; 5 + 16];
+//! let jobs = [Job { text_len: 5, ..Job::default() }];
+//! let mut outcomes = [Outcome::Pending];
+//! gpu.seal(Work {
+//!     bytes: &mut bytes,
+//!     secrets: Secrets::from(&keys[..]),
+//!     jobs: &jobs,
+//!     outcomes: &mut outcomes,
+//! })?;
+//! assert_eq!(outcomes, [Outcome::Sealed]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! From the bottom up:
 //!
 //! - [`driver`]: what is asked of a device; `cuda` is the real one.

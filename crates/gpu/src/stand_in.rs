@@ -1,13 +1,14 @@
 //! A device without hardware: it runs on the CPU, in an order of its own, and fails on
 //! demand.
 //!
-//! Nothing is done when it is asked for. Command waits in its stream until somebody waits, or
-//! asks whether it is done, and then streams take steps in turn, by lot; a copy may be
-//! halfway done when another stream's turn comes. So who relies on an order that he has not
-//! asked for gets wrong bytes, and the same ones for the same seed.
+//! Nothing is done when it is asked for. A command stays in its stream until the host waits
+//! for the stream or asks whether it is done. Then the streams advance by one step at a time,
+//! in a pseudo-random order; a copy may be half done when another stream advances. So code
+//! that relies on an order that it has not asked for gets wrong bytes, and the same ones for
+//! the same seed.
 //!
-//! Its kernels do with `lanes` what the descriptors in its memory say; or they are the very
-//! PTX that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
+//! Its kernels do with `lanes` what the descriptors in its memory say; or they are the PTX
+//! that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
 
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::error::GpuError;

@@ -1,4 +1,4 @@
-//! Batches on a device that is none: the same bytes and verdicts as on the CPU, whatever
+//! Batches on a device without hardware: the same bytes and verdicts as on the CPU, whatever
 //! the order in which the device does its work.
 
 mod common;
@@ -9,7 +9,7 @@ use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, PipelineConfig, RunOptions,
 use packetlane_lanes::{Job, Outcome, Secrets, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a batch on the device alone and compares all with the CPU's.
+/// Runs a batch on the device, without the CPU's help, and compares all with the CPU's.
 fn same(gpu: &Gpu, made: &Made) -> Timings {
     let mut expected = made.clone();
     let verdicts = expected.on_cpu();
@@ -381,7 +381,7 @@ fn one_batch_at_a_time() {
     assert!(!busy.is_empty());
     assert!(busy.iter().all(|other| *other == Err(GpuError::Busy)));
     assert!(!gpu.is_lost());
-    // Who waits gets his turn.
+    // A caller that waits gets its turn.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| same(&gpu, &made));
@@ -534,9 +534,9 @@ fn memory_is_given_back() {
     assert_eq!(stand_in.unclean(), 0);
 }
 
-/// The stand-in's work waits, so who does not wait for it sees nothing.
+/// The failures' tests rely on this.
 #[test]
-fn finishing_on_the_cpu_is_what_the_failures_tests_rely_on() {
+fn finishing_on_the_cpu() {
     let mut made = Made::new(&mut Random::new(5), &[100; 70], 10, 4);
     let mut expected = made.clone();
     expected.on_cpu();

@@ -159,9 +159,9 @@ fn batches_through_the_drivers_functions() {
 #[test]
 #[ignore = "run by the test before, in a process of its own"]
 fn child_batches() {
-    assert_eq!(device_name().unwrap(), "a device that is none");
+    assert_eq!(device_name().unwrap(), "a device without hardware");
     let gpu = Gpu::detect().unwrap();
-    assert_eq!(gpu.name(), "a device that is none");
+    assert_eq!(gpu.name(), "a device without hardware");
     batches(gpu, 3, 300);
     let (free, total) = gpu.memory().unwrap();
     assert!(free < total);

@@ -260,7 +260,7 @@ fn residents_are_wiped_and_fail_cleanly() {
         assert_eq!(counted.held(), Held::default());
         assert_eq!(counted.unclean(), 0);
         for call in Call::ALL {
-            // The last wiping is nobody's to hear of.
+            // An error of the last wiping is not reported.
             let count = counted.count(call) - usize::from(call == Call::Wait);
             let count = if call == Call::Zero { 0 } else { count };
             for at in 0..count {
@@ -310,7 +310,7 @@ fn copies_fail_cleanly() {
     }
 }
 
-/// Kernels that do nothing leave no verdict, and their bytes are nobody's.
+/// Kernels that do nothing leave no verdict, and their bytes are not handed out.
 #[test]
 fn a_packet_without_a_verdict_is_an_error() {
     let mut random = Random::new(3);

@@ -1,4 +1,4 @@
-//! Batches through the host and the very PTX that ships, on a device that is none.
+//! Batches through the host and the very PTX that ships, on a device without hardware.
 
 mod common;
 

@@ -10,7 +10,7 @@ use packetlane::{
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A packet of a protocol that nobody has: AAD in front, text, tag, and bytes behind it.
+/// A packet of an invented protocol: AAD in front, text, tag, and bytes behind it.
 struct Packet {
     session: usize,
     number: u64,

@@ -358,7 +358,7 @@ fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
 #[test]
 fn the_first_blocks_of_the_chain_follow_each_other() {
     for (path, count, place, known) in [
-        // In this file Bitcoin Core has allocated room ahead. The hash is among its
+        // In this file Bitcoin Core has preallocated room. The hash is among its
         // checkpoints.
         (
             "blockchain/testdata/blk_0_to_14131.dat",
@@ -698,7 +698,7 @@ fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
         assert_eq!(find(&vec![0; empty], PLAIN), (vec![], vec![]));
     }
 
-    // With xor.dat: what Bitcoin Core has allocated ahead is zero all the same.
+    // With xor.dat: what Bitcoin Core has preallocated is zero all the same.
     let key = Obfuscation([0xa5, 0, 1, 2, 3, 4, 5, 0xff]);
     let plain = file.clone();
     key.apply(0, &mut file);
@@ -817,7 +817,7 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
 }
 
 #[test]
-fn a_file_that_was_cut_loses_its_last_block_alone() {
+fn a_truncated_file_loses_only_its_last_block() {
     let blocks = small_blocks(3);
     let file: Vec<u8> = blocks.iter().flat_map(|block| framed(block)).collect();
     let last = file.len() - framed(&blocks[2]).len();
@@ -850,7 +850,7 @@ fn a_file_that_was_cut_loses_its_last_block_alone() {
 }
 
 #[test]
-fn a_block_without_a_frame_is_told_from_a_file_of_frames() {
+fn a_block_without_a_frame_is_recognised() {
     let bare = |bytes: &[u8]| Scanner::new(MAGIC, PLAIN, Hasher::best()).is_bare_block(bytes);
     let block = block_of(&[]);
     assert!(bare(&block));
@@ -859,7 +859,7 @@ fn a_block_without_a_frame_is_told_from_a_file_of_frames() {
     assert!(bare(&[&block[..], b"more"].concat()));
     assert!(!bare(&framed(&block)));
     assert!(!bare(&[]));
-    assert!(!bare(&[0; 100]), "room allocated ahead");
+    assert!(!bare(&[0; 100]), "preallocated room");
     assert!(!bare(&[b"garbage", &framed(&block)[..]].concat()));
     assert!(!bare(&[&Network::Signet.magic()[..], &block].concat()));
     assert!(!bare(&vec![1; MAX_BLOCK_SERIALIZED_SIZE + 1]));

@@ -1,4 +1,4 @@
-//! How an engine is chosen, and what is said where there is none.
+//! How an engine is chosen, and its errors.
 
 use packetlane::sha256d::Hasher;
 use packetlane::{BACKEND_VARIABLE, Backend, BackendError, Engine};

@@ -1,4 +1,4 @@
-//! What a handshake promises, whoever sits at the other end.
+//! What a handshake promises against any peer.
 
 mod common;
 

@@ -434,7 +434,7 @@ fn handshakes_leave_nothing() {
     assert!(held <= 20 * 2 * 4096, "{} bytes a session", held / 40);
 }
 
-/// Both directions, with all the keystream that a session computes ahead: masks of
+/// Both directions, with all the keystream that a session precomputes: masks of
 /// lengths for a whole rekey interval, and first blocks of the next packets.
 #[test]
 fn a_session_takes_at_most_4_kib() {
@@ -465,7 +465,7 @@ fn a_session_takes_at_most_4_kib() {
     drop(run(make()));
     let (_, heap, _) = taken_by(|| (0..10).for_each(|_| kept.extend(run(make()))));
     let each = heap / kept.len() + size_of::<Session>();
-    // Each of the two has keystream ahead in both directions.
+    // Each of the two has precomputed keystream in both directions.
     assert!(
         each >= 2 * (704 + 512),
         "{each} bytes: nothing is precomputed"

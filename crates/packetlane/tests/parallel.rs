@@ -20,7 +20,7 @@ fn lengths(seed: u64) -> Vec<usize> {
         .collect()
 }
 
-/// Adds a packet of each length, by several sessions in turn.
+/// Adds a packet of each length, by several sessions, one after the other.
 fn fill(batch: &mut Batch, from: &mut [Outbound], lengths: &[usize]) -> Vec<Slot> {
     let contents = noise(1, 1 << 20);
     let packets = lengths.iter().enumerate();

@@ -258,7 +258,7 @@ impl Peer {
     }
 }
 
-/// A packet that nobody has sealed.
+/// A packet before it is sealed.
 struct Plain {
     peer: usize,
     number: u64,
@@ -665,7 +665,7 @@ fn key_updates() {
     }
 }
 
-/// A peer that sets reserved bits is told from one that forges.
+/// Reserved bits are another error than a forged packet.
 #[test]
 fn reserved_bits() {
     for suite in Suite::ALL {
@@ -931,7 +931,7 @@ fn debug_shows_nothing_secret() {
 
 #[test]
 #[should_panic(expected = "not sealed")]
-fn nobody_sends_plaintext() {
+fn an_unsealed_slot_has_no_wire() {
     let (mut sealer, _) = pair(Suite::Aes128Gcm);
     let mut batch = Batch::new();
     let slot = sealer.push(&mut batch, 0, &[0x40, 0], b"ping").unwrap();
@@ -942,7 +942,7 @@ fn nobody_sends_plaintext() {
 
 /// A batch is for one direction: what the other one runs stays as it is.
 #[test]
-fn the_other_direction_is_left_alone() {
+fn packets_of_the_other_direction_do_not_change() {
     let (mut sealer, mut opener) = pair(Suite::Aes128Gcm);
     let packet = short(&mut sealer, 0);
     let mut batch = Batch::new();
@@ -1020,7 +1020,7 @@ fn all_in_one_batch() {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let _ = batch.wire(&slot);
             }));
-            assert!(refused.is_err(), "a packet that came is none to send");
+            assert!(refused.is_err(), "a received packet is not to be sent");
             let packet = openers[i].take(&batch, slot).unwrap();
             assert_eq!(
                 (packet.number, packet.payload),

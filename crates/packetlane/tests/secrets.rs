@@ -181,10 +181,10 @@ fn nothing_secret_is_given_back() {
     assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
 }
 
-/// What is computed ahead of packets, in turns of one and of a few, in batches that
+/// Precomputed keystream, in turns of one and of a few, in batches that
 /// grow, over a rekey, turned off, and left when the session ends.
 #[test]
-fn keystream_ahead_is_wiped() {
+fn precomputed_keystream_is_wiped() {
     let keys = SessionKeys::derive(&noise(1, 32).try_into().unwrap(), MAGIC);
     // Long ones alone, so that all of theirs is ahead, up to block 9.
     for (len, last) in [(61, 64), (512, 576)] {

@@ -1,9 +1,34 @@
 //! BIP324 over async streams of tokio (feature `tokio`): the handshake, a reader and a
 //! writer.
 //!
-//! Every read can be cancelled: a future that is dropped at an await has taken
-//! no byte that the next call does not see. So can a flush: what has been
-//! written is remembered.
+//! Every read can be cancelled: a future that is dropped at an await has taken no byte that
+//! the next call does not see. So can a flush: it remembers how much it has written.
+//!
+//! ```
+//! use packetlane::Engine;
+//! use packetlane::bip324::stream::{Accepted, HANDSHAKE_TIMEOUT, Reader, Writer, handshake};
+//! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind};
+//! use packetlane::bitcoin::Network;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::detect()?;
+//! let config = || HandshakeConfig::random(Network::Regtest.magic(), engine);
+//! let (initiator, responder) = (Handshake::initiator(config()?)?, Handshake::responder(config()?)?);
+//! let (mut here, mut there) = tokio::io::duplex(1 << 16);
+//! let (alice, bob) = tokio::join!(
+//!     handshake(&mut here, initiator, HANDSHAKE_TIMEOUT),
+//!     handshake(&mut there, responder, HANDSHAKE_TIMEOUT),
+//! );
+//! let (Accepted::V2(alice), Accepted::V2(bob)) = (alice?, bob?) else { panic!("v1") };
+//!
+//! let mut writer = Writer::new(here, engine, alice.outbound);
+//! let mut reader = Reader::new(there, engine, bob.inbound);
+//! writer.write(PacketKind::Genuine, b"ping").await?;
+//! assert_eq!(reader.read().await?, b"ping");
+//! # Ok(())
+//! # }
+//! ```
 
 use super::error::{OpenError, SealError};
 use super::handshake::{Handshake, HandshakeError, Progress};

@@ -1,5 +1,21 @@
-//! The framing of version 1, Bitcoin's unencrypted transport: magic, type,
-//! length, checksum, payload. For peers that speak nothing else.
+//! The framing of version 1, Bitcoin's unencrypted transport, for peers that speak nothing
+//! else: magic (4 bytes), type (12 bytes, padded with zeros), length of the payload (4 bytes,
+//! little-endian), checksum (the first 4 bytes of its double SHA-256), payload.
+//!
+//! ```
+//! use packetlane::bitcoin::message::MessageType;
+//! use packetlane::bitcoin::{Network, v1};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (magic, verack) = (Network::Signet.magic(), MessageType::new(b"verack")?);
+//! let mut wire = Vec::new();
+//! v1::encode(magic, verack, b"", &mut wire);
+//! assert_eq!(v1::decode(magic, &wire[..23])?, None);
+//! assert_eq!(v1::decode(magic, &wire)?.map(|message| message.message_type), Some(verack));
+//! assert!(v1::decode(Network::Mainnet.magic(), &wire).is_err());
+//! # Ok(())
+//! # }
+//! ```
 
 use super::message::{MAX_TYPE_LEN, MessageError, MessageType};
 use super::network::Network;
