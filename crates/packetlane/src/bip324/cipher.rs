@@ -275,4 +275,30 @@ mod tests {
         assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
         assert!(batch.is_empty());
     }
+
+    /// A packet that has no room for header byte and tag counts for nothing; one with a
+    /// wrong tag says which it is.
+    #[test]
+    fn refused_packets() {
+        let engine = Engine::portable();
+        let cipher = || Cipher::at_epoch(engine, &[1; 32], &[2; 32], 5);
+        let (mut sender, mut receiver) = (cipher(), cipher());
+        for length in 0..HEADER_LEN + TAG_LEN {
+            let refused = receiver.open(&mut [0; 17], 0..0, 0..length);
+            assert_eq!(refused, Err(OpenError::TooShort { length }));
+        }
+        for packet in 0..3 {
+            let mut wire = Vec::new();
+            let kind = PacketKind::Genuine;
+            sender.seal(kind, b"", b"x", &mut wire).unwrap();
+            wire[LENGTH_LEN] ^= u8::from(packet == 2);
+            let end = wire.len();
+            let opened = receiver.open(&mut wire, 0..0, LENGTH_LEN..end);
+            let expected = match packet {
+                2 => Err(OpenError::BadTag { packet, epoch: 5 }),
+                _ => Ok((kind, end - TAG_LEN - 1..end - TAG_LEN)),
+            };
+            assert_eq!(opened, expected);
+        }
+    }
 }
