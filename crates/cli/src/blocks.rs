@@ -7,9 +7,8 @@
 use crate::wire::BlockHash;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packetlane::Engine;
-use packetlane::bip324::Network;
-use packetlane::sha256d::{Found, MAX_NEEDED, Obfuscation, Scanner, Verifier, block_hash};
+use packetlane::bitcoin::Network;
+use packetlane::sha256d::{Found, Hasher, MAX_NEEDED, Obfuscation, Scanner, Verifier, block_hash};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -63,8 +62,7 @@ pub(crate) struct Blocks {
 
 /// Verifies the blocks and prints what came out. An error if anything was wrong.
 pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
-    // Says at once if PACKETLANE_BACKEND names none.
-    let engine = Engine::detect()?;
+    let hasher = Hasher::detect()?;
     let inputs = inputs(&args.paths)?;
     let threads = match args.threads {
         Some(threads) => threads.into(),
@@ -73,9 +71,9 @@ pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
     let report = Report {
         schema: 1,
         network: args.network.name(),
-        backend: engine.backend().name(),
+        backend: hasher.backend().name(),
         threads,
-        ..verify(&inputs, args.network, threads)
+        ..verify(&inputs, args.network, hasher, threads)
     };
     let shown = match args.json {
         true => serde_json::to_string_pretty(&report)? + "\n",
@@ -185,7 +183,7 @@ struct Window {
 }
 
 /// Verifies every block in `inputs` on so many threads.
-fn verify(inputs: &[Input], network: Network, threads: usize) -> Report {
+fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) -> Report {
     let begun = Instant::now();
     let bar = progress_bar(inputs.iter().map(|input| input.length).sum());
     let report = Mutex::new(Report {
@@ -204,7 +202,7 @@ fn verify(inputs: &[Input], network: Network, threads: usize) -> Report {
             let give_back = give_back.clone();
             let (report, full, bar) = (&report, &full, &bar);
             scope.spawn(move || {
-                let mut verifier = Verifier::new();
+                let mut verifier = Verifier::new(hasher);
                 while let Some(mut window) = next(full) {
                     let blocks = check(&mut verifier, inputs, &mut window, report);
                     bar.inc(window.read as u64);
@@ -220,6 +218,7 @@ fn verify(inputs: &[Input], network: Network, threads: usize) -> Report {
         let reader = Reader {
             inputs,
             network,
+            hasher,
             free,
             hand_out,
             report: &report,
@@ -288,6 +287,7 @@ fn check(
 struct Reader<'r> {
     inputs: &'r [Input],
     network: Network,
+    hasher: Hasher,
     free: Receiver<Window>,
     hand_out: Sender<Window>,
     report: &'r Mutex<Report>,
@@ -306,7 +306,7 @@ impl Reader<'_> {
     }
 
     fn read(&mut self, number: usize, input: &Input, mut file: File) {
-        let mut scanner = Scanner::new(self.network.magic(), input.obfuscation);
+        let mut scanner = Scanner::new(self.network.magic(), input.obfuscation, self.hasher);
         self.carried.clear();
         // Where in the file the window begins.
         let mut start = 0;

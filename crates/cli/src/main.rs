@@ -23,7 +23,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use connect::Choice;
 use node::Plan;
-use packetlane::bip324::Network;
+use packetlane::bitcoin::Network;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -6,12 +6,13 @@
 //! grows with what the peer sends.
 
 use crate::wire::{WireError, printable};
+use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, Reader, StreamError, Writer};
 use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, MessageType, Network, OVERHEAD, PacketKind,
     decode_message, encode_message,
 };
-use packetlane::{Engine, v1};
+use packetlane::bitcoin::v1;
 use packetlane_lab::capture;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -4,7 +4,7 @@
 use crate::node::{Fetched, Observed};
 use crate::peer::{Count, Peer};
 use crate::wire::{Version, printable};
-use packetlane::bip324::Network;
+use packetlane::bitcoin::Network;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;

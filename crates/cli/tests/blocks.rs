@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Finished, Running};
-use packetlane::bip324::Network;
+use packetlane::bitcoin::Network;
 use packetlane::sha256d::Obfuscation;
 use serde_json::Value;
 use std::fs;

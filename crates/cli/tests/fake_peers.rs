@@ -7,8 +7,9 @@
 mod common;
 
 use common::{Finished, packetlane};
+use packetlane::Engine;
 use packetlane::bip324::{Handshake, HandshakeConfig, MessageType, Network, Progress};
-use packetlane::{Engine, v1};
+use packetlane::bitcoin::v1;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};

@@ -7,6 +7,7 @@
 
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::error::{GPU_VARIABLE, GpuError};
+use crate::kernels::{ENTRIES, PTX};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::NonNull;
 use cudarc::driver::sys;
@@ -171,7 +172,7 @@ impl Device {
     }
 }
 
-/// The name of the device that [`Gpu::detect`](crate::Gpu::detect) would take, without
+/// The name of the device that `Gpu::detect` would take, without
 /// taking it: no context is made and no kernel compiled.
 ///
 /// # Errors
@@ -223,14 +224,14 @@ impl Cuda {
         };
         cuda.enter()?;
         let call = "cuModuleLoadData";
-        let kernels = CString::new(crate::PTX).expect("text without zeros");
+        let kernels = CString::new(PTX).expect("text without zeros");
         // SAFETY: it reads text with a zero at its end and writes a handle.
         let code =
             unsafe { (cuda.calls.cuModuleLoadData)(&mut cuda.module, kernels.as_ptr().cast()) };
         if code != status::SUCCESS {
             return Err(GpuError::BadKernels { call, code });
         }
-        for entry in crate::kernels::ENTRIES {
+        for entry in ENTRIES {
             let call = "cuModuleGetFunction";
             let name = CString::new(entry).expect("a name without zeros");
             let mut function = core::ptr::null_mut();

@@ -1,13 +1,14 @@
 //! What the backend asks of a device: memory, copies, launches, events.
 //!
-//! [`Driver`] is the seam between the walk of a batch and CUDA. [`Cuda`](crate::Cuda) is
-//! the real one, `stand_in` (feature `emulate`) one that runs on the CPU and fails on
-//! demand. Below it nothing is ordered but by streams: work of one stream runs in the
-//! order in which it was added, work of two at any time.
+//! [`Driver`] is the interface between the pipeline and CUDA. [`Cuda`](crate::Cuda) is the
+//! real one; `stand_in` (feature `emulate`) runs on the CPU and fails on demand. Only streams
+//! order work: the work of one stream runs in the order in which it was added, the work of two
+//! streams in any order.
 //!
 //! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` give back on drop what they hold.
 
-use crate::GpuError;
+use crate::error::GpuError;
+use crate::wipe::wipe;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -281,7 +282,7 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        crate::wipe(self.bytes_mut());
+        wipe(self.bytes_mut());
         // SAFETY: it is ours, and who has added work on it has waited for that (or the
         // device is lost, and nothing runs any more).
         unsafe { self.driver.free_pinned(self.at) };

@@ -64,7 +64,7 @@ pub enum GpuError {
 }
 
 impl GpuError {
-    /// Whether the device is out of use from now on: all but a lack of memory
+    /// Whether the device is unusable from now on: after every error except a lack of memory
     /// and another batch.
     #[must_use]
     pub fn is_final(&self) -> bool {
@@ -109,12 +109,12 @@ impl fmt::Display for GpuError {
             Self::Busy => f.write_str("another batch is on the CUDA device"),
             Self::Lost { call, code } => write!(
                 f,
-                "the CUDA device failed ({call}: error {code}) and is not used again; what it \
-                 left undone the CPU does"
+                "the CUDA device failed ({call}: error {code}) and is not used again; the CPU \
+                 does what it left undone"
             ),
             Self::Undone => f.write_str(
-                "the CUDA device left a packet without a verdict and is not used again; what \
-                 it left undone the CPU does",
+                "the CUDA device left a packet without a verdict and is not used again; the \
+                 CPU does what it left undone",
             ),
         }
     }

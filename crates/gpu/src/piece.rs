@@ -7,19 +7,26 @@
 //! each and a second one puts them where they belong: no comparison, and packets of like
 //! length keep their order.
 //!
-//! A piece lies in a slot as
+//! A piece lies in the memory of a transfer as
 //!
 //! ```text
 //! keys | packets | chunks | verdicts | bytes | partial
 //! ```
 //!
 //! of which all but `partial` travels to the device in one copy, and `verdicts` and `bytes`
-//! back in another. A key entry is made for each distinct key and epoch that the piece has.
-//! The bytes are gathered: each text begins at a multiple of 16, with room for its tag, and
-//! nothing else of the arena travels. A piece of a pinned arena has no bytes here: it is a
-//! range of the arena as it lies there, which travels by itself.
+//! back in another. The bytes are gathered: each text begins at a multiple of 16, with room
+//! for its tag, and nothing else of the arena travels. A piece of a pinned arena has no bytes
+//! here: it is a range of the arena as it lies there, which travels by itself.
+//!
+//! A packet's descriptor has the first 4 bytes of its nonce; the last 8 lie in a key entry of
+//! 48 bytes, beside key and AAD, where the kernels read them. BIP324's last 8 bytes are the
+//! epoch, so 224 packets of a session share an entry. Other protocols count in those bytes
+//! (WireGuard, QUIC, TLS), and then each packet has an entry of its own, as has each packet
+//! with AAD. [`bound`] counts one for every packet, so a piece has room for that; it travels
+//! as 48 more bytes of each packet. The entry of a packet is looked up among those of its own
+//! key, and only the last of them: nonces are counters, and an epoch does not come back.
 
-use crate::GpuError;
+use crate::error::GpuError;
 use crate::kernels::{
     Addresses, BUCKETS, CHUNK_LEN, CHUNK_TEXT, KEY_LEN, NO_VERDICT, Op, PACKET_LEN, PARTIAL_LEN,
     bucket, chunks,
@@ -27,16 +34,19 @@ use crate::kernels::{
 use core::ops::Range;
 use packetlane_lanes::{Job, Outcome, Secrets, TAG_LEN};
 
-/// What the parts of a slot begin at multiples of: as device memory does.
+/// The most that a piece takes, in bytes.
+pub(crate) const MAX_PIECE: usize = 64 << 20;
+
+/// What the parts of a transfer begin at multiples of: as device memory does.
 const ALIGNMENT: usize = 256;
 
 /// What texts and AAD begin at multiples of.
 const CELL: usize = 16;
 
-/// What the parts of a slot may take beyond the sum of [`bound`]s.
+/// What the parts of a piece may take beyond the sum of [`bound`]s.
 pub(crate) const SLACK: usize = 6 * ALIGNMENT;
 
-/// The most that a packet takes of a slot, in bytes.
+/// The most that a packet takes of a piece, in bytes, with a key entry of its own.
 pub(crate) fn bound(job: &Job) -> u64 {
     let cells = |len: u64| len.next_multiple_of(CELL as u64);
     let text = cells(u64::from(job.text_len) + TAG_LEN as u64);
@@ -44,8 +54,8 @@ pub(crate) fn bound(job: &Job) -> u64 {
     text + cells(job.aad_len.into()) + chunks + (KEY_LEN + PACKET_LEN + 1) as u64
 }
 
-/// Whether a job can run on a device, however long it is. One of which keystream was
-/// computed ahead may lack its key.
+/// Whether a job can run on a device, however long it is. A job with precomputed keystream
+/// may lack its key.
 pub(crate) fn takes_any(job: &Job) -> bool {
     job.keystream_blocks == 0
 }
@@ -61,9 +71,9 @@ pub(crate) fn span(job: &Job) -> Range<u64> {
     text.min(aad)..end.max(aad + u64::from(job.aad_len))
 }
 
-/// What finds the key entry of a packet, kept from piece to piece for its memory.
+/// Finds the key entry of each packet. Kept from piece to piece for its memory.
 #[derive(Default)]
-pub(crate) struct Finder {
+pub(crate) struct KeyEntries {
     /// Of each key of the batch: the number of the piece that has used it last, and its
     /// entry there.
     last: Vec<(u32, u32)>,
@@ -72,7 +82,7 @@ pub(crate) struct Finder {
     entries: Vec<u32>,
 }
 
-impl Finder {
+impl KeyEntries {
     /// For a piece whose jobs name `keys` keys.
     fn begin(&mut self, keys: usize) {
         if self.last.len() < keys {
@@ -87,7 +97,7 @@ impl Finder {
     }
 }
 
-/// Where the parts of a piece lie in its slot, in bytes.
+/// Where the parts of a piece lie in the memory of a transfer, in bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Layout {
     packets: usize,
@@ -104,7 +114,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Where they lie on a device on which the slot lies at `at`.
+    /// Where they lie on a device on which the piece begins at `at`.
     pub(crate) fn addresses(&self, at: u64) -> Addresses {
         let part = |offset: usize| at + offset as u64;
         Addresses {
@@ -159,14 +169,14 @@ impl Piece {
     /// fits 32 bits.
     pub(crate) fn plan(
         &mut self,
-        finder: &mut Finder,
+        key_entries: &mut KeyEntries,
         keys: usize,
         all: &[Job],
         jobs: Range<usize>,
         span: Option<Range<usize>>,
         takes: impl Fn(&Job) -> bool,
     ) {
-        finder.begin(keys);
+        key_entries.begin(keys);
         self.heads.clear();
         let mut counts = [0_u32; BUCKETS];
         let mut lengths = [0_u32; BUCKETS];
@@ -179,8 +189,8 @@ impl Piece {
             counts[bucket] += 1;
             lengths[bucket] += cells(job);
             self.chunk_count += chunks(job.text_len);
-            let last = &mut finder.last[job.key as usize];
-            let known = job.aad_len == 0 && last.0 == finder.piece && {
+            let last = &mut key_entries.last[job.key as usize];
+            let known = job.aad_len == 0 && last.0 == key_entries.piece && {
                 let head = self.heads[last.1 as usize];
                 all[jobs.start + head as usize].nonce[4..] == job.nonce[4..]
             };
@@ -190,11 +200,11 @@ impl Piece {
                 let entry = number(self.heads.len());
                 self.heads.push(index);
                 if job.aad_len == 0 {
-                    *last = (finder.piece, entry);
+                    *last = (key_entries.piece, entry);
                 }
                 entry
             };
-            finder.entries.push(entry);
+            key_entries.entries.push(entry);
         }
         let mut text = 0;
         for bucket in 0..BUCKETS {
@@ -235,7 +245,7 @@ impl Piece {
     /// Writes what travels into `staging`, which is as long as the layout says.
     pub(crate) fn write(
         &mut self,
-        finder: &Finder,
+        key_entries: &KeyEntries,
         bytes: &[u8],
         secrets: Secrets<'_>,
         all: &[Job],
@@ -263,7 +273,7 @@ impl Piece {
         let mut next = self.starts;
         let mut texts = self.texts;
         let mut chunk = layout.chunks;
-        let mut entries = finder.entries.iter();
+        let mut entries = key_entries.entries.iter();
         for (index, job) in (0..).zip(all) {
             if !takes(job) {
                 continue;

@@ -1,7 +1,8 @@
 //! An arena in page-locked memory, from which a batch travels without a copy.
 
 use crate::driver::{PinnedMemory, Shared};
-use crate::{Gpu, GpuError};
+use crate::error::GpuError;
+use crate::wipe::wipe;
 use core::ops::{Deref, DerefMut, Range};
 
 /// Page-locked memory for the arena of a batch.
@@ -27,7 +28,7 @@ impl Pinned {
 
     /// Writes zeros over the half that is not shown.
     pub fn wipe_hidden(&mut self) {
-        crate::wipe(self.back.bytes_mut());
+        wipe(self.back.bytes_mut());
     }
 
     /// Whether it is memory of `driver`.
@@ -82,18 +83,5 @@ impl core::fmt::Debug for Pinned {
         f.debug_struct("Pinned")
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl Gpu {
-    /// Takes page-locked memory for an arena of `len` bytes, all zeros: twice as much is
-    /// taken (see [`Pinned`]).
-    ///
-    /// # Errors
-    ///
-    /// If there is not so much, or the device is lost.
-    pub fn pinned(&self, len: usize) -> Result<Pinned, GpuError> {
-        self.usable()?;
-        self.note(Pinned::new(self.driver(), len))
     }
 }

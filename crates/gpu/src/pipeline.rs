@@ -1,102 +1,81 @@
-//! The walk of a batch over the device.
+//! A batch on its way over the device and back.
 //!
-//! The batch is cut into pieces, and the pieces go round in a few slots, each with a
-//! stream of its own: while one is copied to the device, another is computed and a third
-//! copied back. The CPU fills and empties slots, and where it would wait, it can take
-//! packets from the batch's other end ([`Help`]): so both work until nothing is left, and
-//! neither has to know how fast the other is.
+//! The batch is cut into pieces, and the pieces take turns in a few [`Transfer`]s, each with
+//! a stream of its own: while one piece is copied to the device, another is computed and a
+//! third is copied back. The CPU fills and empties the transfers. Instead of waiting it can
+//! take packets from the batch's other end ([`Help`]); so both work until nothing is left,
+//! and neither has to know how fast the other is.
 //!
-//! What came back is handed out when its piece is whole, and not before. So whatever fails,
-//! a packet is either done, bytes and outcome, or as it was, with its outcome as the caller
+//! A piece is handed out when all of it came back, and not before. So whatever fails, a
+//! packet is either done, bytes and outcome, or unchanged, with its outcome as the caller
 //! has set it; and the caller can do the rest.
 
 use crate::driver::Shared;
+use crate::error::GpuError;
 use crate::kernels::Op;
-use crate::measure::Timings;
-use crate::piece::{Finder, SLACK, bound, span, takes_any};
-use crate::pinned::Pinned;
-use crate::slot::Slot;
-use crate::{GpuError, Plan};
+use crate::piece::{KeyEntries, MAX_PIECE, SLACK, bound, span, takes_any};
+use crate::timings::Timings;
+use crate::transfer::Transfer;
+use crate::work::{Bytes, DeviceWork, Help};
 use core::ops::Range;
-use packetlane_lanes::{Job, Outcome, Secrets};
+use packetlane_lanes::Job;
 use std::collections::VecDeque;
 
-/// The most that a piece takes, in bytes.
-pub(crate) const MOST_PIECE: usize = 64 << 20;
-
-/// Smaller pieces are not worth their launches.
-const LEAST_PIECE: usize = 1 << 20;
-
-/// The bytes that the jobs of a batch refer to.
-#[derive(Debug)]
-pub enum Bytes<'b> {
-    /// Any memory. Packets are copied to page-locked memory and from there.
-    Plain(&'b mut [u8]),
-    /// A page-locked arena, of which bytes `..used` mean something. The device copies from
-    /// and to it. What lies behind `used` may have changed thereafter.
-    Pinned(&'b mut Pinned, usize),
+/// How batches are cut and sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipelineConfig {
+    /// In how many streams at once.
+    pub streams: usize,
+    /// In pieces of how many bytes at most, up to 64 MiB; a longer packet is a piece by
+    /// itself. Batches of a few pieces are cut into smaller ones.
+    pub piece_bytes: usize,
 }
 
-impl Bytes<'_> {
-    fn get(&mut self) -> &mut [u8] {
-        match self {
-            Self::Plain(bytes) => bytes,
-            Self::Pinned(pinned, used) => &mut pinned[..*used],
+impl Default for PipelineConfig {
+    fn default() -> Self {
+        Self {
+            streams: 4,
+            piece_bytes: 8 << 20,
         }
     }
 }
 
-/// Does these jobs of the batch, whatever they are, in its bytes.
-pub type Helper<'h> = dyn FnMut(&mut [u8], &[Job], &mut [Outcome]) + 'h;
-
-/// What the CPU does while it would wait for the device.
-pub struct Help<'h> {
-    /// About how many bytes of packets it takes at a time.
-    pub bytes: usize,
-    /// Does them.
-    pub run: &'h mut Helper<'h>,
-}
+/// Smaller pieces are not worth their launches.
+const MIN_PIECE: usize = 1 << 20;
 
 /// What is kept from batch to batch.
 pub(crate) struct Pipeline {
-    pub(crate) plan: Plan,
-    slots: Vec<Slot>,
-    finder: Finder,
+    pub(crate) config: PipelineConfig,
+    transfers: Vec<Transfer>,
+    key_entries: KeyEntries,
     /// Before which jobs the batch may be cut, and their number at the end.
     cuts: Vec<usize>,
 }
 
 /// A batch under way.
-pub(crate) struct Flight<'f, 'b> {
-    pub(crate) driver: &'f Shared,
-    pub(crate) op: Op,
-    pub(crate) bytes: Bytes<'b>,
-    pub(crate) secrets: Secrets<'f>,
-    pub(crate) jobs: &'f [Job],
-    pub(crate) outcomes: &'f mut [Outcome],
-    pub(crate) help: Option<Help<'f>>,
-    pub(crate) timed: bool,
+pub(crate) struct Run<'r> {
+    driver: &'r Shared,
+    op: Op,
+    work: DeviceWork<'r>,
+    help: Option<Help<'r>>,
+    timed: bool,
     /// The ranges of a pinned arena that came back whole, in order.
     whole: Vec<Range<usize>>,
     timings: Timings,
 }
 
-impl<'f, 'b> Flight<'f, 'b> {
+impl<'r> Run<'r> {
     pub(crate) fn new(
-        driver: &'f Shared,
+        driver: &'r Shared,
         op: Op,
-        bytes: Bytes<'b>,
-        (secrets, jobs, outcomes): (Secrets<'f>, &'f [Job], &'f mut [Outcome]),
-        help: Option<Help<'f>>,
+        work: DeviceWork<'r>,
+        help: Option<Help<'r>>,
         timed: bool,
     ) -> Self {
         Self {
             driver,
             op,
-            bytes,
-            secrets,
-            jobs,
-            outcomes,
+            work,
             help,
             timed,
             whole: Vec::new(),
@@ -106,7 +85,7 @@ impl<'f, 'b> Flight<'f, 'b> {
 
     /// Takes the first piece of what lies between two cuts. Returns the cut behind it.
     fn piece(&self, cuts: &[usize], from: usize, to: usize, target: usize) -> Cut {
-        let pinned = matches!(self.bytes, Bytes::Pinned(..));
+        let pinned = matches!(self.work.bytes, Bytes::Pinned(..));
         let mut cut = Cut {
             next: from,
             packets: 0,
@@ -114,7 +93,7 @@ impl<'f, 'b> Flight<'f, 'b> {
         };
         let mut taken = SLACK;
         while cut.next < to {
-            let jobs = &self.jobs[cuts[cut.next]..cuts[cut.next + 1]];
+            let jobs = &self.work.jobs[cuts[cut.next]..cuts[cut.next + 1]];
             let (mut bytes, mut packets, mut range) = (0, 0, cut.span.clone());
             for job in jobs {
                 if takes(job) {
@@ -136,8 +115,8 @@ impl<'f, 'b> Flight<'f, 'b> {
                 break;
             }
             cut.next += 1;
-            if most > MOST_PIECE {
-                // Packets of a pinned arena that cannot be had apart.
+            if most > MAX_PIECE {
+                // Packets of a pinned arena that cannot be separated.
                 cut.packets = 0;
                 break;
             }
@@ -161,12 +140,12 @@ struct Cut {
 
 /// The most bytes of text and AAD that a packet has which runs on the device: what it takes
 /// beside them fits in what is left of a piece.
-const MOST_TEXT: u64 = (MOST_PIECE - (1 << 20)) as u64;
+const MAX_TEXT: u64 = (MAX_PIECE - (1 << 20)) as u64;
 
 /// Whether a job runs on the device.
 #[inline]
 fn takes(job: &Job) -> bool {
-    takes_any(job) && u64::from(job.text_len) + u64::from(job.aad_len) <= MOST_TEXT
+    takes_any(job) && u64::from(job.text_len) + u64::from(job.aad_len) <= MAX_TEXT
 }
 
 /// A number of bytes of host memory.
@@ -174,13 +153,13 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Leaves all slots idle at the end of a batch, and where a caller's help panics too.
+/// Leaves all transfers idle at the end of a batch, and where a caller's help panics too.
 struct Ending<'p>(&'p mut Pipeline);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        for slot in &mut self.0.slots {
-            slot.abandon();
+        for transfer in &mut self.0.transfers {
+            transfer.abandon();
         }
     }
 }
@@ -188,90 +167,89 @@ impl Drop for Ending<'_> {
 impl Pipeline {
     pub(crate) fn new() -> Self {
         Self {
-            plan: Plan::default(),
-            slots: Vec::new(),
-            finder: Finder::default(),
+            config: PipelineConfig::default(),
+            transfers: Vec::new(),
+            key_entries: KeyEntries::default(),
             cuts: Vec::new(),
         }
     }
 
     /// Gives back all memory of the device's and all that is page-locked.
     pub(crate) fn release(&mut self) {
-        self.slots.clear();
+        self.transfers.clear();
     }
 
     /// Runs all jobs that the device takes, and those that the CPU helps with. On an
     /// error, all that came back whole has been handed out.
-    pub(crate) fn run(&mut self, mut flight: Flight<'_, '_>) -> Result<Timings, GpuError> {
+    pub(crate) fn run(&mut self, mut run: Run<'_>) -> Result<Timings, GpuError> {
         let begin = std::time::Instant::now();
-        let mut flying = VecDeque::new();
+        let mut under_way = VecDeque::new();
         let ending = Ending(self);
-        let mut done = ending.0.fly(&mut flight, &mut flying);
+        let mut done = ending.0.send_all(&mut run, &mut under_way);
         // After an error: what had been sent before may come back yet.
-        for slot in flying {
-            done = done.and(flight.land(&mut ending.0.slots[slot]));
+        for transfer in under_way {
+            done = done.and(run.receive(&mut ending.0.transfers[transfer]));
         }
         drop(ending);
-        if let Bytes::Pinned(pinned, used) = &mut flight.bytes {
+        if let Bytes::Pinned(pinned, used) = &mut run.work.bytes {
             // After an error, the half that the device writes may be written yet.
-            pinned.merge(&flight.whole, *used, done.is_ok());
+            pinned.merge(&run.whole, *used, done.is_ok());
         }
-        flight.timings.total = begin.elapsed().as_secs_f64();
-        done.map(|()| flight.timings)
+        run.timings.total = begin.elapsed().as_secs_f64();
+        done.map(|()| run.timings)
     }
 
-    fn fly(
+    fn send_all(
         &mut self,
-        flight: &mut Flight<'_, '_>,
-        flying: &mut VecDeque<usize>,
+        run: &mut Run<'_>,
+        under_way: &mut VecDeque<usize>,
     ) -> Result<(), GpuError> {
-        self.cut(flight);
-        let streams = self.plan.streams.max(1);
-        self.slots.truncate(streams);
-        let target = self.piece_target(flight.jobs, streams);
+        self.cut(run);
+        let streams = self.config.streams.max(1);
+        self.transfers.truncate(streams);
+        let target = self.piece_target(run.work.jobs, streams);
         let (mut next, mut end) = (0, self.cuts.len() - 1);
         let mut free = 0;
         loop {
-            while flying.len() < streams && next < end {
-                let cut = flight.piece(&self.cuts, next, end, target);
+            while under_way.len() < streams && next < end {
+                let cut = run.piece(&self.cuts, next, end, target);
                 let jobs = self.cuts[next]..self.cuts[cut.next];
                 next = cut.next;
                 if cut.packets == 0 {
                     continue;
                 }
-                if self.slots.len() <= free {
-                    self.slots.push(Slot::new(flight.driver)?);
+                if self.transfers.len() <= free {
+                    self.transfers.push(Transfer::new(run.driver)?);
                 }
-                flying.push_back(free);
-                let slot = &mut self.slots[free];
+                under_way.push_back(free);
+                let transfer = &mut self.transfers[free];
                 free = (free + 1) % streams;
-                flight.launch(slot, &mut self.finder, jobs, cut.span)?;
+                run.send(transfer, &mut self.key_entries, jobs, cut.span)?;
             }
-            let Some(&first) = flying.front() else {
+            let Some(&first) = under_way.front() else {
                 return Ok(());
             };
-            if let Some(help) = &mut flight.help
+            if let Some(help) = &mut run.help
                 && next < end
-                && !self.slots[first].is_done()?
+                && !self.transfers[first].is_done()?
             {
                 let to = self.cuts[end];
                 let mut bytes = 0;
                 while next < end && bytes < help.bytes {
                     end -= 1;
-                    let jobs = &flight.jobs[self.cuts[end]..self.cuts[end + 1]];
+                    let jobs = &run.work.jobs[self.cuts[end]..self.cuts[end + 1]];
                     bytes += jobs
                         .iter()
                         .map(|job| job.text_len as usize + 64)
                         .sum::<usize>();
                 }
                 let from = self.cuts[end];
-                let outcomes = &mut flight.outcomes[from..to];
-                (help.run)(flight.bytes.get(), &flight.jobs[from..to], outcomes);
-                flight.timings.helped += to - from;
+                (help.run)(run.work.jobs(from..to));
+                run.timings.helped += to - from;
                 continue;
             }
-            flight.land(&mut self.slots[first])?;
-            flying.pop_front();
+            run.receive(&mut self.transfers[first])?;
+            under_way.pop_front();
         }
     }
 
@@ -280,112 +258,129 @@ impl Pipeline {
     fn piece_target(&self, jobs: &[Job], streams: usize) -> usize {
         let total: u64 = jobs.iter().map(bound).sum();
         let share = size(total) / (2 * streams) + SLACK;
-        let most = self.plan.piece_bytes.clamp(1, MOST_PIECE);
-        share.max(LEAST_PIECE.min(most)).min(most)
+        let most = self.config.piece_bytes.clamp(1, MAX_PIECE);
+        share.max(MIN_PIECE.min(most)).min(most)
     }
 
     /// Finds the jobs before which the batch may be cut. Where bytes are gathered, that is
     /// any. In a pinned arena what lies before a cut must end where what follows begins, so
     /// that each piece has a range of it to itself.
-    fn cut(&mut self, flight: &Flight<'_, '_>) {
+    fn cut(&mut self, run: &Run<'_>) {
         self.cuts.clear();
-        if let Bytes::Plain(_) = flight.bytes {
-            self.cuts.extend(0..=flight.jobs.len());
+        if let Bytes::Plain(_) = run.work.bytes {
+            self.cuts.extend(0..=run.work.jobs.len());
             return;
         }
-        let spans = || flight.jobs.iter().map(span);
-        let mut end = 0;
-        for (job, span) in spans().enumerate() {
-            while let Some(&last) = self.cuts.last()
-                && span.start < spans().nth(last).expect("a job").start
-            {
-                self.cuts.pop();
-            }
-            if span.start >= end || self.cuts.is_empty() {
-                self.cuts.push(job);
-            }
-            end = end.max(span.end);
-        }
-        if let Some(first) = self.cuts.first_mut() {
-            *first = 0;
-        }
-        self.cuts.push(flight.jobs.len());
+        let jobs = run.work.jobs;
+        cut_between(jobs.len(), |job| span(&jobs[job]), &mut self.cuts);
     }
 }
 
-impl Flight<'_, '_> {
+/// Finds the jobs of `len` before which nothing reaches beyond where they begin, of jobs
+/// whose bytes in the arena `span` returns: the first job, and `len` for the end, included.
+/// Asks for at most three spans for each job.
+fn cut_between(len: usize, span: impl Fn(usize) -> Range<u64>, cuts: &mut Vec<usize>) {
+    let mut end = 0;
+    for job in 0..len {
+        let here = span(job);
+        // A job that reaches back before a cut takes it away. Each cut goes at most once.
+        while let Some(&last) = cuts.last()
+            && here.start < span(last).start
+        {
+            cuts.pop();
+        }
+        if here.start >= end || cuts.is_empty() {
+            cuts.push(job);
+        }
+        end = end.max(here.end);
+    }
+    if let Some(first) = cuts.first_mut() {
+        *first = 0;
+    }
+    cuts.push(len);
+}
+
+impl Run<'_> {
     /// Sends a piece off.
-    fn launch(
+    fn send(
         &mut self,
-        slot: &mut Slot,
-        finder: &mut Finder,
+        transfer: &mut Transfer,
+        key_entries: &mut KeyEntries,
         jobs: Range<usize>,
         range: Option<Range<usize>>,
     ) -> Result<(), GpuError> {
-        let arena = match &mut self.bytes {
+        let work = &mut self.work;
+        let arena = match &mut work.bytes {
             Bytes::Plain(_) => None,
             Bytes::Pinned(pinned, _) => Some(pinned.pointers()),
         };
-        let keys = self.secrets.keys.len();
-        slot.piece.plan(finder, keys, self.jobs, jobs, range, takes);
-        let (piece, staging) = slot.stage()?;
-        let bytes = self.bytes.get();
-        piece.write(finder, bytes, self.secrets, self.jobs, takes, staging);
+        let keys = work.secrets.keys.len();
+        let piece = &mut transfer.piece;
+        piece.plan(key_entries, keys, work.jobs, jobs, range, takes);
+        let (piece, staging) = transfer.stage()?;
+        let bytes = work.bytes.get();
+        piece.write(key_entries, bytes, work.secrets, work.jobs, takes, staging);
         // SAFETY: a pinned arena's halves are of this driver (`Gpu::run` asks) and live as
-        // long as the flight, which ends when all slots are idle. The spans of all jobs lie
+        // long as the run, which ends when all transfers are idle. The spans of all jobs lie
         // within it (`Gpu::run` asks), those of a piece within its range, and no packet of
         // another piece, nor one that the CPU does, reaches into that (`Pipeline::cut`).
-        unsafe { slot.start(self.op, arena, self.timed) }
+        unsafe { transfer.start(self.op, arena, self.timed) }
     }
 
     /// Waits for a piece and hands it out.
-    fn land(&mut self, slot: &mut Slot) -> Result<(), GpuError> {
-        let bytes = self.bytes.get();
-        let (op, jobs, outcomes) = (self.op, self.jobs, &mut *self.outcomes);
-        let whole = &mut self.whole;
-        slot.finish(&mut self.timings, |piece, staging| {
-            piece.take(op, staging, bytes, jobs, outcomes);
+    fn receive(&mut self, transfer: &mut Transfer) -> Result<(), GpuError> {
+        let (op, work, whole) = (self.op, self.work.reborrow(), &mut self.whole);
+        let DeviceWork {
+            mut bytes,
+            jobs,
+            outcomes,
+            ..
+        } = work;
+        transfer.finish(&mut self.timings, |piece, staging| {
+            piece.take(op, staging, bytes.get(), jobs, outcomes);
             whole.extend(piece.span.clone());
         })
     }
 }
 
-/// The first jobs, from number `from` on, that have not run: neighbours, as many as there
-/// are. What is left to the CPU after a batch has been on the device.
-#[must_use]
-pub fn pending(outcomes: &[Outcome], from: usize) -> Option<Range<usize>> {
-    let is_pending = |outcome: &Outcome| *outcome == Outcome::Pending;
-    let start = from + outcomes[from..].iter().position(is_pending)?;
-    let rest = &outcomes[start..];
-    let len = rest.iter().position(|outcome| !is_pending(outcome));
-    Some(start..start + len.unwrap_or(rest.len()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
+
+    /// The cuts between jobs with these spans, and how many spans were asked for.
+    fn cuts(spans: &[Range<u64>]) -> (Vec<usize>, usize) {
+        let (asked, mut cuts) = (Cell::new(0), Vec::new());
+        let span = |job: usize| {
+            asked.set(asked.get() + 1);
+            spans[job].clone()
+        };
+        cut_between(spans.len(), span, &mut cuts);
+        (cuts, asked.get())
+    }
 
     #[test]
-    fn what_is_pending_comes_in_runs() {
-        let ranges = |text: &str| {
-            let outcome = |letter| match letter {
-                '.' => Outcome::Pending,
-                _ => Outcome::Sealed,
-            };
-            let outcomes: Vec<Outcome> = text.chars().map(outcome).collect();
-            let mut ranges = Vec::new();
-            while let Some(range) = pending(
-                &outcomes,
-                ranges.last().map_or(0, |last: &(_, usize)| last.1),
-            ) {
-                ranges.push((range.start, range.end));
-            }
-            ranges
-        };
-        assert_eq!(ranges(""), []);
-        assert_eq!(ranges("x"), []);
-        assert_eq!(ranges("..."), [(0, 3)]);
-        assert_eq!(ranges(".x..xx."), [(0, 1), (2, 4), (6, 7)]);
-        assert_eq!(ranges("x..x"), [(1, 3)]);
+    fn nothing_reaches_over_a_cut() {
+        assert_eq!(cuts(&[]).0, [0]);
+        assert_eq!(cuts(&[5..9, 9..20, 25..30]).0, [0, 1, 2, 3]);
+        // Neighbours out of order stay together.
+        assert_eq!(cuts(&[0..10, 20..30, 10..20, 30..40]).0, [0, 3, 4]);
+        // So does all that one packet reaches back over.
+        assert_eq!(cuts(&[10..20, 20..30, 30..40, 0..50]).0, [0, 4]);
+        assert_eq!(cuts(&[0..25, 20..30, 30..40]).0, [0, 2, 3]);
+    }
+
+    #[test]
+    fn the_steps_are_proportional_to_the_jobs() {
+        let len = 10_000_u64;
+        let in_order: Vec<_> = (0..len).map(|job| 10 * job..10 * job + 10).collect();
+        let backwards: Vec<_> = in_order.iter().rev().cloned().collect();
+        let mut last_reaches_back = in_order.clone();
+        last_reaches_back[9_999].start = 0;
+        let pairs_swapped: Vec<_> = (0..10_000).map(|job| in_order[job ^ 1].clone()).collect();
+        for spans in [in_order, backwards, last_reaches_back, pairs_swapped] {
+            let (_, asked) = cuts(&spans);
+            assert!(asked <= 3 * spans.len(), "{asked} spans of {}", spans.len());
+        }
     }
 }

@@ -1,16 +1,18 @@
-//! A device that is none: it runs on the CPU, in an order of its own, and fails on demand.
+//! A device without hardware: it runs on the CPU, in an order of its own, and fails on
+//! demand.
 //!
-//! Nothing is done when it is asked for. Command waits in its stream until somebody waits, or
-//! asks whether it is done, and then streams take steps in turn, by lot; a copy may be
-//! halfway done when another stream's turn comes. So who relies on an order that he has not
-//! asked for gets wrong bytes, and the same ones for the same seed.
+//! Nothing is done when it is asked for. A command stays in its stream until the host waits
+//! for the stream or asks whether it is done. Then the streams advance by one step at a time,
+//! in a pseudo-random order; a copy may be half done when another stream advances. So code
+//! that relies on an order that it has not asked for gets wrong bytes, and the same ones for
+//! the same seed.
 //!
-//! Its kernels do with `lanes` what the descriptors in its memory say; or they are the very
-//! PTX that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
+//! Its kernels do with `lanes` what the descriptors in its memory say; or they are the PTX
+//! that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
 
-use crate::GpuError;
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
-use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN};
+use crate::error::GpuError;
+use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN, PTX};
 use crate::ptx::{Memory, Module, Order};
 use core::ptr::NonNull;
 use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
@@ -67,7 +69,7 @@ impl Call {
     ];
 }
 
-/// A device that is none. Clones are the same one.
+/// A device without hardware. Clones are the same one.
 #[derive(Clone)]
 pub struct StandIn(Arc<Mutex<Inner>>);
 
@@ -131,7 +133,7 @@ enum Kernels {
     Lanes,
     /// What the PTX says.
     Ptx(Arc<Module>),
-    /// What `lanes` does, but for a bit of each packet.
+    /// What `lanes` does, with one bit of each packet wrong.
     Spoilt,
     /// Nothing.
     Idle,
@@ -166,7 +168,7 @@ impl StandIn {
     #[must_use]
     pub fn with_ptx(seed: u64) -> Self {
         static MODULE: OnceLock<Arc<Module>> = OnceLock::new();
-        let parse = || Arc::new(Module::parse(crate::PTX).expect("the PTX that ships"));
+        let parse = || Arc::new(Module::parse(PTX).expect("the PTX that ships"));
         let stand_in = Self::new(seed);
         stand_in.lock().kernels = Kernels::Ptx(MODULE.get_or_init(parse).clone());
         stand_in

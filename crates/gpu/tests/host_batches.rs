@@ -1,22 +1,26 @@
-//! Batches on a device that is none: the same bytes and verdicts as on the CPU, whatever
+//! Batches on a device without hardware: the same bytes and verdicts as on the CPU, whatever
 //! the order in which the device does its work.
 
 mod common;
 
-use common::{Made, Random, device, finish};
+use common::{Made, Random, device, device_work, finish};
 use packetlane_gpu::stand_in::Held;
-use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, Plan, Timings, With};
+use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, PipelineConfig, RunOptions, Timings};
 use packetlane_lanes::{Job, Outcome, Secrets, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a batch on the device alone and compares all with the CPU's.
+/// Runs a batch on the device, without the CPU's help, and compares all with the CPU's.
 fn same(gpu: &Gpu, made: &Made) -> Timings {
     let mut expected = made.clone();
     let verdicts = expected.on_cpu();
     let mut bytes = made.bytes.clone();
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
-    let done = gpu.run(made.op, Bytes::Plain(&mut bytes), work, With::default());
+    let done = gpu.run(
+        made.op,
+        device_work(Bytes::Plain(&mut bytes), work),
+        RunOptions::default(),
+    );
     let timings = done.unwrap();
     assert_eq!(timings.packets, made.jobs.len());
     assert!(outcomes == verdicts, "verdicts");
@@ -201,7 +205,9 @@ fn a_pinned_arena_travels_as_it_is() {
             let used = made.bytes.len();
             let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
             let bytes = Bytes::Pinned(&mut pinned, used);
-            let timings = gpu.run(made.op, bytes, work, With::default()).unwrap();
+            let timings = gpu
+                .run(made.op, device_work(bytes, work), RunOptions::default())
+                .unwrap();
             assert!(timings.packets == made.jobs.len());
             assert!(outcomes == verdicts, "verdicts");
             assert!(pinned[..used] == expected.bytes[..], "bytes");
@@ -216,7 +222,8 @@ fn a_pinned_arena_travels_as_it_is() {
             outcomes.fill(Outcome::Pending);
             let work = (made.secrets(), jobs, &mut outcomes[..]);
             let bytes = Bytes::Pinned(&mut pinned, used);
-            gpu.run(Op::Seal, bytes, work, With::default()).unwrap();
+            gpu.run(Op::Seal, device_work(bytes, work), RunOptions::default())
+                .unwrap();
             assert!(
                 pinned[..used] == expected.bytes[..used],
                 "bytes of the second"
@@ -238,7 +245,9 @@ fn a_pinned_arena_of_another_device_is_memory_as_any() {
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
     let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
-    other.run(Op::Seal, bytes, work, With::default()).unwrap();
+    other
+        .run(Op::Seal, device_work(bytes, work), RunOptions::default())
+        .unwrap();
     let mut expected = made.clone();
     expected.on_cpu();
     assert!(pinned[..made.bytes.len()] == expected.bytes[..]);
@@ -253,7 +262,8 @@ fn the_hidden_half_can_be_wiped() {
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
     let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
-    gpu.run(Op::Seal, bytes, work, With::default()).unwrap();
+    gpu.run(Op::Seal, device_work(bytes, work), RunOptions::default())
+        .unwrap();
     assert!(stand_in.pinned_has(&plaintext));
     pinned.wipe_hidden();
     assert!(!stand_in.pinned_has(&plaintext));
@@ -277,23 +287,27 @@ fn the_cpu_helps() {
                 let mut pinned = pinned(&gpu, &made);
                 let used = plain.len();
                 let secrets = made.secrets();
-                let mut run = |bytes: &mut [u8], jobs: &[Job], outcomes: &mut [Outcome]| {
-                    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Pending));
-                    common::run(made.op, bytes, secrets, jobs, outcomes);
+                let mut run = |work: Work<'_>| {
+                    assert!(
+                        work.outcomes
+                            .iter()
+                            .all(|outcome| *outcome == Outcome::Pending)
+                    );
+                    common::run(made.op, work);
                 };
-                let with = With {
+                let with = RunOptions {
                     help: Some(Help {
                         bytes: 2000,
                         run: &mut run,
                     }),
-                    ..With::default()
+                    ..RunOptions::default()
                 };
                 let bytes = match in_pinned {
                     true => Bytes::Pinned(&mut pinned, used),
                     false => Bytes::Plain(&mut plain),
                 };
                 let work = (secrets, &made.jobs[..], &mut outcomes[..]);
-                let timings = gpu.run(made.op, bytes, work, with).unwrap();
+                let timings = gpu.run(made.op, device_work(bytes, work), with).unwrap();
                 assert_eq!(timings.packets + timings.helped, made.jobs.len());
                 helped += timings.helped;
                 assert!(outcomes == verdicts, "verdicts");
@@ -317,12 +331,12 @@ fn stages_are_timed_if_asked() {
         let mut bytes = made.bytes.clone();
         let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
         let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
-        let with = With {
+        let with = RunOptions {
             timed,
-            ..With::default()
+            ..RunOptions::default()
         };
         let timings = gpu
-            .run(Op::Seal, Bytes::Plain(&mut bytes), work, with)
+            .run(Op::Seal, device_work(Bytes::Plain(&mut bytes), work), with)
             .unwrap();
         assert!(timings.total > 0.0);
         let stages = [timings.to_device, timings.kernels, timings.from_device];
@@ -339,35 +353,35 @@ fn one_batch_at_a_time() {
     let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
     let secrets = made.secrets();
     let mut busy = Vec::new();
-    let mut run = |bytes: &mut [u8], jobs: &[Job], outcomes: &mut [Outcome]| {
+    let mut run = |work: Work<'_>| {
         let other = || {
-            let with = With {
+            let with = RunOptions {
                 unless_busy: true,
-                ..With::default()
+                ..RunOptions::default()
             };
             let nothing = (secrets, &[][..], &mut [][..]);
-            gpu.run(Op::Seal, Bytes::Plain(&mut []), nothing, with)
+            gpu.run(Op::Seal, device_work(Bytes::Plain(&mut []), nothing), with)
         };
         let other = std::thread::scope(|scope| scope.spawn(other).join().unwrap());
         busy.push(other.map(drop));
-        common::run(Op::Seal, bytes, secrets, jobs, outcomes);
+        common::run(Op::Seal, work);
     };
-    let with = With {
+    let with = RunOptions {
         help: Some(Help {
             bytes: 5000,
             run: &mut run,
         }),
-        ..With::default()
+        ..RunOptions::default()
     };
     let mut bytes = made.bytes.clone();
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let work = (secrets, &made.jobs[..], &mut outcomes[..]);
-    gpu.run(Op::Seal, Bytes::Plain(&mut bytes), work, with)
+    gpu.run(Op::Seal, device_work(Bytes::Plain(&mut bytes), work), with)
         .unwrap();
     assert!(!busy.is_empty());
     assert!(busy.iter().all(|other| *other == Err(GpuError::Busy)));
     assert!(!gpu.is_lost());
-    // Who waits gets his turn.
+    // A caller that waits gets its turn.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| same(&gpu, &made));
@@ -383,16 +397,16 @@ fn help_that_panics() {
     let mut pinned = pinned(&gpu, &made);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-        let with = With {
+        let with = RunOptions {
             help: Some(Help {
                 bytes: 5000,
-                run: &mut |_, _, _| panic!("of the caller's"),
+                run: &mut |_| panic!("of the caller's"),
             }),
-            ..With::default()
+            ..RunOptions::default()
         };
         let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
         let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
-        gpu.run(Op::Seal, bytes, work, with)
+        gpu.run(Op::Seal, device_work(bytes, work), with)
     }));
     assert!(panicked.is_err());
     drop(pinned);
@@ -457,6 +471,48 @@ fn what_is_out_of_range_panics_before_anything_is_done() {
     .unwrap();
 }
 
+/// Packets share a key entry as long as the last 8 bytes of their nonces are the same.
+/// With nonces that count there, each packet has an entry: what travels grows by no more
+/// than that, and the result is the CPU's.
+#[test]
+fn nonces_that_count_in_their_last_bytes() {
+    const ENTRY: usize = 48;
+    let (stand_in, gpu) = device(1, 2, 40_000);
+    let mut random = Random::new(6);
+    let mut made = Made::new(&mut random, &[100; 900], 3, usize::MAX);
+    let mut sent = Vec::new();
+    for in_last_bytes in [false, true] {
+        for (number, job) in (0_u64..).zip(&mut made.jobs) {
+            job.nonce = [0; 12];
+            match in_last_bytes {
+                // BIP324 within an epoch; WireGuard.
+                false => job.nonce[..8].copy_from_slice(&number.to_le_bytes()),
+                true => job.nonce[4..].copy_from_slice(&number.to_le_bytes()),
+            }
+        }
+        for made in [made.clone(), made.clone().sealed(&mut random, 9)] {
+            let [plain, _] = made.check_on(&gpu, false, 6);
+            sent.push((plain.bytes_to_device, plain.pieces));
+        }
+    }
+    let [shared, .., own] = &sent[..] else {
+        panic!("four runs")
+    };
+    let packets = made.jobs.len();
+    // Text, tag and room to the next multiple of 16, a descriptor and a verdict.
+    let other = packets * (128 + 16 + 1);
+    assert!(
+        shared.0 <= other + shared.1 * (3 * ENTRY + 5 * 256),
+        "{sent:?}"
+    );
+    assert!(own.0 >= other + packets * ENTRY, "{sent:?}");
+    assert!(
+        own.0 <= other + packets * ENTRY + own.1 * 5 * 256,
+        "{sent:?}"
+    );
+    assert_eq!(stand_in.unclean(), 0);
+}
+
 #[test]
 fn memory_is_given_back() {
     let (stand_in, gpu) = device(1, 3, 10_000);
@@ -464,7 +520,7 @@ fn memory_is_given_back() {
     same(&gpu, &made);
     let held = stand_in.held();
     assert_eq!((held.device, held.pinned, held.streams), (3, 3, 3));
-    gpu.set_plan(Plan {
+    gpu.configure(PipelineConfig {
         streams: 2,
         piece_bytes: 10_000,
     });
@@ -478,21 +534,21 @@ fn memory_is_given_back() {
     assert_eq!(stand_in.unclean(), 0);
 }
 
-/// The stand-in's work waits, so who does not wait for it sees nothing.
+/// The failures' tests rely on this.
 #[test]
-fn finishing_on_the_cpu_is_what_the_failures_tests_rely_on() {
+fn finishing_on_the_cpu() {
     let mut made = Made::new(&mut Random::new(5), &[100; 70], 10, 4);
     let mut expected = made.clone();
     expected.on_cpu();
     let mut outcomes = vec![Outcome::Pending; 70];
     let secrets = Secrets::from(&made.keys[..]);
-    common::run(
-        Op::Seal,
-        &mut made.bytes,
+    let work = Work {
+        bytes: &mut made.bytes,
         secrets,
-        &made.jobs[..9],
-        &mut outcomes[..9],
-    );
+        jobs: &made.jobs[..9],
+        outcomes: &mut outcomes[..9],
+    };
+    common::run(Op::Seal, work);
     finish(
         Op::Seal,
         &mut made.bytes,

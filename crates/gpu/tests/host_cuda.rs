@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Made, Random};
-use packetlane_gpu::{Gpu, GpuError, Op, Plan, Way, device_name};
+use packetlane_gpu::{CopyDirection, Gpu, GpuError, Op, PipelineConfig, device_name};
 use packetlane_lanes::{Outcome, Work};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn lengths(random: &mut Random, count: usize) -> Vec<usize> {
 fn batches(gpu: &Gpu, rounds: u64, count: usize) {
     for seed in 0..rounds {
         let mut random = Random::new(seed);
-        gpu.set_plan(Plan {
+        gpu.configure(PipelineConfig {
             streams: 1 + random.below(4),
             piece_bytes: 1 << (15 + random.below(9)),
         });
@@ -101,7 +101,11 @@ fn batches(gpu: &Gpu, rounds: u64, count: usize) {
         }
     }
     let mut copies = gpu.copies(100_000).unwrap();
-    for way in [Way::ToDevice, Way::FromDevice, Way::Both] {
+    for way in [
+        CopyDirection::ToDevice,
+        CopyDirection::FromDevice,
+        CopyDirection::Both,
+    ] {
         assert!(copies.time(way).unwrap() > 0.0);
     }
 }
@@ -155,9 +159,9 @@ fn batches_through_the_drivers_functions() {
 #[test]
 #[ignore = "run by the test before, in a process of its own"]
 fn child_batches() {
-    assert_eq!(device_name().unwrap(), "a device that is none");
+    assert_eq!(device_name().unwrap(), "a device without hardware");
     let gpu = Gpu::detect().unwrap();
-    assert_eq!(gpu.name(), "a device that is none");
+    assert_eq!(gpu.name(), "a device without hardware");
     batches(gpu, 3, 300);
     let (free, total) = gpu.memory().unwrap();
     assert!(free < total);
@@ -226,7 +230,7 @@ fn child_fails() {
     let gpu = Gpu::detect().unwrap();
     let full = std::env::var("FAKE_CUDA").unwrap().starts_with("memory");
     let made = Made::new(&mut Random::new(3), &[600; 400], 9, 9);
-    gpu.set_plan(Plan {
+    gpu.configure(PipelineConfig {
         streams: 2,
         piece_bytes: 50_000,
     });

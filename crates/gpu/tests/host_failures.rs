@@ -4,10 +4,10 @@
 
 mod common;
 
-use common::{Made, Random, device, finish};
+use common::{Made, Random, device, device_work, finish};
 use packetlane_gpu::stand_in::{Call, Held, StandIn};
-use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, Way, With};
-use packetlane_lanes::{Outcome, TAG_LEN};
+use packetlane_gpu::{Bytes, CopyDirection, Gpu, GpuError, Help, Op, RunOptions};
+use packetlane_lanes::{Outcome, TAG_LEN, Work};
 
 const LOST: GpuError = GpuError::Lost {
     call: "a call",
@@ -53,16 +53,14 @@ fn run(gpu: &Gpu, made: &Made, how: How) -> Left {
     let mut plain = made.bytes.clone();
     let used = plain.len();
     let secrets = made.secrets();
-    let mut help = |bytes: &mut [u8], jobs: &[_], outcomes: &mut [_]| {
-        common::run(made.op, bytes, secrets, jobs, outcomes);
-    };
-    let with = With {
+    let mut help = |work: Work<'_>| common::run(made.op, work);
+    let with = RunOptions {
         help: how.helped.then_some(Help {
             bytes: 3000,
             run: &mut help,
         }),
         timed: how.timed,
-        ..With::default()
+        ..RunOptions::default()
     };
     let work = (secrets, &made.jobs[..], &mut outcomes[..]);
     let pinned = if how.pinned {
@@ -73,13 +71,17 @@ fn run(gpu: &Gpu, made: &Made, how: How) -> Left {
     let result = match pinned {
         Some(Ok(mut pinned)) => {
             pinned.copy_from_slice(&made.bytes);
-            let result = gpu.run(made.op, Bytes::Pinned(&mut pinned, used), work, with);
+            let result = gpu.run(
+                made.op,
+                device_work(Bytes::Pinned(&mut pinned, used), work),
+                with,
+            );
             plain.copy_from_slice(&pinned);
             result.map(drop)
         }
         Some(Err(error)) => Err(error),
         None => gpu
-            .run(made.op, Bytes::Plain(&mut plain), work, with)
+            .run(made.op, device_work(Bytes::Plain(&mut plain), work), with)
             .map(drop),
     };
     Left {
@@ -258,7 +260,7 @@ fn residents_are_wiped_and_fail_cleanly() {
         assert_eq!(counted.held(), Held::default());
         assert_eq!(counted.unclean(), 0);
         for call in Call::ALL {
-            // The last wiping is nobody's to hear of.
+            // An error of the last wiping is not reported.
             let count = counted.count(call) - usize::from(call == Call::Wait);
             let count = if call == Call::Zero { 0 } else { count };
             for at in 0..count {
@@ -283,7 +285,11 @@ fn residents_are_wiped_and_fail_cleanly() {
 fn copies_fail_cleanly() {
     let run = |gpu: &Gpu| {
         let mut copies = gpu.copies(5000)?;
-        for way in [Way::ToDevice, Way::FromDevice, Way::Both] {
+        for way in [
+            CopyDirection::ToDevice,
+            CopyDirection::FromDevice,
+            CopyDirection::Both,
+        ] {
             assert!(copies.time(way)? > 0.0);
         }
         Ok(())
@@ -304,7 +310,7 @@ fn copies_fail_cleanly() {
     }
 }
 
-/// Kernels that do nothing leave no verdict, and their bytes are nobody's.
+/// Kernels that do nothing leave no verdict, and their bytes are not handed out.
 #[test]
 fn a_packet_without_a_verdict_is_an_error() {
     let mut random = Random::new(3);

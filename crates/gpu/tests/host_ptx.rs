@@ -1,10 +1,10 @@
-//! Batches through the host and the very PTX that ships, on a device that is none.
+//! Batches through the host and the very PTX that ships, on a device without hardware.
 
 mod common;
 
 use common::{Made, Random};
 use packetlane_gpu::stand_in::{Held, StandIn};
-use packetlane_gpu::{Gpu, Plan};
+use packetlane_gpu::{Gpu, PipelineConfig};
 
 #[test]
 fn whole_batches_of_every_class() {
@@ -12,7 +12,7 @@ fn whole_batches_of_every_class() {
         let mut random = Random::new(seed);
         let stand_in = StandIn::with_ptx(seed);
         let gpu = Gpu::on(stand_in.clone());
-        gpu.set_plan(Plan {
+        gpu.configure(PipelineConfig {
             streams: 3,
             piece_bytes: 60_000,
         });

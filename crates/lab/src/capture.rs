@@ -19,7 +19,7 @@ pub const RECEIVED_FILE: &str = "msgs_recv.dat";
 pub const SENT_FILE: &str = "msgs_sent.dat";
 
 /// The default limit for a payload, in bytes: no node sends or accepts a longer one.
-pub const DEFAULT_LIMIT: usize = packetlane::v1::MAX_PAYLOAD_LEN;
+pub const DEFAULT_LIMIT: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
 
 /// The length of a record before its payload, in bytes.
 const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
@@ -128,14 +128,14 @@ impl<R: Read> Reader<R> {
         let Some((&time, rest)) = header.split_first_chunk() else {
             return match header.is_empty() {
                 true => Ok(None),
-                false => Err(CaptureError::Cut { offset }),
+                false => Err(CaptureError::PipelineConfig { offset }),
             };
         };
         let Some((name, rest)) = rest.split_first_chunk() else {
-            return Err(CaptureError::Cut { offset });
+            return Err(CaptureError::PipelineConfig { offset });
         };
         let Some((&length, _)) = rest.split_first_chunk() else {
-            return Err(CaptureError::Cut { offset });
+            return Err(CaptureError::PipelineConfig { offset });
         };
         let message_type =
             MessageType::from_padded(name).map_err(|error| CaptureError::Type { offset, error })?;
@@ -152,7 +152,7 @@ impl<R: Read> Reader<R> {
         let mut payload = Vec::new();
         self.take_into(&mut payload, length)?;
         if payload.len() < length {
-            return Err(CaptureError::Cut { offset });
+            return Err(CaptureError::PipelineConfig { offset });
         }
         self.offset += (HEADER_LEN + length) as u64;
         Ok(Some(Record {
@@ -249,7 +249,7 @@ pub enum CaptureError {
     /// The operating system reports an error.
     Io(io::Error),
     /// The file ends in the middle of a record.
-    Cut {
+    PipelineConfig {
         /// Where the record begins, in bytes from the beginning of the file.
         offset: u64,
     },
@@ -300,7 +300,7 @@ impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Cut { offset } => write!(
+            Self::PipelineConfig { offset } => write!(
                 f,
                 "the file ends in the middle of the record that begins at byte {offset}"
             ),
@@ -330,7 +330,7 @@ impl std::error::Error for CaptureError {
             Self::Io(error) => Some(error),
             Self::Type { error, .. } => Some(error),
             Self::File { error, .. } => Some(error),
-            Self::Cut { .. } | Self::TooLong { .. } | Self::Nothing { .. } => None,
+            Self::PipelineConfig { .. } | Self::TooLong { .. } | Self::Nothing { .. } => None,
         }
     }
 }
@@ -402,7 +402,7 @@ mod tests {
             }
             assert_eq!(whole, begins - 1, "cut at {len}");
             let error = Reader::new(&file[..len]).find_map(Result::err).unwrap();
-            let CaptureError::Cut { offset } = error else {
+            let CaptureError::PipelineConfig { offset } = error else {
                 panic!("cut at {len}: {error}");
             };
             assert_eq!(offset, starts[begins - 1] as u64, "cut at {len}");

@@ -2,7 +2,7 @@
 //! number of random packets, byte for byte and verdict for verdict.
 
 use crate::workload::gpu::nonce;
-use packetlane::gpu::{Bytes, Gpu, GpuError, Op, With};
+use packetlane::gpu::{Bytes, DeviceWork, Gpu, GpuError, Op, RunOptions};
 use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -214,17 +214,26 @@ impl Check<'_> {
         }
 
         let mut outcomes = pending;
-        let work = (secrets, &jobs[..], &mut outcomes[..]);
         let given = if pinned {
             let mut arena = self.gpu.pinned(bytes.len())?;
             arena[..bytes.len()].copy_from_slice(bytes);
-            let whole = Bytes::Pinned(&mut arena, bytes.len());
-            self.gpu.run(op, whole, work, With::default())?;
+            let work = DeviceWork {
+                bytes: Bytes::Pinned(&mut arena, bytes.len()),
+                secrets,
+                jobs,
+                outcomes: &mut outcomes,
+            };
+            self.gpu.run(op, work, RunOptions::default())?;
             arena[..bytes.len()].to_vec()
         } else {
             let mut arena = bytes.clone();
-            let whole = Bytes::Plain(&mut arena);
-            self.gpu.run(op, whole, work, With::default())?;
+            let work = Work {
+                bytes: &mut arena,
+                secrets,
+                jobs,
+                outcomes: &mut outcomes,
+            };
+            self.gpu.run(op, work.into(), RunOptions::default())?;
             arena
         };
 

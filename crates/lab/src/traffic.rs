@@ -32,7 +32,7 @@ const FIXED: [&str; 12] = [
 ];
 
 /// The longest message of the network, in bytes.
-const MAX_PAYLOAD: usize = packetlane::v1::MAX_PAYLOAD_LEN;
+const MAX_PAYLOAD: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
 
 /// The bounds of `mail`: share in per cent, shortest, longest.
 const MAIL: [(u32, usize, usize); 4] =

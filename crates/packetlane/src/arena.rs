@@ -1,102 +1,336 @@
-//! The memory of a batch's arena: ordinary, or page-locked for a device.
+//! The memory under a batch: bytes, the slots in it, and the turn that they belong to.
+//!
+//! An arena fills from its beginning. Bytes are taken for a packet to seal
+//! ([`Arena::take`]) or as they came from a socket ([`Arena::room`], then
+//! [`Arena::take_received`]). [`Arena::clear`] begins a new turn: the memory stays, and
+//! every [`Slot`] and [`KeyIndex`] of the turn before is void.
 
+#[cfg(feature = "cuda")]
+mod memory;
+
+#[cfg(not(feature = "cuda"))]
 use alloc::vec::Vec;
-use core::ops::{Deref, DerefMut};
-use packetlane_gpu::{Bytes, Gpu, GpuError, Pinned};
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) enum Arena {
-    Plain(Vec<u8>),
-    Pinned(&'static Gpu, Pinned),
+#[cfg(feature = "cuda")]
+pub(crate) use memory::Memory;
+/// The bytes of an arena.
+#[cfg(not(feature = "cuda"))]
+pub(crate) type Memory = Vec<u8>;
+
+/// The most bytes of an arena: jobs address it by 32 bits.
+pub(crate) const MAX_BYTES: usize = u32::MAX as usize;
+
+/// See [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES).
+pub(crate) const ENOUGH_BYTES: usize = 256 * 1024;
+
+/// An offset, an index or a length in a job.
+///
+/// # Panics
+///
+/// If it is above [`MAX_BYTES`].
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "bounded by MAX_BYTES")]
+pub(crate) fn index(value: usize) -> u32 {
+    assert!(value <= MAX_BYTES, "an offset beyond the largest arena");
+    value as u32
+}
+
+/// The bytes of one turn, of as many sessions as there are.
+pub(crate) struct Arena {
+    /// Bytes `..used` are taken. Beyond them lie bytes of earlier turns.
+    memory: Memory,
+    used: usize,
+    /// How many bytes of the last room may still be taken as received.
+    room: usize,
+    /// A number that no other turn of a batch in this process has. Never 0.
+    turn: usize,
 }
 
 impl Arena {
-    pub(crate) fn pinned(gpu: &'static Gpu, len: usize) -> Result<Self, GpuError> {
-        Ok(Self::Pinned(gpu, gpu.pinned(len)?))
+    /// An empty arena with `bytes` bytes of memory.
+    #[allow(
+        clippy::useless_conversion,
+        reason = "it converts with the feature `cuda`"
+    )]
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self::on(alloc::vec![0; bytes.min(MAX_BYTES)].into())
     }
 
-    /// For a device, of which bytes `..used` mean something.
-    pub(crate) fn for_device(&mut self, used: usize) -> Bytes<'_> {
-        match self {
-            Self::Plain(bytes) => Bytes::Plain(bytes),
-            Self::Pinned(_, pinned) => Bytes::Pinned(pinned, used),
+    /// An empty arena in `memory`.
+    pub(crate) fn on(memory: Memory) -> Self {
+        Self {
+            memory,
+            used: 0,
+            room: 0,
+            turn: new_turns(),
         }
     }
 
-    /// As `Vec::resize`, to a larger size.
-    pub(crate) fn resize(&mut self, len: usize, fill: u8) {
-        match self {
-            Self::Plain(bytes) => bytes.resize(len, fill),
-            Self::Pinned(_, pinned) => {
-                let larger = len.max(2 * pinned.len());
-                self.move_to(larger);
-            }
+    /// Begins a new turn, with the same memory.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+        self.room = 0;
+        self.turn += 1;
+        if self.turn.is_multiple_of(TURNS_AT_ONCE) {
+            self.turn = new_turns();
         }
     }
 
-    /// As `Vec::truncate`, but that page-locked memory comes in one piece and is given back
-    /// at once.
-    pub(crate) fn truncate(&mut self, len: usize) {
-        match self {
-            Self::Plain(bytes) => bytes.truncate(len),
-            Self::Pinned(_, pinned) if len < pinned.len() => self.move_to(len),
-            Self::Pinned(..) => {}
-        }
+    /// Gives back memory, down to `bytes` bytes or those that are taken.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        self.room = 0;
+        self.memory.truncate(bytes.max(self.used));
+        self.memory.shrink_to_fit();
     }
 
-    /// As `Vec::shrink_to_fit`.
-    pub(crate) fn shrink_to_fit(&mut self) {
-        if let Self::Plain(bytes) = self {
-            bytes.shrink_to_fit();
-        }
-    }
-
-    /// As `Vec::capacity`.
+    /// How many bytes of memory it has.
     pub(crate) fn capacity(&self) -> usize {
-        match self {
-            Self::Plain(bytes) => bytes.capacity(),
-            Self::Pinned(_, pinned) => pinned.len(),
-        }
+        self.memory.capacity()
     }
 
-    /// Moves from page-locked memory to other such memory, of `len` bytes; to ordinary
-    /// memory if there is none.
+    /// How many bytes are taken.
+    #[inline]
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Tells this turn from every other turn of every batch.
+    #[inline]
+    pub(crate) fn turn(&self) -> usize {
+        self.turn
+    }
+
+    /// Whether `len` more bytes fit.
+    #[inline]
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        MAX_BYTES - self.used >= len
+    }
+
+    /// Room for `len` bytes behind those that are taken.
+    ///
+    /// # Panics
+    ///
+    /// If they do not fit.
+    #[inline]
+    pub(crate) fn room(&mut self, len: usize) -> &mut [u8] {
+        let end = self.reach(len);
+        self.room = len;
+        &mut self.memory[self.used..end]
+    }
+
+    /// Where `len` more bytes end. The memory is that long afterwards.
+    #[inline]
+    fn reach(&mut self, len: usize) -> usize {
+        let end = self.used.saturating_add(len);
+        if self.memory.len() < end {
+            self.grow(end);
+        }
+        end
+    }
+
     #[cold]
-    fn move_to(&mut self, len: usize) {
-        let Self::Pinned(gpu, old) = self else { return };
-        let kept = len.min(old.len());
-        let mut new = match gpu.pinned(len) {
-            Ok(pinned) => Self::Pinned(gpu, pinned),
-            Err(_) => Self::Plain(alloc::vec![0; len]),
-        };
-        new[..kept].copy_from_slice(&old[..kept]);
-        *self = new;
+    fn grow(&mut self, end: usize) {
+        assert!(end <= MAX_BYTES, "a batch holds at most {MAX_BYTES} bytes");
+        self.memory.resize(end, 0);
     }
-}
 
-impl From<Vec<u8>> for Arena {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Plain(bytes)
-    }
-}
-
-impl Deref for Arena {
-    type Target = [u8];
-
+    /// Takes `len` bytes, for the caller to write. Returns their offset.
+    ///
+    /// # Panics
+    ///
+    /// If they do not fit.
     #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Plain(bytes) => bytes,
-            Self::Pinned(_, pinned) => pinned,
+    pub(crate) fn take(&mut self, len: usize) -> usize {
+        let start = self.used;
+        self.used = self.reach(len);
+        self.room = 0;
+        start
+    }
+
+    /// Takes the first `len` bytes of the last room. Returns their offset.
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter, or has been taken or written over since.
+    #[inline]
+    pub(crate) fn take_received(&mut self, len: usize) -> usize {
+        assert!(
+            len <= self.room,
+            "{len} bytes were not received: the batch's last room has {}",
+            self.room
+        );
+        self.take(len)
+    }
+
+    /// Gives back the bytes behind `end`.
+    #[inline]
+    pub(crate) fn give_back(&mut self, end: usize) {
+        debug_assert!(end <= self.used);
+        self.used = end;
+    }
+
+    /// The whole memory, for offsets of taken bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory
+    }
+
+    /// As [`Arena::bytes`].
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+
+    /// The bytes that mean something, for a GPU.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn for_device(&mut self) -> packetlane_gpu::Bytes<'_> {
+        self.memory.for_device(self.used + self.room)
+    }
+
+    /// The slot of the packets with numbers `packets` in `bytes`.
+    #[inline]
+    pub(crate) fn slot(&self, bytes: Range<usize>, packets: Range<usize>) -> Slot {
+        let turn = self.turn;
+        Slot {
+            bytes,
+            packets,
+            turn,
         }
     }
+
+    /// Whether a slot is of this turn.
+    #[inline]
+    pub(crate) fn has(&self, slot: &Slot) -> bool {
+        slot.turn == self.turn
+    }
+
+    /// # Panics
+    ///
+    /// Unless the slot is of this turn.
+    #[inline]
+    pub(crate) fn assert_has(&self, slot: &Slot) {
+        assert!(
+            self.has(slot),
+            "the batch has been cleared since {slot:?}, or is another one"
+        );
+    }
 }
 
-impl DerefMut for Arena {
+/// Where one packet, or a run of neighbours, lies in a batch. Valid for one turn: until
+/// the batch is cleared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub(crate) bytes: Range<usize>,
+    /// The packets' numbers, in the order in which they were added to the batch.
+    pub(crate) packets: Range<usize>,
+    turn: usize,
+}
+
+impl Slot {
+    /// Length of the packets on the wire, in bytes.
+    #[must_use]
+    pub fn wire_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// One slot of two, if `next` begins where this one ends: for one write to a socket of
+    /// packets that were added one right after the other.
+    #[must_use]
+    pub fn join(&self, next: &Slot) -> Option<Slot> {
+        let neighbours = self.turn == next.turn
+            && self.bytes.end == next.bytes.start
+            && self.packets.end == next.packets.start;
+        neighbours.then_some(Slot {
+            bytes: self.bytes.start..next.bytes.end,
+            packets: self.packets.start..next.packets.end,
+            turn: self.turn,
+        })
+    }
+}
+
+/// Where a session's key lies in a batch: valid for one turn, like a [`Slot`].
+///
+/// A session keeps one beside its key, which so travels to a batch once in a turn, however
+/// many packets it protects. The default is the index of no key; it is what a session sets
+/// when its key changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyIndex {
+    /// 0 if it is the index of no key.
+    turn: usize,
+    index: u32,
+}
+
+impl KeyIndex {
+    /// The key's index, if it was added in this turn of `arena`.
     #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Plain(bytes) => bytes,
-            Self::Pinned(_, pinned) => pinned,
+    pub(crate) fn get(self, arena: &Arena) -> Option<u32> {
+        (self.turn == arena.turn).then_some(self.index)
+    }
+
+    /// The index of a key that was added in this turn of `arena`.
+    #[inline]
+    pub(crate) fn new(arena: &Arena, index: u32) -> Self {
+        let turn = arena.turn;
+        Self { turn, index }
+    }
+}
+
+/// The packet does not fit the batch, which holds at most 2^32 - 1 bytes: run the batch and
+/// clear it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchFull;
+
+impl fmt::Display for BatchFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the batch is full: it holds at most {MAX_BYTES} bytes; run and clear it first"
+        )
+    }
+}
+
+impl core::error::Error for BatchFull {}
+
+/// How many turns an arena numbers from one visit to the counter that all share: a program
+/// that clears a batch for each packet should not pay for an atomic addition each time.
+const TURNS_AT_ONCE: usize = 256;
+
+/// The first of [`TURNS_AT_ONCE`] numbers that no other arena has. Not 0.
+fn new_turns() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(TURNS_AT_ONCE);
+    NEXT.fetch_add(TURNS_AT_ONCE, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_has_its_own_number() {
+        let (mut one, mut other) = (Arena::with_capacity(0), Arena::with_capacity(0));
+        let mut seen = alloc::vec::Vec::new();
+        for _ in 0..3 * TURNS_AT_ONCE {
+            seen.extend([one.turn(), other.turn()]);
+            one.clear();
+            other.clear();
         }
+        seen.sort_unstable();
+        assert!(seen[0] > 0);
+        assert!(seen.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn a_key_index_is_of_one_turn() {
+        let mut arena = Arena::with_capacity(0);
+        assert_eq!(KeyIndex::default().get(&arena), None);
+        let index = KeyIndex::new(&arena, 5);
+        assert_eq!(index.get(&arena), Some(5));
+        assert_eq!(index.get(&Arena::with_capacity(0)), None);
+        arena.clear();
+        assert_eq!(index.get(&arena), None);
     }
 }

@@ -1,40 +1,61 @@
-//! The packets of one turn of an event loop: one arena of bytes, and a
-//! descriptor for each packet in it.
+//! The packets of one turn of an event loop that ChaCha20-Poly1305 protects: an arena, and
+//! a job for each packet in it.
 //!
-//! Sessions add packets ([`Outbound::push`], [`Inbound::received`]), an
-//! [`Engine`] runs them all, sessions and sockets take the results from the
-//! arena. [`Batch::clear`] makes it ready for the next turn and keeps its
+//! Sessions add packets, an [`Engine`] runs them all, sessions and sockets take the results
+//! from the arena. [`Batch::clear`] makes the batch ready for the next turn and keeps its
 //! memory, so that a steady state allocates nothing.
 //!
-//! A batch is for one direction at a time: packets to seal or packets to open.
-//! One that holds both fails its sessions, whichever of the two runs it (and
-//! shows nothing that it should not).
-//!
-//! [`Outbound::push`]: crate::bip324::Outbound::push
-//! [`Inbound::received`]: crate::bip324::Inbound::received
-//! [`Engine`]: crate::Engine
+//! A batch is for one direction at a time: packets to seal or packets to open. If it holds
+//! both, sessions report an error, whichever of the two runs, and no plaintext shows.
 
-use alloc::vec::Vec;
-use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use packetlane_lanes::{Block, Job, Key, Outcome, Secrets};
-
-/// The memory of an arena.
-#[cfg(not(feature = "cuda"))]
-type Arena = Vec<u8>;
 #[cfg(feature = "cuda")]
-use crate::arena::Arena;
+use crate::arena::Memory;
+use crate::arena::{self, Arena, BatchFull, KeyIndex, Slot, index};
+use crate::copy::copy;
+use crate::engine::{Engine, PacketBatch, sealed::Sealed};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 
-/// Many packets in one buffer, of as many sessions as one likes.
+/// Many packets in one arena, of as many sessions as there are.
+///
+/// BIP324's sessions add their packets themselves
+/// ([`Outbound::push`](crate::bip324::Outbound::push),
+/// [`Inbound::received`](crate::bip324::Inbound::received)). Any other protocol with
+/// ChaCha20-Poly1305 adds them like this:
+///
+/// ```
+/// use packetlane::{Batch, Engine, KeyIndex, Protection, TAG_LEN};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (engine, key) = (Engine::detect()?, [7; 32]);
+/// let mut batch = Batch::new();
+/// let mut key_index = KeyIndex::default();
+///
+/// // A packet of one byte, which is its AAD, five bytes of text and a tag.
+/// batch.ensure_key(&mut key_index, &key);
+/// let protection = Protection { key: key_index, nonce: [0; 12], aad: 0..1, text: 1..6 };
+/// let (slot, packet) = batch.add_to_seal(6 + TAG_LEN, protection)?;
+/// packet[..6].copy_from_slice(b"\x04hello");
+/// engine.seal(&mut batch);
+/// let wire = batch.wire(&slot).to_vec();
+///
+/// batch.clear();
+/// batch.ensure_key(&mut key_index, &key);
+/// let packet = batch.feed(&wire);
+/// let protection = Protection { key: key_index, nonce: [0; 12], aad: 0..1, text: 1..6 };
+/// let slot = batch.add_to_open(packet, protection);
+/// engine.open(&mut batch);
+/// assert_eq!(batch.opened(&slot), Ok(&b"hello"[..]));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Batch {
-    /// Bytes `..used` are taken; beyond them lies what earlier turns left.
     arena: Arena,
-    used: usize,
-    /// How many bytes of the last room may still be taken as received.
-    room: usize,
     /// The distinct keys of the jobs. Wiped by `clear` and on drop, as is the next.
     keys: Vec<Key>,
-    /// Blocks of keystream of jobs that their sessions have computed ahead.
+    /// Precomputed keystream of the jobs that have some.
     keystream: Vec<Block>,
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
@@ -43,65 +64,80 @@ pub struct Batch {
     last_len: usize,
     /// How many jobs have run.
     done: usize,
-    /// A number that no other filling of a batch in this process has, so that a
-    /// session can tell whether a key or a job that it added is still there.
-    turn: usize,
 }
 
-/// Where one packet, or a run of neighbours, lies in a [`Batch`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
-    pub(crate) bytes: Range<usize>,
-    pub(crate) jobs: Range<usize>,
-    /// The filling of the batch that it belongs to.
-    pub(crate) turn: usize,
+/// How one packet of a [`Batch`] is protected. Ranges count from the packet's first byte.
+#[derive(Clone, Debug)]
+pub struct Protection {
+    /// Its key, as [`Batch::ensure_key`] returns it in this turn.
+    pub key: KeyIndex,
+    /// Its nonce: 12 bytes (RFC 8439, section 2.8). Never seal two packets with one nonce
+    /// and key.
+    pub nonce: Nonce,
+    /// Additional authenticated data: any bytes of the packet outside of text and tag.
+    /// `0..0` for none.
+    pub aad: Range<usize>,
+    /// What is encrypted. The tag of 16 bytes follows it.
+    pub text: Range<usize>,
 }
 
-impl Slot {
-    /// Length of the packets on the wire, in bytes.
+/// Bytes of a batch's arena that came from the network and belong to no packet yet.
+#[derive(Debug)]
+pub struct Received {
+    slot: Slot,
+}
+
+impl Received {
+    /// How many they are.
     #[must_use]
-    pub fn wire_len(&self) -> usize {
-        self.bytes.len()
+    pub fn len(&self) -> usize {
+        self.slot.bytes.len()
     }
 
-    /// One slot of two, if `next` begins where this one ends: packets that a
-    /// session adds without another in between, for one write to its socket.
+    /// Whether there are none.
     #[must_use]
-    pub fn join(&self, next: &Slot) -> Option<Slot> {
-        let neighbours = self.turn == next.turn
-            && self.bytes.end == next.bytes.start
-            && self.jobs.end == next.jobs.start;
-        neighbours.then_some(Slot {
-            bytes: self.bytes.start..next.bytes.end,
-            jobs: self.jobs.start..next.jobs.end,
-            turn: self.turn,
-        })
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps the first `len` bytes and returns the others: for a datagram of several
+    /// packets.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    #[must_use]
+    pub fn split_off(&mut self, len: usize) -> Received {
+        assert!(len <= self.len(), "{len} bytes of {}", self.len());
+        let mut rest = self.slot.clone();
+        rest.bytes.start += len;
+        self.slot.bytes.end = rest.bytes.start;
+        Received { slot: rest }
     }
 }
 
-/// The parts of a [`Batch`] that a backend works on: the jobs that have not run
-/// yet, and what they refer to.
-pub struct Pending<'b> {
-    /// The arena that the jobs' offsets refer to.
-    pub bytes: &'b mut [u8],
-    /// What the jobs' indices refer to.
-    pub secrets: Secrets<'b>,
-    /// What to do.
-    pub jobs: &'b [Job],
-    /// Where to say what became of each job.
-    pub outcomes: &'b mut [Outcome],
+/// The packet's tag is wrong: it was damaged or forged on its way, or belongs to another
+/// key or nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadTag;
+
+impl fmt::Display for BadTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the packet's tag is wrong")
+    }
 }
+
+impl core::error::Error for BadTag {}
 
 impl Batch {
-    /// Jobs address the arena by 32 bits.
-    pub const MAX_BYTES: usize = u32::MAX as usize;
+    /// The most bytes that a batch holds: jobs address them by 32 bits.
+    pub const MAX_BYTES: usize = arena::MAX_BYTES;
 
-    /// With so many bytes that wait for the engine, more packets make no batch faster,
-    /// and from some times as many on slower: what was written first has left the
-    /// second cache before the engine comes to it. So a caller who has more to send
-    /// had better seal what there is, as often as it likes in one turn, and one that
-    /// receives should not read more at a time.
-    pub const ENOUGH_BYTES: usize = 256 * 1024;
+    /// From so many waiting bytes on, more packets make no batch faster, and some times as
+    /// many make it slower: the first bytes have left the second-level cache before the
+    /// engine comes to them. A sender should seal when a batch has so many bytes, as often
+    /// as it likes in one turn; a receiver should not read more at a time.
+    pub const ENOUGH_BYTES: usize = arena::ENOUGH_BYTES;
 
     /// An empty batch.
     #[must_use]
@@ -111,18 +147,15 @@ impl Batch {
 
     /// An empty batch with memory for `packets` packets of `bytes` bytes in all.
     #[must_use]
-    #[allow(
-        clippy::useless_conversion,
-        reason = "with the feature `cuda` it is none"
-    )]
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
-        Self::on(alloc::vec![0; bytes.min(Self::MAX_BYTES)].into(), packets)
+        Self::on(Arena::with_capacity(bytes), packets)
     }
 
-    /// An empty batch whose arena is `bytes` bytes of page-locked memory of `gpu`, from
-    /// which large batches travel to the device and back without a copy. Twice as much is
-    /// taken (see [`Pinned`](packetlane_gpu::Pinned), which also says what sealing leaves in the other
-    /// half). Where it has to grow and there is no more, it goes on in ordinary memory.
+    /// An empty batch whose arena is `bytes` bytes of page-locked memory of `gpu` (feature
+    /// `cuda`), from which large batches travel to the device and back without a copy on
+    /// the CPU. Twice as much is taken (see [`Pinned`](packetlane_gpu::Pinned), which also
+    /// says what sealing leaves in the other half). If the arena grows and there is no more
+    /// such memory, it moves to ordinary memory.
     ///
     /// # Errors
     ///
@@ -132,31 +165,28 @@ impl Batch {
         gpu: &'static packetlane_gpu::Gpu,
         bytes: usize,
     ) -> Result<Self, packetlane_gpu::GpuError> {
-        Ok(Self::on(Arena::pinned(gpu, bytes.min(Self::MAX_BYTES))?, 0))
+        let memory = Memory::pinned(gpu, bytes.min(Self::MAX_BYTES))?;
+        Ok(Self::on(Arena::on(memory), 0))
     }
 
     fn on(arena: Arena, packets: usize) -> Self {
         Self {
             arena,
-            used: 0,
-            room: 0,
             keys: Vec::new(),
             keystream: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
             last_len: 0,
             done: 0,
-            turn: new_turns(),
         }
     }
 
-    /// Forgets all packets, wipes all keys and keeps the memory.
+    /// Begins a new turn: forgets all packets, wipes all keys and keeps the memory.
     ///
-    /// Packets that a session has added and that nobody took are lost, and with
-    /// them the session's stream.
+    /// Packets that a session has added and that nobody took are lost, and with them the
+    /// session's stream.
     pub fn clear(&mut self) {
-        self.used = 0;
-        self.room = 0;
+        self.arena.clear();
         self.wipe();
         if !self.jobs.is_empty() {
             self.last_len = self.jobs.len();
@@ -164,18 +194,12 @@ impl Batch {
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
-        self.turn += 1;
-        if self.turn.is_multiple_of(TURNS_AT_ONCE) {
-            self.turn = new_turns();
-        }
     }
 
-    /// Gives back memory, down to `bytes` bytes of arena or those that are taken.
-    /// A batch otherwise stays as large as its largest turn.
+    /// Gives back memory, down to `bytes` bytes of arena or those that are taken. A batch
+    /// otherwise stays as large as its largest turn.
     pub fn shrink_to(&mut self, bytes: usize) {
-        self.room = 0;
-        self.arena.truncate(bytes.max(self.used));
-        self.arena.shrink_to_fit();
+        self.arena.shrink_to(bytes);
     }
 
     /// How many bytes of memory its arena has.
@@ -204,80 +228,215 @@ impl Batch {
     /// How many bytes of the arena are taken.
     #[must_use]
     pub fn bytes_used(&self) -> usize {
-        self.used
+        self.arena.used()
+    }
+
+    /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
+    /// wrote are taken by [`Batch::received`] or
+    /// [`Inbound::received`](crate::bip324::Inbound::received); the rest stays free. The
+    /// room shows bytes of earlier turns, for the socket to write over.
+    ///
+    /// # Panics
+    ///
+    /// If the arena would exceed [`Batch::MAX_BYTES`].
+    #[inline]
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
+        self.arena.room(len)
+    }
+
+    /// Takes the first `len` bytes of the last [`Batch::room`].
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter, or has been taken or written over since.
+    #[inline]
+    pub fn received(&mut self, len: usize) -> Received {
+        let start = self.arena.take_received(len);
+        let none = self.jobs.len();
+        Received {
+            slot: self.arena.slot(start..start + len, none..none),
+        }
+    }
+
+    /// As [`Batch::received`], for bytes that lie elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// As [`Batch::room`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Received {
+        copy(self.arena.room(bytes.len()), bytes);
+        self.received(bytes.len())
+    }
+
+    /// The bytes themselves, still encrypted: for a protocol to read its header.
+    ///
+    /// # Panics
+    ///
+    /// If the batch has been cleared since, or is another one.
+    #[inline]
+    #[must_use]
+    pub fn received_bytes(&self, received: &Received) -> &[u8] {
+        self.arena.assert_has(&received.slot);
+        &self.arena.bytes()[received.slot.bytes.clone()]
+    }
+
+    /// Makes sure that `key` lies in the batch in this turn, and that `key_index` says
+    /// where: the key is added if `key_index` is of another turn or another batch. The batch
+    /// wipes its copy when it is cleared.
+    #[inline]
+    pub fn ensure_key(&mut self, key_index: &mut KeyIndex, key: &Key) {
+        self.index_of(key_index, key);
+    }
+
+    /// [`Batch::ensure_key`], and the key's index for a job.
+    #[inline]
+    pub(crate) fn index_of(&mut self, key_index: &mut KeyIndex, key: &Key) -> u32 {
+        if let Some(known) = key_index.get(&self.arena) {
+            return known;
+        }
+        let added = self.add_key(key);
+        *key_index = KeyIndex::new(&self.arena, added);
+        added
+    }
+
+    #[inline(never)]
+    fn add_key(&mut self, key: &Key) -> u32 {
+        push(&mut self.keys, core::slice::from_ref(key), [0; 32]);
+        index(self.keys.len() - 1)
+    }
+
+    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
+    /// caller to write: header, AAD and plaintext where `protection` has them. They show
+    /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
+    /// the sealed packet.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchFull`]. Nothing is added then.
+    ///
+    /// # Panics
+    ///
+    /// If text, tag or AAD lie outside of the packet, if the AAD overlaps text or tag, or
+    /// if the key is not of this turn.
+    #[inline]
+    pub fn add_to_seal(
+        &mut self,
+        wire_len: usize,
+        protection: Protection,
+    ) -> Result<(Slot, &mut [u8]), BatchFull> {
+        protection.check(wire_len);
+        if !self.arena.fits(wire_len) {
+            return Err(BatchFull);
+        }
+        let start = self.arena.take(wire_len);
+        let bytes = start..start + wire_len;
+        let slot = self.add(bytes.clone(), protection);
+        Ok((slot, &mut self.arena.bytes_mut()[bytes]))
+    }
+
+    /// Adds a packet to open, which is all of `received`. [`Batch::opened`] gives its text.
+    ///
+    /// # Panics
+    ///
+    /// As [`Batch::add_to_seal`], or if `received` is not of this turn.
+    #[inline]
+    pub fn add_to_open(&mut self, received: Received, protection: Protection) -> Slot {
+        protection.check(received.len());
+        self.arena.assert_has(&received.slot);
+        self.add(received.slot.bytes, protection)
+    }
+
+    #[inline]
+    fn add(&mut self, bytes: Range<usize>, protection: Protection) -> Slot {
+        let Protection {
+            key,
+            nonce,
+            aad,
+            text,
+        } = protection;
+        let key = key.get(&self.arena);
+        let key = key.expect("the key is not of this turn: call Batch::ensure_key first");
+        let packet = self.jobs.len();
+        self.jobs.push(Job {
+            text: index(bytes.start + text.start),
+            text_len: index(text.len()),
+            aad: index(bytes.start + aad.start),
+            aad_len: index(aad.len()),
+            key,
+            nonce,
+            ..Job::default()
+        });
+        self.arena.slot(bytes, packet..packet + 1)
     }
 
     /// The sealed packets of `slot`, ready for the wire.
     ///
     /// # Panics
     ///
-    /// If one of them has not been sealed: nobody shall send plaintext. And if
-    /// the batch has been cleared since, or is another one: the bytes are not
-    /// the slot's.
+    /// If one of them has not been sealed: plaintext must not reach a socket. And if the
+    /// batch has been cleared since, or is another one: the bytes are not the slot's.
     #[inline]
     #[must_use]
     pub fn wire(&self, slot: &Slot) -> &[u8] {
-        assert!(
-            slot.turn == self.turn,
-            "the batch has been cleared since {slot:?}, or is another one"
-        );
+        self.arena.assert_has(slot);
         let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
         assert!(
-            slot.jobs.end <= self.done && self.outcomes[slot.jobs.clone()].iter().all(sealed),
+            slot.packets.end <= self.done && self.outcomes[slot.packets.clone()].iter().all(sealed),
             "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
         );
-        &self.arena[slot.bytes.clone()]
+        &self.arena.bytes()[slot.bytes.clone()]
     }
 
-    /// Room for `len` bytes from a socket, at the arena's end. What the socket
-    /// wrote there is taken by [`Inbound::received`]; the rest stays free. The
-    /// room shows bytes of earlier turns: they are there to be overwritten.
+    /// The text of a packet that was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`BadTag`]. The text stays encrypted then, and is not shown.
     ///
     /// # Panics
     ///
-    /// If the arena would exceed [`Batch::MAX_BYTES`].
+    /// If the packet has not been opened, if the batch has been cleared since or is another
+    /// one, or if `slot` is of several packets.
+    #[inline]
+    pub fn opened(&self, slot: &Slot) -> Result<&[u8], BadTag> {
+        self.arena.assert_has(slot);
+        assert!(slot.packets.len() == 1, "{slot:?} is of several packets");
+        match self.outcome(slot.packets.start) {
+            Outcome::Authentic => Ok(&self.arena.bytes()[self.text(slot.packets.start)]),
+            Outcome::BadTag => Err(BadTag),
+            Outcome::Pending | Outcome::Sealed => {
+                panic!("{slot:?} is not opened: call Engine::open before Batch::opened")
+            }
+        }
+    }
+
+    /// What became of packet number `packet`, in the order in which they were added.
     ///
-    /// [`Inbound::received`]: crate::bip324::Inbound::received
+    /// # Panics
+    ///
+    /// If there is no such packet.
     #[inline]
-    pub fn room(&mut self, len: usize) -> &mut [u8] {
-        let end = self.end_of(len);
-        self.room = len;
-        &mut self.arena[self.used..end]
+    #[must_use]
+    pub fn outcome(&self, packet: usize) -> Outcome {
+        assert!(packet < self.jobs.len(), "there is no packet {packet}");
+        let outcome = self.outcomes.get(packet);
+        outcome.copied().unwrap_or(Outcome::Pending)
     }
 
-    /// Where `len` more bytes end, which are there then.
+    /// Runs the packets that wait by `run`, which does what [`Engine::seal`] or
+    /// [`Engine::open`] would: seals or opens each job of the [`Work`] in place and writes
+    /// its outcome. For other implementations of ChaCha20-Poly1305, to compare them with.
     #[inline]
-    fn end_of(&mut self, len: usize) -> usize {
-        let end = self.used.saturating_add(len);
-        if self.arena.len() < end {
-            self.grow(end);
-        }
-        end
+    pub fn run_with(&mut self, run: impl FnOnce(Work<'_>)) {
+        run(self.take_pending());
     }
 
-    #[cold]
-    fn grow(&mut self, end: usize) {
-        assert!(
-            end <= Self::MAX_BYTES,
-            "a batch holds at most {} bytes",
-            Self::MAX_BYTES
-        );
-        self.arena.resize(end, 0);
-    }
-
-    /// The jobs that have not run yet, for a backend to run; they count as run
-    /// from now on.
-    #[inline]
-    pub fn take_pending(&mut self) -> Pending<'_> {
-        let first = core::mem::replace(&mut self.done, self.jobs.len());
-        // One is written sooner than `memset` is called.
-        if self.outcomes.len() + 1 == self.jobs.len() {
-            self.outcomes.push(Outcome::Pending);
-        } else {
-            self.outcomes.resize(self.jobs.len(), Outcome::Pending);
-        }
-        Pending {
-            bytes: &mut self.arena,
+    /// The jobs that have not run yet, for a backend to run. They count as run from now on.
+    #[inline(always)]
+    fn take_pending(&mut self) -> Work<'_> {
+        let first = self.begin_pending();
+        Work {
+            bytes: self.arena.bytes_mut(),
             secrets: Secrets {
                 keys: &self.keys,
                 keystream: &self.keystream,
@@ -287,82 +446,71 @@ impl Batch {
         }
     }
 
-    /// The same for a device, which may be given the arena as a whole; and how many of its
-    /// bytes mean something.
+    /// Returns the number of the first job that has not run, and counts all as run.
+    #[inline(always)]
+    fn begin_pending(&mut self) -> usize {
+        // A single outcome is written faster than `memset` is called.
+        if self.outcomes.len() + 1 == self.jobs.len() {
+            self.outcomes.push(Outcome::Pending);
+        } else {
+            self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        }
+        core::mem::replace(&mut self.done, self.jobs.len())
+    }
+
+    /// Runs what waits on the GPU of `engine`, if it is for that. Returns whether it was.
     #[cfg(feature = "cuda")]
-    pub(crate) fn take_pending_arena(
-        &mut self,
-    ) -> (&mut Arena, usize, Secrets<'_>, &[Job], &mut [Outcome]) {
-        let first = core::mem::replace(&mut self.done, self.jobs.len());
-        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
-        let secrets = Secrets {
-            keys: &self.keys,
-            keystream: &self.keystream,
+    #[inline]
+    fn offload(&mut self, engine: &Engine, op: packetlane_gpu::Op) -> bool {
+        let Some(device) = engine.device_for(&self.jobs[self.done..]) else {
+            return false;
         };
-        let (jobs, outcomes) = (&self.jobs[first..], &mut self.outcomes[first..]);
-        (
-            &mut self.arena,
-            self.used + self.room,
-            secrets,
-            jobs,
-            outcomes,
-        )
+        let first = self.begin_pending();
+        let work = packetlane_gpu::DeviceWork {
+            bytes: self.arena.for_device(),
+            secrets: Secrets {
+                keys: &self.keys,
+                keystream: &self.keystream,
+            },
+            jobs: &self.jobs[first..],
+            outcomes: &mut self.outcomes[first..],
+        };
+        device.run(engine.cpu(), op, work);
+        true
     }
 
-    /// The jobs that have not run yet.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn pending_jobs(&self) -> &[Job] {
-        &self.jobs[self.done..]
-    }
-
-    /// What became of packet `job`, in the order in which they were added.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such packet.
+    /// Where the text of packet number `packet` lies.
     #[inline]
-    #[must_use]
-    pub fn outcome(&self, job: usize) -> Outcome {
-        assert!(job < self.jobs.len(), "there is no packet {job}");
-        let outcome = self.outcomes.get(job);
-        outcome.copied().unwrap_or(Outcome::Pending)
-    }
-
-    /// Whether `len` more bytes fit.
-    #[inline]
-    pub(crate) fn fits(&self, len: usize) -> bool {
-        Self::MAX_BYTES - self.used >= len
-    }
-
-    /// Where the text of packet `job` lies.
-    #[inline]
-    pub(crate) fn text(&self, job: usize) -> Range<usize> {
-        let job = &self.jobs[job];
+    pub(crate) fn text(&self, packet: usize) -> Range<usize> {
+        let job = &self.jobs[packet];
         let start = job.text as usize;
         start..start + job.text_len as usize
     }
 
-    /// Tells one filling of the batch from the next.
-    #[inline]
-    pub(crate) fn turn(&self) -> usize {
-        self.turn
+    /// The nonce of packet number `packet`.
+    pub(crate) fn nonce(&self, packet: usize) -> Nonce {
+        self.jobs[packet].nonce
     }
 
-    /// How many packets it will hold if it gets one more, and if this turn is like the
-    /// last.
+    /// The bytes, slots and turn.
+    #[inline]
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// As [`Batch::arena`].
+    #[inline]
+    pub(crate) fn arena_mut(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    /// How many packets it will hold with one more, if this turn is like the last.
     #[inline]
     pub(crate) fn expected_len(&self) -> usize {
         self.last_len.max(self.jobs.len() + 1)
     }
 
-    /// Adds a key and returns its index.
-    #[inline(never)]
-    pub(crate) fn add_key(&mut self, key: &Key) -> u32 {
-        push(&mut self.keys, core::slice::from_ref(key), [0; 32]);
-        index(self.keys.len() - 1)
-    }
-
-    /// Adds blocks of keystream computed ahead and returns the index of the first.
+    /// Adds precomputed blocks of keystream. Returns the index of the first.
     #[inline]
     pub(crate) fn add_keystream(&mut self, blocks: &[Block]) -> u32 {
         let first = index(self.keystream.len());
@@ -375,42 +523,46 @@ impl Batch {
     pub(crate) fn add_job(&mut self, job: Job) {
         self.jobs.push(job);
     }
+}
 
-    /// Takes `len` bytes at the arena's end, for the caller to write. Returns
-    /// their offset.
+impl Protection {
+    /// # Panics
+    ///
+    /// If it does not fit a packet of `len` bytes.
     #[inline]
-    pub(crate) fn take(&mut self, len: usize) -> usize {
-        let start = self.used;
-        self.used = self.end_of(len);
-        self.room = 0;
-        start
-    }
-
-    /// Takes the first `len` bytes of the last room. Returns their offset.
-    #[inline]
-    pub(crate) fn take_received(&mut self, len: usize) -> usize {
+    fn check(&self, len: usize) {
+        let Self { aad, text, .. } = self;
         assert!(
-            len <= self.room,
-            "{len} bytes were not received: the batch's last room has {}",
-            self.room
+            text.start <= text.end && text.end <= len && len - text.end >= TAG_LEN,
+            "text {text:?} and its tag do not fit a packet of {len} bytes"
         );
-        self.take(len)
+        let apart = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
+        assert!(
+            aad.start <= aad.end && aad.end <= len && (aad.is_empty() || apart),
+            "AAD {aad:?} overlaps text {text:?} or its tag, or ends behind {len} bytes"
+        );
+    }
+}
+
+impl Sealed for Batch {}
+
+impl PacketBatch for Batch {
+    #[inline]
+    fn seal_on(&mut self, engine: &Engine) {
+        #[cfg(feature = "cuda")]
+        if self.offload(engine, packetlane_gpu::Op::Seal) {
+            return;
+        }
+        engine.cpu().run(Backend::seal, self.take_pending());
     }
 
-    /// Gives back what lies beyond `end`.
-    pub(crate) fn give_back(&mut self, end: usize) {
-        debug_assert!(end <= self.used);
-        self.used = end;
-    }
-
-    /// The whole arena, for offsets that [`Batch::take`] returned.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.arena
-    }
-
-    /// As [`Batch::bytes`].
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.arena
+    #[inline]
+    fn open_on(&mut self, engine: &Engine) {
+        #[cfg(feature = "cuda")]
+        if self.offload(engine, packetlane_gpu::Op::Open) {
+            return;
+        }
+        engine.cpu().run(Backend::open, self.take_pending());
     }
 }
 
@@ -418,16 +570,6 @@ impl Default for Batch {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// How many numbers of fillings a batch takes at once: who clears a batch for
-/// every packet should not wait for an atomic counter each time.
-const TURNS_AT_ONCE: usize = 256;
-
-/// The first of [`TURNS_AT_ONCE`] numbers that no other batch has; not 0.
-fn new_turns() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(TURNS_AT_ONCE);
-    NEXT.fetch_add(TURNS_AT_ONCE, Ordering::Relaxed)
 }
 
 impl Drop for Batch {
@@ -438,8 +580,8 @@ impl Drop for Batch {
 
 /// Empties a list of secrets, after writing `nothing` in place of each.
 fn wipe<T: Copy>(secrets: &mut Vec<T>, nothing: T) {
-    // Not `Vec::zeroize`, which would wipe the capacity too, every turn. One by one:
-    // often there is one, for which to call `memset` takes longer.
+    // Not `Vec::zeroize`, which would wipe the capacity too, every turn. One by one, since
+    // often there is one, for which a call of `memset` takes longer.
     for secret in secrets.iter_mut() {
         *secret = nothing;
         zeroize::optimization_barrier(secret);
@@ -463,24 +605,14 @@ fn push<T: Copy>(list: &mut Vec<T>, secrets: &[T], nothing: T) {
     }
 }
 
-impl core::fmt::Debug for Batch {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither keys nor contents.
         f.debug_struct("Batch")
             .field("packets", &self.jobs.len())
-            .field("bytes", &self.used)
+            .field("bytes", &self.arena.used())
             .finish_non_exhaustive()
     }
-}
-
-/// An offset or an index in a job: [`Batch::MAX_BYTES`] bounds them all.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "bounded by Batch::MAX_BYTES"
-)]
-pub(crate) fn index(value: usize) -> u32 {
-    assert!(value <= Batch::MAX_BYTES, "an offset beyond a batch's");
-    value as u32
 }
 
 #[cfg(test)]
@@ -488,7 +620,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_turn_says_nothing_of_the_next() {
+    fn an_empty_turn_does_not_change_the_expected_length() {
         let mut batch = Batch::new();
         for _ in 0..3 {
             batch.add_job(Job::default());

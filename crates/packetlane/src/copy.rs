@@ -1,9 +1,10 @@
-//! Copying what may be long.
+//! Copies of what may be long.
 //!
-//! For 4 KiB and more glibc takes `rep movsb`, which on AMD's Zen 3 is 15 to 20 times slower
-//! than its vectors if the destination lies a few bytes behind the source, modulo a page: as
-//! contents do in a packet, behind its length and header, where it and they begin alike in
-//! their allocations. So what is long is copied in pieces, each of which goes by vectors.
+//! For 4 KiB and more glibc takes `rep movsb`. On AMD's Zen 3 that is 15 to 20 times slower
+//! than vector instructions if the destination lies a few bytes behind the source, modulo a
+//! page. Contents in a packet do: they come behind its length and header, and packet and
+//! contents often begin alike in their allocations. So long copies are made in pieces, for
+//! which glibc takes vector instructions.
 
 use alloc::vec::Vec;
 

@@ -1,16 +1,20 @@
 //! BIP324, Bitcoin's v2 encrypted transport, and QUIC packet protection, over whole
 //! batches of packets; and double SHA-256 over many messages.
 //!
-//! The packets that one turn of an event loop holds, whichever sessions they
-//! belong to, lie in the arena of one [`Batch`]; an [`Engine`] seals or opens
-//! them all at once, in place, and gives a verdict for each. [`bip324`] holds the
-//! handshake, the sessions and the codec of messages, all without I/O; [`v1`] the
-//! framing of the old transport, for a peer that speaks nothing else; [`quic`] the same
-//! idea for QUIC's packets. [`sha256d`] hashes transactions and Merkle trees, and needs
-//! none of these.
+//! The packets of one turn of an event loop, whichever sessions they belong to, lie in the
+//! arena of one [`Batch`]. An [`Engine`] seals or opens them all at once, in place, and each
+//! packet has its own outcome.
+//!
+//! - [`bip324`]: handshake and sessions of BIP324, without I/O.
+//! - [`bitcoin`]: networks, messages and the framing of version 1, the old transport.
+//! - [`quic`]: packet protection of QUIC, without I/O. It has its own
+//!   [`Batch`](quic::Batch).
+//! - [`sha256d`]: transaction ids, Merkle trees and blocks. It needs none of the others.
+//! - [`Batch`], [`Protection`], [`KeyIndex`]: any other protocol with ChaCha20-Poly1305.
 //!
 //! ```
-//! use packetlane::bip324::{Handshake, HandshakeConfig, Network, PacketKind, Progress};
+//! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress};
+//! use packetlane::bitcoin::Network;
 //! use packetlane::{Batch, Engine};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,38 +49,36 @@
 //!
 //! - `std` (default): entropy from the operating system, the environment variable
 //!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
-//! - `parallel`: `Engine::with_threads`, one large batch on several threads, through
-//!   rayon.
-//! - `cuda`: `Engine::with_gpu`, large batches on an NVIDIA GPU, where the machine has one.
-//! - `tokio`: [`bip324::stream`], reader and writer halves over async streams.
+//! - `parallel`: `Engine::with_threads`, one large batch on several threads, through rayon.
+//! - `cuda`: `Engine::with_gpu`, large batches on an NVIDIA GPU, if the machine has one.
+//! - `tokio`: `bip324::stream`, sessions over async streams.
 //! - `rustls`: `quic::rustls`, a provider for rustls.
 //! - `quinn`: `quic::quinn`, the same for quinn, header protection included.
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
-#[cfg(feature = "cuda")]
 mod arena;
 mod batch;
 pub mod bip324;
+pub mod bitcoin;
 mod copy;
 mod engine;
-#[cfg(feature = "cuda")]
-mod offload;
-#[cfg(feature = "parallel")]
-mod parallel;
 pub mod quic;
 pub mod sha256d;
-pub mod v1;
 
-pub use batch::{Batch, Slot};
-pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
+pub use arena::{BatchFull, KeyIndex, Slot};
+pub use batch::{BadTag, Batch, Protection, Received};
 #[cfg(feature = "cuda")]
-pub use offload::Offload;
+#[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
+pub use engine::Offload;
+pub use engine::{BACKEND_VARIABLE, BackendError, Engine, PacketBatch};
 #[cfg(feature = "cuda")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use packetlane_gpu as gpu;
 pub use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};

@@ -5,9 +5,9 @@ mod common;
 
 use bzip2::read::BzDecoder;
 use common::{Random, noise};
-use packetlane::bip324::Network;
+use packetlane::bitcoin::Network;
 use packetlane::sha256d::{
-    Block, BlockError, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash,
+    Block, BlockError, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher,
     MAX_BLOCK_SERIALIZED_SIZE, MAX_NEEDED, Obfuscation, Scanner, Verifier, block_hash,
 };
 use sha2::{Digest, Sha256};
@@ -214,7 +214,7 @@ fn header(root: &Hash) -> Vec<u8> {
 
 #[track_caller]
 fn fault(block: &[u8]) -> BlockFault {
-    let faults = Verifier::new().verify(block).unwrap_err();
+    let faults = Verifier::new(Hasher::best()).verify(block).unwrap_err();
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(!faults[0].to_string().is_empty());
     faults[0]
@@ -230,7 +230,7 @@ fn malformed(block: &[u8]) -> BlockError {
 
 /// What a scanner finds in a file, given to it in pieces of `piece` bytes.
 fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Found<'_>> {
-    let mut scanner = Scanner::new(MAGIC, obfuscation);
+    let mut scanner = Scanner::new(MAGIC, obfuscation, Hasher::best());
     let mut found = Vec::new();
     let (mut start, mut end) = (0, 0);
     while end < file.len() {
@@ -289,7 +289,7 @@ const PLAIN: Obfuscation = Obfuscation([0; 8]);
 #[test]
 fn a_real_block_with_witnesses_is_what_is_known_of_it() {
     let bytes = segwit_block();
-    let summary = Verifier::new().verify(&bytes).unwrap();
+    let summary = Verifier::new(Hasher::best()).verify(&bytes).unwrap();
     assert_eq!(shown(&summary.hash), SEGWIT_BLOCK);
     assert_eq!((summary.transactions, summary.bytes), (3315, 1_245_250));
     // Header, ids, witness ids of all but the first, two trees, the commitment.
@@ -322,14 +322,14 @@ fn a_real_block_with_witnesses_is_what_is_known_of_it() {
 fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
     let large = "00000000000000000021868c2cefc52a480d173c849412fe81c4e5ab806f94ab";
     if let Some(block) = btcd(&format!("wire/testdata/block-{large}.blk")) {
-        let summary = Verifier::new().verify(&block).unwrap();
+        let summary = Verifier::new(Hasher::best()).verify(&block).unwrap();
         assert_eq!(shown(&summary.hash), large);
         assert_eq!((summary.transactions, summary.bytes), (230, 2_259_447));
     }
     if let Some(file) = btcd("blockchain/testdata/277647.dat.bz2") {
         let (blocks, faults) = find(&file, PLAIN);
         assert_eq!((blocks.len(), &faults[..]), (1, &[][..]));
-        let summary = Verifier::new().verify(blocks[0].1).unwrap();
+        let summary = Verifier::new(Hasher::best()).verify(blocks[0].1).unwrap();
         assert_eq!(
             shown(&summary.hash),
             "0000000000000000054a714e580b16c583701712ab91060e92dbde6eb1e052a8"
@@ -345,14 +345,20 @@ fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
     if let Some(tx) = btcd("wire/testdata/megatx.bin.bz2") {
         let id = hash("bb41a757f405890fb0f5856228e23b715702d714d59bf2b1feb70d8b2b4e3e08");
         let block = [header(&id), vec![1], tx].concat();
-        assert_eq!(Verifier::new().verify(&block).unwrap().transactions, 1);
+        assert_eq!(
+            Verifier::new(Hasher::best())
+                .verify(&block)
+                .unwrap()
+                .transactions,
+            1
+        );
     }
 }
 
 #[test]
 fn the_first_blocks_of_the_chain_follow_each_other() {
     for (path, count, place, known) in [
-        // In this file Bitcoin Core has allocated room ahead. The hash is among its
+        // In this file Bitcoin Core has preallocated room. The hash is among its
         // checkpoints.
         (
             "blockchain/testdata/blk_0_to_14131.dat",
@@ -370,7 +376,7 @@ fn the_first_blocks_of_the_chain_follow_each_other() {
         let Some(file) = btcd(path) else { continue };
         let (blocks, faults) = find(&file, PLAIN);
         assert_eq!((blocks.len(), &faults[..]), (count, &[][..]), "{path}");
-        let mut verifier = Verifier::new();
+        let mut verifier = Verifier::new(Hasher::best());
         let hashes: Vec<Hash> = blocks
             .iter()
             .map(|(offset, block)| match verifier.verify(block) {
@@ -388,7 +394,7 @@ fn the_first_blocks_of_the_chain_follow_each_other() {
 #[test]
 fn made_blocks_have_the_ids_and_roots_of_the_plain_reading() {
     let mut random = Random::new(1);
-    let mut verifier = Verifier::new();
+    let mut verifier = Verifier::new(Hasher::best());
     for count in [0, 1, 2, 3, 4, 7, 8, 9, 30, 100, 300, 2] {
         let others: Vec<Tx> = (0..count).map(|_| Tx::any(&mut random)).collect();
         let bytes = block_of(&others);
@@ -433,7 +439,9 @@ fn a_damaged_real_block_is_found_out() {
 
     // In what an id covers: both trees change.
     for place in [place(version), place(body) + 10, place(lock_time)] {
-        let faults = Verifier::new().verify(&flip(place)).unwrap_err();
+        let faults = Verifier::new(Hasher::best())
+            .verify(&flip(place))
+            .unwrap_err();
         assert!(matches!(
             faults[..],
             [BlockFault::MerkleRoot { header, computed }, BlockFault::Commitment { .. }]
@@ -460,7 +468,9 @@ fn a_damaged_real_block_is_found_out() {
 
     // In the header: its hash is another, and so is the root if that is where it is.
     for place in [0, 4, 36, 68, 76] {
-        let faults = Verifier::new().verify(&flip(place)).unwrap_err();
+        let faults = Verifier::new(Hasher::best())
+            .verify(&flip(place))
+            .unwrap_err();
         assert!(matches!(faults[0], BlockFault::Work { .. }), "{faults:?}");
         assert_eq!(faults.len(), if place == 36 { 2 } else { 1 });
     }
@@ -489,7 +499,7 @@ fn repeated_transactions_are_a_mutation() {
             })
             .collect();
         let good = block_of(&others);
-        let summary = Verifier::new().verify(&good).unwrap();
+        let summary = Verifier::new(Hasher::best()).verify(&good).unwrap();
         let mut bad = good[..80].to_vec();
         bad.extend(compact(count + repeated));
         bad.extend(&good[81..]);
@@ -505,7 +515,9 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
     let spend = Tx::new(&[b""], &[b""], Some(&[&[b"witness"]]));
     let plain = Tx::new(&[b"script"], &[b""], None);
     let others = [spend, plain.clone()];
-    Verifier::new().verify(&block_of(&others)).unwrap();
+    Verifier::new(Hasher::best())
+        .verify(&block_of(&others))
+        .unwrap();
 
     let coinbase = Tx::new(&[b"coinbase"], &[b"out"], Some(&[&[&[0; 32]]]));
     assert_eq!(
@@ -537,7 +549,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
 
     // Without witnesses a commitment binds nobody: blocks before BIP141 have some.
     let coinbase = Tx::new(&[b"coinbase"], &[&script], None);
-    Verifier::new()
+    Verifier::new(Hasher::best())
         .verify(&with_coinbase(&coinbase, &[plain]))
         .unwrap();
 }
@@ -686,7 +698,7 @@ fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
         assert_eq!(find(&vec![0; empty], PLAIN), (vec![], vec![]));
     }
 
-    // With xor.dat: what Bitcoin Core has allocated ahead is zero all the same.
+    // With xor.dat: what Bitcoin Core has preallocated is zero all the same.
     let key = Obfuscation([0xa5, 0, 1, 2, 3, 4, 5, 0xff]);
     let plain = file.clone();
     key.apply(0, &mut file);
@@ -775,7 +787,7 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
             },
             Some(bytes) => Cause::NoBlock {
                 length,
-                fault: Verifier::new().verify(bytes).unwrap_err()[0],
+                fault: Verifier::new(Hasher::best()).verify(bytes).unwrap_err()[0],
             },
         };
         only(cut, cause);
@@ -805,7 +817,7 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
 }
 
 #[test]
-fn a_file_that_was_cut_loses_its_last_block_alone() {
+fn a_truncated_file_loses_only_its_last_block() {
     let blocks = small_blocks(3);
     let file: Vec<u8> = blocks.iter().flat_map(|block| framed(block)).collect();
     let last = file.len() - framed(&blocks[2]).len();
@@ -838,8 +850,8 @@ fn a_file_that_was_cut_loses_its_last_block_alone() {
 }
 
 #[test]
-fn a_block_without_a_frame_is_told_from_a_file_of_frames() {
-    let bare = |bytes: &[u8]| Scanner::new(MAGIC, PLAIN).is_bare_block(bytes);
+fn a_block_without_a_frame_is_recognised() {
+    let bare = |bytes: &[u8]| Scanner::new(MAGIC, PLAIN, Hasher::best()).is_bare_block(bytes);
     let block = block_of(&[]);
     assert!(bare(&block));
     assert!(bare(&segwit_block()));
@@ -847,7 +859,7 @@ fn a_block_without_a_frame_is_told_from_a_file_of_frames() {
     assert!(bare(&[&block[..], b"more"].concat()));
     assert!(!bare(&framed(&block)));
     assert!(!bare(&[]));
-    assert!(!bare(&[0; 100]), "room allocated ahead");
+    assert!(!bare(&[0; 100]), "preallocated room");
     assert!(!bare(&[b"garbage", &framed(&block)[..]].concat()));
     assert!(!bare(&[&Network::Signet.magic()[..], &block].concat()));
     assert!(!bare(&vec![1; MAX_BLOCK_SERIALIZED_SIZE + 1]));

@@ -400,7 +400,13 @@ fn a_failed_session_holds_nothing() {
         engine().open(&mut batch);
         assert_eq!(
             take(&mut receiver, &batch),
-            (vec![], Some(OpenError::BadTag))
+            (
+                vec![],
+                Some(OpenError::BadTag {
+                    packet: 1,
+                    epoch: 0
+                })
+            )
         );
     });
     assert!(held <= 1024, "{held} bytes");
@@ -428,7 +434,7 @@ fn handshakes_leave_nothing() {
     assert!(held <= 20 * 2 * 4096, "{} bytes a session", held / 40);
 }
 
-/// Both directions, with all the keystream that a session computes ahead: masks of
+/// Both directions, with all the keystream that a session precomputes: masks of
 /// lengths for a whole rekey interval, and first blocks of the next packets.
 #[test]
 fn a_session_takes_at_most_4_kib() {
@@ -459,7 +465,7 @@ fn a_session_takes_at_most_4_kib() {
     drop(run(make()));
     let (_, heap, _) = taken_by(|| (0..10).for_each(|_| kept.extend(run(make()))));
     let each = heap / kept.len() + size_of::<Session>();
-    // Each of the two has keystream ahead in both directions.
+    // Each of the two has precomputed keystream in both directions.
     assert!(
         each >= 2 * (704 + 512),
         "{each} bytes: nothing is precomputed"
@@ -500,7 +506,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     file.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_le_bytes());
     file.extend_from_slice(&bytes);
     let file = file.repeat(3);
-    let mut scanner = Scanner::new(*b"magi", Obfuscation::default());
+    let mut scanner = Scanner::new(*b"magi", Obfuscation::default(), Hasher::best());
     let mut rest = &file[..];
     // The last one waits for what follows it.
     let scanned = taken_by(|| {
@@ -515,7 +521,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     let parsed = taken_by(|| assert!(Block::parse(&bytes, &mut transactions).is_ok()));
     assert_eq!(parsed, (0, 0, 0));
 
-    let mut verifier = Verifier::new();
+    let mut verifier = Verifier::new(Hasher::best());
     verifier.verify(&bytes).unwrap();
     let verified = taken_by(|| assert!(verifier.verify(&bytes).is_ok()));
     // Two trees.
@@ -560,7 +566,7 @@ fn quic_batches_allocate_nothing_in_the_steady_state() {
             }
             number += 1;
         }
-        sealing.seal(&engine);
+        engine.seal(&mut sealing);
         for (i, slot) in slots.drain(..).enumerate() {
             let wire = sealing.wire(&slot);
             opening.room(2000)[..wire.len()].copy_from_slice(wire);
@@ -568,7 +574,7 @@ fn quic_batches_allocate_nothing_in_the_steady_state() {
             let (_, opener) = &mut pairs[i % 20];
             received.push(opener.push(&mut opening, place, 1).unwrap());
         }
-        opening.open(&engine);
+        engine.open(&mut opening);
         for (i, slot) in received.drain(..).enumerate() {
             pairs[i % 20].1.take(&opening, slot).unwrap();
         }

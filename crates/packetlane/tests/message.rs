@@ -6,7 +6,7 @@ use common::{Random, noise};
 use packetlane::bip324::{
     MAX_TYPE_LEN, MessageError, MessageType, Network, decode_message, encode_message, encoded_len,
 };
-use packetlane::v1;
+use packetlane::bitcoin::v1;
 use proptest::prelude::*;
 
 /// BIP324's own table, in its order: the id is the place.

@@ -1,4 +1,4 @@
-//! Batches of sessions on a device that is none, and beside it on the CPU: the same bytes
+//! Batches of sessions on a device without hardware, and beside it on the CPU: the same bytes
 //! and verdicts as on the CPU alone, and nothing lost when the device fails.
 #![cfg(feature = "cuda")]
 
@@ -8,14 +8,14 @@ use common::{Random, engine, noise, sessions};
 use packetlane::bip324::{Inbound, Outbound, PacketKind};
 use packetlane::{Batch, Engine, Offload, Outcome};
 use packetlane_gpu::stand_in::{Call, Held, StandIn};
-use packetlane_gpu::{Gpu, GpuError, Plan};
+use packetlane_gpu::{Gpu, GpuError, PipelineConfig};
 
 /// A device that runs its work in the order of `seed`, in small pieces. It stays for good,
 /// as an engine's does.
 fn device(seed: u64) -> (StandIn, &'static Gpu) {
     let stand_in = StandIn::new(seed);
     let gpu = Box::leak(Box::new(Gpu::on(stand_in.clone())));
-    gpu.set_plan(Plan {
+    gpu.configure(PipelineConfig {
         streams: 3,
         piece_bytes: 50_000,
     });
@@ -23,7 +23,7 @@ fn device(seed: u64) -> (StandIn, &'static Gpu) {
     (stand_in, gpu)
 }
 
-/// Engines on it: alone, beside the CPU, beside several threads.
+/// Engines on it: the device only, with the CPU, with several threads.
 fn on(gpu: &'static Gpu) -> [Engine; 3] {
     let beside = engine().with_gpu(gpu);
     let alone = beside.with_offload(Offload::Always);
@@ -50,7 +50,7 @@ fn turns(seed: u64) -> Vec<Vec<usize>> {
             })
             .collect()
     };
-    // Few, which have keystream ahead; and so many that sessions rekey in between.
+    // Few, which have precomputed keystream; and so many that sessions rekey in between.
     [1500, 1, 5, 900, 0, 3000].map(turn).into()
 }
 
@@ -186,9 +186,9 @@ fn small_batches_stay_with_the_cpu() {
     assert!(stand_in.count(Call::Launch) > 0);
 }
 
-/// A packet of which keystream was computed ahead may not have its key in the batch.
+/// A packet with precomputed keystream may lack its key in the batch.
 #[test]
-fn keystream_ahead_stays_with_the_cpu() {
+fn precomputed_keystream_stays_with_the_cpu() {
     let (stand_in, gpu) = device(1);
     let alone = engine().with_gpu(gpu).with_offload(Offload::Always);
     let lengths: Vec<Vec<usize>> = (0..500).map(|turn| vec![turn % 90; 1 + turn % 3]).collect();

@@ -336,7 +336,12 @@ fn damage_is_refused_by_both() {
                 .encrypt_to_vec(&[5; 50], PacketType::Genuine, None);
             packet[place] ^= 4;
             let refused = common::turn(&mut session, engine, &packet);
-            assert_eq!(refused, (vec![], Some(OpenError::BadTag)));
+            // The version packet was packet 0.
+            let bad_tag = OpenError::BadTag {
+                packet: 1,
+                epoch: 0,
+            };
+            assert_eq!(refused, (vec![], Some(bad_tag)));
 
             packet.clear();
             let kind = PacketKind::Genuine;

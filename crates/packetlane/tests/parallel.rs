@@ -5,6 +5,7 @@ mod common;
 
 use common::{Random, engines, noise, sessions};
 use packetlane::bip324::{Inbound, OpenError, Outbound, PacketKind};
+use packetlane::quic::{self, Opener, Sealer, Secret, Suite, Version};
 use packetlane::{Batch, Engine, Outcome, Slot};
 
 /// Lengths whose sum makes a batch large: short packets, and long ones that are
@@ -19,7 +20,7 @@ fn lengths(seed: u64) -> Vec<usize> {
         .collect()
 }
 
-/// Adds a packet of each length, by several sessions in turn.
+/// Adds a packet of each length, by several sessions, one after the other.
 fn fill(batch: &mut Batch, from: &mut [Outbound], lengths: &[usize]) -> Vec<Slot> {
     let contents = noise(1, 1 << 20);
     let packets = lengths.iter().enumerate();
@@ -120,7 +121,11 @@ fn each_packet_has_its_own_verdict() {
                 for opened in inbound.packets(&batch) {
                     let place = places.next().unwrap();
                     let Ok(opened) = opened else {
-                        assert_eq!((opened, place), (Err(OpenError::BadTag), forged));
+                        // The version packet came before.
+                        let number = 1 + place / 3;
+                        let (packet, epoch) = (number as u32 % 224, number as u64 / 224);
+                        let bad_tag = OpenError::BadTag { packet, epoch };
+                        assert_eq!((opened, place), (Err(bad_tag), forged));
                         failed = true;
                         break;
                     };
@@ -176,4 +181,104 @@ fn threads_can_come_from_a_pool_of_the_callers() {
         .unwrap();
     let expected = wire(engine, &lengths(5));
     assert!(pool.install(|| wire(engine.with_threads(2), &lengths(5))) == expected);
+}
+
+/// QUIC packets of several connections: sealed and opened on several threads they are what
+/// one thread makes of them, forged ones included.
+#[test]
+fn quic_batches_are_the_same() {
+    const CONNECTIONS: usize = 7;
+    let secret = |suite: Suite, connection: usize| {
+        let bytes = noise(connection as u64, suite.secret_len());
+        Secret::new(suite, Version::V1, &bytes).unwrap()
+    };
+    let mixed = |connection: usize| Suite::ALL[connection % 3];
+    let suites: [&dyn Fn(usize) -> Suite; 4] = [
+        &|_| Suite::Aes128Gcm,
+        &|_| Suite::Aes256Gcm,
+        &|_| Suite::ChaCha20Poly1305,
+        &mixed,
+    ];
+    let contents = noise(4, 60_000);
+    let mut random = Random::new(8);
+    // Some 1.5 MB: every thread has something to do.
+    let lengths: Vec<usize> = (0..2000)
+        .map(|packet| match packet % 400 {
+            9 => 50_000,
+            _ => 3 + random.below(1400),
+        })
+        .collect();
+    for (engine, suite) in engines().into_iter().flat_map(|e| suites.map(|s| (e, s))) {
+        // Sealed: the wire bytes. Opened: the whole arena and each packet's result.
+        let seal = |threads: u16| -> Vec<u8> {
+            let engine = engine.with_threads(threads);
+            let sealer = |connection| Sealer::new(secret(suite(connection), connection));
+            let mut sealers: Vec<_> = (0..CONNECTIONS).map(sealer).collect();
+            let mut batch = quic::Batch::new();
+            for (packet, &len) in lengths.iter().enumerate() {
+                let number = packet as u64;
+                let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
+                let sealer = &mut sealers[packet % CONNECTIONS];
+                let payload = &contents[packet..packet + len];
+                let slot = sealer.push(&mut batch, number, &header, payload).unwrap();
+                assert_eq!(slot.wire_len(), 3 + len + 16);
+                if packet == 3 {
+                    // Some that are sealed before, in part.
+                    batch.seal_payloads(&engine);
+                }
+            }
+            engine.seal(&mut batch);
+            batch.bytes().to_vec()
+        };
+        let wire = seal(1);
+        let mut damaged = wire.clone();
+        let mut start = 0;
+        for (packet, &len) in lengths.iter().enumerate() {
+            if packet % 31 == 5 {
+                // In the payload, in the tag, in the header.
+                damaged[start + [3 + len / 2, 3 + len + 15, 1][packet % 3]] ^= 0x10;
+            }
+            start += 3 + len + 16;
+        }
+        let open = |threads: u16| {
+            let engine = engine.with_threads(threads);
+            let opener = |connection| Opener::new(secret(suite(connection), connection));
+            let mut openers: Vec<_> = (0..CONNECTIONS).map(opener).collect();
+            let mut batch = quic::Batch::new();
+            let mut slots = Vec::new();
+            let mut rest = batch.feed(&damaged).start;
+            for (packet, &len) in lengths.iter().enumerate() {
+                let end = rest + 3 + len + 16;
+                let opener = &mut openers[packet % CONNECTIONS];
+                opener.set_expected(packet as u64);
+                slots.push(opener.push(&mut batch, rest..end, 1).unwrap());
+                if packet == 5 {
+                    batch.unprotect_headers(&engine);
+                }
+                rest = end;
+            }
+            engine.open(&mut batch);
+            let results: Vec<_> = slots
+                .into_iter()
+                .enumerate()
+                .map(|(packet, slot)| {
+                    let opened = openers[packet % CONNECTIONS].take(&batch, slot);
+                    opened.map(|packet| (packet.number, packet.payload.to_vec()))
+                })
+                .collect();
+            (batch.bytes().to_vec(), results)
+        };
+        let opened = open(1);
+        for (packet, result) in opened.1.iter().enumerate() {
+            let payload = contents[packet..packet + lengths[packet]].to_vec();
+            match packet % 31 == 5 {
+                true => assert!(matches!(result, Err(quic::OpenError::BadTag { .. }))),
+                false => assert!(*result == Ok((packet as u64, payload))),
+            }
+        }
+        for threads in [2, 3, 16] {
+            assert!(seal(threads) == wire, "{engine:?}, {threads} threads");
+            assert!(open(threads) == opened, "{engine:?}, {threads} threads");
+        }
+    }
 }

@@ -48,7 +48,7 @@ fn seal(
 ) -> Vec<u8> {
     let mut batch = Batch::new();
     let slot = sealer.push(&mut batch, number, header, payload).unwrap();
-    batch.seal(engine);
+    engine.seal(&mut batch);
     batch.wire(&slot).to_vec()
 }
 
@@ -65,7 +65,7 @@ fn open(
     let mut batch = Batch::new();
     let place = batch.feed(packet);
     let slot = opener.push(&mut batch, place, pn_offset)?;
-    batch.open(engine);
+    engine.open(&mut batch);
     let packet = opener.take(&batch, slot)?;
     Ok((
         packet.number,
@@ -258,7 +258,7 @@ impl Peer {
     }
 }
 
-/// A packet that nobody has sealed.
+/// A packet before it is sealed.
 struct Plain {
     peer: usize,
     number: u64,
@@ -326,7 +326,7 @@ fn batches_against_ring() {
                 .collect::<Result<_, _>>()
                 .unwrap();
             if round % 2 == 0 {
-                sealing.seal(engine);
+                engine.seal(&mut sealing);
             } else {
                 sealing.seal_payloads(engine);
                 sealing.protect_headers(engine);
@@ -348,7 +348,7 @@ fn batches_against_ring() {
             }
             sealing.clear();
             if round % 2 == 0 {
-                opening.open(engine);
+                engine.open(&mut opening);
             } else {
                 opening.unprotect_headers(engine);
                 opening.open_payloads(engine);
@@ -358,7 +358,8 @@ fn batches_against_ring() {
                 let opener = &mut openers[p.peer];
                 if damage {
                     let forged = opener.forged();
-                    assert_eq!(opener.take(&opening, slot), Err(OpenError::BadTag));
+                    let refused = opener.take(&opening, slot);
+                    assert!(matches!(refused, Err(OpenError::BadTag { .. })));
                     assert_eq!(opener.forged(), forged + 1);
                     // Nothing of it is shown.
                     let body = at + p.pn_offset + 4..at + wire.len();
@@ -613,7 +614,7 @@ fn key_updates() {
                     opener.push(&mut batch, place, 1).unwrap()
                 })
                 .collect();
-            batch.open(&engine());
+            engine().open(&mut batch);
             slots
                 .into_iter()
                 .map(|slot| opener.take(&batch, slot).map(|p| (p.number, p.key_update)))
@@ -638,21 +639,13 @@ fn key_updates() {
         let late = take(&mut opener, &[&phases[2][5], &phases[1][9], &phases[2][0]]);
         assert_eq!(late, [Ok((25, true)), Ok((19, false)), Ok((20, false))]);
         // Two phases back is too far.
-        assert_eq!(
-            take(&mut opener, &[&phases[0][5]]),
-            [Err(OpenError::BadTag)]
-        );
+        let bad_tag = |number| [Err(OpenError::BadTag { number })];
+        assert_eq!(take(&mut opener, &[&phases[0][5]]), bad_tag(5));
         opener.drop_previous_keys();
-        assert_eq!(
-            take(&mut opener, &[&phases[1][8]]),
-            [Err(OpenError::BadTag)]
-        );
+        assert_eq!(take(&mut opener, &[&phases[1][8]]), bad_tag(18));
         assert_eq!(opener.forged(), 2);
         // Two phases ahead cannot be.
-        assert_eq!(
-            take(&mut opener, &[&phases[4][0]]),
-            [Err(OpenError::BadTag)]
-        );
+        assert_eq!(take(&mut opener, &[&phases[4][0]]), bad_tag(40));
         assert_eq!(take(&mut opener, &[&phases[3][0]]), [Ok((30, true))]);
 
         // Older keys for a higher number, in one batch and in two: the peer is wrong.
@@ -661,14 +654,18 @@ fn key_updates() {
         ahead.update_keys();
         let (old, new) = (short(&mut sealer, 6), short(&mut ahead, 5));
         let both = take(&mut opener, &[&new, &old]);
-        assert_eq!(both, [Ok((5, true)), Err(OpenError::KeyUpdate)]);
+        let (number, first) = (6, 5);
+        let old_keys = OpenError::OldKeysAfterNew { number, first };
+        assert_eq!(both, [Ok((5, true)), Err(old_keys)]);
         let (_, mut opener) = pair(suite);
         assert_eq!(take(&mut opener, &[&old]), [Ok((6, false))]);
-        assert_eq!(take(&mut opener, &[&new]), [Err(OpenError::KeyUpdate)]);
+        let (number, largest) = (5, 6);
+        let new_keys = OpenError::NewKeysBeforeOld { number, largest };
+        assert_eq!(take(&mut opener, &[&new]), [Err(new_keys)]);
     }
 }
 
-/// A peer that sets reserved bits is told from one that forges.
+/// Reserved bits are another error than a forged packet.
 #[test]
 fn reserved_bits() {
     for suite in Suite::ALL {
@@ -677,7 +674,7 @@ fn reserved_bits() {
             let header = [form | reserved, 1, 2, 0];
             let packet = seal(&engine(), &mut sealer, 0, &header, b"ping");
             let opened = open(&engine(), &mut opener, &packet, 3);
-            assert_eq!(opened, Err(OpenError::ReservedBits));
+            assert_eq!(opened, Err(OpenError::ReservedBits { number: 0 }));
             assert_eq!(opener.forged(), 0);
         }
     }
@@ -690,8 +687,14 @@ fn what_cannot_be_sealed() {
     let mut push = |number, header: &[u8], payload: &[u8]| {
         sealer.push(&mut batch, number, header, payload).map(drop)
     };
-    for header in [&[][..], &[0x40], &[0x41, 5], &[0x40, 6], &[0x43, 0, 0, 5]] {
-        assert_eq!(push(5, header, b"ping"), Err(SealError::Header));
+    for header in [&[][..], &[0x40], &[0x41, 5], &[0x43, 0, 0, 5]] {
+        let len = header.len();
+        let refused = push(5, header, b"ping");
+        assert_eq!(refused, Err(SealError::HeaderTooShort { len }));
+    }
+    for header in [&[0x40, 6][..], &[0x41, 1, 5], &[0x43, 0, 0, 5, 0]] {
+        let refused = push(5, header, b"ping");
+        assert_eq!(refused, Err(SealError::HeaderNumber { number: 5 }));
     }
     for len in 1..=4 {
         // Numbers 6 to 9, of 1 to 4 bytes.
@@ -704,17 +707,23 @@ fn what_cannot_be_sealed() {
         }
         assert_eq!(push(number, &header, &[0; 3][..needed]), Ok(()));
     }
-    for number in [0, 9, MAX_PACKET_NUMBER + 1, u64::MAX] {
-        let header = [0x40, number as u8];
-        assert_eq!(
-            push(number, &header, b"ping"),
-            Err(SealError::PacketNumber { number })
-        );
+    for number in [0, 9] {
+        let refused = push(number, &[0x40, number as u8], b"ping");
+        let next = 10;
+        assert_eq!(refused, Err(SealError::PacketNumberUsed { number, next }));
+    }
+    for number in [MAX_PACKET_NUMBER + 1, u64::MAX] {
+        let refused = push(number, &[0x40, number as u8], b"ping");
+        assert_eq!(refused, Err(SealError::PacketNumberTooLarge { number }));
     }
     assert_eq!(push(MAX_PACKET_NUMBER, &[0x40, 0xff], b"ping"), Ok(()));
     let number = MAX_PACKET_NUMBER;
     let spent = push(number, &[0x40, 0xff], b"ping");
-    assert_eq!(spent, Err(SealError::PacketNumber { number }));
+    let next = number + 1;
+    assert_eq!(spent, Err(SealError::PacketNumberUsed { number, next }));
+    let number = next;
+    let spent = push(number, &[0x40, 0], b"ping");
+    assert_eq!(spent, Err(SealError::PacketNumberTooLarge { number }));
     assert_eq!(batch.len(), 5);
     assert_eq!(sealer.sealed(), 5);
 
@@ -739,7 +748,8 @@ fn what_cannot_be_sealed() {
     assert_eq!(push(100_000_000, 1, &[], 0), Ok(()));
     let used = push(100_000_000, 99_999_999, &[], 3);
     let number = 100_000_000;
-    assert_eq!(used, Err(SealError::PacketNumber { number }));
+    let next = number + 1;
+    assert_eq!(used, Err(SealError::PacketNumberUsed { number, next }));
     let full = push(100_000_001, 100_000_000, &[], Batch::MAX_BYTES);
     assert_eq!(full, Err(SealError::BatchFull));
     assert_eq!(sealer.sealed(), 1);
@@ -774,7 +784,7 @@ fn short_headers() {
                 let reserved = written.reserve_short(&mut batch, &header, payload.len());
                 let (slot, place) = reserved.unwrap();
                 place.copy_from_slice(&payload);
-                batch.seal(&engine());
+                engine().seal(&mut batch);
                 assert_eq!(batch.wire(&slot), expected, "{suite:?} {id_len} {len}");
                 opener.set_expected(number);
                 let opened = open(&engine(), &mut opener, &expected, 1 + id_len);
@@ -808,12 +818,13 @@ fn short_packets_are_dropped() {
         let refused = header_key.unprotect(&engine(), &mut bytes, 1);
         assert_eq!(refused, Err(TooShort));
         assert_eq!(header_key.protect(&engine(), &mut bytes, 1), Err(TooShort));
-        assert!(packet_key.open(&engine(), 1, &mut bytes, 3).is_err());
-        assert!(
-            packet_key
-                .open(&engine(), 1, &mut bytes, usize::MAX)
-                .is_err()
-        );
+        let refused = match len {
+            ..19 => OpenError::NoTag,
+            _ => OpenError::BadTag { number: 1 },
+        };
+        assert_eq!(packet_key.open(&engine(), 1, &mut bytes, 3), Err(refused));
+        let refused = packet_key.open(&engine(), 1, &mut bytes, usize::MAX);
+        assert_eq!(refused, Err(OpenError::NoTag));
         assert_eq!(bytes, noise(1, len));
     }
 }
@@ -920,7 +931,7 @@ fn debug_shows_nothing_secret() {
 
 #[test]
 #[should_panic(expected = "not sealed")]
-fn nobody_sends_plaintext() {
+fn an_unsealed_slot_has_no_wire() {
     let (mut sealer, _) = pair(Suite::Aes128Gcm);
     let mut batch = Batch::new();
     let slot = sealer.push(&mut batch, 0, &[0x40, 0], b"ping").unwrap();
@@ -931,20 +942,20 @@ fn nobody_sends_plaintext() {
 
 /// A batch is for one direction: what the other one runs stays as it is.
 #[test]
-fn the_other_direction_is_left_alone() {
+fn packets_of_the_other_direction_do_not_change() {
     let (mut sealer, mut opener) = pair(Suite::Aes128Gcm);
     let packet = short(&mut sealer, 0);
     let mut batch = Batch::new();
     let place = batch.feed(&packet);
     let slot = opener.push(&mut batch, place, 1).unwrap();
-    batch.seal(&engine());
+    engine().seal(&mut batch);
     assert_eq!(batch.bytes(), packet);
     assert_eq!(opener.take(&batch, slot.clone()), Err(OpenError::NotOpened));
     batch.clear();
-    assert_eq!(opener.take(&batch, slot), Err(OpenError::NotOpened));
+    assert_eq!(opener.take(&batch, slot), Err(OpenError::NotInBatch));
     assert_eq!(opener.forged(), 0);
     sealer.push(&mut batch, 1, &[0x40, 1], b"ping").unwrap();
-    batch.open(&engine());
+    engine().open(&mut batch);
     assert!(batch.bytes().windows(4).any(|window| window == b"ping"));
 }
 
@@ -986,30 +997,30 @@ fn all_in_one_batch() {
                 opened.push((i, slot, number));
             }
             match (turn, round % 5) {
-                (0, 2) => batch.seal(&engine()),
+                (0, 2) => engine().seal(&mut batch),
                 (1, 1) => batch.seal_payloads(&engine()),
                 (1, 3) => batch.protect_headers(&engine()),
-                (0, 3) | (2, 2) => batch.open(&engine()),
+                (0, 3) | (2, 2) => engine().open(&mut batch),
                 (2, 3) | (3, 1) => batch.unprotect_headers(&engine()),
                 (3, 3) => batch.open_payloads(&engine()),
                 _ => {}
             }
         }
-        batch.seal(&engine());
-        batch.open(&engine());
+        engine().seal(&mut batch);
+        engine().open(&mut batch);
         assert_eq!(batch.len(), sealed.len() + opened.len());
         for (slot, wire) in &sealed {
             assert!(batch.wire(slot) == wire);
             assert_eq!(
                 openers[0].take(&batch, slot.clone()),
-                Err(OpenError::NotOpened)
+                Err(OpenError::NotToOpen)
             );
         }
         for (i, slot, number) in opened {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let _ = batch.wire(&slot);
             }));
-            assert!(refused.is_err(), "a packet that came is none to send");
+            assert!(refused.is_err(), "a received packet is not to be sent");
             let packet = openers[i].take(&batch, slot).unwrap();
             assert_eq!(
                 (packet.number, packet.payload),

@@ -181,10 +181,10 @@ fn nothing_secret_is_given_back() {
     assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
 }
 
-/// What is computed ahead of packets, in turns of one and of a few, in batches that
+/// Precomputed keystream, in turns of one and of a few, in batches that
 /// grow, over a rekey, turned off, and left when the session ends.
 #[test]
-fn keystream_ahead_is_wiped() {
+fn precomputed_keystream_is_wiped() {
     let keys = SessionKeys::derive(&noise(1, 32).try_into().unwrap(), MAGIC);
     // Long ones alone, so that all of theirs is ahead, up to block 9.
     for (len, last) in [(61, 64), (512, 576)] {
@@ -310,10 +310,10 @@ fn quic_keys_are_wiped() {
                     sealer.update_keys();
                 }
                 let slot = sealer.push(&mut sealing, number.into(), &[0x40, number], b"ping");
-                sealing.seal(&engine());
+                engine().seal(&mut sealing);
                 let place = opening.feed(sealing.wire(&slot.unwrap()));
                 let slot = opener.push(&mut opening, place, 1).unwrap();
-                opening.open(&engine());
+                engine().open(&mut opening);
                 opened += u8::from(opener.take(&opening, slot).is_ok());
                 // Moved about.
                 (sealer, opener) = (Box::new(*sealer), Box::new(*opener));

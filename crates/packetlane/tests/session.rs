@@ -30,7 +30,7 @@ fn some_packets() -> Vec<Vec<u8>> {
 /// sessions: what came before it arrives, it and what follows does not, the
 /// others notice nothing.
 #[test]
-fn every_flip_ends_in_the_right_error_alone() {
+fn a_flipped_bit_ends_its_own_session_only() {
     let contents = [5, 40, 0, 300].map(|len| noise(len as u64, len));
     let packets = contents.each_ref().map(|c| (Genuine, &c[..]));
     for engine in engines() {
@@ -77,7 +77,7 @@ fn check_damage(
         error = later;
     }
     match error {
-        Some(OpenError::BadTag) => {}
+        Some(OpenError::BadTag { .. }) => {}
         Some(OpenError::TooLong { length, limit }) => {
             assert!(place < LENGTH_LEN);
             assert_eq!(limit, 5000);
@@ -240,7 +240,7 @@ fn every_cut_of_a_short_stream() {
     assert_eq!(take(&mut receiver, &batch), (contents, None));
 }
 
-/// More packets than a key serves, of several sessions in turn, in one batch.
+/// More packets than a key serves, of several sessions, in one batch.
 #[test]
 fn a_batch_across_rekeys() {
     const COUNT: usize = 3 * REKEY_INTERVAL as usize + 5;
@@ -262,7 +262,7 @@ fn a_batch_across_rekeys() {
             packets.collect::<Vec<_>>().concat()
         });
         batch.clear();
-        // Each comes in runs, the sessions in turn.
+        // Each comes in runs, one session after the other.
         let mut random = Random::new(3);
         let mut runs = streams
             .each_ref()
@@ -352,7 +352,7 @@ fn reserved_contents_are_those_that_were_written() {
 }
 
 #[test]
-fn slots_join_with_their_neighbours_alone() {
+fn slots_join_only_with_their_neighbours() {
     let (mut a, _) = sessions(engine(), 1);
     let (mut b, _) = sessions(engine(), 2);
     let mut batch = Batch::new();
@@ -380,14 +380,14 @@ fn one_in_a_batch() -> (Session, Batch, Slot) {
 
 #[test]
 #[should_panic(expected = "not sealed")]
-fn nobody_sends_plaintext() {
+fn an_unsealed_slot_has_no_wire() {
     let (_, batch, slot) = one_in_a_batch();
     let _ = batch.wire(&slot);
 }
 
 #[test]
 #[should_panic(expected = "not sealed")]
-fn nobody_sends_plaintext_of_a_later_packet() {
+fn a_slot_with_an_unsealed_packet_has_no_wire() {
     let (mut sender, mut batch, slot) = one_in_a_batch();
     engine().seal(&mut batch);
     let late = sender.outbound.push(&mut batch, Genuine, b"late").unwrap();
@@ -397,7 +397,7 @@ fn nobody_sends_plaintext_of_a_later_packet() {
 /// A slot of an earlier turn does not name bytes of this one, sealed or not.
 #[test]
 #[should_panic(expected = "cleared")]
-fn nobody_sends_a_slot_of_an_earlier_turn() {
+fn a_slot_of_an_earlier_turn_has_no_wire() {
     let (mut sender, mut batch, _) = one_in_a_batch();
     let long = sender.outbound.push(&mut batch, Genuine, &[1; 50]).unwrap();
     engine().seal(&mut batch);
@@ -441,10 +441,11 @@ fn a_room_is_not_received_twice() {
     receiver.inbound.received(&mut batch, 1);
 }
 
-/// All ways to lose packets are told, and lose only their own session's.
+/// Every way to lose packets is an error, of their own session only.
 #[test]
-fn lost_packets_are_told() {
-    let lost = (vec![], Some(OpenError::NotOpened));
+fn lost_packets_are_errors() {
+    let not_opened = (vec![], Some(OpenError::NotOpened));
+    let lost = (vec![], Some(OpenError::NotInBatch));
     let start = || {
         let (mut sender, receiver) = sessions(engine(), 1);
         let wire = seal(&mut sender, &[(Genuine, b"one"), (Genuine, b"two")]);
@@ -453,10 +454,16 @@ fn lost_packets_are_told() {
     // Taken before it was opened.
     let (mut receiver, wire, mut batch) = start();
     receiver.inbound.feed(&mut batch, &wire);
-    assert_eq!(take(&mut receiver, &batch), lost);
+    assert_eq!(take(&mut receiver, &batch), not_opened);
     engine().open(&mut batch);
-    assert_eq!(take(&mut receiver, &batch), lost);
-    // Cleared before it was opened, and after; told at the next packets ...
+    assert_eq!(take(&mut receiver, &batch), not_opened);
+    // Sealed instead of opened.
+    let (mut receiver, wire, mut batch) = start();
+    receiver.inbound.feed(&mut batch, &wire);
+    engine().seal(&mut batch);
+    let sealed = (vec![], Some(OpenError::Sealed));
+    assert_eq!(take(&mut receiver, &batch), sealed);
+    // Cleared before it was opened, and after; the error comes with the next packets ...
     for open in [false, true] {
         let (mut receiver, wire, mut batch) = start();
         receiver.inbound.feed(&mut batch, &wire);
@@ -608,7 +615,7 @@ fn both_directions_at_once() {
 
 /// Contents begin behind the header byte, wherever the packet lies.
 #[test]
-fn header_and_contents_are_told_apart() {
+fn header_and_contents_are_separate() {
     assert_eq!(HEADER_LEN, 1);
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let wire = seal(
@@ -623,7 +630,7 @@ fn header_and_contents_are_told_apart() {
 /// Sessions of keys alone, in both roles, against the ciphers written out by
 /// hand: the same bytes over more than three rekeys.
 #[test]
-fn sessions_of_keys_alone() {
+fn sessions_from_keys() {
     for engine in engines() {
         let keys = SessionKeys::derive(&[3; 32], common::MAGIC);
         for (role, other, length, packet) in [
@@ -658,10 +665,10 @@ fn sessions_of_keys_alone() {
     }
 }
 
-/// The same packets with keystream computed ahead and without, at either end:
+/// The same packets with precomputed keystream and without, at either end:
 /// through turns of one, of few and of many, and outside batches, over rekeys.
 #[test]
-fn keystream_ahead_changes_nothing() {
+fn precomputed_keystream_changes_no_byte() {
     for engine in engines() {
         let mut random = Random::new(7);
         let (mut with, mut with_receiver) = sessions(engine, 1);
@@ -726,7 +733,7 @@ fn keystream_ahead_changes_nothing() {
 
 /// Turned off and on again in the middle, where the counters have gone on.
 #[test]
-fn keystream_ahead_is_turned_off_and_on() {
+fn precomputed_keystream_is_turned_off_and_on() {
     let engine = engine();
     let (mut sender, mut receiver) = sessions(engine, 1);
     for i in 0..500 {
@@ -742,15 +749,15 @@ fn keystream_ahead_is_turned_off_and_on() {
     }
 }
 
-/// A packet that is forged where its keystream lies ready shows nothing.
+/// A forged packet with precomputed keystream shows nothing.
 #[test]
-fn forged_with_keystream_ahead() {
+fn forged_with_precomputed_keystream() {
     for engine in engines() {
         for len in [0, 5, 61, 63, 64, 200, 1000] {
             let (mut sender, mut receiver) = sessions(engine, 1);
             let contents = noise(3, len);
             let mut batch = Batch::new();
-            // The second packet's keystream lies ready after the first.
+            // The second packet's keystream is precomputed with the first.
             for forged in [false, true] {
                 let mut wire = seal(&mut sender, &[(Genuine, &contents)]);
                 let last = wire.len() - 1;
@@ -759,7 +766,11 @@ fn forged_with_keystream_ahead() {
                 receiver.inbound.feed(&mut batch, &wire);
                 engine.open(&mut batch);
                 if forged {
-                    let ended = (vec![], Some(OpenError::BadTag));
+                    let bad_tag = OpenError::BadTag {
+                        packet: 2,
+                        epoch: 0,
+                    };
+                    let ended = (vec![], Some(bad_tag));
                     assert_eq!(take(&mut receiver, &batch), ended);
                     // What lies in the arena is what came.
                     batch.clear();

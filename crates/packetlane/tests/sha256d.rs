@@ -165,7 +165,7 @@ fn mutated() {
     }
 }
 
-/// The functions hash whatever `PACKETLANE_BACKEND` says, if it makes no sense too.
+/// The functions hash whatever `PACKETLANE_BACKEND` says, even if it makes no sense.
 #[test]
 fn environment() {
     let test = std::env::current_exe().unwrap();

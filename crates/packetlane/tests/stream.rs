@@ -1,5 +1,5 @@
 //! The adapter for tokio's streams: nothing is lost when a future is dropped, an
-//! end is told once, and nobody waits for ever.
+//! end is reported once, and nothing waits for ever.
 
 mod common;
 
@@ -31,7 +31,7 @@ enum Step {
     Fail(ErrorKind),
 }
 
-/// A stream that does what it was told, then ends or takes everything.
+/// A stream that follows a script, then ends or takes everything.
 struct Scripted {
     incoming: VecDeque<u8>,
     reads: VecDeque<Step>,
@@ -336,7 +336,7 @@ async fn flushes_without_effect() {
     assert_eq!(stream.outgoing.len(), 1 + packetlane::bip324::OVERHEAD);
 }
 
-/// An end between packets, within one, by error, by a bad tag: told once, and
+/// An end between packets, within one, by error, by a bad tag: reported once, and
 /// then the stream is not asked again.
 #[tokio::test]
 async fn an_end_is_told_once() {
@@ -366,7 +366,9 @@ async fn an_end_is_told_once() {
             "reset",
             |e| matches!(e, StreamError::Io(e) if e.kind() == ErrorKind::ConnectionReset),
         ),
-        ("tag", |e| matches!(e, StreamError::Open(OpenError::BadTag))),
+        ("tag", |e| {
+            matches!(e, StreamError::Open(OpenError::BadTag { .. }))
+        }),
         ("long", |e| {
             matches!(e, StreamError::Open(OpenError::TooLong { .. }))
         }),
@@ -409,7 +411,7 @@ async fn an_end_is_told_once() {
     }
 }
 
-/// An interrupted read is none.
+/// An interrupted read is repeated.
 #[tokio::test]
 async fn interrupted_reads_go_on() {
     let (mut sender, receiver) = sessions(engine(), 1);

@@ -1,8 +1,8 @@
 //! Published vectors of BIP324 and RFC 5869.
 
 use packetlane::Engine;
-use packetlane::bip324::Network;
 use packetlane::bip324::{Cipher, Keypair, LENGTH_LEN, OpenError, PacketKind, Role, SessionKeys};
+use packetlane::bitcoin::Network;
 use serde_json::Value;
 
 fn vectors(file: &str) -> Value {
@@ -132,7 +132,10 @@ fn bip324_packets() {
         let end = bytes.len().min(1000);
         assert_eq!(
             stranger.open(&mut bytes, 0..0, 0..end),
-            Err(OpenError::BadTag)
+            Err(OpenError::BadTag {
+                packet: 0,
+                epoch: 0
+            })
         );
     }
 }

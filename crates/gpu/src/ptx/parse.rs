@@ -35,6 +35,17 @@ pub(super) enum Width {
     B64,
 }
 
+/// The value, cut to a width.
+#[inline(always)]
+pub(super) fn cut(value: u64, width: Width) -> u64 {
+    match width {
+        Width::Pred => value & 1,
+        Width::B16 => value as u16 as u64,
+        Width::B32 => value as u32 as u64,
+        Width::B64 => value,
+    }
+}
+
 /// Operations on two values, of which an instruction keeps as much as it is wide.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Binary {
@@ -372,7 +383,7 @@ impl Entry {
         let value: i128 = text
             .parse()
             .map_err(|_| "neither a register nor a constant")?;
-        let value = super::run::cut(value as u64, width);
+        let value = cut(value as u64, width);
         let next = CONSTANT + self.constants.len() as u32;
         Ok(*self.constants.entry(value).or_insert_with(|| {
             self.kernel.constants.push(value);

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::memory::{AccessError, Memory, mix};
-use super::parse::{Binary, Compare, Kernel, Module, Op, Place, Special, Width};
+use super::parse::{Binary, Compare, Kernel, Module, Op, Place, Special, Width, cut};
 
 /// In which order blocks, warps and threads run between two shuffles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,17 +78,6 @@ const ENDLESS: u64 = 1 << 30;
 /// What a register holds that was never written. A value that equals it by chance is taken
 /// for it; that has one chance in 2^64.
 const NEVER: u64 = 0x5bd1_e995_9ac7_f04d;
-
-/// The value, cut to a width.
-#[inline(always)]
-pub(super) fn cut(value: u64, width: Width) -> u64 {
-    match width {
-        Width::Pred => value & 1,
-        Width::B16 => value as u16 as u64,
-        Width::B32 => value as u32 as u64,
-        Width::B64 => value,
-    }
-}
 
 #[inline(always)]
 fn sign_extended(value: u64, width: Width) -> i64 {

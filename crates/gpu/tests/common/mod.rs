@@ -6,7 +6,7 @@
 )]
 
 use packetlane_gpu::stand_in::StandIn;
-use packetlane_gpu::{Bytes, Gpu, Op, Plan, Timings, With, pending};
+use packetlane_gpu::{Bytes, DeviceWork, Gpu, Op, PipelineConfig, RunOptions, Timings, pending};
 use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 
 /// A stream of numbers that looks random and is the same in every run.
@@ -131,7 +131,13 @@ impl Made {
     pub fn on_cpu(&mut self) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
         let secrets = Secrets::from(&self.keys[..]);
-        run(self.op, &mut self.bytes, secrets, &self.jobs, &mut outcomes);
+        let work = Work {
+            bytes: &mut self.bytes,
+            secrets,
+            jobs: &self.jobs,
+            outcomes: &mut outcomes,
+        };
+        run(self.op, work);
         outcomes
     }
 
@@ -161,11 +167,11 @@ impl Made {
             };
             let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
             let work = (self.secrets(), &self.jobs[..], &mut outcomes[..]);
-            let with = With {
+            let with = RunOptions {
                 timed,
-                ..With::default()
+                ..RunOptions::default()
             };
-            let timings = gpu.run(self.op, bytes, work, with).unwrap();
+            let timings = gpu.run(self.op, device_work(bytes, work), with).unwrap();
             assert_eq!(timings.packets, self.jobs.len());
             assert!(outcomes == verdicts, "verdicts, seed {seed}");
             let bytes = if in_pinned { &pinned[..] } else { &plain[..] };
@@ -176,20 +182,10 @@ impl Made {
 }
 
 /// Runs jobs on the CPU.
-pub fn run(op: Op, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job], outcomes: &mut [Outcome]) {
+pub fn run(op: Op, work: Work<'_>) {
     match op {
-        Op::Seal => cpu().seal(Work {
-            bytes,
-            secrets,
-            jobs,
-            outcomes,
-        }),
-        Op::Open => cpu().open(Work {
-            bytes,
-            secrets,
-            jobs,
-            outcomes,
-        }),
+        Op::Seal => cpu().seal(work),
+        Op::Open => cpu().open(work),
     }
 }
 
@@ -204,8 +200,13 @@ pub fn finish(
     let mut end = 0;
     while let Some(range) = pending(outcomes, end) {
         end = range.end;
-        let (jobs, outcomes) = (&jobs[range.clone()], &mut outcomes[range]);
-        run(op, bytes, secrets, jobs, outcomes);
+        let work = Work {
+            bytes,
+            secrets,
+            jobs: &jobs[range.clone()],
+            outcomes: &mut outcomes[range],
+        };
+        run(op, work);
     }
 }
 
@@ -213,9 +214,22 @@ pub fn finish(
 pub fn device(seed: u64, streams: usize, piece_bytes: usize) -> (StandIn, Gpu) {
     let stand_in = StandIn::new(seed);
     let gpu = Gpu::on(stand_in.clone());
-    gpu.set_plan(Plan {
+    gpu.configure(PipelineConfig {
         streams,
         piece_bytes,
     });
     (stand_in, gpu)
+}
+
+/// Work for a device.
+pub fn device_work<'w>(
+    bytes: Bytes<'w>,
+    (secrets, jobs, outcomes): (Secrets<'w>, &'w [Job], &'w mut [Outcome]),
+) -> DeviceWork<'w> {
+    DeviceWork {
+        bytes,
+        secrets,
+        jobs,
+        outcomes,
+    }
 }

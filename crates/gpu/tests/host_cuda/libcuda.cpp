@@ -36,7 +36,7 @@ long long setting(const char *name, long long otherwise) {
 bool started = false, lost = false;
 int retained = 0, launches = 0;
 thread_local void *current = nullptr;
-char context, module_, name_[] = "a device that is none";
+char context, module_, name_[] = "a device without hardware";
 std::map<u64, size_t> device, pinned;
 std::map<void *, double> events;
 std::map<void *, bool> streams;

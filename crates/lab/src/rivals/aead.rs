@@ -185,13 +185,13 @@ impl Bare for OurBare {
         let text = 0..text_and_tag.len() - TAG_LEN;
         self.0
             .engine
-            .seal_one(&self.1, *nonce, text_and_tag, 0..0, text);
+            .seal_single(&self.1, *nonce, text_and_tag, 0..0, text);
     }
 
     fn open(&mut self, nonce: &Nonce, text_and_tag: &mut [u8]) -> bool {
         let text = 0..text_and_tag.len() - TAG_LEN;
         let engine = self.0.engine;
-        engine.open_one(&self.1, *nonce, text_and_tag, 0..0, text)
+        engine.open_single(&self.1, *nonce, text_and_tag, 0..0, text)
     }
 }
 

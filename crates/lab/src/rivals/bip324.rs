@@ -72,21 +72,22 @@ impl<L: Library> OneByOne<L> {
         batch: &mut Batch,
         one: impl Fn(&mut L::Prepared, &Job, &[u8], &mut [u8]) -> Outcome,
     ) {
-        let pending = batch.take_pending();
-        let mut prepared = 0;
-        for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
-            assert_eq!(
-                job.aad_len, 0,
-                "these sessions have no AAD after their handshake"
-            );
-            while prepared <= job.key as usize {
-                self.prepare(pending.secrets.keys, prepared);
-                prepared += 1;
+        batch.run_with(|pending| {
+            let mut prepared = 0;
+            for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
+                assert_eq!(
+                    job.aad_len, 0,
+                    "these sessions have no AAD after their handshake"
+                );
+                while prepared <= job.key as usize {
+                    self.prepare(pending.secrets.keys, prepared);
+                    prepared += 1;
+                }
+                let text = job.text as usize;
+                let text_and_tag = &mut pending.bytes[text..text + job.text_len as usize + TAG_LEN];
+                *outcome = one(&mut self.keys[job.key as usize].1, job, &[], text_and_tag);
             }
-            let text = job.text as usize;
-            let text_and_tag = &mut pending.bytes[text..text + job.text_len as usize + TAG_LEN];
-            *outcome = one(&mut self.keys[job.key as usize].1, job, &[], text_and_tag);
-        }
+        });
     }
 }
 

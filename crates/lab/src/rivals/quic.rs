@@ -163,7 +163,7 @@ impl Seals for OurSealer {
             self.number += 1;
         }
         match self.shape.masked {
-            true => self.batch.seal(&self.engine),
+            true => self.engine.seal(&mut self.batch),
             false => self.batch.seal_payloads(&self.engine),
         }
     }
@@ -213,7 +213,7 @@ impl Opens for OurOpener {
             self.slots.push(slot.expect("a packet with a sample"));
             start = end;
         }
-        batch.open(&self.engine);
+        self.engine.open(batch);
         for slot in self.slots.drain(..) {
             let packet = self.opener.take(batch, slot);
             each(packet.expect("an authentic packet").payload);

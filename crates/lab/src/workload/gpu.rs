@@ -13,7 +13,9 @@ use crate::record::{Metric, enter, record};
 use crate::report::{Case, OURS, Report, Row, distinct, pairs};
 use crate::traffic::{Profile, Turn};
 use packetlane::bip324::{LENGTH_LEN, PacketKind, REKEY_INTERVAL};
-use packetlane::gpu::{Bytes, Gpu, GpuError, Op, Pinned, Plan as Cut, Timings, With};
+use packetlane::gpu::{
+    Bytes, DeviceWork, Gpu, GpuError, Op, Pinned, PipelineConfig, RunOptions, Timings,
+};
 use packetlane::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 use std::cell::RefCell;
 use std::time::Instant;
@@ -269,16 +271,17 @@ impl<'a> Traveller<'a> {
     }
 
     pub(crate) fn travel(&mut self, timed: bool) -> Result<Timings, GpuError> {
-        let work = (
-            self.load.secrets(),
-            &self.load.jobs[..],
-            &mut self.outcomes[..],
-        );
-        let with = With {
-            timed,
-            ..With::default()
+        let work = DeviceWork {
+            bytes: self.arena.for_device(),
+            secrets: self.load.secrets(),
+            jobs: &self.load.jobs,
+            outcomes: &mut self.outcomes,
         };
-        self.gpu.run(self.op, self.arena.for_device(), work, with)
+        let options = RunOptions {
+            timed,
+            ..RunOptions::default()
+        };
+        self.gpu.run(self.op, work, options)
     }
 
     /// A contender that travels once in a call, cut as `cut` says. With `warm` it travels
@@ -286,7 +289,7 @@ impl<'a> Traveller<'a> {
     pub(crate) fn contender(
         self,
         name: &str,
-        cut: Cut,
+        cut: PipelineConfig,
         warm: bool,
         failed: &'a Failed,
     ) -> Contender<'a> {
@@ -296,7 +299,7 @@ impl<'a> Traveller<'a> {
             self,
             1,
             move |traveller: &mut Self, _| {
-                traveller.gpu.set_plan(cut);
+                traveller.gpu.configure(cut);
                 traveller.pack();
                 if warm {
                     failed.keep(traveller.travel(false));
@@ -388,7 +391,8 @@ pub(crate) fn rates(
         _ => {
             let failed = Failed::default();
             let traveller = Traveller::checked(gpu, op, load, Arena::pinned(gpu, load)?)?;
-            let mut contenders = [traveller.contender(OURS, Cut::default(), false, &failed)];
+            let mut contenders =
+                [traveller.contender(OURS, PipelineConfig::default(), false, &failed)];
             let samples = in_turn(&mut contenders, &plan.by(Clock::Wall));
             drop(contenders);
             failed.result()?;

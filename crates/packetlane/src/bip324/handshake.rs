@@ -14,13 +14,16 @@
 //! up to the terminator, packets up to the version packet. The garbage is the
 //! AAD of the first packet, decoy or not.
 
-use super::session::{KEPT_BUFFER, append_ahead};
-use super::{
-    Cipher, DEFAULT_RECEIVE_LIMIT, ELLSWIFT_LEN, Exhausted, Inbound, Keypair, LENGTH_LEN, OVERHEAD,
-    OpenError, Outbound, PacketKind, Role, SealError, SecretKeyError, Session, SessionKeys,
-    TERMINATOR_LEN,
-};
-use crate::Engine;
+use super::buffer::{KEPT_BUFFER, append_expected};
+use super::cipher::Cipher;
+use super::error::{OpenError, SealError};
+use super::inbound::{DEFAULT_RECEIVE_LIMIT, Inbound};
+use super::keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
+use super::outbound::Outbound;
+use super::packet::{LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+use super::session::Session;
+use crate::bitcoin::Network;
+use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -35,12 +38,12 @@ const V1_PREFIX_LEN: usize = 16;
 /// What follows the magic in the first message of every v1 peer.
 const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 
-/// What a handshake is made of.
+/// The secrets and settings of a handshake.
 #[derive(Clone)]
 pub struct HandshakeConfig {
-    /// The network's magic, [`Network::magic`](super::Network::magic).
+    /// The network's magic, [`Network::magic`].
     pub magic: [u8; 4],
-    /// What the session's own keystream is made with.
+    /// What the session runs on where it needs no batch.
     pub engine: Engine,
     /// The secret key: 32 random bytes, fresh for each connection.
     pub secret: Zeroizing<[u8; 32]>,
@@ -54,7 +57,7 @@ pub struct HandshakeConfig {
     /// Contents of the version packet: empty, until the protocol has a use for
     /// them.
     pub version: Vec<u8>,
-    /// Longest contents that are accepted, in bytes; during the handshake too.
+    /// Longest contents that are accepted, in bytes, during the handshake and after it.
     pub receive_limit: usize,
 }
 
@@ -74,8 +77,8 @@ impl HandshakeConfig {
         }
     }
 
-    /// A handshake with secrets and garbage of the operating system's entropy;
-    /// the garbage is 0 to 4095 bytes long, each length as likely as the next.
+    /// A handshake with secrets and garbage of the operating system's entropy (feature `std`).
+    /// The garbage is 0 to 4095 bytes long, each length as likely as the next.
     ///
     /// # Errors
     ///
@@ -148,12 +151,12 @@ enum State {
     Ended,
 }
 
-/// What the key exchange yields.
+/// The result of the key exchange.
 #[derive(Debug)]
 struct Ciphers {
     outbound: Cipher,
     inbound: Cipher,
-    /// What ends the peer's garbage.
+    /// The peer's garbage terminator.
     terminator: [u8; TERMINATOR_LEN],
     session_id: [u8; 32],
 }
@@ -184,8 +187,8 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// The side that was connected to. It sends nothing, and makes no key,
-    /// before a byte has come that v1 would not have sent.
+    /// The side that was connected to. It sends nothing and makes no key before it has
+    /// received a byte that v1 would not have sent.
     ///
     /// # Errors
     ///
@@ -203,7 +206,7 @@ impl Handshake {
             });
         }
         for contents in config.decoys.iter().chain([&config.version]) {
-            if contents.len() > super::MAX_CONTENTS_LEN {
+            if contents.len() > MAX_CONTENTS_LEN {
                 return Err(SealError::TooLong {
                     length: contents.len(),
                 }
@@ -239,7 +242,7 @@ impl Handshake {
         }
         self.received_any |= !bytes.is_empty();
         let doubled = 2 * self.buffer.len();
-        append_ahead(&mut self.buffer, bytes, doubled);
+        append_expected(&mut self.buffer, bytes, doubled);
         let progress = self.advance();
         if !matches!(progress, Ok(Progress::Waiting)) {
             self.state = State::Ended;
@@ -247,7 +250,7 @@ impl Handshake {
         progress
     }
 
-    /// What it means that the peer has closed the connection now.
+    /// The error if the peer has closed the connection now.
     #[must_use]
     pub fn closed(&self) -> HandshakeError {
         if self.role == Role::Initiator && !self.received_any {
@@ -429,9 +432,7 @@ impl Handshake {
                 let Some(&length) = self.buffer[*at..].first_chunk() else {
                     return Ok(None);
                 };
-                let length = inbound
-                    .decrypt_length(length)
-                    .map_err(|Exhausted| OpenError::Exhausted)?;
+                let length = inbound.decrypt_length(length).map_err(OpenError::from)?;
                 let limit = self.config.receive_limit;
                 if length > limit {
                     return Err(OpenError::TooLong { length, limit }.into());
@@ -511,7 +512,7 @@ impl fmt::Display for HandshakeError {
                 magic: [a, b, c, d],
             } => {
                 write!(f, "the peer speaks v1 on another network: its magic is ")?;
-                match super::Network::from_magic([*a, *b, *c, *d]) {
+                match Network::from_magic([*a, *b, *c, *d]) {
                     Some(network) => f.write_str(network.name()),
                     None => write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}"),
                 }

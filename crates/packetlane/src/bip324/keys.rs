@@ -1,5 +1,5 @@
-//! The key exchange: ElligatorSwift public keys, the shared secret, and the keys
-//! that HKDF makes of it (BIP324, "Key exchange" and "Keys and session ID").
+//! The key exchange: ElligatorSwift public keys, the shared secret, and the keys that HKDF
+//! derives from it (BIP324, "Key exchange" and "Keys and session ID").
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -16,7 +16,7 @@ pub const ELLSWIFT_LEN: usize = 64;
 /// Length of a garbage terminator, in bytes.
 pub const TERMINATOR_LEN: usize = 16;
 
-/// Which side of a connection one is.
+/// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The side that connected.
@@ -134,7 +134,7 @@ impl fmt::Display for SecretKeyError {
 
 impl core::error::Error for SecretKeyError {}
 
-/// What both sides derive from the shared secret. Wiped on drop.
+/// The keys that both sides derive from the shared secret. Wiped on drop.
 pub struct SessionKeys {
     /// Key of the lengths that the initiator sends.
     pub initiator_length: [u8; 32],
@@ -144,9 +144,9 @@ pub struct SessionKeys {
     pub responder_length: [u8; 32],
     /// Key of the packets that the responder sends.
     pub responder_packet: [u8; 32],
-    /// What ends the initiator's garbage.
+    /// The garbage terminator of the initiator.
     pub initiator_terminator: [u8; TERMINATOR_LEN],
-    /// What ends the responder's garbage.
+    /// The garbage terminator of the responder.
     pub responder_terminator: [u8; TERMINATOR_LEN],
     /// The session id: equal on both sides if nobody sits between them.
     pub session_id: [u8; 32],

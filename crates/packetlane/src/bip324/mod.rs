@@ -1,108 +1,80 @@
-//! BIP324, version 2 of Bitcoin's peer-to-peer transport: encrypted,
-//! authenticated, and from the first byte on indistinguishable from noise.
+//! BIP324, version 2 of Bitcoin's peer-to-peer transport: encrypted, authenticated, and
+//! from the first byte on indistinguishable from noise.
 //!
-//! Everything here is sans-I/O: bytes come in and go out as slices, and nothing
-//! knows of sockets or of time.
+//! Everything here is sans-I/O: bytes come in and go out as slices, without sockets and
+//! clocks.
 //!
-//! - [`Handshake`]: from the first byte to two ciphers, for both sides.
-//! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a
-//!   time through a [`Batch`](crate::Batch) or one at a time.
-//! - [`MessageType`], [`encode_message`], [`decode_message`]: what a packet's
-//!   contents mean.
-//! - [`Keypair`], [`SessionKeys`]: the key exchange alone.
-//! - [`stream`]: all of it over tokio's streams.
+//! - [`Handshake`]: from the first byte to a session, for both sides.
+//! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a time
+//!   through a [`Batch`](crate::Batch), or one at a time.
+//! - [`MessageType`], [`encode_message`], [`decode_message`]: what a packet's contents mean
+//!   (from [`bitcoin`](crate::bitcoin)).
+//! - [`Keypair`], [`SessionKeys`]: the key exchange by itself. [`Cipher`]: one direction by
+//!   itself.
+//! - `stream` (feature `tokio`): sessions over tokio's streams.
+//!
+//! ```
+//! use packetlane::bip324::{Keypair, PacketKind, Role, Session, SessionKeys};
+//! use packetlane::bitcoin::Network;
+//! use packetlane::{Batch, Engine};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Two sides exchange keys. (Real secrets are random; Handshake does all of this.)
+//! let (ours, theirs) = (Keypair::new(&[1; 32], &[2; 32])?, Keypair::new(&[3; 32], &[4; 32])?);
+//! let shared = ours.shared_secret(theirs.public(), Role::Initiator);
+//! assert_eq!(shared, theirs.shared_secret(ours.public(), Role::Responder));
+//! let keys = SessionKeys::derive(&shared, Network::Mainnet.magic());
+//!
+//! let engine = Engine::detect()?;
+//! let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
+//! let mut bob = Session::from_keys(engine, &keys, Role::Responder);
+//!
+//! // Two packets, of which the receiver sees one.
+//! let mut batch = Batch::new();
+//! let decoy = alice.outbound.push(&mut batch, PacketKind::Decoy, b"noise")?;
+//! let hello = alice.outbound.push(&mut batch, PacketKind::Genuine, b"hello")?;
+//! engine.seal(&mut batch);
+//! let both = decoy.join(&hello).expect("neighbours");
+//! let wire = batch.wire(&both).to_vec();
+//!
+//! batch.clear();
+//! bob.inbound.feed(&mut batch, &wire);
+//! engine.open(&mut batch);
+//! let packets: Result<Vec<_>, _> = bob.inbound.packets(&batch).collect();
+//! assert_eq!((packets?, bob.inbound.decoys()), (vec![&b"hello"[..]], 1));
+//! # Ok(())
+//! # }
+//! ```
 
+mod buffer;
 mod cipher;
+mod error;
+mod fs_chacha20;
+mod fs_chacha20_poly1305;
 mod handshake;
+mod inbound;
 mod keys;
-mod message;
+mod outbound;
+mod packet;
+mod precomputed;
+mod rekey;
 mod session;
 #[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub mod stream;
 
-pub use cipher::{Cipher, Exhausted, MAX_KEYSTREAM_AHEAD, REKEY_INTERVAL};
-pub use handshake::{Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress};
-pub use keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
-pub use message::{
+pub use crate::bitcoin::Network;
+pub use crate::bitcoin::message::{
     MAX_TYPE_LEN, MessageError, MessageType, decode_message, encode_message, encoded_len,
 };
-pub use session::{
-    DEFAULT_RECEIVE_LIMIT, Inbound, MAX_PREALLOCATION, OpenError, Outbound, PacketKind, Packets,
-    SealError, Session,
-};
-
-/// Length of the encrypted length in front of a packet, in bytes.
-pub const LENGTH_LEN: usize = 3;
-
-/// Length of the header byte, in bytes.
-pub const HEADER_LEN: usize = 1;
-
-/// Length of a packet beyond its contents: length, header and tag, in bytes.
-pub const OVERHEAD: usize = LENGTH_LEN + HEADER_LEN + crate::TAG_LEN;
-
-/// Longest contents that the format carries, in bytes: its length has 24 bits.
-pub const MAX_CONTENTS_LEN: usize = (1 << 24) - 1;
-
-/// The bit of the header byte that marks a decoy. The other bits mean nothing:
-/// they are sent as 0 and ignored.
-const IGNORE_BIT: u8 = 0x80;
-
-/// A Bitcoin network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Network {
-    /// The network with the money.
-    Mainnet,
-    /// Test network 3.
-    Testnet3,
-    /// Test network 4 (BIP94).
-    Testnet4,
-    /// The default signet (BIP325). Other signets have a magic of their own.
-    Signet,
-    /// A private chain for tests.
-    Regtest,
-}
-
-impl Network {
-    /// Every network.
-    pub const ALL: [Network; 5] = [
-        Network::Mainnet,
-        Network::Testnet3,
-        Network::Testnet4,
-        Network::Signet,
-        Network::Regtest,
-    ];
-
-    /// The four bytes that v1 messages start with and that BIP324 mixes into
-    /// its keys, in the order of the wire.
-    #[must_use]
-    pub const fn magic(self) -> [u8; 4] {
-        match self {
-            Network::Mainnet => [0xf9, 0xbe, 0xb4, 0xd9],
-            Network::Testnet3 => [0x0b, 0x11, 0x09, 0x07],
-            Network::Testnet4 => [0x1c, 0x16, 0x3f, 0x28],
-            Network::Signet => [0x0a, 0x03, 0xcf, 0x40],
-            Network::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
-        }
-    }
-
-    /// The name that node software gives it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Network::Mainnet => "main",
-            Network::Testnet3 => "testnet3",
-            Network::Testnet4 => "testnet4",
-            Network::Signet => "signet",
-            Network::Regtest => "regtest",
-        }
-    }
-
-    /// The network with this magic, if it is one of these.
-    #[must_use]
-    pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|network| network.magic() == magic)
-    }
-}
+pub use buffer::MAX_PREALLOCATION;
+pub use cipher::Cipher;
+pub use error::{Exhausted, OpenError, SealError};
+pub use handshake::{Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress};
+pub use inbound::{DEFAULT_RECEIVE_LIMIT, Inbound, Packets};
+pub use keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
+pub use outbound::Outbound;
+pub use packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+pub use precomputed::MAX_PRECOMPUTED_KEYSTREAM;
+pub use rekey::REKEY_INTERVAL;
+pub use session::Session;

@@ -1,13 +1,44 @@
-//! BIP324 over async streams of tokio: the handshake, a reader and a writer.
+//! BIP324 over async streams of tokio (feature `tokio`): the handshake, a reader and a
+//! writer.
 //!
-//! Every read can be cancelled: a future that is dropped at an await has taken
-//! no byte that the next call does not see. So can a flush: what has been
-//! written is remembered.
+//! Every read can be cancelled: a future that is dropped at an await has taken no byte that
+//! the next call does not see. So can a flush: it remembers how much it has written.
+//!
+//! ```
+//! use packetlane::Engine;
+//! use packetlane::bip324::stream::{Accepted, HANDSHAKE_TIMEOUT, Reader, Writer, handshake};
+//! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind};
+//! use packetlane::bitcoin::Network;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::detect()?;
+//! let config = || HandshakeConfig::random(Network::Regtest.magic(), engine);
+//! let (initiator, responder) = (Handshake::initiator(config()?)?, Handshake::responder(config()?)?);
+//! let (mut here, mut there) = tokio::io::duplex(1 << 16);
+//! let (alice, bob) = tokio::join!(
+//!     handshake(&mut here, initiator, HANDSHAKE_TIMEOUT),
+//!     handshake(&mut there, responder, HANDSHAKE_TIMEOUT),
+//! );
+//! let (Accepted::V2(alice), Accepted::V2(bob)) = (alice?, bob?) else { panic!("v1") };
+//!
+//! let mut writer = Writer::new(here, engine, alice.outbound);
+//! let mut reader = Reader::new(there, engine, bob.inbound);
+//! writer.write(PacketKind::Genuine, b"ping").await?;
+//! assert_eq!(reader.read().await?, b"ping");
+//! # Ok(())
+//! # }
+//! ```
 
-use super::{Handshake, HandshakeError, Inbound, OpenError, Outbound, PacketKind, Progress};
-use super::{SealError, Session};
-use crate::Engine;
-use crate::batch::{Batch, Slot};
+use super::error::{OpenError, SealError};
+use super::handshake::{Handshake, HandshakeError, Progress};
+use super::inbound::Inbound;
+use super::outbound::Outbound;
+use super::packet::PacketKind;
+use super::session::Session;
+use crate::arena::Slot;
+use crate::batch::Batch;
+use crate::engine::Engine;
 use alloc::vec::Vec;
 use core::fmt;
 use core::future::poll_fn;
@@ -35,7 +66,7 @@ fn clear(batch: &mut Batch) {
     }
 }
 
-/// How [`handshake`] ended well.
+/// How a successful [`handshake`] ended.
 #[derive(Debug)]
 pub enum Accepted {
     /// The session; its halves go to [`Reader::new`] and [`Writer::new`].
@@ -100,9 +131,9 @@ struct Output {
     written: usize,
 }
 
-/// Reads once, and meanwhile writes what the peer takes of `output`. A side that
-/// read only when all was written would wait for ever for a peer that does the
-/// same, if together they have more to say than lies between them.
+/// Reads once, and meanwhile writes what the peer takes of `output`. If a side read only
+/// after it has written everything, two such sides would wait for each other for ever as soon
+/// as their outputs exceed what the network buffers.
 async fn read_while_writing<S>(
     stream: &mut S,
     output: &mut Output,
@@ -214,7 +245,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 }
             }
         };
-        Ok(&self.batch.bytes()[contents])
+        Ok(&self.batch.arena().bytes()[contents])
     }
 
     /// How many decoys have been dropped since the handshake.
@@ -320,7 +351,7 @@ pub enum StreamError {
         /// Whether a packet had come in part.
         within_packet: bool,
     },
-    /// The reader had already ended, with an error that was told.
+    /// The reader had already ended with an error.
     Ended,
     /// The stream failed.
     Io(io::Error),

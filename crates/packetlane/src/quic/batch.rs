@@ -1,47 +1,38 @@
-//! The packets of one turn of an event loop: one arena of bytes, and what is to be done
-//! with each packet in it.
+//! The packets of one turn of an event loop: an arena, and what is to be done with each
+//! packet in it.
 //!
-//! What a kernel asks for is written down as soon as it is known: a list of jobs for
-//! each of the two ciphers, AES and ChaCha20, and where header masks go. The lists are
-//! worked off in windows of packets. Sealing does the payloads first, for the samples
-//! are ciphertext; opening the headers, for they say nonce and key phase.
+//! What a kernel needs is written down when a packet is added: a list of jobs for each of
+//! the two ciphers, AES and ChaCha20, and the places of header masks. The lists are run in
+//! windows of packets ([`window`](super::window)).
 
-use super::header::{self, KEY_PHASE, nearest_number};
-use super::keys::{Aead, Cipher};
-use super::{HeaderKey, PacketKey};
-use crate::batch::{Slot, index};
-use crate::{Backend, Engine, Job, Key, Outcome, TAG_LEN};
+use super::error::OpenError;
+use super::header;
+use super::key_ring::{KeyRef, KeyRing, Phase};
+use super::window::{Keys, OpenPart, Opening, SealPart, WINDOW};
+use crate::arena::{self, Arena, KeyIndex, Slot, index};
+use crate::copy::copy;
+use crate::engine::cpu::Cpu;
+#[cfg(feature = "parallel")]
+use crate::engine::threads;
+use crate::engine::{Engine, PacketBatch, sealed::Sealed};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
-use packetlane_lanes::{AesKey, GcmKey, Header, Work};
+use packetlane_lanes::{Backend, Header, Job, Outcome, TAG_LEN};
 
-/// How many packets make a window: enough to fill the lanes, and few enough that what
-/// is of them stays in the second cache.
-const WINDOW: usize = 64;
-
-/// How many masks are had at once where they are wanted by themselves: as many as blocks
-/// of ChaCha20 are.
-const AT_ONCE: usize = 32;
-
-/// A sample lies so many bytes behind the first of its packet number.
-const MAX_NUMBER_LEN: u32 = header::MAX_NUMBER_LEN as u32;
-
-/// Packets in one buffer, of as many connections as one likes, of any suites.
+/// Many packets in one arena, of as many connections as there are, of any suites.
 ///
 /// [`Sealer::push`](super::Sealer::push) and [`Opener::push`](super::Opener::push) add
-/// packets, [`Batch::seal`] or [`Batch::open`] runs them all, then
-/// [`Batch::wire`] or [`Opener::take`](super::Opener::take) gives what came of each.
-/// [`Batch::clear`] makes it ready for the next turn and keeps its memory, so that a
-/// steady state allocates nothing.
+/// packets, [`Engine::seal`] or [`Engine::open`] runs them all, then [`Batch::wire`] or
+/// [`Opener::take`](super::Opener::take) gives the result of each. [`Batch::clear`] makes
+/// the batch ready for the next turn and keeps its memory, so that a steady state allocates
+/// nothing.
 ///
-/// A batch is for one direction at a time: packets to seal or packets to open. Those of
-/// the other direction stay as they are, whichever of the two runs.
+/// A batch is for one direction at a time: packets to seal or packets to open. Packets of
+/// the other direction are left alone, whichever of the two runs.
 pub struct Batch {
-    /// Its arena, room and turns. It has no jobs.
-    arena: crate::Batch,
+    arena: Arena,
     /// Its packets, by cipher.
     aes: Packets,
     chacha20: Packets,
@@ -56,9 +47,9 @@ pub struct Batch {
 /// The packets of a batch whose AEAD and header protection have one cipher.
 #[derive(Default)]
 struct Packets {
-    /// What the packets' indices refer to: each connection's once.
-    keys: Vec<Arc<Keys>>,
-    /// Whether there is any [`Which`] that is not the first.
+    /// What the packets' indices refer to: the key ring of each connection, once.
+    keys: Vec<Arc<KeyRing>>,
+    /// As [`Keys::mixed`].
     mixed: bool,
     /// The payloads to seal.
     jobs: Vec<Job>,
@@ -70,145 +61,20 @@ struct Packets {
     protected: usize,
     /// Those to open.
     opening: Vec<Opening>,
-    /// The payloads of the first of them: those whose headers are unprotected.
+    /// How many of them have unprotected headers.
+    unprotected: usize,
+    /// The payloads of those that have, and are not opened yet.
     to_open: Vec<Job>,
-    /// What came of the first of those.
+    /// What became of those that are opened: the first ones.
     outcomes: Vec<Outcome>,
-}
-
-/// The keys of one direction of a packet number space, shared with the batches that
-/// hold packets of it.
-pub(super) struct Keys {
-    pub(super) header: Arc<HeaderKey>,
-    pub(super) current: Arc<PacketKey>,
-    /// Those before and after, if there are any.
-    pub(super) previous: Option<Arc<PacketKey>>,
-    pub(super) next: Option<Arc<PacketKey>>,
-    /// How many key updates were before `current`. The lowest bit is its key phase.
-    pub(super) generation: u64,
-    /// The first packet number that came with `current`.
-    pub(super) first_number: u64,
-}
-
-impl Keys {
-    /// Which keys a packet has by its unprotected header and its number.
-    fn phase(&self, first: u8, number: u64) -> Phase {
-        let same = (first & KEY_PHASE != 0) == (self.generation & 1 == 1);
-        if same || !header::is_short(first) {
-            Phase::Current
-        } else if self.previous.is_some() && number < self.first_number {
-            Phase::Previous
-        } else {
-            Phase::Next
-        }
-    }
-
-    fn packet_key(&self, phase: Phase) -> &PacketKey {
-        let other = match phase {
-            Phase::Previous => &self.previous,
-            Phase::Current => &None,
-            Phase::Next => &self.next,
-        };
-        other.as_ref().unwrap_or(&self.current)
-    }
-
-    fn gcm_key(&self, phase: Phase) -> &GcmKey {
-        match &self.packet_key(phase).aead {
-            Aead::Gcm(key) => key,
-            Aead::ChaCha20(_) => unreachable!("among packets of the other cipher"),
-        }
-    }
-
-    fn aes_key(&self, _: Phase) -> &AesKey {
-        match &self.header.cipher {
-            Cipher::Aes(key) => key,
-            Cipher::ChaCha20(_) => unreachable!("among packets of the other cipher"),
-        }
-    }
-
-    fn chacha20_key(&self, phase: Phase) -> &Key {
-        match &self.packet_key(phase).aead {
-            Aead::ChaCha20(key) => key,
-            Aead::Gcm(_) => unreachable!("among packets of the other cipher"),
-        }
-    }
-
-    fn chacha20_header_key(&self, _: Phase) -> &Key {
-        match &self.header.cipher {
-            Cipher::ChaCha20(key) => key,
-            Cipher::Aes(_) => unreachable!("among packets of the other cipher"),
-        }
-    }
-
-    #[inline]
-    fn is_aes(&self) -> bool {
-        matches!(self.header.cipher, Cipher::Aes(_))
-    }
-}
-
-/// A key phase, relative to the current one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Current,
-    Previous,
-    Next,
-}
-
-/// What a job's index of its key is until its window runs: an index of [`Packets::keys`],
-/// and which of those.
-#[derive(Clone, Copy)]
-struct Which(u32);
-
-impl Which {
-    #[inline]
-    fn new(keys: u32, phase: Phase) -> Self {
-        Self(keys << 2 | phase as u32)
-    }
-
-    #[inline]
-    fn keys(self) -> usize {
-        (self.0 >> 2) as usize
-    }
-
-    #[inline]
-    fn phase(self) -> Phase {
-        match self.0 & 3 {
-            0 => Phase::Current,
-            1 => Phase::Previous,
-            _ => Phase::Next,
-        }
-    }
-}
-
-/// A packet to open, and what is known of it.
-pub(super) struct Opening {
-    /// Where it lies in the arena, tag included.
-    start: u32,
-    len: u32,
-    pn_offset: u32,
-    /// Known once its header is unprotected, as is its phase.
-    pub(super) header_len: u32,
-    /// Which of the batch's packets it is.
-    place: u32,
-    keys: u32,
-    /// Its packet number; until its header is unprotected the expected one.
-    pub(super) number: u64,
-    pub(super) phase: Phase,
-}
-
-impl Opening {
-    pub(super) fn range(&self) -> Range<usize> {
-        let start = self.start as usize;
-        start..start + self.len as usize
-    }
 }
 
 impl Batch {
     /// As for [`crate::Batch::MAX_BYTES`].
-    pub const MAX_BYTES: usize = crate::Batch::MAX_BYTES;
+    pub const MAX_BYTES: usize = arena::MAX_BYTES;
 
     /// As for [`crate::Batch::ENOUGH_BYTES`].
-    pub const ENOUGH_BYTES: usize = crate::Batch::ENOUGH_BYTES;
+    pub const ENOUGH_BYTES: usize = arena::ENOUGH_BYTES;
 
     /// An empty batch.
     #[must_use]
@@ -220,7 +86,7 @@ impl Batch {
     #[must_use]
     pub fn with_capacity(packets: usize, bytes: usize) -> Self {
         Self {
-            arena: crate::Batch::with_capacity(0, bytes),
+            arena: Arena::with_capacity(bytes),
             aes: Packets::with_capacity(packets),
             chacha20: Packets::default(),
             len: 0,
@@ -266,7 +132,7 @@ impl Batch {
     /// range of them.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.arena.bytes()[..self.arena.bytes_used()]
+        &self.arena.bytes()[..self.arena.used()]
     }
 
     /// Room for `len` bytes from a socket, at the arena's end; [`Batch::received`]
@@ -297,7 +163,7 @@ impl Batch {
     ///
     /// As [`Batch::room`].
     pub fn feed(&mut self, datagram: &[u8]) -> Range<usize> {
-        self.room(datagram.len()).copy_from_slice(datagram);
+        copy(self.room(datagram.len()), datagram);
         self.received(datagram.len())
     }
 
@@ -305,98 +171,58 @@ impl Batch {
     ///
     /// # Panics
     ///
-    /// If one of them has not been sealed, header and payload: nobody shall send
-    /// plaintext. And if the batch has been cleared since, or is another one.
+    /// If one of them has not been sealed, header and payload: plaintext
+    /// must not reach a socket. And if the batch has been cleared since, or is another one.
     #[must_use]
     pub fn wire(&self, slot: &Slot) -> &[u8] {
+        self.arena.assert_has(slot);
+        let to_open = |packets: &Packets| packets.has_to_open(&slot.packets);
         assert!(
-            slot.turn == self.arena.turn(),
-            "the batch has been cleared since {slot:?}, or is another one"
-        );
-        let to_open = |packets: &Packets| packets.has_to_open(&slot.jobs);
-        assert!(
-            slot.jobs.end <= self.protected
+            slot.packets.end <= self.protected
                 && ![&self.aes, &self.chacha20].into_iter().any(to_open),
-            "the packets of {slot:?} are not sealed: call Batch::seal before Batch::wire"
+            "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
         );
         &self.arena.bytes()[slot.bytes.clone()]
     }
 
-    /// Seals every packet that has not run yet, in place: encrypts its payload, writes
-    /// its tag, protects its header. On the caller's thread, whatever the engine's
-    /// threads.
-    pub fn seal(&mut self, engine: &Engine) {
-        self.protect_headers(engine);
-        let bytes = self.arena.bytes_mut();
-        for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.sealed < packets.jobs.len() {
-                packets.seal(engine.backend(), bytes);
-                packets.protect(engine.backend(), bytes);
-            }
-        }
-        self.sealed = self.len;
-        self.protected = self.len;
-    }
-
-    /// The first half of [`Batch::seal`], for who protects headers by other means: what
-    /// goes over the wire needs [`Batch::protect_headers`] too.
+    /// The first half of [`Engine::seal`], for a caller that protects headers by other
+    /// means: encrypts payloads and writes tags, on the caller's thread. What goes over the
+    /// wire needs [`Batch::protect_headers`] too.
     pub fn seal_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.sealed < packets.jobs.len() {
-                packets.seal(engine.backend(), bytes);
-            }
+            packets.seal_payloads(engine.backend(), bytes);
         }
         self.sealed = self.len;
     }
 
-    /// The second half of [`Batch::seal`]: protects the headers of the packets whose
-    /// payloads are sealed.
+    /// The second half of [`Engine::seal`]: protects the headers of the packets whose
+    /// payloads are sealed, on the caller's thread.
     pub fn protect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.protected < packets.sealed {
-                packets.protect(engine.backend(), bytes);
-            }
+            packets.protect_headers(engine.backend(), bytes);
         }
         self.protected = self.sealed;
     }
 
-    /// Opens every packet that has not run yet, in place: removes the protection of its
-    /// header, recovers its number, chooses among the keys of its opener by key phase,
-    /// checks its tag and decrypts its payload. A payload whose tag is wrong stays
-    /// encrypted and touches no other. On the caller's thread, whatever the engine's
-    /// threads.
-    pub fn open(&mut self, engine: &Engine) {
-        let bytes = self.arena.bytes_mut();
-        for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.outcomes.len() < packets.opening.len() {
-                if packets.outcomes.len() == packets.to_open.len() {
-                    packets.unprotect(engine.backend(), bytes);
-                }
-                packets.open(engine.backend(), bytes);
-            }
-        }
-    }
-
-    /// The first half of [`Batch::open`].
+    /// The first half of [`Engine::open`]: removes the protection of headers, recovers
+    /// packet numbers and chooses among the keys of their openers by key phase, on the
+    /// caller's thread.
     pub fn unprotect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.to_open.len() < packets.opening.len() {
-                packets.unprotect(engine.backend(), bytes);
-            }
+            packets.unprotect_headers(engine.backend(), bytes);
         }
     }
 
-    /// The second half of [`Batch::open`], for the packets whose headers are
-    /// unprotected.
+    /// The second half of [`Engine::open`], for the packets whose headers are unprotected:
+    /// checks tags and decrypts payloads, on the caller's thread. A payload whose tag is
+    /// wrong stays encrypted.
     pub fn open_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            while packets.outcomes.len() < packets.to_open.len() {
-                packets.open(engine.backend(), bytes);
-            }
+            packets.open_payloads(engine.backend(), bytes);
         }
     }
 
@@ -406,14 +232,19 @@ impl Batch {
         self.arena.fits(len)
     }
 
-    /// Tells one filling of the batch from the next.
+    /// Makes sure that `keys` are in the batch in this turn, and that `key_index` says where.
+    /// Returns their index.
     #[inline]
-    pub(super) fn turn(&self) -> usize {
-        self.arena.turn()
+    pub(super) fn index_of(&mut self, key_index: &mut KeyIndex, keys: &Arc<KeyRing>) -> u32 {
+        if let Some(known) = key_index.get(&self.arena) {
+            return known;
+        }
+        let added = self.add_keys(keys);
+        *key_index = KeyIndex::new(&self.arena, added);
+        added
     }
 
-    /// Adds keys and returns their index.
-    pub(super) fn add_keys(&mut self, keys: &Arc<Keys>) -> u32 {
+    fn add_keys(&mut self, keys: &Arc<KeyRing>) -> u32 {
         let packets = self.packets(keys.is_aes());
         packets.mixed |= !packets.keys.is_empty();
         packets.keys.push(Arc::clone(keys));
@@ -429,15 +260,15 @@ impl Batch {
         }
     }
 
-    /// The packet to open of `slot`, if it is of this filling of the batch, its keys,
-    /// and what came of it.
+    /// The packet to open of `slot`, its keys, and what became of it.
     #[inline]
-    pub(super) fn to_open(&self, slot: &Slot) -> Option<(&Opening, &Keys, Outcome)> {
-        if slot.turn != self.turn() {
-            return None;
+    pub(super) fn to_open(&self, slot: &Slot) -> Result<(&Opening, &KeyRing, Outcome), OpenError> {
+        if !self.arena.has(slot) {
+            return Err(OpenError::NotInBatch);
         }
-        let place = slot.jobs.start;
-        self.aes.find(place).or_else(|| self.chacha20.find(place))
+        let place = slot.packets.start;
+        let found = self.aes.find(place).or_else(|| self.chacha20.find(place));
+        found.ok_or(OpenError::NotToOpen)
     }
 
     /// Takes room for a packet to seal, with the `keys` of index `keys_index`: a header of
@@ -446,7 +277,7 @@ impl Batch {
     #[inline]
     pub(super) fn add_to_seal(
         &mut self,
-        (keys_index, keys): (u32, &Keys),
+        (keys_index, keys): (u32, &KeyRing),
         number: u64,
         (first, header_len): (u8, usize),
         payload_len: usize,
@@ -462,7 +293,7 @@ impl Batch {
             text_len: index(payload_len),
             aad: start,
             aad_len: header_len,
-            key: Which::new(keys_index, Phase::Current).0,
+            key: KeyRef::new(keys_index, Phase::Current).0,
             nonce: keys.current.nonce(number),
             ..Job::default()
         });
@@ -470,7 +301,7 @@ impl Batch {
             bits: header::masked_bits(first),
             first: start,
             number: text - index(header::number_len(first)),
-            key: Which::new(keys_index, Phase::Current).0,
+            key: KeyRef::new(keys_index, Phase::Current).0,
         });
         let packet = &mut self.arena.bytes_mut()[slot.bytes.clone()];
         (slot, packet)
@@ -481,7 +312,7 @@ impl Batch {
     #[inline]
     pub(super) fn add_to_open(
         &mut self,
-        (keys_index, keys): (u32, &Keys),
+        (keys_index, keys): (u32, &KeyRing),
         expected: u64,
         packet: Range<usize>,
         pn_offset: usize,
@@ -505,10 +336,28 @@ impl Batch {
     fn slot(&mut self, bytes: Range<usize>) -> Slot {
         let place = self.len;
         self.len += 1;
-        Slot {
-            bytes,
-            jobs: place..self.len,
-            turn: self.turn(),
+        self.arena.slot(bytes, place..place + 1)
+    }
+}
+
+impl Sealed for Batch {}
+
+impl PacketBatch for Batch {
+    fn seal_on(&mut self, engine: &Engine) {
+        self.protect_headers(engine);
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            packets.seal(engine.cpu(), bytes);
+        }
+        self.sealed = self.len;
+        self.protected = self.len;
+    }
+
+    fn open_on(&mut self, engine: &Engine) {
+        self.open_payloads(engine);
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            packets.open(engine.cpu(), bytes);
         }
     }
 }
@@ -524,87 +373,9 @@ impl fmt::Debug for Batch {
         // Neither keys nor contents.
         f.debug_struct("Batch")
             .field("packets", &self.len)
-            .field("bytes", &self.arena.bytes_used())
+            .field("bytes", &self.arena.used())
             .finish_non_exhaustive()
     }
-}
-
-/// What a kernel is told of a packet, with the index of a key.
-trait Keyed {
-    /// Its [`Which`] until its window runs, and then an index of the keys that are listed
-    /// for the kernel.
-    fn key(&mut self) -> &mut u32;
-}
-
-impl Keyed for Job {
-    #[inline]
-    fn key(&mut self) -> &mut u32 {
-        &mut self.key
-    }
-}
-
-impl Keyed for Header {
-    #[inline]
-    fn key(&mut self) -> &mut u32 {
-        &mut self.key
-    }
-}
-
-/// A sample.
-impl Keyed for (u32, u32) {
-    #[inline]
-    fn key(&mut self) -> &mut u32 {
-        &mut self.0
-    }
-}
-
-/// Calls `work` with up to [`WINDOW`] packets and their keys, one behind the other for a
-/// kernel.
-#[inline]
-fn with_keys<'k, T: Keyed, K: 'k>(
-    (keys, mixed): (&'k [Arc<Keys>], bool),
-    packets: &mut [T],
-    key: impl Fn(&'k Keys, Phase) -> &'k K,
-    work: impl FnOnce(&[&'k K], &mut [T]),
-) {
-    if !mixed {
-        return work(&[key(&keys[0], Phase::Current)], packets);
-    }
-    let mut list = ArrayVec::<_, WINDOW>::new();
-    // Neighbours often have the same.
-    let mut last = None;
-    for packet in &mut *packets {
-        let place = packet.key();
-        if last != Some(*place) {
-            last = Some(*place);
-            let which = Which(*place);
-            list.push(key(&keys[which.keys()], which.phase()));
-        }
-        *place = index(list.len() - 1);
-    }
-    work(&list, packets);
-}
-
-/// The same with keys that must lie behind each other themselves: the only one where it
-/// is, otherwise copies, which are wiped.
-#[inline]
-fn with_keys_in_a_row<'k, T: Keyed>(
-    keys: (&'k [Arc<Keys>], bool),
-    packets: &mut [T],
-    key: impl Fn(&'k Keys, Phase) -> &'k Key,
-    work: impl FnOnce(&[Key], &mut [T]),
-) {
-    with_keys(keys, packets, key, |keys, packets| {
-        if let [only] = keys {
-            return work(core::slice::from_ref(only), packets);
-        }
-        let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
-        work(&keys, packets);
-        for key in &mut keys {
-            *key = [0; 32];
-            zeroize::optimization_barrier(key);
-        }
-    });
 }
 
 impl Packets {
@@ -625,12 +396,12 @@ impl Packets {
         self.opening.clear();
         self.to_open.clear();
         self.outcomes.clear();
-        (self.sealed, self.protected) = (0, 0);
+        (self.sealed, self.protected, self.unprotected) = (0, 0, 0);
     }
 
     /// The packet to open which is the batch's at `place`.
     #[inline]
-    fn find(&self, place: usize) -> Option<(&Opening, &Keys, Outcome)> {
+    fn find(&self, place: usize) -> Option<(&Opening, &KeyRing, Outcome)> {
         // Where all packets are in this list, it is there.
         let is_it = |packet: &&Opening| packet.place as usize == place;
         let (packet, found) = match self.opening.get(place).filter(is_it) {
@@ -656,121 +427,102 @@ impl Packets {
         next.is_some_and(|packet| (packet.place as usize) < places.end)
     }
 
-    /// Seals the payloads of the next window.
-    fn seal(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let window = self.sealed..self.jobs.len().min(self.sealed + WINDOW);
-        self.sealed = window.end;
-        let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.jobs[window]);
-        if self.keys[0].is_aes() {
-            with_keys(keys, jobs, Keys::gcm_key, |keys, jobs| {
-                let outcomes = &mut [Outcome::Pending; WINDOW];
-                backend.gcm_seal(Work {
-                    bytes,
-                    secrets: keys,
-                    jobs,
-                    outcomes,
-                });
-            });
-        } else {
-            with_keys_in_a_row(keys, jobs, Keys::chacha20_key, |keys, jobs| {
-                let outcomes = &mut [Outcome::Pending; WINDOW];
-                backend.seal(Work {
-                    bytes,
-                    secrets: keys.into(),
-                    jobs,
-                    outcomes,
-                });
-            });
+    /// Seals all that waits, header and payload. No packet waits for its header only.
+    fn seal(&mut self, cpu: Cpu, bytes: &mut [u8]) {
+        let waiting = self.sealed..self.jobs.len();
+        if waiting.is_empty() {
+            return;
         }
+        (self.sealed, self.protected) = (waiting.end, waiting.end);
+        let part = SealPart {
+            backend: cpu.backend,
+            keys: Keys {
+                rings: &self.keys,
+                mixed: self.mixed,
+            },
+            base: 0,
+            bytes,
+            jobs: &mut self.jobs[waiting.clone()],
+            headers: &mut self.headers[waiting],
+        };
+        #[cfg(feature = "parallel")]
+        if cpu.threads() > 1 {
+            return threads::run(cpu.threads(), part);
+        }
+        part.run();
     }
 
-    /// Protects the next headers of packets whose payloads are sealed.
-    fn protect(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let window = self.protected..self.sealed.min(self.protected + WINDOW);
-        self.protected = window.end;
-        let (keys, headers) = ((&self.keys[..], self.mixed), &mut self.headers[window]);
-        if self.keys[0].is_aes() {
-            with_keys(keys, headers, Keys::aes_key, |keys, headers| {
-                backend.aes_mask_headers(bytes, keys, headers);
-            });
-        } else {
-            let key = Keys::chacha20_header_key;
-            with_keys_in_a_row(keys, headers, key, |keys, headers| {
-                backend.chacha20_mask_headers(bytes, keys, headers);
-            });
+    /// Opens all that waits, header and payload. No packet waits for its payload only.
+    fn open(&mut self, cpu: Cpu, bytes: &mut [u8]) {
+        let waiting = self.unprotected..self.opening.len();
+        if waiting.is_empty() {
+            return;
         }
+        self.unprotected = waiting.end;
+        self.outcomes.resize(waiting.end, Outcome::Pending);
+        let part = OpenPart {
+            backend: cpu.backend,
+            keys: Keys {
+                rings: &self.keys,
+                mixed: self.mixed,
+            },
+            base: 0,
+            bytes,
+            packets: &mut self.opening[waiting.clone()],
+            outcomes: &mut self.outcomes[waiting],
+        };
+        #[cfg(feature = "parallel")]
+        if cpu.threads() > 1 {
+            return threads::run(cpu.threads(), part);
+        }
+        part.run();
     }
 
-    /// Unprotects the next headers.
-    fn unprotect(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let unprotected = self.to_open.len();
-        let window = unprotected..self.opening.len().min(unprotected + WINDOW);
-        for packets in self.opening[window].chunks_mut(AT_ONCE) {
-            let keys = (&self.keys[..], self.mixed);
-            let (mut samples, mut masks) = ([(0, 0); AT_ONCE], [0; AT_ONCE]);
-            for (sample, packet) in samples.iter_mut().zip(&*packets) {
-                let offset = packet.start + packet.pn_offset + MAX_NUMBER_LEN;
-                *sample = (Which::new(packet.keys, Phase::Current).0, offset);
-            }
-            let samples = &mut samples[..packets.len()];
-            if self.keys[0].is_aes() {
-                with_keys(keys, samples, Keys::aes_key, |keys, samples| {
-                    backend.aes_masks(bytes, keys, samples, &mut masks);
-                });
-            } else {
-                let key = Keys::chacha20_header_key;
-                with_keys_in_a_row(keys, samples, key, |keys, samples| {
-                    backend.chacha20_masks(bytes, keys, samples, &mut masks);
-                });
-            }
-            let jobs = packets.iter_mut().zip(masks).map(|(packet, mask)| {
-                let of = &*self.keys[packet.keys as usize];
-                let bytes = &mut bytes[packet.range()];
-                let pn_offset = packet.pn_offset as usize;
-                let (truncated, len) = header::unprotect(bytes, pn_offset, mask);
-                packet.number = nearest_number(packet.number, truncated, len);
-                packet.header_len = packet.pn_offset + len as u32;
-                packet.phase = of.phase(bytes[0], packet.number);
-                self.mixed |= packet.phase != Phase::Current;
-                Job {
-                    text: packet.start + packet.header_len,
-                    text_len: packet.len - packet.header_len - TAG_LEN as u32,
-                    aad: packet.start,
-                    aad_len: packet.header_len,
-                    key: Which::new(packet.keys, packet.phase).0,
-                    nonce: of.packet_key(packet.phase).nonce(packet.number),
-                    ..Job::default()
-                }
-            });
-            self.to_open.extend(jobs);
+    fn seal_payloads(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let keys = Keys {
+            rings: &self.keys,
+            mixed: self.mixed,
+        };
+        for jobs in self.jobs[self.sealed..].chunks_mut(WINDOW) {
+            keys.seal(backend, bytes, jobs);
         }
+        self.sealed = self.jobs.len();
     }
 
-    /// Opens the next payloads of packets whose headers are unprotected.
-    fn open(&mut self, backend: Backend, bytes: &mut [u8]) {
+    fn protect_headers(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let keys = Keys {
+            rings: &self.keys,
+            mixed: self.mixed,
+        };
+        for headers in self.headers[self.protected..self.sealed].chunks_mut(WINDOW) {
+            keys.protect(backend, bytes, headers);
+        }
+        self.protected = self.sealed;
+    }
+
+    fn unprotect_headers(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let keys = Keys {
+            rings: &self.keys,
+            mixed: self.mixed,
+        };
+        for packets in self.opening[self.unprotected..].chunks_mut(WINDOW) {
+            let jobs = &mut self.to_open;
+            self.mixed |= keys.unprotect(backend, (0, bytes), packets, |job| jobs.push(job));
+        }
+        self.unprotected = self.opening.len();
+    }
+
+    fn open_payloads(&mut self, backend: Backend, bytes: &mut [u8]) {
+        let keys = Keys {
+            rings: &self.keys,
+            mixed: self.mixed,
+        };
         let opened = self.outcomes.len();
-        let window = opened..self.to_open.len().min(opened + WINDOW);
-        self.outcomes.resize(window.end, Outcome::Pending);
-        let outcomes = &mut self.outcomes[window.clone()];
-        let (keys, jobs) = ((&self.keys[..], self.mixed), &mut self.to_open[window]);
-        if self.keys[0].is_aes() {
-            with_keys(keys, jobs, Keys::gcm_key, |keys, jobs| {
-                backend.gcm_open(Work {
-                    bytes,
-                    secrets: keys,
-                    jobs,
-                    outcomes,
-                });
-            });
-        } else {
-            with_keys_in_a_row(keys, jobs, Keys::chacha20_key, |keys, jobs| {
-                backend.open(Work {
-                    bytes,
-                    secrets: keys.into(),
-                    jobs,
-                    outcomes,
-                });
-            });
+        self.outcomes.resize(self.unprotected, Outcome::Pending);
+        let outcomes = self.outcomes[opened..].chunks_mut(WINDOW);
+        for (jobs, outcomes) in self.to_open.chunks_mut(WINDOW).zip(outcomes) {
+            keys.open(backend, bytes, jobs, outcomes);
         }
+        self.to_open.clear();
     }
 }

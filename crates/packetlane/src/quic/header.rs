@@ -1,10 +1,14 @@
 //! Headers: where a packet's parts lie (RFC 9000, section 17), packet numbers (its
 //! appendices A.2 and A.3), and what header protection masks (RFC 9001, section 5.4).
 
-use super::{SAMPLE_LEN, Version};
-use crate::TAG_LEN;
+use super::version::Version;
 use core::fmt;
 use core::ops::Range;
+use packetlane_lanes::TAG_LEN;
+
+/// Length of the sample of ciphertext that masks a header, in bytes (RFC 9001, section
+/// 5.4.2).
+pub const SAMPLE_LEN: usize = 16;
 
 /// The largest packet number (RFC 9000, section 12.3).
 pub const MAX_PACKET_NUMBER: u64 = (1 << 62) - 1;
@@ -253,7 +257,7 @@ pub fn decode_packet_number(expected: u64, truncated: u32, len: usize) -> u64 {
     nearest_number(expected, truncated, len)
 }
 
-/// The same without looking at what it is given.
+/// The same without checking its arguments.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the low bits are meant")]
 pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
@@ -266,7 +270,7 @@ pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
     if nearest <= MAX_PACKET_NUMBER {
         return nearest;
     }
-    // There are none such: it is the one on the other side.
+    // No packet has such a number: it is the one on the other side.
     let window = 1 << (8 * len);
     match nearest.cast_signed() < 0 {
         true => nearest.wrapping_add(window),
@@ -439,7 +443,7 @@ impl<'d> Reader<'d> {
 pub enum HeaderError {
     /// The datagram ends before the header does, or before the length that it says.
     Truncated,
-    /// Its version is none of these. 0 is a Version Negotiation packet.
+    /// Its version is not known. 0 is a Version Negotiation packet.
     Version {
         /// What the Version field says.
         number: u32,

@@ -1,14 +1,17 @@
-//! Traffic secrets and the keys that follow from them (RFC 9001, section 5.1, and RFC
-//! 9369, section 3.3), and what one key does with one packet.
+//! Traffic secrets, the keys that are derived from them (RFC 9001, section 5.1; RFC 9369,
+//! section 3.3), and what one key does with one packet.
 
-use super::header::{self, Mask, TooShort, sample};
-use super::{MAX_PACKET_NUMBER, SAMPLE_LEN, Suite, Version};
-use crate::batch::index;
-use crate::{Engine, Key, Nonce, Outcome, TAG_LEN};
+use super::error::OpenError;
+use super::header::{self, MAX_PACKET_NUMBER, Mask, SAMPLE_LEN, TooShort, sample};
+use super::suite::Suite;
+use super::version::Version;
+use crate::arena::index;
+use crate::batch::BadTag;
+use crate::engine::Engine;
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
-use packetlane_lanes::{AesKey, GcmKey};
+use packetlane_lanes::{AesKey, GcmKey, Key, Nonce, Outcome, TAG_LEN};
 use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -52,7 +55,7 @@ impl Version {
     }
 }
 
-/// A traffic secret: what the keys of one direction at one encryption level follow from.
+/// A traffic secret: the keys of one direction at one encryption level are derived from it.
 /// Wiped on drop.
 #[derive(Clone)]
 pub struct Secret {
@@ -79,7 +82,7 @@ impl Secret {
 
     /// The secrets of Initial packets, the client's and the server's (RFC 9001, section
     /// 5.2). `dst_cid` is the Destination Connection ID of the client's first Initial
-    /// packet, or of the first after a Retry. No secrets from anybody who sees it.
+    /// packet, or of the first after a Retry. Anybody who sees it can derive them.
     #[must_use]
     pub fn initial(version: Version, dst_cid: &[u8]) -> [Self; 2] {
         let (_, hkdf) = Hkdf::<Sha256>::extract(Some(&version.labels().salt), dst_cid);
@@ -101,7 +104,7 @@ impl Secret {
         next
     }
 
-    /// The keys that protect what packets carry: "quic key" and "quic iv".
+    /// The keys that protect payloads: "quic key" and "quic iv".
     #[must_use]
     pub fn packet_key(&self) -> PacketKey {
         let labels = self.version.labels();
@@ -178,7 +181,7 @@ fn expand_label<H: hkdf::hmac::EagerHash>(hkdf: &Hkdf<H>, label: &[u8], out: &mu
         .expect("48 bytes are less than HKDF's 255 * 32");
 }
 
-/// A key or a secret has not the length that its suite asks for.
+/// A key or a secret does not have the length of its suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLenError {
     /// Its length, in bytes.
@@ -201,34 +204,20 @@ impl KeyLenError {
 impl fmt::Display for KeyLenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { len, expected } = self;
-        write!(f, "a key or secret of {len} bytes where {expected} belong")
+        write!(f, "a key or secret has {len} bytes instead of {expected}")
     }
 }
 
 impl core::error::Error for KeyLenError {}
 
-/// The packet's tag is wrong: it was damaged or forged on its way, or belongs to other
-/// keys. It is to be dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadTag;
-
-impl fmt::Display for BadTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the packet's tag is wrong")
-    }
-}
-
-impl core::error::Error for BadTag {}
-
 /// The key of an AEAD, prepared. The long ones lie in boxes: beside a short one there
-/// would be room that nobody wipes, with whatever was on the stack where it was made.
+/// would be padding that nobody wipes, with whatever was on the stack where it was made.
 pub(super) enum Aead {
     Gcm(Box<GcmKey>),
     ChaCha20(Key),
 }
 
-/// The keys that protect what packets carry, of one direction and key phase: an AEAD's
-/// key and IV (RFC 9001, section 5.3). Wiped on drop.
+/// The keys that protect payloads, of one direction and key phase: an AEAD's key and IV (RFC 9001, section 5.3). Wiped on drop.
 pub struct PacketKey {
     suite: Suite,
     pub(super) aead: Aead,
@@ -303,22 +292,26 @@ impl PacketKey {
         *tag = self.seal_detached(engine, &self.nonce(number), header, payload);
     }
 
-    /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its
-    /// header unprotected already.
+    /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its header
+    /// unprotected already.
     ///
     /// # Errors
     ///
-    /// If its tag is wrong, or it is shorter than header and tag. The payload is as it
-    /// was then.
+    /// [`OpenError::NoTag`] if the packet is shorter than header and tag,
+    /// [`OpenError::BadTag`]. The payload is unchanged then.
     pub fn open(
         &self,
         engine: &Engine,
         number: u64,
         packet: &mut [u8],
         header_len: usize,
-    ) -> Result<(), BadTag> {
-        let (header, payload) = packet.split_at_mut_checked(header_len).ok_or(BadTag)?;
-        self.open_detached(engine, &self.nonce(number), header, payload)
+    ) -> Result<(), OpenError> {
+        match packet.split_at_mut_checked(header_len) {
+            Some((header, payload)) if payload.len() >= TAG_LEN => self
+                .open_detached(engine, &self.nonce(number), header, payload)
+                .map_err(|BadTag| OpenError::BadTag { number }),
+            _ => Err(OpenError::NoTag),
+        }
     }
 
     /// Seals a payload whose header lies elsewhere. Returns its tag.
@@ -341,7 +334,7 @@ impl PacketKey {
     ///
     /// # Errors
     ///
-    /// As [`PacketKey::open`].
+    /// If the tag is wrong. The payload is unchanged then.
     #[inline]
     pub(super) fn open_detached(
         &self,
@@ -447,7 +440,7 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// If the packet is too short. It is as it was then.
+    /// If the packet is too short. It is unchanged then.
     pub fn protect(
         &self,
         engine: &Engine,
@@ -465,7 +458,7 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// If the packet is too short. It is as it was then.
+    /// If the packet is too short. It is unchanged then.
     pub fn unprotect(
         &self,
         engine: &Engine,

@@ -1,5 +1,5 @@
-//! quinn over [`provider`](super::rustls::provider)'s packet protection, with AEAD and
-//! header protection in one call.
+//! quinn (feature `quinn`) over [`provider`](super::rustls::provider)'s packet protection,
+//! with AEAD and header protection in one call.
 //!
 //! quinn seals a packet in two steps, `PacketKey::encrypt` and `HeaderKey::encrypt`.
 //! The first one sees the whole packet, so here it does both, while the sample is still
@@ -53,7 +53,7 @@ pub fn server_config(inner: Arc<dyn ServerConfig>) -> Arc<dyn ServerConfig> {
     Arc::new(Fused(inner))
 }
 
-/// A configuration that is passed through but for the keys.
+/// A configuration that is passed through, except for the keys.
 struct Fused<C: ?Sized>(Arc<C>);
 
 impl ClientConfig for Fused<dyn ClientConfig> {
@@ -91,7 +91,7 @@ impl ServerConfig for Fused<dyn ServerConfig> {
     }
 }
 
-/// A session that is passed through but for the keys that send.
+/// A session that is passed through, except for the keys that send.
 struct FusedSession {
     inner: Box<dyn Session>,
     /// The header key of the newest keys that send, which key updates leave as it is.

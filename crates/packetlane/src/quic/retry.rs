@@ -1,12 +1,12 @@
-//! The tag of Retry packets (RFC 9001, section 5.8; RFC 9369, section 3.3.3): it tells
-//! damage, and who does not see the Initial packet; its key is known to all.
+//! The tag of Retry packets (RFC 9001, section 5.8; RFC 9369, section 3.3.3): it
+//! detects damage, and senders that did not see the Initial packet. Its key is public.
 
-use super::Version;
-use crate::{Engine, Job, Outcome, TAG_LEN};
+use super::version::Version;
+use crate::engine::Engine;
 use alloc::vec::Vec;
-use packetlane_lanes::{GcmKey, Work};
+use packetlane_lanes::{GcmKey, Outcome, TAG_LEN};
 
-/// The key and the nonce.
+/// The key, 16 bytes, and the nonce, 12 bytes.
 const fn key(version: Version) -> ([u8; 16], [u8; 12]) {
     match version {
         Version::V1 => (
@@ -30,28 +30,22 @@ const fn key(version: Version) -> ([u8; 16], [u8; 12]) {
     }
 }
 
-/// The Retry pseudo-packet, and the job of its tag: all of it is AAD, and nothing text.
-fn pseudo_packet(version: Version, original_dst_cid: &[u8], retry: &[u8]) -> (Vec<u8>, Job) {
-    let mut bytes = Vec::with_capacity(1 + original_dst_cid.len() + retry.len() + TAG_LEN);
-    bytes.push(u8::try_from(original_dst_cid.len()).expect("a connection ID"));
-    bytes.extend_from_slice(original_dst_cid);
-    bytes.extend_from_slice(retry);
-    let len = crate::batch::index(bytes.len());
-    let job = Job {
-        text: len,
-        aad_len: len,
-        nonce: key(version).1,
-        ..Job::default()
-    };
-    (bytes, job)
-}
-
-/// The Retry Integrity Tag of `retry`, a Retry packet without its tag, which answers an
-/// Initial packet whose Destination Connection ID was `original_dst_cid`.
+/// The Retry pseudo-packet, all of which is AAD.
 ///
 /// # Panics
 ///
-/// If that is longer than 255 bytes.
+/// If `original_dst_cid` is longer than 255 bytes.
+fn pseudo_packet(original_dst_cid: &[u8], retry: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(original_dst_cid.len()).expect("a connection ID");
+    [&[len], original_dst_cid, retry].concat()
+}
+
+/// The Retry Integrity Tag, 16 bytes, of `retry`, a Retry packet without its tag. It answers
+/// an Initial packet whose Destination Connection ID was `original_dst_cid`.
+///
+/// # Panics
+///
+/// If `original_dst_cid` is longer than 255 bytes.
 #[must_use]
 pub fn retry_tag(
     engine: &Engine,
@@ -59,23 +53,17 @@ pub fn retry_tag(
     original_dst_cid: &[u8],
     retry: &[u8],
 ) -> [u8; TAG_LEN] {
-    let (mut bytes, job) = pseudo_packet(version, original_dst_cid, retry);
-    bytes.extend_from_slice(&[0; TAG_LEN]);
-    let key = GcmKey::aes128(&key(version).0);
-    let backend = engine.backend();
-    let mut outcome = [Outcome::Pending];
-    backend.gcm_seal(Work {
-        bytes: &mut bytes,
-        secrets: &[&key],
-        jobs: &[job],
-        outcomes: &mut outcome,
-    });
-    *bytes.last_chunk().expect("it was appended")
+    let (key, nonce) = key(version);
+    let aad = pseudo_packet(original_dst_cid, retry);
+    let key = GcmKey::aes128(&key);
+    engine
+        .backend()
+        .gcm_seal_detached(&key, &nonce, &aad, &mut [])
 }
 
 /// Whether `retry`, a whole Retry packet, has the right tag for an answer to an Initial
 /// packet whose Destination Connection ID was `original_dst_cid`; compared in constant
-/// time. What is too short for a tag has none.
+/// time. A packet that is too short for a tag has none.
 ///
 /// # Panics
 ///
@@ -87,19 +75,12 @@ pub fn verify_retry(
     original_dst_cid: &[u8],
     retry: &[u8],
 ) -> bool {
-    let Some((retry, tag)) = retry.split_last_chunk::<TAG_LEN>() else {
+    let Some((retry, &tag)) = retry.split_last_chunk::<TAG_LEN>() else {
         return false;
     };
-    let (mut bytes, job) = pseudo_packet(version, original_dst_cid, retry);
-    bytes.extend_from_slice(tag);
-    let key = GcmKey::aes128(&key(version).0);
-    let mut outcome = [Outcome::Pending];
+    let (key, nonce) = key(version);
+    let aad = pseudo_packet(original_dst_cid, retry);
+    let (key, mut tag) = (GcmKey::aes128(&key), tag);
     let backend = engine.backend();
-    backend.gcm_open(Work {
-        bytes: &mut bytes,
-        secrets: &[&key],
-        jobs: &[job],
-        outcomes: &mut outcome,
-    });
-    outcome[0] == Outcome::Authentic
+    backend.gcm_open_detached(&key, &nonce, &aad, &mut tag) == Outcome::Authentic
 }

@@ -1,14 +1,17 @@
-//! A provider for rustls whose QUIC packets are protected here. Key exchange,
+//! A provider for rustls (feature `rustls`) whose QUIC packets are protected here. Key exchange,
 //! signatures, hashes and TLS records are those of rustls's *ring* provider.
 //!
-//! What takes rustls's QUIC interface, quinn among them, runs on it unchanged: one
-//! packet at a time, AEAD and header protection in two calls. [`quinn`](super::quinn)
-//! makes one call of them.
+//! Programs that use rustls's QUIC interface, such as quinn, run on it unchanged: one packet
+//! at a time, AEAD and header protection in two calls. `quic::quinn` makes one call of them.
 
-use super::{HeaderKey, PacketKey, SAMPLE_LEN, Suite};
-use crate::{Backend, Engine, TAG_LEN};
+use super::header::{self, SAMPLE_LEN};
+use super::keys::{HeaderKey, PacketKey};
+use super::suite::Suite;
+use crate::batch::BadTag;
+use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use packetlane_lanes::{Backend, TAG_LEN};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::cipher::{AeadKey, Iv, Nonce};
 use rustls::crypto::ring;
@@ -16,8 +19,8 @@ use rustls::{CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls13C
 use rustls::{quic, quic::Tag};
 use std::sync::OnceLock;
 
-/// rustls's *ring* provider, but that its TLS 1.3 cipher suites protect QUIC packets on
-/// `engine`'s backend.
+/// rustls's *ring* provider, whose TLS 1.3 cipher suites protect QUIC packets on `engine`'s
+/// backend.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -175,12 +178,12 @@ impl quic::PacketKey for On<PacketKey> {
 
 fn open<'a>(
     on: &On<PacketKey>,
-    nonce: crate::Nonce,
+    nonce: packetlane_lanes::Nonce,
     header: &[u8],
     payload: &'a mut [u8],
 ) -> Result<&'a [u8], Error> {
     let opened = on.key.open_detached(&on.engine, &nonce, header, payload);
-    opened.map_err(|super::BadTag| Error::DecryptError)?;
+    opened.map_err(|BadTag| Error::DecryptError)?;
     Ok(&payload[..payload.len() - TAG_LEN])
 }
 
@@ -204,7 +207,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::protect_parts(first, packet_number, mask);
+        header::protect_parts(first, packet_number, mask);
         Ok(())
     }
 
@@ -215,7 +218,7 @@ impl quic::HeaderProtectionKey for On<HeaderKey> {
         packet_number: &mut [u8],
     ) -> Result<(), Error> {
         let mask = self.mask(sample, packet_number)?;
-        super::header::unprotect_parts(first, packet_number, mask);
+        header::unprotect_parts(first, packet_number, mask);
         Ok(())
     }
 

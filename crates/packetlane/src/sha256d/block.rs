@@ -1,25 +1,11 @@
-//! Blocks of Bitcoin: taken apart where they lie, hashed in one batch, and compared
-//! with what their headers promise.
+//! A serialised block of Bitcoin, parsed where it lies.
 //!
-//! [`Block::parse`] walks over a serialised block once and notes where its
-//! transactions begin and end; nothing is copied. [`Verifier::verify`] hashes them all
-//! in one call and checks what a block says of itself:
-//!
-//! - the Merkle root of its transactions, and that they are no mutation
-//!   (CVE-2012-2459);
-//! - its witnesses' commitment (BIP141), if it has witnesses;
-//! - that its header's hash meets the target that the header itself names.
-//!
-//! It is no validation: whether the chain asks for that target or a harder one, what
-//! the scripts say and whether the coins exist takes the chain, which is not here. A
-//! block whose witnesses have all been left out looks like one from before BIP141, and
-//! passes.
+//! [`Block::parse`] walks over it once and notes where its transactions begin and end;
+//! nothing is copied.
 
-use super::{Hash, many_in_pieces, merkle_root};
-use alloc::vec;
+use super::hasher::{Hash, Hasher};
 use alloc::vec::Vec;
 use core::fmt;
-use core::mem;
 
 /// Longest block that the network admits, in bytes: 4,000,000 units of weight, of
 /// which a byte counts at least one (Bitcoin Core's constant of the same name).
@@ -28,16 +14,16 @@ pub const MAX_BLOCK_SERIALIZED_SIZE: usize = 4_000_000;
 /// Length of a block's header, in bytes.
 pub const BLOCK_HEADER_LEN: usize = 80;
 
-/// The least bytes that each takes, so that no count is believed which the rest of the
-/// block could not hold. An input: outpoint, empty script, sequence.
-const LEAST_INPUT: usize = 36 + 1 + 4;
+/// The least that an entry takes, in bytes: a count that the rest of the block could not
+/// hold is refused. An input: outpoint, empty script, sequence.
+const MIN_INPUT: usize = 36 + 1 + 4;
 /// An output: value, empty script.
-const LEAST_OUTPUT: usize = 8 + 1;
+const MIN_OUTPUT: usize = 8 + 1;
 /// A transaction: version, one input, no output, lock time.
-const LEAST_TRANSACTION: usize = 4 + 1 + LEAST_INPUT + 1 + 4;
+const MIN_TRANSACTION: usize = 4 + 1 + MIN_INPUT + 1 + 4;
 
 /// A block: header, number of transactions, one of them.
-pub(super) const LEAST_BLOCK: usize = BLOCK_HEADER_LEN + 1 + LEAST_TRANSACTION;
+pub(super) const MIN_BLOCK_LEN: usize = BLOCK_HEADER_LEN + 1 + MIN_TRANSACTION;
 
 /// How the script of the output begins that commits to the witnesses (BIP141):
 /// OP_RETURN, a push of 36 bytes, and the tag.
@@ -59,11 +45,11 @@ impl Transaction {
         &block[self.start as usize..self.end as usize]
     }
 
-    fn has_witness(&self) -> bool {
+    pub(super) fn has_witness(&self) -> bool {
         self.witness as usize + Self::LOCK_TIME < self.end as usize
     }
 
-    /// What its id is the hash of: all of it but marker, flag and witnesses.
+    /// The pieces whose hash is its id: all of it except marker, flag and witnesses.
     fn pieces<'b>(&self, block: &'b [u8]) -> [&'b [u8]; 3] {
         let whole = self.whole(block);
         if !self.has_witness() {
@@ -75,7 +61,7 @@ impl Transaction {
     }
 }
 
-/// A serialised block, taken apart where it lies.
+/// A serialised block, parsed where it lies.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'b> {
     bytes: &'b [u8],
@@ -84,7 +70,7 @@ pub struct Block<'b> {
     coinbase: Coinbase<'b>,
 }
 
-/// What the first transaction says of the witnesses of all.
+/// What the first transaction says of the witnesses of all transactions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Coinbase<'b> {
     commitment: Option<&'b Hash>,
@@ -92,8 +78,8 @@ struct Coinbase<'b> {
 }
 
 impl<'b> Block<'b> {
-    /// Takes `bytes` apart, which are one block and nothing else. `transactions` is
-    /// overwritten: whoever keeps it for the next block spares the allocator.
+    /// Parses `bytes`, which are one block and nothing else. `transactions` is overwritten: a
+    /// caller that keeps it for the next block saves an allocation.
     ///
     /// # Errors
     ///
@@ -110,7 +96,7 @@ impl<'b> Block<'b> {
         let mut reader = Reader { bytes, place: 0 };
         let header = reader.take_array()?;
         let place = reader.place;
-        let count = reader.count(LEAST_TRANSACTION)?;
+        let count = reader.count(MIN_TRANSACTION)?;
         if count == 0 {
             return Err(BlockError::NoTransactions { offset: place });
         }
@@ -157,22 +143,26 @@ impl<'b> Block<'b> {
         u32::from_le_bytes(*array(self.header, 72))
     }
 
+    /// Where its transactions lie.
+    pub(super) fn places(&self) -> &'b [Transaction] {
+        self.transactions
+    }
+
     /// How many transactions it has.
     #[must_use]
     pub const fn transactions(&self) -> usize {
         self.transactions.len()
     }
 
-    /// What the id of each transaction is the double SHA-256 of, in the order of the
-    /// block, as [`many_in_pieces`] takes it.
+    /// The pieces whose double SHA-256 is the id of each transaction, in the order of the
+    /// block, as [`Hasher::many_in_pieces`] takes them.
     pub fn txid_pieces(&self) -> impl ExactSizeIterator<Item = [&'b [u8]; 3]> {
         let transactions = self.transactions.iter();
         transactions.map(|transaction| transaction.pieces(self.bytes))
     }
 
-    /// The transactions that have a witness, whole: what their witness ids are the
-    /// double SHA-256 of. That of any other is its id, and the first transaction's
-    /// does not count.
+    /// The transactions that have a witness, whole: their double SHA-256 is their witness id.
+    /// The witness id of any other is its id, and the first transaction's does not count.
     pub fn with_witness(&self) -> impl Iterator<Item = &'b [u8]> {
         let others = self.transactions[1..].iter();
         others
@@ -186,15 +176,16 @@ impl<'b> Block<'b> {
         self.transactions.iter().any(Transaction::has_witness)
     }
 
-    /// What it says that the root of its witness tree and the reserved value hash to,
-    /// if it says so: the last output of that form in its first transaction.
+    /// The witness commitment, if there is one: the hash of the root of its witness tree and
+    /// of the reserved value, from the last output of that form in its first transaction
+    /// (BIP141).
     #[must_use]
     pub const fn witness_commitment(&self) -> Option<&'b Hash> {
         self.coinbase.commitment
     }
 
-    /// The witness reserved value, if it is there: 32 bytes, alone in the witness of
-    /// its first transaction's first input.
+    /// The witness reserved value, if it is there: 32 bytes, the only item in the witness of
+    /// its first transaction's first input (BIP141).
     #[must_use]
     pub const fn witness_reserved_value(&self) -> Option<&'b Hash> {
         self.coinbase.reserved
@@ -204,12 +195,12 @@ impl<'b> Block<'b> {
 /// The hash of a block with this header.
 #[must_use]
 pub fn block_hash(header: &[u8; BLOCK_HEADER_LEN]) -> Hash {
-    hash_one([header, &[], &[]])
+    hash_one(Hasher::best(), [header, &[], &[]])
 }
 
-fn hash_one(pieces: [&[u8]; 3]) -> Hash {
+pub(super) fn hash_one(hasher: Hasher, pieces: [&[u8]; 3]) -> Hash {
     let mut hash = Hash::default();
-    many_in_pieces(&[pieces], core::slice::from_mut(&mut hash));
+    hasher.many_in_pieces(&[pieces], core::slice::from_mut(&mut hash));
     hash
 }
 
@@ -220,8 +211,8 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
         .expect("the field is in the header")
 }
 
-/// A block as far as it has been read. Every length is held against what is left
-/// before anything is made of it.
+/// A block as far as it has been read. Every length is compared with what is left before it
+/// is used.
 struct Reader<'b> {
     bytes: &'b [u8],
     place: usize,
@@ -299,7 +290,7 @@ impl<'b> Reader<'b> {
         let start = self.place;
         self.take(4)?;
         let mut offset = self.place;
-        let mut inputs = self.count(LEAST_INPUT)?;
+        let mut inputs = self.count(MIN_INPUT)?;
         // No inputs: the marker of BIP144, with which no transaction of the old form
         // begins, since it has one input at least.
         let extended = inputs == 0;
@@ -316,7 +307,7 @@ impl<'b> Reader<'b> {
                 }
             }
             offset = self.place;
-            inputs = self.count(LEAST_INPUT)?;
+            inputs = self.count(MIN_INPUT)?;
             if inputs == 0 {
                 return Err(BlockError::NoInputs { offset });
             }
@@ -326,7 +317,7 @@ impl<'b> Reader<'b> {
             self.bytes()?;
             self.take(4)?;
         }
-        for _ in 0..self.count(LEAST_OUTPUT)? {
+        for _ in 0..self.count(MIN_OUTPUT)? {
             self.take(8)?;
             let script = self.bytes()?;
             if let Some(rest) = script.strip_prefix(&COMMITMENT_TAG) {
@@ -359,163 +350,6 @@ impl<'b> Reader<'b> {
         };
         Ok((transaction, coinbase))
     }
-}
-
-/// What a block turned out to be that is as it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Its hash.
-    pub hash: Hash,
-    /// How many transactions it has.
-    pub transactions: usize,
-    /// Its length, in bytes.
-    pub bytes: usize,
-    /// How many double SHA-256 that took: header, transactions, trees, commitment.
-    pub hashes: usize,
-}
-
-/// Verifies blocks, one after the other. It keeps its lists from block to block, so
-/// that only a larger one than ever asks the allocator for room.
-#[derive(Debug, Default)]
-pub struct Verifier {
-    transactions: Vec<Transaction>,
-    /// Empty between blocks, whatever it borrowed.
-    pieces: Vec<[&'static [u8]; 3]>,
-    digests: Vec<Hash>,
-    wtxids: Vec<Hash>,
-}
-
-impl Verifier {
-    /// A verifier that holds no memory yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Checks that `bytes` are one block which is as its header says.
-    ///
-    /// # Errors
-    ///
-    /// Every fault that was found, at least one.
-    pub fn verify(&mut self, bytes: &[u8]) -> Result<Summary, Vec<BlockFault>> {
-        let block = match Block::parse(bytes, &mut self.transactions) {
-            Ok(block) => block,
-            Err(error) => return Err(vec![BlockFault::Malformed(error)]),
-        };
-        let mut faults = Vec::new();
-        let hash = block.hash();
-        if let Err(fault) = check_work(&hash, block.bits()) {
-            faults.push(fault);
-        }
-
-        // One list for all ids: the more messages, the fuller the lanes.
-        let count = block.transactions();
-        let has_witness = block.has_witness();
-        let mut pieces: Vec<[&[u8]; 3]> = mem::take(&mut self.pieces);
-        pieces.extend(block.txid_pieces());
-        if has_witness {
-            pieces.extend(block.with_witness().map(|whole| [whole, &[], &[]]));
-        }
-        self.digests.resize(pieces.len(), Hash::default());
-        many_in_pieces(&pieces, &mut self.digests);
-        let mut hashes = 1 + pieces.len() + inner_nodes(count);
-        // The list outlives what it borrowed. (This collects in place.)
-        pieces.clear();
-        self.pieces = pieces.into_iter().map(|_| [&[][..]; 3]).collect();
-
-        let (txids, witness_digests) = self.digests.split_at(count);
-        let tree = merkle_root(txids);
-        if tree.root != *block.merkle_root() {
-            faults.push(BlockFault::MerkleRoot {
-                header: *block.merkle_root(),
-                computed: tree.root,
-            });
-        }
-        if tree.mutated {
-            faults.push(BlockFault::Mutated);
-        }
-
-        if has_witness {
-            match (block.witness_commitment(), block.witness_reserved_value()) {
-                (None, _) => faults.push(BlockFault::NoCommitment),
-                (_, None) => faults.push(BlockFault::NoReservedValue),
-                (Some(commitment), Some(reserved)) => {
-                    self.wtxids.clear();
-                    self.wtxids.push(Hash::default());
-                    let mut digests = witness_digests.iter();
-                    let others = block.transactions.iter().zip(txids).skip(1);
-                    self.wtxids.extend(others.map(|(transaction, txid)| {
-                        let digest = transaction.has_witness().then(|| digests.next());
-                        *digest.flatten().unwrap_or(txid)
-                    }));
-                    let root = merkle_root(&self.wtxids).root;
-                    let computed = hash_one([&root, reserved, &[]]);
-                    hashes += inner_nodes(count) + 1;
-                    if computed != *commitment {
-                        faults.push(BlockFault::Commitment {
-                            block: *commitment,
-                            computed,
-                        });
-                    }
-                }
-            }
-        }
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        Ok(Summary {
-            hash,
-            transactions: count,
-            bytes: bytes.len(),
-            hashes,
-        })
-    }
-}
-
-/// How many nodes of a Merkle tree over so many leaves are hashed.
-fn inner_nodes(leaves: usize) -> usize {
-    let mut nodes = 0;
-    let mut level = leaves;
-    while level > 1 {
-        level = level.div_ceil(2);
-        nodes += level;
-    }
-    nodes
-}
-
-/// Whether a header's hash meets the target that the header names: the rules of
-/// Bitcoin Core's `CheckProofOfWork`, but for the chain's own limit.
-fn check_work(hash: &Hash, bits: u32) -> Result<(), BlockFault> {
-    let target = target(bits)?;
-    // Both are numbers whose last byte is the highest.
-    match hash.iter().rev().gt(target.iter().rev()) {
-        true => Err(BlockFault::Work { hash: *hash, bits }),
-        false => Ok(()),
-    }
-}
-
-/// The target that `bits` stand for: a sign and a mantissa of 23 bits, times 256 to
-/// the power of the first byte less 3. The lowest byte comes first.
-fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
-    let size = bits >> 24;
-    // What a small size shifts out is lost.
-    let mantissa = (bits & 0x7f_ffff) >> (8 * 3_u32.saturating_sub(size));
-    if mantissa == 0 {
-        return Err(BlockFault::ZeroTarget { bits });
-    }
-    if bits & 0x80_0000 != 0 {
-        return Err(BlockFault::NegativeTarget { bits });
-    }
-    let mut target = [0; 32];
-    let lowest = size.saturating_sub(3) as usize;
-    for (place, byte) in (lowest..).zip(mantissa.to_le_bytes()) {
-        match target.get_mut(place) {
-            Some(slot) => *slot = byte,
-            None if byte == 0 => {}
-            None => return Err(BlockFault::TargetOverflow { bits }),
-        }
-    }
-    Ok(target)
 }
 
 /// Why bytes are no block. Offsets count from the block's first byte.
@@ -639,214 +473,3 @@ impl fmt::Display for BlockError {
 }
 
 impl core::error::Error for BlockError {}
-
-/// What is wrong with a block. Hashes are shown as everywhere, last byte first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BlockFault {
-    /// It is not in the form of a block.
-    Malformed(BlockError),
-    /// The target is zero, which no hash meets.
-    ZeroTarget {
-        /// The header's short form of it.
-        bits: u32,
-    },
-    /// The target is below zero.
-    NegativeTarget {
-        /// The header's short form of it.
-        bits: u32,
-    },
-    /// The target does not fit 256 bits.
-    TargetOverflow {
-        /// The header's short form of it.
-        bits: u32,
-    },
-    /// The header's hash does not meet the target that the header names.
-    Work {
-        /// That hash.
-        hash: Hash,
-        /// The header's short form of the target.
-        bits: u32,
-    },
-    /// The transactions have another Merkle root than the header names.
-    MerkleRoot {
-        /// The header's.
-        header: Hash,
-        /// The transactions'.
-        computed: Hash,
-    },
-    /// Neighbours in the Merkle tree are equal: transactions were repeated in a way
-    /// that leaves the root as it was (CVE-2012-2459).
-    Mutated,
-    /// Transactions have witnesses, and the first one does not commit to them.
-    NoCommitment,
-    /// The first transaction commits to witnesses but does not carry the reserved value
-    /// of 32 bytes that goes into the commitment.
-    NoReservedValue,
-    /// The witnesses are not those that the first transaction commits to.
-    Commitment {
-        /// The commitment in the block.
-        block: Hash,
-        /// That of its witnesses.
-        computed: Hash,
-    },
-}
-
-impl fmt::Display for BlockFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(error) => error.fmt(f),
-            Self::ZeroTarget { bits } => {
-                write!(f, "the target {bits:08x} in the header is zero")
-            }
-            Self::NegativeTarget { bits } => {
-                write!(f, "the target {bits:08x} in the header is negative")
-            }
-            Self::TargetOverflow { bits } => {
-                write!(f, "the target {bits:08x} in the header exceeds 256 bits")
-            }
-            Self::Work { bits, .. } => write!(
-                f,
-                "no proof of work: its hash is above {bits:08x}, the target in its header"
-            ),
-            Self::MerkleRoot { header, computed } => write!(
-                f,
-                "the transactions have the Merkle root {}, the header names {}",
-                Shown(computed),
-                Shown(header)
-            ),
-            Self::Mutated => f.write_str(
-                "transactions are repeated in a way that leaves the Merkle root as it was \
-                 (CVE-2012-2459)",
-            ),
-            Self::NoCommitment => {
-                f.write_str("it has witnesses, and its first transaction does not commit to them")
-            }
-            Self::NoReservedValue => f.write_str(
-                "it has witnesses, and its first transaction lacks the reserved value of 32 bytes",
-            ),
-            Self::Commitment { block, computed } => write!(
-                f,
-                "the witnesses hash to {}, the first transaction commits to {}",
-                Shown(computed),
-                Shown(block)
-            ),
-        }
-    }
-}
-
-impl core::error::Error for BlockFault {}
-
-/// A hash in the order in which people read it.
-struct Shown<'h>(&'h Hash);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = self.0.iter().rev();
-        bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Bitcoin Core's `bignum_SetCompact` cases, and the borders of each rule.
-    #[test]
-    fn a_target_is_read_as_bitcoin_core_reads_it() {
-        let number = |bytes: &[(usize, u8)]| {
-            let mut target = [0; 32];
-            bytes.iter().for_each(|&(place, byte)| target[place] = byte);
-            Ok(target)
-        };
-        for bits in [
-            0,
-            0x0012_3456,
-            0x0100_3456,
-            0x0200_0056,
-            0x0300_0000,
-            0x0400_0000,
-            0x0092_3456,
-            0x0180_3456,
-            0x0280_0056,
-            0x0380_0000,
-            0x0480_0000,
-            0xff00_0000,
-        ] {
-            assert_eq!(
-                target(bits),
-                Err(BlockFault::ZeroTarget { bits }),
-                "{bits:08x}"
-            );
-        }
-        for bits in [0x01fe_dcba, 0x0492_3456, 0x04ff_ffff, 0xff80_0001] {
-            assert_eq!(
-                target(bits),
-                Err(BlockFault::NegativeTarget { bits }),
-                "{bits:08x}"
-            );
-        }
-        for bits in [0xff12_3456, 0x2300_0001, 0x2200_0100, 0x2101_0000] {
-            assert_eq!(
-                target(bits),
-                Err(BlockFault::TargetOverflow { bits }),
-                "{bits:08x}"
-            );
-        }
-        assert_eq!(target(0x0112_3456), number(&[(0, 0x12)]));
-        assert_eq!(target(0x0200_8000), number(&[(0, 0x80)]));
-        assert_eq!(target(0x0212_3456), number(&[(0, 0x34), (1, 0x12)]));
-        assert_eq!(
-            target(0x0312_3456),
-            number(&[(0, 0x56), (1, 0x34), (2, 0x12)])
-        );
-        assert_eq!(
-            target(0x0412_3456),
-            number(&[(1, 0x56), (2, 0x34), (3, 0x12)])
-        );
-        assert_eq!(
-            target(0x2012_3456),
-            number(&[(29, 0x56), (30, 0x34), (31, 0x12)])
-        );
-        assert_eq!(target(0x2200_0080), number(&[(31, 0x80)]));
-        assert_eq!(target(0x2100_8001), number(&[(30, 0x01), (31, 0x80)]));
-    }
-
-    #[test]
-    fn a_hash_may_be_the_target_itself_and_no_more() {
-        let mut hash = [0; 32];
-        hash[2] = 0x12;
-        assert_eq!(check_work(&hash, 0x0312_0000), Ok(()));
-        hash[0] = 1;
-        let bits = 0x0312_0000;
-        assert_eq!(
-            check_work(&hash, bits),
-            Err(BlockFault::Work { hash, bits })
-        );
-        hash = [0xff; 32];
-        hash[31] = 0x7f;
-        let bits = 0x207f_ffff;
-        assert_eq!(
-            check_work(&hash, bits),
-            Err(BlockFault::Work { hash, bits })
-        );
-        hash[..29].fill(0);
-        assert_eq!(check_work(&hash, bits), Ok(()));
-    }
-
-    #[test]
-    fn the_nodes_of_a_tree_are_counted() {
-        for (leaves, nodes) in [
-            (0, 0),
-            (1, 0),
-            (2, 1),
-            (3, 3),
-            (4, 3),
-            (5, 6),
-            (8, 7),
-            (9, 11),
-        ] {
-            assert_eq!(inner_nodes(leaves), nodes, "{leaves}");
-        }
-    }
-}

@@ -198,7 +198,7 @@ impl Forge {
         let mut bytes = [aad, &[header], contents, &[0; TAG_LEN]].concat();
         let text = aad.len()..bytes.len() - TAG_LEN;
         let number = u32::try_from(number).unwrap();
-        Engine::portable().seal_one(
+        Engine::portable().seal_single(
             &self.packet_key,
             nonce(number, epoch),
             &mut bytes,
@@ -209,7 +209,7 @@ impl Forge {
             // The AEAD of 32 zeros.
             let mut next = [0; 32 + TAG_LEN];
             let nonce = nonce(u32::MAX, epoch);
-            Engine::portable().seal_one(&self.packet_key, nonce, &mut next, 0..0, 0..32);
+            Engine::portable().seal_single(&self.packet_key, nonce, &mut next, 0..0, 0..32);
             self.packet_key.copy_from_slice(&next[..32]);
         }
         self.packets += 1;

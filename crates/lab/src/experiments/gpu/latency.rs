@@ -15,7 +15,7 @@ use crate::workload::gpu::{
     conclude_from,
 };
 use packetlane::Work;
-use packetlane::gpu::{Gpu, GpuError, Op, Plan as Cut};
+use packetlane::gpu::{Gpu, GpuError, Op, PipelineConfig};
 
 /// Contents of small packets, in bytes: a Bitcoin `inv` with one entry.
 const SMALL: usize = 61;
@@ -95,7 +95,7 @@ fn run(
     ];
     for (name, arena) in arenas {
         let traveller = Traveller::checked(gpu, Op::Seal, &load, arena)?;
-        contenders.push(traveller.contender(name, Cut::default(), false, &failed));
+        contenders.push(traveller.contender(name, PipelineConfig::default(), false, &failed));
     }
     let (mut bytes, mut outcomes) = (load.plain.clone(), load.pending());
     let (jobs, secrets) = (&load.jobs, load.secrets());

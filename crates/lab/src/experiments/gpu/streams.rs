@@ -10,7 +10,7 @@ use crate::sentence::Figure;
 use crate::workload::gpu::{
     Arena, BATCH, Contents, Failed, Load, TRAVELS_TIMED, Traveller, attempt,
 };
-use packetlane::gpu::{Op, Plan as Cut};
+use packetlane::gpu::{Op, PipelineConfig};
 
 /// Streams at once.
 const STREAMS: [usize; 5] = [1, 2, 3, 4, 8];
@@ -53,18 +53,18 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                 let failed = Failed::default();
                 let mut contenders = Vec::new();
                 for streams in distinct([streams, 1]) {
-                    let cut = Cut {
+                    let cut = PipelineConfig {
                         streams,
-                        ..Cut::default()
+                        ..PipelineConfig::default()
                     };
-                    gpu.set_plan(cut);
+                    gpu.configure(cut);
                     let arena = Arena::pinned(gpu, &load)?;
                     let traveller = Traveller::checked(gpu, Op::Seal, &load, arena)?;
                     contenders.push(traveller.contender(OURS, cut, true, &failed));
                 }
                 let samples = in_turn(&mut contenders, &plan.by(Clock::Wall));
                 drop(contenders);
-                gpu.set_plan(Cut::default());
+                gpu.configure(PipelineConfig::default());
                 failed.result()?;
                 record(report, case, &load.rates(), &samples[..1]);
                 let one = samples.last().expect("the samples of one stream");

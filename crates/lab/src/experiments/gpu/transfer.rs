@@ -11,7 +11,7 @@ use crate::workload::gpu::{
     Arena, BATCH, CUDA, Contents, Failed, Load, TRAVELS_TIMED, Traveller, attempt, op_name,
     resident, sampled,
 };
-use packetlane::gpu::{Gpu, GpuError, Op, Plan as Cut, Timings, Way};
+use packetlane::gpu::{CopyDirection, Gpu, GpuError, Op, PipelineConfig, Timings};
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gpu.transfer",
@@ -43,7 +43,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
              of as many bytes by itself, wall time, and the kernels with the data resident; share \
              of bus: the time of plain copies of the same bytes both ways at once, divided by that \
              of the whole",
-            Cut::default().streams
+            PipelineConfig::default().streams
         );
         let case = EXPERIMENT
             .case(&timed)
@@ -54,7 +54,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         Task::new(case, move |case, plan, report| {
             attempt(case, || {
                 let done = run(bench, gpu, op, batch, case, plan, report);
-                gpu.set_plan(Cut::default());
+                gpu.configure(PipelineConfig::default());
                 done
             });
         })
@@ -77,23 +77,23 @@ fn run(
 ) -> Result<(), GpuError> {
     let load = Load::new(bench.engine.backend(), &Contents::Mail(0).turn(batch));
     let mut traveller = Traveller::checked(gpu, op, &load, Arena::pinned(gpu, &load)?)?;
-    gpu.set_plan(Cut {
+    gpu.configure(PipelineConfig {
         streams: 1,
-        ..Cut::default()
+        ..PipelineConfig::default()
     });
     let split = sampled(plan, || {
         traveller.pack();
         traveller.travel(true)
     })?;
-    gpu.set_plan(Cut::default());
+    gpu.configure(PipelineConfig::default());
 
     let alone = |way, len| {
         let mut copies = gpu.copies(len)?;
         sampled(plan, || copies.time(way))
     };
     let (there, back) = (split[0].bytes_to_device, split[0].bytes_from_device);
-    let to_device = alone(Way::ToDevice, there)?;
-    let from_device = alone(Way::FromDevice, back)?;
+    let to_device = alone(CopyDirection::ToDevice, there)?;
+    let from_device = alone(CopyDirection::FromDevice, back)?;
     let kernels = resident(gpu, op, &load, plan)?.seconds;
 
     let seconds = |stage: fn(&Timings) -> f64| -> Vec<f64> { split.iter().map(stage).collect() };
@@ -129,8 +129,8 @@ fn run(
     let failed = Failed::default();
     let mut copies = gpu.copies(len)?;
     let mut contenders = [
-        traveller.contender(OURS, Cut::default(), true, &failed),
-        Contender::new("bus", "", || failed.keep(copies.time(Way::Both))),
+        traveller.contender(OURS, PipelineConfig::default(), true, &failed),
+        Contender::new("bus", "", || failed.keep(copies.time(CopyDirection::Both))),
     ];
     let samples = in_turn(&mut contenders, &plan.by(Clock::Wall));
     drop(contenders);

@@ -8,7 +8,7 @@ use crate::report::{Case, OURS, Report};
 use crate::sentence::Figure;
 use crate::workload::block::{BLOCK, BLOCK_HASH, TRANSACTIONS};
 use crate::workload::threads::{siblings, thread_counts};
-use packetlane::bip324::Network;
+use packetlane::bitcoin::Network;
 use packetlane::sha256d::{FRAME_LEN, Found, Hash, Hasher, Obfuscation, Scanner, Verifier};
 use std::iter::repeat_n;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,7 +104,11 @@ fn file_of(blocks: &[&[u8]]) -> Vec<u8> {
 
 /// The number of good blocks in a file of nothing but blocks.
 fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
-    let mut scanner = Scanner::new(Network::Mainnet.magic(), Obfuscation::default());
+    let mut scanner = Scanner::new(
+        Network::Mainnet.magic(),
+        Obfuscation::default(),
+        Hasher::best(),
+    );
     let mut rest = file;
     let mut blocks = Vec::new();
     while let Some(found) = scanner.next(&mut rest, true) {
@@ -134,7 +138,7 @@ type Verify = Box<dyn FnMut(&[u8]) -> Option<(Hash, usize)>>;
 
 /// As `packetlane blocks` does.
 fn by_packetlane() -> Verify {
-    let mut verifier = Verifier::new();
+    let mut verifier = Verifier::new(Hasher::best());
     Box::new(move |block| {
         let summary = verifier.verify(block).ok()?;
         Some((summary.hash, summary.transactions))

@@ -1,14 +1,15 @@
-//! Files of blocks as Bitcoin Core keeps them (`blk00000.dat` and so on), found out
-//! piece by piece and without I/O.
+//! Files of blocks as Bitcoin Core keeps them (`blk00000.dat` and so on), scanned piece by
+//! piece and without I/O.
 //!
 //! Each block lies in a frame: the network's magic, the block's length in four bytes,
 //! the block. Where a frame should be and none is, [`Scanner`] says why and goes on at
 //! the next magic, so that damage in one place costs nothing elsewhere. Zeros at the
-//! end of a file are no damage: Bitcoin Core allocates its files ahead.
+//! end of a file are no damage: Bitcoin Core preallocates its files.
 
-use super::block::LEAST_BLOCK;
-use super::{Block, BlockFault, MAX_BLOCK_SERIALIZED_SIZE, Verifier};
-use crate::bip324::Network;
+use super::block::{Block, MAX_BLOCK_SERIALIZED_SIZE, MIN_BLOCK_LEN};
+use super::hasher::Hasher;
+use super::verify::{BlockFault, Verifier};
+use crate::bitcoin::Network;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -17,13 +18,13 @@ pub const FRAME_LEN: usize = MAGIC_LEN + 4;
 
 const MAGIC_LEN: usize = 4;
 
-/// With so many bytes of a file at hand, [`Scanner::next`] never waits for more: a
-/// frame with the longest block, and the magic behind it.
+/// With so many bytes of a file, [`Scanner::next`] never asks for more: a frame with the
+/// longest block, and the magic behind it.
 pub const MAX_NEEDED: usize = FRAME_LEN + MAX_BLOCK_SERIALIZED_SIZE + MAGIC_LEN;
 
-/// What Bitcoin Core (since version 28) adds to each byte of its files, modulo 2, so that no
-/// virus scanner finds in them what strangers put there: eight bytes, again and again
-/// from the file's beginning on. They lie in `xor.dat` beside the files.
+/// The obfuscation of Bitcoin Core's files since version 28: eight bytes, repeated from the
+/// file's beginning on, are XORed onto the blocks, so that virus scanners do not react to
+/// what strangers put into the chain. The eight bytes lie in `xor.dat` beside the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Obfuscation(pub [u8; 8]);
 
@@ -77,7 +78,7 @@ pub struct Scanner {
     /// The offset of the first byte that it has not consumed.
     position: u64,
     skipping: Option<Skipping>,
-    /// For what its frame alone does not prove a block.
+    /// For bytes that their frame by itself does not prove to be a block.
     verifier: Verifier,
 }
 
@@ -92,16 +93,17 @@ struct Skipping {
 
 impl Scanner {
     /// A scanner at the beginning of a file of blocks of the network with this magic.
-    /// It is fed what `obfuscation` has been removed from, and asks for it only to know
-    /// what was zero.
+    /// Its input is what `obfuscation` has been removed from; it needs `obfuscation` only to
+    /// know what was zero in the file. A frame that no other frame follows it verifies with
+    /// `hasher`.
     #[must_use]
-    pub fn new(magic: [u8; 4], obfuscation: Obfuscation) -> Self {
+    pub fn new(magic: [u8; 4], obfuscation: Obfuscation, hasher: Hasher) -> Self {
         Self {
             magic,
             obfuscation,
             position: 0,
             skipping: None,
-            verifier: Verifier::new(),
+            verifier: Verifier::new(hasher),
         }
     }
 
@@ -128,8 +130,8 @@ impl Scanner {
     /// `None` asks for more bytes behind those that are left in `rest`, which are less
     /// than [`MAX_NEEDED`]. If the file ends there, nothing more is in it.
     ///
-    /// All that it finds follows each other without a gap, but for padding at the end
-    /// of the file.
+    /// The finds follow each other without a gap, except for padding at the end of the
+    /// file.
     pub fn next<'b>(&mut self, rest: &mut &'b [u8], ends: bool) -> Option<Found<'b>> {
         loop {
             if self.skipping.is_some() {
@@ -182,7 +184,7 @@ impl Scanner {
         };
         let length = u32::from_le_bytes(length);
         let whole = match usize::try_from(length) {
-            Ok(whole) if (LEAST_BLOCK..=MAX_BLOCK_SERIALIZED_SIZE).contains(&whole) => whole,
+            Ok(whole) if (MIN_BLOCK_LEN..=MAX_BLOCK_SERIALIZED_SIZE).contains(&whole) => whole,
             _ => return Err(Cause::Length { length }),
         };
         let Some((bytes, behind)) = behind.split_at_checked(whole) else {
@@ -307,7 +309,7 @@ impl fmt::Display for FileFault {
             Cause::FrameCut => f.write_str("the file ends in front of a block")?,
             Cause::Length { length } => write!(
                 f,
-                "a block is said to have {length} bytes; blocks have {LEAST_BLOCK} to \
+                "a block is said to have {length} bytes; blocks have {MIN_BLOCK_LEN} to \
                  {MAX_BLOCK_SERIALIZED_SIZE}"
             )?,
             Cause::Cut { length, left } => write!(

@@ -1,7 +1,24 @@
-//! The framing of version 1, Bitcoin's unencrypted transport: magic, type,
-//! length, checksum, payload. For peers that speak nothing else.
+//! The framing of version 1, Bitcoin's unencrypted transport, for peers that speak nothing
+//! else: magic (4 bytes), type (12 bytes, padded with zeros), length of the payload (4 bytes,
+//! little-endian), checksum (the first 4 bytes of its double SHA-256), payload.
+//!
+//! ```
+//! use packetlane::bitcoin::message::MessageType;
+//! use packetlane::bitcoin::{Network, v1};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (magic, verack) = (Network::Signet.magic(), MessageType::new(b"verack")?);
+//! let mut wire = Vec::new();
+//! v1::encode(magic, verack, b"", &mut wire);
+//! assert_eq!(v1::decode(magic, &wire[..23])?, None);
+//! assert_eq!(v1::decode(magic, &wire)?.map(|message| message.message_type), Some(verack));
+//! assert!(v1::decode(Network::Mainnet.magic(), &wire).is_err());
+//! # Ok(())
+//! # }
+//! ```
 
-use crate::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
+use super::message::{MAX_TYPE_LEN, MessageError, MessageType};
+use super::network::Network;
 use crate::copy::append;
 use alloc::vec::Vec;
 use core::fmt;
@@ -120,7 +137,7 @@ impl fmt::Display for Error {
                 found: [a, b, c, d],
             } => {
                 write!(f, "the message begins with {a:02x}{b:02x}{c:02x}{d:02x}: ")?;
-                match crate::bip324::Network::from_magic([*a, *b, *c, *d]) {
+                match Network::from_magic([*a, *b, *c, *d]) {
                     Some(network) => write!(f, "the peer is on {}", network.name()),
                     None => f.write_str("not the magic of this network"),
                 }

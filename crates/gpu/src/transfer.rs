@@ -1,25 +1,26 @@
-//! One of the places in which pieces travel: a stream, staging, device memory.
+//! One of the places through which pieces travel: a stream, staging memory on the host, and
+//! device memory.
 
-use crate::GpuError;
 use crate::driver::{Address, DeviceMemory, Event, PinnedMemory, Shared, Stream};
+use crate::error::GpuError;
 use crate::kernels::{Op, launches};
-use crate::measure::Timings;
-use crate::piece::Piece;
-use crate::pipeline::MOST_PIECE;
+use crate::piece::{MAX_PIECE, Piece};
+use crate::timings::Timings;
+use crate::wipe::wipe;
 use packetlane_lanes::{Job, Outcome};
 
 /// How much memory is taken for `len` bytes: to take page-locked memory takes long, so a
-/// slot shall grow seldom.
+/// transfer should grow seldom.
 fn capacity(len: usize) -> usize {
     const STEP: usize = 1 << 20;
     match len {
-        0..=MOST_PIECE => len.next_power_of_two().max(STEP),
+        0..=MAX_PIECE => len.next_power_of_two().max(STEP),
         _ => len.next_multiple_of(STEP),
     }
 }
 
-/// A slot. Its streams are waited for before its memory is touched or given back.
-pub(crate) struct Slot {
+/// A transfer. Its stream is waited for before its memory is touched or given back.
+pub(crate) struct Transfer {
     driver: Shared,
     stream: Stream,
     staging: Option<PinnedMemory>,
@@ -40,14 +41,14 @@ enum State {
     /// Nothing of it is under way, and both memories are clean.
     Idle,
     /// All of its work has been added.
-    Flying,
+    UnderWay,
     /// What was uploaded has run, and is there to be fetched or to run again.
     Resident,
     /// Something went wrong: its work is not all there, or not known to be done.
     Broken,
 }
 
-impl Slot {
+impl Transfer {
     pub(crate) fn new(driver: &Shared) -> Result<Self, GpuError> {
         Ok(Self {
             driver: driver.clone(),
@@ -96,7 +97,7 @@ impl Slot {
     /// # Safety
     ///
     /// Where the piece has a span, both pointers are to page-locked memory of this driver
-    /// that has it, which nobody reads or writes in it, nor gives back, before the slot is
+    /// that has it, which nobody reads or writes in it, nor gives back, before the transfer is
     /// idle again.
     pub(crate) unsafe fn start(
         &mut self,
@@ -118,7 +119,7 @@ impl Slot {
             _ => Ok(()),
         };
         record(0)?;
-        // SAFETY: the caller's promise, with `fly`'s.
+        // SAFETY: the caller's promise, with `Run::send`'s.
         unsafe { self.copy_in(arena)? };
         record(1)?;
         // SAFETY: as above.
@@ -130,7 +131,7 @@ impl Slot {
         let (stream, device) = (self.stream.handle(), self.device().at());
         // SAFETY: the device memory is at least as long, and lives until the stream is done.
         unsafe { self.driver.zero(stream, device, self.on_device)? };
-        self.state = State::Flying;
+        self.state = State::UnderWay;
         Ok(())
     }
 
@@ -144,11 +145,11 @@ impl Slot {
 
     /// # Safety
     ///
-    /// As [`Slot::start`].
+    /// As [`Transfer::start`].
     unsafe fn copy_in(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
         let (stream, device) = (self.stream.handle(), self.device().at());
         let layout = self.piece.layout;
-        // SAFETY: both memories are as long as the layout says; a slot that is not idle
+        // SAFETY: both memories are as long as the layout says; a transfer that is not idle
         // neither shows nor gives back its staging.
         unsafe {
             let staging = self.staging().pointer();
@@ -188,7 +189,7 @@ impl Slot {
 
     /// # Safety
     ///
-    /// As [`Slot::start`].
+    /// As [`Transfer::start`].
     unsafe fn copy_out(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
         let (stream, device) = (self.stream.handle(), self.device().at());
         let layout = self.piece.layout;
@@ -234,7 +235,7 @@ impl Slot {
     /// Copies what travelled from one place of the device to another.
     fn copy_within(&self, to: Address, from: Address) -> Result<(), GpuError> {
         let staged = self.piece.layout.staged;
-        // SAFETY: one is the slot's memory, one has as much room, and neither is given back
+        // SAFETY: one is the transfer's memory, one has as much room, and neither is given back
         // before the stream has been waited for.
         unsafe {
             self.driver
@@ -257,12 +258,12 @@ impl Slot {
         let [_, start, end, _] = self.events.as_ref().expect("made by `upload`");
         self.copy_within(self.device().at(), pristine.at())?;
         start.record(&self.stream)?;
-        // SAFETY: what the piece says is on the device, but for what `launch` does.
+        // SAFETY: what the piece says is on the device; the rest `launch` promises.
         unsafe { self.launch()? };
         end.record(&self.stream)
     }
 
-    /// Hands out what came of the last run.
+    /// Hands out the results of the last run.
     pub(crate) fn fetch(
         &mut self,
         bytes: &mut [u8],
@@ -309,7 +310,7 @@ impl Slot {
         timings: &mut Timings,
         take: impl FnOnce(&Piece, &[u8]),
     ) -> Result<(), GpuError> {
-        if self.state != State::Flying {
+        if self.state != State::UnderWay {
             return Err(GpuError::Undone);
         }
         let done = self.stream.wait().and_then(|()| {
@@ -370,13 +371,13 @@ impl Slot {
 
     fn wipe_staging(&mut self) {
         if let Some(staging) = &mut self.staging {
-            crate::wipe(&mut staging.bytes_mut()[..self.staged]);
+            wipe(&mut staging.bytes_mut()[..self.staged]);
         }
         self.staged = 0;
     }
 }
 
-impl Drop for Slot {
+impl Drop for Transfer {
     fn drop(&mut self) {
         self.abandon();
     }

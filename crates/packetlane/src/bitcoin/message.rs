@@ -1,7 +1,21 @@
 //! Messages in packets: a type of one byte or of thirteen, then the payload
 //! (BIP324, "v2 Bitcoin P2P message structure").
 //!
-//! The codec works on bytes and knows no payload.
+//! The codec works on bytes; what a payload means is the caller's.
+//!
+//! ```
+//! use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A type without a short id takes 13 bytes.
+//! let sendaddrv2 = MessageType::new(b"sendaddrv2")?;
+//! let mut contents = Vec::new();
+//! encode_message(sendaddrv2, b"", &mut contents);
+//! assert_eq!(contents.len(), 13);
+//! assert_eq!(decode_message(&contents)?, (sendaddrv2, &b""[..]));
+//! # Ok(())
+//! # }
+//! ```
 
 use crate::copy::append;
 use alloc::vec::Vec;

@@ -1,0 +1,25 @@
+//! How a batch went on the device.
+
+/// How a batch went. Times are in seconds and, except for `total`, sums over all pieces,
+/// which overlap; they are 0 unless [`RunOptions::timed`](crate::RunOptions::timed) was set.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Timings {
+    /// Host to host, by the CPU's clock.
+    pub total: f64,
+    /// Copies to the device, by the device's clock.
+    pub to_device: f64,
+    /// Kernels, by the device's clock.
+    pub kernels: f64,
+    /// Copies from the device, by the device's clock.
+    pub from_device: f64,
+    /// Bytes copied to the device: packets, descriptors and keys.
+    pub bytes_to_device: usize,
+    /// Bytes copied from the device: packets and verdicts.
+    pub bytes_from_device: usize,
+    /// Packets that ran on the device.
+    pub packets: usize,
+    /// Packets that the CPU did meanwhile.
+    pub helped: usize,
+    /// Pieces that the batch was cut into on the device.
+    pub pieces: usize,
+}

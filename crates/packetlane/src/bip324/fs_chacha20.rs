@@ -1,0 +1,85 @@
+//! FSChaCha20 for the lengths of packets (BIP324, "Rekeying wrappers").
+//!
+//! Each length is masked with the next three bytes of one ChaCha20 keystream, whose nonce is
+//! the epoch. After 224 lengths the next 32 bytes of that keystream are the next key.
+//! [`FsChaCha20`] holds the whole keystream of its key, 11 blocks, which one call computes.
+
+use super::error::Exhausted;
+use super::packet::LENGTH_LEN;
+use super::rekey::{REKEY_INTERVAL, nonce};
+use crate::engine::cpu::Cpu;
+use packetlane_lanes::Key;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Bytes of keystream that mask the lengths of one key's packets.
+const MASKS_LEN: usize = LENGTH_LEN * REKEY_INTERVAL as usize;
+
+/// Bytes of keystream of one key: the masks, then the next key. Exactly 11 blocks.
+const STREAM_LEN: usize = MASKS_LEN + 32;
+
+/// The cipher of the lengths of one direction. It encrypts and decrypts alike.
+#[repr(C)]
+pub(super) struct FsChaCha20 {
+    epoch: u64,
+    stream: [u8; STREAM_LEN],
+}
+
+impl FsChaCha20 {
+    /// Without keystream yet.
+    pub(super) fn new(epoch: u64) -> Self {
+        Self {
+            epoch,
+            stream: [0; STREAM_LEN],
+        }
+    }
+
+    /// Computes the keystream of `key`.
+    pub(super) fn set_key(&mut self, cpu: Cpu, key: &Key) {
+        cpu.keystream(key, nonce(0, self.epoch), 0, &mut self.stream);
+    }
+
+    /// Encrypts or decrypts the next length. `used` is how many lengths the key has masked.
+    #[inline]
+    pub(super) fn crypt(
+        &mut self,
+        cpu: Cpu,
+        used: &mut u32,
+        length: [u8; LENGTH_LEN],
+    ) -> Result<[u8; LENGTH_LEN], Exhausted> {
+        let number = match *used {
+            number @ ..REKEY_INTERVAL => number,
+            _ => {
+                self.rekey(cpu)?;
+                0
+            }
+        };
+        *used = number + 1;
+        let at = LENGTH_LEN * number as usize;
+        let mask = [self.stream[at], self.stream[at + 1], self.stream[at + 2]];
+        Ok([
+            length[0] ^ mask[0],
+            length[1] ^ mask[1],
+            length[2] ^ mask[2],
+        ])
+    }
+
+    /// Asks for the memory of the mask of length number `used`.
+    #[inline]
+    pub(super) fn prefetch(&self, used: u32) {
+        let at = LENGTH_LEN * used.min(REKEY_INTERVAL) as usize;
+        packetlane_lanes::prefetch(&self.stream[at]);
+    }
+
+    #[cold]
+    fn rekey(&mut self, cpu: Cpu) -> Result<(), Exhausted> {
+        self.epoch = self.epoch.checked_add(1).ok_or(Exhausted)?;
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(&self.stream[MASKS_LEN..]);
+        self.set_key(cpu, &key);
+        Ok(())
+    }
+
+    pub(super) fn wipe(&mut self) {
+        self.stream.zeroize();
+    }
+}

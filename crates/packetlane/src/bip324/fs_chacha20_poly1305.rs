@@ -1,0 +1,193 @@
+//! FSChaCha20Poly1305 for the packets (BIP324, "Rekeying wrappers").
+//!
+//! ChaCha20-Poly1305 whose nonce counts packets and rekeys. After 224 packets the key is
+//! replaced: the first 32 bytes of the AEAD of 32 zero bytes under nonce (2^32 - 1, epoch)
+//! are the next key. The keys do not depend on what the packets say, so a batch may hold
+//! packets from both sides of a rekey.
+
+use super::error::Exhausted;
+use super::precomputed::PrecomputedKeystream;
+use super::rekey::{REKEY_INTERVAL, nonce};
+use crate::arena::{KeyIndex, index};
+use crate::batch::Batch;
+use crate::engine::cpu::{Cpu, Kernel};
+use core::ops::Range;
+use packetlane_lanes::{Block, Job, Key, Nonce, Outcome};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The cipher of the packets of one direction.
+///
+/// Its first line of 64 bytes has all that a packet of a large batch needs.
+#[repr(C)]
+pub(super) struct FsChaCha20Poly1305 {
+    key: Key,
+    /// Where a batch holds `key`.
+    key_index: KeyIndex,
+    epoch: u64,
+    /// How many packets the key has served. [`REKEY_INTERVAL`] when the last key of all is
+    /// spent.
+    used: u32,
+    keystream: PrecomputedKeystream,
+    cpu: Cpu,
+}
+
+impl FsChaCha20Poly1305 {
+    /// Without a key yet.
+    pub(super) fn new(cpu: Cpu, epoch: u64) -> Self {
+        Self {
+            key: [0; 32],
+            key_index: KeyIndex::default(),
+            epoch,
+            used: 0,
+            keystream: PrecomputedKeystream::new(),
+            cpu,
+        }
+    }
+
+    pub(super) fn set_key(&mut self, key: &Key) {
+        self.key.copy_from_slice(key);
+    }
+
+    /// See [`PrecomputedKeystream::enable`].
+    pub(super) fn enable_precomputed_keystream(&mut self, on: bool) {
+        self.keystream.enable(on);
+    }
+
+    /// What it runs on.
+    #[inline]
+    pub(super) fn cpu(&self) -> Cpu {
+        self.cpu
+    }
+
+    /// Which packet is next: its number since the last rekey, and the epoch.
+    #[inline]
+    pub(super) fn next(&self) -> Result<(u32, u64), Exhausted> {
+        match self.used {
+            used @ ..REKEY_INTERVAL => Ok((used, self.epoch)),
+            _ => Err(Exhausted),
+        }
+    }
+
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        packetlane_lanes::prefetch(self);
+        packetlane_lanes::prefetch(&self.keystream);
+    }
+
+    /// Adds the next packet to the jobs of `batch`: the text of `text_len` bytes at `start`
+    /// of its arena, without AAD.
+    #[inline(always)]
+    pub(super) fn add_job(
+        &mut self,
+        batch: &mut Batch,
+        start: usize,
+        text_len: usize,
+    ) -> Result<(), Exhausted> {
+        let (number, epoch) = self.next()?;
+        let packets = batch.expected_len();
+        let (keystream, keystream_blocks) = if self.keystream.concerns(packets) {
+            self.add_keystream(batch, packets, text_len)
+        } else {
+            (0, 0)
+        };
+        let covered = (keystream_blocks as usize).saturating_sub(1) * size_of::<Block>();
+        let key = if text_len > covered {
+            batch.index_of(&mut self.key_index, &self.key)
+        } else {
+            0
+        };
+        batch.add_job(Job {
+            text: index(start),
+            text_len: index(text_len),
+            aad: 0,
+            aad_len: 0,
+            key,
+            keystream,
+            keystream_blocks,
+            nonce: nonce(number, epoch),
+        });
+        self.advance();
+        Ok(())
+    }
+
+    /// Moves the precomputed keystream of the next packet into `batch`. The packet has
+    /// `text_len` bytes of text and is one of `packets` of a turn. Where it pays, missing
+    /// blocks are computed, and more for the packets behind it. Returns the index of the
+    /// first block, and how many there are.
+    #[inline(always)]
+    fn add_keystream(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
+        let backend = self.cpu.backend;
+        let wanted = self.keystream.wanted(backend, packets, text_len);
+        let blocks = self.keystream.blocks(self.keystream.per_packet());
+        let (first, mut count) = (batch.add_keystream(blocks), blocks.len());
+        self.keystream.consume(count);
+        if count < wanted && self.keystream.left() == 0 {
+            let packet = (self.used, self.epoch);
+            self.keystream
+                .compute(backend, &self.key, packet, count, wanted);
+            let missing = wanted - count;
+            batch.add_keystream(self.keystream.blocks(missing));
+            self.keystream.consume(missing);
+            count = wanted;
+        }
+        (first, index(count))
+    }
+
+    /// Seals or opens the next packet without a batch.
+    pub(super) fn run_single(
+        &mut self,
+        kernel: Kernel,
+        bytes: &mut [u8],
+        aad: Range<usize>,
+        text: Range<usize>,
+    ) -> Result<Outcome, Exhausted> {
+        let (number, epoch) = self.next()?;
+        let backend = self.cpu.backend;
+        let wanted = self.keystream.wanted(backend, 1, text.len());
+        // A packet's blocks must be neighbours here: if some of the last packet's are
+        // missing, all of them are computed again.
+        let left = self.keystream.left();
+        if left < wanted && left <= self.keystream.per_packet() {
+            self.keystream.consume(left);
+            self.keystream
+                .compute(backend, &self.key, (number, epoch), 0, wanted);
+        }
+        let blocks = self.keystream.blocks(self.keystream.per_packet());
+        let (secrets, count) = ((&self.key, blocks), blocks.len());
+        let nonce: Nonce = nonce(number, epoch);
+        let outcome = self
+            .cpu
+            .run_single(kernel, secrets, nonce, bytes, aad, text);
+        self.keystream.consume(count);
+        self.advance();
+        Ok(outcome)
+    }
+
+    /// Counts a packet. The key is replaced right after its last one.
+    #[inline]
+    fn advance(&mut self) {
+        self.used += 1;
+        if self.used == REKEY_INTERVAL {
+            self.rekey();
+        }
+    }
+
+    #[cold]
+    fn rekey(&mut self) {
+        self.keystream.wipe();
+        self.key_index = KeyIndex::default();
+        // Block 0 of the keystream makes the tag, so the AEAD's text begins with block 1.
+        let mut key = Zeroizing::new([0; 32]);
+        self.cpu
+            .keystream(&self.key, nonce(u32::MAX, self.epoch), 1, key.as_mut());
+        self.key.copy_from_slice(&*key);
+        if let Some(epoch) = self.epoch.checked_add(1) {
+            (self.epoch, self.used) = (epoch, 0);
+        }
+    }
+
+    pub(super) fn wipe(&mut self) {
+        self.key.zeroize();
+        self.keystream.wipe();
+    }
+}

@@ -1,0 +1,108 @@
+//! The sending half of a session: it writes packets into a batch, which an engine seals for
+//! all sessions at once.
+
+use super::cipher::Cipher;
+use super::error::SealError;
+use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+use crate::arena::Slot;
+use crate::batch::Batch;
+use crate::copy::copy;
+use alloc::vec::Vec;
+
+/// The sending half of a session.
+///
+/// Every packet that it adds to a batch must be sealed and sent, in order: the
+/// counters of both sides go on with it.
+#[derive(Debug)]
+pub struct Outbound {
+    cipher: Cipher,
+}
+
+impl Outbound {
+    pub(super) fn new(cipher: Cipher) -> Self {
+        Self { cipher }
+    }
+
+    /// Whether keystream of the next packets is precomputed; see
+    /// [`Cipher::set_precomputed_keystream`].
+    pub fn set_precomputed_keystream(&mut self, on: bool) {
+        self.cipher.set_precomputed_keystream(on);
+    }
+
+    /// Asks for the memory that the next packet needs, without waiting for it. A program that
+    /// visits thousands of sessions in a turn, whose memory is in no cache by then, should
+    /// call it some eight sessions before it uses one.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.cipher.prefetch();
+    }
+
+    /// Adds a packet with `contents` to the batch. [`Batch::wire`] gives its
+    /// bytes when the batch has been sealed.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn push(
+        &mut self,
+        batch: &mut Batch,
+        kind: PacketKind,
+        contents: &[u8],
+    ) -> Result<Slot, SealError> {
+        let (slot, place) = self.reserve(batch, kind, contents.len())?;
+        copy(place, contents);
+        Ok(slot)
+    }
+
+    /// Adds a packet with contents of `contents_len` bytes to the batch, for the
+    /// caller to write into the slice that is returned, so that a message is
+    /// serialised where its packet will lie. The slice shows bytes of earlier
+    /// turns: all of it must be written.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn reserve<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        kind: PacketKind,
+        contents_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        if contents_len > MAX_CONTENTS_LEN {
+            return Err(SealError::TooLong {
+                length: contents_len,
+            });
+        }
+        let wire_len = contents_len + OVERHEAD;
+        if !batch.arena().fits(wire_len) {
+            return Err(SealError::BatchFull);
+        }
+        let [a, b, c] = self.cipher.encrypt_length(contents_len)?;
+        let packet = batch.len();
+        let start = batch.arena_mut().take(wire_len);
+        let front = start..start + LENGTH_LEN + HEADER_LEN;
+        let contents = front.end..front.end + contents_len;
+        let header = [a, b, c, kind.header()];
+        batch.arena_mut().bytes_mut()[front].copy_from_slice(&header);
+        self.cipher.add_job(batch, start, contents_len)?;
+        let arena = batch.arena_mut();
+        let slot = arena.slot(start..start + wire_len, packet..packet + 1);
+        Ok((slot, &mut arena.bytes_mut()[contents]))
+    }
+
+    /// Appends one packet to `out`, sealed, without a batch.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is appended then.
+    pub fn seal(
+        &mut self,
+        kind: PacketKind,
+        contents: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), SealError> {
+        self.cipher.seal(kind, &[], contents, out)
+    }
+}

@@ -1,0 +1,185 @@
+//! Precomputed keystream of a session's next packets.
+//!
+//! A nonce is a counter, so the keystream of the next packets is known before their contents
+//! are. A single short packet leaves most lanes idle; so the call that encrypts it computes
+//! up to 16 blocks of keystream, and the session's next packets need no more than an XOR and
+//! a Poly1305.
+//!
+//! Precomputed keystream is as secret as the key: there is at most
+//! [`MAX_PRECOMPUTED_KEYSTREAM`] of it, it never reaches beyond a rekey, and what is used is
+//! wiped.
+
+use super::rekey::{REKEY_INTERVAL, nonce};
+use alloc::boxed::Box;
+use core::ops::Range;
+use packetlane_lanes::{Backend, Block, Key};
+use zeroize::Zeroize;
+
+/// The most memory that precomputed keystream takes for one direction, in bytes.
+pub const MAX_PRECOMPUTED_KEYSTREAM: usize = 1024;
+
+/// The same in blocks: they fill the lanes of AVX-512 once.
+const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
+
+/// The most blocks that are precomputed of one packet. With more, a call has so few left for
+/// the next packet that it saves less than it costs to carry them through the batch.
+const MAX_PACKET_BLOCKS: usize = 12;
+
+/// A batch of fewer packets is small. With two blocks each, so many packets have their
+/// keystream at a time.
+const SMALL_BATCH: usize = MAX_BLOCKS / 2;
+
+/// After so many packets in a row of at most a block of text, the next is expected to be
+/// one, too.
+const SHORT_PACKETS: u8 = 4;
+
+/// The blocks of one direction.
+pub(super) struct PrecomputedKeystream {
+    enabled: bool,
+    /// No memory before the first use.
+    blocks: Option<Box<[Block; MAX_BLOCKS]>>,
+    /// How many blocks each packet has; the last one may have fewer.
+    per_packet: u8,
+    /// The blocks that are left. The next packet's come first.
+    next: u8,
+    end: u8,
+    /// How many packets in a row had at most a block of text, of those for which this was
+    /// asked.
+    short_packets: u8,
+}
+
+impl PrecomputedKeystream {
+    pub(super) fn new() -> Self {
+        Self {
+            enabled: true,
+            blocks: None,
+            per_packet: 0,
+            next: 0,
+            end: 0,
+            short_packets: 0,
+        }
+    }
+
+    /// Turns it on or off. Off wipes all blocks.
+    pub(super) fn enable(&mut self, on: bool) {
+        self.enabled = on;
+        if !on {
+            self.wipe();
+        }
+    }
+
+    /// Whether it concerns a packet that is one of `packets` of a turn: blocks are left, or
+    /// the batch is small.
+    #[inline]
+    pub(super) fn concerns(&self, packets: usize) -> bool {
+        self.next < self.end || packets < SMALL_BATCH
+    }
+
+    /// How many blocks to have of a packet with `text_len` bytes of text, one of `packets` of
+    /// a turn; 0 if that does not pay. One or two packets leave most lanes idle. With a few
+    /// more it pays only if all of them are covered: otherwise the lanes of the others have
+    /// room for this one, too.
+    #[inline]
+    pub(super) fn wanted(&mut self, backend: Backend, packets: usize, text_len: usize) -> usize {
+        let short = text_len <= size_of::<Block>();
+        self.short_packets = if short {
+            self.short_packets.saturating_add(1)
+        } else {
+            0
+        };
+        if !self.enabled
+            || packets > 2 && (packets >= SMALL_BATCH || self.short_packets <= SHORT_PACKETS)
+        {
+            return 0;
+        }
+        // One block for the tag, the others for the text. A longer text fills lanes by
+        // itself and wants two: the tag's, and the odd one that the header byte makes. It
+        // wants none where Poly1305 is interleaved with ChaCha20's rounds.
+        match 1 + text_len.div_ceil(size_of::<Block>()) {
+            needed if needed > backend.max_precomputed_blocks() => 0,
+            needed @ ..=MAX_PACKET_BLOCKS => needed,
+            _ => 2,
+        }
+    }
+
+    /// Computes the blocks of the packets from `number` of `epoch` on, `per_packet` of each,
+    /// as if all were as long as the first; of the first one only from block `first` on.
+    #[cold]
+    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
+    pub(super) fn compute(
+        &mut self,
+        backend: Backend,
+        key: &Key,
+        (mut number, epoch): (u32, u64),
+        first: usize,
+        per_packet: usize,
+    ) {
+        let left = (REKEY_INTERVAL - number) as usize * per_packet - first;
+        let end = left.min(MAX_BLOCKS);
+        let mut of = [(0, [0; 12]); MAX_BLOCKS];
+        let mut next = (first as u32, nonce(number, epoch));
+        for place in &mut of[..end] {
+            *place = next;
+            next.0 += 1;
+            if next.0 == per_packet as u32 {
+                number += 1;
+                next = (0, nonce(number, epoch));
+            }
+        }
+        (self.per_packet, self.next, self.end) = (per_packet as u8, 0, end as u8);
+        let blocks = self
+            .blocks
+            .get_or_insert_with(|| Box::new([[0; size_of::<Block>()]; MAX_BLOCKS]));
+        backend.precompute_keystream(key, &of[..end], &mut blocks[..end]);
+    }
+
+    /// How many blocks are left.
+    #[inline]
+    pub(super) fn left(&self) -> usize {
+        usize::from(self.end - self.next)
+    }
+
+    /// How many blocks each packet has.
+    #[inline]
+    pub(super) fn per_packet(&self) -> usize {
+        self.per_packet.into()
+    }
+
+    /// Where the first `count` of the blocks that are left lie; there may be fewer.
+    #[inline]
+    fn range(&self, count: usize) -> Range<usize> {
+        let next = usize::from(self.next);
+        next..usize::from(self.end).min(next + count)
+    }
+
+    /// The first `count` of the blocks that are left, or fewer.
+    #[inline]
+    pub(super) fn blocks(&self, count: usize) -> &[Block] {
+        match &self.blocks {
+            Some(blocks) => &blocks[self.range(count)],
+            None => &[],
+        }
+    }
+
+    /// Wipes the first `count` of the blocks that are left: they have been used.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
+    pub(super) fn consume(&mut self, count: usize) {
+        let used = self.range(count);
+        if let Some(blocks) = &mut self.blocks {
+            self.next = used.end as u8;
+            for used in &mut blocks[used] {
+                *used = [0; size_of::<Block>()];
+                zeroize::optimization_barrier(used);
+            }
+        }
+    }
+
+    /// Wipes all blocks.
+    pub(super) fn wipe(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.as_flattened_mut().zeroize();
+        }
+        (self.next, self.end) = (0, 0);
+    }
+}

@@ -1,0 +1,61 @@
+//! Bitcoin's networks and the magic that tells them apart on the wire.
+
+/// A Bitcoin network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Network {
+    /// The main network.
+    Mainnet,
+    /// Test network 3.
+    Testnet3,
+    /// Test network 4 (BIP94).
+    Testnet4,
+    /// The default signet (BIP325). Other signets have a magic of their own.
+    Signet,
+    /// A private chain for tests.
+    Regtest,
+}
+
+impl Network {
+    /// Every network.
+    pub const ALL: [Network; 5] = [
+        Network::Mainnet,
+        Network::Testnet3,
+        Network::Testnet4,
+        Network::Signet,
+        Network::Regtest,
+    ];
+
+    /// The four bytes that v1 messages start with and that BIP324 mixes into
+    /// its keys, in the order of the wire.
+    #[must_use]
+    pub const fn magic(self) -> [u8; 4] {
+        match self {
+            Network::Mainnet => [0xf9, 0xbe, 0xb4, 0xd9],
+            Network::Testnet3 => [0x0b, 0x11, 0x09, 0x07],
+            Network::Testnet4 => [0x1c, 0x16, 0x3f, 0x28],
+            Network::Signet => [0x0a, 0x03, 0xcf, 0x40],
+            Network::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
+        }
+    }
+
+    /// The name that node software gives it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Network::Mainnet => "main",
+            Network::Testnet3 => "testnet3",
+            Network::Testnet4 => "testnet4",
+            Network::Signet => "signet",
+            Network::Regtest => "regtest",
+        }
+    }
+
+    /// The network with this magic, if it is one of these.
+    #[must_use]
+    pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|network| network.magic() == magic)
+    }
+}

@@ -1,0 +1,190 @@
+//! Work on the CPU: one backend, and the threads that share a large list of jobs.
+
+#[cfg(feature = "parallel")]
+use super::threads::{self, Part};
+use crate::arena::index;
+use core::ops::Range;
+#[cfg(feature = "parallel")]
+use packetlane_lanes::TAG_LEN;
+use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, Work};
+
+/// [`Backend::seal`] or [`Backend::open`].
+pub(crate) type Kernel = fn(Backend, Work<'_>);
+
+/// A backend, and up to how many threads one list of jobs may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cpu {
+    pub(crate) backend: Backend,
+    #[cfg(feature = "parallel")]
+    pub(crate) threads: u16,
+}
+
+impl Cpu {
+    /// One thread, the caller's.
+    pub(crate) const fn new(backend: Backend) -> Self {
+        Self {
+            backend,
+            #[cfg(feature = "parallel")]
+            threads: 1,
+        }
+    }
+
+    /// Up to how many threads one list of jobs takes.
+    #[cfg(any(feature = "parallel", feature = "cuda"))]
+    pub(crate) fn threads(self) -> usize {
+        #[cfg(feature = "parallel")]
+        return usize::from(self.threads.max(1));
+        #[cfg(not(feature = "parallel"))]
+        1
+    }
+
+    /// Runs a kernel on `work`.
+    #[inline(always)]
+    pub(crate) fn run(self, kernel: Kernel, work: Work<'_>) {
+        #[cfg(feature = "parallel")]
+        if self.threads > 1 {
+            let part = JobsPart {
+                backend: self.backend,
+                kernel,
+                base: 0,
+                work,
+            };
+            return threads::run(self.threads(), part);
+        }
+        kernel(self.backend, work);
+    }
+
+    /// Runs a kernel on one packet, of which `keystream` is precomputed. Returns what
+    /// became of it.
+    pub(crate) fn run_single(
+        self,
+        kernel: Kernel,
+        (key, keystream): (&Key, &[Block]),
+        nonce: Nonce,
+        bytes: &mut [u8],
+        aad: Range<usize>,
+        text: Range<usize>,
+    ) -> Outcome {
+        let secrets = Secrets {
+            keys: core::slice::from_ref(key),
+            keystream,
+        };
+        let job = Job {
+            text: index(text.start),
+            text_len: index(text.len()),
+            aad: index(aad.start),
+            aad_len: index(aad.len()),
+            key: 0,
+            keystream: 0,
+            keystream_blocks: index(keystream.len()),
+            nonce,
+        };
+        let mut outcome = [Outcome::Pending];
+        let work = Work {
+            bytes,
+            secrets,
+            jobs: &[job],
+            outcomes: &mut outcome,
+        };
+        kernel(self.backend, work);
+        outcome[0]
+    }
+
+    /// Fills `out` with ChaCha20 keystream from block `counter` on.
+    pub(crate) fn keystream(self, key: &Key, nonce: Nonce, counter: u32, out: &mut [u8]) {
+        out.fill(0);
+        self.backend.chacha20(key, &nonce, counter, out);
+    }
+}
+
+/// From the first to the last of the arena's bytes that a job reads or writes.
+#[cfg(feature = "parallel")]
+pub(crate) fn span(job: &Job) -> Range<usize> {
+    let text = job.text as usize;
+    let end = text + job.text_len as usize + TAG_LEN;
+    if job.aad_len == 0 {
+        return text..end;
+    }
+    let aad = job.aad as usize;
+    text.min(aad)..end.max(aad + job.aad_len as usize)
+}
+
+/// How many jobs a thread hands to the backend at a time: enough to find packets of like
+/// length among them, and few enough for the stack.
+#[cfg(feature = "parallel")]
+const STEP: usize = 256;
+
+/// Jobs and their piece of the arena, which begins at offset `base`.
+#[cfg(feature = "parallel")]
+struct JobsPart<'p> {
+    backend: Backend,
+    kernel: Kernel,
+    base: usize,
+    work: Work<'p>,
+}
+
+#[cfg(feature = "parallel")]
+impl Part for JobsPart<'_> {
+    fn len(&self) -> usize {
+        self.work.jobs.len()
+    }
+
+    fn span(&self, packet: usize) -> Range<usize> {
+        span(&self.work.jobs[packet])
+    }
+
+    fn text_len(&self, packet: usize) -> usize {
+        self.work.jobs[packet].text_len as usize
+    }
+
+    fn split_off(&mut self, packet: usize, start: usize) -> Self {
+        let bytes = core::mem::take(&mut self.work.bytes);
+        let outcomes = core::mem::take(&mut self.work.outcomes);
+        let (bytes, split_bytes) = bytes.split_at_mut(start - self.base);
+        let (jobs, split_jobs) = self.work.jobs.split_at(packet);
+        let (outcomes, split_outcomes) = outcomes.split_at_mut(packet);
+        self.work = Work {
+            bytes,
+            secrets: self.work.secrets,
+            jobs,
+            outcomes,
+        };
+        Self {
+            base: start,
+            work: Work {
+                bytes: split_bytes,
+                secrets: self.work.secrets,
+                jobs: split_jobs,
+                outcomes: split_outcomes,
+            },
+            ..*self
+        }
+    }
+
+    fn run(mut self) {
+        if self.base == 0 {
+            return (self.kernel)(self.backend, self.work);
+        }
+        let base = index(self.base);
+        let mut step = [Job::default(); STEP];
+        let Work { jobs, .. } = self.work;
+        let outcomes = core::mem::take(&mut self.work.outcomes);
+        for (jobs, outcomes) in jobs.chunks(STEP).zip(outcomes.chunks_mut(STEP)) {
+            for (rebased, job) in step.iter_mut().zip(jobs) {
+                *rebased = Job {
+                    text: job.text - base,
+                    // Where there is no AAD, its offset means nothing.
+                    aad: if job.aad_len > 0 { job.aad - base } else { 0 },
+                    ..*job
+                };
+            }
+            let work = Work {
+                bytes: self.work.bytes,
+                secrets: self.work.secrets,
+                jobs: &step[..jobs.len()],
+                outcomes,
+            };
+            (self.kernel)(self.backend, work);
+        }
+    }
+}

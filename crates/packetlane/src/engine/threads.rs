@@ -1,0 +1,290 @@
+//! One large batch on several threads.
+//!
+//! The packets are cut into parts, several for each thread, and the arena with them. A
+//! part begins at a packet whose bytes lie behind those of all packets before it, and no
+//! packet that follows reaches before it. So a thread that has a part has a piece of the
+//! arena to itself, and the threads share nothing but the keys and keystream, which are
+//! only read. Sessions add their packets in the order of the arena, except for a packet
+//! that came in several reads, which is out of order among its neighbours only. If no
+//! such place is found, one thread does it all.
+//!
+//! The threads take one part after the other, so that nobody waits long for a thread that
+//! wakes late or is interrupted. A lock is held while a part is taken, not while it runs.
+
+use core::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// The least work for one thread, in bytes as [`work`] counts them: some 20
+/// microseconds. To wake a thread takes no less.
+const LEAST_WORK: usize = 64 * 1024;
+
+/// The work of a part, in the same unit: at most so much is waited for in the end.
+const PART_WORK: usize = 16 * 1024;
+
+/// What a packet costs beyond its text, in bytes of text that cost the same: its one-time
+/// key is a block of ChaCha20 too.
+const PACKET_WORK: usize = 64;
+
+/// Into how many parts a batch is cut at most.
+const MAX_PARTS: usize = 256;
+
+/// A list of packets with the bytes and all else that it takes to run them.
+pub(crate) trait Part: Send + Sized {
+    /// How many packets it has.
+    fn len(&self) -> usize;
+
+    /// From the first to the last byte of the arena that a packet reads or writes.
+    fn span(&self, packet: usize) -> Range<usize>;
+
+    /// How many bytes of a packet are encrypted.
+    fn text_len(&self, packet: usize) -> usize;
+
+    /// Takes away the packets from number `packet` on, whose bytes lie from `start` of the
+    /// arena on. The other packets' bytes lie before it.
+    fn split_off(&mut self, packet: usize, start: usize) -> Self;
+
+    /// Runs its packets.
+    fn run(self);
+}
+
+/// Runs `whole` on up to `threads` threads: the caller's own, and others of the pool that
+/// rayon has for it.
+pub(crate) fn run<P: Part>(threads: usize, whole: P) {
+    let mut cuts = Cuts::new();
+    let threads = cuts.find(&whole, threads);
+    if threads < 2 {
+        return whole.run();
+    }
+    // The last part first: what is left begins where it did.
+    let waiting = Mutex::new((Some(whole), cuts.places().iter().rev()));
+    let work = || {
+        loop {
+            let part = {
+                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let (rest, places) = &mut *waiting;
+                match (rest.as_mut(), places.next()) {
+                    (Some(rest), Some(cut)) => Some(rest.split_off(cut.packet, cut.start)),
+                    _ => rest.take(),
+                }
+            };
+            match part {
+                Some(part) => part.run(),
+                None => return,
+            }
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| work());
+        }
+        work();
+    });
+}
+
+/// Where a part begins.
+#[derive(Clone, Copy, Default)]
+struct Cut {
+    /// Its first packet.
+    packet: usize,
+    /// Where its piece of the arena begins.
+    start: usize,
+}
+
+/// The beginnings of all parts but the first.
+struct Cuts {
+    places: [Cut; MAX_PARTS - 1],
+    count: usize,
+}
+
+impl Cuts {
+    fn new() -> Self {
+        Self {
+            places: [Cut::default(); MAX_PARTS - 1],
+            count: 0,
+        }
+    }
+
+    fn places(&self) -> &[Cut] {
+        &self.places[..self.count]
+    }
+
+    /// Cuts `whole` for up to `threads` threads, if there is work for them. Returns how
+    /// many have something to do.
+    fn find(&mut self, whole: &impl Part, threads: usize) -> usize {
+        let total = (0..whole.len()).map(|packet| work(whole, packet)).sum();
+        let threads = threads.min(total / LEAST_WORK);
+        if threads > 1 {
+            self.cut(whole, total, (total / PART_WORK).min(MAX_PARTS));
+        }
+        threads.min(self.count + 1)
+    }
+
+    /// Cuts `whole`, whose work is `total`, into up to `parts` parts of about the same
+    /// work.
+    fn cut(&mut self, whole: &impl Part, total: usize, parts: usize) {
+        let share = total / parts;
+        let mut done = 0;
+        let mut end = 0;
+        for packet in 0..whole.len() {
+            let span = whole.span(packet);
+            while self
+                .places()
+                .last()
+                .is_some_and(|cut| span.start < cut.start)
+            {
+                self.count -= 1;
+            }
+            if done >= (self.count + 1) * share && self.count + 1 < parts && span.start >= end {
+                self.places[self.count] = Cut {
+                    packet,
+                    start: span.start,
+                };
+                self.count += 1;
+            }
+            end = end.max(span.end);
+            done += work(whole, packet);
+        }
+    }
+}
+
+/// The work of one packet, in bytes.
+fn work(whole: &impl Part, packet: usize) -> usize {
+    whole.text_len(packet) + PACKET_WORK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use packetlane_lanes::{Job, TAG_LEN};
+
+    /// Jobs that nobody runs.
+    impl Part for &[Job] {
+        fn len(&self) -> usize {
+            <[Job]>::len(self)
+        }
+
+        fn span(&self, packet: usize) -> Range<usize> {
+            span(&self[packet])
+        }
+
+        fn text_len(&self, packet: usize) -> usize {
+            self[packet].text_len as usize
+        }
+
+        fn split_off(&mut self, packet: usize, _: usize) -> Self {
+            let (rest, split) = self.split_at(packet);
+            *self = rest;
+            split
+        }
+
+        fn run(self) {}
+    }
+
+    fn span(job: &Job) -> Range<usize> {
+        let text = job.text as usize..job.text as usize + job.text_len as usize + TAG_LEN;
+        match (job.aad as usize, job.aad_len as usize) {
+            (_, 0) => text,
+            (aad, len) => text.start.min(aad)..text.end.max(aad + len),
+        }
+    }
+
+    fn work(job: &Job) -> usize {
+        job.text_len as usize + PACKET_WORK
+    }
+
+    fn jobs(lengths: impl IntoIterator<Item = u32>) -> Vec<Job> {
+        let mut text = 7;
+        let job = |text_len: u32| {
+            let job = Job {
+                text,
+                text_len,
+                ..Job::default()
+            };
+            text += text_len + 20;
+            job
+        };
+        lengths.into_iter().map(job).collect()
+    }
+
+    /// The jobs before which they are cut into `parts` parts.
+    fn cuts(jobs: &[Job], parts: usize) -> Vec<usize> {
+        let mut cuts = Cuts::new();
+        cuts.cut(&jobs, jobs.iter().map(work).sum(), parts);
+        // What safety rests on: the spans of a part lie within its piece.
+        for cut in cuts.places() {
+            let (before, from) = jobs.split_at(cut.packet);
+            assert!(before.iter().all(|job| span(job).end <= cut.start));
+            assert!(from.iter().all(|job| span(job).start >= cut.start));
+        }
+        cuts.places().iter().map(|cut| cut.packet).collect()
+    }
+
+    #[test]
+    fn parts_are_about_alike() {
+        // Many short packets, then few long ones.
+        let jobs = jobs([[1; 4000].to_vec(), [10_000; 60].to_vec()].concat());
+        let total: usize = jobs.iter().map(work).sum();
+        for parts in 2..9 {
+            let cuts = cuts(&jobs, parts);
+            assert_eq!(cuts.len(), parts - 1);
+            for (place, &cut) in cuts.iter().enumerate() {
+                let before: usize = jobs[..cut].iter().map(work).sum();
+                assert!(before.abs_diff(total * (place + 1) / parts) < 10_100);
+            }
+        }
+    }
+
+    #[test]
+    fn small_batches_are_not_cut() {
+        let cut = |jobs: &[Job], threads| {
+            let mut cuts = Cuts::new();
+            let threads = cuts.find(&jobs, threads);
+            (threads, cuts.places().len())
+        };
+        assert_eq!(cut(&[], 4), (0, 0));
+        assert_eq!(cut(&jobs([1 << 24]), 4), (1, 0));
+        assert_eq!(cut(&jobs([61; 1000]), 4), (1, 0));
+        assert_eq!(cut(&jobs([61; 1100]), 4), (2, 7));
+        assert_eq!(cut(&jobs([61; 1100]), 1), (1, 0));
+        assert_eq!(cut(&jobs([4000; 10_000]), 1000), (MAX_PARTS, MAX_PARTS - 1));
+    }
+
+    #[test]
+    fn as_many_parts_as_there_are_jobs_for() {
+        assert_eq!(cuts(&[], 4), []);
+        assert_eq!(cuts(&jobs([1 << 24]), 4), []);
+        assert_eq!(cuts(&jobs([61; 1000]), 1), []);
+        assert_eq!(cuts(&jobs([61; 1000]), 4).len(), 3);
+        let most = cuts(&jobs([4000; 10_000]), MAX_PARTS);
+        assert_eq!(most.len(), MAX_PARTS - 1);
+    }
+
+    #[test]
+    fn neighbours_out_of_order_stay_together() {
+        let mut jobs = jobs([4000; 100]);
+        assert_eq!(cuts(&jobs, 2), [50]);
+        // The first of five lies behind the others.
+        jobs[48..53].rotate_right(1);
+        assert_eq!(cuts(&jobs, 2), [53]);
+        // One among the last reaches back to the first half.
+        jobs.swap(10, 99);
+        assert_eq!(cuts(&jobs, 2), []);
+        jobs.reverse();
+        assert_eq!(cuts(&jobs, 2), []);
+    }
+
+    #[test]
+    fn tags_and_aad_count() {
+        let mut jobs = jobs([4000; 100]);
+        jobs[80].aad = 1;
+        assert_eq!(cuts(&jobs, 2), [50], "no AAD");
+        jobs[80].aad_len = 1;
+        assert_eq!(cuts(&jobs, 2), [81]);
+        jobs[80].aad = jobs[80].text + 4000 + 16;
+        assert_eq!(cuts(&jobs, 2), [50]);
+        // A tag that reaches into the next packet's text.
+        jobs[49].text_len += 5;
+        assert_eq!(cuts(&jobs, 2), [51]);
+    }
+}

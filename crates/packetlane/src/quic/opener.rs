@@ -1,0 +1,261 @@
+//! The receiving side of a packet number space: which keys its packets have, which numbers,
+//! and how many may fail.
+
+use super::batch::Batch;
+use super::error::OpenError;
+use super::header::{MAX_PACKET_NUMBER, TooShort, has_reserved_bits, is_short, sample};
+use super::key_ring::{KeyRing, Phase};
+use super::keys::Secret;
+use super::suite::Suite;
+use crate::arena::{KeyIndex, Slot};
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+use packetlane_lanes::{Outcome, TAG_LEN};
+
+/// The receiving side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT.
+///
+/// It follows the key updates of its peer by itself. It does not tell whether a packet has
+/// come before (RFC 9000, section 12.3): the caller keeps track of that.
+pub struct Opener {
+    /// That of the current keys.
+    secret: Secret,
+    keys: Arc<KeyRing>,
+    /// The largest number of a packet that was authentic, plus 1.
+    expected: u64,
+    forged: u64,
+    /// Where a batch holds `keys`.
+    key_index: KeyIndex,
+}
+
+/// A packet that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'b> {
+    /// Its packet number.
+    pub number: u64,
+    /// Its header, unprotected.
+    pub header: &'b [u8],
+    /// Its payload: the frames.
+    pub payload: &'b [u8],
+    /// Whether it is the first of a new key phase: the peer has updated its keys. If it
+    /// was not this side that began, [`Sealer::update_keys`](super::Sealer::update_keys) is due before the packet is
+    /// acknowledged (RFC 9001, section 6.2).
+    pub key_update: bool,
+}
+
+impl Opener {
+    /// The opener with the keys of `secret`.
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            keys: KeyRing::first(&secret),
+            secret,
+            expected: 0,
+            forged: 0,
+            key_index: KeyIndex::default(),
+        }
+    }
+
+    /// Adds a packet to the batch that was received there: it lies in `packet` of
+    /// [`Batch::bytes`], and its packet number begins at `pn_offset` of it (see
+    /// [`Header`](super::Header)). [`Opener::take`] gives the result when the batch
+    /// has been opened.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::TooShort`]: the packet is to be dropped.
+    ///
+    /// # Panics
+    ///
+    /// If `packet` is not in [`Batch::bytes`].
+    #[inline]
+    pub fn push(
+        &mut self,
+        batch: &mut Batch,
+        packet: Range<usize>,
+        pn_offset: usize,
+    ) -> Result<Slot, OpenError> {
+        let bytes = &batch.bytes()[packet.clone()];
+        sample(bytes.len(), pn_offset).map_err(|TooShort| OpenError::TooShort)?;
+        // The keys of the next phase must be there before a packet asks for them: how
+        // long they take would tell of a key phase that is not authentic yet.
+        if is_short(bytes[0]) && self.keys.next.is_none() {
+            self.set_keys(|keys, secret| KeyRing {
+                next: Some(Arc::new(secret.next().packet_key())),
+                ..keys
+            });
+        }
+        let keys = (batch.index_of(&mut self.key_index, &self.keys), &*self.keys);
+        Ok(batch.add_to_open(keys, self.expected, packet, pn_offset))
+    }
+
+    /// The packet that [`Opener::push`] added, once its batch has been opened.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`], whose variants say whether to drop the packet or to end the
+    /// connection.
+    #[inline]
+    pub fn take<'b>(&mut self, batch: &'b Batch, slot: Slot) -> Result<Packet<'b>, OpenError> {
+        let (packet, keys, outcome) = batch.to_open(&slot)?;
+        let number = packet.number;
+        match outcome {
+            Outcome::Authentic => {}
+            Outcome::BadTag => {
+                self.forged += 1;
+                return Err(if self.forged > self.suite().integrity_limit() {
+                    OpenError::IntegrityLimit { number }
+                } else {
+                    OpenError::BadTag { number }
+                });
+            }
+            Outcome::Pending | Outcome::Sealed => return Err(OpenError::NotOpened),
+        }
+        let (header, rest) = batch.bytes()[packet.range()].split_at(packet.header_len as usize);
+        if has_reserved_bits(header[0]) {
+            return Err(OpenError::ReservedBits { number });
+        }
+        // Another packet of the batch may have updated the keys since it was added.
+        let then = keys.generation;
+        let generation = match packet.phase {
+            Phase::Previous => then - 1,
+            Phase::Current => then,
+            Phase::Next => then + 1,
+        };
+        let key_update = generation > self.keys.generation;
+        if key_update && number < self.expected {
+            let largest = self.expected - 1;
+            return Err(OpenError::NewKeysBeforeOld { number, largest });
+        }
+        let first = self.keys.first_number;
+        if generation < self.keys.generation && number > first {
+            return Err(OpenError::OldKeysAfterNew { number, first });
+        }
+        if key_update {
+            self.update_keys(number);
+        }
+        self.expected = self.expected.max(number + 1).min(MAX_PACKET_NUMBER);
+        Ok(Packet {
+            number,
+            header,
+            payload: &rest[..rest.len() - TAG_LEN],
+            key_update,
+        })
+    }
+
+    /// Takes the next keys: `number` is the first packet that came with them.
+    fn update_keys(&mut self, number: u64) {
+        self.secret = self.secret.next();
+        self.set_keys(|keys, secret| KeyRing {
+            previous: Some(keys.current),
+            current: keys.next.unwrap_or_else(|| Arc::new(secret.packet_key())),
+            next: Some(Arc::new(secret.next().packet_key())),
+            generation: keys.generation + 1,
+            first_number: number,
+            header: keys.header,
+        });
+    }
+
+    /// Drops the keys from before the last key update: packets that are still on their
+    /// way with them are lost. Due some time after the update, and before the next (RFC
+    /// 9001, section 6.5).
+    pub fn drop_previous_keys(&mut self) {
+        if self.keys.previous.is_some() {
+            self.set_keys(|keys, _| KeyRing {
+                previous: None,
+                ..keys
+            });
+        }
+    }
+
+    fn set_keys(&mut self, change: impl FnOnce(KeyRing, &Secret) -> KeyRing) {
+        let keys = KeyRing {
+            header: Arc::clone(&self.keys.header),
+            current: Arc::clone(&self.keys.current),
+            previous: self.keys.previous.clone(),
+            next: self.keys.next.clone(),
+            ..*self.keys
+        };
+        self.keys = Arc::new(change(keys, &self.secret));
+        self.key_index = KeyIndex::default();
+    }
+
+    /// The key phase of the newest keys that a packet came with.
+    #[must_use]
+    pub fn key_phase(&self) -> bool {
+        self.keys.generation & 1 == 1
+    }
+
+    /// The packet number around which truncated ones are recovered: the largest that was
+    /// authentic, plus 1.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// Raises [`Opener::expected`]: 0-RTT and 1-RTT packets share their numbers, and each
+    /// has an opener. At most [`MAX_PACKET_NUMBER`].
+    pub fn set_expected(&mut self, number: u64) {
+        self.expected = self.expected.max(number).min(MAX_PACKET_NUMBER);
+    }
+
+    /// How many packets failed to open, under all its keys.
+    #[must_use]
+    pub fn forged(&self) -> u64 {
+        self.forged
+    }
+
+    /// Its suite.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.secret.suite()
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener")
+            .field("suite", &self.suite())
+            .field("expected", &self.expected)
+            .field("forged", &self.forged)
+            .field("key_updates", &self.keys.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::version::Version;
+    use super::*;
+    use crate::engine::Engine;
+
+    /// Packets that fail are counted, over key updates, up to the limit.
+    #[test]
+    fn the_integrity_limit() {
+        for (suite, limit) in [
+            (Suite::Aes128Gcm, 1 << 52),
+            (Suite::Aes256Gcm, 1 << 52),
+            (Suite::ChaCha20Poly1305, 1 << 36),
+        ] {
+            let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]);
+            let mut opener = Opener::new(secret.unwrap());
+            let fail = |opener: &mut Opener| {
+                let mut batch = Batch::new();
+                let place = batch.feed(&[0x41; 40]);
+                let slot = opener.push(&mut batch, place, 1).unwrap();
+                Engine::portable().open(&mut batch);
+                opener.take(&batch, slot).unwrap_err()
+            };
+            assert!(matches!(fail(&mut opener), OpenError::BadTag { .. }));
+            assert_eq!(opener.forged(), 1);
+            opener.forged = limit - 1;
+            opener.update_keys(5);
+            assert!(matches!(fail(&mut opener), OpenError::BadTag { .. }));
+            assert!(matches!(
+                fail(&mut opener),
+                OpenError::IntegrityLimit { .. }
+            ));
+            assert_eq!(opener.forged(), limit + 1);
+        }
+    }
+}

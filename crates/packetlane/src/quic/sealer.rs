@@ -1,0 +1,305 @@
+//! The sending side of a packet number space: which keys its packets have, which numbers, and
+//! how many there may be.
+
+use super::batch::Batch;
+use super::error::SealError;
+use super::header::{
+    FIXED, KEY_PHASE, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, SPIN, copy, is_short,
+    number_len,
+};
+use super::key_ring::KeyRing;
+use super::keys::Secret;
+use super::suite::Suite;
+use crate::arena::{KeyIndex, Slot};
+use alloc::sync::Arc;
+use core::fmt;
+use packetlane_lanes::TAG_LEN;
+
+/// So many packets before the confidentiality limit a key update is due: enough for the
+/// peer to answer it.
+pub const KEY_UPDATE_MARGIN: u64 = 10_000;
+
+/// A short header (RFC 9000, section 17.3.1) without the Key Phase bit, which the [`Sealer`]
+/// sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortHeader<'h> {
+    /// The connection ID that the peer has chosen, [`MAX_CONNECTION_ID_LEN`] bytes at most.
+    pub destination: &'h [u8],
+    /// The latency spin bit (RFC 9000, section 17.4).
+    pub spin: bool,
+    /// The packet number, as
+    /// [`encode_packet_number`](super::encode_packet_number) has it.
+    pub number: PacketNumber,
+}
+
+/// The sending side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT.
+pub struct Sealer {
+    secret: Secret,
+    keys: Arc<KeyRing>,
+    /// How many packets the current key has sealed.
+    sealed: u64,
+    /// All packet numbers below have been used, or never will be.
+    next_number: u64,
+    /// Where a batch holds `keys`.
+    key_index: KeyIndex,
+}
+
+impl Sealer {
+    /// The sealer with the keys of `secret`.
+    #[must_use]
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            keys: KeyRing::first(&secret),
+            secret,
+            sealed: 0,
+            next_number: 0,
+            key_index: KeyIndex::default(),
+        }
+    }
+
+    /// Adds a packet to the batch. [`Batch::wire`] gives its bytes, longer by a tag of
+    /// 16, when the batch has been sealed.
+    ///
+    /// `header` is the unprotected header, which ends in the packet number `number`, of
+    /// 1 to 4 bytes as its first byte says, in network order (see
+    /// [`encode_packet_number`](super::encode_packet_number)). A long header's Length
+    /// field counts number, payload and tag. In a short header the Key Phase bit is set
+    /// here. `payload` are the frames.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn push(
+        &mut self,
+        batch: &mut Batch,
+        number: u64,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Result<Slot, SealError> {
+        let (slot, place) = self.reserve(batch, number, header, payload.len())?;
+        place.copy_from_slice(payload);
+        Ok(slot)
+    }
+
+    /// As [`Sealer::push`], for the caller to write the payload of `payload_len` bytes
+    /// into the slice that is returned. It shows bytes of earlier turns: all of it must
+    /// be written.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn reserve<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        number: u64,
+        header: &[u8],
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let len = header.len();
+        let Some((&first, rest)) = header.split_first() else {
+            return Err(SealError::HeaderTooShort { len });
+        };
+        let number_len = number_len(first);
+        if rest.len() < number_len {
+            return Err(SealError::HeaderTooShort { len });
+        }
+        let in_header = match rest.last_chunk() {
+            Some(last) => u32::from_be_bytes(*last),
+            None => rest
+                .iter()
+                .fold(0, |number, &byte| number << 8 | u32::from(byte)),
+        };
+        // The bits above those that the header has go out.
+        let differ = u64::from(in_header) ^ number;
+        if differ << (64 - 8 * number_len) != 0 {
+            return Err(SealError::HeaderNumber { number });
+        }
+        let first = match is_short(first) {
+            true => first & !KEY_PHASE | self.key_phase_bit(),
+            false => first,
+        };
+        let (slot, packet) = self.add(batch, number, (first, header.len()), payload_len)?;
+        let (place, payload) = packet.split_at_mut(header.len());
+        copy(header, place);
+        place[0] = first;
+        Ok((slot, payload))
+    }
+
+    /// As [`Sealer::reserve`], for a packet with a short header, which is written here. That
+    /// is faster than checking a header of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn reserve_short<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        header: &ShortHeader<'_>,
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let ShortHeader {
+            destination,
+            spin,
+            number,
+        } = *header;
+        if destination.len() > MAX_CONNECTION_ID_LEN {
+            let len = destination.len();
+            return Err(SealError::ConnectionId { len });
+        }
+        let spin = if spin { SPIN } else { 0 };
+        let first = FIXED | spin | self.key_phase_bit() | number.first_bits();
+        let header_len = 1 + destination.len() + number_len(first);
+        let (slot, packet) = self.add(batch, number.number(), (first, header_len), payload_len)?;
+        packet[0] = first;
+        let (place, rest) = packet[1..].split_at_mut(destination.len());
+        copy(destination, place);
+        // The zeros fall where the payload is to be written, which is long enough for a
+        // sample.
+        number.write(rest);
+        Ok((slot, &mut rest[number_len(first)..]))
+    }
+
+    /// Adds a packet whose header, of `header_len` bytes, begins with `first`. Returns
+    /// its bytes without the tag.
+    #[inline]
+    fn add<'b>(
+        &mut self,
+        batch: &'b mut Batch,
+        number: u64,
+        (first, header_len): (u8, usize),
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        if number < self.next_number {
+            let next = self.next_number;
+            return Err(SealError::PacketNumberUsed { number, next });
+        }
+        if number > MAX_PACKET_NUMBER {
+            return Err(SealError::PacketNumberTooLarge { number });
+        }
+        // The tag is as long as the sample, which begins where the fifth byte of the
+        // number would be.
+        let needed = 4 - number_len(first);
+        if payload_len < needed {
+            return Err(SealError::TooShort { needed });
+        }
+        if self.sealed == self.suite().confidentiality_limit() {
+            return Err(SealError::ConfidentialityLimit);
+        }
+        let wire_len = payload_len.saturating_add(header_len + TAG_LEN);
+        if !batch.fits(wire_len) {
+            return Err(SealError::BatchFull);
+        }
+        self.next_number = number + 1;
+        self.sealed += 1;
+        let keys = (batch.index_of(&mut self.key_index, &self.keys), &*self.keys);
+        let (slot, packet) = batch.add_to_seal(keys, number, (first, header_len), payload_len);
+        Ok((slot, &mut packet[..wire_len - TAG_LEN]))
+    }
+
+    #[inline]
+    fn key_phase_bit(&self) -> u8 {
+        if self.key_phase() { KEY_PHASE } else { 0 }
+    }
+
+    /// Takes the next keys, from the next packet on: initiates a key update, or follows
+    /// one of the peer (RFC 9001, section 6). Only for 1-RTT packets; when it is
+    /// allowed (once the handshake is confirmed and a packet of the current phase is
+    /// acknowledged), the caller knows.
+    pub fn update_keys(&mut self) {
+        self.secret = self.secret.next();
+        self.keys = Arc::new(KeyRing {
+            header: Arc::clone(&self.keys.header),
+            current: Arc::new(self.secret.packet_key()),
+            previous: None,
+            next: None,
+            generation: self.keys.generation + 1,
+            first_number: self.next_number,
+        });
+        self.sealed = 0;
+        self.key_index = KeyIndex::default();
+    }
+
+    /// The key phase of the next packet: it changes with each key update.
+    #[must_use]
+    pub fn key_phase(&self) -> bool {
+        self.keys.generation & 1 == 1
+    }
+
+    /// How many packets the current key has sealed.
+    #[must_use]
+    pub fn sealed(&self) -> u64 {
+        self.sealed
+    }
+
+    /// Whether the current key has sealed nearly as many packets as it may: within
+    /// [`KEY_UPDATE_MARGIN`] of [`Suite::confidentiality_limit`].
+    #[must_use]
+    pub fn needs_key_update(&self) -> bool {
+        self.sealed >= self.suite().confidentiality_limit() - KEY_UPDATE_MARGIN
+    }
+
+    /// Its suite.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.secret.suite()
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer")
+            .field("suite", &self.suite())
+            .field("next_number", &self.next_number)
+            .field("sealed", &self.sealed)
+            .field("key_updates", &self.keys.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::opener::Opener;
+    use super::super::version::Version;
+    use super::*;
+    use crate::engine::Engine;
+
+    /// A key seals as many packets as RFC 9001 allows, and the next one goes on.
+    #[test]
+    fn the_confidentiality_limit() {
+        for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm] {
+            let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]).unwrap();
+            let (mut sealer, mut opener) = (Sealer::new(secret.clone()), Opener::new(secret));
+            let mut batch = Batch::new();
+            assert!(!sealer.needs_key_update());
+            sealer.sealed = (1 << 23) - 10_001;
+            assert!(!sealer.needs_key_update());
+            let push = |sealer: &mut Sealer, batch: &mut Batch, number: u8| {
+                sealer.push(batch, number.into(), &[0x40, number], b"ping")
+            };
+            push(&mut sealer, &mut batch, 0).unwrap();
+            assert!(sealer.needs_key_update());
+            sealer.sealed = (1 << 23) - 1;
+            push(&mut sealer, &mut batch, 1).unwrap();
+            let refused = push(&mut sealer, &mut batch, 2);
+            assert_eq!(refused, Err(SealError::ConfidentialityLimit));
+            assert_eq!((batch.len(), sealer.sealed()), (2, 1 << 23));
+            sealer.update_keys();
+            assert_eq!(sealer.sealed(), 0);
+            let slot = push(&mut sealer, &mut batch, 2).unwrap();
+            Engine::portable().seal(&mut batch);
+            let wire = batch.wire(&slot).to_vec();
+            batch.clear();
+            let place = batch.feed(&wire);
+            let slot = opener.push(&mut batch, place, 1).unwrap();
+            Engine::portable().open(&mut batch);
+            assert!(opener.take(&batch, slot).unwrap().key_update);
+        }
+        let secret = Secret::new(Suite::ChaCha20Poly1305, Version::V1, &[7; 32]).unwrap();
+        let mut sealer = Sealer::new(secret);
+        sealer.sealed = MAX_PACKET_NUMBER;
+        assert!(!sealer.needs_key_update());
+    }
+}

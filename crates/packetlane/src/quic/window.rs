@@ -1,0 +1,377 @@
+//! What a backend does with the packets of a batch, a window of them at a time.
+//!
+//! Packets are sealed payload first, since the samples that mask headers are ciphertext.
+//! They are opened header first, since headers say nonce and key phase. A window is small
+//! enough that its packets stay in the second-level cache from one step to the next.
+
+use super::header::{self, MAX_NUMBER_LEN, nearest_number};
+use super::key_ring::{KeyRef, KeyRing, Phase};
+use crate::arena::index;
+#[cfg(feature = "parallel")]
+use crate::engine::{cpu::span, threads::Part};
+use alloc::sync::Arc;
+use arrayvec::ArrayVec;
+use core::ops::Range;
+use packetlane_lanes::{Backend, Header, Job, Key, Outcome, TAG_LEN, Work};
+
+/// How many packets make a window: enough to fill the lanes, and few enough for the cache.
+pub(super) const WINDOW: usize = 64;
+
+/// How many masks are computed at once to unprotect headers: as many as there are blocks of
+/// ChaCha20 at once.
+const MASKS: usize = 32;
+
+/// A packet to open, and what is known of it.
+pub(super) struct Opening {
+    /// Where it lies in the arena, tag included.
+    pub(super) start: u32,
+    pub(super) len: u32,
+    pub(super) pn_offset: u32,
+    /// Known once its header is unprotected, as is its phase.
+    pub(super) header_len: u32,
+    /// Its number among the batch's packets.
+    pub(super) place: u32,
+    /// The index of its key ring.
+    pub(super) keys: u32,
+    /// Its packet number; until its header is unprotected the expected one.
+    pub(super) number: u64,
+    pub(super) phase: Phase,
+}
+
+impl Opening {
+    pub(super) fn range(&self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.len as usize
+    }
+}
+
+/// The keys of packets with one cipher.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'k> {
+    pub(super) rings: &'k [Arc<KeyRing>],
+    /// Whether some packet has another [`KeyRef`] than the first ring in its current phase.
+    pub(super) mixed: bool,
+}
+
+impl Keys<'_> {
+    fn is_aes(&self) -> bool {
+        self.rings[0].is_aes()
+    }
+
+    /// Seals the payloads of up to a window of packets.
+    pub(super) fn seal(&self, backend: Backend, bytes: &mut [u8], jobs: &mut [Job]) {
+        let outcomes = &mut [Outcome::Pending; WINDOW];
+        if self.is_aes() {
+            with_keys(*self, jobs, KeyRing::gcm_key, |secrets, jobs| {
+                backend.gcm_seal(Work {
+                    bytes,
+                    secrets,
+                    jobs,
+                    outcomes,
+                });
+            });
+        } else {
+            with_copied_keys(*self, jobs, KeyRing::chacha20_key, |keys, jobs| {
+                backend.seal(Work {
+                    bytes,
+                    secrets: keys.into(),
+                    jobs,
+                    outcomes,
+                });
+            });
+        }
+    }
+
+    /// Protects up to a window of headers of packets whose payloads are sealed.
+    pub(super) fn protect(&self, backend: Backend, bytes: &mut [u8], headers: &mut [Header]) {
+        if self.is_aes() {
+            with_keys(*self, headers, KeyRing::aes_key, |keys, headers| {
+                backend.aes_mask_headers(bytes, keys, headers);
+            });
+        } else {
+            let key = KeyRing::chacha20_header_key;
+            with_copied_keys(*self, headers, key, |keys, headers| {
+                backend.chacha20_mask_headers(bytes, keys, headers);
+            });
+        }
+    }
+
+    /// Unprotects up to a window of headers, in the piece of the arena that begins at
+    /// `base`. Gives `add` the jobs that open the payloads, with offsets in that piece.
+    /// Returns whether one of them has keys of another phase than the current one.
+    pub(super) fn unprotect(
+        &self,
+        backend: Backend,
+        (base, bytes): (usize, &mut [u8]),
+        packets: &mut [Opening],
+        mut add: impl FnMut(Job),
+    ) -> bool {
+        let base = index(base);
+        let mut other_phase = false;
+        for packets in packets.chunks_mut(MASKS) {
+            let (mut samples, mut masks) = ([(0, 0); MASKS], [0; MASKS]);
+            for (sample, packet) in samples.iter_mut().zip(&*packets) {
+                let offset = packet.start - base + packet.pn_offset + MAX_NUMBER_LEN as u32;
+                *sample = (KeyRef::new(packet.keys, Phase::Current).0, offset);
+            }
+            let samples = &mut samples[..packets.len()];
+            if self.is_aes() {
+                with_keys(*self, samples, KeyRing::aes_key, |keys, samples| {
+                    backend.aes_masks(bytes, keys, samples, &mut masks);
+                });
+            } else {
+                let key = KeyRing::chacha20_header_key;
+                with_copied_keys(*self, samples, key, |keys, samples| {
+                    backend.chacha20_masks(bytes, keys, samples, &mut masks);
+                });
+            }
+            for (packet, mask) in packets.iter_mut().zip(masks) {
+                let ring = &*self.rings[packet.keys as usize];
+                let start = packet.start - base;
+                let bytes = &mut bytes[start as usize..][..packet.len as usize];
+                let pn_offset = packet.pn_offset as usize;
+                let (truncated, len) = header::unprotect(bytes, pn_offset, mask);
+                packet.number = nearest_number(packet.number, truncated, len);
+                packet.header_len = packet.pn_offset + len as u32;
+                packet.phase = ring.phase(bytes[0], packet.number);
+                other_phase |= packet.phase != Phase::Current;
+                add(Job {
+                    text: start + packet.header_len,
+                    text_len: packet.len - packet.header_len - TAG_LEN as u32,
+                    aad: start,
+                    aad_len: packet.header_len,
+                    key: KeyRef::new(packet.keys, packet.phase).0,
+                    nonce: ring.packet_key(packet.phase).nonce(packet.number),
+                    ..Job::default()
+                });
+            }
+        }
+        other_phase
+    }
+
+    /// Opens up to a window of payloads whose headers are unprotected.
+    pub(super) fn open(
+        &self,
+        backend: Backend,
+        bytes: &mut [u8],
+        jobs: &mut [Job],
+        outcomes: &mut [Outcome],
+    ) {
+        if self.is_aes() {
+            with_keys(*self, jobs, KeyRing::gcm_key, |secrets, jobs| {
+                backend.gcm_open(Work {
+                    bytes,
+                    secrets,
+                    jobs,
+                    outcomes,
+                });
+            });
+        } else {
+            with_copied_keys(*self, jobs, KeyRing::chacha20_key, |keys, jobs| {
+                backend.open(Work {
+                    bytes,
+                    secrets: keys.into(),
+                    jobs,
+                    outcomes,
+                });
+            });
+        }
+    }
+}
+
+/// Packets to seal, header and payload, and their piece of the arena, which begins at
+/// offset `base`.
+pub(super) struct SealPart<'p> {
+    pub(super) backend: Backend,
+    pub(super) keys: Keys<'p>,
+    pub(super) base: usize,
+    pub(super) bytes: &'p mut [u8],
+    pub(super) jobs: &'p mut [Job],
+    pub(super) headers: &'p mut [Header],
+}
+
+impl SealPart<'_> {
+    pub(super) fn run(self) {
+        let base = index(self.base);
+        let headers = self.headers.chunks_mut(WINDOW);
+        for (jobs, headers) in self.jobs.chunks_mut(WINDOW).zip(headers) {
+            if base > 0 {
+                for (job, header) in jobs.iter_mut().zip(&mut *headers) {
+                    (job.text, job.aad) = (job.text - base, job.aad - base);
+                    (header.first, header.number) = (header.first - base, header.number - base);
+                }
+            }
+            self.keys.seal(self.backend, self.bytes, jobs);
+            self.keys.protect(self.backend, self.bytes, headers);
+        }
+    }
+}
+
+#[cfg(feature = "parallel")]
+impl Part for SealPart<'_> {
+    fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn span(&self, packet: usize) -> Range<usize> {
+        span(&self.jobs[packet])
+    }
+
+    fn text_len(&self, packet: usize) -> usize {
+        self.jobs[packet].text_len as usize
+    }
+
+    fn split_off(&mut self, packet: usize, start: usize) -> Self {
+        Self {
+            base: start,
+            bytes: split_off(&mut self.bytes, start - self.base),
+            jobs: split_off(&mut self.jobs, packet),
+            headers: split_off(&mut self.headers, packet),
+            ..*self
+        }
+    }
+
+    fn run(self) {
+        self.run();
+    }
+}
+
+/// Packets to open, header and payload, and their piece of the arena, which begins at
+/// offset `base`.
+pub(super) struct OpenPart<'p> {
+    pub(super) backend: Backend,
+    pub(super) keys: Keys<'p>,
+    pub(super) base: usize,
+    pub(super) bytes: &'p mut [u8],
+    pub(super) packets: &'p mut [Opening],
+    pub(super) outcomes: &'p mut [Outcome],
+}
+
+impl OpenPart<'_> {
+    pub(super) fn run(self) {
+        let Self { backend, base, .. } = self;
+        let outcomes = self.outcomes.chunks_mut(WINDOW);
+        for (packets, outcomes) in self.packets.chunks_mut(WINDOW).zip(outcomes) {
+            let mut jobs = ArrayVec::<Job, WINDOW>::new();
+            let mut keys = self.keys;
+            let place = (base, &mut *self.bytes);
+            keys.mixed |= keys.unprotect(backend, place, packets, |job| jobs.push(job));
+            keys.open(backend, self.bytes, &mut jobs, outcomes);
+        }
+    }
+}
+
+#[cfg(feature = "parallel")]
+impl Part for OpenPart<'_> {
+    fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    fn span(&self, packet: usize) -> Range<usize> {
+        self.packets[packet].range()
+    }
+
+    fn text_len(&self, packet: usize) -> usize {
+        self.packets[packet].len as usize
+    }
+
+    fn split_off(&mut self, packet: usize, start: usize) -> Self {
+        Self {
+            base: start,
+            bytes: split_off(&mut self.bytes, start - self.base),
+            packets: split_off(&mut self.packets, packet),
+            outcomes: split_off(&mut self.outcomes, packet),
+            ..*self
+        }
+    }
+
+    fn run(self) {
+        self.run();
+    }
+}
+
+/// Takes away the elements from `at` on.
+#[cfg(feature = "parallel")]
+fn split_off<'s, T>(slice: &mut &'s mut [T], at: usize) -> &'s mut [T] {
+    let (rest, split) = core::mem::take(slice).split_at_mut(at);
+    *slice = rest;
+    split
+}
+
+/// What a kernel gets of a packet, with the index of a key.
+trait Keyed {
+    /// Its [`KeyRef`] until its window runs, and then an index of the keys that are listed
+    /// for the kernel.
+    fn key(&mut self) -> &mut u32;
+}
+
+impl Keyed for Job {
+    #[inline]
+    fn key(&mut self) -> &mut u32 {
+        &mut self.key
+    }
+}
+
+impl Keyed for Header {
+    #[inline]
+    fn key(&mut self) -> &mut u32 {
+        &mut self.key
+    }
+}
+
+/// A sample.
+impl Keyed for (u32, u32) {
+    #[inline]
+    fn key(&mut self) -> &mut u32 {
+        &mut self.0
+    }
+}
+
+/// Calls `work` with up to [`WINDOW`] packets and a list of their keys.
+#[inline]
+fn with_keys<'k, T: Keyed, K: 'k>(
+    keys: Keys<'k>,
+    packets: &mut [T],
+    key: impl Fn(&'k KeyRing, Phase) -> &'k K,
+    work: impl FnOnce(&[&'k K], &mut [T]),
+) {
+    let Keys { rings, mixed } = keys;
+    if !mixed {
+        return work(&[key(&rings[0], Phase::Current)], packets);
+    }
+    let mut list = ArrayVec::<_, WINDOW>::new();
+    // Neighbours often have the same.
+    let mut last = None;
+    for packet in &mut *packets {
+        let place = packet.key();
+        if last != Some(*place) {
+            last = Some(*place);
+            let key_ref = KeyRef(*place);
+            list.push(key(&rings[key_ref.keys()], key_ref.phase()));
+        }
+        *place = index(list.len() - 1);
+    }
+    work(&list, packets);
+}
+
+/// The same for kernels whose keys must lie behind each other: if there are several, they
+/// are copied, and the copies wiped.
+#[inline]
+fn with_copied_keys<'k, T: Keyed>(
+    keys: Keys<'k>,
+    packets: &mut [T],
+    key: impl Fn(&'k KeyRing, Phase) -> &'k Key,
+    work: impl FnOnce(&[Key], &mut [T]),
+) {
+    with_keys(keys, packets, key, |keys, packets| {
+        if let [only] = keys {
+            return work(core::slice::from_ref(only), packets);
+        }
+        let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
+        work(&keys, packets);
+        for key in &mut keys {
+            *key = [0; 32];
+            zeroize::optimization_barrier(key);
+        }
+    });
+}

@@ -1,0 +1,368 @@
+//! Blocks compared with what their headers promise.
+//!
+//! [`Verifier::verify`] hashes all transactions of a block in one call and checks what the
+//! block says of itself:
+//!
+//! - the Merkle root of its transactions, and that they are no mutation (CVE-2012-2459);
+//! - its witnesses' commitment (BIP141), if it has witnesses;
+//! - that its header's hash meets the target that the header itself names.
+//!
+//! It is no validation: whether the chain asks for that target or a harder one, what the
+//! scripts say and whether the coins exist takes the chain, which is not here. A block whose
+//! witnesses have all been left out looks like one from before BIP141, and passes.
+
+use super::block::{Block, BlockError, Transaction, hash_one};
+use super::hasher::{Hash, Hasher};
+use super::merkle::inner_nodes;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem;
+
+/// What was found out about a block without faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Its hash.
+    pub hash: Hash,
+    /// How many transactions it has.
+    pub transactions: usize,
+    /// Its length, in bytes.
+    pub bytes: usize,
+    /// How many double SHA-256 that took: header, transactions, trees, commitment.
+    pub hashes: usize,
+}
+
+/// Verifies blocks, one after the other. It keeps its lists from block to block, so that it
+/// allocates only for a block that is larger than all before.
+#[derive(Debug)]
+pub struct Verifier {
+    hasher: Hasher,
+    transactions: Vec<Transaction>,
+    /// Empty between blocks, whatever it borrowed.
+    pieces: Vec<[&'static [u8]; 3]>,
+    digests: Vec<Hash>,
+    wtxids: Vec<Hash>,
+}
+
+impl Verifier {
+    /// A verifier that hashes by `hasher`. It holds no memory yet.
+    #[must_use]
+    pub const fn new(hasher: Hasher) -> Self {
+        Self {
+            hasher,
+            transactions: Vec::new(),
+            pieces: Vec::new(),
+            digests: Vec::new(),
+            wtxids: Vec::new(),
+        }
+    }
+
+    /// Checks that `bytes` are one block, and that it keeps what its header promises.
+    ///
+    /// # Errors
+    ///
+    /// Every fault that was found, at least one.
+    pub fn verify(&mut self, bytes: &[u8]) -> Result<Summary, Vec<BlockFault>> {
+        let block = match Block::parse(bytes, &mut self.transactions) {
+            Ok(block) => block,
+            Err(error) => return Err(vec![BlockFault::Malformed(error)]),
+        };
+        let mut faults = Vec::new();
+        let hash = hash_one(self.hasher, [block.header(), &[], &[]]);
+        if let Err(fault) = check_work(&hash, block.bits()) {
+            faults.push(fault);
+        }
+
+        // One list for all ids: the more messages, the fuller the lanes.
+        let count = block.transactions();
+        let has_witness = block.has_witness();
+        let mut pieces: Vec<[&[u8]; 3]> = mem::take(&mut self.pieces);
+        pieces.extend(block.txid_pieces());
+        if has_witness {
+            pieces.extend(block.with_witness().map(|whole| [whole, &[], &[]]));
+        }
+        self.digests.resize(pieces.len(), Hash::default());
+        self.hasher.many_in_pieces(&pieces, &mut self.digests);
+        let mut hashes = 1 + pieces.len() + inner_nodes(count);
+        // The list outlives what it borrowed. (This collects in place.)
+        pieces.clear();
+        self.pieces = pieces.into_iter().map(|_| [&[][..]; 3]).collect();
+
+        let (txids, witness_digests) = self.digests.split_at(count);
+        let tree = self.hasher.merkle_root(txids);
+        if tree.root != *block.merkle_root() {
+            faults.push(BlockFault::MerkleRoot {
+                header: *block.merkle_root(),
+                computed: tree.root,
+            });
+        }
+        if tree.mutated {
+            faults.push(BlockFault::Mutated);
+        }
+
+        if has_witness {
+            match (block.witness_commitment(), block.witness_reserved_value()) {
+                (None, _) => faults.push(BlockFault::NoCommitment),
+                (_, None) => faults.push(BlockFault::NoReservedValue),
+                (Some(commitment), Some(reserved)) => {
+                    self.wtxids.clear();
+                    self.wtxids.push(Hash::default());
+                    let mut digests = witness_digests.iter();
+                    let others = block.places().iter().zip(txids).skip(1);
+                    self.wtxids.extend(others.map(|(transaction, txid)| {
+                        let digest = transaction.has_witness().then(|| digests.next());
+                        *digest.flatten().unwrap_or(txid)
+                    }));
+                    let root = self.hasher.merkle_root(&self.wtxids).root;
+                    let computed = hash_one(self.hasher, [&root, reserved, &[]]);
+                    hashes += inner_nodes(count) + 1;
+                    if computed != *commitment {
+                        faults.push(BlockFault::Commitment {
+                            block: *commitment,
+                            computed,
+                        });
+                    }
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Summary {
+            hash,
+            transactions: count,
+            bytes: bytes.len(),
+            hashes,
+        })
+    }
+}
+
+/// Whether a header's hash meets the target that the header names: the rules of
+/// Bitcoin Core's `CheckProofOfWork`, except for the chain's own limit.
+fn check_work(hash: &Hash, bits: u32) -> Result<(), BlockFault> {
+    let target = target(bits)?;
+    // Both are numbers whose last byte is the highest.
+    match hash.iter().rev().gt(target.iter().rev()) {
+        true => Err(BlockFault::Work { hash: *hash, bits }),
+        false => Ok(()),
+    }
+}
+
+/// The target that `bits` stand for: a sign and a mantissa of 23 bits, times 256 to
+/// the power of the first byte less 3. The lowest byte comes first.
+fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
+    let size = bits >> 24;
+    // What a small size shifts out is lost.
+    let mantissa = (bits & 0x7f_ffff) >> (8 * 3_u32.saturating_sub(size));
+    if mantissa == 0 {
+        return Err(BlockFault::ZeroTarget { bits });
+    }
+    if bits & 0x80_0000 != 0 {
+        return Err(BlockFault::NegativeTarget { bits });
+    }
+    let mut target = [0; 32];
+    let lowest = size.saturating_sub(3) as usize;
+    for (place, byte) in (lowest..).zip(mantissa.to_le_bytes()) {
+        match target.get_mut(place) {
+            Some(slot) => *slot = byte,
+            None if byte == 0 => {}
+            None => return Err(BlockFault::TargetOverflow { bits }),
+        }
+    }
+    Ok(target)
+}
+
+/// What is wrong with a block. Hashes are shown as everywhere, last byte first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockFault {
+    /// It is not in the form of a block.
+    Malformed(BlockError),
+    /// The target is zero, which no hash meets.
+    ZeroTarget {
+        /// The header's short form of it.
+        bits: u32,
+    },
+    /// The target is below zero.
+    NegativeTarget {
+        /// The header's short form of it.
+        bits: u32,
+    },
+    /// The target does not fit 256 bits.
+    TargetOverflow {
+        /// The header's short form of it.
+        bits: u32,
+    },
+    /// The header's hash does not meet the target that the header names.
+    Work {
+        /// That hash.
+        hash: Hash,
+        /// The header's short form of the target.
+        bits: u32,
+    },
+    /// The transactions have another Merkle root than the header names.
+    MerkleRoot {
+        /// The header's.
+        header: Hash,
+        /// The transactions'.
+        computed: Hash,
+    },
+    /// Neighbours in the Merkle tree are equal: transactions were repeated in a way
+    /// that leaves the root as it was (CVE-2012-2459).
+    Mutated,
+    /// Transactions have witnesses, and the first one does not commit to them.
+    NoCommitment,
+    /// The first transaction commits to witnesses but does not carry the reserved value
+    /// of 32 bytes that goes into the commitment.
+    NoReservedValue,
+    /// The witnesses are not those that the first transaction commits to.
+    Commitment {
+        /// The commitment in the block.
+        block: Hash,
+        /// That of its witnesses.
+        computed: Hash,
+    },
+}
+
+impl fmt::Display for BlockFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(error) => error.fmt(f),
+            Self::ZeroTarget { bits } => {
+                write!(f, "the target {bits:08x} in the header is zero")
+            }
+            Self::NegativeTarget { bits } => {
+                write!(f, "the target {bits:08x} in the header is negative")
+            }
+            Self::TargetOverflow { bits } => {
+                write!(f, "the target {bits:08x} in the header exceeds 256 bits")
+            }
+            Self::Work { bits, .. } => write!(
+                f,
+                "no proof of work: its hash is above {bits:08x}, the target in its header"
+            ),
+            Self::MerkleRoot { header, computed } => write!(
+                f,
+                "the transactions have the Merkle root {}, the header names {}",
+                Shown(computed),
+                Shown(header)
+            ),
+            Self::Mutated => f.write_str(
+                "transactions are repeated in a way that leaves the Merkle root as it was \
+                 (CVE-2012-2459)",
+            ),
+            Self::NoCommitment => {
+                f.write_str("it has witnesses, and its first transaction does not commit to them")
+            }
+            Self::NoReservedValue => f.write_str(
+                "it has witnesses, and its first transaction lacks the reserved value of 32 bytes",
+            ),
+            Self::Commitment { block, computed } => write!(
+                f,
+                "the witnesses hash to {}, the first transaction commits to {}",
+                Shown(computed),
+                Shown(block)
+            ),
+        }
+    }
+}
+
+impl core::error::Error for BlockFault {}
+
+/// A hash in the order in which people read it.
+struct Shown<'h>(&'h Hash);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = self.0.iter().rev();
+        bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bitcoin Core's `bignum_SetCompact` cases, and the borders of each rule.
+    #[test]
+    fn a_target_is_read_as_bitcoin_core_reads_it() {
+        let number = |bytes: &[(usize, u8)]| {
+            let mut target = [0; 32];
+            bytes.iter().for_each(|&(place, byte)| target[place] = byte);
+            Ok(target)
+        };
+        for bits in [
+            0,
+            0x0012_3456,
+            0x0100_3456,
+            0x0200_0056,
+            0x0300_0000,
+            0x0400_0000,
+            0x0092_3456,
+            0x0180_3456,
+            0x0280_0056,
+            0x0380_0000,
+            0x0480_0000,
+            0xff00_0000,
+        ] {
+            assert_eq!(
+                target(bits),
+                Err(BlockFault::ZeroTarget { bits }),
+                "{bits:08x}"
+            );
+        }
+        for bits in [0x01fe_dcba, 0x0492_3456, 0x04ff_ffff, 0xff80_0001] {
+            assert_eq!(
+                target(bits),
+                Err(BlockFault::NegativeTarget { bits }),
+                "{bits:08x}"
+            );
+        }
+        for bits in [0xff12_3456, 0x2300_0001, 0x2200_0100, 0x2101_0000] {
+            assert_eq!(
+                target(bits),
+                Err(BlockFault::TargetOverflow { bits }),
+                "{bits:08x}"
+            );
+        }
+        assert_eq!(target(0x0112_3456), number(&[(0, 0x12)]));
+        assert_eq!(target(0x0200_8000), number(&[(0, 0x80)]));
+        assert_eq!(target(0x0212_3456), number(&[(0, 0x34), (1, 0x12)]));
+        assert_eq!(
+            target(0x0312_3456),
+            number(&[(0, 0x56), (1, 0x34), (2, 0x12)])
+        );
+        assert_eq!(
+            target(0x0412_3456),
+            number(&[(1, 0x56), (2, 0x34), (3, 0x12)])
+        );
+        assert_eq!(
+            target(0x2012_3456),
+            number(&[(29, 0x56), (30, 0x34), (31, 0x12)])
+        );
+        assert_eq!(target(0x2200_0080), number(&[(31, 0x80)]));
+        assert_eq!(target(0x2100_8001), number(&[(30, 0x01), (31, 0x80)]));
+    }
+
+    #[test]
+    fn a_hash_may_be_the_target_itself_and_no_more() {
+        let mut hash = [0; 32];
+        hash[2] = 0x12;
+        assert_eq!(check_work(&hash, 0x0312_0000), Ok(()));
+        hash[0] = 1;
+        let bits = 0x0312_0000;
+        assert_eq!(
+            check_work(&hash, bits),
+            Err(BlockFault::Work { hash, bits })
+        );
+        hash = [0xff; 32];
+        hash[31] = 0x7f;
+        let bits = 0x207f_ffff;
+        assert_eq!(
+            check_work(&hash, bits),
+            Err(BlockFault::Work { hash, bits })
+        );
+        hash[..29].fill(0);
+        assert_eq!(check_work(&hash, bits), Ok(()));
+    }
+}
