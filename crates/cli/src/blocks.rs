@@ -4,6 +4,7 @@
 //! take a window each and verify its blocks. The windows go round between them, so
 //! that there are never more of them than at the beginning.
 
+use crate::args;
 use crate::wire::BlockHash;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -50,7 +51,7 @@ pub(crate) struct Blocks {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// The network of the blocks
-    #[arg(long, default_value = Network::Mainnet.name(), value_parser = crate::network_parser())]
+    #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
     network: Network,
     /// How many threads verify, all cores unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]

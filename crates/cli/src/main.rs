@@ -9,6 +9,7 @@
 //!   [`measure`].
 //! - `listen` is the other side: it waits for nodes.
 
+mod args;
 mod blocks;
 mod connect;
 #[cfg(feature = "cuda")]
@@ -19,7 +20,6 @@ mod peer;
 mod report;
 mod wire;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use connect::Choice;
 use node::Plan;
@@ -105,17 +105,17 @@ struct Listen {
 #[derive(Args)]
 struct Common {
     /// The network of the node
-    #[arg(long, default_value = Network::Mainnet.name(), value_parser = network_parser())]
+    #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
     network: Network,
     /// Record what passes in DIR, as Bitcoin Core's -capturemessages does:
     /// msgs_recv.dat and msgs_sent.dat (`listen` makes a folder for each peer)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Stay for so long, with a ping every 10 seconds
-    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = args::seconds)]
     stay: Option<Duration>,
     /// How long to wait for the peer at each step
-    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = args::seconds)]
     timeout: Duration,
 }
 
@@ -128,39 +128,6 @@ impl Common {
             stay: self.stay,
             patience: self.timeout,
         }
-    }
-}
-
-/// Reads a network's name.
-fn network_parser() -> impl TypedValueParser<Value = Network> {
-    let names = Network::ALL.map(|network| {
-        let value = PossibleValue::new(network.name());
-        match network {
-            Network::Mainnet => value.alias(MAINNET),
-            _ => value,
-        }
-    });
-    PossibleValuesParser::new(names).map(|name| {
-        let name = if name == MAINNET {
-            Network::Mainnet.name()
-        } else {
-            &name
-        };
-        let mut all = Network::ALL.into_iter();
-        all.find(|network| network.name() == name)
-            .expect("the parser admits these names only")
-    })
-}
-
-/// What else people call the main network.
-const MAINNET: &str = "mainnet";
-
-/// Reads a number of seconds, with or without a fraction, up to a year.
-fn seconds(text: &str) -> Result<Duration, String> {
-    const MOST: f64 = 365.0 * 24.0 * 3600.0;
-    match text.parse() {
-        Ok(seconds) if (0.001..=MOST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give seconds, from 0.001 to a year".to_owned()),
     }
 }
 
