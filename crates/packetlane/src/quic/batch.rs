@@ -63,7 +63,8 @@ struct Packets {
     opening: Vec<Opening>,
     /// How many of them have unprotected headers.
     unprotected: usize,
-    /// The payloads of those that have, and are not opened yet.
+    /// The payloads of those that have, and are not opened yet; memory for a window where
+    /// headers and payloads are run together.
     to_open: Vec<Job>,
     /// What became of those that are opened: the first ones.
     outcomes: Vec<Outcome>,
@@ -344,7 +345,9 @@ impl Sealed for Batch {}
 
 impl PacketBatch for Batch {
     fn seal_on(&mut self, engine: &Engine) {
-        self.protect_headers(engine);
+        if self.protected < self.sealed {
+            self.protect_headers(engine);
+        }
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
             packets.seal(engine.cpu(), bytes);
@@ -354,9 +357,11 @@ impl PacketBatch for Batch {
     }
 
     fn open_on(&mut self, engine: &Engine) {
-        self.open_payloads(engine);
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
+            if !packets.to_open.is_empty() {
+                packets.open_payloads(engine.backend(), bytes);
+            }
             packets.open(engine.cpu(), bytes);
         }
     }
@@ -459,7 +464,12 @@ impl Packets {
             return;
         }
         self.unprotected = waiting.end;
-        self.outcomes.resize(waiting.end, Outcome::Pending);
+        // A single outcome is written faster than `memset` is called.
+        if waiting.len() == 1 {
+            self.outcomes.push(Outcome::Pending);
+        } else {
+            self.outcomes.resize(waiting.end, Outcome::Pending);
+        }
         let part = OpenPart {
             backend: cpu.backend,
             keys: Keys {
@@ -475,7 +485,7 @@ impl Packets {
         if cpu.threads() > 1 {
             return threads::run(cpu.threads(), part);
         }
-        part.run();
+        part.run(&mut self.to_open);
     }
 
     fn seal_payloads(&mut self, backend: Backend, bytes: &mut [u8]) {
@@ -507,7 +517,7 @@ impl Packets {
         };
         for packets in self.opening[self.unprotected..].chunks_mut(WINDOW) {
             let jobs = &mut self.to_open;
-            self.mixed |= keys.unprotect(backend, (0, bytes), packets, |job| jobs.push(job));
+            self.mixed |= keys.unprotect(backend, (0, bytes), packets, jobs);
         }
         self.unprotected = self.opening.len();
     }

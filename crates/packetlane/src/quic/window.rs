@@ -10,6 +10,7 @@ use crate::arena::index;
 #[cfg(feature = "parallel")]
 use crate::engine::{cpu::span, threads::Part};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Header, Job, Key, Outcome, TAG_LEN, Work};
@@ -97,14 +98,14 @@ impl Keys<'_> {
     }
 
     /// Unprotects up to a window of headers, in the piece of the arena that begins at
-    /// `base`. Gives `add` the jobs that open the payloads, with offsets in that piece.
+    /// `base`. Extends `jobs` by those that open the payloads, with offsets in that piece.
     /// Returns whether one of them has keys of another phase than the current one.
     pub(super) fn unprotect(
         &self,
         backend: Backend,
         (base, bytes): (usize, &mut [u8]),
         packets: &mut [Opening],
-        mut add: impl FnMut(Job),
+        jobs: &mut Vec<Job>,
     ) -> bool {
         let base = index(base);
         let mut other_phase = false;
@@ -125,7 +126,7 @@ impl Keys<'_> {
                     backend.chacha20_masks(bytes, keys, samples, &mut masks);
                 });
             }
-            for (packet, mask) in packets.iter_mut().zip(masks) {
+            jobs.extend(packets.iter_mut().zip(masks).map(|(packet, mask)| {
                 let ring = &*self.rings[packet.keys as usize];
                 let start = packet.start - base;
                 let bytes = &mut bytes[start as usize..][..packet.len as usize];
@@ -135,7 +136,7 @@ impl Keys<'_> {
                 packet.header_len = packet.pn_offset + len as u32;
                 packet.phase = ring.phase(bytes[0], packet.number);
                 other_phase |= packet.phase != Phase::Current;
-                add(Job {
+                Job {
                     text: start + packet.header_len,
                     text_len: packet.len - packet.header_len - TAG_LEN as u32,
                     aad: start,
@@ -143,8 +144,8 @@ impl Keys<'_> {
                     key: KeyRef::new(packet.keys, packet.phase).0,
                     nonce: ring.packet_key(packet.phase).nonce(packet.number),
                     ..Job::default()
-                });
-            }
+                }
+            }));
         }
         other_phase
     }
@@ -191,6 +192,7 @@ pub(super) struct SealPart<'p> {
 }
 
 impl SealPart<'_> {
+    #[inline]
     pub(super) fn run(self) {
         let base = index(self.base);
         let headers = self.headers.chunks_mut(WINDOW);
@@ -248,16 +250,19 @@ pub(super) struct OpenPart<'p> {
 }
 
 impl OpenPart<'_> {
-    pub(super) fn run(self) {
+    /// Runs its packets, with `jobs` as memory for those of a window.
+    #[inline]
+    pub(super) fn run(self, jobs: &mut Vec<Job>) {
         let Self { backend, base, .. } = self;
         let outcomes = self.outcomes.chunks_mut(WINDOW);
         for (packets, outcomes) in self.packets.chunks_mut(WINDOW).zip(outcomes) {
-            let mut jobs = ArrayVec::<Job, WINDOW>::new();
+            jobs.clear();
             let mut keys = self.keys;
             let place = (base, &mut *self.bytes);
-            keys.mixed |= keys.unprotect(backend, place, packets, |job| jobs.push(job));
-            keys.open(backend, self.bytes, &mut jobs, outcomes);
+            keys.mixed |= keys.unprotect(backend, place, packets, jobs);
+            keys.open(backend, self.bytes, jobs, outcomes);
         }
+        jobs.clear();
     }
 }
 
@@ -286,7 +291,7 @@ impl Part for OpenPart<'_> {
     }
 
     fn run(self) {
-        self.run();
+        self.run(&mut Vec::with_capacity(WINDOW));
     }
 }
 
