@@ -23,8 +23,8 @@ cpufeatures::new!(avx2, "avx2", "bmi2");
 impl InstructionSet for Avx2 {
     type Lanes = Pair<Avx2>;
     type Rows = Avx2;
-    type Field = Radix26<Pair<Numbers>>;
-    type HalfField = Radix26<Numbers>;
+    type Field = Radix26<Pair<U64x4>>;
+    type HalfField = Radix26<U64x4>;
     type Hash = Avx2;
 
     const INTERLEAVED_ROWS: usize = 3;
@@ -51,12 +51,12 @@ impl InstructionSet for Avx2 {
 
     #[inline(always)]
     fn field(self) -> Self::Field {
-        Radix26(Pair(Numbers(self)))
+        Radix26(Pair(U64x4(self)))
     }
 
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
-        Radix26(Numbers(self))
+        Radix26(U64x4(self))
     }
 
     #[inline(always)]
@@ -242,14 +242,14 @@ impl U32Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m256i; 4] {
-        let places = &places[..8];
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [__m256i; 4] {
+        let sources = &sources[..8];
         // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
         // no alignment; `self` proves AVX2.
         unsafe {
             macro_rules! row {
                 ($l:literal) => {
-                    places[$l].wrapping_add(offset)
+                    sources[$l].wrapping_add(offset)
                 };
             }
             let [a, b, c, d] = transposed_halves(
@@ -289,7 +289,7 @@ impl U32Lanes for Avx2 {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [__m256i; 4] {
         const { assert!(AT + 16 <= N) };
@@ -298,20 +298,20 @@ impl U32Lanes for Avx2 {
         let halves = unsafe {
             [
                 two_rows!(
-                    places[first].as_ptr().add(AT),
-                    places[first + 4].as_ptr().add(AT)
+                    sources[first].as_ptr().add(AT),
+                    sources[first + 4].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    places[first + 1].as_ptr().add(AT),
-                    places[first + 5].as_ptr().add(AT)
+                    sources[first + 1].as_ptr().add(AT),
+                    sources[first + 5].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    places[first + 2].as_ptr().add(AT),
-                    places[first + 6].as_ptr().add(AT)
+                    sources[first + 2].as_ptr().add(AT),
+                    sources[first + 6].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    places[first + 3].as_ptr().add(AT),
-                    places[first + 7].as_ptr().add(AT)
+                    sources[first + 3].as_ptr().add(AT),
+                    sources[first + 7].as_ptr().add(AT)
                 ),
             ]
         };
@@ -334,7 +334,7 @@ impl U32Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn numbers(self) -> __m256i {
+    fn lane_indices(self) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7) }
     }
@@ -386,7 +386,7 @@ impl U32Lanes for Avx2 {
 
 /// Four numbers of 64 bits in a ymm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers(Avx2);
+pub(crate) struct U64x4(Avx2);
 
 /// The low words of eight from the even, the high words from the odd.
 #[inline(always)]
@@ -400,7 +400,7 @@ fn words(_: Avx2, even: __m256i, odd: __m256i) -> (__m256i, __m256i) {
     }
 }
 
-impl U64Lanes for Numbers {
+impl U64Lanes for U64x4 {
     const LANES: usize = 4;
     type Vector = __m256i;
 
@@ -417,25 +417,25 @@ impl U64Lanes for Numbers {
     }
 
     #[inline(always)]
-    fn first(self, lanes: usize, long: __m256i) -> __m256i {
+    fn first(self, lanes: usize, vector: __m256i) -> __m256i {
         let lanes = self.splat(lanes as u64);
         // SAFETY: `self` proves AVX2.
         unsafe {
             let numbers = _mm256_setr_epi64x(0, 1, 2, 3);
-            _mm256_and_si256(long, _mm256_cmpgt_epi64(lanes, numbers))
+            _mm256_and_si256(vector, _mm256_cmpgt_epi64(lanes, numbers))
         }
     }
 
     #[inline(always)]
-    fn store(self, long: __m256i, values: &mut [u64]) {
+    fn store(self, vector: __m256i, values: &mut [u64]) {
         // SAFETY: the slice is 32 bytes; stores need no alignment; `self` proves AVX2.
-        unsafe { _mm256_storeu_si256(values[..4].as_mut_ptr().cast(), long) }
+        unsafe { _mm256_storeu_si256(values[..4].as_mut_ptr().cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (__m256i, __m256i) {
-        let places = &places[..4];
-        let place = |l: usize| places[l].wrapping_add(offset);
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (__m256i, __m256i) {
+        let sources = &sources[..4];
+        let place = |l: usize| sources[l].wrapping_add(offset);
         // SAFETY: the caller vouches for the 16 bytes behind each place; loads
         // need no alignment; `self` proves AVX2.
         let (even, odd) = unsafe { (two_rows!(place(0), place(2)), two_rows!(place(1), place(3))) };
@@ -458,9 +458,9 @@ impl U64Lanes for Numbers {
     }
 
     #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (__m256i, __m256i) {
+    unsafe fn load_fours(self, sources: &[*const u8], offset: usize) -> (__m256i, __m256i) {
         // SAFETY: the caller vouches for the run.
-        unsafe { self.load_run(places[0].wrapping_add(offset)) }
+        unsafe { self.load_run(sources[0].wrapping_add(offset)) }
     }
 
     #[inline(always)]
@@ -524,7 +524,7 @@ impl U64Lanes for Numbers {
     }
 }
 
-impl Limbs26 for Numbers {
+impl Limbs26 for U64x4 {
     #[inline(always)]
     fn multiply(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.

@@ -19,8 +19,8 @@ cpufeatures::new!(avx512, "avx512f", "avx512bw", "avx512vl");
 impl InstructionSet for Avx512 {
     type Lanes = Pair<Avx512>;
     type Rows = Avx512;
-    type Field = Radix26<Pair<Numbers<Avx512>>>;
-    type HalfField = Radix26<Numbers<Avx512>>;
+    type Field = Radix26<Pair<U64x8<Avx512>>>;
+    type HalfField = Radix26<U64x8<Avx512>>;
     type Hash = Avx512;
 
     const INTERLEAVED_ROWS: usize = 2;
@@ -48,12 +48,12 @@ impl InstructionSet for Avx512 {
 
     #[inline(always)]
     fn field(self) -> Self::Field {
-        Radix26(Pair(Numbers(self)))
+        Radix26(Pair(U64x8(self)))
     }
 
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
-        Radix26(Numbers(self))
+        Radix26(U64x8(self))
     }
 
     #[inline(always)]
@@ -138,7 +138,7 @@ fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
 /// instruction set may name its registers.)
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn opaque(mut a: __m512i) -> __m512i {
+fn opaque_register(mut a: __m512i) -> __m512i {
     // SAFETY: no instruction.
     unsafe {
         core::arch::asm!("/* {} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags));
@@ -186,9 +186,9 @@ impl Arithmetic for Avx512 {
     }
 
     #[inline(always)]
-    fn hidden(self, a: __m512i) -> __m512i {
+    fn opaque(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
-        unsafe { opaque(a) }
+        unsafe { opaque_register(a) }
     }
 
     #[inline(always)]
@@ -282,12 +282,12 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m512i; 4] {
-        let places = &places[..16];
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [__m512i; 4] {
+        let sources = &sources[..16];
         // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
         // no alignment; `self` proves AVX-512F and BW.
         unsafe {
-            let [a, b, c, d] = transposed_rows!(|l| places[l].wrapping_add(offset));
+            let [a, b, c, d] = transposed_rows!(|l| sources[l].wrapping_add(offset));
             [
                 swap_bytes(self, a),
                 swap_bytes(self, b),
@@ -322,14 +322,14 @@ impl U32Lanes for Avx512 {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [__m512i; 4] {
         const { assert!(AT + 16 <= N) };
-        let places = &places[first..first + 16];
+        let sources = &sources[first..first + 16];
         // SAFETY: each place has 16 bytes from `AT` on; loads need no alignment;
         // `self` proves AVX-512F.
-        unsafe { transposed_rows!(|l| places[l].as_ptr().add(AT)) }
+        unsafe { transposed_rows!(|l| sources[l].as_ptr().add(AT)) }
     }
 
     #[inline(always)]
@@ -341,7 +341,7 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn numbers(self) -> __m512i {
+    fn lane_indices(self) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) }
     }
@@ -475,14 +475,14 @@ fn first(len: usize) -> u64 {
 
 /// Eight numbers of 64 bits in a zmm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers<P>(pub(super) P);
+pub(crate) struct U64x8<P>(pub(super) P);
 
 /// A proof of AVX-512 F at least.
 pub(crate) trait Proof: Copy {}
 
 impl Proof for Avx512 {}
 
-impl<P: Proof> U64Lanes for Numbers<P> {
+impl<P: Proof> U64Lanes for U64x8<P> {
     const LANES: usize = 8;
     type Vector = __m512i;
 
@@ -501,26 +501,26 @@ impl<P: Proof> U64Lanes for Numbers<P> {
 
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "eight lanes, eight bits")]
-    fn first(self, lanes: usize, long: __m512i) -> __m512i {
+    fn first(self, lanes: usize, vector: __m512i) -> __m512i {
         let first = (1_u32 << lanes) - 1;
         // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_maskz_mov_epi64(first as u8, long) }
+        unsafe { _mm512_maskz_mov_epi64(first as u8, vector) }
     }
 
     #[inline(always)]
-    fn store(self, long: __m512i, values: &mut [u64]) {
+    fn store(self, vector: __m512i, values: &mut [u64]) {
         // SAFETY: the slice is 64 bytes; stores need no alignment; `self` proves
         // AVX-512F.
-        unsafe { _mm512_storeu_si512(values[..8].as_mut_ptr().cast(), long) }
+        unsafe { _mm512_storeu_si512(values[..8].as_mut_ptr().cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
-        let places = &places[..8];
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+        let sources = &sources[..8];
         // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
         // no alignment; `self` proves AVX-512F.
         unsafe {
-            let place = |l: usize| places[l].wrapping_add(offset);
+            let place = |l: usize| sources[l].wrapping_add(offset);
             let even = four_rows!(place(0), place(2), place(4), place(6));
             let odd = four_rows!(place(1), place(3), place(5), place(7));
             // Low words from the even, high words from the odd 64 bits of each.
@@ -538,14 +538,14 @@ impl<P: Proof> U64Lanes for Numbers<P> {
     }
 
     #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+    unsafe fn load_fours(self, sources: &[*const u8], offset: usize) -> (__m512i, __m512i) {
         // SAFETY: the caller vouches for four blocks of 16 bytes behind each place;
         // loads need no alignment; `self` proves AVX-512F.
         unsafe {
             let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
             let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-            let a = _mm512_loadu_si512(places[0].wrapping_add(offset).cast());
-            let b = _mm512_loadu_si512(places[1].wrapping_add(offset).cast());
+            let a = _mm512_loadu_si512(sources[0].wrapping_add(offset).cast());
+            let b = _mm512_loadu_si512(sources[1].wrapping_add(offset).cast());
             (
                 _mm512_permutex2var_epi64(a, even, b),
                 _mm512_permutex2var_epi64(a, odd, b),
@@ -605,7 +605,7 @@ impl<P: Proof> U64Lanes for Numbers<P> {
     }
 }
 
-impl<P: Proof> JoinU32Lanes<Avx512> for Pair<Numbers<P>> {
+impl<P: Proof> JoinU32Lanes<Avx512> for Pair<U64x8<P>> {
     #[inline(always)]
     fn join_u32(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
         // SAFETY: `self` proves AVX-512F.
@@ -620,7 +620,7 @@ impl<P: Proof> JoinU32Lanes<Avx512> for Pair<Numbers<P>> {
     }
 }
 
-impl<P: Proof> Limbs26 for Numbers<P> {
+impl<P: Proof> Limbs26 for U64x8<P> {
     #[inline(always)]
     fn multiply(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.

@@ -144,10 +144,10 @@ impl U32Lanes for Array {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [[u32; 4]; 4] {
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [[u32; 4]; 4] {
         let mut words = [[0; 4]; 4];
         for (w, word) in words.iter_mut().enumerate() {
-            for (lane, place) in word.iter_mut().zip(places) {
+            for (lane, place) in word.iter_mut().zip(sources) {
                 // SAFETY: the caller vouches for the 16 bytes behind each place.
                 let bytes = unsafe { place.add(offset + 4 * w).cast::<[u8; 4]>().read() };
                 *lane = u32::from_be_bytes(bytes);
@@ -172,16 +172,16 @@ impl U32Lanes for Array {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [[u32; 4]; 4] {
         let word = |l: usize, w: usize| {
             let at = AT + 4 * w;
             u32::from_le_bytes([
-                places[first + l][at],
-                places[first + l][at + 1],
-                places[first + l][at + 2],
-                places[first + l][at + 3],
+                sources[first + l][at],
+                sources[first + l][at + 1],
+                sources[first + l][at + 2],
+                sources[first + l][at + 3],
             ])
         };
         core::array::from_fn(|w| core::array::from_fn(|l| word(l, w)))
@@ -193,7 +193,7 @@ impl U32Lanes for Array {
     }
 
     #[inline(always)]
-    fn numbers(self) -> [u32; 4] {
+    fn lane_indices(self) -> [u32; 4] {
         [0, 1, 2, 3]
     }
 

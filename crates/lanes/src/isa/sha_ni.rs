@@ -6,7 +6,7 @@
 //! empty them when they return (`vzeroupper`, which the compiler sees to).
 
 use crate::job::Digest;
-use crate::kernels::sha256::{BLOCK_LEN, K, PADDING_64, SCALAR, START, Serial, Stream};
+use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, K, PADDING_64, SCALAR, Serial, Stream};
 use core::arch::x86_64::*;
 
 // SSE2 is part of x86-64.
@@ -44,8 +44,8 @@ unsafe fn one(stream: &mut Stream, blocks: usize) {
     let mut states = [load(&stream.state)];
     for _ in 0..blocks {
         // SAFETY: the caller vouches for the blocks behind `place`.
-        let w = unsafe { block(stream.place) };
-        stream.place = stream.place.wrapping_add(BLOCK_LEN);
+        let w = unsafe { block(stream.next_block) };
+        stream.next_block = stream.next_block.wrapping_add(BLOCK_LEN);
         states = compress(states, [w]);
     }
     store(states[0], &mut stream.state);
@@ -59,9 +59,9 @@ unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
     let mut states = [load(&a.state), load(&b.state)];
     for _ in 0..blocks {
         // SAFETY: the caller vouches for the blocks behind each `place`.
-        let w = unsafe { [block(a.place), block(b.place)] };
-        a.place = a.place.wrapping_add(BLOCK_LEN);
-        b.place = b.place.wrapping_add(BLOCK_LEN);
+        let w = unsafe { [block(a.next_block), block(b.next_block)] };
+        a.next_block = a.next_block.wrapping_add(BLOCK_LEN);
+        b.next_block = b.next_block.wrapping_add(BLOCK_LEN);
         states = compress(states, w);
     }
     store(states[0], &mut a.state);
@@ -97,13 +97,13 @@ unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) 
     unsafe {
         for i in (0..count - count % 2).step_by(2) {
             let w = [half_block(messages.add(i)), half_block(messages.add(i + 1))];
-            let [a, b] = compress([load(&START); 2], w);
+            let [a, b] = compress([load(&INITIAL_STATE); 2], w);
             store_digest(a, digests.add(i));
             store_digest(b, digests.add(i + 1));
         }
         if count % 2 == 1 {
             let w = half_block(messages.add(count - 1));
-            let [a] = compress([load(&START)], [w]);
+            let [a] = compress([load(&INITIAL_STATE)], [w]);
             store_digest(a, digests.add(count - 1));
         }
     }
@@ -113,11 +113,11 @@ unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) 
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn hash64_of<const N: usize>(messages: [Words; N]) -> [State; N] {
-    let start = [load(&START); N];
+    let start = [load(&INITIAL_STATE); N];
     let first = compress_constant(compress(start, messages), &PADDING_64);
     let mut w = messages;
     for n in 0..N {
-        w[n] = digest_block(hidden(first[n]));
+        w[n] = digest_block(state_words(first[n]));
     }
     compress(start, w)
 }
@@ -222,7 +222,7 @@ fn load(words: &[u32; 8]) -> State {
 /// The words of a state in order.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
-fn hidden([abef, cdgh]: State) -> [__m128i; 2] {
+fn state_words([abef, cdgh]: State) -> [__m128i; 2] {
     let feba = _mm_shuffle_epi32::<0x1b>(abef);
     let dchg = _mm_shuffle_epi32::<0xb1>(cdgh);
     [
@@ -235,7 +235,7 @@ fn hidden([abef, cdgh]: State) -> [__m128i; 2] {
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn store(state: State, words: &mut [u32; 8]) {
-    let [dcba, hgfe] = hidden(state);
+    let [dcba, hgfe] = state_words(state);
     // SAFETY: the array is 32 bytes; stores need no alignment.
     unsafe {
         let words: *mut __m128i = words.as_mut_ptr().cast();
@@ -250,7 +250,7 @@ fn store(state: State, words: &mut [u32; 8]) {
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 unsafe fn store_digest(state: State, digest: *mut Digest) {
-    let [dcba, hgfe] = hidden(state);
+    let [dcba, hgfe] = state_words(state);
     // SAFETY: the caller vouches for the 32 bytes; stores need no alignment.
     unsafe {
         let digest: *mut __m128i = digest.cast();

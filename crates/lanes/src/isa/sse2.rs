@@ -209,12 +209,12 @@ impl U32Lanes for Sse2 {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m128i; 4] {
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [__m128i; 4] {
         let mut rows = [self.splat(0); 4];
         for l in 0..4 {
             // SAFETY: the caller vouches for the 16 bytes, the load needs no
             // alignment, and SSE2 is part of x86-64.
-            rows[l] = unsafe { _mm_loadu_si128(places[l].add(offset).cast()) };
+            rows[l] = unsafe { _mm_loadu_si128(sources[l].add(offset).cast()) };
         }
         let mut words = transpose(rows);
         for word in &mut words {
@@ -235,11 +235,11 @@ impl U32Lanes for Sse2 {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [__m128i; 4] {
         let row = |l: usize| {
-            let row: &[u8] = &places[first + l][AT..AT + 16];
+            let row: &[u8] = &sources[first + l][AT..AT + 16];
             // SAFETY: the row is 16 bytes, the load needs no alignment, and SSE2
             // is part of x86-64.
             unsafe { _mm_loadu_si128(row.as_ptr().cast()) }
@@ -258,7 +258,7 @@ impl U32Lanes for Sse2 {
     }
 
     #[inline(always)]
-    fn numbers(self) -> __m128i {
+    fn lane_indices(self) -> __m128i {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_setr_epi32(0, 1, 2, 3) }
     }

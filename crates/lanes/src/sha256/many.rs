@@ -8,7 +8,7 @@
 use super::message::{Rest, Staged};
 use super::threshold::LaneThreshold;
 use crate::job::Digest;
-use crate::kernels::sha256::{Lanes, START, Serial, Stream, digest};
+use crate::kernels::sha256::{INITIAL_STATE, Lanes, Serial, Stream, digest};
 use crate::vector::{Aligned, MAX_LANES};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
@@ -30,9 +30,9 @@ pub(crate) fn many<const N: usize>(
     let mut fresh = 0..messages.len();
     one_by_one(threshold, digests, |staged| {
         let mut rest = Rest::new(messages, fresh.next()?);
-        let (place, blocks) = rest.next(staged)?;
-        let state = START;
-        Some((Stream { state, place }, blocks, rest))
+        let (next_block, blocks) = rest.next(staged)?;
+        let state = INITIAL_STATE;
+        Some((Stream { state, next_block }, blocks, rest))
     });
 }
 
@@ -56,14 +56,14 @@ fn many_in_lanes<const N: usize>(
         while ended != 0 {
             let l = ended.trailing_zeros() as usize;
             if let Some(run) = rests[l].next(&mut staged.0[l]) {
-                (lanes.places[l], lanes.left[l]) = run;
+                (lanes.next_blocks[l], lanes.left[l]) = run;
                 ended &= ended - 1;
                 continue;
             }
             digests[rests[l].index] = digest(lanes.state(l));
             if let Some(index) = fresh.next() {
                 rests[l] = Rest::new(messages, index);
-                lanes.set_state(l, START);
+                lanes.set_state(l, INITIAL_STATE);
             } else {
                 // The last message moves here, ended or not. (If its next block has been
                 // put together, that stays where it is: no other will be there.)
@@ -81,8 +81,8 @@ fn many_in_lanes<const N: usize>(
             let mut others = keep..active;
             one_by_one(threshold, digests, |_| {
                 let l = others.next()?;
-                let (state, place) = (lanes.state(l), lanes.places[l]);
-                Some((Stream { state, place }, lanes.left[l], rests[l]))
+                let (state, next_block) = (lanes.state(l), lanes.next_blocks[l]);
+                Some((Stream { state, next_block }, lanes.left[l], rests[l]))
             });
             active = keep;
         }
@@ -91,7 +91,7 @@ fn many_in_lanes<const N: usize>(
         }
         // The vector's other lanes do what the first one does.
         for l in active..threshold.set.hash_lanes() {
-            (lanes.places[l], lanes.left[l]) = (lanes.places[0], lanes.left[0]);
+            (lanes.next_blocks[l], lanes.left[l]) = (lanes.next_blocks[0], lanes.left[0]);
         }
         // SAFETY: in the lanes of the vector there are as many blocks as `left` says, in
         // a message or in `staged`.
@@ -153,7 +153,7 @@ fn proceed<'a, const N: usize>(
 ) {
     if let Some((stream, blocks, rest)) = message {
         if let Some(run) = rest.next(staged) {
-            (stream.place, *blocks) = run;
+            (stream.next_block, *blocks) = run;
         } else {
             digests[rest.index] = digest(stream.state);
             *message = next(staged);

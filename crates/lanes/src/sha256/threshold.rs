@@ -2,7 +2,7 @@
 
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
-use crate::kernels::sha256::{BLOCK_LEN, Lanes, START, Serial, Stream};
+use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, Lanes, Serial, Stream};
 
 /// Which kernels hash, and from how many messages on lanes are faster.
 #[derive(Clone, Copy)]
@@ -57,8 +57,8 @@ pub(super) fn measure(set: Set, serial: &Serial, clock: Clock) -> usize {
     const BLOCKS: usize = 4;
     let text = [0_u8; BLOCKS * BLOCK_LEN];
     let stream = || Stream {
-        state: START,
-        place: text.as_ptr(),
+        state: INITIAL_STATE,
+        next_block: text.as_ptr(),
     };
     // SAFETY: the text is so many blocks; the set vouches for the CPU.
     let (vector, one, two) = unsafe {

@@ -16,7 +16,7 @@ pub(crate) fn scalar_u32(mut word: u32) -> u32 {
 /// The same number. The compiler knows no bound of it.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
-pub(crate) fn hidden_u64(mut value: u64) -> u64 {
+pub(crate) fn opaque_u64(mut value: u64) -> u64 {
     // SAFETY: the text is a comment; no instruction runs.
     #[cfg(target_arch = "x86_64")]
     unsafe {

@@ -57,20 +57,20 @@ impl U64Lanes for Scalar {
     }
 
     #[inline(always)]
-    fn first(self, lanes: usize, long: u64) -> u64 {
-        if lanes > 0 { long } else { 0 }
+    fn first(self, lanes: usize, vector: u64) -> u64 {
+        if lanes > 0 { vector } else { 0 }
     }
 
     #[inline(always)]
-    fn store(self, long: u64, values: &mut [u64]) {
-        values[0] = long;
+    fn store(self, vector: u64, values: &mut [u64]) {
+        values[0] = vector;
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (u64, u64) {
-        let place = places[0].wrapping_add(offset).cast::<[u64; 2]>();
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (u64, u64) {
+        let source = sources[0].wrapping_add(offset).cast::<[u64; 2]>();
         // SAFETY: the caller vouches for the 16 bytes.
-        let [low, high] = unsafe { place.read_unaligned() };
+        let [low, high] = unsafe { source.read_unaligned() };
         (u64::from_le(low), u64::from_le(high))
     }
 
@@ -81,9 +81,9 @@ impl U64Lanes for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (u64, u64) {
+    unsafe fn load_fours(self, sources: &[*const u8], offset: usize) -> (u64, u64) {
         // SAFETY: the caller vouches for the first block.
-        unsafe { self.load(places, offset) }
+        unsafe { self.load(sources, offset) }
     }
 
     #[inline(always)]

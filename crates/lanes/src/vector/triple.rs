@@ -64,8 +64,8 @@ impl<R: Rows> Rows for Triple<R> {
     #[inline(always)]
     fn add_block_numbers(self, [a, b, c]: [R::Word; 3]) -> [R::Word; 3] {
         let [a, b] = Pair(self.0).add_block_numbers([a, b]);
-        let behind = self.0.row(&[2 * R::BLOCKS as u32, 0, 0, 0]);
-        [a, b, self.0.add(self.0.add_block_numbers(c), behind)]
+        let offset = self.0.row(&[2 * R::BLOCKS as u32, 0, 0, 0]);
+        [a, b, self.0.add(self.0.add_block_numbers(c), offset)]
     }
 
     #[inline(always)]

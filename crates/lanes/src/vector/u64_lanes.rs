@@ -1,6 +1,6 @@
 //! Vectors of 64-bit numbers, one per lane: the limbs of Poly1305.
 
-use super::opaque::hidden_u64;
+use super::opaque::opaque_u64;
 use super::u32_lanes::U32Lanes;
 
 /// The most messages that any instruction set tags at once.
@@ -20,19 +20,19 @@ pub(crate) trait U64Lanes: Copy {
     /// A number for each lane; reads the first `LANES`.
     fn per_lane(self, values: &[u64]) -> Self::Vector;
 
-    /// `long` in the first `lanes` lanes and 0 in the others.
-    fn first(self, lanes: usize, long: Self::Vector) -> Self::Vector;
+    /// `vector` in the first `lanes` lanes and 0 in the others.
+    fn first(self, lanes: usize, vector: Self::Vector) -> Self::Vector;
 
     /// The number in each lane; writes the first `LANES`.
-    fn store(self, long: Self::Vector, values: &mut [u64]);
+    fn store(self, vector: Self::Vector, values: &mut [u64]);
 
-    /// The 16 bytes `offset` bytes behind each place, as two little-endian
-    /// numbers. Reads the first `LANES` places.
+    /// The 16 bytes `offset` bytes behind each source, as two little-endian
+    /// numbers. Reads the first `LANES` sources.
     ///
     /// # Safety
     ///
     /// Those bytes must be readable.
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (Self::Vector, Self::Vector);
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (Self::Vector, Self::Vector);
 
     /// The 16 bytes of block l of a run of `LANES` blocks as two little-endian
     /// numbers in lane l.
@@ -43,14 +43,17 @@ pub(crate) trait U64Lanes: Copy {
     unsafe fn load_run(self, blocks: *const u8) -> (Self::Vector, Self::Vector);
 
     /// Runs of four blocks of 16 bytes: lane l gets block l modulo 4 of the run
-    /// `offset` bytes behind place l / 4, as two little-endian numbers. Reads the
-    /// first `LANES` / 4 places.
+    /// `offset` bytes behind source l / 4, as two little-endian numbers. Reads the
+    /// first `LANES` / 4 sources.
     ///
     /// # Safety
     ///
     /// Those runs must be readable.
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize)
-    -> (Self::Vector, Self::Vector);
+    unsafe fn load_fours(
+        self,
+        sources: &[*const u8],
+        offset: usize,
+    ) -> (Self::Vector, Self::Vector);
 
     /// In every lane the sum modulo 2^64 of the four lanes of which it is one: the
     /// first four, the second four and so on.
@@ -105,8 +108,8 @@ pub(crate) trait Limbs26: U64Lanes {
     /// the instructions. So what leads to a factor must not be bounded by
     /// constants.
     #[inline(always)]
-    fn splat_hidden(self, value: u64) -> Self::Vector {
-        self.splat(hidden_u64(value))
+    fn splat_opaque(self, value: u64) -> Self::Vector {
+        self.splat(opaque_u64(value))
     }
 
     /// Lane-wise product of the low 32 bits.
