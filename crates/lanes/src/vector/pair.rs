@@ -1,4 +1,4 @@
-//! Two vectors side by side as one.
+//! Two vectors, used as one.
 
 use super::rows::Rows;
 use super::u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};
@@ -16,9 +16,9 @@ macro_rules! both {
 
 /// Two vectors side by side.
 ///
-/// An addition takes two cycles on a Zen 5, and one state of ChaCha20 has no more
-/// than four chains of them that are independent; a second state fills the time
-/// that the first one waits, even where the registers do not hold both.
+/// An addition takes two cycles on a Zen 5, and a state of ChaCha20 has at most four
+/// independent chains of them. A second state fills the time in which the first one waits, even
+/// where the registers do not hold both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<W>(pub(crate) W);
 
@@ -78,7 +78,8 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
 
     #[inline(always)]
     unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [[W::Word; 2]; 4] {
-        // SAFETY: the caller vouches for all lanes.
+        // SAFETY: the caller guarantees the bytes of all lanes; each half reads those of its
+        // own lanes.
         let (a, b) = unsafe {
             (
                 self.0.load_big_endian(sources, offset),
@@ -96,7 +97,8 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
         stride: usize,
     ) {
         let [w, x, y, z] = words;
-        // SAFETY: the caller vouches for twice the lanes of `W`.
+        // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
+        // takes its own.
         unsafe {
             self.0
                 .store_big_endian([w[0], x[0], y[0], z[0]], destination, stride);
@@ -133,12 +135,13 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
 
     #[inline(always)]
     unsafe fn scatter<const XOR: bool>(self, words: &[[W::Word; 2]; 16], blocks: *mut [u8; 64]) {
-        // A loop and not `map`: a closure would not be inlined everywhere.
+        // A loop and not `map`, because closures are not always inlined.
         let mut halves = [[words[0][0]; 16]; 2];
         for (w, &[a, b]) in words.iter().enumerate() {
             (halves[0][w], halves[1][w]) = (a, b);
         }
-        // SAFETY: the caller vouches for twice the lanes of `W`.
+        // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
+        // takes its own.
         unsafe {
             self.0.scatter::<XOR>(&halves[0], blocks);
             self.0.scatter::<XOR>(&halves[1], blocks.add(W::LANES));
@@ -185,7 +188,8 @@ impl<R: Rows> Rows for Pair<R> {
 
     #[inline(always)]
     unsafe fn store_rows(self, [a, b, c, d]: [[R::Word; 2]; 4], blocks: *mut [u8; 64]) {
-        // SAFETY: the caller vouches for twice the blocks of `R`.
+        // SAFETY: the caller guarantees twice `R::BLOCKS` writable blocks; each half writes its
+        // own.
         unsafe {
             self.0.store_rows([a[0], b[0], c[0], d[0]], blocks);
             let blocks = blocks.add(R::BLOCKS);
@@ -194,8 +198,8 @@ impl<R: Rows> Rows for Pair<R> {
     }
 }
 
-/// Two vectors of indices side by side: the instructions of one fill the time that
-/// the other's take.
+/// Two vectors of 64-bit numbers side by side: the instructions of one run while those of the
+/// other wait.
 impl<L: U64Lanes> U64Lanes for Pair<L> {
     const LANES: usize = 2 * L::LANES;
     type Vector = [L::Vector; 2];
@@ -229,7 +233,8 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
 
     #[inline(always)]
     unsafe fn load(self, sources: &[*const u8], offset: usize) -> ([L::Vector; 2], [L::Vector; 2]) {
-        // SAFETY: the caller vouches for all lanes.
+        // SAFETY: the caller guarantees the bytes of all lanes; each half reads those of its
+        // own lanes.
         let (a, b) = unsafe {
             (
                 self.0.load(sources, offset),
@@ -241,7 +246,8 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
 
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> ([L::Vector; 2], [L::Vector; 2]) {
-        // SAFETY: the caller vouches for twice the lanes of `L`.
+        // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
+        // takes its own.
         let (a, b) = unsafe {
             (
                 self.0.load_run(blocks),
@@ -257,7 +263,8 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
         sources: &[*const u8],
         offset: usize,
     ) -> ([L::Vector; 2], [L::Vector; 2]) {
-        // SAFETY: the caller vouches for all sources.
+        // SAFETY: the caller guarantees the runs of all sources; each half reads those of its
+        // own lanes, of which four share a source.
         let (a, b) = unsafe {
             (
                 self.0.load_fours(sources, offset),

@@ -17,10 +17,10 @@ pub(crate) trait Arithmetic: Copy {
     /// Lane-wise sum modulo 2^32.
     fn add(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
-    /// Lane-wise exclusive or.
+    /// Lane-wise XOR.
     fn xor(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
-    /// Lane-wise and.
+    /// Lane-wise AND.
     fn and(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
     /// Lane-wise rotation to the left by `N` bits, 0 < `N` < 32.
