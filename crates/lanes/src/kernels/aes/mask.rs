@@ -59,8 +59,8 @@ pub(crate) fn all_masks<B: AesBlocks>(
 }
 
 /// Calls `then` for each item of the list, with its index, itself and its mask. `sample` gives
-/// the index of its key and the offset of its sample. The samples of up to [`MAX_BLOCKS`] items
-/// are read before `then` is called for the first of these.
+/// the index of its key and the offset of its sample. It is not specified which samples are
+/// read before `then` is called for earlier items.
 ///
 /// # Panics
 ///
