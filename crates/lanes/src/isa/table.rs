@@ -1,9 +1,9 @@
 //! The table of kernels that is compiled for each instruction set. This is the only place that
 //! declares a kernel.
 //!
-//! [`kernel_list!`] and [`aes_kernel_list!`] list each kernel once, with its name, its
-//! arguments and the generic function that it calls. From these lists, [`declare_table!`] makes
-//! the fields of the table and the methods that call them, and [`kernels!`] makes the
+//! `kernel_list!` and `aes_kernel_list!` list each kernel once, with its name, its
+//! arguments and the generic function that it calls. From these lists, `declare_table!` makes
+//! the fields of the table and the methods that call them, and `kernels!` makes the
 //! functions, compiled with the instruction set enabled. Each kernel is a function of its own;
 //! inlined into its callers, it would be compiled again for each of them.
 

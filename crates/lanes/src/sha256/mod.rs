@@ -1,7 +1,7 @@
 //! SHA-256 over lists of messages: which kernel hashes which message.
 //!
 //! - [`threshold`]: from how many messages on lanes are faster, measured once per process.
-//! - [`many`]: messages of any lengths. [`message`]: what is left of one.
+//! - [`mod@many`]: messages of any lengths. [`message`]: what is left of one.
 //! - [`fixed`]: messages of exactly 32 or 64 bytes.
 
 pub(crate) mod fixed;
