@@ -126,8 +126,8 @@ impl Backend {
         index
     }
 
-    /// Whether this CPU has the instruction set. If it does not, every method that computes
-    /// something panics.
+    /// Whether this CPU has the instruction set. If it does not, all other methods but
+    /// [`name`](Self::name) panic.
     #[must_use]
     #[inline]
     pub fn is_available(self) -> bool {
@@ -151,6 +151,7 @@ impl Backend {
     ///
     /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
     /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// Jobs before the one that panics may have been done.
     pub fn seal(self, work: Work<'_>) {
         aead::seal(self.set(), work);
     }
@@ -165,6 +166,7 @@ impl Backend {
     ///
     /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
     /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// Jobs before the one that panics may have been done.
     pub fn open(self, work: Work<'_>) {
         aead::open(self.set(), work);
     }
@@ -240,9 +242,10 @@ impl Backend {
     /// becomes the hash of the pieces of `messages[i]`, concatenated. Pieces may be empty.
     ///
     /// AVX2 and AVX-512 also use the SHA instructions where the CPU has them; the portable
-    /// backend does not. The first SHA-256 call of a process on a backend takes some 30 µs
-    /// longer: it times vectors against one message after the other, and keeps [from how many
-    /// messages on](Self::sha256_lanes_from) vectors are faster.
+    /// backend does not. The first SHA-256 call of a process on a backend times vectors against
+    /// one message after the other, and keeps [from how many messages
+    /// on](Self::sha256_lanes_from) vectors are faster. That takes 25 to 100 µs on a Zen 5
+    /// (November 2026).
     ///
     /// # Panics
     ///
@@ -263,8 +266,8 @@ impl Backend {
 
     /// The least number of messages that are hashed in the lanes of a vector; fewer are hashed
     /// one by one. More than a vector has lanes means never. The number is measured at the
-    /// first SHA-256 call of the process on this backend, which takes some 30 µs. Without a
-    /// clock that needs no operating system (only x86-64 has one here), it is the number of
+    /// first SHA-256 call of the process on this backend; see [`sha256`](Self::sha256). Without
+    /// a clock that needs no operating system (only x86-64 has one here), it is the number of
     /// lanes.
     #[must_use]
     pub fn sha256_lanes_from(self) -> usize {
@@ -302,7 +305,8 @@ impl Backend {
     /// # Panics
     ///
     /// If a job lies outside `work.bytes` or names a key that is not there, if `work.outcomes`
-    /// is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// is shorter than `work.jobs`, or if this CPU lacks the backend. No job has been done
+    /// then.
     #[inline]
     pub fn gcm_seal(self, work: Work<'_, &[&GcmKey]>) {
         gcm::seal(self.aes_set(), work);
@@ -411,9 +415,10 @@ impl Backend {
     ///
     /// # Panics
     ///
-    /// If a header or its sample lies outside `bytes`, if its first byte lies after its packet
-    /// number, if it names a key that is not there, or if this CPU lacks the backend. The
-    /// headers before the one that panics may have been masked.
+    /// If a header or its sample lies outside `bytes`, if it names a key that is not there, or
+    /// if this CPU lacks the backend; on a CPU with AES instructions also if the header's first
+    /// byte lies after its packet number. The headers before the one that panics may have been
+    /// masked.
     #[inline]
     pub fn aes_mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
         self.aes_set().mask_headers(bytes, keys, headers);

@@ -10,7 +10,7 @@ use crate::kernels::aes::key::{Block, GcmKey};
 ///
 /// # Panics
 ///
-/// If a job does not.
+/// If a job lies outside the buffer or names no key.
 fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     let (mut text_end, mut aad_end, mut key) = (0, 0, 0);
     for job in jobs {

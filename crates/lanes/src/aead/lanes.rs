@@ -398,11 +398,11 @@ impl<'k> Chunk<'k> {
             let (count, method) = TagMethod::next(set, texts);
             let group;
             (group, texts) = texts.split_at(count);
-            // SAFETY: each text and the tag after it lie in `bytes`, as the slice for
-            // `Text::start` has shown. The AAD, and `AAD_OVERREAD` bytes after it if it is not
-            // empty, lie in `bytes` too, as `in_lanes` requires. `TagMethod::next` takes its
-            // groups from `group`, and gives a text four lanes only if it has at least
-            // `OVER_LANES` bytes.
+            // SAFETY: the slice for `Text::start` has shown that each text and the tag after it
+            // lie in `bytes`. `in_lanes` has shown the same for its AAD, if it has some, and
+            // for `AAD_OVERREAD` bytes after it. `TagMethod::next` takes its groups from
+            // `group`, and gives a text four lanes only if it has at least `OVER_LANES` bytes,
+            // which is more than 64.
             unsafe {
                 match method {
                     TagMethod::Lanes => set.tags(group, &self.one_time_keys, &mut self.tags),

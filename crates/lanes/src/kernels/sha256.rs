@@ -271,7 +271,6 @@ pub(crate) struct Stream {
 ///
 /// The CPU must have the instructions of the kernels. As many blocks, messages and digests as
 /// an argument says must be readable or writable at the pointers.
-///
 pub(crate) struct Serial {
     /// Hashes that many blocks of a message.
     pub(crate) one: unsafe fn(&mut Stream, usize),

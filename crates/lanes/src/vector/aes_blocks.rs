@@ -29,7 +29,7 @@ pub(crate) trait AesBlocks: Copy {
     /// The same number in every lane, little-endian.
     fn splat_number(self, number: &u128) -> Self::Vector;
 
-    /// Another number in each lane, little-endian; reads the first `LANES`.
+    /// One number for each lane, little-endian; reads the first `LANES` of `numbers`.
     fn numbers(self, numbers: &[u128]) -> Self::Vector;
 
     /// Blocks `first`, `first + 1` and so on, one per lane.

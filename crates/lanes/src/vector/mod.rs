@@ -5,9 +5,10 @@
 //! and calls the algorithm from a function that has the instruction set enabled, so that
 //! everything is inlined into that function.
 //!
-//! A value of an implementing type is a *proof* that this CPU has the instructions. Only an
-//! unsafe function creates such a value, and its caller guarantees the CPU. That is why the
-//! methods are safe to call, and why no method here has `#[target_feature]`.
+//! A value of an implementing type is a *proof* that this CPU has the instructions. Where some
+//! CPU of the target lacks them, only an unsafe function creates such a value, and its caller
+//! guarantees the CPU. That is why the methods are safe to call, and why no method here has
+//! `#[target_feature]`.
 
 mod aes_blocks;
 mod bytes;

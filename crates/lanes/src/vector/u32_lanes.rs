@@ -66,7 +66,7 @@ pub(crate) trait U32Lanes: Arithmetic {
     /// The first `LANES` words of `words`, one in each lane.
     fn load(self, words: &[u32]) -> Self::Word;
 
-    /// The reverse of [`U32Lanes::load`].
+    /// Writes the word of each lane to the first `LANES` of `words`.
     fn store(self, word: Self::Word, words: &mut [u32]);
 
     /// Loads 16 bytes for each lane into four vectors: lane `l` of vector `w` is the big-endian

@@ -17,7 +17,7 @@ pub(crate) trait U64Lanes: Copy {
     /// The same number in every lane.
     fn splat(self, value: u64) -> Self::Vector;
 
-    /// Another number in each lane; reads the first `LANES`.
+    /// One number for each lane; reads the first `LANES` of `values`.
     fn per_lane(self, values: &[u64]) -> Self::Vector;
 
     /// `vector` in the first `lanes` lanes, and 0 in the others.

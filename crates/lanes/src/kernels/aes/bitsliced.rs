@@ -1,4 +1,5 @@
-//! AES and GHASH without instructions for them, in constant time.
+//! AES and GHASH without instructions for them, in constant time. The algorithms are in
+//! [`ctr`](super::ctr) and [`ghash`](super::ghash).
 //!
 //! ```text
 //! plane p  = bit p of every byte of four blocks, 64 bits
@@ -14,7 +15,8 @@
 //!    factor is kept at a time, so that the carries of a sum do not reach the next bit that
 //!    counts.
 //!
-//! This runs on CPUs without AES and PCLMULQDQ.
+//! This runs on CPUs without AES and PCLMULQDQ. Round keys are wiped; blocks of keystream are
+//! not.
 
 use super::gcm::Detached;
 use super::ghash::first_power;

@@ -54,7 +54,8 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
     first: usize,
     states: &mut [B::Vector; K],
 ) {
-    // Written out: a loop is only faster if the number of rounds is known.
+    // Written out, with one branch for the key's length: a loop over an unknown number of
+    // rounds is slower.
     macro_rules! rounds {
         ($($round:literal)*) => {
             $(if $round >= first {

@@ -81,7 +81,7 @@ pub(crate) trait Field: Copy {
         self.number([l.splat(low), l.splat(high), l.splat(top)])
     }
 
-    /// Another number in each lane.
+    /// One number for each lane.
     #[inline(always)]
     fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element {
         self.number(by_word(self.lanes(), numbers))

@@ -71,8 +71,8 @@ pub(crate) unsafe fn tags<F: Field>(
             }
             // SAFETY: a lane that has started reads the block with number `step` less the
             // blocks that it waited. That block precedes the last one of its text. A lane
-            // without a text reads what the first lane reads. A lane that waits reads `ZEROS`
-            // up to the longest wait, which `group` limits to `MAX_WAIT` bytes.
+            // without a text reads what the first lane reads. A lane that waits reads `ZEROS`,
+            // which is as long as the longest wait that `group` allows.
             let block = unsafe { l.load(&pointers, 16 * $step) };
             (block, l.first(started, hibit))
         }};

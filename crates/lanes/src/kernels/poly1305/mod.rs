@@ -12,8 +12,8 @@
 //!
 //! What was done to it:
 //!
-//! 1. Each step waits for the one before. Where r^2 is known, two blocks take one step: h = (h
-//!    + block 1) * r^2 + block 2 * r. See [`Field::two_steps`].
+//! 1. Each step waits for the one before. Where r^2 is known, two blocks take one step, which
+//!    is `(h + block 1) * r^2 + block 2 * r`. See [`Field::two_steps`].
 //! 2. A vector does one step in each lane, either of one message per lane ([`in_lanes`]), or of
 //!    every n-th block of one message, by r^n, with the lanes summed up at the end
 //!    ([`over_lanes`], [`in_four_lanes`]).
