@@ -1,4 +1,4 @@
-//! AES keys, prepared by the most capable instructions that this CPU has.
+//! AES keys, prepared with the most capable instructions that this CPU has.
 
 use crate::isa::AesSet;
 use crate::kernels::aes::key::{AesKey, GcmKey, POWERS, RoundKeys};
@@ -9,13 +9,13 @@ fn round_keys<const N: usize>(key: &[u8; N]) -> RoundKeys {
 }
 
 impl GcmKey {
-    /// Prepares a key of AES-128-GCM.
+    /// Prepares a key of AES-128-GCM from 16 bytes (NIST SP 800-38D).
     #[must_use]
     pub fn aes128(key: &[u8; 16]) -> Self {
         Self::new(round_keys(key))
     }
 
-    /// Prepares a key of AES-256-GCM.
+    /// Prepares a key of AES-256-GCM from 32 bytes (NIST SP 800-38D).
     #[must_use]
     pub fn aes256(key: &[u8; 32]) -> Self {
         Self::new(round_keys(key))
@@ -32,13 +32,13 @@ impl GcmKey {
 }
 
 impl AesKey {
-    /// Prepares a key of AES-128.
+    /// Prepares a key of AES-128 from 16 bytes (FIPS 197).
     #[must_use]
     pub fn aes128(key: &[u8; 16]) -> Self {
         Self(round_keys(key))
     }
 
-    /// Prepares a key of AES-256.
+    /// Prepares a key of AES-256 from 32 bytes (FIPS 197).
     #[must_use]
     pub fn aes256(key: &[u8; 32]) -> Self {
         Self(round_keys(key))

@@ -1,4 +1,4 @@
-//! The backends: which of them this CPU has, and what they do.
+//! The public calls, and which instruction sets this CPU has.
 
 use crate::aead;
 use crate::gcm;
@@ -13,16 +13,16 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// What every CPU of the compile target has: SSE2 on x86-64, plain Rust
+    /// The instructions that every CPU of the compile target has: SSE2 on x86-64, plain Rust
     /// elsewhere.
     Portable,
     /// AVX2 and BMI2.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 F, BW and VL.
+    /// AVX-512 F, BW and VL, with Poly1305 in limbs of 26 bits.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// The same with IFMA, which makes Poly1305 faster.
+    /// AVX-512 F, BW, VL and IFMA, whose multiplication of 52 bits makes Poly1305 faster.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma,
 }
@@ -40,8 +40,8 @@ impl Backend {
         Backend::Avx512Ifma,
     ];
 
-    /// The name by which `PACKETLANE_BACKEND` and reports call it. With and
-    /// without IFMA, AVX-512 has the same: a CPU's user need not know.
+    /// The name that reports use and that `PACKETLANE_BACKEND` takes. AVX-512 with and without
+    /// IFMA share one name, because users need not tell them apart.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,64 +66,68 @@ impl Backend {
         }
     }
 
+    /// The kernels of this backend.
+    ///
     /// # Panics
     ///
-    /// If this CPU lacks it.
+    /// If this CPU lacks the backend.
     #[inline]
     pub(crate) fn set(self) -> Set {
-        self.found();
-        // SAFETY: this CPU has it, or `found` had not come back.
+        self.aes_index();
+        // SAFETY: `aes_index` panics if this CPU lacks the backend.
         unsafe { Set::assume(self.kernels()) }
     }
 
-    /// The instructions for AES that go with it: the most capable of those that this
-    /// CPU has with registers of its size, and none if there are none.
+    /// The AES kernels for this backend: the most capable ones that this CPU has with registers
+    /// of the backend's size, and the bitsliced ones if it has no AES instructions.
     ///
     /// # Panics
     ///
     /// If this CPU lacks the backend.
     #[inline]
     pub(crate) fn aes_set(self) -> AesSet {
-        // SAFETY: the first that was found on this CPU.
-        unsafe { AesSet::at(self.found()) }
+        // SAFETY: `aes_index` returns only the index of a table that this CPU has.
+        unsafe { AesSet::at(self.aes_index()) }
     }
 
-    /// The place of those in [`AesSet::ALL`]. The CPU is asked once, as asking takes as long
-    /// as a short packet in a batch.
+    /// The index in [`AesSet::ALL`] of this backend's AES kernels. The result is cached, since
+    /// detection takes as long as sealing one short packet of a batch.
     ///
     /// # Panics
     ///
     /// If this CPU lacks the backend.
     #[inline]
-    fn found(self) -> usize {
-        /// One more than the place, or 0 where it is not known.
-        static FOUND: [AtomicU8; Backend::ALL.len()] =
+    fn aes_index(self) -> usize {
+        /// For each backend the index plus one, or 0 before the first detection.
+        static DETECTED: [AtomicU8; Backend::ALL.len()] =
             [const { AtomicU8::new(0) }; Backend::ALL.len()];
-        let found = &FOUND[self as usize];
-        match found.load(Ordering::Relaxed) {
+        let detected = &DETECTED[self as usize];
+        match detected.load(Ordering::Relaxed) {
             0 => {
-                let place = self.ask();
-                found.store(place as u8 + 1, Ordering::Relaxed);
-                place
+                let index = self.detect_aes();
+                detected.store(index as u8 + 1, Ordering::Relaxed);
+                index
             }
             known => usize::from(known) - 1,
         }
     }
 
+    /// Finds what [`Backend::aes_index`] caches.
     #[cold]
-    fn ask(self) -> usize {
-        assert!(self.is_available(), "a backend that this CPU lacks");
-        let (place, _) = AesSet::first(match self {
+    fn detect_aes(self) -> usize {
+        assert!(self.is_available(), "this CPU lacks the backend");
+        let (index, _) = AesSet::first(match self {
             Backend::Portable => AesSet::PORTABLE,
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2 => AesSet::AVX2,
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512 | Backend::Avx512Ifma => 0,
         });
-        place
+        index
     }
 
-    /// Whether this CPU has it. On one that does not, every other method panics.
+    /// Whether this CPU has the instruction set. If it does not, all other methods but
+    /// [`name`](Self::name) panic.
     #[must_use]
     #[inline]
     pub fn is_available(self) -> bool {
@@ -138,33 +142,37 @@ impl Backend {
         }
     }
 
-    /// Seals each of `jobs` in place: encrypts its text, writes its tag.
+    /// Seals each of `work.jobs` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8):
+    /// encrypts the text and writes the tag of 16 bytes after it.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Sealed`].
+    /// `work.outcomes[i]` becomes [`Outcome::Sealed`].
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names what is not in `secrets`, or if
-    /// `outcomes` is shorter than `jobs`.
+    /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
+    /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// Jobs before the one that panics may have been done.
     pub fn seal(self, work: Work<'_>) {
         aead::seal(self.set(), work);
     }
 
-    /// Opens each of `jobs` in place: checks its tag, in constant time, and
-    /// decrypts its text if the tag is right.
+    /// Opens each of `work.jobs` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8):
+    /// checks the tag in constant time, and decrypts the text if the tag is right.
     ///
-    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]; the
-    /// text of a forged packet stays encrypted.
+    /// `work.outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]. The text of a
+    /// packet with a wrong tag stays encrypted.
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names what is not in `secrets`, or if
-    /// `outcomes` is shorter than `jobs`.
+    /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
+    /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// Jobs before the one that panics may have been done.
     pub fn open(self, work: Work<'_>) {
         aead::open(self.set(), work);
     }
 
-    /// Seals `text` in place, whose AAD lies elsewhere. Returns its tag.
+    /// Seals `text` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). Returns the tag.
+    /// The AAD may lie anywhere.
     #[must_use]
     #[inline]
     pub fn seal_detached(
@@ -177,9 +185,10 @@ impl Backend {
         aead::seal_detached(self.set(), key, nonce, aad, text)
     }
 
-    /// Opens a text in place, whose tag follows it and whose AAD lies elsewhere: checks
-    /// the tag, in constant time, and decrypts the text if it is right.
-    /// [`Outcome::BadTag`] too if there is no room for a tag.
+    /// Opens a text in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). The last 16 bytes
+    /// of `text_and_tag` are the tag; the AAD may lie anywhere. Checks the tag in constant
+    /// time, and decrypts the text if the tag is right. Returns [`Outcome::Authentic`] or
+    /// [`Outcome::BadTag`]; the latter also if `text_and_tag` is shorter than a tag.
     #[must_use]
     #[inline]
     pub fn open_detached(
@@ -192,128 +201,137 @@ impl Backend {
         aead::open_detached(self.set(), key, nonce, aad, text_and_tag)
     }
 
-    /// The largest packet, in keystream blocks including that of its one-time key, which a
-    /// single seal or open finishes sooner with
-    /// [precomputed blocks](Self::precompute_keystream) than without; `usize::MAX` if every
-    /// packet does.
+    /// The largest packet for which [precomputed keystream](Self::precompute_keystream) makes a
+    /// single seal or open faster, in keystream blocks, including block 0 for the one-time key.
+    /// `usize::MAX` if precomputed keystream helps every packet.
     #[must_use]
     pub fn max_precomputed_blocks(self) -> usize {
         aead::max_precomputed_blocks(self.set())
     }
 
-    /// Computes keystream blocks of future packets under `key`: `blocks[i]` becomes the
-    /// block with the counter and nonce `of[i]`. One vector's worth of blocks costs little
-    /// more than one block.
+    /// Computes ChaCha20 keystream blocks of future packets under `key` (RFC 8439, section
+    /// 2.3): `blocks[i]` becomes the block with counter `counters_and_nonces[i].0` and nonce
+    /// `counters_and_nonces[i].1`. As many blocks as a vector has lanes cost little more than
+    /// one block.
     ///
     /// # Panics
     ///
-    /// Unless both are as many.
-    pub fn precompute_keystream(self, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
-        aead::precompute_keystream(self.set(), key, of, blocks);
+    /// If `blocks` and `counters_and_nonces` differ in length.
+    pub fn precompute_keystream(
+        self,
+        key: &Key,
+        counters_and_nonces: &[(u32, Nonce)],
+        blocks: &mut [Block],
+    ) {
+        aead::precompute_keystream(self.set(), key, counters_and_nonces, blocks);
     }
 
-    /// Exclusive-ors the ChaCha20 keystream of (`key`, `nonce`), from block
-    /// `counter` on, into `text` (RFC 8439, section 2.4). The counter wraps
-    /// after block 2^32 - 1.
+    /// XORs the ChaCha20 keystream of (`key`, `nonce`), from block `counter` on, into `text`
+    /// (RFC 8439, section 2.4). The counter wraps to 0 after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
         aead::xor_keystream(self.set(), key, nonce, counter, text);
     }
 
-    /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section
-    /// 2.5).
+    /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section 2.5).
     #[must_use]
     pub fn poly1305(self, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
         aead::poly1305(self.set(), one_time_key, message)
     }
 
-    /// The SHA-256 (FIPS 180-4) of each of `messages`, of any and mixed lengths:
-    /// `digests[i]` becomes that of `messages[i]`, which is the pieces of an array one
-    /// behind the other. Pieces may be empty.
+    /// The SHA-256 (FIPS 180-4) of each of `messages`, which may have any lengths: `digests[i]`
+    /// becomes the hash of the pieces of `messages[i]`, concatenated. Pieces may be empty.
     ///
-    /// Beside vectors, AVX2 and AVX-512 use the SHA instructions if the CPU has them,
-    /// the portable backend does not. The first call of one of these methods in a
-    /// process times, within a tenth of a millisecond, from how many messages on the
-    /// vectors are faster.
+    /// AVX2 and AVX-512 also use the SHA instructions where the CPU has them; the portable
+    /// backend does not. The first SHA-256 call of a process on a backend times vectors against
+    /// one message after the other, and keeps [from how many messages
+    /// on](Self::sha256_lanes_from) vectors are faster. That takes 25 to 100 µs on a Zen 5
+    /// (November 2026).
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `messages`.
+    /// If `digests` and `messages` differ in length.
     pub fn sha256<const N: usize>(self, messages: &[[&[u8]; N]], digests: &mut [Digest]) {
         sha256::many(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// The SHA-256 of the SHA-256 of each of `messages`, as [`Backend::sha256`].
+    /// The double SHA-256 (the SHA-256 of the SHA-256) of each of `messages`; otherwise as
+    /// [`Backend::sha256`].
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `messages`.
+    /// If `digests` and `messages` differ in length.
     pub fn sha256d<const N: usize>(self, messages: &[[&[u8]; N]], digests: &mut [Digest]) {
         sha256::many_twice(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// From how many messages on they are hashed in lanes, fewer being hashed one by
-    /// one. It is measured at the first call of this process that hashes on this
-    /// backend, in some thirty microseconds. (On one without a clock that needs no
-    /// operating system, which is x86-64's, it is never.)
+    /// The least number of messages that are hashed in the lanes of a vector; fewer are hashed
+    /// one by one. More than a vector has lanes means never. The number is measured at the
+    /// first SHA-256 call of the process on this backend; see [`sha256`](Self::sha256). Without
+    /// a clock that needs no operating system (only x86-64 has one here), it is the number of
+    /// lanes.
     #[must_use]
     pub fn sha256_lanes_from(self) -> usize {
         LaneThreshold::of(self.set()).messages()
     }
 
-    /// Sets that number for this process and this backend, in place of what would be or
-    /// has been measured: 1 for always, `usize::MAX` for never.
+    /// Sets [that number](Self::sha256_lanes_from) for this process and this backend, in place
+    /// of the measurement: 1 for always, `usize::MAX` for never.
     pub fn set_sha256_lanes_from(self, messages: usize) {
         LaneThreshold::set(self.set(), messages);
     }
 
-    /// [`Backend::sha256d`] for messages of 64 bytes, faster.
+    /// As [`Backend::sha256d`], but faster, for messages of exactly 64 bytes.
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `messages`.
+    /// If `digests` and `messages` differ in length.
     pub fn sha256d_64(self, messages: &[[u8; 64]], digests: &mut [Digest]) {
         sha256::many_64(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// The same for pairs of `nodes`, in place: `nodes[i]` becomes the double hash of
-    /// `nodes[2 * i]` and `nodes[2 * i + 1]`, one behind the other. An odd last node
-    /// counts for nothing, and what the second half of `nodes` holds thereafter is
-    /// not specified.
+    /// As [`Backend::sha256d_64`] for pairs of nodes, in place: `nodes[i]` becomes the double
+    /// SHA-256 of `nodes[2 * i]` followed by `nodes[2 * i + 1]`, which is one level of a Merkle
+    /// tree. An odd last node is ignored. Afterwards, only the first half of `nodes`, rounded
+    /// down, is specified.
     pub fn sha256d_pairs(self, nodes: &mut [Digest]) {
         sha256::pairs(LaneThreshold::of(self.set()), nodes);
     }
 
-    /// Seals each of `jobs` in place with AES-GCM (NIST SP 800-38D): encrypts its text,
-    /// writes its tag. A job's `key` is an index of the list of keys; its
-    /// `keystream` fields are ignored.
+    /// Seals each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.1): encrypts
+    /// the text and writes the tag of 16 bytes after it. `work.secrets` is the list of keys,
+    /// and a job's `key` is an index into it. The job's `keystream` fields are ignored.
+    /// Outcomes are as in [`seal`](Self::seal).
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key that is not there.
+    /// If a job lies outside `work.bytes` or names a key that is not there, if `work.outcomes`
+    /// is shorter than `work.jobs`, or if this CPU lacks the backend. No job has been done
+    /// then.
     #[inline]
     pub fn gcm_seal(self, work: Work<'_, &[&GcmKey]>) {
         gcm::seal(self.aes_set(), work);
     }
 
-    /// Opens each of `jobs` in place with AES-GCM: checks its tag, in constant time, and
-    /// decrypts its text if the tag is right. The jobs are as in
-    /// [`gcm_seal`](Self::gcm_seal).
+    /// Opens each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.2): checks
+    /// the tag in constant time, and decrypts the text if the tag is right. Jobs and keys are
+    /// as in [`gcm_seal`](Self::gcm_seal).
     ///
-    /// `outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]; the text of
-    /// a forged packet stays encrypted.
+    /// `work.outcomes[i]` becomes [`Outcome::Authentic`] or [`Outcome::BadTag`]. The text of a
+    /// packet with a wrong tag stays encrypted.
     ///
     /// # Panics
     ///
-    /// As `gcm_seal`.
+    /// As [`gcm_seal`](Self::gcm_seal).
     pub fn gcm_open(self, work: Work<'_, &[&GcmKey]>) {
         gcm::open(self.aes_set(), work);
     }
 
-    /// Seals `text` in place with AES-GCM. Returns its tag. The AAD lies elsewhere.
+    /// Seals `text` in place with AES-GCM (NIST SP 800-38D, section 7.1). Returns the tag. The
+    /// AAD may lie anywhere.
     ///
     /// # Panics
     ///
-    /// If one of them has 2^32 bytes or more.
+    /// If `text` or `aad` has 2^32 bytes or more, or if this CPU lacks the backend.
     #[must_use]
     #[inline]
     pub fn gcm_seal_detached(
@@ -326,9 +344,10 @@ impl Backend {
         gcm::seal_detached(self.aes_set(), key, nonce, aad, text)
     }
 
-    /// Opens a text in place with AES-GCM, whose tag follows it and whose AAD lies
-    /// elsewhere: checks the tag, in constant time, and decrypts the text if it is right.
-    /// [`Outcome::BadTag`] too if there is no room for a tag.
+    /// Opens a text in place with AES-GCM (NIST SP 800-38D, section 7.2). The last 16 bytes of
+    /// `text_and_tag` are the tag; the AAD may lie anywhere. Checks the tag in constant time,
+    /// and decrypts the text if the tag is right. Returns [`Outcome::Authentic`] or
+    /// [`Outcome::BadTag`]; the latter also if `text_and_tag` is shorter than a tag.
     ///
     /// # Panics
     ///
@@ -345,14 +364,15 @@ impl Backend {
         gcm::open_detached(self.aes_set(), key, nonce, aad, text_and_tag)
     }
 
-    /// The header masks of QUIC packets protected with AES (RFC 9001, section 5.4.3):
-    /// `masks[i]` becomes the first 8 bytes, little-endian, of the encryption of 16 bytes.
-    /// Sample i is the index of its key and its offset in `bytes`. A mask has 5 bytes.
+    /// The header protection masks of QUIC packets protected with AES (RFC 9001, section
+    /// 5.4.3). `samples[i]` is the index of a key and the offset in `bytes` of a sample of 16
+    /// bytes; `masks[i]` becomes the first 8 bytes of the encrypted sample as a little-endian
+    /// number. QUIC uses the lowest 5 bytes.
     ///
     /// # Panics
     ///
-    /// If a sample lies outside `bytes` or names a key that is not there, or if `masks`
-    /// is shorter than `samples`.
+    /// If a sample lies outside `bytes` or names a key that is not there, if `masks` is shorter
+    /// than `samples`, or if this CPU lacks the backend.
     #[inline]
     pub fn aes_masks(
         self,
@@ -365,13 +385,14 @@ impl Backend {
         self.aes_set().masks(bytes, keys, samples, masks);
     }
 
-    /// The header masks of QUIC packets protected with ChaCha20 (RFC 9001, section
-    /// 5.4.4): `masks[i]` becomes the first 8 bytes, little-endian, of the block of
-    /// keystream of which sample i is counter and nonce. As [`aes_masks`](Self::aes_masks).
+    /// The header protection masks of QUIC packets protected with ChaCha20 (RFC 9001, section
+    /// 5.4.4). `samples[i]` is as in [`aes_masks`](Self::aes_masks): its 16 bytes are the
+    /// counter and the nonce of a keystream block, and `masks[i]` becomes the first 8 bytes of
+    /// that block as a little-endian number.
     ///
     /// # Panics
     ///
-    /// As `aes_masks`.
+    /// As [`aes_masks`](Self::aes_masks).
     pub fn chacha20_masks(
         self,
         bytes: &[u8],
@@ -389,26 +410,29 @@ impl Backend {
         );
     }
 
-    /// Masks `headers` of QUIC packets whose payloads are sealed with AES-GCM (RFC 9001,
-    /// section 5.4.3). A header's `key` is an index of `keys`.
+    /// Applies header protection to QUIC packets whose payloads are sealed with AES-GCM (RFC
+    /// 9001, section 5.4.3), or removes it. A header's `key` is an index into `keys`.
     ///
     /// # Panics
     ///
-    /// If a header or its sample lies outside `bytes`, if its first byte lies behind its
-    /// packet number, or if it names a key that is not there. Headers before it may be
-    /// masked then.
+    /// If a header or its sample lies outside `bytes`, if it names a key that is not there, or
+    /// if this CPU lacks the backend; on a CPU with AES instructions also if the header's first
+    /// byte lies after its packet number. The headers before the one that panics may have been
+    /// masked.
     #[inline]
     pub fn aes_mask_headers(self, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
         self.aes_set().mask_headers(bytes, keys, headers);
     }
 
-    /// Masks `headers` of QUIC packets whose payloads are sealed with ChaCha20-Poly1305
-    /// (RFC 9001, section 5.4.4). A header's `key` is an index of `keys`.
+    /// Applies header protection to QUIC packets whose payloads are sealed with
+    /// ChaCha20-Poly1305 (RFC 9001, section 5.4.4), or removes it. A header's `key` is an index
+    /// into `keys`.
     ///
     /// # Panics
     ///
-    /// If a header or its sample lies outside `bytes`, or if it names a key that is not
-    /// there.
+    /// If a header or its sample lies outside `bytes`, if it names a key that is not there, or
+    /// if this CPU lacks the backend. The headers before the one that panics may have been
+    /// masked.
     pub fn chacha20_mask_headers(self, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
         header_protection::chacha20_mask_headers(self.set(), bytes, keys, headers);
     }

@@ -1,14 +1,14 @@
-//! What is measured once on this machine: which of several ways this CPU finishes sooner.
+//! What is measured once on this machine: which of several ways is faster on this CPU.
 //!
-//! The clock is an argument, as this crate has none of its own: x86-64 reads the time stamp
-//! counter ([`crate::isa`]), a caller elsewhere can set the result.
+//! The clock is an argument, because this crate has none of its own. On x86-64 it is the time
+//! stamp counter ([`crate::isa`]). On other targets a caller can set the result.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// A clock: the time in ticks of any length.
+/// A clock: returns the time in ticks of any length.
 pub(crate) type Clock = fn() -> u64;
 
-/// A number that is measured when it is first asked for; never 0.
+/// A number that is measured at first use. It is never 0, which means "not measured".
 pub(crate) struct Calibrated(AtomicUsize);
 
 impl Calibrated {
@@ -25,19 +25,19 @@ impl Calibrated {
             return known;
         }
         let found = measure();
-        // Another thread may have measured too; either result will do.
+        // Another thread may have measured at the same time; either result is good.
         self.set(found);
         found
     }
 
-    /// Sets the number, in place of what would be or has been measured.
+    /// Sets the number, in place of a measurement.
     pub(crate) fn set(&self, number: usize) {
         self.0.store(number.max(1), Ordering::Relaxed);
     }
 }
 
-/// The shortest of several times that `work` takes on `clock`, in its ticks. `prepare` makes
-/// what `work` works on and is not timed.
+/// The shortest of twelve times that `work` takes, in ticks of `clock`. `prepare` makes the
+/// value that `work` changes, and is not timed.
 pub(crate) fn best_time<T>(clock: Clock, prepare: impl Fn() -> T, work: impl Fn(&mut T)) -> u64 {
     let mut best = u64::MAX;
     for _ in 0..12 {

@@ -1,14 +1,16 @@
-//! AES-GCM over a list of jobs: checks them, and hands them to the kernels that go with a
-//! backend.
+//! AES-GCM over a list of jobs: checks the jobs and calls the kernels that belong to a backend.
 
 use crate::isa::AesSet;
 use crate::job::{Job, Nonce, Outcome, TAG_LEN, Work, verdict_of};
 use crate::kernels::aes::gcm::Detached;
 use crate::kernels::aes::key::{Block, GcmKey};
 
+/// Checks that all jobs lie in a buffer of `len` bytes and that their keys are in the list, as
+/// the kernels require.
+///
 /// # Panics
 ///
-/// If a job lies outside a buffer of `len` bytes or names a key that is not there.
+/// If a job lies outside the buffer or names no key.
 fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     let (mut text_end, mut aad_end, mut key) = (0, 0, 0);
     for job in jobs {
@@ -18,7 +20,7 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     }
     let end = aad_end.max(text_end + TAG_LEN as u64);
     let inside = jobs.is_empty() || end <= len as u64 && (key as usize) < keys.len();
-    assert!(inside, "a job outside its buffer, or without its key");
+    assert!(inside, "a job lies outside its buffer or names no key");
 }
 
 /// See [`crate::Backend::gcm_seal`].
@@ -32,19 +34,19 @@ pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
-    // SAFETY: just checked.
+    // SAFETY: `check` has checked that the jobs lie in `bytes` and that their keys are there.
     unsafe { set.seal(bytes, Detached::default(), keys, jobs) };
     outcomes.fill(Outcome::Sealed);
 }
 
-/// The job of a packet that is alone, whose text begins its buffer.
+/// The job of a single packet whose text begins its buffer.
 ///
 /// # Panics
 ///
-/// If it is longer than a job can say.
+/// If text or AAD has 2^32 bytes or more.
 #[inline]
-fn alone(nonce: &Nonce, aad: &[u8], text_len: usize) -> Job {
-    let len = |len: usize| u32::try_from(len).expect("no packet is so long");
+fn single_job(nonce: &Nonce, aad: &[u8], text_len: usize) -> Job {
+    let len = |len: usize| u32::try_from(len).expect("text and AAD are shorter than 2^32 bytes");
     Job {
         text_len: len(text_len),
         aad_len: len(aad.len()),
@@ -62,13 +64,14 @@ pub(crate) fn seal_detached(
     aad: &[u8],
     text: &mut [u8],
 ) -> Block {
-    let job = alone(nonce, aad, text.len());
+    let job = single_job(nonce, aad, text.len());
     let mut tag = [0; 16];
     let detached = Detached {
         aad: Some(aad),
         tag: Some(&mut tag),
     };
-    // SAFETY: the job is all of the text and of the AAD.
+    // SAFETY: the job is all of the text and of the detached AAD, which both begin at offset 0.
+    // The tag is written to the detached one. The only key is at index 0.
     unsafe { set.seal(text, detached, &[key], &[job]) };
     tag
 }
@@ -85,13 +88,14 @@ pub(crate) fn open_detached(
     let Some(text_len) = text_and_tag.len().checked_sub(TAG_LEN) else {
         return Outcome::BadTag;
     };
-    let job = alone(nonce, aad, text_len);
+    let job = single_job(nonce, aad, text_len);
     let detached = Detached {
         aad: Some(aad),
         tag: None,
     };
     let mut difference = [0];
-    // SAFETY: the job is all of the text with the tag behind it, and of the AAD.
+    // SAFETY: the job is all of the text, with the tag after it, and of the detached AAD, which
+    // both begin at offset 0. The only key is at index 0.
     unsafe { set.open(text_and_tag, detached, &[key], &[job], &mut difference) };
     verdict_of(difference[0])
 }
@@ -99,8 +103,8 @@ pub(crate) fn open_detached(
 /// See [`crate::Backend::gcm_open`].
 #[inline]
 pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
-    /// How many are opened at a time.
-    const SOME: usize = 64;
+    /// How many packets are opened by one call.
+    const CHUNK: usize = 64;
     let Work {
         bytes,
         secrets: keys,
@@ -109,11 +113,12 @@ pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     } = work;
     let outcomes = &mut outcomes[..jobs.len()];
     check(bytes.len(), keys, jobs);
-    for (jobs, outcomes) in jobs.chunks(SOME).zip(outcomes.chunks_mut(SOME)) {
-        let differences = &mut [0; SOME][..jobs.len()];
-        // SAFETY: just checked.
+    for (jobs, outcomes) in jobs.chunks(CHUNK).zip(outcomes.chunks_mut(CHUNK)) {
+        let differences = &mut [0; CHUNK][..jobs.len()];
+        // SAFETY: `check` has checked that the jobs lie in `bytes` and that their keys are
+        // there.
         unsafe { set.open(bytes, Detached::default(), keys, jobs, differences) };
-        // All at once, as they nearly always are.
+        // Usually all packets are authentic, and one check is enough.
         let any = differences
             .iter()
             .fold(0, |any, difference| any | *difference);
@@ -132,19 +137,19 @@ mod tests {
     use super::*;
     use crate::kernels::aes::key::{AesKey, POWERS};
 
-    /// Where the text begins: room for AAD longer than there are powers for.
+    /// Where the text begins: after AAD that is longer than there are powers for.
     const TEXT: usize = 1000;
 
     const SIZE: usize = TEXT + 1800;
 
-    /// A packet of every length in either direction, masks and keys, by the instructions
-    /// of each table: those that no backend takes on this CPU are run nowhere else.
+    /// Keys, packets of every length sealed and opened, and masks, by every table that this CPU
+    /// can run. Tables that no backend chooses on this CPU run only here.
     #[test]
-    fn every_table_does_what_the_portable_one_does() {
+    fn every_table_matches_bitsliced() {
         let (_, portable) = AesSet::first(AesSet::PORTABLE);
-        let sets = (0..AesSet::ALL.len()).filter_map(|place| {
-            let (found, set) = AesSet::first(place);
-            (found == place).then_some(set)
+        let sets = (0..AesSet::ALL.len()).filter_map(|index| {
+            let (found, set) = AesSet::first(index);
+            (found == index).then_some(set)
         });
         for set in sets {
             let raw: [u8; 32] = core::array::from_fn(|i| (i * 29) as u8);
@@ -229,10 +234,10 @@ mod tests {
             ];
             let keys = [&keys[0], &keys[1], &keys[2]];
             for count in 0..70 {
-                for some in 1..=3 {
+                for key_count in 1..=3 {
                     let bytes: [u8; 100] = core::array::from_fn(|i| i as u8);
                     let samples: [_; 70] =
-                        core::array::from_fn(|i| (i as u32 / 5 % some, i as u32 * 6 / 5));
+                        core::array::from_fn(|i| (i as u32 / 5 % key_count, i as u32 * 6 / 5));
                     let (mut ours, mut theirs) = ([0; 70], [0; 70]);
                     set.masks(&bytes, &keys, &samples[..count], &mut ours);
                     portable.masks(&bytes, &keys, &samples[..count], &mut theirs);

@@ -1,4 +1,4 @@
-//! The header masks of QUIC (RFC 9001, section 5.4) for lists of packets.
+//! QUIC's header protection with ChaCha20 (RFC 9001, section 5.4.4), for lists of packets.
 
 use crate::aead::Tuning;
 use crate::isa::Set;
@@ -7,16 +7,17 @@ use crate::kernels::chacha20::{Keystream, Samples, mask_in_scalar};
 use crate::vector::MAX_LANES;
 
 /// Up to this many masks are faster one by one than in lanes.
-const FEW: usize = 2;
+const MAX_ONE_BY_ONE: usize = 2;
 
-/// The header masks of QUIC (RFC 9001, section 5.4.4): of each sample, which comes with
-/// the index of its key and its offset, the first bytes of the block of which it is
-/// counter and nonce. `sample` gives those of each in the list.
+/// The header masks of a list (RFC 9001, section 5.4.4). `sample` gives the index of the key
+/// and the offset of the sample of an item. A sample is the counter and the nonce of a
+/// keystream block; `masks[i]` becomes the first 8 bytes of that block as a little-endian
+/// number.
 ///
 /// # Panics
 ///
-/// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is
-/// shorter than `samples`.
+/// If a sample lies outside `bytes` or names a key that is not there, or if `masks` is shorter
+/// than the list.
 #[inline]
 pub(crate) fn chacha20_masks<S>(
     set: Set,
@@ -27,12 +28,12 @@ pub(crate) fn chacha20_masks<S>(
     masks: &mut [u64],
 ) {
     let masks = &mut masks[..list.len()];
-    let sample = |one: &S| {
-        let (key, offset) = sample(one);
+    let sample = |item: &S| {
+        let (key, offset) = sample(item);
         let sample = bytes[offset as usize..].first_chunk::<16>();
         (&keys[key as usize], sample.expect("a whole sample"))
     };
-    if masks.len() <= FEW {
+    if masks.len() <= MAX_ONE_BY_ONE {
         for (mask, (key, sample)) in masks.iter_mut().zip(list.iter().map(sample)) {
             let (words, _) = sample.as_chunks();
             let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
@@ -58,17 +59,18 @@ pub(crate) fn chacha20_masks<S>(
     }
 }
 
-/// Masks headers of QUIC packets, as [`chacha20_masks`] says.
+/// Applies header protection to QUIC packets, or removes it, with the masks of
+/// [`chacha20_masks`].
 ///
 /// # Panics
 ///
 /// If a header or its sample lies outside `bytes`, or if it names a key that is not
 /// there.
 pub(crate) fn chacha20_mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
-    let mut some = [0; MAX_LANES];
+    let mut chunk_masks = [0; MAX_LANES];
     for headers in headers.chunks(set.block_lanes()) {
-        chacha20_masks(set, bytes, keys, headers, Header::sample, &mut some);
-        for (header, mask) in headers.iter().zip(some) {
+        chacha20_masks(set, bytes, keys, headers, Header::sample, &mut chunk_masks);
+        for (header, mask) in headers.iter().zip(chunk_masks) {
             header.mask(bytes, mask);
         }
     }

@@ -1,5 +1,5 @@
-//! The one shape in which work travels: bytes, the secrets that protect them, a list of
-//! jobs, and what became of each job.
+//! The one shape in which work travels: bytes, the secrets that protect them, a list of jobs,
+//! and the outcome of each job.
 
 use core::ops::Range;
 use subtle::ConstantTimeEq;
@@ -19,14 +19,15 @@ pub type Block = [u8; BLOCK_LEN];
 /// Length of an AEAD tag, in bytes.
 pub const TAG_LEN: usize = 16;
 
-/// A SHA-256 digest: 32 bytes, in the order in which FIPS 180-4 gives them.
+/// A SHA-256 digest: 32 bytes, in the byte order of FIPS 180-4.
 pub type Digest = [u8; 32];
 
-/// One packet to seal or to open: where its bytes lie, and what protects them.
+/// One packet to seal or to open: where its bytes lie, and which key and nonce protect it.
+/// Offsets and lengths are in bytes.
 ///
-/// The tag of [`TAG_LEN`] bytes follows the text. The AAD must not overlap text or tag, and
-/// no job may write where another job of the same list reads or writes: the order in which
-/// jobs run is not specified.
+/// The tag of [`TAG_LEN`] bytes follows the text. The AAD must not overlap the text or the tag.
+/// No job may write where another job of the same list reads or writes, because jobs run in no
+/// specified order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Job {
     /// Offset of the text in the buffer.
@@ -37,14 +38,14 @@ pub struct Job {
     pub aad: u32,
     /// Length of the additional authenticated data, in bytes; 0 for none.
     pub aad_len: u32,
-    /// Index of the key in the list of keys. Not read if the whole keystream is
+    /// Index of the key in the list of keys. It is not read if the whole keystream is
     /// precomputed.
     pub key: u32,
-    /// Index of the first precomputed block of keystream.
+    /// Index of the first precomputed keystream block of this packet, which is block 0.
     pub keystream: u32,
-    /// Number of precomputed blocks, from block 0 on; 0 for none.
+    /// Number of precomputed keystream blocks, counted from block 0; 0 for none.
     pub keystream_blocks: u32,
-    /// The nonce. Never use one twice with the same key.
+    /// The nonce. Never use one twice with the same key, not even for different texts.
     pub nonce: Nonce,
 }
 
@@ -70,26 +71,27 @@ impl Job {
         start..start + self.aad_len as usize
     }
 
-    /// Number of keystream blocks that it needs: block 0 for the one-time key, then those
-    /// of its text.
+    /// Number of keystream blocks that it needs: block 0 for the one-time key, and the blocks
+    /// that its text covers.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> u32 {
         1 + self.text_len.div_ceil(BLOCK_LEN as u32)
     }
 
-    /// Whether its text is at most one block, and it has no AAD.
+    /// Whether it has at most one block of text and no AAD.
     #[inline(always)]
     pub(crate) fn is_short(&self) -> bool {
         self.aad_len == 0 && self.text_len as usize <= BLOCK_LEN
     }
 }
 
-/// What jobs refer to by index.
+/// What ChaCha20-Poly1305 jobs refer to by index.
 #[derive(Clone, Copy)]
 pub struct Secrets<'s> {
     /// The keys.
     pub keys: &'s [Key],
-    /// Precomputed blocks of keystream; those of one packet are neighbours.
+    /// Precomputed blocks of keystream. The blocks of one packet are consecutive, from block 0
+    /// on.
     pub keystream: &'s [Block],
 }
 
@@ -120,21 +122,21 @@ impl<'s> Secrets<'s> {
     }
 }
 
-/// Splits keystream from block 0 on into the one-time Poly1305 key (RFC 8439, section 2.6)
-/// and the blocks for the text.
+/// Splits keystream that begins with block 0 into the one-time Poly1305 key, which is the first
+/// half of block 0 (RFC 8439, section 2.6), and the blocks for the text.
 #[inline(always)]
 pub(crate) fn split_one_time_key(blocks: &[Block]) -> (&[u8; 32], &[Block]) {
-    let (first, others) = blocks.split_first().expect("block 0 comes first");
-    (first.first_chunk().expect("64 bytes"), others)
+    let (first, text_blocks) = blocks.split_first().expect("block 0 comes first");
+    (first.first_chunk().expect("64 bytes"), text_blocks)
 }
 
-/// What became of a [`Job`].
+/// The outcome of a [`Job`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing yet.
+    /// The job has not run yet.
     #[default]
     Pending,
-    /// Sealed: text encrypted, tag written.
+    /// Sealed: the text is encrypted and the tag is written.
     Sealed,
     /// Opened: the tag was right and the text is decrypted.
     Authentic,
@@ -142,7 +144,7 @@ pub enum Outcome {
     BadTag,
 }
 
-/// Jobs and everything that running them takes.
+/// A list of jobs and everything that running it takes.
 ///
 /// `S` is what the jobs refer to by index: [`Secrets`] for ChaCha20-Poly1305, a list of
 /// keys for AES-GCM.
@@ -151,10 +153,10 @@ pub struct Work<'w, S = Secrets<'w>> {
     pub bytes: &'w mut [u8],
     /// What the jobs' indices refer to.
     pub secrets: S,
-    /// What to do.
+    /// The jobs.
     pub jobs: &'w [Job],
-    /// Receives what became of each job: `outcomes[i]` of `jobs[i]`. At least as long as
-    /// `jobs`.
+    /// Receives the outcome of each job: `outcomes[i]` belongs to `jobs[i]`. It must be at
+    /// least as long as `jobs`.
     pub outcomes: &'w mut [Outcome],
 }
 
@@ -171,16 +173,17 @@ impl<S: Copy> Work<'_, S> {
     }
 }
 
-/// Where the mask of a header goes whose packet is sealed (RFC 9001, section 5.4): first
-/// byte and packet number lie in the buffer.
+/// A QUIC header to protect, whose packet is sealed already (RFC 9001, section 5.4.1): where
+/// its first byte and its packet number lie in the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Which bits are masked: in the lowest byte those of the first byte, in the four
-    /// above those of the four bytes from the packet number on.
+    /// Which bits are masked: the lowest byte holds the bits of the first byte, the next four
+    /// bytes hold the bits of the four bytes from the packet number on.
     pub bits: u64,
     /// Offset of the first byte in the buffer.
     pub first: u32,
-    /// Offset of the packet number. The sample begins four bytes behind.
+    /// Offset of the packet number. The sample begins four bytes after it (RFC 9001, section
+    /// 5.4.2).
     pub number: u32,
     /// Index of the key.
     pub key: u32,
@@ -193,19 +196,24 @@ impl Header {
         (self.key, self.number.wrapping_add(4))
     }
 
-    /// Masks it, or takes the mask away.
+    /// XORs the low 5 bytes of `mask` into the bits of the header that it protects: applies
+    /// header protection, or removes it.
     ///
     /// # Panics
     ///
-    /// If it does not lie in the buffer.
+    /// If the first byte or four bytes from the packet number on lie outside `bytes`.
     #[inline]
     pub fn mask(&self, bytes: &mut [u8], mask: u64) {
-        assert!(self.is_in(bytes.len()), "a header outside its buffer");
-        // SAFETY: just checked.
+        assert!(
+            self.is_in(bytes.len()),
+            "the header lies outside its buffer"
+        );
+        // SAFETY: `is_in` has checked that the header lies in `bytes`.
         unsafe { self.mask_in(bytes.as_mut_ptr(), mask) };
     }
 
-    /// Whether first byte and packet number lie in a buffer of so many bytes.
+    /// Whether the first byte and four bytes from the packet number on lie in a buffer of `len`
+    /// bytes.
     #[inline(always)]
     pub(crate) fn is_in(&self, len: usize) -> bool {
         (self.first as usize) < len && u64::from(self.number) + 4 <= len as u64
@@ -215,12 +223,17 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// It must lie in the buffer that begins at `bytes`.
+    /// The header must lie, as [`is_in`](Self::is_in) says, in a buffer that begins at `bytes`
+    /// and that the caller may read and write.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "takes single bytes of the mask"
+    )]
     pub(crate) unsafe fn mask_in(&self, bytes: *mut u8, mask: u64) {
         let mask = mask & self.bits;
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees that the first byte and the four bytes from the packet
+        // number on lie in the buffer.
         unsafe {
             *bytes.add(self.first as usize) ^= mask as u8;
             let number = bytes.add(self.number as usize).cast::<u32>();
@@ -236,7 +249,8 @@ pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
     verdict_of(difference(u128::from_le_bytes(*tag), sent))
 }
 
-/// 0 if two tags are equal, anything else if not.
+/// 0 if two tags are equal, another number if they differ. Both are given as numbers of the
+/// same byte order.
 #[inline(always)]
 pub(crate) fn difference(tag: u128, sent: u128) -> u64 {
     let differ = tag ^ sent;
@@ -246,7 +260,7 @@ pub(crate) fn difference(tag: u128, sent: u128) -> u64 {
 /// The outcome of an open whose tags have this [`difference`].
 #[inline(always)]
 pub(crate) fn verdict_of(difference: u64) -> Outcome {
-    // One comparison of 64 bits: `subtle` would make sixteen of the bytes.
+    // One comparison of 64 bits: comparing 16 bytes with `subtle` would take 16.
     let authentic = bool::from(difference.ct_eq(&0));
     [Outcome::BadTag, Outcome::Authentic][usize::from(authentic)]
 }

@@ -1,22 +1,30 @@
-//! ChaCha20-Poly1305 (RFC 8439) and AES-GCM (NIST SP 800-38D) over many packets at once,
-//! the header masks of QUIC (RFC 9001, section 5.4), and SHA-256 (FIPS 180-4) over many
-//! messages.
+//! Cryptographic kernels that work on many packets or messages at once.
 //!
-//! The algorithms ([`chacha20`](Backend::chacha20), [`poly1305`](Backend::poly1305),
-//! [`seal`](Backend::seal), [`open`](Backend::open), [`gcm_seal`](Backend::gcm_seal),
-//! [`gcm_open`](Backend::gcm_open), [`sha256`](Backend::sha256)) are written once, what
-//! runs in vectors generic over what an instruction set offers; a [`Backend`] is one
-//! instruction set. This crate knows nothing of sessions: it gets a buffer, lists of
-//! [`Secrets`] or keys and a list of [`Job`]s that say where packets lie in the buffer; or
-//! a list of messages.
+//! - ChaCha20-Poly1305 (RFC 8439): [`seal`](Backend::seal), [`open`](Backend::open), and its
+//!   parts [`chacha20`](Backend::chacha20) and [`poly1305`](Backend::poly1305).
+//! - AES-GCM (NIST SP 800-38D): [`gcm_seal`](Backend::gcm_seal),
+//!   [`gcm_open`](Backend::gcm_open).
+//! - QUIC header protection (RFC 9001, section 5.4):
+//!   [`aes_mask_headers`](Backend::aes_mask_headers),
+//!   [`chacha20_mask_headers`](Backend::chacha20_mask_headers).
+//! - SHA-256 (FIPS 180-4): [`sha256`](Backend::sha256), [`sha256d`](Backend::sha256d).
 //!
-//! Nothing here branches on a key, a keystream or a plaintext, or uses one as an index.
-//! Arrays of keystream, one-time keys and powers of them are wiped before a call
-//! returns; what a register leaves on the stack is not. SHA-256 is for public data: of
-//! it nothing is wiped.
+//! A [`Backend`] is one instruction set. Each algorithm is written once, generic over the
+//! vectors of an instruction set. This crate knows no sessions. A caller passes a buffer, a
+//! list of [`Secrets`] or keys, and a list of [`Job`]s that say where the packets lie in the
+//! buffer; or a list of messages to hash.
+//!
+//! No branch and no index depends on a key, on keystream or on plaintext. Arrays of ChaCha20
+//! keystream, one-time keys and powers of them are wiped before a call returns, and AES keys
+//! when they are dropped. Two things are not wiped: registers that the compiler spilled to the
+//! stack, and the blocks of keystream of AES-GCM on a CPU without AES instructions. SHA-256 is
+//! for public data: it wipes nothing.
 
 #![no_std]
-#![allow(unsafe_code, reason = "the one crate that may")]
+#![allow(
+    unsafe_code,
+    reason = "vector instructions need it; the other crates have no unsafe CPU code"
+)]
 
 mod aead;
 mod aes_keys;

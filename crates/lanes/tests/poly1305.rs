@@ -1,7 +1,7 @@
-//! Poly1305 where it is most likely to go wrong: keys with every bit set,
-//! accumulators near 0 and near the prime, in every limb's carry, over long
-//! messages (whose blocks are spread over the lanes) and in lanes across packets.
-//! Against integers without any cleverness, and against RustCrypto.
+//! Poly1305 where it is most likely to go wrong: keys with every bit set, accumulators near 0,
+//! near the prime and at the carry of every limb, in long messages (whose blocks are spread
+//! over lanes) and in packets in lanes. Compared to big integers without any optimisation, and
+//! to RustCrypto.
 
 mod common;
 
@@ -25,16 +25,16 @@ fn prime() -> BigUint {
     power_of_two(130) - 5_u32
 }
 
-/// The bits of r that RFC 8439, section 2.5.1, leaves standing.
+/// The bits of r that clamping keeps (RFC 8439, section 2.5.1).
 const CLAMP: u128 = 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
 
-/// The first half of a one-time key as a number.
+/// The clamped first half of a one-time key, as a number.
 fn r(key: &[u8; 32]) -> BigUint {
     let half = u128::from_le_bytes(key[..16].try_into().unwrap());
     BigUint::from(half & CLAMP)
 }
 
-/// RFC 8439, section 2.5.1, word by word.
+/// RFC 8439, section 2.5.1, as it stands there.
 fn reference(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let (r, p) = (r(key), prime());
     let mut accumulator = number(0);
@@ -72,8 +72,8 @@ fn check(backends: &[Backend], key: &[u8; 32], message: &[u8]) {
     }
 }
 
-/// First halves of keys: numbers that fill or empty single limbs of 26, 44 and
-/// 32 bits, and the extremes.
+/// First halves of keys: the extremes, and numbers that fill or empty single limbs of 26, 32
+/// and 44 bits.
 fn halves() -> Vec<u128> {
     let limbs = |width: u32| {
         (0..128_u32.div_ceil(width)).map(move |i| {
@@ -117,7 +117,7 @@ fn extreme_keys_and_messages() {
                 check(&backends, &key(half, u128::MAX), &vec![byte; len]);
             }
             check(&backends, &key(half, 1), &noise.bytes(len));
-            // Blocks of ones and of zeros in turn, and by eight and sixteen.
+            // Blocks of ones and of zeros, alternating by 1, 8 and 16.
             for stride in [1, 8, 16] {
                 let message: Vec<u8> = (0..len).map(|i| [0xff, 0][i / 16 / stride % 2]).collect();
                 check(&backends, &key(half, 0), &message);
@@ -126,7 +126,7 @@ fn extreme_keys_and_messages() {
     }
 }
 
-/// Residues at the ends of the field, and where a tag's 128 bits end.
+/// Residues at both ends of the field, at the limbs' carries, and around the 128 bits of a tag.
 fn targets() -> Vec<BigUint> {
     let p = prime();
     let mut targets: Vec<_> = (1..=6_u32).map(|below| &p - below).collect();
@@ -138,12 +138,12 @@ fn targets() -> Vec<BigUint> {
     targets
 }
 
-/// A message whose accumulators reach `target` as often as they can, if every
-/// `lanes`th block goes into the same accumulator and each is multiplied by
-/// r^`lanes`. With one lane that is the algorithm as it stands in the RFC.
+/// A message whose accumulators are `target` as often as possible, if every `lanes`th block
+/// goes into the same accumulator and each accumulator is multiplied by r^`lanes`. With one
+/// lane, that is the algorithm of the RFC.
 ///
-/// A block is a number from 2^128 on and below 2^129, so that one in four can be
-/// what is missing; the others are noise.
+/// A block counts from 2^128 to 2^129 - 1, so that one in four blocks can be the number that is
+/// missing. The others are noise.
 fn reaching(
     r: &BigUint,
     target: &BigUint,
@@ -153,7 +153,7 @@ fn reaching(
 ) -> Vec<u8> {
     let p = prime();
     let power = r.modpow(&BigUint::from(lanes), &p);
-    // p is a prime: x^(p - 2) is 1 / x.
+    // p is a prime, so x^(p - 2) is 1 / x.
     let wanted = target * power.modpow(&(&p - 2_u32), &p) % &p;
     let mut accumulators = vec![number(0); lanes];
     let mut message = Vec::new();
@@ -173,9 +173,9 @@ fn reaching(
     message
 }
 
-/// A message that ends with an accumulator of `target`: the blocks before the
-/// last are tried until the last one can do it. There must be seven at least:
-/// where r is small, fewer do not get everywhere.
+/// A message after which the accumulator is `target`: tries blocks before the last one until a
+/// last block exists. There must be at least seven blocks, because with a small r fewer do not
+/// reach every residue.
 fn ending_at(r: &BigUint, target: &BigUint, blocks: usize, noise: &mut Noise) -> Vec<u8> {
     let p = prime();
     let wanted = target * r.modpow(&(&p - 2_u32), &p) % &p;
@@ -199,7 +199,7 @@ fn ending_at(r: &BigUint, target: &BigUint, blocks: usize, noise: &mut Noise) ->
 }
 
 #[test]
-fn accumulators_at_the_ends_of_the_field() {
+fn accumulators_at_both_ends_of_the_field() {
     let backends = backends();
     let mut noise = Noise::new(2);
     let largest = u128::MAX;
@@ -223,9 +223,8 @@ fn accumulators_at_the_ends_of_the_field() {
     }
 }
 
-/// RFC 8439's vectors for carries and wrap-around behind a long message that
-/// leaves the accumulator where it was: blocks that cancel each other out, which
-/// they do under r = 1 and r = 2 alike if they bring it to 0.
+/// RFC 8439's vectors for carries and wrap-around at the end of a long message, whose blocks
+/// before leave the accumulator at 0.
 #[test]
 fn carries_of_rfc8439_at_the_end_of_long_messages() {
     let backends = backends();
@@ -233,7 +232,7 @@ fn carries_of_rfc8439_at_the_end_of_long_messages() {
     let ones = [0xff; 16];
     let mut below_p = ones;
     below_p[0] = 0xfb;
-    // Blocks of appendix A.3, #7 to #9, and all ones.
+    // The blocks of appendix A.3, #7 to #9, and four of ones.
     let tails: [&[[u8; 16]]; 4] = [
         &[
             ones,
@@ -253,24 +252,24 @@ fn carries_of_rfc8439_at_the_end_of_long_messages() {
                 assert_eq!(
                     reference(&key, &message),
                     reference(&key, &tail.concat()),
-                    "the head adds nothing"
+                    "the head changed the tag"
                 );
             }
         }
     }
 }
 
-/// The keystream's first `len` bytes.
+/// The first `len` bytes of the keystream.
 fn keystream(key: &[u8; 32], nonce: &[u8; 12], len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     chacha20::ChaCha20::new(&(*key).into(), &(*nonce).into()).apply_keystream(&mut bytes);
     bytes
 }
 
-/// In lanes across packets r is keystream, but the ciphertext can be chosen: all
-/// ones, and such that each lane's accumulators reach the ends of the field.
+/// In packets, r is keystream and cannot be chosen, but the ciphertext can: all ones, and
+/// blocks that bring the accumulators to the ends of the field.
 #[test]
-fn extreme_ciphertexts_across_packets() {
+fn extreme_ciphertexts_in_packets() {
     let backends = backends();
     let mut noise = Noise::new(4);
     for target in targets() {

@@ -1,5 +1,5 @@
-//! SHA-256 on every backend of this machine: published vectors, and RustCrypto's, bit
-//! for bit, beside unmapped pages at both ends.
+//! SHA-256 on every backend of this machine: published vectors, and RustCrypto bit for bit,
+//! next to unmapped pages on both sides.
 
 mod common;
 
@@ -16,8 +16,8 @@ fn sha256d(message: &[u8]) -> Digest {
     sha256(&sha256(message))
 }
 
-/// Hashes the messages once and twice, whole and in three pieces that end where
-/// `split` says, and compares every digest.
+/// Hashes the messages once and twice, whole and in three pieces, and compares every digest.
+/// `split` gives the lengths of the first two pieces of message `i`, from `i` and its length.
 fn check_split(
     backends: &[Backend],
     messages: &[&[u8]],
@@ -57,7 +57,7 @@ fn check_split(
     }
 }
 
-/// The same, split somewhere.
+/// [`check_split`] with pieces of various lengths.
 fn check(backends: &[Backend], messages: &[&[u8]]) {
     check_split(backends, messages, |i, len| {
         let first = i * 7 % 70 % (len + 1);
@@ -80,7 +80,7 @@ fn hex(digits: &Value) -> Vec<u8> {
         .collect()
 }
 
-/// Each vector alone, and as each of two, three, ... messages.
+/// Each vector alone, and as each of 2 to 40 messages.
 #[test]
 fn published_vectors() {
     let mut cases = Vec::new();
@@ -121,7 +121,7 @@ fn every_length() {
     let text = noise.bytes(1000);
     for len in 0..=1000 {
         check(&backends, &[&text[..len]]);
-        // As many as fill lanes, of almost the same length.
+        // Enough messages to fill the lanes, of almost the same length.
         let near = |i: usize| &text[i % 3..][..len.saturating_sub(i % 3)];
         check(&backends, &(0..33).map(near).collect::<Vec<_>>());
     }
@@ -142,7 +142,7 @@ fn long_messages() {
     }
 }
 
-/// Batches of mixed lengths, from short to long, from long to short, and in no order.
+/// Batches of mixed lengths, in no order, from short to long and from long to short.
 #[test]
 fn every_number_of_messages() {
     let backends = backends();
@@ -179,9 +179,9 @@ fn many_messages() {
     }
 }
 
-/// One message among short ones that is longer than all others.
+/// One message that is longer than all others.
 #[test]
-fn one_that_is_longer() {
+fn one_longer_message() {
     let backends = backends();
     let mut noise = Noise::new(5);
     let text = noise.bytes(5000);
@@ -199,7 +199,7 @@ fn one_that_is_longer() {
     }
 }
 
-/// Every split into three pieces, of messages around the ends of blocks.
+/// Every split into three pieces, for lengths around the ends of blocks.
 #[test]
 fn every_split() {
     let backends = backends();
@@ -213,16 +213,16 @@ fn every_split() {
         }
         let messages = vec![&text[..len]; splits.len()];
         check_split(&backends, &messages, |i, _| splits[i]);
-        // And a few at a time.
+        // Again, three messages at a time.
         for (few, splits) in messages.chunks(3).zip(splits.chunks(3)).step_by(41) {
             check_split(&backends, few, |i, _| splits[i]);
         }
     }
 }
 
-/// Beside unmapped pages: not a byte around a message is read.
+/// Next to unmapped pages: no byte outside a message is read.
 #[test]
-fn guarded() {
+fn reads_no_byte_outside_a_message() {
     let backends = backends();
     let mut noise = Noise::new(7);
     for guard in Guard::BOTH {
@@ -240,9 +240,9 @@ fn guarded() {
     }
 }
 
-/// Pieces each of which ends, or begins, at an unmapped page.
+/// Pieces each of which ends or begins at an unmapped page.
 #[test]
-fn guarded_pieces() {
+fn reads_no_byte_outside_a_piece() {
     let backends = backends();
     let mut noise = Noise::new(8);
     for guard in Guard::BOTH {
@@ -288,7 +288,7 @@ fn messages_of_64_bytes() {
                 let digests = digests.bytes().as_chunks_mut().0;
                 backend.sha256d_64(messages, digests);
                 assert!(digests == expected, "{backend:?}: {count}");
-                // In place, with an odd node and without.
+                // In place, with and without an odd last node.
                 for nodes in [2 * count, 2 * count + 1] {
                     let mut nodes = Guarded::new(&bytes[..32 * nodes], guard);
                     let nodes = nodes.bytes().as_chunks_mut().0;

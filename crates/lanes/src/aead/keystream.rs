@@ -5,22 +5,34 @@ use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
 use crate::kernels::chacha20::{Blocks, Keystream, counter_row};
 
-/// Computes keystream blocks of future packets: `blocks[i]` has the counter and nonce
-/// `of[i]`.
+/// Computes keystream blocks of future packets: `blocks[i]` has the counter and the nonce of
+/// `counters_and_nonces[i]`.
 ///
 /// # Panics
 ///
-/// Unless there are as many of one as of the other.
-pub(crate) fn precompute_keystream(set: Set, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
-    assert_eq!(of.len(), blocks.len(), "a block for each nonce");
+/// If `blocks` and `counters_and_nonces` differ in length.
+pub(crate) fn precompute_keystream(
+    set: Set,
+    key: &Key,
+    counters_and_nonces: &[(u32, Nonce)],
+    blocks: &mut [Block],
+) {
+    assert_eq!(
+        counters_and_nonces.len(),
+        blocks.len(),
+        "one block for each nonce"
+    );
     let lanes = set.block_lanes();
-    for (of, blocks) in of.chunks(lanes).zip(blocks.chunks_mut(lanes)) {
-        set.blocks_of_key(key, of, blocks);
+    for (inputs, blocks) in counters_and_nonces
+        .chunks(lanes)
+        .zip(blocks.chunks_mut(lanes))
+    {
+        set.blocks_of_key(key, inputs, blocks);
     }
 }
 
-/// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC
-/// 8439, section 2.4). Few blocks go in rows.
+/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439,
+/// section 2.4). A few blocks are computed in rows, where they take less time than in lanes.
 pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
     let count = text.len().div_ceil(BLOCK_LEN);
     if !(1..=set.row_blocks()).contains(&count) {
@@ -31,7 +43,8 @@ pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, te
     set.xor_blocks(text, &keystream.blocks()[..count]);
 }
 
-/// Exclusive-ors keystream from block 1 on into a text: `blocks`, and what they lack.
+/// XORs the keystream from block 1 on into a text: first `blocks`, then those that `blocks`
+/// lacks.
 #[inline]
 pub(super) fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], blocks: &[Block]) {
     set.xor_blocks(text, blocks);
@@ -42,14 +55,14 @@ pub(super) fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], bloc
     }
 }
 
-/// Whether `blocks`, from block 1 on, are all that goes into the text of a job.
+/// Whether `blocks`, from block 1 on, cover the whole text of a job.
 #[inline]
 pub(super) fn is_whole(job: &Job, blocks: &[Block]) -> bool {
     job.text_len as usize <= BLOCK_LEN * blocks.len()
 }
 
-/// Calls `work` with the first blocks of a packet's keystream, from block 0 on: as many as one
-/// call computes besides those that fill whole vectors.
+/// Calls `work` with the first blocks of a packet's keystream, from block 0 on. One call of a
+/// kernel computes them. They are chosen so that the rest of the text fills whole vectors.
 #[inline]
 pub(super) fn with_first_blocks<T>(
     set: Set,
@@ -58,13 +71,13 @@ pub(super) fn with_first_blocks<T>(
     text_len: usize,
     work: impl FnOnce(&[Block]) -> T,
 ) -> T {
-    // The blocks that do not fill a vector come first, and block 0 with them.
+    // Block 0, and as many blocks of the text as whole vectors would leave over.
     let text_blocks = text_len.div_ceil(BLOCK_LEN);
     let mut count = 1 + text_blocks % set.block_lanes();
     if count > set.row_blocks() {
         let half = set.block_lanes() / 2;
-        let is_all = count == 1 + text_blocks;
-        if is_all && count > half && count <= half + Tuning::of(set).rows_after_half {
+        let is_whole_packet = count == 1 + text_blocks;
+        if is_whole_packet && count > half && count <= half + Tuning::of(set).rows_after_half {
             count = half;
         }
         let mut blocks = Blocks::new();

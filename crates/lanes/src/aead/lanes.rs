@@ -1,29 +1,31 @@
-//! Many packets: the blocks of all of them in one list, then a tag in each lane.
+//! Many packets: the keystream blocks of all packets in one list, then one tag per lane.
 //!
-//! The jobs are worked off in chunks. The ChaCha20 blocks that a chunk needs form one list,
-//! cut into calls of as many blocks as the vector has lanes, wherever packets begin and end,
-//! so that all lanes but those of the chunk's last call are busy. The tags of a chunk are
-//! computed one packet in each lane, those of like length beside each other.
+//! The jobs are done in chunks. The ChaCha20 blocks that a chunk needs form one list, wherever
+//! packets begin and end. Each call of the kernel takes as many blocks from the list as the
+//! vector has lanes, so that all lanes are busy except in the last call. Then the tags of the
+//! chunk are computed, one packet per lane, packets of similar length together.
 //!
-//! Sealing: block 0 of each packet, its one-time Poly1305 key, goes before the blocks of its
-//! text in the list; the tags come last. Opening: first all blocks 0, then the tags, then the
-//! text of the packets whose tag was right, so that nothing is decrypted before it is
-//! checked. Precomputed blocks are not computed again.
+//! Sealing: a packet's block 0, which holds its one-time Poly1305 key, comes before the blocks
+//! of its text in the list. The tags come last.
+//!
+//! Opening: first all blocks 0, then the tags, then the texts of the packets whose tag was
+//! right, so that nothing is decrypted before it is checked.
+//!
+//! Precomputed blocks are not computed again.
 
 use super::strategy::{self, CHUNK, TagMethod};
 use super::tag::tag;
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, Key, Outcome, Secrets, TAG_LEN, verdict};
 use crate::kernels::chacha20::{Blocks, HalfRun, Run};
-use crate::kernels::poly1305::text::{BEHIND_AAD, MAX_AAD, Text};
+use crate::kernels::poly1305::text::{AAD_OVERREAD, MAX_AAD, Text};
 use crate::vector::MAX_LANES;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 
 const _: () = assert!(MAX_LANES <= u8::MAX as usize && CHUNK <= u8::MAX as usize + 1);
 
-// Not part of its caller: its arrays are some pages of stack, which a packet by itself
-// has no use for.
+// Not inlined: its arrays take several pages of stack, which single packets should not pay for.
 #[inline(never)]
 pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
     let mut chunk = Chunk::new();
@@ -39,7 +41,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
                     set.xor_blocks(&mut bytes[job.text()], blocks);
                     chunk.xor(set, bytes, secrets, jobs, index, job.keystream_blocks);
                 }
-                // Its text is not long: block 0 takes a lane beside the others.
+                // The text is short: block 0 shares a call with the text's blocks.
                 None if !strategy::has_runs(set, job) => {
                     chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
                 }
@@ -51,14 +53,14 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
         }
         chunk.finish(set, bytes, secrets, jobs);
         chunk.tag(set, bytes, jobs);
-        chunk.forget_keys();
+        chunk.wipe_keys();
         for (job, tag) in jobs.iter().zip(&chunk.tags) {
             bytes[job.tag()].copy_from_slice(tag);
         }
     }
 }
 
-// As `seal`.
+// Not inlined, as `seal`.
 #[inline(never)]
 pub(super) fn open(
     set: Set,
@@ -71,23 +73,24 @@ pub(super) fn open(
     let mut rest = jobs;
     while !rest.is_empty() {
         let one_call = strategy::one_call(set, rest);
-        let few = one_call.is_some();
+        let in_one_call = one_call.is_some();
         let jobs;
         (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(rest)));
         chunk.begin(jobs.len());
-        // The one-time keys, and beside them, if they leave lanes of a call idle, what
-        // there is room for of the texts; of few packets all.
-        let mut next = ArrayVec::<u32, CHUNK>::new();
+        // The one-time keys. If they leave lanes of a call idle, these compute keystream of the
+        // texts; if one call has room for everything, all of it.
+        // For each packet the first block that the call does not compute.
+        let mut next_blocks = ArrayVec::<u32, CHUNK>::new();
         for (index, job) in jobs.iter().enumerate() {
             if !secrets.keystream.is_empty()
                 && let Some((key, _)) = secrets.keystream(job)
             {
                 chunk.one_time_keys[index] = *key;
             }
-            let to = if few { job.blocks() } else { 1 };
+            let to = if in_one_call { job.blocks() } else { 1 };
             chunk.push(set, bytes, secrets, jobs, index, job.keystream_blocks..to);
         }
-        if !few {
+        if !in_one_call {
             let mut room = match chunk.lanes {
                 0 => 0,
                 lanes => (set.block_lanes() - lanes) as u32,
@@ -99,17 +102,17 @@ pub(super) fn open(
                     chunk.push(set, bytes, secrets, jobs, index, from..to);
                     room -= to - from;
                 }
-                next.push(to);
+                next_blocks.push(to);
             }
         }
         chunk.run(set);
-        chunk.take_keys();
+        chunk.copy_keys();
         chunk.tag(set, bytes, jobs);
-        chunk.forget_keys();
+        chunk.wipe_keys();
         let verdicts;
         (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
-        for ((job, tag), place) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
-            *place = verdict(&bytes[job.tag()], tag);
+        for ((job, tag), outcome) in jobs.iter().zip(&chunk.tags).zip(&mut *verdicts) {
+            *outcome = verdict(&bytes[job.tag()], tag);
         }
         let authentic = |index: usize| verdicts[index] == Outcome::Authentic;
         if !(0..jobs.len()).all(authentic) {
@@ -117,7 +120,7 @@ pub(super) fn open(
         }
         set.xor_runs(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
         chunk.clear();
-        if few && secrets.keystream.is_empty() {
+        if in_one_call && secrets.keystream.is_empty() {
             continue;
         }
         for (index, job) in jobs.iter().enumerate() {
@@ -127,24 +130,24 @@ pub(super) fn open(
             if let Some((_, blocks)) = secrets.keystream(job) {
                 set.xor_blocks(&mut bytes[job.text()], blocks);
             }
-            if !few {
-                chunk.xor(set, bytes, secrets, jobs, index, next[index]);
+            if !in_one_call {
+                chunk.xor(set, bytes, secrets, jobs, index, next_blocks[index]);
             }
         }
         chunk.finish(set, bytes, secrets, jobs);
     }
 }
 
-/// What is known of the packets of one chunk. Wiped on drop.
+/// The state of one chunk: blocks to compute, one-time keys and tags. Wiped on drop.
 struct Chunk<'k> {
     /// The blocks of the next call.
     blocks: Blocks<'k>,
-    /// What is in its lanes, from the first on.
+    /// What the lanes of the next call hold, from the first lane on.
     runs: ArrayVec<Run, MAX_LANES>,
     /// How many lanes are set.
     lanes: usize,
-    /// Half a run of a packet's blocks that waits for another: which packet, and from
-    /// which block on.
+    /// Blocks for half the lanes that wait for another such half: the packet's index, and the
+    /// number of the first block.
     half: Option<(usize, u32)>,
     /// The one-time key of each packet.
     one_time_keys: ArrayVec<[u8; 32], CHUNK>,
@@ -165,7 +168,7 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// Makes room for the keys and tags of `packets` packets.
+    /// Makes room for the one-time keys and tags of `packets` packets.
     #[inline]
     fn begin(&mut self, packets: usize) {
         const NO_KEYS: &[[u8; 32]; CHUNK] = &[[0; 32]; CHUNK];
@@ -174,12 +177,12 @@ impl<'k> Chunk<'k> {
         let keys = self
             .one_time_keys
             .try_extend_from_slice(&NO_KEYS[..packets]);
-        keys.expect("as many as a chunk has at most");
+        keys.expect("at most CHUNK packets");
         let tags = self.tags.try_extend_from_slice(&NO_TAGS[..packets]);
-        tags.expect("as many as a chunk has at most");
+        tags.expect("at most CHUNK packets");
     }
 
-    /// Encrypts or decrypts a text from block `from` on, which is not 0.
+    /// Encrypts or decrypts a text from block `from` on, which is at least 1.
     #[inline(always)]
     fn xor(
         &mut self,
@@ -198,8 +201,9 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// As [`xor`](Self::xor): whole runs of `LANES` blocks at once, half a run beside that
-    /// of another text, and the rest goes to the flat list.
+    /// [`xor`](Self::xor) for a text that fills at least half the lanes. Blocks that fill all
+    /// lanes are done at once. Blocks that fill half of them wait for another text's half. The
+    /// rest goes to the flat list.
     #[inline(never)]
     fn xor_runs(
         &mut self,
@@ -226,8 +230,8 @@ impl<'k> Chunk<'k> {
         if job.text_len as usize / BLOCK_LEN >= from as usize - 1 + half {
             match self.half.take() {
                 None => self.half = Some((index, from)),
-                Some(before) => {
-                    let runs = [before, (index, from)].map(|(index, counter)| HalfRun {
+                Some(pending) => {
+                    let runs = [pending, (index, from)].map(|(index, counter)| HalfRun {
                         key: secrets.key(&jobs[index]),
                         nonce: &jobs[index].nonce,
                         counter,
@@ -241,8 +245,7 @@ impl<'k> Chunk<'k> {
         self.push(set, bytes, secrets, jobs, index, from..job.blocks());
     }
 
-    /// Adds blocks of a packet to the flat list. Each time that the list fills a
-    /// call, that is made.
+    /// Adds blocks of a packet to the flat list, and makes a call whenever the list fills one.
     #[inline(always)]
     fn push(
         &mut self,
@@ -261,7 +264,7 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// Adds blocks for which there is room.
+    /// Adds blocks to the next call, which must have room for them.
     #[inline(always)]
     #[allow(
         clippy::cast_possible_truncation,
@@ -279,7 +282,8 @@ impl<'k> Chunk<'k> {
         self.lanes += blocks;
     }
 
-    /// As [`push`](Self::push), where there is no room for all of them, or none to add.
+    /// [`push`](Self::push) if the next call has no room for all blocks, or if there is none to
+    /// add.
     #[inline(never)]
     fn push_in_parts(
         &mut self,
@@ -302,7 +306,7 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// Computes what is in the list or waits, and takes each block to its place.
+    /// Computes the blocks in the list and the half that waits, and XORs them into their texts.
     #[inline]
     fn finish(&mut self, set: Set, bytes: &mut [u8], secrets: Secrets<'k>, jobs: &[Job]) {
         if let Some((index, from)) = self.half.take() {
@@ -312,14 +316,15 @@ impl<'k> Chunk<'k> {
         self.flush(set, bytes, jobs);
     }
 
-    /// Computes the blocks in the list and takes each to its place.
+    /// Computes the blocks in the list, keeps the one-time keys among them, and XORs the others
+    /// into their texts.
     #[inline(never)]
     fn flush(&mut self, set: Set, bytes: &mut [u8], jobs: &[Job]) {
         if self.lanes == 0 {
             return;
         }
         self.run(set);
-        self.take_keys();
+        self.copy_keys();
         set.xor_runs(bytes, self.blocks.keystream(), jobs, &self.runs);
         self.clear();
     }
@@ -339,9 +344,9 @@ impl<'k> Chunk<'k> {
         self.lanes = 0;
     }
 
-    /// Keeps the one-time keys among the blocks.
+    /// Copies the one-time keys from the computed blocks.
     #[inline]
-    fn take_keys(&mut self) {
+    fn copy_keys(&mut self) {
         for run in &self.runs {
             if run.counter == 0 {
                 let (key, _) = self.blocks.keystream()[usize::from(run.lane)]
@@ -356,8 +361,8 @@ impl<'k> Chunk<'k> {
     #[inline]
     fn tag(&mut self, set: Set, bytes: &[u8], jobs: &[Job]) {
         let mut texts = ArrayVec::<Text, CHUNK>::new();
-        // From the longest to the shortest; often they are all alike. Numbers, as to
-        // sort the texts themselves takes twice the time.
+        // From the longest to the shortest, and often all have one length. Sorts numbers,
+        // because sorting the texts themselves takes twice as long.
         let mut order = ArrayVec::<u64, CHUNK>::new();
         if !jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
             for (index, job) in jobs.iter().enumerate() {
@@ -365,16 +370,16 @@ impl<'k> Chunk<'k> {
             }
             order.sort_unstable();
         }
-        for place in 0..jobs.len() {
-            let index = match order.get(place) {
+        for rank in 0..jobs.len() {
+            let index = match order.get(rank) {
                 Some(key) => (key & 0xffff_ffff) as usize,
-                None => place,
+                None => rank,
             };
             let job = &jobs[index];
-            let behind_aad = bytes.len().saturating_sub(job.aad().end);
+            let after_aad = bytes.len().saturating_sub(job.aad().end);
             let in_lanes = job.text_len > 0
                 && job.aad_len as usize <= MAX_AAD
-                && (job.aad_len == 0 || behind_aad >= BEHIND_AAD);
+                && (job.aad_len == 0 || after_aad >= AAD_OVERREAD);
             if set.tag_lanes() == 1 || !in_lanes {
                 let (aad, text) = (&bytes[job.aad()], &bytes[job.text()]);
                 self.tags[index] = tag(set, &self.one_time_keys[index], aad, text);
@@ -393,8 +398,11 @@ impl<'k> Chunk<'k> {
             let (count, method) = TagMethod::next(set, texts);
             let group;
             (group, texts) = texts.split_at(count);
-            // SAFETY: the texts, the tags behind them and the AAD lie in `bytes`, as
-            // their slices above have shown.
+            // SAFETY: the slice for `Text::start` has shown that each text and the tag after it
+            // lie in `bytes`. `in_lanes` has shown the same for its AAD, if it has some, and
+            // for `AAD_OVERREAD` bytes after it. `TagMethod::next` takes its groups from
+            // `group`, and gives a text four lanes only if it has at least `OVER_LANES` bytes,
+            // which is more than 64.
             unsafe {
                 match method {
                     TagMethod::Lanes => set.tags(group, &self.one_time_keys, &mut self.tags),
@@ -415,7 +423,7 @@ impl<'k> Chunk<'k> {
 
     /// Wipes the one-time keys.
     #[inline]
-    fn forget_keys(&mut self) {
+    fn wipe_keys(&mut self) {
         self.one_time_keys.fill([0; 32]);
         zeroize::optimization_barrier(&self.one_time_keys);
         self.one_time_keys.clear();
@@ -425,8 +433,8 @@ impl<'k> Chunk<'k> {
 impl Drop for Chunk<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.forget_keys();
-        // The right tag of a forged packet would make it authentic.
+        self.wipe_keys();
+        // The tag computed for a forged packet would make that packet authentic.
         self.tags.fill([0; TAG_LEN]);
         zeroize::optimization_barrier(&self.tags);
     }

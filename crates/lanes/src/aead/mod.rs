@@ -1,14 +1,15 @@
 //! ChaCha20-Poly1305 (RFC 8439, section 2.8) over a list of jobs.
 //!
-//! - [`run`]: seals and opens a list. [`strategy`] says which way each part of it goes, and
-//!   holds every threshold.
-//! - The ways: [`single`], a packet by itself; [`pipelined`], each packet's hash stitched into
-//!   the next one's rounds; [`lanes`], the blocks of all packets in one list. (Short packets
-//!   are one call of a kernel, [`crate::kernels::chacha20poly1305::short`].) No way calls
-//!   another.
-//! - What the ways share: [`packet`], one packet and where it lies; [`stitched`], its rounds
-//!   and hash in one; [`keystream`], what encrypts it; [`tag`], what authenticates it.
-//! - [`tuning`]: what is measured once in a process.
+//! - [`run`] seals and opens a list. [`strategy`] chooses how each part of the list is done,
+//!   and holds every threshold.
+//! - The ways to do it: [`single`], one packet at a time; [`pipelined`], the hash of each
+//!   packet stitched into the rounds of the next one; [`lanes`], the blocks of all packets in
+//!   one list. Short packets have a kernel of their own,
+//!   [`crate::kernels::chacha20poly1305::short`]. No way calls another.
+//! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
+//!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which
+//!   authenticates it.
+//! - [`tuning`]: what is measured once per process.
 
 mod keystream;
 mod lanes;

@@ -1,4 +1,4 @@
-//! One packet by itself: its key and nonce, and where its parts lie.
+//! One packet: its key and nonce, and where its parts lie.
 
 use super::tag;
 use crate::isa::Set;
@@ -14,12 +14,12 @@ pub(super) enum Aad<'a> {
     Detached(&'a [u8]),
 }
 
-/// A packet by itself.
+/// One packet, its text as a range of a buffer.
 pub(super) struct Packet<'p> {
     pub(super) key: &'p Key,
     pub(super) nonce: &'p Nonce,
     pub(super) aad: Aad<'p>,
-    /// Where in its buffer its text lies.
+    /// Where its text lies in its buffer.
     pub(super) text: Range<usize>,
 }
 
@@ -43,13 +43,14 @@ impl<'p> Packet<'p> {
         }
     }
 
-    /// Number of keystream blocks that it needs, that of its one-time key included.
+    /// Number of keystream blocks that it needs, including block 0 for the one-time key.
     #[inline]
     pub(super) fn blocks(&self) -> usize {
         1 + self.text.len().div_ceil(BLOCK_LEN)
     }
 
-    /// Keys the hash and takes in the AAD. In place, as a move could leave a copy of the key.
+    /// Keys the hash and hashes the AAD. The state is keyed in place, because moving it could
+    /// leave a copy of the key behind.
     #[inline(always)]
     pub(super) fn start_tag(
         &self,
@@ -62,7 +63,8 @@ impl<'p> Packet<'p> {
         tag::update_padded(set, poly1305, self.aad(bytes));
     }
 
-    /// The tag, once all but the end of the ciphertext, from byte `hashed` on, is hashed.
+    /// Hashes the end of the ciphertext, from byte `hashed` on, and the lengths. Returns the
+    /// tag.
     #[inline(always)]
     pub(super) fn finish_tag(
         &self,
@@ -76,7 +78,7 @@ impl<'p> Packet<'p> {
         poly1305.finish()
     }
 
-    /// Compares the tag behind its text with the computed one.
+    /// Compares the tag that follows its text with the computed one.
     #[inline]
     pub(super) fn verdict(&self, bytes: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
         verdict(&bytes[self.text.end..][..TAG_LEN], tag)

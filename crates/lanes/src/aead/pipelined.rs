@@ -1,8 +1,8 @@
-//! One packet after the other: what of one is not yet hashed is hashed beside the first
-//! blocks of the next.
+//! One packet after the other: the end of each packet is hashed during the ChaCha20 rounds of
+//! the next one.
 //!
-//! Two hashes and, to open, two keystreams take turns. They stay where they are: a move could
-//! leave a copy of a one-time key behind.
+//! Two hashes alternate; to open, two keystreams alternate too. They stay where they are,
+//! because moving them could leave a copy of a one-time key behind.
 
 use super::packet::Packet;
 use super::stitched;
@@ -20,8 +20,8 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
         bytes[job.tag()].copy_from_slice(&tag);
     };
     let mut keystream = Keystream::new();
-    let (mut before, mut current) = (&mut Poly1305::idle(), &mut Poly1305::idle());
-    // The last packet, and how many bytes of its ciphertext are hashed.
+    let (mut previous, mut current) = (&mut Poly1305::idle(), &mut Poly1305::idle());
+    // The packet whose tag is still open, and how many bytes of its ciphertext are hashed.
     let mut last: Option<(&Job, usize)> = None;
     for job in jobs {
         let packet = Packet::of(job, secrets);
@@ -30,22 +30,23 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
         match last {
             None => set.rows(packet.key, &row, count, &mut keystream),
             Some((job, mut hashed)) => {
-                let (waiting, _) = bytes[job.text()][hashed..].as_chunks();
-                let of = (packet.key, &row);
-                hashed += set.stitched_rows(of, count, &mut keystream, 0, before, waiting);
-                finish(bytes, job, before, hashed);
+                let (unhashed, _) = bytes[job.text()][hashed..].as_chunks();
+                let key_and_row = (packet.key, &row);
+                hashed +=
+                    set.stitched_rows(key_and_row, count, &mut keystream, 0, previous, unhashed);
+                finish(bytes, job, previous, hashed);
             }
         }
         let hashed = stitched::encrypt(&packet, set, bytes, current, &mut keystream);
         last = Some((job, hashed));
-        swap(&mut before, &mut current);
+        swap(&mut previous, &mut current);
     }
     if let Some((job, hashed)) = last {
-        finish(bytes, job, before, hashed);
+        finish(bytes, job, previous, hashed);
     }
 }
 
-/// Opens packets of no more blocks than [`Set::rows`] computes.
+/// Opens packets that need at most as many keystream blocks as [`Set::rows`] computes.
 #[inline(never)]
 pub(super) fn open(
     set: Set,
@@ -64,7 +65,7 @@ pub(super) fn open(
         }
         outcome
     };
-    let (mut before, mut current) = (
+    let (mut previous, mut current) = (
         &mut (Keystream::new(), Poly1305::idle()),
         &mut (Keystream::new(), Poly1305::idle()),
     );
@@ -72,14 +73,14 @@ pub(super) fn open(
     for (job, outcome) in jobs.iter().zip(outcomes) {
         let packet = Packet::of(job, secrets);
         let row = counter_row(0, packet.nonce);
-        let (of, count) = ((packet.key, &row), packet.blocks());
+        let (key_and_row, count) = ((packet.key, &row), packet.blocks());
         let (keystream, poly1305) = &mut *current;
         match last {
-            None => set.rows(of.0, of.1, count, keystream),
+            None => set.rows(key_and_row.0, key_and_row.1, count, keystream),
             Some((job, outcome)) => {
-                let (blocks, hash) = &mut *before;
-                let (waiting, _) = bytes[job.text()].as_chunks();
-                let hashed = set.stitched_rows(of, count, keystream, 0, hash, waiting);
+                let (blocks, hash) = &mut *previous;
+                let (unhashed, _) = bytes[job.text()].as_chunks();
+                let hashed = set.stitched_rows(key_and_row, count, keystream, 0, hash, unhashed);
                 *outcome = finish(bytes, job, hash, hashed, blocks);
             }
         }
@@ -90,10 +91,10 @@ pub(super) fn open(
             split_one_time_key(keystream.blocks()).0,
         );
         last = Some((job, outcome));
-        swap(&mut before, &mut current);
+        swap(&mut previous, &mut current);
     }
     if let Some((job, outcome)) = last {
-        let (keystream, poly1305) = before;
+        let (keystream, poly1305) = previous;
         *outcome = finish(bytes, job, poly1305, 0, keystream);
     }
 }

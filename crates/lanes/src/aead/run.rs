@@ -1,15 +1,15 @@
-//! Seals and opens a list of jobs, each part of it the way that [`Strategy`] names.
+//! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
 use super::strategy::Strategy;
 use super::{lanes, pipelined, single};
 use crate::isa::Set;
 use crate::job::{Outcome, Work};
 
-/// Seals every job; `outcomes[i]` tells of `jobs[i]`.
+/// Seals every job. `outcomes[i]` becomes the outcome of `jobs[i]`.
 ///
 /// # Panics
 ///
-/// If a job lies outside the buffer or names a key or keystream that is not there, or if
+/// If a job lies outside the buffer, if it names a key or keystream that is not there, or if
 /// `outcomes` is shorter than `jobs`.
 #[inline]
 pub(crate) fn seal(set: Set, work: Work<'_>) {
@@ -19,12 +19,12 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
         jobs,
         outcomes,
     } = work;
-    let (mut rest, mut other_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
+    let (mut rest, mut rest_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
     while !rest.is_empty() {
         let (strategy, count) = Strategy::to_seal(set, rest);
         let (jobs, outcomes);
         (jobs, rest) = rest.split_at(count);
-        (outcomes, other_outcomes) = other_outcomes.split_at_mut(count);
+        (outcomes, rest_outcomes) = rest_outcomes.split_at_mut(count);
         match strategy {
             Strategy::Single => {
                 for (job, outcome) in jobs.iter().zip(outcomes) {
@@ -41,7 +41,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
     }
 }
 
-/// Opens every job; `outcomes[i]` tells of `jobs[i]`.
+/// Opens every job. `outcomes[i]` becomes the outcome of `jobs[i]`.
 ///
 /// # Panics
 ///
@@ -54,12 +54,12 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
         jobs,
         outcomes,
     } = work;
-    let (mut rest, mut other_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
+    let (mut rest, mut rest_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
     while !rest.is_empty() {
         let (strategy, count) = Strategy::to_open(set, rest);
         let (jobs, outcomes);
         (jobs, rest) = rest.split_at(count);
-        (outcomes, other_outcomes) = other_outcomes.split_at_mut(count);
+        (outcomes, rest_outcomes) = rest_outcomes.split_at_mut(count);
         match strategy {
             Strategy::Single => {
                 for (job, outcome) in jobs.iter().zip(outcomes) {
@@ -75,7 +75,8 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
 
 /// See [`crate::Backend::max_precomputed_blocks`].
 pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
-    // Beyond that the hash of a packet is stitched into its own rounds.
+    // A larger packet hides its hash in its own rounds. With precomputed keystream it would
+    // have fewer rounds to hide it in, and gain nothing.
     match set.is_stitched() {
         true => set.row_blocks(),
         false => usize::MAX,

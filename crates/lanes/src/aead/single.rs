@@ -1,4 +1,4 @@
-//! A packet by itself.
+//! One packet at a time.
 
 use super::keystream::{is_whole, with_first_blocks, xor_text};
 use super::packet::{Aad, Packet};
@@ -29,7 +29,7 @@ pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
     }
 }
 
-/// Encrypts a text whose AAD lies elsewhere. Returns its tag.
+/// Encrypts a text whose AAD lies elsewhere. Returns the tag.
 pub(crate) fn seal_detached(
     set: Set,
     key: &Key,
@@ -46,7 +46,7 @@ pub(crate) fn seal_detached(
     seal_packet(&packet, set, text)
 }
 
-/// Decrypts a text whose AAD lies elsewhere if the tag behind it is right.
+/// Decrypts a text whose AAD lies elsewhere, if the tag that follows the text is right.
 pub(crate) fn open_detached(
     set: Set,
     key: &Key,
@@ -98,7 +98,7 @@ fn open_packet(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     })
 }
 
-// Not part of its caller, which short packets take.
+// Not inlined: its caller serves short packets too, which should not pay for its stack frame.
 #[inline(never)]
 fn seal_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
     let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
@@ -115,11 +115,19 @@ fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     set.rows(packet.key, &row, count, &mut keystream);
     let (one_time_key, _) = split_one_time_key(keystream.blocks());
     packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-    let made = (0, count);
-    stitched::open(packet, set, bytes, &mut poly1305, &[], &mut keystream, made)
+    let computed = (0, count);
+    stitched::open(
+        packet,
+        set,
+        bytes,
+        &mut poly1305,
+        &[],
+        &mut keystream,
+        computed,
+    )
 }
 
-/// The same for a job whose one-time key and first blocks are precomputed.
+/// [`seal`] for a job whose one-time key and first blocks are precomputed.
 #[inline]
 fn seal_precomputed(
     set: Set,
@@ -149,7 +157,7 @@ fn seal_precomputed(
     }
 }
 
-/// The same for a job whose one-time key and first blocks are precomputed.
+/// [`open`] for a job whose one-time key and first blocks are precomputed.
 #[inline]
 fn open_precomputed(
     set: Set,
@@ -161,9 +169,9 @@ fn open_precomputed(
     if set.is_stitched() && !is_whole(job, blocks) {
         let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
         packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-        let (made, mut keystream) = ((1 + blocks.len(), 0), Keystream::new());
+        let (computed, mut keystream) = ((1 + blocks.len(), 0), Keystream::new());
         let (poly1305, keystream) = (&mut poly1305, &mut keystream);
-        return stitched::open(&packet, set, bytes, poly1305, blocks, keystream, made);
+        return stitched::open(&packet, set, bytes, poly1305, blocks, keystream, computed);
     }
     let tag = if job.is_short() && set.has_byte_masks() {
         tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
@@ -181,7 +189,7 @@ fn open_precomputed(
 #[inline]
 fn xor_precomputed(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job, blocks: &[Block]) {
     let text = &mut bytes[job.text()];
-    // The key of a packet is not read if all of its keystream is there.
+    // A packet's key is not read if its whole keystream is precomputed.
     match is_whole(job, blocks) {
         true => set.xor_blocks(text, blocks),
         false => xor_text(set, secrets.key(job), &job.nonce, text, blocks),

@@ -1,41 +1,42 @@
-//! Which way a list of jobs goes. Every threshold stands here, with the figure that set it.
+//! How a list of jobs is done: which way each part of it goes. All thresholds are in this file.
 //!
-//! All figures are of the machine and date that `docs/decisions.md` names for them.
+//! `docs/decisions.md` gives the figures behind the thresholds, with machine and date.
 
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job};
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
 
-/// How many packets the way through lanes takes at a time: enough to fill the lanes, also
-/// with texts of like length for the tags, and few enough that what is between the steps
-/// stays in the first cache.
+/// The largest chunk of the lanes' way, in packets. It is large enough to fill the lanes, also
+/// with texts of similar length for the tags, and small enough that the data between the steps
+/// stays in the first-level cache.
 pub(super) const CHUNK: usize = 256;
 
-/// A chunk ends early when its texts reach this length in sum, so that they stay in the
-/// second cache from one step to the next.
+/// A chunk ends early when its texts have this length in total, in bytes, so that they stay in
+/// the second-level cache from one step to the next.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// From this many packets on, lanes are faster than one short packet after the other whose
-/// keystream is precomputed.
+/// From this many packets on, lanes are faster than short packets one at a time, even if the
+/// keystream of these is precomputed.
 const MANY_PRECOMPUTED: usize = 8;
 
-/// From this many packets on, lanes are faster than one long packet after the other, each
+/// From this many packets on, lanes are faster than long packets one at a time, each of them
 /// stitched.
 const MANY_STITCHED: usize = 6;
 
-/// From this many packets on, lanes are faster than the pipeline for packets of three blocks,
-/// that of the one-time key included. Shorter ones never go there.
+/// From this many packets on, lanes are faster than the pipeline for packets that need three
+/// keystream blocks, including block 0. Packets that need fewer never go through the pipeline.
 const MANY_THREE_BLOCKS: usize = 8;
 
-/// From this length on, in bytes, one message is hashed over the lanes of a vector: before,
-/// the powers of r cost more than they save, as much as some 200 bytes.
+/// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
+/// ones, computing the powers of r costs more than it saves: it takes as long as hashing some
+/// 200 bytes.
 pub(super) const OVER_LANES: usize = 384;
 
 /// A way to seal or open jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// One packet after the other, each by itself.
+    /// One packet at a time.
     Single,
     /// One packet after the other, the hash of each stitched into the rounds of the next.
     Pipelined,
@@ -46,16 +47,17 @@ pub(super) enum Strategy {
 }
 
 impl Strategy {
-    /// How to seal the first jobs of a list, and how many. The list is not empty.
+    /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
     #[inline]
     pub(super) fn to_seal(set: Set, jobs: &[Job]) -> (Self, usize) {
         Self::next(set, jobs, usize::MAX)
     }
 
-    /// How to open the first jobs of a list, and how many. The list is not empty.
+    /// How to open the first jobs of a list, and how many of them. The list must not be empty.
     #[inline]
     pub(super) fn to_open(set: Set, jobs: &[Job]) -> (Self, usize) {
-        // Keystream waits for the verdict: of more blocks, lanes make it as fast.
+        // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
+        // than the rows compute in one call, lanes are as fast.
         Self::next(set, jobs, set.row_blocks())
     }
 
@@ -74,14 +76,15 @@ impl Strategy {
     }
 }
 
-/// Whether a packet by itself, of so many blocks, has its hash stitched into its own rounds.
+/// Whether a single packet of `blocks` keystream blocks has its hash stitched into its own
+/// rounds.
 #[inline]
 pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
 }
 
-/// Whether packets go one by one: one does; two if some of their keystream is precomputed; a
-/// few short ones if all of it is; a few long ones that are stitched.
+/// Whether packets are done one at a time: a single one; two with some precomputed keystream; a
+/// few short ones whose keystream is all precomputed; a few long ones that are stitched.
 #[inline]
 fn is_single(set: Set, jobs: &[Job]) -> bool {
     match jobs {
@@ -104,8 +107,9 @@ fn is_single(set: Set, jobs: &[Job]) -> bool {
     }
 }
 
-/// Whether packets go through the pipeline: several, of at least two blocks of text and at
-/// most `max` blocks with that of the key, none of which is precomputed.
+/// Whether packets go through the pipeline: several, without precomputed keystream, with at
+/// least two blocks of text each (three from [`MANY_THREE_BLOCKS`] packets on), and with at
+/// most `max` keystream blocks including block 0.
 #[inline]
 fn is_pipelined(set: Set, jobs: &[Job], max: usize) -> bool {
     let min = 3 + usize::from(jobs.len() >= MANY_THREE_BLOCKS);
@@ -114,8 +118,8 @@ fn is_pipelined(set: Set, jobs: &[Job], max: usize) -> bool {
     set.is_stitched() && jobs.len() > 1 && jobs.iter().all(fits)
 }
 
-/// How many of the first jobs go into the kernel for short packets: as many as there are
-/// lanes, or nearly as many, else 0.
+/// How many of the first jobs go to the kernel for short packets: as many as it has lanes, at
+/// least three quarters of that, or else 0.
 #[inline]
 fn short_packets(set: Set, jobs: &[Job]) -> usize {
     let lanes = set.short_lanes();
@@ -131,7 +135,7 @@ fn short_packets(set: Set, jobs: &[Job]) -> usize {
     if count >= lanes - lanes / 4 { count } else { 0 }
 }
 
-/// How many of the first `jobs` make a chunk: at least one.
+/// How many of the first `jobs` make a chunk; at least one.
 pub(super) fn chunk(jobs: &[Job]) -> usize {
     let mut len = 0;
     let mut bytes = 0;
@@ -145,61 +149,64 @@ pub(super) fn chunk(jobs: &[Job]) -> usize {
     len
 }
 
-/// How many of the first jobs are opened with one call for their one-time keys and their
-/// texts, if one call has room for all of that.
+/// How many of the first jobs are opened with one call for both their one-time keys and their
+/// texts' keystream. `None` if one call has too few lanes for that.
 #[inline]
 pub(super) fn one_call(set: Set, jobs: &[Job]) -> Option<usize> {
     let missing = |job: &Job| job.blocks().saturating_sub(job.keystream_blocks) as usize;
-    let some = &jobs[..jobs.len().min(set.block_lanes() / 2)];
-    let missing = some.iter().map(missing).sum::<usize>();
-    // Packets that miss nothing have no use for a call.
-    let fits = missing <= set.block_lanes() && (missing > 0 || some.len() == jobs.len());
-    fits.then_some(some.len())
+    let candidates = &jobs[..jobs.len().min(set.block_lanes() / 2)];
+    let missing = candidates.iter().map(missing).sum::<usize>();
+    // Packets that lack no keystream need no call at all.
+    let fits = missing <= set.block_lanes() && (missing > 0 || candidates.len() == jobs.len());
+    fits.then_some(candidates.len())
 }
 
-/// Whether a text is long enough to fill half the lanes at least.
+/// Whether a text fills at least half of the lanes.
 #[inline]
 pub(super) fn has_runs(set: Set, job: &Job) -> bool {
     job.text_len as usize >= set.block_lanes() / 2 * BLOCK_LEN
 }
 
-/// How the tags of some texts are computed.
+/// How a group of texts is tagged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagMethod {
-    /// One by one.
+    /// One text at a time.
     OneByOne,
     /// A text in each lane.
     Lanes,
-    /// A text in each [`LANES_PER_TEXT`] lanes.
+    /// Each text spread over [`LANES_PER_TEXT`] lanes.
     FourLanes,
 }
 
 impl TagMethod {
-    /// How many of `texts`, which go from the longest to the shortest, are best tagged next,
-    /// and how. The list is not empty.
+    /// How many of the first `texts` to tag next, and how. The texts are sorted from the
+    /// longest to the shortest, and the list must not be empty.
     ///
-    /// The costs are in tenths of a step of one message: 160 for what comes before the first
-    /// step in lanes and after the last; 190 more for the powers of r for
-    /// [`LANES_PER_TEXT`] lanes; 20 for what comes before and after one message; 200 for the
-    /// powers of r of a long one; [`Set::tag_step`] for a step in lanes.
+    /// Costs are in tenths of a step of one message in general registers (one block of 16
+    /// bytes). A call in lanes costs 160 before its first and after its last step; with
+    /// [`LANES_PER_TEXT`] lanes per text, another 190 for the powers of r. One message costs 20
+    /// before and after its steps; a long one costs 200 for the powers of r. [`Set::tag_step`]
+    /// is the cost of a step in lanes.
     pub(super) fn next(set: Set, texts: &[Text]) -> (usize, Self) {
         let (lanes, step) = (set.tag_lanes(), set.tag_step());
         let len = texts[0].len as usize;
-        let together = group(texts, lanes);
-        let mut best = (together, Self::Lanes);
+        let count_in_lanes = group(texts, lanes);
+        let mut best = (count_in_lanes, Self::Lanes);
         let mut cost = 160 + len / 16 * step;
         if len >= OVER_LANES {
-            let few = group(texts, lanes / LANES_PER_TEXT);
-            let cost_of_few = 350 + len / (16 * LANES_PER_TEXT) * step;
-            if texts[few - 1].len as usize >= OVER_LANES && cost_of_few * together < cost * few {
-                (best, cost) = ((few, Self::FourLanes), cost_of_few);
+            let count_in_fours = group(texts, lanes / LANES_PER_TEXT);
+            let cost_in_fours = 350 + len / (16 * LANES_PER_TEXT) * step;
+            if texts[count_in_fours - 1].len as usize >= OVER_LANES
+                && cost_in_fours * count_in_lanes < cost * count_in_fours
+            {
+                (best, cost) = ((count_in_fours, Self::FourLanes), cost_in_fours);
             }
         }
         let single = |text: &Text| match text.len as usize {
             len @ ..OVER_LANES => 10 * (len / 16 + 3),
             len => 200 + len / 16 * step / 8,
         };
-        // The shortest text bounds the sum from below: mostly that decides.
+        // The shortest text bounds the sum from below, and mostly that decides.
         let texts = &texts[..best.0];
         if best.0 * single(&texts[best.0 - 1]) <= cost
             && texts.iter().map(single).sum::<usize>() <= cost

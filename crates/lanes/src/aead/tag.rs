@@ -5,7 +5,7 @@ use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, TAG_LEN};
 use crate::kernels::poly1305::Poly1305;
 
-/// Takes the whole blocks of `message` into a hash. Returns what is left, less than 16 bytes.
+/// Hashes the whole blocks of `message`. Returns what is left, fewer than 16 bytes.
 #[inline]
 fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
     let (blocks, rest) = message.as_chunks();
@@ -19,15 +19,14 @@ fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] 
     rest
 }
 
-/// Takes `message` into a hash, padded with zeros to a multiple of 16 bytes (RFC 8439,
-/// section 2.8).
+/// Hashes `message`, padded with zeros to a multiple of 16 bytes (RFC 8439, section 2.8).
 #[inline]
 pub(super) fn update_padded(set: Set, poly1305: &mut Poly1305, message: &[u8]) {
     let rest = update(set, poly1305, message);
     poly1305.update_padded(rest);
 }
 
-/// The tag of a packet from its ciphertext.
+/// The tag of a packet, from its AAD and its ciphertext.
 #[inline]
 pub(super) fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) -> [u8; TAG_LEN] {
     let mut poly1305 = Poly1305::new(one_time_key);
@@ -37,7 +36,7 @@ pub(super) fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) ->
     poly1305.finish()
 }
 
-/// The tag of a short packet from its ciphertext, padded with zeros.
+/// The tag of a short packet without AAD, from its ciphertext, padded with zeros.
 #[inline(always)]
 pub(super) fn tag_short(
     one_time_key: &[u8; 32],
@@ -51,7 +50,8 @@ pub(super) fn tag_short(
     poly1305.finish()
 }
 
-/// The Poly1305 tag of one message, without padding (RFC 8439, section 2.5).
+/// The Poly1305 tag of one message of any length, without the AEAD's padding (RFC 8439, section
+/// 2.5).
 pub(crate) fn poly1305(set: Set, one_time_key: &[u8; 32], message: &[u8]) -> [u8; TAG_LEN] {
     let mut poly1305 = Poly1305::new(one_time_key);
     let rest = update(set, &mut poly1305, message);

@@ -11,12 +11,11 @@ use crate::kernels::poly1305::text::Text;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use std::vec;
 
-/// Packets and masks by themselves, in the ways that this CPU does not choose, too:
-/// those of every other CPU.
+/// Single packets and masks, with every tuning that any CPU could choose.
 #[test]
-fn every_tuning() {
-    const MOST: usize = 2200;
-    const SIZE: usize = MOST + TAG_LEN;
+fn every_tuning_seals_and_opens() {
+    const MAX_LEN: usize = 2200;
+    const SIZE: usize = MAX_LEN + TAG_LEN;
     let (key, nonce, aad): (Key, Nonce, _) = ([7; 32], [5; 12], [3; 11]);
     let theirs = chacha20poly1305::ChaCha20Poly1305::new(&key.into());
     let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 5) as u8);
@@ -33,18 +32,18 @@ fn every_tuning() {
                     rows_after_half,
                 }
                 .set(set);
-                for len in (0..MOST).step_by(7).chain(900..1700) {
+                for len in (0..MAX_LEN).step_by(7).chain(900..1700) {
                     let mut sealed = plain;
                     let text = (&mut sealed[..len]).into();
                     let tag = theirs.encrypt_inout_detached(&nonce.into(), &aad, text);
                     let tag: [u8; TAG_LEN] = tag.unwrap().into();
                     let mut ours = plain;
-                    let place = &mut ours[..len];
-                    assert_eq!(seal_detached(set, &key, &nonce, &aad, place), tag);
+                    let part = &mut ours[..len];
+                    assert_eq!(seal_detached(set, &key, &nonce, &aad, part), tag);
                     assert_eq!(ours[..len], sealed[..len], "{backend:?}, {len} bytes");
                     ours[len..len + TAG_LEN].copy_from_slice(&tag);
-                    let place = &mut ours[..len + TAG_LEN];
-                    let outcome = open_detached(set, &key, &nonce, &aad, place);
+                    let part = &mut ours[..len + TAG_LEN];
+                    let outcome = open_detached(set, &key, &nonce, &aad, part);
                     assert_eq!(outcome, Outcome::Authentic);
                     assert_eq!(ours[..len], plain[..len], "{backend:?}, {len} bytes");
                 }
@@ -56,10 +55,10 @@ fn every_tuning() {
     }
 }
 
-/// One packet and a few, of whose keystream nothing was computed ahead, a part, or all:
-/// sealed, opened, and one of them forged.
+/// One packet and a few, with none, some or all of their keystream precomputed: sealed, opened,
+/// and one of them forged.
 #[test]
-fn a_few_packets_with_precomputed_keystream() {
+fn few_packets_with_precomputed_keystream() {
     const SIZE: usize = 2500;
     const FEW: usize = 4;
     let (key, nonce, aad) = ([9; 32], [2; 12], [1; 21]);
@@ -97,63 +96,67 @@ fn a_few_packets_with_precomputed_keystream() {
                 };
                 let jobs: [Job; FEW] = core::array::from_fn(job);
                 for jobs in [&jobs[..1], &jobs[..2], &jobs] {
-                    let all = &mut [packet; FEW];
+                    let packets = &mut [packet; FEW];
                     let outcomes = &mut [Outcome::Pending; FEW];
                     seal(
                         set,
                         Work {
-                            bytes: all.as_flattened_mut(),
+                            bytes: packets.as_flattened_mut(),
                             secrets,
                             jobs,
                             outcomes,
                         },
                     );
-                    let named = (backend, keystream_blocks, len);
+                    let case = (backend, keystream_blocks, len);
                     assert!(
-                        all[..jobs.len()].iter().all(|one| *one == sealed),
-                        "{named:?}"
+                        packets[..jobs.len()].iter().all(|one| *one == sealed),
+                        "{case:?}"
                     );
                     let forged = jobs.len() - 1;
-                    all[forged][text.end + 3] ^= 4;
-                    let before = all[forged];
+                    packets[forged][text.end + 3] ^= 4;
+                    let before = packets[forged];
                     open(
                         set,
                         Work {
-                            bytes: all.as_flattened_mut(),
+                            bytes: packets.as_flattened_mut(),
                             secrets,
                             jobs,
                             outcomes,
                         },
                     );
-                    assert_eq!(outcomes[forged], Outcome::BadTag, "{named:?}");
-                    assert_eq!(all[forged], before, "{named:?}");
-                    for (one, outcome) in all[..forged].iter().zip(outcomes) {
-                        assert_eq!(*outcome, Outcome::Authentic, "{named:?}");
-                        assert_eq!(one[text.clone()], packet[text.clone()], "{named:?}");
+                    assert_eq!(outcomes[forged], Outcome::BadTag, "{case:?}");
+                    assert_eq!(packets[forged], before, "{case:?}");
+                    for (one, outcome) in packets[..forged].iter().zip(outcomes) {
+                        assert_eq!(*outcome, Outcome::Authentic, "{case:?}");
+                        assert_eq!(one[text.clone()], packet[text.clone()], "{case:?}");
                     }
-                    all[forged] = sealed;
+                    packets[forged] = sealed;
                     let last = &jobs[forged..];
                     let outcomes = &mut [Outcome::Pending];
                     open(
                         set,
                         Work {
-                            bytes: all.as_flattened_mut(),
+                            bytes: packets.as_flattened_mut(),
                             secrets,
                             jobs: last,
                             outcomes,
                         },
                     );
-                    assert_eq!(outcomes, &[Outcome::Authentic], "{named:?}");
-                    assert_eq!(all[forged][text.clone()], packet[text.clone()], "{named:?}");
+                    assert_eq!(outcomes, &[Outcome::Authentic], "{case:?}");
+                    assert_eq!(
+                        packets[forged][text.clone()],
+                        packet[text.clone()],
+                        "{case:?}"
+                    );
                 }
             }
         }
     }
 }
 
-/// Fewer texts than lanes, and long ones: no lane may read where nothing is.
+/// Fewer texts than lanes, and long ones: no lane may read beyond them.
 #[test]
-fn lanes_without_a_text() {
+fn tags_with_fewer_texts_than_lanes() {
     let len = 1 << 22;
     let bytes = vec![3; len + TAG_LEN];
     let text = |index| Text {
@@ -170,7 +173,8 @@ fn lanes_without_a_text() {
         }
         let texts = [text(0), text(1), text(2)];
         let mut tags = [[0; TAG_LEN]; 3];
-        // SAFETY: the text and the bytes of a tag behind it are there.
+        // SAFETY: the text and the bytes of a tag after it are in `bytes`; there is no AAD; the
+        // texts have the same length, as `group` requires.
         unsafe { set.tags(&texts, &[[5; 32]; 3], &mut tags) };
         let mut one = Poly1305::new(&[5; 32]);
         one.update_blocks(bytes[..len].as_chunks().0);

@@ -3,8 +3,8 @@
 use crate::vector::AesBlocks;
 use core::arch::x86_64::*;
 
-/// A block in an xmm register. A value of this type proves that the CPU has AVX2,
-/// AES-NI and PCLMULQDQ.
+/// One block in an xmm register. A value of this type proves that the CPU has AVX2, AES-NI and
+/// PCLMULQDQ.
 #[derive(Clone, Copy)]
 pub(crate) struct AesNi(());
 
@@ -17,7 +17,7 @@ impl AesNi {
 
     /// # Safety
     ///
-    /// The CPU must have them.
+    /// The CPU must have AVX2, AES-NI and PCLMULQDQ.
     unsafe fn assume() -> Self {
         Self(())
     }
@@ -25,23 +25,23 @@ impl AesNi {
 
 aes_kernels!(AesNi, "avx2,aes,pclmulqdq");
 
-/// The first `len` of these bytes, 16 at most, as a little-endian number.
+/// The first `len` bytes at `source`, 16 at most, as a little-endian number.
 ///
 /// # Safety
 ///
-/// So many must be readable.
+/// `len` bytes, or 16 if `len` is more, must be readable at `source`.
 #[inline(always)]
-pub(crate) unsafe fn number(place: *const u8, len: usize) -> u128 {
-    // Two loads, which overlap; the compiler knows nothing as fast for a length that it
-    // does not know.
+pub(crate) unsafe fn number(source: *const u8, len: usize) -> u128 {
+    // Two overlapping loads are faster than what the compiler makes of a copy of unknown
+    // length.
     macro_rules! two {
         ($type:ty) => {{
             let size = size_of::<$type>();
-            // SAFETY: `len` is at least the size, and the caller vouches for `len`.
+            // SAFETY: `len` is at least `size`, and the caller guarantees `len` bytes.
             let (front, back) = unsafe {
                 (
-                    place.cast::<$type>().read_unaligned(),
-                    place.add(len - size).cast::<$type>().read_unaligned(),
+                    source.cast::<$type>().read_unaligned(),
+                    source.add(len - size).cast::<$type>().read_unaligned(),
                 )
             };
             u128::from(front) | u128::from(back) << (8 * (len - size))
@@ -53,27 +53,30 @@ pub(crate) unsafe fn number(place: *const u8, len: usize) -> u128 {
         2..4 => two!(u16),
         4..8 => two!(u32),
         8..16 => two!(u64),
-        // SAFETY: the caller vouches for 16 bytes.
-        _ => unsafe { place.cast::<u128>().read_unaligned() },
+        // SAFETY: `len` is at least 16 here, and the caller guarantees 16 bytes.
+        _ => unsafe { source.cast::<u128>().read_unaligned() },
     }
 }
 
-/// The reverse of [`number`].
+/// Writes the first `len` bytes of a little-endian number, 16 at most.
 ///
 /// # Safety
 ///
-/// So many bytes must be writable.
+/// `len` bytes, or 16 if `len` is more, must be writable at `destination`.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "a part is meant")]
-pub(crate) unsafe fn write_number(number: u128, place: *mut u8, len: usize) {
+#[allow(clippy::cast_possible_truncation, reason = "takes the low bytes")]
+pub(crate) unsafe fn write_number(number: u128, destination: *mut u8, len: usize) {
     macro_rules! two {
         ($type:ty) => {{
             let size = size_of::<$type>();
             let back = (number >> (8 * (len - size))) as $type;
-            // SAFETY: `len` is at least the size, and the caller vouches for `len`.
+            // SAFETY: `len` is at least `size`, and the caller guarantees `len` bytes.
             unsafe {
-                place.cast::<$type>().write_unaligned(number as $type);
-                place.add(len - size).cast::<$type>().write_unaligned(back);
+                destination.cast::<$type>().write_unaligned(number as $type);
+                destination
+                    .add(len - size)
+                    .cast::<$type>()
+                    .write_unaligned(back);
             }
         }};
     }
@@ -83,12 +86,12 @@ pub(crate) unsafe fn write_number(number: u128, place: *mut u8, len: usize) {
         2..4 => two!(u16),
         4..8 => two!(u32),
         8..16 => two!(u64),
-        // SAFETY: the caller vouches for 16 bytes.
-        _ => unsafe { place.cast::<u128>().write_unaligned(number) },
+        // SAFETY: `len` is at least 16 here, and the caller guarantees 16 bytes.
+        _ => unsafe { destination.cast::<u128>().write_unaligned(number) },
     }
 }
 
-/// A mask of the first `len` of 16 bytes, of all if it is more.
+/// A mask of the first `len` of 16 bytes; of all if `len` is more.
 #[inline(always)]
 pub(crate) fn mask(len: usize) -> u128 {
     u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32))
@@ -108,13 +111,13 @@ impl AesBlocks for AesNi {
 
     #[inline(always)]
     fn splat(self, block: &[u8; 16]) -> __m128i {
-        // SAFETY: 16 bytes, which need no alignment.
+        // SAFETY: the block is 16 bytes; the load needs no alignment; `self` proves SSE2.
         unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn splat_number(self, number: &u128) -> __m128i {
-        // SAFETY: as above.
+        // SAFETY: the number is 16 bytes; the load needs no alignment; `self` proves SSE2.
         unsafe { _mm_loadu_si128((&raw const *number).cast()) }
     }
 
@@ -129,27 +132,29 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    unsafe fn load(self, place: *const u8) -> __m128i {
-        // SAFETY: the caller vouches for 16 bytes; loads need no alignment.
-        unsafe { _mm_loadu_si128(place.cast()) }
+    unsafe fn load(self, source: *const u8) -> __m128i {
+        // SAFETY: the caller guarantees 16 readable bytes; the load needs no alignment; `self`
+        // proves SSE2.
+        unsafe { _mm_loadu_si128(source.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn load_first(self, place: *const u8, len: usize) -> __m128i {
-        // SAFETY: the caller vouches for so many bytes.
-        unsafe { self.splat_number(&number(place, len.min(16))) }
+    unsafe fn load_first(self, source: *const u8, len: usize) -> __m128i {
+        // SAFETY: the caller guarantees `len` readable bytes, or 16 if `len` is more.
+        unsafe { self.splat_number(&number(source, len.min(16))) }
     }
 
     #[inline(always)]
-    unsafe fn store(self, vector: __m128i, place: *mut u8) {
-        // SAFETY: the caller vouches for 16 bytes; stores need no alignment.
-        unsafe { _mm_storeu_si128(place.cast(), vector) }
+    unsafe fn store(self, vector: __m128i, destination: *mut u8) {
+        // SAFETY: the caller guarantees 16 writable bytes; the store needs no alignment; `self`
+        // proves SSE2.
+        unsafe { _mm_storeu_si128(destination.cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn store_first(self, vector: __m128i, place: *mut u8, len: usize) {
-        // SAFETY: the caller vouches for so many bytes.
-        unsafe { write_number(self.sum(vector), place, len.min(16)) }
+    unsafe fn store_first(self, vector: __m128i, destination: *mut u8, len: usize) {
+        // SAFETY: the caller guarantees `len` writable bytes, or 16 if `len` is more.
+        unsafe { write_number(self.sum(vector), destination, len.min(16)) }
     }
 
     #[inline(always)]
@@ -176,14 +181,14 @@ impl AesBlocks for AesNi {
     #[inline(always)]
     fn sum(self, vector: __m128i) -> u128 {
         let mut number = 0_u128;
-        // SAFETY: 16 bytes, which need no alignment.
+        // SAFETY: the number is 16 bytes; the store needs no alignment; `self` proves SSE2.
         unsafe { _mm_storeu_si128((&raw mut number).cast(), vector) };
         number
     }
 
     #[inline(always)]
     fn reverse(self, vector: __m128i) -> __m128i {
-        // SAFETY: `self` proves AVX2, and so SSSE3.
+        // SAFETY: `self` proves AVX2, which includes SSSE3.
         unsafe {
             let order = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
             _mm_shuffle_epi8(vector, order)
@@ -191,7 +196,7 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    fn count(self, vector: __m128i, number: u8) -> __m128i {
+    fn add_to_counter(self, vector: __m128i, number: u8) -> __m128i {
         // SAFETY: `self` proves SSE2.
         unsafe { _mm_add_epi32(vector, _mm_setr_epi32(0, 0, 0, i32::from(number) << 24)) }
     }

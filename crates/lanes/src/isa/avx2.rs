@@ -1,8 +1,8 @@
-//! AVX2: eight words to a vector for ChaCha20, eight numbers to two vectors for
+//! AVX2: eight words to a vector for ChaCha20 and SHA-256, four numbers to a vector for
 //! Poly1305.
 //!
-//! Sixteen registers do not hold two states of ChaCha20, but the loads and stores
-//! of what does not fit cost less than waiting for one state's additions.
+//! Two states of ChaCha20 do not fit into sixteen registers. But spilling the rest to the stack
+//! costs less than waiting for the additions of one state.
 
 use super::set::InstructionSet;
 use super::sha_ni;
@@ -11,20 +11,19 @@ use crate::kernels::sha256::Serial;
 use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
-/// Eight words in a ymm register. A value of this type proves that the CPU has
-/// AVX2 and BMI2.
+/// Eight words in a ymm register. A value of this type proves that the CPU has AVX2 and BMI2.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
-// BMI2 has a multiplication that leaves the carry alone, for the hash beside the rounds. No
-// CPU has one without the other.
+// BMI2 has a multiplication that leaves the carry flag alone, for the Poly1305 that is stitched
+// into the rounds. Every CPU with AVX2 has it.
 cpufeatures::new!(avx2, "avx2", "bmi2");
 
 impl InstructionSet for Avx2 {
     type Lanes = Pair<Avx2>;
     type Rows = Avx2;
-    type Field = Radix26<Pair<Numbers>>;
-    type HalfField = Radix26<Numbers>;
+    type Field = Radix26<Pair<U64x4>>;
+    type HalfField = Radix26<U64x4>;
     type Hash = Avx2;
 
     const INTERLEAVED_ROWS: usize = 3;
@@ -51,12 +50,12 @@ impl InstructionSet for Avx2 {
 
     #[inline(always)]
     fn field(self) -> Self::Field {
-        Radix26(Pair(Numbers(self)))
+        Radix26(Pair(U64x4(self)))
     }
 
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
-        Radix26(Numbers(self))
+        Radix26(U64x4(self))
     }
 
     #[inline(always)]
@@ -81,8 +80,8 @@ macro_rules! two_rows {
     };
 }
 
-/// Four registers, each half of which is a row of a matrix of four by four words,
-/// as the columns of those matrices.
+/// Transposes matrices of four by four words. Each half of register i is row i of a matrix;
+/// each half of result i is its column i.
 #[inline(always)]
 fn transposed_halves(_: Avx2, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
     // SAFETY: the argument proves AVX2.
@@ -100,14 +99,15 @@ fn transposed_halves(_: Avx2, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
     }
 }
 
-/// Where the bytes of a word go when it is rotated by 16 and by 8 bits.
+/// For each byte of four words, where it comes from when the words are rotated left by 16 and
+/// by 8 bits.
 const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
 const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 
-/// Where the bytes of four words go when their order is reversed.
+/// For each byte of four words, where it comes from when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
-/// Each word's bytes in the opposite order.
+/// Each word with its bytes in reverse order.
 #[inline(always)]
 fn swap_bytes(_: Avx2, words: __m256i) -> __m256i {
     // SAFETY: the array is 16 bytes; the argument proves AVX2.
@@ -140,11 +140,11 @@ impl Arithmetic for Avx2 {
 
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: __m256i) -> __m256i {
-        // The right shift takes its count from a register that holds a constant,
-        // of which the compiler makes an immediate. It does not see where the
-        // bytes go, or it would make two shuffles of the one by 16.
-        // SAFETY: the arrays are 16 bytes; there is no instruction in the `asm`;
-        // `self` proves AVX2.
+        // The right shift takes its count from a register with a constant, which the compiler
+        // turns into an immediate shift. The byte order is hidden from the compiler: it would
+        // turn the shuffle by 16 bits into two shuffles.
+        // SAFETY: the arrays are 16 bytes; the assembly text is only a comment; `self` proves
+        // AVX2.
         unsafe {
             match N {
                 16 | 8 => {
@@ -179,7 +179,7 @@ impl Rows for Avx2 {
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m256i {
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        // SAFETY: the array is 16 bytes; the load needs no alignment; `self` proves AVX2.
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(row.as_ptr().cast())) }
     }
 
@@ -203,9 +203,9 @@ impl Rows for Avx2 {
 
     #[inline(always)]
     unsafe fn store_rows(self, [a, b, c, d]: [__m256i; 4], blocks: *mut [u8; 64]) {
-        let place: *mut __m256i = blocks.cast();
-        // SAFETY: the caller vouches for two blocks of 64 bytes; stores need no
-        // alignment; `self` proves AVX2.
+        let destination: *mut __m256i = blocks.cast();
+        // SAFETY: the caller guarantees two writable blocks of 64 bytes, which are four times
+        // 32 bytes; stores need no alignment; `self` proves AVX2.
         unsafe {
             let all = [
                 _mm256_permute2x128_si256::<0x20>(a, b),
@@ -214,7 +214,7 @@ impl Rows for Avx2 {
                 _mm256_permute2x128_si256::<0x31>(c, d),
             ];
             for (i, half) in all.into_iter().enumerate() {
-                _mm256_storeu_si256(place.add(i), half);
+                _mm256_storeu_si256(destination.add(i), half);
             }
         }
     }
@@ -242,14 +242,14 @@ impl U32Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m256i; 4] {
-        let places = &places[..8];
-        // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
-        // no alignment; `self` proves AVX2.
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [__m256i; 4] {
+        let sources = &sources[..8];
+        // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source; loads
+        // need no alignment; `self` proves AVX2.
         unsafe {
             macro_rules! row {
                 ($l:literal) => {
-                    places[$l].wrapping_add(offset)
+                    sources[$l].wrapping_add(offset)
                 };
             }
             let [a, b, c, d] = transposed_halves(
@@ -271,15 +271,18 @@ impl U32Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn store_big_endian(self, words: [__m256i; 4], place: *mut u8, stride: usize) {
-        // Rows i and i + 4 in the halves of rows[i].
+    unsafe fn store_big_endian(self, words: [__m256i; 4], destination: *mut u8, stride: usize) {
+        // Lanes i and i + 4 in the halves of `rows[i]`.
         let rows = transposed_halves(self, words);
         for (i, row) in rows.into_iter().enumerate() {
             let halves = swap_bytes(self, row);
-            // SAFETY: the caller vouches for the 16 bytes at each place; stores need
-            // no alignment; `self` proves AVX2.
+            // SAFETY: the caller guarantees 16 writable bytes at each multiple of `stride`;
+            // stores need no alignment; `self` proves AVX2.
             unsafe {
-                let (low, high) = (place.add(i * stride), place.add((i + 4) * stride));
+                let (low, high) = (
+                    destination.add(i * stride),
+                    destination.add((i + 4) * stride),
+                );
                 _mm_storeu_si128(low.cast(), _mm256_castsi256_si128(halves));
                 _mm_storeu_si128(high.cast(), _mm256_extracti128_si256::<1>(halves));
             }
@@ -289,29 +292,29 @@ impl U32Lanes for Avx2 {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [__m256i; 4] {
         const { assert!(AT + 16 <= N) };
-        // SAFETY: each place has 16 bytes from `AT` on; loads need no alignment;
-        // `self` proves AVX2.
+        // SAFETY: each source has 16 bytes from `AT` on, as just asserted; loads need no
+        // alignment; `self` proves AVX2.
         let halves = unsafe {
             [
                 two_rows!(
-                    places[first].as_ptr().add(AT),
-                    places[first + 4].as_ptr().add(AT)
+                    sources[first].as_ptr().add(AT),
+                    sources[first + 4].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    places[first + 1].as_ptr().add(AT),
-                    places[first + 5].as_ptr().add(AT)
+                    sources[first + 1].as_ptr().add(AT),
+                    sources[first + 5].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    places[first + 2].as_ptr().add(AT),
-                    places[first + 6].as_ptr().add(AT)
+                    sources[first + 2].as_ptr().add(AT),
+                    sources[first + 6].as_ptr().add(AT)
                 ),
                 two_rows!(
-                    places[first + 3].as_ptr().add(AT),
-                    places[first + 7].as_ptr().add(AT)
+                    sources[first + 3].as_ptr().add(AT),
+                    sources[first + 7].as_ptr().add(AT)
                 ),
             ]
         };
@@ -334,7 +337,7 @@ impl U32Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn numbers(self) -> __m256i {
+    fn lane_indices(self) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7) }
     }
@@ -342,10 +345,10 @@ impl U32Lanes for Avx2 {
     #[inline(always)]
     #[allow(
         clippy::needless_range_loop,
-        reason = "the number is one of blocks too"
+        reason = "the index is the number of a block too"
     )]
     unsafe fn scatter<const XOR: bool>(self, words: &[__m256i; 16], blocks: *mut [u8; 64]) {
-        // Quarter g of blocks i and i + 4 in the halves of quarters[g][i].
+        // Quarter g of blocks i and i + 4 in the halves of `quarters[g][i]`.
         let (groups, _) = words.as_chunks();
         let quarters = [
             transposed_halves(self, groups[0]),
@@ -360,8 +363,8 @@ impl U32Lanes for Avx2 {
                 quarters[2][i],
                 quarters[3][i],
             ];
-            // SAFETY: the caller vouches for the blocks, each of which is two
-            // times 32 bytes; loads and stores need no alignment; `self` proves
+            // SAFETY: the caller guarantees eight blocks, writable and with `XOR` readable.
+            // Each has two times 32 bytes. Loads and stores need no alignment; `self` proves
             // AVX2.
             unsafe {
                 let low: *mut __m256i = blocks.add(i).cast();
@@ -372,12 +375,12 @@ impl U32Lanes for Avx2 {
                     (high, _mm256_permute2x128_si256::<0x31>(a, b)),
                     (high.add(1), _mm256_permute2x128_si256::<0x31>(c, d)),
                 ];
-                for (place, row) in rows {
+                for (destination, row) in rows {
                     let row = match XOR {
-                        true => _mm256_xor_si256(row, _mm256_loadu_si256(place)),
+                        true => _mm256_xor_si256(row, _mm256_loadu_si256(destination)),
                         false => row,
                     };
-                    _mm256_storeu_si256(place, row);
+                    _mm256_storeu_si256(destination, row);
                 }
             }
         }
@@ -386,9 +389,10 @@ impl U32Lanes for Avx2 {
 
 /// Four numbers of 64 bits in a ymm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers(Avx2);
+pub(crate) struct U64x4(Avx2);
 
-/// The low words of eight from the even, the high words from the odd.
+/// The low and the high words of four blocks: `even` holds blocks 0 and 2, `odd` blocks 1 and
+/// 3.
 #[inline(always)]
 fn words(_: Avx2, even: __m256i, odd: __m256i) -> (__m256i, __m256i) {
     // SAFETY: the argument proves AVX2.
@@ -400,7 +404,7 @@ fn words(_: Avx2, even: __m256i, odd: __m256i) -> (__m256i, __m256i) {
     }
 }
 
-impl U64Lanes for Numbers {
+impl U64Lanes for U64x4 {
     const LANES: usize = 4;
     type Vector = __m256i;
 
@@ -417,34 +421,39 @@ impl U64Lanes for Numbers {
     }
 
     #[inline(always)]
-    fn first(self, lanes: usize, long: __m256i) -> __m256i {
+    fn first(self, lanes: usize, vector: __m256i) -> __m256i {
         let lanes = self.splat(lanes as u64);
         // SAFETY: `self` proves AVX2.
         unsafe {
             let numbers = _mm256_setr_epi64x(0, 1, 2, 3);
-            _mm256_and_si256(long, _mm256_cmpgt_epi64(lanes, numbers))
+            _mm256_and_si256(vector, _mm256_cmpgt_epi64(lanes, numbers))
         }
     }
 
     #[inline(always)]
-    fn store(self, long: __m256i, values: &mut [u64]) {
+    fn store(self, vector: __m256i, values: &mut [u64]) {
         // SAFETY: the slice is 32 bytes; stores need no alignment; `self` proves AVX2.
-        unsafe { _mm256_storeu_si256(values[..4].as_mut_ptr().cast(), long) }
+        unsafe { _mm256_storeu_si256(values[..4].as_mut_ptr().cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (__m256i, __m256i) {
-        let places = &places[..4];
-        let place = |l: usize| places[l].wrapping_add(offset);
-        // SAFETY: the caller vouches for the 16 bytes behind each place; loads
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (__m256i, __m256i) {
+        let sources = &sources[..4];
+        let source = |l: usize| sources[l].wrapping_add(offset);
+        // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source; loads
         // need no alignment; `self` proves AVX2.
-        let (even, odd) = unsafe { (two_rows!(place(0), place(2)), two_rows!(place(1), place(3))) };
+        let (even, odd) = unsafe {
+            (
+                two_rows!(source(0), source(2)),
+                two_rows!(source(1), source(3)),
+            )
+        };
         words(self.0, even, odd)
     }
 
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> (__m256i, __m256i) {
-        // SAFETY: the caller vouches for four blocks of 16 bytes; loads need no
+        // SAFETY: the caller guarantees four readable blocks of 16 bytes; loads need no
         // alignment; `self` proves AVX2.
         let (even, odd) = unsafe {
             let a = _mm256_loadu_si256(blocks.cast());
@@ -458,9 +467,10 @@ impl U64Lanes for Numbers {
     }
 
     #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (__m256i, __m256i) {
-        // SAFETY: the caller vouches for the run.
-        unsafe { self.load_run(places[0].wrapping_add(offset)) }
+    unsafe fn load_fours(self, sources: &[*const u8], offset: usize) -> (__m256i, __m256i) {
+        // SAFETY: the caller guarantees a run of four readable blocks at `offset` after the
+        // source.
+        unsafe { self.load_run(sources[0].wrapping_add(offset)) }
     }
 
     #[inline(always)]
@@ -490,7 +500,7 @@ impl U64Lanes for Numbers {
 
     #[inline(always)]
     fn carry(self, a: __m256i, sum: __m256i) -> __m256i {
-        // The comparison is of signed numbers.
+        // The comparison is of signed numbers, so the sign bits are flipped first.
         let sign = self.splat(1 << 63);
         // SAFETY: `self` proves AVX2.
         unsafe {
@@ -513,18 +523,18 @@ impl U64Lanes for Numbers {
 
     #[inline(always)]
     fn shift_left<const N: u32>(self, a: __m256i) -> __m256i {
-        // SAFETY: `self` proves AVX2, of which SSE2 is a part.
+        // SAFETY: `self` proves AVX2, which includes SSE2.
         unsafe { _mm256_sll_epi64(a, _mm_cvtsi32_si128(N.cast_signed())) }
     }
 
     #[inline(always)]
     fn shift_right<const N: u32>(self, a: __m256i) -> __m256i {
-        // SAFETY: `self` proves AVX2, of which SSE2 is a part.
+        // SAFETY: `self` proves AVX2, which includes SSE2.
         unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(N.cast_signed())) }
     }
 }
 
-impl Limbs26 for Numbers {
+impl Limbs26 for U64x4 {
     #[inline(always)]
     fn multiply(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.

@@ -1,4 +1,5 @@
-//! AVX-512: F, BW and VL, and with IFMA a faster Poly1305.
+//! AVX-512 F, BW and VL: sixteen words to a vector for ChaCha20 and SHA-256, eight numbers to a
+//! vector for Poly1305.
 
 use super::set::InstructionSet;
 use super::sha_ni;
@@ -9,8 +10,8 @@ use crate::kernels::sha256::Serial;
 use crate::vector::{Arithmetic, JoinU32Lanes, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
-/// Sixteen words in a zmm register. A value of this type proves that the CPU has
-/// AVX-512 F, BW and VL.
+/// Sixteen words in a zmm register. A value of this type proves that the CPU has AVX-512 F, BW
+/// and VL.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
@@ -19,8 +20,8 @@ cpufeatures::new!(avx512, "avx512f", "avx512bw", "avx512vl");
 impl InstructionSet for Avx512 {
     type Lanes = Pair<Avx512>;
     type Rows = Avx512;
-    type Field = Radix26<Pair<Numbers<Avx512>>>;
-    type HalfField = Radix26<Numbers<Avx512>>;
+    type Field = Radix26<Pair<U64x8<Avx512>>>;
+    type HalfField = Radix26<U64x8<Avx512>>;
     type Hash = Avx512;
 
     const INTERLEAVED_ROWS: usize = 2;
@@ -48,12 +49,12 @@ impl InstructionSet for Avx512 {
 
     #[inline(always)]
     fn field(self) -> Self::Field {
-        Radix26(Pair(Numbers(self)))
+        Radix26(Pair(U64x8(self)))
     }
 
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
-        Radix26(Numbers(self))
+        Radix26(U64x8(self))
     }
 
     #[inline(always)]
@@ -84,8 +85,8 @@ macro_rules! four_rows {
     }};
 }
 
-/// Sixteen rows of four words as four vectors of sixteen; `$row` points to row
-/// `$l`. Loads of 16 bytes: those of 64 would wait for the stores of 16 that
+/// Loads sixteen rows of four words as four vectors of sixteen; `$row` points to row `$l`. The
+/// loads are of 16 bytes, because loads of 64 bytes would wait for the stores of 16 bytes that
 /// wrote the rows.
 macro_rules! transposed_rows {
     (|$l:ident| $row:expr) => {{
@@ -95,7 +96,7 @@ macro_rules! transposed_rows {
                 $row
             }};
         }
-        // Quarter q of each: rows 4q, 4q + 1, 4q + 2, 4q + 3.
+        // Quarter q of the four registers holds rows 4q, 4q + 1, 4q + 2 and 4q + 3.
         let a = four_rows!(row!(0), row!(4), row!(8), row!(12));
         let b = four_rows!(row!(1), row!(5), row!(9), row!(13));
         let c = four_rows!(row!(2), row!(6), row!(10), row!(14));
@@ -104,8 +105,8 @@ macro_rules! transposed_rows {
     }};
 }
 
-/// Four registers, each quarter of which is a row of a matrix of four by four
-/// words, as the columns of those matrices.
+/// Transposes matrices of four by four words. Each quarter of register i is row i of a matrix;
+/// each quarter of result i is its column i.
 macro_rules! transposed_quarters {
     ($a:expr, $b:expr, $c:expr, $d:expr) => {{
         let ab_low = _mm512_unpacklo_epi32($a, $b);
@@ -121,10 +122,10 @@ macro_rules! transposed_quarters {
     }};
 }
 
-/// Where the bytes of four words come from when their order is reversed.
+/// For each byte of four words, where it comes from when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
-/// Each word's bytes in the opposite order.
+/// Each word with its bytes in reverse order.
 #[inline(always)]
 fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     // SAFETY: the array is 16 bytes; the argument proves AVX-512F and BW.
@@ -134,12 +135,12 @@ fn swap_bytes(_: Avx512, words: __m512i) -> __m512i {
     }
 }
 
-/// See [`Arithmetic::hidden`]. (A function of its own, since only one that has the
-/// instruction set may name its registers.)
+/// See [`Arithmetic::opaque`]. A function of its own, because only a function with the
+/// instruction set enabled may name its registers.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn opaque(mut a: __m512i) -> __m512i {
-    // SAFETY: no instruction.
+fn opaque_register(mut a: __m512i) -> __m512i {
+    // SAFETY: the assembly text is only a comment, so no instruction runs.
     unsafe {
         core::arch::asm!("/* {} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags));
     }
@@ -181,14 +182,14 @@ impl Arithmetic for Avx512 {
 
     #[inline(always)]
     fn shift_right<const N: i32>(self, a: __m512i) -> __m512i {
-        // SAFETY: `self` proves AVX-512F, of which SSE2 is a part.
+        // SAFETY: `self` proves AVX-512F, which includes SSE2.
         unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(N)) }
     }
 
     #[inline(always)]
-    fn hidden(self, a: __m512i) -> __m512i {
+    fn opaque(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
-        unsafe { opaque(a) }
+        unsafe { opaque_register(a) }
     }
 
     #[inline(always)]
@@ -209,7 +210,7 @@ impl Rows for Avx512 {
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m512i {
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512F.
+        // SAFETY: the array is 16 bytes; the load needs no alignment; `self` proves AVX-512F.
         unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(row.as_ptr().cast())) }
     }
 
@@ -236,11 +237,11 @@ impl Rows for Avx512 {
 
     #[inline(always)]
     unsafe fn store_rows(self, [a, b, c, d]: [__m512i; 4], blocks: *mut [u8; 64]) {
-        let place: *mut __m512i = blocks.cast();
-        // SAFETY: the caller vouches for four blocks of 64 bytes; stores need no
+        let destination: *mut __m512i = blocks.cast();
+        // SAFETY: the caller guarantees four writable blocks of 64 bytes; stores need no
         // alignment; `self` proves AVX-512F.
         unsafe {
-            // Rows of blocks 0 and 1, of 2 and 3.
+            // `low` holds rows of blocks 0 and 1, `high` of blocks 2 and 3.
             let ab_low = _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b);
             let ab_high = _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b);
             let cd_low = _mm512_shuffle_i32x4::<0b01_00_01_00>(c, d);
@@ -252,7 +253,7 @@ impl Rows for Avx512 {
                 _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_high, cd_high),
             ];
             for (i, block) in all.into_iter().enumerate() {
-                _mm512_storeu_si512(place.add(i), block);
+                _mm512_storeu_si512(destination.add(i), block);
             }
         }
     }
@@ -282,12 +283,12 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m512i; 4] {
-        let places = &places[..16];
-        // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
-        // no alignment; `self` proves AVX-512F and BW.
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [__m512i; 4] {
+        let sources = &sources[..16];
+        // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source; loads
+        // need no alignment; `self` proves AVX-512 F and BW.
         unsafe {
-            let [a, b, c, d] = transposed_rows!(|l| places[l].wrapping_add(offset));
+            let [a, b, c, d] = transposed_rows!(|l| sources[l].wrapping_add(offset));
             [
                 swap_bytes(self, a),
                 swap_bytes(self, b),
@@ -298,23 +299,23 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn store_big_endian(self, words: [__m512i; 4], place: *mut u8, stride: usize) {
-        // SAFETY: the caller vouches for the 16 bytes at each place; stores need no
-        // alignment; `self` proves AVX-512F and BW.
+    unsafe fn store_big_endian(self, words: [__m512i; 4], destination: *mut u8, stride: usize) {
+        // SAFETY: the caller guarantees 16 writable bytes at each multiple of `stride`; stores
+        // need no alignment; `self` proves AVX-512 F and BW.
         unsafe {
             let [a, b, c, d] = words;
-            // Rows i, i + 4, i + 8 and i + 12 in the quarters of rows[i].
+            // Lanes i, i + 4, i + 8 and i + 12 in the quarters of `rows[i]`.
             let rows = transposed_quarters!(a, b, c, d);
             for (i, row) in rows.into_iter().enumerate() {
                 let quarters = swap_bytes(self, row);
-                let place = place.add(i * stride);
-                _mm_storeu_si128(place.cast(), _mm512_castsi512_si128(quarters));
+                let destination = destination.add(i * stride);
+                _mm_storeu_si128(destination.cast(), _mm512_castsi512_si128(quarters));
                 let quarter = _mm512_extracti32x4_epi32::<1>(quarters);
-                _mm_storeu_si128(place.add(4 * stride).cast(), quarter);
+                _mm_storeu_si128(destination.add(4 * stride).cast(), quarter);
                 let quarter = _mm512_extracti32x4_epi32::<2>(quarters);
-                _mm_storeu_si128(place.add(8 * stride).cast(), quarter);
+                _mm_storeu_si128(destination.add(8 * stride).cast(), quarter);
                 let quarter = _mm512_extracti32x4_epi32::<3>(quarters);
-                _mm_storeu_si128(place.add(12 * stride).cast(), quarter);
+                _mm_storeu_si128(destination.add(12 * stride).cast(), quarter);
             }
         }
     }
@@ -322,14 +323,14 @@ impl U32Lanes for Avx512 {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [__m512i; 4] {
         const { assert!(AT + 16 <= N) };
-        let places = &places[first..first + 16];
-        // SAFETY: each place has 16 bytes from `AT` on; loads need no alignment;
-        // `self` proves AVX-512F.
-        unsafe { transposed_rows!(|l| places[l].as_ptr().add(AT)) }
+        let sources = &sources[first..first + 16];
+        // SAFETY: each source has 16 bytes from `AT` on, as just asserted; loads need no
+        // alignment; `self` proves AVX-512F.
+        unsafe { transposed_rows!(|l| sources[l].as_ptr().add(AT)) }
     }
 
     #[inline(always)]
@@ -341,7 +342,7 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn numbers(self) -> __m512i {
+    fn lane_indices(self) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) }
     }
@@ -352,8 +353,8 @@ impl U32Lanes for Avx512 {
         reason = "the number is one of blocks too"
     )]
     unsafe fn scatter<const XOR: bool>(self, words: &[__m512i; 16], blocks: *mut [u8; 64]) {
-        // SAFETY: the caller vouches for the blocks, each of which is 64 bytes;
-        // loads and stores need no alignment; `self` proves AVX-512F.
+        // SAFETY: the caller guarantees sixteen blocks of 64 bytes, writable and with `XOR`
+        // readable; loads and stores need no alignment; `self` proves AVX-512F.
         unsafe {
             // Quarter `g` of blocks i, i + 4, i + 8 and i + 12 in `quarters[g][i]`.
             let mut quarters = [[words[0]; 4]; 4];
@@ -378,12 +379,12 @@ impl U32Lanes for Avx512 {
                     _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
                 ];
                 for (k, row) in rows.into_iter().enumerate() {
-                    let place: *mut __m512i = blocks.add(i + 4 * k).cast();
+                    let destination: *mut __m512i = blocks.add(i + 4 * k).cast();
                     let row = match XOR {
-                        true => _mm512_xor_si512(row, _mm512_loadu_si512(place)),
+                        true => _mm512_xor_si512(row, _mm512_loadu_si512(destination)),
                         false => row,
                     };
-                    _mm512_storeu_si512(place, row);
+                    _mm512_storeu_si512(destination, row);
                 }
             }
         }
@@ -392,44 +393,44 @@ impl U32Lanes for Avx512 {
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         debug_assert!(text.len() <= 64);
-        let place: *mut i8 = text.as_mut_ptr().cast();
+        let destination: *mut i8 = text.as_mut_ptr().cast();
         let mask = first(text.len());
-        // A load waits for a store behind a mask to reach the cache if it touches any of
-        // the bytes that the mask holds back. They shall be those of the text's own tag,
-        // and not of the next text.
-        // SAFETY: the block is 64 bytes. The mask holds back, from load and
-        // store, every byte beyond the text's end; neither needs alignment;
-        // `self` proves AVX-512 F, BW and VL.
+        // A load that touches bytes that a masked store leaves out waits until that store has
+        // reached the cache. So the store is as narrow as the text allows: the bytes left out
+        // are then those of the text's own tag, and not those of the next text.
+        // SAFETY: the block is 64 bytes. Loads and stores of the text touch only its first 64
+        // bytes and mask out those beyond its end; none needs alignment; `self` proves AVX-512
+        // F, BW and VL.
         unsafe {
             let block = _mm512_loadu_si512(block.as_ptr().cast());
             let low = _mm512_castsi512_si256(block);
             match text.len() {
                 64 => {
-                    let text = _mm512_loadu_si512(place.cast());
-                    _mm512_storeu_si512(place.cast(), _mm512_xor_si512(text, block));
+                    let text = _mm512_loadu_si512(destination.cast());
+                    _mm512_storeu_si512(destination.cast(), _mm512_xor_si512(text, block));
                 }
                 49.. => {
-                    let text = _mm512_maskz_loadu_epi8(mask, place);
-                    _mm512_mask_storeu_epi8(place, mask, _mm512_xor_si512(text, block));
+                    let text = _mm512_maskz_loadu_epi8(mask, destination);
+                    _mm512_mask_storeu_epi8(destination, mask, _mm512_xor_si512(text, block));
                 }
                 33.. => {
-                    let (rest, mask) = (place.add(32), (mask >> 32) as __mmask16);
-                    let text = _mm256_loadu_si256(place.cast());
+                    let (rest, mask) = (destination.add(32), (mask >> 32) as __mmask16);
+                    let text = _mm256_loadu_si256(destination.cast());
                     let end = _mm_maskz_loadu_epi8(mask, rest);
-                    _mm256_storeu_si256(place.cast(), _mm256_xor_si256(text, low));
+                    _mm256_storeu_si256(destination.cast(), _mm256_xor_si256(text, low));
                     let block = _mm512_extracti32x4_epi32::<2>(block);
                     _mm_mask_storeu_epi8(rest, mask, _mm_xor_si128(end, block));
                 }
                 17.. => {
                     let mask = mask as __mmask32;
-                    let text = _mm256_maskz_loadu_epi8(mask, place);
-                    _mm256_mask_storeu_epi8(place, mask, _mm256_xor_si256(text, low));
+                    let text = _mm256_maskz_loadu_epi8(mask, destination);
+                    _mm256_mask_storeu_epi8(destination, mask, _mm256_xor_si256(text, low));
                 }
                 _ => {
                     let mask = mask as __mmask16;
-                    let text = _mm_maskz_loadu_epi8(mask, place);
+                    let text = _mm_maskz_loadu_epi8(mask, destination);
                     let block = _mm256_castsi256_si128(low);
-                    _mm_mask_storeu_epi8(place, mask, _mm_xor_si128(text, block));
+                    _mm_mask_storeu_epi8(destination, mask, _mm_xor_si128(text, block));
                 }
             }
         }
@@ -439,9 +440,8 @@ impl U32Lanes for Avx512 {
     fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
         let mask = first(text.len());
         let mut padded = [0; 64];
-        // SAFETY: the block and what is returned are 64 bytes. The mask holds back,
-        // from the load, every byte beyond the text's end; nothing needs alignment;
-        // `self` proves AVX-512F and BW.
+        // SAFETY: the block and the result are 64 bytes. The mask keeps the load of the text
+        // from bytes beyond its end; nothing needs alignment; `self` proves AVX-512 F and BW.
         unsafe {
             let block = _mm512_maskz_loadu_epi8(mask, block.as_ptr().cast());
             let text = _mm512_maskz_loadu_epi8(mask, text.as_ptr().cast());
@@ -454,7 +454,8 @@ impl U32Lanes for Avx512 {
     #[inline(always)]
     fn padded(self, text: &[u8]) -> [u8; 64] {
         let mut padded = [0; 64];
-        // SAFETY: as above.
+        // SAFETY: the mask keeps the load from bytes beyond the text's end; the result is 64
+        // bytes; nothing needs alignment; `self` proves AVX-512 F and BW.
         unsafe {
             let text = _mm512_maskz_loadu_epi8(first(text.len()), text.as_ptr().cast());
             _mm512_storeu_si512(padded.as_mut_ptr().cast(), text);
@@ -463,7 +464,7 @@ impl U32Lanes for Avx512 {
     }
 }
 
-/// A mask of the first `len` of 64 bytes.
+/// A mask of the first `len` of 64 bytes; of all if `len` is more.
 #[inline(always)]
 fn first(len: usize) -> u64 {
     match len {
@@ -475,14 +476,14 @@ fn first(len: usize) -> u64 {
 
 /// Eight numbers of 64 bits in a zmm register.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers<P>(pub(super) P);
+pub(crate) struct U64x8<P>(pub(super) P);
 
-/// A proof of AVX-512 F at least.
+/// Types whose values prove at least AVX-512F.
 pub(crate) trait Proof: Copy {}
 
 impl Proof for Avx512 {}
 
-impl<P: Proof> U64Lanes for Numbers<P> {
+impl<P: Proof> U64Lanes for U64x8<P> {
     const LANES: usize = 8;
     type Vector = __m512i;
 
@@ -501,29 +502,29 @@ impl<P: Proof> U64Lanes for Numbers<P> {
 
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "eight lanes, eight bits")]
-    fn first(self, lanes: usize, long: __m512i) -> __m512i {
+    fn first(self, lanes: usize, vector: __m512i) -> __m512i {
         let first = (1_u32 << lanes) - 1;
         // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_maskz_mov_epi64(first as u8, long) }
+        unsafe { _mm512_maskz_mov_epi64(first as u8, vector) }
     }
 
     #[inline(always)]
-    fn store(self, long: __m512i, values: &mut [u64]) {
+    fn store(self, vector: __m512i, values: &mut [u64]) {
         // SAFETY: the slice is 64 bytes; stores need no alignment; `self` proves
         // AVX-512F.
-        unsafe { _mm512_storeu_si512(values[..8].as_mut_ptr().cast(), long) }
+        unsafe { _mm512_storeu_si512(values[..8].as_mut_ptr().cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
-        let places = &places[..8];
-        // SAFETY: the caller vouches for the 16 bytes behind each place; loads need
-        // no alignment; `self` proves AVX-512F.
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+        let sources = &sources[..8];
+        // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source; loads
+        // need no alignment; `self` proves AVX-512F.
         unsafe {
-            let place = |l: usize| places[l].wrapping_add(offset);
-            let even = four_rows!(place(0), place(2), place(4), place(6));
-            let odd = four_rows!(place(1), place(3), place(5), place(7));
-            // Low words from the even, high words from the odd 64 bits of each.
+            let source = |l: usize| sources[l].wrapping_add(offset);
+            let even = four_rows!(source(0), source(2), source(4), source(6));
+            let odd = four_rows!(source(1), source(3), source(5), source(7));
+            // The low halves of even and odd blocks, then the high halves.
             (
                 _mm512_unpacklo_epi64(even, odd),
                 _mm512_unpackhi_epi64(even, odd),
@@ -533,19 +534,20 @@ impl<P: Proof> U64Lanes for Numbers<P> {
 
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> (__m512i, __m512i) {
-        // SAFETY: the caller vouches for eight blocks of 16 bytes.
+        // SAFETY: the caller guarantees eight readable blocks of 16 bytes, which are two runs
+        // of four.
         unsafe { self.load_fours(&[blocks, blocks.add(64)], 0) }
     }
 
     #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (__m512i, __m512i) {
-        // SAFETY: the caller vouches for four blocks of 16 bytes behind each place;
-        // loads need no alignment; `self` proves AVX-512F.
+    unsafe fn load_fours(self, sources: &[*const u8], offset: usize) -> (__m512i, __m512i) {
+        // SAFETY: the caller guarantees four readable blocks of 16 bytes at `offset` after each
+        // source; loads need no alignment; `self` proves AVX-512F.
         unsafe {
             let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
             let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-            let a = _mm512_loadu_si512(places[0].wrapping_add(offset).cast());
-            let b = _mm512_loadu_si512(places[1].wrapping_add(offset).cast());
+            let a = _mm512_loadu_si512(sources[0].wrapping_add(offset).cast());
+            let b = _mm512_loadu_si512(sources[1].wrapping_add(offset).cast());
             (
                 _mm512_permutex2var_epi64(a, even, b),
                 _mm512_permutex2var_epi64(a, odd, b),
@@ -605,7 +607,7 @@ impl<P: Proof> U64Lanes for Numbers<P> {
     }
 }
 
-impl<P: Proof> JoinU32Lanes<Avx512> for Pair<Numbers<P>> {
+impl<P: Proof> JoinU32Lanes<Avx512> for Pair<U64x8<P>> {
     #[inline(always)]
     fn join_u32(self, low: __m512i, high: __m512i) -> [__m512i; 2] {
         // SAFETY: `self` proves AVX-512F.
@@ -620,7 +622,7 @@ impl<P: Proof> JoinU32Lanes<Avx512> for Pair<Numbers<P>> {
     }
 }
 
-impl<P: Proof> Limbs26 for Numbers<P> {
+impl<P: Proof> Limbs26 for U64x8<P> {
     #[inline(always)]
     fn multiply(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.

@@ -1,6 +1,6 @@
-//! AVX-512 with IFMA: a faster Poly1305.
+//! AVX-512 F, BW and VL with IFMA, whose multiplication of 52 bits makes Poly1305 faster.
 
-use super::avx512::{Avx512, Numbers, Proof};
+use super::avx512::{Avx512, Proof, U64x8};
 use super::set::InstructionSet;
 use super::sha_ni;
 use crate::job::{Job, Key, Outcome};
@@ -19,8 +19,8 @@ cpufeatures::new!(avx512ifma, "avx512ifma");
 impl InstructionSet for Ifma {
     type Lanes = Pair<Avx512>;
     type Rows = Avx512;
-    type Field = Radix44<Pair<Numbers<Ifma>>>;
-    type HalfField = Radix44<Numbers<Ifma>>;
+    type Field = Radix44<Pair<U64x8<Ifma>>>;
+    type HalfField = Radix44<U64x8<Ifma>>;
     type Hash = Avx512;
 
     const INTERLEAVED_ROWS: usize = 2;
@@ -33,7 +33,7 @@ impl InstructionSet for Ifma {
     }
 
     unsafe fn assume() -> Self {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees that this CPU has AVX-512 F, BW, VL and IFMA.
         Self(unsafe { Avx512::assume() })
     }
 
@@ -49,12 +49,12 @@ impl InstructionSet for Ifma {
 
     #[inline(always)]
     fn field(self) -> Self::Field {
-        Radix44(Pair(Numbers(self)))
+        Radix44(Pair(U64x8(self)))
     }
 
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
-        Radix44(Numbers(self))
+        Radix44(U64x8(self))
     }
 
     #[inline(always)]
@@ -77,7 +77,7 @@ kernels!(Ifma, "avx512f,avx512bw,avx512vl,avx512ifma");
 
 impl Proof for Ifma {}
 
-impl Limbs44 for Numbers<Ifma> {
+impl Limbs44 for U64x8<Ifma> {
     #[inline(always)]
     fn multiply_add_low(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512 IFMA.

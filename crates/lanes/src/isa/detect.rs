@@ -1,4 +1,4 @@
-//! Which tables this CPU has, and its clock.
+//! Which AES tables this CPU has, its clock, and prefetching.
 
 use super::table::{AES_PORTABLE, AesKernels, AesSet};
 use crate::calibrate::Clock;
@@ -18,11 +18,11 @@ impl AesSet {
         &AES_PORTABLE,
     ];
 
-    /// The index in the list of the first table that goes with AVX2.
+    /// The index in [`AesSet::ALL`] of the most capable table with registers of 256 bits.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const AVX2: usize = 1;
 
-    /// The index of the table that every CPU has.
+    /// The index in [`AesSet::ALL`] of the table that every CPU has.
     pub(crate) const PORTABLE: usize = Self::ALL.len() - 1;
 
     /// The first table from index `from` on that this CPU has, and its index.
@@ -30,7 +30,7 @@ impl AesSet {
         let mut rest = Self::ALL.iter().enumerate().skip(from);
         let found = rest.find(|(_, table)| table.is_available());
         let (index, table) = found.expect("the portable table is the last");
-        // SAFETY: just asked.
+        // SAFETY: `is_available` says that this CPU has it.
         (index, unsafe { Self::assume(table) })
     }
 
@@ -39,19 +39,19 @@ impl AesSet {
         Self::first(0).1
     }
 
-    /// The table at an index of the list.
+    /// The table at an index of [`AesSet::ALL`].
     ///
     /// # Safety
     ///
     /// This CPU must have it.
     #[inline(always)]
     pub(crate) unsafe fn at(index: usize) -> Self {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees that this CPU has the table's instructions.
         unsafe { Self::assume(Self::ALL[index]) }
     }
 }
 
-/// The clock of this CPU that needs no operating system, if there is one.
+/// A clock of this CPU that needs no operating system, if there is one.
 pub(crate) fn clock() -> Option<Clock> {
     #[cfg(target_arch = "x86_64")]
     return Some(|| {
@@ -65,12 +65,13 @@ pub(crate) fn clock() -> Option<Clock> {
     None
 }
 
-/// Asks for the cache line in which `value` begins, so that it is near when it is needed.
-/// Nothing waits for it. Does nothing where there is no instruction for it.
+/// Prefetches the cache line in which `value` begins, without waiting for it. Does nothing on
+/// targets other than x86-64.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: it reads nothing, and may be given any address.
+    // SAFETY: a prefetch reads nothing that a program can see, and may be given any address;
+    // every x86-64 CPU has it.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());

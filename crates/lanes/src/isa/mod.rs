@@ -1,9 +1,9 @@
-//! The instances of [`crate::vector`]'s traits, a file for each instruction set, and the
+//! The instances of the traits of [`crate::vector`], one file per instruction set, and the
 //! kernels compiled for each.
 //!
-//! To add an instruction set: a file with its vectors, an `impl InstructionSet` and a call of
-//! `kernels!`, here its `mod`, and in [`crate::Backend`] its name and when it is chosen. A
-//! kernel is declared in [`table`], and nowhere else.
+//! To add an instruction set, write a file with its vectors, an `impl InstructionSet` and a
+//! call of `kernels!`; add its `mod` here; and add its name and its detection to
+//! [`crate::Backend`]. Kernels are declared in [`table`], and nowhere else.
 
 #[macro_use]
 mod table;
@@ -37,10 +37,10 @@ pub(crate) use avx512::KERNELS as AVX512;
 pub(crate) use avx512_ifma::KERNELS as AVX512_IFMA;
 pub(crate) use detect::clock;
 pub use detect::prefetch;
-/// What every CPU of the target has: SSE2 on x86-64, plain Rust elsewhere.
+/// The kernels that every CPU of the target can run: SSE2 on x86-64, plain Rust elsewhere.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use portable::KERNELS as PORTABLE;
-/// What every CPU of the target has: SSE2 on x86-64, plain Rust elsewhere.
+/// The kernels that every CPU of the target can run: SSE2 on x86-64, plain Rust elsewhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use sse2::KERNELS as PORTABLE;
 pub(crate) use table::{AesSet, Kernels, Set};
@@ -50,9 +50,10 @@ mod tests {
     extern crate std;
     use super::*;
 
-    /// Tests and figures of a table that is never found say nothing, and nothing says so.
+    /// A table that is never detected is not tested or measured either, and no other test would
+    /// notice.
     #[test]
-    fn every_table_is_found_where_the_cpu_has_its_instructions() {
+    fn every_table_is_detected_where_the_cpu_has_its_instructions() {
         macro_rules! has {
             ($($name:tt)*) => { $(std::is_x86_feature_detected!($name))&&* };
         }

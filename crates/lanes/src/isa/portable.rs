@@ -1,4 +1,4 @@
-//! Plain Rust: arrays of four words, for targets without vectors of their own here.
+//! Plain Rust: arrays of four words, for targets that have no vectors here.
 
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
@@ -116,10 +116,10 @@ impl Rows for Array {
     unsafe fn store_rows(self, rows: [[u32; 4]; 4], blocks: *mut [u8; 64]) {
         let mut block = [0; 64];
         let (places, _) = block.as_chunks_mut();
-        for (place, word) in places.iter_mut().zip(rows.as_flattened()) {
-            *place = word.to_le_bytes();
+        for (destination, word) in places.iter_mut().zip(rows.as_flattened()) {
+            *destination = word.to_le_bytes();
         }
-        // SAFETY: the caller vouches for a block.
+        // SAFETY: the caller guarantees one writable block.
         unsafe { blocks.write(block) };
     }
 }
@@ -144,12 +144,13 @@ impl U32Lanes for Array {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [[u32; 4]; 4] {
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [[u32; 4]; 4] {
         let mut words = [[0; 4]; 4];
         for (w, word) in words.iter_mut().enumerate() {
-            for (lane, place) in word.iter_mut().zip(places) {
-                // SAFETY: the caller vouches for the 16 bytes behind each place.
-                let bytes = unsafe { place.add(offset + 4 * w).cast::<[u8; 4]>().read() };
+            for (lane, source) in word.iter_mut().zip(sources) {
+                // SAFETY: the caller guarantees 16 readable bytes at `offset` after each
+                // source, and `4 * w + 4` is at most 16.
+                let bytes = unsafe { source.add(offset + 4 * w).cast::<[u8; 4]>().read() };
                 *lane = u32::from_be_bytes(bytes);
             }
         }
@@ -157,13 +158,14 @@ impl U32Lanes for Array {
     }
 
     #[inline(always)]
-    unsafe fn store_big_endian(self, words: [[u32; 4]; 4], place: *mut u8, stride: usize) {
+    unsafe fn store_big_endian(self, words: [[u32; 4]; 4], destination: *mut u8, stride: usize) {
         for (w, word) in words.into_iter().enumerate() {
             for (l, lane) in word.into_iter().enumerate() {
-                // SAFETY: the caller vouches for the 16 bytes at each place.
+                // SAFETY: the caller guarantees 16 writable bytes at each multiple of `stride`,
+                // and `4 * w + 4` is at most 16.
                 unsafe {
-                    let place = place.add(l * stride + 4 * w).cast::<[u8; 4]>();
-                    place.write(lane.to_be_bytes());
+                    let destination = destination.add(l * stride + 4 * w).cast::<[u8; 4]>();
+                    destination.write(lane.to_be_bytes());
                 }
             }
         }
@@ -172,16 +174,16 @@ impl U32Lanes for Array {
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [[u32; 4]; 4] {
         let word = |l: usize, w: usize| {
             let at = AT + 4 * w;
             u32::from_le_bytes([
-                places[first + l][at],
-                places[first + l][at + 1],
-                places[first + l][at + 2],
-                places[first + l][at + 3],
+                sources[first + l][at],
+                sources[first + l][at + 1],
+                sources[first + l][at + 2],
+                sources[first + l][at + 3],
             ])
         };
         core::array::from_fn(|w| core::array::from_fn(|l| word(l, w)))
@@ -193,7 +195,7 @@ impl U32Lanes for Array {
     }
 
     #[inline(always)]
-    fn numbers(self) -> [u32; 4] {
+    fn lane_indices(self) -> [u32; 4] {
         [0, 1, 2, 3]
     }
 
@@ -201,10 +203,10 @@ impl U32Lanes for Array {
     unsafe fn scatter<const XOR: bool>(self, words: &[[u32; 4]; 16], blocks: *mut [u8; 64]) {
         for l in 0..Self::LANES {
             let mut bytes = [0; 64];
-            for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-                place.copy_from_slice(&word[l].to_le_bytes());
+            for (destination, word) in bytes.chunks_exact_mut(4).zip(words) {
+                destination.copy_from_slice(&word[l].to_le_bytes());
             }
-            // SAFETY: the caller vouches for the blocks.
+            // SAFETY: the caller guarantees `LANES` writable blocks, readable too with `XOR`.
             unsafe {
                 let block = blocks.add(l);
                 if XOR {
@@ -223,9 +225,9 @@ mod tests {
     use crate::isa::Set;
     use crate::{Backend, Job, Outcome, Secrets, Work, aead};
 
-    /// The same bytes from plain Rust and from the portable backend.
+    /// Plain Rust gives the same bytes as the portable backend, which is SSE2 on x86-64.
     #[test]
-    fn arrays_do_what_vectors_do() {
+    fn portable_matches_sse2() {
         let job = |i: u32| Job {
             text: 700 * i,
             text_len: 71 * i,
@@ -241,7 +243,7 @@ mod tests {
         let mut ours: [u8; 7000] = core::array::from_fn(|i| (i * i / 7) as u8);
         let (mut theirs, plain) = (ours, ours);
         let mut outcomes = [Outcome::Pending; 10];
-        // SAFETY: every CPU has it.
+        // SAFETY: every CPU can run plain Rust.
         let set = unsafe { Set::assume(&KERNELS) };
         let secrets = Secrets {
             keys: &keys,
@@ -263,7 +265,7 @@ mod tests {
             outcomes: &mut outcomes,
         });
         assert_eq!(ours, theirs);
-        // One of them forged.
+        // Forges one packet.
         ours[700 * 4] ^= 1;
         aead::open(
             set,

@@ -8,22 +8,23 @@ use crate::vector::{Rows, U32Lanes};
 /// An instruction set: the vectors that each algorithm runs in. A value proves that this CPU
 /// has it.
 pub(crate) trait InstructionSet: Copy {
-    /// ChaCha20, a block in each lane.
+    /// For ChaCha20, one block per lane.
     type Lanes: U32Lanes;
 
-    /// ChaCha20, a few neighbouring blocks.
+    /// For ChaCha20, a few consecutive blocks.
     type Rows: Rows;
 
-    /// Poly1305, a message in each lane.
+    /// For Poly1305, one message per lane.
     type Field: Field;
 
-    /// Poly1305, one message over all lanes: half as many, as each needs a power of r.
+    /// For Poly1305, one message over all lanes. These are half as many lanes, since each lane
+    /// costs a power of r.
     type HalfField: Field;
 
-    /// SHA-256, a message in each lane.
+    /// For SHA-256, one message per lane.
     type Hash: U32Lanes;
 
-    /// How many vectors of rows run side by side: 2 or 3.
+    /// How many vectors of rows run side by side at most: 2 or 3.
     const INTERLEAVED_ROWS: usize;
 
     /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
@@ -32,15 +33,18 @@ pub(crate) trait InstructionSet: Copy {
     /// Whether loads and stores have masks for bytes.
     const BYTE_MASKS: bool = false;
 
-    /// How long a step of tags in lanes takes, in tenths of a step of one message.
+    /// The time of one step of all lanes of [`InstructionSet::Field`], in tenths of a step of
+    /// one message in general registers.
     const TAG_STEP: usize;
 
     /// How many packets [`InstructionSet::short`] takes at most; 0 if there is no such kernel.
     const SHORT_LANES: usize = 0;
 
-    /// Whether this CPU has it.
+    /// Whether this CPU has the instruction set.
     fn is_available() -> bool;
 
+    /// A proof that this CPU has the instruction set.
+    ///
     /// # Safety
     ///
     /// This CPU must have it.
@@ -61,12 +65,12 @@ pub(crate) trait InstructionSet: Copy {
     /// See [`InstructionSet::Hash`].
     fn hash(self) -> Self::Hash;
 
-    /// The kernels that hash one message with SHA-256, or two.
+    /// The kernels that hash one SHA-256 message, or two side by side.
     fn serial_hash() -> &'static Serial;
 
     /// See [`crate::kernels::chacha20poly1305::short`].
     #[inline(always)]
     fn short(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
-        unreachable!("no kernel for short packets")
+        unreachable!("SHORT_LANES is 0: there is no kernel for short packets")
     }
 }

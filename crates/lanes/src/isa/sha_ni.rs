@@ -1,18 +1,18 @@
 //! The SHA instructions of x86: one message, or two side by side.
 //!
-//! Two rounds take four cycles and wait for the two before them; a second message
-//! fills the time. These are instructions without a VEX form, which are slow while the
-//! upper halves of the AVX registers hold something: the kernels of the other sets
-//! empty them when they return (`vzeroupper`, which the compiler sees to).
+//! Two rounds take four cycles and wait for the two rounds before them; a second message fills
+//! the time. The SHA instructions have no VEX form, and such instructions are slow while the
+//! upper halves of the AVX registers are in use. The kernels of the other instruction sets
+//! clear these before they return (the compiler inserts `vzeroupper`).
 
 use crate::job::Digest;
-use crate::kernels::sha256::{BLOCK_LEN, K, PADDING_64, SCALAR, START, Serial, Stream};
+use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, K, PADDING_64, SCALAR, Serial, Stream};
 use core::arch::x86_64::*;
 
-// SSE2 is part of x86-64.
+// SSE2, which these kernels use too, is part of x86-64.
 cpufeatures::new!(sha_ni, "sha", "sse4.1", "ssse3");
 
-/// The kernels, if this CPU has the instructions.
+/// The kernels, if this CPU has the SHA instructions.
 pub(crate) fn serial() -> Option<&'static Serial> {
     static SHA_NI: Serial = Serial {
         one,
@@ -23,14 +23,14 @@ pub(crate) fn serial() -> Option<&'static Serial> {
     sha_ni::get().then_some(&SHA_NI)
 }
 
-/// The kernels that hash one message or two on this CPU: those of the SHA instructions, or
-/// plain Rust.
+/// The kernels of this CPU that hash one message, or two side by side: those with SHA
+/// instructions, or else plain Rust.
 pub(crate) fn best_serial() -> &'static Serial {
     serial().unwrap_or(&SCALAR)
 }
 
-/// A state in the order that the instructions take: words a, b, e, f and c, d, g, h,
-/// the first in the highest place.
+/// A state in the order that the instructions need: words a, b, e, f and c, d, g, h, the first
+/// of each four in the highest place.
 type State = [__m128i; 2];
 
 /// The message words of a block, four to a register.
@@ -38,14 +38,16 @@ type Words = [__m128i; 4];
 
 /// # Safety
 ///
-/// So many blocks must be readable at the `place` of the stream.
+/// The CPU must have the instructions, and `blocks` blocks must be readable at each
+/// `next_block`.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 unsafe fn one(stream: &mut Stream, blocks: usize) {
     let mut states = [load(&stream.state)];
     for _ in 0..blocks {
-        // SAFETY: the caller vouches for the blocks behind `place`.
-        let w = unsafe { block(stream.place) };
-        stream.place = stream.place.wrapping_add(BLOCK_LEN);
+        // SAFETY: the caller guarantees `blocks` readable blocks at each `next_block`, which
+        // moves on by one block at a time.
+        let w = unsafe { block(stream.next_block) };
+        stream.next_block = stream.next_block.wrapping_add(BLOCK_LEN);
         states = compress(states, [w]);
     }
     store(states[0], &mut stream.state);
@@ -53,15 +55,17 @@ unsafe fn one(stream: &mut Stream, blocks: usize) {
 
 /// # Safety
 ///
-/// So many blocks must be readable at the `place` of each stream.
+/// The CPU must have the instructions, and `blocks` blocks must be readable at each
+/// `next_block`.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
     let mut states = [load(&a.state), load(&b.state)];
     for _ in 0..blocks {
-        // SAFETY: the caller vouches for the blocks behind each `place`.
-        let w = unsafe { [block(a.place), block(b.place)] };
-        a.place = a.place.wrapping_add(BLOCK_LEN);
-        b.place = b.place.wrapping_add(BLOCK_LEN);
+        // SAFETY: the caller guarantees `blocks` readable blocks at each `next_block`, which
+        // moves on by one block at a time.
+        let w = unsafe { [block(a.next_block), block(b.next_block)] };
+        a.next_block = a.next_block.wrapping_add(BLOCK_LEN);
+        b.next_block = b.next_block.wrapping_add(BLOCK_LEN);
         states = compress(states, w);
     }
     store(states[0], &mut a.state);
@@ -70,11 +74,13 @@ unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
 
 /// # Safety
 ///
-/// There must be `count` messages and digests.
+/// The CPU must have the instructions. `count` messages must be readable and `count` digests
+/// writable.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
     let message = |i: usize| messages.wrapping_add(i).cast::<u8>();
-    // SAFETY: the caller vouches for `count` messages and digests.
+    // SAFETY: the caller guarantees `count` messages and digests, and the indices are below
+    // `count`. Messages are read before digests of the same or a higher index are written.
     unsafe {
         for i in (0..count - count % 2).step_by(2) {
             let [a, b] = hash64_of([block(message(i)), block(message(i + 1))]);
@@ -90,20 +96,22 @@ unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) 
 
 /// # Safety
 ///
-/// There must be `count` messages and digests.
+/// The CPU must have the instructions. `count` messages must be readable and `count` digests
+/// writable.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
-    // SAFETY: the caller vouches for `count` messages and digests.
+    // SAFETY: the caller guarantees `count` messages and digests, and the indices are below
+    // `count`. Messages are read before digests of the same or a higher index are written.
     unsafe {
         for i in (0..count - count % 2).step_by(2) {
             let w = [half_block(messages.add(i)), half_block(messages.add(i + 1))];
-            let [a, b] = compress([load(&START); 2], w);
+            let [a, b] = compress([load(&INITIAL_STATE); 2], w);
             store_digest(a, digests.add(i));
             store_digest(b, digests.add(i + 1));
         }
         if count % 2 == 1 {
             let w = half_block(messages.add(count - 1));
-            let [a] = compress([load(&START)], [w]);
+            let [a] = compress([load(&INITIAL_STATE)], [w]);
             store_digest(a, digests.add(count - 1));
         }
     }
@@ -113,11 +121,11 @@ unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) 
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn hash64_of<const N: usize>(messages: [Words; N]) -> [State; N] {
-    let start = [load(&START); N];
+    let start = [load(&INITIAL_STATE); N];
     let first = compress_constant(compress(start, messages), &PADDING_64);
     let mut w = messages;
     for n in 0..N {
-        w[n] = digest_block(hidden(first[n]));
+        w[n] = digest_block(state_words(first[n]));
     }
     compress(start, w)
 }
@@ -154,7 +162,7 @@ fn compress<const N: usize>(before: [State; N], mut w: [Words; N]) -> [State; N]
     sums(states, before)
 }
 
-/// The states after a block that is the same for all: `kw` is its schedule and the
+/// The states after a block that is the same for all messages. `kw` is its schedule plus the
 /// round constants.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
@@ -166,7 +174,7 @@ fn compress_constant<const N: usize>(before: [State; N], kw: &[u32; 64]) -> [Sta
     sums(states, before)
 }
 
-/// Four rounds of each, with the sums of message words and constants.
+/// Four rounds of each state. `kw` is the sum of round constants and message words.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn four_rounds<const N: usize>(states: &mut [State; N], kw: [__m128i; N]) {
@@ -193,7 +201,7 @@ fn sums<const N: usize>(mut a: [State; N], b: [State; N]) -> [State; N] {
     a
 }
 
-/// Words `4i..4i + 4`.
+/// Words `4 i..4 i + 4`.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn four(words: &[u32; 64], i: usize) -> __m128i {
@@ -202,7 +210,7 @@ fn four(words: &[u32; 64], i: usize) -> __m128i {
     unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
 }
 
-/// A state as [`State`] from its words in order.
+/// A [`State`] from its words in order.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn load(words: &[u32; 8]) -> State {
@@ -219,10 +227,10 @@ fn load(words: &[u32; 8]) -> State {
     ]
 }
 
-/// The words of a state in order.
+/// The words of a state in order, four to a register.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
-fn hidden([abef, cdgh]: State) -> [__m128i; 2] {
+fn state_words([abef, cdgh]: State) -> [__m128i; 2] {
     let feba = _mm_shuffle_epi32::<0x1b>(abef);
     let dchg = _mm_shuffle_epi32::<0xb1>(cdgh);
     [
@@ -235,7 +243,7 @@ fn hidden([abef, cdgh]: State) -> [__m128i; 2] {
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn store(state: State, words: &mut [u32; 8]) {
-    let [dcba, hgfe] = hidden(state);
+    let [dcba, hgfe] = state_words(state);
     // SAFETY: the array is 32 bytes; stores need no alignment.
     unsafe {
         let words: *mut __m128i = words.as_mut_ptr().cast();
@@ -250,8 +258,8 @@ fn store(state: State, words: &mut [u32; 8]) {
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 unsafe fn store_digest(state: State, digest: *mut Digest) {
-    let [dcba, hgfe] = hidden(state);
-    // SAFETY: the caller vouches for the 32 bytes; stores need no alignment.
+    let [dcba, hgfe] = state_words(state);
+    // SAFETY: the caller guarantees 32 writable bytes; stores need no alignment.
     unsafe {
         let digest: *mut __m128i = digest.cast();
         _mm_storeu_si128(digest, swap_bytes(dcba));
@@ -259,7 +267,7 @@ unsafe fn store_digest(state: State, digest: *mut Digest) {
     }
 }
 
-/// Each word's bytes in the opposite order.
+/// Each word with its bytes in reverse order.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn swap_bytes(words: __m128i) -> __m128i {
@@ -277,13 +285,13 @@ fn swap_bytes(words: __m128i) -> __m128i {
 unsafe fn block(place: *const u8) -> Words {
     let mut w = [_mm_setzero_si128(); 4];
     for (i, w) in w.iter_mut().enumerate() {
-        // SAFETY: the caller vouches for the 64 bytes; loads need no alignment.
+        // SAFETY: the caller guarantees 64 readable bytes; loads need no alignment.
         *w = swap_bytes(unsafe { _mm_loadu_si128(place.add(16 * i).cast()) });
     }
     w
 }
 
-/// The message words of the block that a digest, padded, is.
+/// The message words of the only block of a message that is a digest.
 ///
 /// # Safety
 ///
@@ -292,7 +300,7 @@ unsafe fn block(place: *const u8) -> Words {
 #[inline]
 unsafe fn half_block(digest: *const Digest) -> Words {
     let digest: *const __m128i = digest.cast();
-    // SAFETY: the caller vouches for the 32 bytes; loads need no alignment.
+    // SAFETY: the caller guarantees 32 readable bytes; loads need no alignment.
     digest_block(unsafe {
         [
             swap_bytes(_mm_loadu_si128(digest)),
@@ -301,7 +309,7 @@ unsafe fn half_block(digest: *const Digest) -> Words {
     })
 }
 
-/// The same from its words.
+/// As [`half_block`], from the digest's words.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn digest_block([dcba, hgfe]: [__m128i; 2]) -> Words {

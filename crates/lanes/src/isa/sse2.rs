@@ -1,7 +1,7 @@
 //! SSE2, which every x86-64 CPU has: four words to a vector.
 //!
-//! The compiler does not find these vectors by itself: the same arithmetic on
-//! arrays of four costs 1.8 times as much.
+//! The compiler does not find these vectors in plain Rust: the same arithmetic on arrays of
+//! four words takes 1.8 times as long.
 
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
@@ -70,7 +70,7 @@ impl InstructionSet for Sse2 {
 
 kernels!(Sse2);
 
-/// Four vectors of four words, transposed.
+/// Transposes four vectors of four words.
 #[inline(always)]
 fn transpose([a, b, c, d]: [__m128i; 4]) -> [__m128i; 4] {
     // SAFETY: SSE2 is part of x86-64.
@@ -88,12 +88,12 @@ fn transpose([a, b, c, d]: [__m128i; 4]) -> [__m128i; 4] {
     }
 }
 
-/// Each word's bytes in the opposite order.
+/// Each word with its bytes in reverse order.
 #[inline(always)]
 fn swap_bytes(words: __m128i) -> __m128i {
     // SAFETY: SSE2 is part of x86-64.
     unsafe {
-        // The halves of each word change places, then the bytes of each half.
+        // Exchanges the halves of each word, then the bytes of each half.
         let halves = _mm_shufflehi_epi16::<0xb1>(_mm_shufflelo_epi16::<0xb1>(words));
         _mm_or_si128(_mm_slli_epi16::<8>(halves), _mm_srli_epi16::<8>(halves))
     }
@@ -122,9 +122,9 @@ impl Arithmetic for Sse2 {
 
     #[inline(always)]
     fn rotate_left<const N: i32>(self, a: __m128i) -> __m128i {
-        // `32 - N` cannot be an argument of the shift by an immediate, so the
-        // right shift takes its count from a register that holds a constant;
-        // the compiler makes an immediate of it.
+        // `32 - N` cannot be a const argument of the immediate shift, so the right shift takes
+        // its count from a register with a constant. The compiler turns that into an immediate
+        // shift.
         // SAFETY: SSE2 is part of x86-64.
         unsafe {
             if N == 16 {
@@ -153,7 +153,7 @@ impl Rows for Sse2 {
 
     #[inline(always)]
     fn row(self, row: &[u32; 4]) -> __m128i {
-        // SAFETY: 16 bytes, which need no alignment; SSE2 is part of x86-64.
+        // SAFETY: the array is 16 bytes; the load needs no alignment; SSE2 is part of x86-64.
         unsafe { _mm_loadu_si128(row.as_ptr().cast()) }
     }
 
@@ -176,11 +176,11 @@ impl Rows for Sse2 {
 
     #[inline(always)]
     unsafe fn store_rows(self, rows: [__m128i; 4], blocks: *mut [u8; 64]) {
-        let place: *mut __m128i = blocks.cast();
+        let destination: *mut __m128i = blocks.cast();
         for (i, row) in rows.into_iter().enumerate() {
-            // SAFETY: the caller vouches for a block of 64 bytes; stores need no
-            // alignment; SSE2 is part of x86-64.
-            unsafe { _mm_storeu_si128(place.add(i), row) };
+            // SAFETY: the caller guarantees 64 writable bytes, of which this writes the i-th
+            // 16; stores need no alignment; SSE2 is part of x86-64.
+            unsafe { _mm_storeu_si128(destination.add(i), row) };
         }
     }
 }
@@ -209,12 +209,12 @@ impl U32Lanes for Sse2 {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [__m128i; 4] {
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [__m128i; 4] {
         let mut rows = [self.splat(0); 4];
         for l in 0..4 {
-            // SAFETY: the caller vouches for the 16 bytes, the load needs no
-            // alignment, and SSE2 is part of x86-64.
-            rows[l] = unsafe { _mm_loadu_si128(places[l].add(offset).cast()) };
+            // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source; the
+            // load needs no alignment; SSE2 is part of x86-64.
+            rows[l] = unsafe { _mm_loadu_si128(sources[l].add(offset).cast()) };
         }
         let mut words = transpose(rows);
         for word in &mut words {
@@ -224,22 +224,22 @@ impl U32Lanes for Sse2 {
     }
 
     #[inline(always)]
-    unsafe fn store_big_endian(self, words: [__m128i; 4], place: *mut u8, stride: usize) {
+    unsafe fn store_big_endian(self, words: [__m128i; 4], destination: *mut u8, stride: usize) {
         for (l, row) in transpose(words).into_iter().enumerate() {
-            // SAFETY: the caller vouches for the 16 bytes, the store needs no
-            // alignment, and SSE2 is part of x86-64.
-            unsafe { _mm_storeu_si128(place.add(l * stride).cast(), swap_bytes(row)) }
+            // SAFETY: the caller guarantees 16 writable bytes at each multiple of `stride`; the
+            // store needs no alignment; SSE2 is part of x86-64.
+            unsafe { _mm_storeu_si128(destination.add(l * stride).cast(), swap_bytes(row)) }
         }
     }
 
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [__m128i; 4] {
         let row = |l: usize| {
-            let row: &[u8] = &places[first + l][AT..AT + 16];
+            let row: &[u8] = &sources[first + l][AT..AT + 16];
             // SAFETY: the row is 16 bytes, the load needs no alignment, and SSE2
             // is part of x86-64.
             unsafe { _mm_loadu_si128(row.as_ptr().cast()) }
@@ -258,7 +258,7 @@ impl U32Lanes for Sse2 {
     }
 
     #[inline(always)]
-    fn numbers(self) -> __m128i {
+    fn lane_indices(self) -> __m128i {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_setr_epi32(0, 1, 2, 3) }
     }
@@ -273,16 +273,16 @@ impl U32Lanes for Sse2 {
                 words[4 * quarter + 3],
             ]);
             for (lane, row) in rows.into_iter().enumerate() {
-                // SAFETY: the caller vouches for the blocks, each of which is four
-                // times 16 bytes; loads and stores need no alignment, and SSE2 is
+                // SAFETY: the caller guarantees four blocks, writable and with `XOR` readable.
+                // Each has four times 16 bytes. Loads and stores need no alignment; SSE2 is
                 // part of x86-64.
                 unsafe {
-                    let place = blocks.add(lane).cast::<__m128i>().add(quarter);
+                    let destination = blocks.add(lane).cast::<__m128i>().add(quarter);
                     let row = match XOR {
-                        true => _mm_xor_si128(row, _mm_loadu_si128(place)),
+                        true => _mm_xor_si128(row, _mm_loadu_si128(destination)),
                         false => row,
                     };
-                    _mm_storeu_si128(place, row);
+                    _mm_storeu_si128(destination, row);
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! The table of kernels that is compiled for each instruction set, and the only place that
+//! The table of kernels that is compiled for each instruction set. This is the only place that
 //! declares a kernel.
 //!
-//! [`kernel_list!`] and [`aes_kernel_list!`] give each kernel once: its name, arguments and
-//! the generic function that it is. From that, [`declare_table!`] makes the field of the
-//! table and the method that calls it, and [`kernels!`] the function that is compiled with
-//! an instruction set enabled. (Each is a function of its own, since what is inlined into
-//! another would be compiled as often as that is.)
+//! `kernel_list!` and `aes_kernel_list!` list each kernel once, with its name, its
+//! arguments and the generic function that it calls. From these lists, `declare_table!` makes
+//! the fields of the table and the methods that call them, and `kernels!` makes the
+//! functions, compiled with the instruction set enabled. Each kernel is a function of its own;
+//! inlined into its callers, it would be compiled again for each of them.
 
 pub(super) use super::set::InstructionSet;
 pub(super) use crate::calibrate::Calibrated;
@@ -24,33 +24,33 @@ pub(super) use crate::kernels::poly1305::{in_four_lanes, in_lanes, over_lanes};
 pub(super) use crate::kernels::sha256::{self, Lanes, Serial};
 pub(super) use crate::vector::{MAX_LANES, Rows, U32Lanes, U64Lanes};
 
-/// The kernels that every instruction set has: `I` is the instruction set, `isa` the proof
-/// that this CPU has it. The methods of an `unsafe fn` ask of the caller what the function
-/// that they name asks.
+/// The kernels that every instruction set has. `I` is the instruction set, and `isa` the proof
+/// that this CPU has it. A method made from an `unsafe fn` has the safety conditions of the
+/// function that its documentation names.
 macro_rules! kernel_list {
     ($callback:ident $($argument:tt)*) => { $callback! { $($argument)*
         const {
-            /// How many blocks of ChaCha20 one call computes in lanes.
+            /// How many ChaCha20 blocks one call computes in lanes.
             block_lanes: usize = <<I as InstructionSet>::Lanes as U32Lanes>::LANES;
-            /// How many neighbouring blocks of one packet one call computes in rows.
+            /// How many consecutive blocks of one packet one call computes in rows.
             row_blocks: usize = <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS;
-            /// Whether Poly1305 is stitched into the rounds of [`Set::stitched_rows`].
+            /// Whether [`Set::stitched_rows`] stitches Poly1305 into the rounds.
             is_stitched: bool = I::STITCHED;
             /// Whether loads and stores have masks for bytes.
             has_byte_masks: bool = I::BYTE_MASKS;
             /// How many messages one call tags; 1 if there are no vectors for it.
             tag_lanes: usize = <<<I as InstructionSet>::Field as Field>::Lanes as U64Lanes>::LANES;
-            /// How long a step of tags in lanes takes, in tenths of a step of one message.
+            /// The time of one step of all lanes of tags, in tenths of a step of one message.
             tag_step: usize = I::TAG_STEP;
             /// How many packets [`Set::short`] takes at most; 0 if there is no such kernel.
             short_lanes: usize = I::SHORT_LANES;
-            /// How many messages of SHA-256 one call hashes.
+            /// How many SHA-256 messages one call hashes.
             hash_lanes: usize = <<I as InstructionSet>::Hash as U32Lanes>::LANES;
-            /// Gives the kernels that hash one message, or two.
+            /// Returns the kernels that hash one message, or two side by side.
             serial_hash: fn() -> &'static Serial = I::serial_hash;
         }
         calibrated {
-            /// Which of two ways computes few blocks of one packet faster.
+            /// Which of two ways computes a few blocks of one packet faster.
             tuning,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,
@@ -68,14 +68,14 @@ macro_rules! kernel_list {
         safe fn masks(samples: &Samples<'_>, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
             |isa| samples.masks(isa.lanes(), lanes, words)
         }
-        /// See [`chacha20::rows`]. At most [`Set::row_blocks`] blocks.
+        /// See [`chacha20::rows`]. Computes at most [`Set::row_blocks`] blocks.
         safe fn rows(key: &Key, row: &CounterRow, count: usize, keystream: &mut Keystream) {
             |isa| chacha20::rows::<_, _, { I::INTERLEAVED_ROWS }>(
                 isa.rows(), (key, row), count, keystream, 0, &mut ()
             )
         }
-        /// See [`chacha20poly1305::stitched_rows`]. At most [`Set::row_blocks`] blocks, and
-        /// only where it [`is_stitched`](Set::is_stitched).
+        /// See [`chacha20poly1305::stitched_rows`]. Computes at most [`Set::row_blocks`]
+        /// blocks. Panics unless [`is_stitched`](Set::is_stitched).
         safe fn stitched_rows(
             of: (&Key, &CounterRow), count: usize, keystream: &mut Keystream, at: usize,
             poly1305: &mut Poly1305, text: &[[u8; TAG_LEN]]
@@ -85,14 +85,14 @@ macro_rules! kernel_list {
                     isa.rows(), of, count, keystream, at, poly1305, text
                 )
             } else {
-                unreachable!("not stitched")
+                unreachable!("this instruction set is not stitched")
             }
         }
         /// See [`chacha20::xor_keystream`].
         safe fn xor_keystream(key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
             |isa| chacha20::xor_keystream(isa.lanes(), key, nonce, counter, text)
         }
-        /// See [`chacha20::xor_half_runs`]. Half of [`Set::block_lanes`] in each.
+        /// See [`chacha20::xor_half_runs`]. Each run is half of [`Set::block_lanes`].
         safe fn xor_half_runs(bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
             |isa| chacha20::xor_half_runs(isa.lanes().narrow(), bytes, runs)
         }
@@ -114,21 +114,21 @@ macro_rules! kernel_list {
         }
         /// See [`in_lanes::tags`].
         unsafe fn tags(texts: &[Text], keys: &[[u8; 32]], tags: &mut [[u8; TAG_LEN]]) {
-            // SAFETY: the caller vouches for the texts.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { in_lanes::tags(isa.field(), texts, keys, tags) }
         }
         /// See [`in_four_lanes::tags`].
         unsafe fn tags_in_four_lanes(
             texts: &[Text], keys: &[[u8; 32]], tags: &mut [[u8; TAG_LEN]]
         ) {
-            // SAFETY: the caller vouches for the texts.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { in_four_lanes::tags(isa.field(), texts, keys, tags) }
         }
         /// See [`over_lanes::absorb`].
         safe fn absorb_over_lanes(h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
             |isa| over_lanes::absorb(isa.half_field(), h, blocks, r)
         }
-        /// See [`chacha20poly1305::short`]. At most [`Set::short_lanes`] jobs.
+        /// See [`chacha20poly1305::short`]. Takes at most [`Set::short_lanes`] jobs.
         safe fn short(
             bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
         ) {
@@ -136,24 +136,25 @@ macro_rules! kernel_list {
         }
         /// See [`sha256::run`].
         unsafe fn hash_run(lanes: &mut Lanes) -> u32 {
-            // SAFETY: the caller vouches for the blocks.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { sha256::run(isa.hash(), lanes) }
         }
         /// See [`sha256::hash_fixed`].
         unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
-            // SAFETY: the caller vouches for messages and digests.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { sha256::hash_fixed(isa.hash(), messages, digests, count) }
         }
         /// See [`sha256::hash_fixed`].
         unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
-            // SAFETY: the caller vouches for messages and digests.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { sha256::hash_fixed(isa.hash(), messages, digests, count) }
         }
     } };
 }
 
-/// The kernels of AES: a table of its own, since a CPU has its instructions or not beside
-/// any of those above. Behind `=>` stands what does without instructions for AES.
+/// The AES kernels. They have a table of their own, because a CPU may have AES instructions or
+/// lack them with any of the instruction sets above. After `=>` stands the function for CPUs
+/// without AES instructions.
 macro_rules! aes_kernel_list {
     ($callback:ident $($argument:tt)*) => { $callback! { $($argument)*
         const {}
@@ -161,7 +162,7 @@ macro_rules! aes_kernel_list {
 
         /// See [`gcm::seal_all`].
         unsafe fn seal(bytes: &mut [u8], detached: Detached<'_>, keys: &[&GcmKey], jobs: &[Job]) {
-            // SAFETY: the caller vouches for the jobs.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { gcm::seal_all(isa, bytes, detached, keys, jobs) }
         } => bitsliced::seal
         /// See [`gcm::open_all`].
@@ -169,7 +170,7 @@ macro_rules! aes_kernel_list {
             bytes: &mut [u8], detached: Detached<'_>, keys: &[&GcmKey], jobs: &[Job],
             differences: &mut [u64]
         ) {
-            // SAFETY: the caller vouches for the jobs.
+            // SAFETY: the method has the safety conditions of this function.
             |isa| unsafe { gcm::open_all(isa, bytes, detached, keys, jobs, differences) }
         } => bitsliced::open
         /// See [`mask::all_masks`].
@@ -193,7 +194,7 @@ macro_rules! aes_kernel_list {
     } };
 }
 
-/// From a list of kernels, the table and its methods.
+/// Makes the type of a table, and its methods, from a list of kernels.
 macro_rules! declare_table {
     (
         $(#[$table_doc:meta])* $table:ident, $(#[$set_doc:meta])* $set:ident;
@@ -216,7 +217,7 @@ macro_rules! declare_table {
         }
 
         impl $table {
-            /// Whether this CPU has the instruction set.
+            /// Whether this CPU has the instruction set of the table.
             #[inline(always)]
             pub(crate) fn is_available(&self) -> bool {
                 (self.is_available)()
@@ -228,6 +229,8 @@ macro_rules! declare_table {
         pub(crate) struct $set(&'static $table);
 
         impl $set {
+            /// The kernels of `table`.
+            ///
             /// # Safety
             ///
             /// This CPU must have the instruction set of the table.
@@ -259,7 +262,8 @@ macro_rules! declare_table {
         $(#[$doc])*
         #[inline(always)]
         pub(crate) fn $name(self, $($arg: $type),*) $(-> $result)? {
-            // SAFETY: whoever made this set vouched for the CPU.
+            // SAFETY: `assume` made this set, and its caller guaranteed that this CPU has the
+            // instruction set. The kernel has no other safety condition.
             unsafe { (self.0.$name)($($arg),*) }
         }
     };
@@ -268,16 +272,18 @@ macro_rules! declare_table {
         ///
         /// # Safety
         ///
-        /// As there.
+        /// The same as that function's.
         #[inline(always)]
         pub(crate) unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
-            // SAFETY: as above, and the caller vouches for the arguments.
+            // SAFETY: `assume` made this set, and its caller guaranteed that this CPU has the
+            // instruction set. The caller of this method guarantees the kernel's other safety
+            // conditions.
             unsafe { (self.0.$name)($($arg),*) }
         }
     };
 }
 
-/// From a list of kernels, the table of an instruction set.
+/// Makes the table of an instruction set from a list of kernels.
 macro_rules! define_table {
     (
         $table:ident, $set:ty, $features:tt;
@@ -291,7 +297,7 @@ macro_rules! define_table {
         )*
     ) => {
         pub(crate) static KERNELS: $table = {
-            #[allow(dead_code, reason = "the kernels of AES do not name it")]
+            #[allow(dead_code, reason = "the AES kernels do not name it")]
             type I = $set;
             $table {
                 is_available: <$set>::is_available,
@@ -310,11 +316,12 @@ macro_rules! define_table {
         #[allow(unused_variables, reason = "not every kernel needs the proof")]
         unsafe fn kernel($($arg: $type),*) $(-> $result)? {
             // Aligns the stack to the largest register. Otherwise, in every other run of a
-            // program, registers that are kept there lie across cache lines, for twice the
-            // time.
+            // program, registers that are spilled to the stack lie across cache lines, which
+            // doubles their time.
             let frame = crate::vector::Aligned(0_u8);
             core::hint::black_box(&frame);
-            // SAFETY: the caller vouches for the CPU.
+            // SAFETY: this function is only reached through a set, which proves that this CPU
+            // has the instruction set.
             let $isa = unsafe { <$set>::assume() };
             $body
         }
@@ -322,7 +329,7 @@ macro_rules! define_table {
     }};
 }
 
-/// The table of what does without instructions.
+/// Makes the table for CPUs without AES instructions from a list of kernels.
 macro_rules! define_table_without_instructions {
     (
         $table:ident;
@@ -346,7 +353,7 @@ macro_rules! define_table_without_instructions {
 macro_rules! kernels {
     ($set:ty $(, $features:literal)?) => {
         mod table {
-            #[allow(clippy::wildcard_imports, reason = "what the list of kernels names")]
+            #[allow(clippy::wildcard_imports, reason = "the names in the list of kernels")]
             use crate::isa::table::*;
             use super::*;
 
@@ -356,12 +363,12 @@ macro_rules! kernels {
     };
 }
 
-/// The same for AES.
+/// Compiles the AES kernels for an instruction set.
 #[cfg(target_arch = "x86_64")]
 macro_rules! aes_kernels {
     ($set:ty, $features:literal) => {
         mod table {
-            #[allow(clippy::wildcard_imports, reason = "what the list of kernels names")]
+            #[allow(clippy::wildcard_imports, reason = "the names in the list of kernels")]
             use crate::isa::table::*;
             use super::*;
 
@@ -372,18 +379,18 @@ macro_rules! aes_kernels {
 }
 
 kernel_list!(declare_table
-    /// What runs in vectors, compiled for one instruction set. The functions must only be
-    /// called where the CPU has it.
+    /// The kernels, compiled for one instruction set. They must only be called on a CPU that
+    /// has it.
     Kernels,
     /// The kernels of an instruction set that this CPU has.
     Set;
 );
 
 aes_kernel_list!(declare_table
-    /// What runs on instructions for AES, or does without. The functions must only be called
-    /// where the CPU has them.
+    /// The AES kernels, compiled for one instruction set or for none. They must only be called
+    /// on a CPU that has it.
     AesKernels,
-    /// The kernels of AES that this CPU has.
+    /// The AES kernels of an instruction set that this CPU has.
     AesSet;
 );
 

@@ -3,8 +3,8 @@
 use crate::vector::AesBlocks;
 use core::arch::x86_64::*;
 
-/// Four blocks in a zmm register. A value of this type proves that the CPU has AVX-512
-/// F, BW and VL, BMI2, VAES and VPCLMULQDQ.
+/// Four blocks in a zmm register. A value of this type proves that the CPU has AVX-512 F, BW
+/// and VL, BMI2, VAES and VPCLMULQDQ.
 #[derive(Clone, Copy)]
 pub(crate) struct Vaes(());
 
@@ -25,7 +25,7 @@ impl Vaes {
 
     /// # Safety
     ///
-    /// The CPU must have them.
+    /// The CPU must have AVX-512 F, BW and VL, BMI2, VAES and VPCLMULQDQ.
     unsafe fn assume() -> Self {
         Self(())
     }
@@ -36,7 +36,7 @@ aes_kernels!(
     "avx512f,avx512bw,avx512vl,bmi2,aes,pclmulqdq,vaes,vpclmulqdq"
 );
 
-/// A mask of the first `len` of 64 bytes, of all if it is more.
+/// A mask of the first `len` of 64 bytes; of all if `len` is more.
 #[inline(always)]
 fn mask(_: Vaes, len: usize) -> u64 {
     // SAFETY: the argument proves BMI2.
@@ -57,13 +57,13 @@ impl AesBlocks for Vaes {
 
     #[inline(always)]
     fn splat(self, block: &[u8; 16]) -> __m512i {
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512F.
+        // SAFETY: the block is 16 bytes; the load needs no alignment; `self` proves AVX-512F.
         unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(block.as_ptr().cast())) }
     }
 
     #[inline(always)]
     fn splat_number(self, number: &u128) -> __m512i {
-        // SAFETY: as above.
+        // SAFETY: the number is 16 bytes; the load needs no alignment; `self` proves AVX-512F.
         unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128((&raw const *number).cast())) }
     }
 
@@ -77,7 +77,7 @@ impl AesBlocks for Vaes {
     #[inline(always)]
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> __m512i {
         let blocks = &blocks[first..first + 4];
-        // SAFETY: each is 16 bytes; loads need no alignment; `self` proves AVX-512F.
+        // SAFETY: each block is 16 bytes; loads need no alignment; `self` proves AVX-512F.
         unsafe {
             let all = _mm512_castsi128_si512(_mm_loadu_si128(blocks[0].as_ptr().cast()));
             let all = _mm512_inserti32x4::<1>(all, _mm_loadu_si128(blocks[1].as_ptr().cast()));
@@ -87,51 +87,53 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    unsafe fn load(self, place: *const u8) -> __m512i {
-        // SAFETY: the caller vouches for 64 bytes; loads need no alignment; `self`
+    unsafe fn load(self, source: *const u8) -> __m512i {
+        // SAFETY: the caller guarantees 64 readable bytes; the load needs no alignment; `self`
         // proves AVX-512F.
-        unsafe { _mm512_loadu_si512(place.cast()) }
+        unsafe { _mm512_loadu_si512(source.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn load_first(self, place: *const u8, len: usize) -> __m512i {
-        // SAFETY: the mask holds back every byte beyond those that the caller vouches
-        // for; `self` proves AVX-512BW.
-        unsafe { _mm512_maskz_loadu_epi8(mask(self, len), place.cast()) }
+    unsafe fn load_first(self, source: *const u8, len: usize) -> __m512i {
+        // SAFETY: the caller guarantees `len` readable bytes, and the mask keeps the load from
+        // those beyond; `self` proves AVX-512BW.
+        unsafe { _mm512_maskz_loadu_epi8(mask(self, len), source.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn store(self, vector: __m512i, place: *mut u8) {
-        // SAFETY: the caller vouches for 64 bytes; stores need no alignment; `self`
+    unsafe fn store(self, vector: __m512i, destination: *mut u8) {
+        // SAFETY: the caller guarantees 64 writable bytes; the store needs no alignment; `self`
         // proves AVX-512F.
-        unsafe { _mm512_storeu_si512(place.cast(), vector) }
+        unsafe { _mm512_storeu_si512(destination.cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn store_first(self, vector: __m512i, mut place: *mut u8, len: usize) {
-        // In pieces: a load waits for a store behind a mask to reach the cache if it
-        // touches any of the bytes that the mask holds back, as those of the next packet.
-        // SAFETY: no byte is written beyond those that the caller vouches for; stores need
-        // no alignment; `self` proves AVX-512 F, BW and VL.
+    unsafe fn store_first(self, vector: __m512i, mut destination: *mut u8, len: usize) {
+        // In pieces: a load that touches bytes that a masked store leaves out waits until that
+        // store has reached the cache, and the bytes left out may be the next packet's.
+        // SAFETY: the caller guarantees `len` writable bytes, or 64 if `len` is more. Whole
+        // pieces are written only where `len` has their bit, and the mask keeps the last store
+        // from the bytes beyond `len`. Stores need no alignment; `self` proves AVX-512 F, BW
+        // and VL.
         unsafe {
             if len >= 64 {
-                return _mm512_storeu_si512(place.cast(), vector);
+                return _mm512_storeu_si512(destination.cast(), vector);
             }
             let mut half = _mm512_castsi512_si256(vector);
             if len & 32 != 0 {
-                _mm256_storeu_si256(place.cast(), half);
-                place = place.add(32);
+                _mm256_storeu_si256(destination.cast(), half);
+                destination = destination.add(32);
                 half = _mm512_extracti64x4_epi64::<1>(vector);
             }
             let mut quarter = _mm256_castsi256_si128(half);
             if len & 16 != 0 {
-                _mm_storeu_si128(place.cast(), quarter);
-                place = place.add(16);
+                _mm_storeu_si128(destination.cast(), quarter);
+                destination = destination.add(16);
                 quarter = _mm256_extracti128_si256::<1>(half);
             }
             if len & 15 != 0 {
                 let mask = _bzhi_u32(u32::MAX, (len & 15) as u32) as __mmask16;
-                _mm_mask_storeu_epi8(place.cast(), mask, quarter);
+                _mm_mask_storeu_epi8(destination.cast(), mask, quarter);
             }
         }
     }
@@ -144,7 +146,7 @@ impl AesBlocks for Vaes {
 
     #[inline(always)]
     fn with_lane(self, vector: __m512i, lane: usize, number: u128) -> __m512i {
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512F.
+        // SAFETY: the number is 16 bytes; the load needs no alignment; `self` proves AVX-512F.
         unsafe {
             let number = _mm_loadu_si128((&raw const number).cast());
             _mm512_mask_broadcast_i32x4(vector, 0xf << (4 * lane), number)
@@ -166,7 +168,8 @@ impl AesBlocks for Vaes {
     #[inline(always)]
     fn sum(self, vector: __m512i) -> u128 {
         let mut number = 0_u128;
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX-512 F and VL.
+        // SAFETY: the number is 16 bytes; the store needs no alignment; `self` proves AVX-512 F
+        // and VL.
         unsafe {
             let half = _mm256_xor_si256(
                 _mm512_castsi512_si256(vector),
@@ -191,7 +194,7 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    fn count(self, vector: __m512i, number: u8) -> __m512i {
+    fn add_to_counter(self, vector: __m512i, number: u8) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe {
             let number = _mm_setr_epi32(0, 0, 0, i32::from(number) << 24);

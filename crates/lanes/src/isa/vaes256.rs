@@ -1,51 +1,52 @@
-//! VAES and VPCLMULQDQ with AVX2, for CPUs that have them and no AVX-512: two blocks
-//! to a vector.
+//! VAES and VPCLMULQDQ with AVX2, for CPUs that have them without AVX-512: two blocks to a
+//! vector.
 
 use super::aes_ni::{mask, number, write_number};
 use crate::calibrate::Calibrated;
 use crate::vector::AesBlocks;
 use core::arch::x86_64::*;
 
-/// Two blocks in a ymm register. A value of this type proves that the CPU has AVX2,
-/// VAES and VPCLMULQDQ.
+/// Two blocks in a ymm register. A value of this type proves that the CPU has AVX2, AES-NI,
+/// PCLMULQDQ, VAES and VPCLMULQDQ.
 #[derive(Clone, Copy)]
 pub(crate) struct Vaes256(());
 
-// The first two are no part of what runs, but no CPU has the others without.
+// The kernels do not use AES-NI and PCLMULQDQ themselves, but are compiled with them enabled.
 cpufeatures::new!(avx2, "aes", "pclmulqdq", "avx2");
 
-/// Whether the CPU has VAES and VPCLMULQDQ, in registers of whichever size. (The crate
-/// `cpufeatures` says so only where the system keeps registers of 512 bits.)
+/// Whether the CPU has VAES and VPCLMULQDQ, in registers of any size. The crate `cpufeatures`
+/// reports them only if the operating system saves registers of 512 bits.
 ///
-/// Bits 9 and 10 of ECX in leaf 7 of CPUID, which a CPU with AVX2 has.
+/// They are bits 9 and 10 of ECX in leaf 7 of CPUID. Every CPU with AVX2 has that leaf.
 #[cold]
 fn has_vector_aes() -> bool {
     const BITS: u32 = 1 << 9 | 1 << 10;
     #[allow(unused_unsafe, reason = "a safe function from some version of Rust on")]
-    // SAFETY: every x86-64 CPU has the instruction.
+    // SAFETY: every x86-64 CPU has the CPUID instruction.
     let leaf = unsafe { __cpuid_count(7, 0) };
     leaf.ecx & BITS == BITS
 }
 
 impl Vaes256 {
     fn is_available() -> bool {
-        /// 1 if not, 2 if so: CPUID takes long, above all in a virtual machine.
+        /// 1 for no, 2 for yes. Cached, because CPUID takes long, above all in a virtual
+        /// machine.
         static VECTOR_AES: Calibrated = Calibrated::new();
         avx2::get() && VECTOR_AES.get(|| 1 + usize::from(has_vector_aes())) == 2
     }
 
     /// # Safety
     ///
-    /// The CPU must have them.
+    /// The CPU must have AVX2, AES-NI, PCLMULQDQ, VAES and VPCLMULQDQ.
     unsafe fn assume() -> Self {
         Self(())
     }
 
-    /// Two blocks.
+    /// Two blocks, each as a little-endian number.
     #[inline(always)]
     fn pair(self, low: u128, high: u128) -> __m256i {
         let pair = [low, high];
-        // SAFETY: 32 bytes, which need no alignment; `self` proves AVX2.
+        // SAFETY: the pair is 32 bytes; the load needs no alignment; `self` proves AVX2.
         unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) }
     }
 }
@@ -66,13 +67,13 @@ impl AesBlocks for Vaes256 {
 
     #[inline(always)]
     fn splat(self, block: &[u8; 16]) -> __m256i {
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        // SAFETY: the block is 16 bytes; the load needs no alignment; `self` proves AVX2.
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(block.as_ptr().cast())) }
     }
 
     #[inline(always)]
     fn splat_number(self, number: &u128) -> __m256i {
-        // SAFETY: as above.
+        // SAFETY: the number is 16 bytes; the load needs no alignment; `self` proves AVX2.
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128((&raw const *number).cast())) }
     }
 
@@ -85,7 +86,7 @@ impl AesBlocks for Vaes256 {
     #[inline(always)]
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> __m256i {
         let blocks = &blocks[first..first + 2];
-        // SAFETY: each is 16 bytes; loads need no alignment; `self` proves AVX2.
+        // SAFETY: each block is 16 bytes; loads need no alignment; `self` proves AVX2.
         unsafe {
             let low = _mm256_castsi128_si256(_mm_loadu_si128(blocks[0].as_ptr().cast()));
             _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(blocks[1].as_ptr().cast()))
@@ -93,49 +94,50 @@ impl AesBlocks for Vaes256 {
     }
 
     #[inline(always)]
-    unsafe fn load(self, place: *const u8) -> __m256i {
-        // SAFETY: the caller vouches for 32 bytes; loads need no alignment; `self`
+    unsafe fn load(self, source: *const u8) -> __m256i {
+        // SAFETY: the caller guarantees 32 readable bytes; the load needs no alignment; `self`
         // proves AVX2.
-        unsafe { _mm256_loadu_si256(place.cast()) }
+        unsafe { _mm256_loadu_si256(source.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn load_first(self, place: *const u8, len: usize) -> __m256i {
-        // SAFETY: the caller vouches for so many bytes; the second place is read only
-        // where there are more than 16.
+    unsafe fn load_first(self, source: *const u8, len: usize) -> __m256i {
+        // SAFETY: the caller guarantees `len` readable bytes, or 32 if `len` is more. The
+        // second half is read only where `len` is more than 16.
         unsafe {
             match len {
-                0..=16 => self.pair(number(place, len), 0),
-                17..32 => self.pair(number(place, 16), number(place.add(16), len - 16)),
-                _ => self.load(place),
+                0..=16 => self.pair(number(source, len), 0),
+                17..32 => self.pair(number(source, 16), number(source.add(16), len - 16)),
+                _ => self.load(source),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn store(self, vector: __m256i, place: *mut u8) {
-        // SAFETY: the caller vouches for 32 bytes; stores need no alignment; `self`
+    unsafe fn store(self, vector: __m256i, destination: *mut u8) {
+        // SAFETY: the caller guarantees 32 writable bytes; the store needs no alignment; `self`
         // proves AVX2.
-        unsafe { _mm256_storeu_si256(place.cast(), vector) }
+        unsafe { _mm256_storeu_si256(destination.cast(), vector) }
     }
 
     #[inline(always)]
-    unsafe fn store_first(self, vector: __m256i, place: *mut u8, len: usize) {
+    unsafe fn store_first(self, vector: __m256i, destination: *mut u8, len: usize) {
         let mut pair = [0_u128; 2];
-        // SAFETY: the pair is 32 bytes, the caller vouches for `len` at the place, and
-        // the second half is written only where that is more than 16.
+        // SAFETY: the caller guarantees `len` writable bytes at `destination`, or 32 if `len`
+        // is more. Its second half is written only where `len` is more than 16. The pair is 32
+        // bytes.
         unsafe {
             match len {
                 0..=16 => {
                     self.store(vector, pair.as_mut_ptr().cast());
-                    write_number(pair[0], place, len);
+                    write_number(pair[0], destination, len);
                 }
                 17..32 => {
                     self.store(vector, pair.as_mut_ptr().cast());
-                    write_number(pair[0], place, 16);
-                    write_number(pair[1], place.add(16), len - 16);
+                    write_number(pair[0], destination, 16);
+                    write_number(pair[1], destination.add(16), len - 16);
                 }
-                _ => self.store(vector, place),
+                _ => self.store(vector, destination),
             }
         }
     }
@@ -149,7 +151,7 @@ impl AesBlocks for Vaes256 {
 
     #[inline(always)]
     fn with_lane(self, vector: __m256i, lane: usize, number: u128) -> __m256i {
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        // SAFETY: the number is 16 bytes; the load needs no alignment; `self` proves AVX2.
         unsafe {
             let number = _mm_loadu_si128((&raw const number).cast());
             match lane {
@@ -184,7 +186,7 @@ impl AesBlocks for Vaes256 {
     #[inline(always)]
     fn sum(self, vector: __m256i) -> u128 {
         let mut number = 0_u128;
-        // SAFETY: 16 bytes, which need no alignment; `self` proves AVX2.
+        // SAFETY: the number is 16 bytes; the store needs no alignment; `self` proves AVX2.
         unsafe {
             let low = _mm256_castsi256_si128(vector);
             let sum = _mm_xor_si128(low, _mm256_extracti128_si256::<1>(vector));
@@ -203,7 +205,7 @@ impl AesBlocks for Vaes256 {
     }
 
     #[inline(always)]
-    fn count(self, vector: __m256i, number: u8) -> __m256i {
+    fn add_to_counter(self, vector: __m256i, number: u8) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe {
             let number = _mm_setr_epi32(0, 0, 0, i32::from(number) << 24);

@@ -1,22 +1,46 @@
-//! ChaCha20 (RFC 8439, section 2.3), one block per lane.
+//! ChaCha20 (RFC 8439, section 2.3).
 //!
-//! The lanes are independent: each has its own key, nonce and block counter, so
-//! that one call serves the blocks of one long message, the first blocks of many
-//! short ones, or any mix. A few neighbouring blocks of one packet are had sooner in
-//! [`Rows`]: in lanes one block takes as long as all of them do.
+//! ```text
+//! state = "expand 32-byte k" (4 words), key (8 words), counter (1 word), nonce (3 words)
+//! x = state
+//! 10 times:
+//!     quarter round on x[0, 4,  8, 12], x[1, 5,  9, 13], x[2, 6, 10, 14], x[3, 7, 11, 15]
+//!     quarter round on x[0, 5, 10, 15], x[1, 6, 11, 12], x[2, 7,  8, 13], x[3, 4,  9, 14]
+//! keystream block = x + state, word by word, each word little-endian
+//!
+//! quarter round on a, b, c, d:
+//!     a += b; d = (d ^ a) <<< 16
+//!     c += d; b = (b ^ c) <<< 12
+//!     a += b; d = (d ^ a) <<<  8
+//!     c += d; b = (b ^ c) <<<  7
+//! ```
+//!
+//! What was done to it:
+//!
+//! 1. *Lanes.* Each lane of a vector computes one block, with its own key, nonce and counter:
+//!    word i of all blocks is one vector. One call serves the blocks of one long message, the
+//!    first blocks of many short ones, or any mix ([`Blocks`], [`xor_keystream`]). One block
+//!    takes as long as all lanes.
+//! 2. *Rows.* For a few consecutive blocks of one packet, a vector holds one row of four words
+//!    of each block instead, and the second half of a round rotates rows to bring the diagonals
+//!    below each other ([`rows`]).
+//! 3. *Two or three vectors side by side* ([`Pair`], [`Triple`]), so that one computes while
+//!    the other waits.
+//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]).
+//! 5. Rows leave room for other work between the rounds, such as Poly1305 ([`Interleave`]).
 
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
 use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, Triple, U32Lanes, scalar_u32};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// "expand 32-byte k", the first row of every state.
+/// "expand 32-byte k", the first row of every state, as little-endian words.
 const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// The last row of a state: block counter and nonce.
 pub(crate) type CounterRow = [u32; 4];
 
-/// Counter and nonce as they stand in the state, its last row (RFC 8439, section 2.3).
+/// Counter and nonce as the last row of a state (RFC 8439, section 2.3).
 #[inline(always)]
 pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
     let (words, _) = nonce.as_chunks();
@@ -24,11 +48,11 @@ pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
     [counter, n0, n1, n2]
 }
 
-/// The key of each lane. Lane 0 is set first.
+/// The key of each lane. Lane 0 must be set first.
 pub(crate) struct Keys<'k> {
     keys: [&'k Key; MAX_LANES],
-    /// Whether the lanes that are set have all the key of the first, so that it need
-    /// not be gathered from each.
+    /// Whether all lanes that are set have the key of lane 0, so that the key is loaded once
+    /// and not gathered from each lane.
     one_key: bool,
 }
 
@@ -41,15 +65,15 @@ impl<'k> Keys<'k> {
         }
     }
 
-    /// The places of the keys of `lanes`, all of which shall be set to `key`.
+    /// The entries of `lanes`, all of which the caller must set to `key`.
     #[inline(always)]
     fn next(&mut self, lanes: Range<usize>, key: &'k Key) -> &mut [&'k Key] {
         self.one_key = lanes.start == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
         &mut self.keys[lanes]
     }
 
-    /// The states of the blocks of the first `LANES` lanes, run through all rounds;
-    /// `rows` are their last rows.
+    /// The keystream blocks of the first `LANES` lanes, as words. `rows` holds the last rows of
+    /// their states.
     #[inline(always)]
     fn states<V: U32Lanes>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 16] {
         let mut input = [v.splat(0); 12];
@@ -66,9 +90,9 @@ impl<'k> Keys<'k> {
 
 /// Up to [`MAX_LANES`] blocks of keystream. Wiped on drop.
 pub(crate) struct Keystream {
-    /// In lines of the cache, as otherwise each store and each load of a block touches two.
+    /// Aligned to cache lines; otherwise each load and store of a block would touch two.
     blocks: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
-    /// How many have ever been written.
+    /// How many blocks, from the first on, have been written.
     written: usize,
 }
 
@@ -81,30 +105,30 @@ impl Keystream {
         }
     }
 
-    /// Takes the blocks of `LANES` states.
+    /// Writes the blocks of `LANES` lanes.
     #[inline(always)]
     fn write<V: U32Lanes>(&mut self, v: V, states: &[V::Word; 16]) {
-        // SAFETY: there are `LANES` blocks and more.
+        // SAFETY: the array has `MAX_LANES` blocks, and `LANES` is at most that.
         unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().cast()) };
         self.written = self.written.max(V::LANES);
     }
 
-    /// Takes `BLOCKS` blocks from their rows, behind the first `at`, which have been
+    /// Writes `BLOCKS` blocks, given as rows, after the first `at`, which must have been
     /// written.
     #[inline(always)]
     fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4], at: usize) {
         const { assert!(R::BLOCKS <= MAX_LANES) };
         assert!(at <= self.written && at <= MAX_LANES - R::BLOCKS);
-        // SAFETY: there is room for so many blocks.
+        // SAFETY: `at + BLOCKS` is at most `MAX_LANES`, as just asserted.
         unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().add(at).cast()) };
         self.written = self.written.max(at + R::BLOCKS);
     }
 
-    /// Those that have been written.
+    /// The blocks that have been written.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &[Block] {
-        // SAFETY: so many of the array's blocks have been written, and `MaybeUninit` lies
-        // in memory as what it holds.
+        // SAFETY: the first `written` blocks of the array have been written, and `MaybeUninit`
+        // has the layout of what it holds.
         unsafe { core::slice::from_raw_parts(self.blocks.0.as_ptr().cast(), self.written) }
     }
 }
@@ -112,8 +136,8 @@ impl Keystream {
 impl Drop for Keystream {
     #[inline(always)]
     fn drop(&mut self) {
-        // One by one: for all of them the compiler would call `memset`, which for so many
-        // bytes takes twice the time.
+        // One by one: for the whole array the compiler would call `memset`, which takes twice
+        // as long for so few bytes.
         for block in &mut self.blocks.0[..self.written] {
             block.write([0; BLOCK_LEN]);
             zeroize::optimization_barrier(block);
@@ -121,8 +145,7 @@ impl Drop for Keystream {
     }
 }
 
-/// Up to [`MAX_LANES`] blocks of keystream: what they are made from, and then
-/// the blocks.
+/// Up to [`MAX_LANES`] blocks of keystream: first their inputs, then the blocks.
 pub(crate) struct Blocks<'k> {
     keys: Keys<'k>,
     counters_and_nonces: [[u32; 4]; MAX_LANES],
@@ -139,8 +162,8 @@ impl<'k> Blocks<'k> {
         }
     }
 
-    /// Sets what the lanes from `lane` on compute at the next [`Blocks::run`]:
-    /// neighbouring blocks, `counters`. Lane 0 is set first.
+    /// Sets the inputs of the lanes from `lane` on for the next [`Blocks::run`]: consecutive
+    /// blocks with these `counters`. Lane 0 must be set first.
     #[inline(always)]
     pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
         let [_, n0, n1, n2] = counter_row(0, nonce);
@@ -153,8 +176,8 @@ impl<'k> Blocks<'k> {
         }
     }
 
-    /// Computes one block in each of the first `lanes` lanes, and in as many
-    /// others as come with them.
+    /// Computes one block in each of the first `lanes` lanes, and in the other lanes of the
+    /// narrowest vector that has as many.
     #[inline(always)]
     pub(crate) fn run<V: U32Lanes>(&mut self, v: V, lanes: usize) {
         if lanes <= V::Narrow::LANES {
@@ -164,7 +187,7 @@ impl<'k> Blocks<'k> {
         }
     }
 
-    /// The blocks of the lanes that have been computed.
+    /// The blocks that have been computed, by lane.
     #[inline(always)]
     pub(crate) fn keystream(&self) -> &[Block] {
         self.keystream.blocks()
@@ -179,25 +202,26 @@ impl<'k> Blocks<'k> {
     }
 }
 
-/// Up to [`MAX_LANES`] samples of QUIC's header protection (RFC 9001, section 5.4.4), each
-/// of which is a block's counter and nonce as they stand in the state.
+/// Up to [`MAX_LANES`] samples of QUIC's header protection (RFC 9001, section 5.4.4). A sample
+/// is the last row of a state: a counter and a nonce.
 pub(crate) struct Samples<'s> {
     keys: Keys<'s>,
     samples: [&'s [u8; 16]; MAX_LANES],
 }
 
 impl<'s> Samples<'s> {
-    /// Those of the lanes, from the first on, each with its key.
+    /// One key and one sample for each lane, from the first lane on.
     #[inline(always)]
-    pub(crate) fn new(of: impl Iterator<Item = (&'s Key, &'s [u8; 16])>) -> Self {
+    pub(crate) fn new(inputs: impl Iterator<Item = (&'s Key, &'s [u8; 16])>) -> Self {
         let mut keys = [&[0; 32]; MAX_LANES];
         let mut samples = [&[0; 16]; MAX_LANES];
-        let mut before = core::ptr::null();
+        let mut previous = core::ptr::null();
         let mut changes = 0;
-        for ((its_key, its_sample), (key, sample)) in keys.iter_mut().zip(&mut samples).zip(of) {
+        for ((its_key, its_sample), (key, sample)) in keys.iter_mut().zip(&mut samples).zip(inputs)
+        {
             (*its_key, *its_sample) = (key, sample);
-            changes += usize::from(!core::ptr::eq(key, before));
-            before = key;
+            changes += usize::from(!core::ptr::eq(key, previous));
+            previous = key;
         }
         let one_key = changes <= 1;
         Self {
@@ -206,8 +230,9 @@ impl<'s> Samples<'s> {
         }
     }
 
-    /// The first two words of the blocks of the first `lanes` lanes, and of as many others
-    /// as come with them, to where they belong to in `words`: header masks are no longer.
+    /// Computes the first two words of the blocks of the first `lanes` lanes, and of the other
+    /// lanes of the narrowest vector that has as many. `words[i]` gets word i by lane. A header
+    /// mask needs no more words.
     #[inline(always)]
     pub(crate) fn masks<V: U32Lanes>(&self, v: V, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
         if lanes <= V::Narrow::LANES {
@@ -225,8 +250,8 @@ impl<'s> Samples<'s> {
     }
 }
 
-/// Blocks 0 and 1 of the packets of the lanes, whose `rows` are block 0's: of the first,
-/// in words, the one-time key; the second, which goes into the text, is written to
+/// Blocks 0 and 1 of one packet per lane; `rows` are the last rows of blocks 0. Returns the
+/// first eight words of block 0, the one-time key. Writes block 1, which encrypts the text, to
 /// `blocks`.
 #[inline(always)]
 pub(crate) fn key_and_first_block<V: U32Lanes>(
@@ -255,12 +280,12 @@ pub(crate) fn key_and_first_block<V: U32Lanes>(
     for (word, both) in second.iter_mut().zip(&x) {
         *word = both[1];
     }
-    // SAFETY: there are `LANES` blocks and more.
+    // SAFETY: there are `MAX_TAGS` blocks, and `LANES` is at most that, as asserted above.
     unsafe { v.scatter::<false>(&second, blocks.as_mut_ptr()) };
     key
 }
 
-/// One block per lane, from its key, its counter and its nonce.
+/// One block per lane, as words. `input` is words 4 to 15 of its state: key, counter and nonce.
 #[inline(always)]
 fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
     let mut x = [input[0]; 16];
@@ -281,12 +306,13 @@ fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
     x
 }
 
-/// The words of the four quarter rounds of an odd and of an even round.
+/// The words of the four quarter rounds of a column round and of a diagonal round (RFC 8439,
+/// section 2.3).
 const COLUMNS: [[usize; 4]; 4] = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
 const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
 
-/// Four quarter rounds that do not depend on each other, side by side: one step of
-/// all four, then the next, so that few of the instructions wait for the one before.
+/// Four independent quarter rounds, one step of all four after the other, so that few
+/// instructions wait for the one before.
 #[inline(always)]
 fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
     for [a, b, _, d] in words {
@@ -307,9 +333,9 @@ fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 
     }
 }
 
-/// The first two words of one block by itself, from key and `row`, as a little-endian
-/// number: a header mask. In general registers, whose instructions take one cycle each
-/// where those of vectors may take two: see [`Ways`].
+/// The first two words of one block, from its key and the last row of its state, as a
+/// little-endian number: a header mask. It runs in general registers, whose instructions take
+/// one cycle where a vector's may take two; `crate::aead::Tuning` says where that is faster.
 pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
     let (words, _) = key.as_chunks();
     let mut x = [0; 16];
@@ -318,7 +344,7 @@ pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
         *place = u32::from_le_bytes(*word);
     }
     x[12..].copy_from_slice(row);
-    // Written out, as in registers nothing has an index.
+    // Written out: with indices that are not constants, the state would have to be in memory.
     macro_rules! quarter_round {
         ($a:literal $b:literal $c:literal $d:literal) => {
             x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
@@ -345,21 +371,21 @@ pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
-/// What is done beside the rounds, by instructions that leave the vectors alone.
+/// Work that is done between the rounds, with instructions that leave the vectors alone.
 pub(crate) trait Interleave {
-    /// Does as much as takes about as long as two rounds.
+    /// Does a part of the work that takes about as long as two rounds.
     fn step(&mut self);
 }
 
-/// Nothing.
+/// No other work.
 impl Interleave for () {
     #[inline(always)]
     fn step(&mut self) {}
 }
 
-/// Computes `count` neighbouring blocks of one packet in rows, and as many others as fill the
-/// vectors, behind the first `at` of `keystream`. `row` belongs to the first of them. Up to
-/// `N` vectors run side by side.
+/// Computes `count` consecutive blocks of one packet in rows, and the blocks that fill up the
+/// vectors, into `keystream` after its first `at` blocks. `row` is the last row of the first
+/// block's state. Up to `N` vectors run side by side. `interleaved` is done between the rounds.
 #[inline(always)]
 pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
     r: R,
@@ -416,7 +442,8 @@ fn in_rows<R: Rows, I: Interleave>(
     }
     for _ in 0..10 {
         quarter_rounds!();
-        // The diagonals below each other. The row that is known last stays as it is.
+        // Rotates the rows so that the diagonals become columns. Row b stays as it is, since it
+        // is known last.
         (a, c, d) = (
             r.rotate_row::<3>(a),
             r.rotate_row::<1>(c),
@@ -439,33 +466,39 @@ fn in_rows<R: Rows, I: Interleave>(
     keystream.write_rows(r, rows, at);
 }
 
-/// The blocks of one key, and of these counters and nonces: no more than `LANES`.
+/// Keystream blocks of one key: `blocks[i]` has the counter and the nonce of
+/// `counters_and_nonces[i]`. There must be at most `LANES`.
 #[inline(always)]
 pub(crate) fn blocks_of_key<V: U32Lanes>(
     v: V,
     key: &Key,
-    of: &[(u32, Nonce)],
+    counters_and_nonces: &[(u32, Nonce)],
     blocks: &mut [Block],
 ) {
     if blocks.len() <= V::Narrow::LANES {
-        blocks_in_lanes(v.narrow(), key, of, blocks);
+        blocks_in_lanes(v.narrow(), key, counters_and_nonces, blocks);
     } else {
-        blocks_in_lanes(v, key, of, blocks);
+        blocks_in_lanes(v, key, counters_and_nonces, blocks);
     }
 }
 
 #[inline(always)]
-fn blocks_in_lanes<V: U32Lanes>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &mut [Block]) {
+fn blocks_in_lanes<V: U32Lanes>(
+    v: V,
+    key: &Key,
+    counters_and_nonces: &[(u32, Nonce)],
+    blocks: &mut [Block],
+) {
     let mut rows = [[0; 4]; MAX_LANES];
-    for (place, (counter, nonce)) in rows.iter_mut().zip(of) {
-        *place = counter_row(*counter, nonce);
+    for (row, (counter, nonce)) in rows.iter_mut().zip(counters_and_nonces) {
+        *row = counter_row(*counter, nonce);
     }
     let mut input = [v.splat(0); 12];
     input[..8].copy_from_slice(&key_words(v, key));
     input[8..].copy_from_slice(&v.transpose_rows(&rows, 0));
     let x = rounds(v, input);
     if blocks.len() == V::LANES {
-        // SAFETY: these are `LANES` blocks.
+        // SAFETY: the slice is `LANES` blocks long.
         unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
         return;
     }
@@ -474,8 +507,8 @@ fn blocks_in_lanes<V: U32Lanes>(v: V, key: &Key, of: &[(u32, Nonce)], blocks: &m
     blocks.copy_from_slice(&all.blocks()[..blocks.len()]);
 }
 
-/// Exclusive-ors the keystream of (`key`, `nonce`), from block `counter` on,
-/// into `text` (RFC 8439, section 2.4).
+/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439,
+/// section 2.4).
 #[inline(always)]
 pub(crate) fn xor_keystream<V: U32Lanes>(
     v: V,
@@ -488,7 +521,7 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
     for run in &mut runs {
         let x = rounds(v, input);
-        // SAFETY: the run is `LANES` blocks.
+        // SAFETY: the run is `LANES` blocks long.
         unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
         input[8] = v.add(input[8], v.splat(V::LANES as u32));
     }
@@ -502,20 +535,20 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     }
 }
 
-/// Where in a buffer neighbouring whole blocks of a text begin, and their keystream.
+/// Consecutive whole blocks of a text, enough for half the lanes, and their keystream.
 pub(crate) struct HalfRun<'s> {
     pub(crate) key: &'s Key,
     pub(crate) nonce: &'s Nonce,
-    /// The first block's.
+    /// The counter of the first block.
     pub(crate) counter: u32,
     pub(crate) start: usize,
 }
 
-/// Exclusive-ors the keystream of two runs of `LANES` blocks into them: in one vector
-/// for each, they need as long together as [`xor_keystream`] for twice as many of one.
+/// XORs the keystream of two runs of `LANES` blocks into them, each in a vector of its own. The
+/// two together take as long as [`xor_keystream`] takes for one run of twice as many blocks.
 #[inline(always)]
 pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
-    // Not by `map`: a closure would not be inlined everywhere.
+    // Not `map`, because closures are not always inlined.
     let [a, b] = &runs;
     let a = inputs(v, a.key, a.nonce, a.counter);
     let b = inputs(v, b.key, b.nonce, b.counter);
@@ -530,16 +563,16 @@ pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<
     }
     for (words, run) in halves.iter().zip(runs) {
         let blocks = &mut bytes[run.start..][..V::LANES * BLOCK_LEN];
-        // SAFETY: these are `LANES` blocks.
+        // SAFETY: the slice is `LANES` blocks long.
         unsafe { v.scatter::<true>(words, blocks.as_mut_ptr().cast()) };
     }
 }
 
-/// Neighbouring blocks of one key and nonce.
+/// Words 4 to 15 of the states of consecutive blocks of one key and nonce, from `counter` on.
 #[inline(always)]
 fn inputs<V: U32Lanes>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {
     let (nonce, _) = nonce.as_chunks();
-    let mut input = [v.add(v.numbers(), v.splat(counter)); 12];
+    let mut input = [v.add(v.lane_indices(), v.splat(counter)); 12];
     input[..8].copy_from_slice(&key_words(v, key));
     for i in 0..3 {
         input[9 + i] = v.splat(u32::from_le_bytes(nonce[i]));
@@ -547,7 +580,7 @@ fn inputs<V: U32Lanes>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word
     input
 }
 
-/// The same key in every lane.
+/// The same key in every lane, as words.
 #[inline(always)]
 fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
     let (key, _) = key.as_chunks();
@@ -558,12 +591,12 @@ fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
     words
 }
 
-/// Exclusive-ors what is left, no more than `LANES` blocks.
+/// XORs one call's keystream into `text`, which is at most `LANES` blocks long.
 #[inline(always)]
 fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
     let x = rounds(v, input);
     if text.len() == V::LANES * BLOCK_LEN {
-        // SAFETY: these are `LANES` blocks.
+        // SAFETY: the slice is `LANES` blocks long.
         unsafe { v.scatter::<true>(&x, text.as_mut_ptr().cast()) };
         return;
     }
@@ -572,7 +605,7 @@ fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
     xor_blocks(v, text, keystream.blocks());
 }
 
-/// Exclusive-ors blocks into as much of `text` as they cover.
+/// XORs `blocks` into as much of `text` as they cover.
 #[inline(always)]
 pub(crate) fn xor_blocks<V: U32Lanes>(v: V, text: &mut [u8], blocks: &[Block]) {
     let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
@@ -586,17 +619,17 @@ pub(crate) fn xor_blocks<V: U32Lanes>(v: V, text: &mut [u8], blocks: &[Block]) {
     }
 }
 
-/// Neighbouring blocks of one packet's keystream in neighbouring lanes.
+/// Consecutive blocks of one packet's keystream in consecutive lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// The number of the first block. Block 0 is the one-time key, and block n
-    /// goes into the text from byte 64 (n - 1) on.
+    /// The counter of the first block. Block 0 holds the one-time key; block n goes into the
+    /// text from byte 64 (n - 1) on.
     pub(crate) counter: u32,
     /// The first lane.
     pub(crate) lane: u8,
     /// How many blocks.
     pub(crate) blocks: u8,
-    /// Which packet of the chunk.
+    /// Index of its packet in the chunk.
     pub(crate) index: u8,
 }
 
@@ -607,13 +640,13 @@ impl Run {
         lane..lane + usize::from(self.blocks)
     }
 
-    /// Which packet of the chunk.
+    /// Index of its packet in the chunk.
     pub(crate) fn index(&self) -> usize {
         self.index.into()
     }
 }
 
-/// Exclusive-ors the blocks of `runs`, which lie in `keystream`, into their texts.
+/// XORs the blocks of `runs`, which lie in `keystream`, into their texts.
 #[inline(always)]
 pub(crate) fn xor_runs<V: U32Lanes>(
     v: V,

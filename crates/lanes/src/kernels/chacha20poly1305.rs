@@ -1,15 +1,17 @@
-//! ChaCha20 and Poly1305 (RFC 8439, section 2.8) in one kernel.
+//! ChaCha20 and Poly1305 in one kernel (RFC 8439, section 2.8).
 //!
 //! ```text
-//! one-time key = the first 32 bytes of block 0
-//! ciphertext   = text xor blocks 1, 2, ...
-//! tag          = Poly1305(AAD, padding, ciphertext, padding, both lengths)
+//! one-time key = the first 32 bytes of keystream block 0
+//! ciphertext   = text xor keystream blocks 1, 2, ...
+//! tag          = Poly1305 of AAD, padding, ciphertext, padding, both lengths
 //! ```
 //!
-//! - [`short`]: packets of at most one block of text, a packet in each lane. Block 0 of each
-//!   stays in the registers, where it lies as Poly1305 wants it.
-//! - [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
-//!   other ciphertext in general registers.
+//! What was done to it:
+//!
+//! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
+//!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
+//! 2. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
+//!    other ciphertext in general registers.
 
 use super::chacha20::{self, CounterRow, Interleave, Keystream, counter_row, key_and_first_block};
 use super::poly1305::field::{Field, wide};
@@ -18,12 +20,12 @@ use super::poly1305::state::{InterleavedPoly1305, Poly1305};
 use crate::job::{BLOCK_LEN, Job, Key, Outcome, TAG_LEN, verdict};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes};
 
-/// Computes keystream as [`chacha20::rows`] does, and meanwhile takes as many blocks of
-/// `text` into `poly1305` as that hides. Returns how many bytes those are.
+/// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
+/// between the rounds. Returns how many bytes were hashed.
 #[inline(always)]
 pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     r: R,
-    of: (&Key, &CounterRow),
+    key_and_row: (&Key, &CounterRow),
     count: usize,
     keystream: &mut Keystream,
     at: usize,
@@ -31,13 +33,13 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     text: &[[u8; TAG_LEN]],
 ) -> usize {
     let mut interleaved = poly1305.interleave(text);
-    chacha20::rows::<_, _, N>(r, of, count, keystream, at, &mut interleaved);
+    chacha20::rows::<_, _, N>(r, key_and_row, count, keystream, at, &mut interleaved);
     let (h, left) = interleaved.finish();
     poly1305.set_accumulator(h);
     TAG_LEN * (text.len() - left)
 }
 
-/// Three blocks take about as long as two rounds.
+/// Three blocks of Poly1305 take about as long as two rounds of ChaCha20.
 impl Interleave for InterleavedPoly1305<'_> {
     #[inline(always)]
     fn step(&mut self) {
@@ -45,10 +47,11 @@ impl Interleave for InterleavedPoly1305<'_> {
     }
 }
 
-/// Seals packets of no more than [`SHORT`] bytes, with no more AAD than
-/// [`MAX_AAD`](super::poly1305::text::MAX_AAD), a packet in each lane, of which there must be enough; opens
-/// them if there is a place for outcomes. Each takes two blocks of keystream. The first
-/// never leaves the registers: there it is the one-time key.
+/// Seals packets, one per lane, or opens them if there are `outcomes`. Each packet has at most
+/// [`SHORT`](super::poly1305::short::SHORT) bytes of text and
+/// [`MAX_AAD`](super::poly1305::text::MAX_AAD) bytes of AAD. There must be at least one job and
+/// at most `LANES`. Each packet takes two blocks of keystream; the first one, the one-time key,
+/// never leaves the registers.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -66,16 +69,16 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
 {
     const { assert!(V::LANES == <F::Lanes as U64Lanes>::LANES) };
     debug_assert!((1..=V::LANES).contains(&jobs.len()));
-    let mut its_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
+    let mut lane_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
     let mut rows = [[0; 4]; MAX_LANES];
     let mut messages = ShortMessages::new();
     for (lane, job) in jobs.iter().enumerate() {
-        its_keys[lane] = &keys[job.key as usize];
+        lane_keys[lane] = &keys[job.key as usize];
         rows[lane] = counter_row(0, &job.nonce);
-        messages.announce(lane, job.aad_len, job.text_len);
+        messages.reserve(lane, job.aad_len, job.text_len);
     }
     let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
-    let key = key_and_first_block(v, &its_keys, &rows, &mut blocks.0);
+    let key = key_and_first_block(v, &lane_keys, &rows, &mut blocks.0);
     for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
         let aad = v.padded(&bytes[job.aad()]);
         let text = &mut bytes[job.text()];
@@ -83,7 +86,7 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
             None => v.xor_padded(text, block),
             Some(_) => v.padded(text),
         };
-        messages.set(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
+        messages.write(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
     }
     let l = f.lanes();
     let r = (l.join_u32(key[0], key[1]), l.join_u32(key[2], key[3]));
@@ -102,7 +105,7 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     }
     blocks.0 = [[0; BLOCK_LEN]; MAX_TAGS];
     zeroize::optimization_barrier(&blocks);
-    // The right tag of a forged packet would make it authentic.
+    // The tag computed for a forged packet would make that packet authentic.
     tags = [[0; MAX_TAGS]; 2];
     zeroize::optimization_barrier(&tags);
 }

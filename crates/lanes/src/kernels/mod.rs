@@ -1,4 +1,5 @@
-//! Each algorithm once, generic over [`crate::vector`]: no instruction set, no dispatch.
+//! Each algorithm once, generic over the vectors of [`crate::vector`]. No instruction set and
+//! no dispatch.
 
 pub(crate) mod aes;
 pub(crate) mod chacha20;

@@ -1,15 +1,27 @@
-//! SHA-256 (FIPS 180-4): one message per lane, or one by one.
+//! SHA-256 (FIPS 180-4).
 //!
 //! ```text
-//! for each block of 64 bytes:
-//!     w[0..16] = the block as big-endian words, w[16..64] = the message schedule
-//!     64 rounds over the state a..h with w[t] + K[t]
-//!     state += a..h
+//! state = the initial hash value (section 5.3.3)
+//! for each block of 64 bytes of the padded message (section 6.2.2):
+//!     w[0..16] = the block as big-endian words
+//!     w[t] = s1(w[t - 2]) + w[t - 7] + s0(w[t - 15]) + w[t - 16]      for t = 16..64
+//!     (a, .., h) = state
+//!     for t = 0..64:
+//!         T1 = h + S1(e) + Ch(e, f, g) + K[t] + w[t]
+//!         T2 = S0(a) + Maj(a, b, c)
+//!         (a, .., h) = (T1 + T2, a, b, c, d + T1, e, f, g)
+//!     state += (a, .., h)
 //! ```
 //!
-//! A message's blocks depend on each other, so each lane has a message of its own
-//! ([`run`]). [`hash_fixed`] is for messages of 32 or 64 bytes; [`Serial`] for one message
-//! or two by themselves.
+//! What was done to it:
+//!
+//! 1. The blocks of a message depend on each other, so each lane of a vector has a message of
+//!    its own ([`run`]).
+//! 2. The schedule is computed 16 rounds ahead in place, so that `w` has 16 words.
+//! 3. Messages of 32 and 64 bytes have fixed padding, whose schedule is a constant
+//!    ([`PADDING_64`]). Both hashes of a double hash are done in registers ([`hash_fixed`]).
+//! 4. Sums are added in the order in which their terms are known ([`Arithmetic::opaque`]).
+//! 5. [`Serial`] kernels hash one message, or two side by side.
 //!
 //! This is for public data: nothing is wiped.
 
@@ -19,7 +31,7 @@ use crate::vector::{Arithmetic, MAX_LANES, Scalar, U32Lanes};
 /// Length of a block, in bytes.
 pub(crate) const BLOCK_LEN: usize = 64;
 
-/// The round constants (section 4.2.2).
+/// The round constants (FIPS 180-4, section 4.2.2).
 pub(crate) const K: [u32; 64] = [
     0x428a_2f98,
     0x7137_4491,
@@ -87,8 +99,8 @@ pub(crate) const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// The first state (section 5.3.3).
-pub(crate) const START: [u32; 8] = [
+/// The initial hash value (FIPS 180-4, section 5.3.3).
+pub(crate) const INITIAL_STATE: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,
     0x3c6e_f372,
@@ -99,8 +111,8 @@ pub(crate) const START: [u32; 8] = [
     0x5be0_cd19,
 ];
 
-/// What the rounds of the second block of a message of 64 bytes add: round constants
-/// and message schedule. That block is the same for all: padding.
+/// Round constants plus message schedule of the second block of any 64-byte message, which is
+/// all padding.
 pub(crate) const PADDING_64: [u32; 64] = {
     let mut w = [0_u32; 64];
     w[0] = 1 << 31;
@@ -122,7 +134,8 @@ pub(crate) const PADDING_64: [u32; 64] = {
     w
 };
 
-/// The sums of section 4.1.2. (Rotations to the left; 32 - n of its numbers.)
+/// The sums of FIPS 180-4, section 4.1.2. These rotate to the left, by 32 minus the numbers
+/// there.
 macro_rules! sum {
     ($v:ident, $x:expr, $a:literal, $b:literal, $c:literal) => {{
         let x = $x;
@@ -140,23 +153,23 @@ macro_rules! sum {
     }};
 }
 
-/// One round: from constant and message word, of which `kw` is the sum.
+/// One round. `$kw` is the sum of its round constant and message word.
 macro_rules! round {
     ($v:ident, $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident, $kw:expr) => {
         let early = $v.add($h, $kw);
         let chosen = $v.choose($e, $f, $g);
         let sum = sum!($v, $e, 26, 21, 7);
-        let t = $v.hidden($v.add($v.hidden($v.add(early, chosen)), sum));
-        $d = $v.add($v.hidden($v.add($v.hidden($v.add($d, early)), chosen)), sum);
+        let t = $v.opaque($v.add($v.opaque($v.add(early, chosen)), sum));
+        $d = $v.add($v.opaque($v.add($v.opaque($v.add($d, early)), chosen)), sum);
         $h = $v.add(
-            $v.hidden($v.add(t, $v.majority($a, $b, $c))),
+            $v.opaque($v.add(t, $v.majority($a, $b, $c))),
             sum!($v, $a, 30, 19, 10),
         );
     };
 }
 
-/// Sixteen rounds, each with what `$kw` makes of its number. (Written out, since the
-/// compiler leaves arrays in memory whose index it learns late.)
+/// Sixteen rounds; `$kw` gives the sum for round `$j`. Written out, because the compiler keeps
+/// arrays in memory if it learns their indices late.
 macro_rules! sixteen_rounds {
     ($v:ident, $s:ident, |$j:ident| $kw:expr) => {{
         macro_rules! kw {
@@ -186,7 +199,7 @@ macro_rules! sixteen_rounds {
     }};
 }
 
-/// The state after one more block (section 6.2.2).
+/// The state after one more block (FIPS 180-4, section 6.2.2).
 #[inline(always)]
 pub(crate) fn compress<A: Arithmetic>(
     v: A,
@@ -197,7 +210,7 @@ pub(crate) fn compress<A: Arithmetic>(
     for k in K.as_chunks::<16>().0.iter().take(3) {
         sixteen_rounds!(v, s, |J| {
             let kw = v.add(w[J], v.splat(k[J]));
-            // The message word of sixteen rounds later.
+            // The message word for 16 rounds later.
             let small = v.add(w[J], sum!(v, w[(J + 1) % 16], 25, 14, shift 3));
             let large = v.add(w[(J + 9) % 16], sum!(v, w[(J + 14) % 16], 15, 13, shift 10));
             w[J] = v.add(small, large);
@@ -208,8 +221,8 @@ pub(crate) fn compress<A: Arithmetic>(
     sum_of_states(v, s, state)
 }
 
-/// The state after a block that is the same in all lanes: `kw` is its schedule and
-/// the round constants.
+/// The state after a block that is the same in all lanes. `kw` is its schedule plus the round
+/// constants.
 #[inline(always)]
 fn compress_constant<A: Arithmetic>(v: A, state: [A::Word; 8], kw: &[u32; 64]) -> [A::Word; 8] {
     let mut s = state;
@@ -228,15 +241,15 @@ fn sum_of_states<A: Arithmetic>(v: A, mut s: [A::Word; 8], t: [A::Word; 8]) -> [
 }
 
 #[inline(always)]
-fn start<A: Arithmetic>(v: A) -> [A::Word; 8] {
+fn initial_state<A: Arithmetic>(v: A) -> [A::Word; 8] {
     let mut s = [v.splat(0); 8];
     for i in 0..8 {
-        s[i] = v.splat(START[i]);
+        s[i] = v.splat(INITIAL_STATE[i]);
     }
     s
 }
 
-/// The block that a digest, padded, is.
+/// The only block of a message that is a digest.
 #[inline(always)]
 fn digest_block<A: Arithmetic>(v: A, digest: [A::Word; 8]) -> [A::Word; 16] {
     let mut w = [v.splat(0); 16];
@@ -249,39 +262,41 @@ fn digest_block<A: Arithmetic>(v: A, digest: [A::Word; 8]) -> [A::Word; 16] {
 /// A message's state, and where its next blocks lie.
 pub(crate) struct Stream {
     pub(crate) state: [u32; 8],
-    pub(crate) place: *const u8,
+    pub(crate) next_block: *const u8,
 }
 
-/// Kernels that take messages one by one.
+/// Kernels that hash one message or two side by side, on one instruction set.
 ///
-/// They must only be called where the CPU has their instructions. Of what they are
-/// given pointers to, as many blocks, messages and digests as they are told must be
-/// there.
+/// # Safety
+///
+/// The CPU must have the instructions of the kernels. As many blocks, messages and digests as
+/// an argument says must be readable or writable at the pointers.
 pub(crate) struct Serial {
-    /// Hashes as many blocks of a message.
+    /// Hashes that many blocks of a message.
     pub(crate) one: unsafe fn(&mut Stream, usize),
-    /// Hashes as many blocks of each of two messages.
+    /// Hashes that many blocks of each of two messages.
     pub(crate) two: unsafe fn(&mut Stream, &mut Stream, usize),
-    /// The double hash of as many messages of 64 bytes. The digests may be written
-    /// where the messages lie, the first where the first one begins.
+    /// The double hash of that many messages of 64 bytes. The digests may overlap the messages
+    /// if both begin at the same address.
     pub(crate) hash64: unsafe fn(*const [u8; 64], *mut Digest, usize),
-    /// The hash of as many messages of 32 bytes, likewise.
+    /// The hash of that many messages of 32 bytes. Digests and messages may overlap as for
+    /// `hash64`.
     pub(crate) hash32: unsafe fn(*const [u8; 32], *mut Digest, usize),
 }
 
-/// In plain Rust.
+/// [`Serial`] in plain Rust.
 pub(crate) static SCALAR: Serial = {
     unsafe fn one(stream: &mut Stream, blocks: usize) {
         for _ in 0..blocks {
-            // SAFETY: the caller vouches for the block.
-            let w = unsafe { words(stream.place) };
+            // SAFETY: the caller guarantees `blocks` readable blocks.
+            let w = unsafe { words(stream.next_block) };
             stream.state = compress(Scalar, stream.state, w);
-            stream.place = stream.place.wrapping_add(BLOCK_LEN);
+            stream.next_block = stream.next_block.wrapping_add(BLOCK_LEN);
         }
     }
 
     unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
-        // SAFETY: the caller vouches for the blocks.
+        // SAFETY: the caller guarantees `blocks` readable blocks of each message.
         unsafe {
             one(a, blocks);
             one(b, blocks);
@@ -290,12 +305,13 @@ pub(crate) static SCALAR: Serial = {
 
     unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
         for i in 0..count {
-            // SAFETY: the caller vouches for the message and the digest.
+            // SAFETY: the caller guarantees `count` readable messages and writable digests, and
+            // `i` is below `count`. The message is read before the digest is written.
             unsafe {
                 let w = words(messages.add(i).cast());
-                let s = compress(Scalar, START, w);
+                let s = compress(Scalar, INITIAL_STATE, w);
                 let s = compress_constant(Scalar, s, &PADDING_64);
-                let s = compress(Scalar, START, digest_block(Scalar, s));
+                let s = compress(Scalar, INITIAL_STATE, digest_block(Scalar, s));
                 digests.add(i).write(digest(s));
             }
         }
@@ -303,13 +319,14 @@ pub(crate) static SCALAR: Serial = {
 
     unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
         for i in 0..count {
-            // SAFETY: the caller vouches for the message and the digest.
+            // SAFETY: the caller guarantees `count` readable messages and writable digests, and
+            // `i` is below `count`. The message is read before the digest is written.
             unsafe {
                 let mut w = [0; 8];
                 for (word, bytes) in w.iter_mut().zip((*messages.add(i)).as_chunks().0) {
                     *word = u32::from_be_bytes(*bytes);
                 }
-                let s = compress(Scalar, START, digest_block(Scalar, w));
+                let s = compress(Scalar, INITIAL_STATE, digest_block(Scalar, w));
                 digests.add(i).write(digest(s));
             }
         }
@@ -317,9 +334,9 @@ pub(crate) static SCALAR: Serial = {
 
     /// # Safety
     ///
-    /// The block must be readable.
+    /// The 64 bytes of the block must be readable.
     unsafe fn words(block: *const u8) -> [u32; 16] {
-        // SAFETY: the caller vouches for it; bytes need no alignment.
+        // SAFETY: the caller guarantees 64 readable bytes, and bytes need no alignment.
         let block = unsafe { &*block.cast::<[u8; BLOCK_LEN]>() };
         let mut w = [0; 16];
         for (word, bytes) in w.iter_mut().zip(block.as_chunks().0) {
@@ -336,7 +353,7 @@ pub(crate) static SCALAR: Serial = {
     }
 };
 
-/// The bytes of a state.
+/// A state as a digest: big-endian words.
 pub(crate) fn digest(state: [u32; 8]) -> Digest {
     let mut digest = [0; 32];
     for (bytes, word) in digest.as_chunks_mut().0.iter_mut().zip(state) {
@@ -345,21 +362,21 @@ pub(crate) fn digest(state: [u32; 8]) -> Digest {
     digest
 }
 
-/// [`Stream`]s, one for each lane: lane `l` of `state[i]` is word `i` of its state,
-/// `left[l]` says how many blocks there are from `places[l]` on.
+/// One [`Stream`] per lane: lane `l` of `state[i]` is word `i` of its state, and `left[l]`
+/// blocks lie at `next_blocks[l]`.
 #[repr(align(64))]
 pub(crate) struct Lanes {
     state: [[u32; MAX_LANES]; 8],
-    pub(crate) places: [*const u8; MAX_LANES],
+    pub(crate) next_blocks: [*const u8; MAX_LANES],
     pub(crate) left: [usize; MAX_LANES],
 }
 
 impl Lanes {
-    /// As many blocks in every lane, behind `place`.
-    pub(crate) fn all(place: *const u8, blocks: usize) -> Self {
+    /// The same `blocks` blocks at `next_block` in every lane.
+    pub(crate) fn all(next_block: *const u8, blocks: usize) -> Self {
         Self {
-            state: START.map(|word| [word; MAX_LANES]),
-            places: [place; MAX_LANES],
+            state: INITIAL_STATE.map(|word| [word; MAX_LANES]),
+            next_blocks: [next_block; MAX_LANES],
             left: [blocks; MAX_LANES],
         }
     }
@@ -378,20 +395,20 @@ impl Lanes {
         }
     }
 
-    /// Makes a lane do what another one does.
+    /// Copies the stream of lane `from` to lane `to`.
     pub(crate) fn copy(&mut self, from: usize, to: usize) {
         self.set_state(to, self.state(from));
-        self.places[to] = self.places[from];
+        self.next_blocks[to] = self.next_blocks[from];
         self.left[to] = self.left[from];
     }
 }
 
-/// Hashes blocks of the message in each lane, until of one there are none left: says
-/// of which, a bit each.
+/// Hashes blocks in each lane until a lane has none left. Returns the lanes that have none
+/// left, one bit each.
 ///
 /// # Safety
 ///
-/// As many blocks as `left` says must be readable at each of `places`.
+/// In each of the first `LANES` lanes, `left` blocks must be readable at `next_blocks`.
 #[inline(always)]
 pub(crate) unsafe fn run<V: U32Lanes>(v: V, lanes: &mut Lanes) -> u32 {
     let mut blocks = usize::MAX;
@@ -403,8 +420,9 @@ pub(crate) unsafe fn run<V: U32Lanes>(v: V, lanes: &mut Lanes) -> u32 {
         *s = v.load(state);
     }
     for i in 0..blocks {
-        // SAFETY: the caller vouches for the blocks.
-        let w = unsafe { block(v, &lanes.places[..V::LANES], BLOCK_LEN * i) };
+        // SAFETY: `blocks` is the least `left` of all lanes, the caller guarantees `left` readable
+        // blocks, and `i` is below `blocks`.
+        let w = unsafe { block(v, &lanes.next_blocks[..V::LANES], BLOCK_LEN * i) };
         s = compress(v, s, w);
     }
     for (s, state) in s.into_iter().zip(&mut lanes.state) {
@@ -415,52 +433,55 @@ pub(crate) unsafe fn run<V: U32Lanes>(v: V, lanes: &mut Lanes) -> u32 {
         *left -= blocks;
         ended |= u32::from(*left == 0) << l;
     }
-    for place in &mut lanes.places[..V::LANES] {
-        *place = place.wrapping_add(BLOCK_LEN * blocks);
+    for next_block in &mut lanes.next_blocks[..V::LANES] {
+        *next_block = next_block.wrapping_add(BLOCK_LEN * blocks);
     }
     ended
 }
 
-/// The message words of the blocks `offset` bytes behind `places`.
+/// The message words of the blocks `offset` bytes after each of `sources`.
 ///
 /// # Safety
 ///
-/// They must be readable.
+/// A block of 64 bytes must be readable there.
 #[inline(always)]
-unsafe fn block<V: U32Lanes>(v: V, places: &[*const u8], offset: usize) -> [V::Word; 16] {
+unsafe fn block<V: U32Lanes>(v: V, sources: &[*const u8], offset: usize) -> [V::Word; 16] {
     let mut w = [v.splat(0); 16];
-    // SAFETY: a block is four times 16 bytes.
+    // SAFETY: the caller guarantees 64 readable bytes at `offset`, and the four loads of 16
+    // bytes lie in these.
     unsafe {
-        w[..4].copy_from_slice(&v.load_big_endian(places, offset));
-        w[4..8].copy_from_slice(&v.load_big_endian(places, offset + 16));
-        w[8..12].copy_from_slice(&v.load_big_endian(places, offset + 32));
-        w[12..].copy_from_slice(&v.load_big_endian(places, offset + 48));
+        w[..4].copy_from_slice(&v.load_big_endian(sources, offset));
+        w[4..8].copy_from_slice(&v.load_big_endian(sources, offset + 16));
+        w[8..12].copy_from_slice(&v.load_big_endian(sources, offset + 32));
+        w[12..].copy_from_slice(&v.load_big_endian(sources, offset + 48));
     }
     w
 }
 
-/// Writes the digests of all lanes one behind the other.
+/// Writes the digests of all lanes, one after the other.
 ///
 /// # Safety
 ///
-/// There must be place for them.
+/// `LANES` digests must be writable.
 #[inline(always)]
 unsafe fn store_digests<V: U32Lanes>(v: V, state: [V::Word; 8], digests: *mut Digest) {
     let [a, b, c, d, e, f, g, h] = state;
-    let place: *mut u8 = digests.cast();
-    // SAFETY: the caller vouches for the place.
+    let destination: *mut u8 = digests.cast();
+    // SAFETY: the caller guarantees `LANES` digests of 32 bytes, and each store writes one half
+    // of each.
     unsafe {
-        v.store_big_endian([a, b, c, d], place, 32);
-        v.store_big_endian([e, f, g, h], place.add(16), 32);
+        v.store_big_endian([a, b, c, d], destination, 32);
+        v.store_big_endian([e, f, g, h], destination.add(16), 32);
     }
 }
 
-/// Hashes messages of `LEN` bytes, 64 twice or 32 once. Digests and messages may lie
-/// as [`Serial::hash64`] has it.
+/// The hash of messages of 32 bytes, or the double hash of messages of 64 bytes. Messages and
+/// digests may overlap as for [`Serial::hash64`].
 ///
 /// # Safety
 ///
-/// There must be `count` messages and digests, a multiple of the lanes.
+/// `count` messages must be readable and `count` digests writable; `count` must be a multiple
+/// of `LANES`.
 #[inline(always)]
 pub(crate) unsafe fn hash_fixed<const LEN: usize, V: U32Lanes>(
     v: V,
@@ -469,28 +490,29 @@ pub(crate) unsafe fn hash_fixed<const LEN: usize, V: U32Lanes>(
     count: usize,
 ) {
     for first in (0..count).step_by(V::LANES) {
-        let mut places = [messages.cast::<u8>(); MAX_LANES];
-        for (l, place) in places[..V::LANES].iter_mut().enumerate() {
-            *place = messages.wrapping_add(first + l).cast();
+        let mut sources = [messages.cast::<u8>(); MAX_LANES];
+        for (l, source) in sources[..V::LANES].iter_mut().enumerate() {
+            *source = messages.wrapping_add(first + l).cast();
         }
-        let places = &places[..V::LANES];
-        // SAFETY: the caller vouches for the messages and the digests. These are
-        // written when the messages of these lanes have been read.
+        let sources = &sources[..V::LANES];
+        // SAFETY: the caller guarantees `count` readable messages and writable digests, and
+        // `first + LANES` is at most `count`. The digests of these lanes are written after
+        // their messages have been read.
         unsafe {
             const { assert!(LEN == BLOCK_LEN || LEN == 32) };
             let mut w = if LEN == BLOCK_LEN {
-                block(v, places, 0)
+                block(v, sources, 0)
             } else {
                 let mut half = [v.splat(0); 8];
-                half[..4].copy_from_slice(&v.load_big_endian(places, 0));
-                half[4..].copy_from_slice(&v.load_big_endian(places, 16));
+                half[..4].copy_from_slice(&v.load_big_endian(sources, 0));
+                half[4..].copy_from_slice(&v.load_big_endian(sources, 16));
                 digest_block(v, half)
             };
-            // The code of a block is there once for both hashes, which leaves more of
-            // the cache of instructions to whoever shares it.
+            // A loop, so that the code for a block exists only once and takes less of the
+            // instruction cache.
             let mut again = LEN == BLOCK_LEN;
             let state = loop {
-                let state = compress(v, start(v), w);
+                let state = compress(v, initial_state(v), w);
                 if !again {
                     break state;
                 }

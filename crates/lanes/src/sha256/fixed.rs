@@ -1,11 +1,11 @@
-//! Messages of one fixed length: 64 bytes twice, 32 bytes once.
+//! Messages of one fixed length: 64 bytes hashed twice, or 32 bytes hashed once.
 
 use super::many::many;
 use super::threshold::LaneThreshold;
 use crate::job::Digest;
 use crate::vector::MAX_LANES;
 
-/// The double hash of each of `messages`, as [`many`].
+/// The double SHA-256 of each of `messages`; otherwise as [`many`].
 pub(crate) fn many_twice<const N: usize>(
     threshold: LaneThreshold,
     messages: &[[&[u8]; N]],
@@ -14,7 +14,8 @@ pub(crate) fn many_twice<const N: usize>(
     many(threshold, messages, digests);
     let count = digests.len();
     let digests = digests.as_mut_ptr();
-    // SAFETY: as many digests, of 32 bytes.
+    // SAFETY: messages and digests are the same `count` digests of 32 bytes and begin at the
+    // same address. The kernels hash 32 bytes, and belong to this CPU.
     unsafe {
         fixed(
             threshold,
@@ -27,15 +28,16 @@ pub(crate) fn many_twice<const N: usize>(
     }
 }
 
-/// The double hash of each of `messages`.
+/// The double SHA-256 of each of `messages`.
 ///
 /// # Panics
 ///
-/// Unless there are as many `digests`.
+/// If `digests` and `messages` differ in length.
 pub(crate) fn many_64(threshold: LaneThreshold, messages: &[[u8; 64]], digests: &mut [Digest]) {
     assert_eq!(messages.len(), digests.len(), "a digest for each message");
     let (from, to) = (messages.as_ptr(), digests.as_mut_ptr());
-    // SAFETY: as many messages and digests, which lie apart.
+    // SAFETY: there are as many messages as digests, as just asserted, and the references do
+    // not overlap. The kernels hash 64 bytes twice, and belong to this CPU.
     unsafe {
         fixed(
             threshold,
@@ -48,14 +50,14 @@ pub(crate) fn many_64(threshold: LaneThreshold, messages: &[[u8; 64]], digests: 
     }
 }
 
-/// Replaces the first half of `nodes` by the double hashes of pairs: `nodes[i]`
-/// becomes that of `nodes[2 * i]` and `nodes[2 * i + 1]`, 64 bytes. If there is an odd
-/// one, it is not touched, or not read.
+/// Replaces the first half of `nodes` by the double SHA-256 of pairs: `nodes[i]` becomes that
+/// of the 64 bytes of `nodes[2 * i]` and `nodes[2 * i + 1]`. An odd last node is ignored.
 pub(crate) fn pairs(threshold: LaneThreshold, nodes: &mut [Digest]) {
     let count = nodes.len() / 2;
     let to = nodes.as_mut_ptr();
-    // SAFETY: as many pairs of 64 bytes; each digest is written where a pair lay that
-    // comes before its own, or in the first half of its own.
+    // SAFETY: `nodes` holds `count` pairs of 64 bytes, and so `count` digests. Both begin at
+    // the same address, so digest i lies where pair i / 2 was, which has been read by then. The
+    // kernels hash 64 bytes twice, and belong to this CPU.
     unsafe {
         fixed(
             threshold,
@@ -68,12 +70,13 @@ pub(crate) fn pairs(threshold: LaneThreshold, nodes: &mut [Digest]) {
     }
 }
 
-/// Hashes of messages of one length, in lanes as long as they pay. The digests may be
-/// written where the messages lie, the first where the first one begins.
+/// Hashes messages of one length, in lanes where these are faster. Messages and digests may
+/// overlap if both begin at the same address.
 ///
 /// # Safety
 ///
-/// There must be `count` messages and digests, and the kernels must be those for them.
+/// `count` messages must be readable and `count` digests writable. The kernels must be those
+/// for this length, and this CPU must have their instructions.
 unsafe fn fixed<const LEN: usize>(
     threshold: LaneThreshold,
     in_lanes: impl Fn(*const [u8; LEN], *mut Digest, usize),
@@ -88,7 +91,9 @@ unsafe fn fixed<const LEN: usize>(
         let left = count - done;
         let now = threshold.in_lanes(left);
         let lanes = threshold.set.hash_lanes();
-        // SAFETY: so many messages and digests are left.
+        // SAFETY: `left` messages and digests are left, of which the kernels take at most that
+        // many, in order. The arrays have `MAX_LANES` messages and digests, and `lanes` is at
+        // most that.
         unsafe {
             done += if now == 0 {
                 one_by_one(from, to, left);
@@ -99,10 +104,10 @@ unsafe fn fixed<const LEN: usize>(
                 now
             } else {
                 // The other lanes hash zeros.
-                let mut some = [[0; LEN]; MAX_LANES];
+                let mut padded = [[0; LEN]; MAX_LANES];
                 let mut hashes = [[0; 32]; MAX_LANES];
-                core::ptr::copy_nonoverlapping(from, some.as_mut_ptr(), now);
-                in_lanes(some.as_ptr(), hashes.as_mut_ptr(), lanes);
+                core::ptr::copy_nonoverlapping(from, padded.as_mut_ptr(), now);
+                in_lanes(padded.as_ptr(), hashes.as_mut_ptr(), lanes);
                 core::ptr::copy_nonoverlapping(hashes.as_ptr(), to, now);
                 now
             };

@@ -1,23 +1,23 @@
-//! Messages of any and mixed lengths.
+//! Messages of any lengths.
 //!
-//! A lane takes a message, and the next one when that ends, so that messages of mixed
-//! lengths keep the lanes busy. The blocks are read where they lie; only those that hold a
-//! message's end, or lie across two of its pieces, are put together first. When so few
-//! messages are left that most lanes would compute nothing, [`Serial`] kernels finish them.
+//! A lane takes a message, and takes the next one when that ends, so that messages of different
+//! lengths keep the lanes busy. Blocks are read where they lie. Only blocks that hold a
+//! message's end, or that cross from one of its pieces to the next, are copied first. When so
+//! few messages are left that most lanes would be idle, [`Serial`] kernels finish them.
 
 use super::message::{Rest, Staged};
 use super::threshold::LaneThreshold;
 use crate::job::Digest;
-use crate::kernels::sha256::{Lanes, START, Serial, Stream, digest};
+use crate::kernels::sha256::{INITIAL_STATE, Lanes, Serial, Stream, digest};
 use crate::vector::{Aligned, MAX_LANES};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
 
-/// The hash of each of `messages`, each of which is the pieces of an array in turn.
+/// The SHA-256 of each of `messages`. A message is the concatenation of the pieces of an array.
 ///
 /// # Panics
 ///
-/// Unless there are as many `digests`.
+/// If `digests` and `messages` differ in length.
 pub(crate) fn many<const N: usize>(
     threshold: LaneThreshold,
     messages: &[[&[u8]; N]],
@@ -27,16 +27,16 @@ pub(crate) fn many<const N: usize>(
     if threshold.in_lanes(messages.len()) > 0 {
         return many_in_lanes(threshold, messages, digests);
     }
-    let mut fresh = 0..messages.len();
+    let mut unstarted = 0..messages.len();
     one_by_one(threshold, digests, |staged| {
-        let mut rest = Rest::new(messages, fresh.next()?);
-        let (place, blocks) = rest.next(staged)?;
-        let state = START;
-        Some((Stream { state, place }, blocks, rest))
+        let mut rest = Rest::new(messages, unstarted.next()?);
+        let (next_block, blocks) = rest.next(staged)?;
+        let state = INITIAL_STATE;
+        Some((Stream { state, next_block }, blocks, rest))
     });
 }
 
-/// [`many`], in lanes as long as they pay.
+/// [`many`], in lanes as long as these are faster.
 fn many_in_lanes<const N: usize>(
     threshold: LaneThreshold,
     messages: &[[&[u8]; N]],
@@ -49,24 +49,25 @@ fn many_in_lanes<const N: usize>(
     for index in 0..active {
         rests.push(Rest::new(messages, index));
     }
-    let mut fresh = active..messages.len();
-    // Lanes whose blocks have been hashed, a bit each.
+    let mut unstarted = active..messages.len();
+    // Lanes whose blocks have all been hashed, one bit each.
     let mut ended = u32::MAX >> (MAX_LANES - active);
     loop {
         while ended != 0 {
             let l = ended.trailing_zeros() as usize;
             if let Some(run) = rests[l].next(&mut staged.0[l]) {
-                (lanes.places[l], lanes.left[l]) = run;
+                (lanes.next_blocks[l], lanes.left[l]) = run;
                 ended &= ended - 1;
                 continue;
             }
             digests[rests[l].index] = digest(lanes.state(l));
-            if let Some(index) = fresh.next() {
+            if let Some(index) = unstarted.next() {
                 rests[l] = Rest::new(messages, index);
-                lanes.set_state(l, START);
+                lanes.set_state(l, INITIAL_STATE);
             } else {
-                // The last message moves here, ended or not. (If its next block has been
-                // put together, that stays where it is: no other will be there.)
+                // Moves the last lane's message here, whether it has ended or not. If its next
+                // block has been copied, it stays in the last lane's `staged`, which no other
+                // message will use.
                 active -= 1;
                 rests[l] = rests[active];
                 lanes.copy(active, l);
@@ -81,30 +82,31 @@ fn many_in_lanes<const N: usize>(
             let mut others = keep..active;
             one_by_one(threshold, digests, |_| {
                 let l = others.next()?;
-                let (state, place) = (lanes.state(l), lanes.places[l]);
-                Some((Stream { state, place }, lanes.left[l], rests[l]))
+                let (state, next_block) = (lanes.state(l), lanes.next_blocks[l]);
+                Some((Stream { state, next_block }, lanes.left[l], rests[l]))
             });
             active = keep;
         }
         if active == 0 {
             return;
         }
-        // The vector's other lanes do what the first one does.
+        // The other lanes of the vector hash the same blocks as lane 0.
         for l in active..threshold.set.hash_lanes() {
-            (lanes.places[l], lanes.left[l]) = (lanes.places[0], lanes.left[0]);
+            (lanes.next_blocks[l], lanes.left[l]) = (lanes.next_blocks[0], lanes.left[0]);
         }
-        // SAFETY: in the lanes of the vector there are as many blocks as `left` says, in
-        // a message or in `staged`.
+        // SAFETY: each lane of the vector has `left` blocks at its pointer, in a message or in
+        // `staged`, neither of which changes during the call.
         ended = unsafe { threshold.set.hash_run(&mut lanes) };
         ended &= u32::MAX >> (MAX_LANES - active);
     }
 }
 
-/// A message on its way: its stream, how many blocks that has, and the rest.
+/// A message that is being hashed: its stream, how many blocks lie there, and what is left of
+/// it.
 type Message<'a, const N: usize> = (Stream, usize, Rest<'a, N>);
 
-/// Finishes messages two at a time, and the last one by itself. `next` gives one; it
-/// may put the first blocks together in what it is given.
+/// Finishes messages two at a time, and the last one alone. `next` returns the next message,
+/// and may put its first blocks into the buffer that it is given.
 #[inline(always)]
 fn one_by_one<'a, const N: usize>(
     threshold: LaneThreshold,
@@ -116,8 +118,8 @@ fn one_by_one<'a, const N: usize>(
     let mut a = next(&mut staged_a);
     let mut b = next(&mut staged_b);
     loop {
-        // SAFETY: there are as many blocks, in a message or in `staged`; the plan has
-        // the kernels of this CPU.
+        // SAFETY: as many blocks as the message says lie at its stream, in a message or in a
+        // buffer that only changes when they are hashed. The threshold has kernels of this CPU.
         unsafe {
             match (&mut a, &mut b) {
                 (Some((a, a_blocks, _)), Some((b, b_blocks, _))) => {
@@ -133,19 +135,19 @@ fn one_by_one<'a, const N: usize>(
                 (None, None) => return,
             }
         }
-        // What has been put together is not touched as long as a stream reads it.
+        // A buffer is only written when its stream has no blocks left.
         if matches!(a, Some((_, 0, _))) {
-            proceed(&mut a, &mut staged_a, digests, &mut next);
+            advance(&mut a, &mut staged_a, digests, &mut next);
         }
         if matches!(b, Some((_, 0, _))) {
-            proceed(&mut b, &mut staged_b, digests, &mut next);
+            advance(&mut b, &mut staged_b, digests, &mut next);
         }
     }
 }
 
-/// Goes on to a message's next blocks or, behind its end, to the next message.
+/// Continues with a message's next blocks or, after its end, with the next message.
 #[inline(always)]
-fn proceed<'a, const N: usize>(
+fn advance<'a, const N: usize>(
     message: &mut Option<Message<'a, N>>,
     staged: &mut Staged,
     digests: &mut [Digest],
@@ -153,7 +155,7 @@ fn proceed<'a, const N: usize>(
 ) {
     if let Some((stream, blocks, rest)) = message {
         if let Some(run) = rest.next(staged) {
-            (stream.place, *blocks) = run;
+            (stream.next_block, *blocks) = run;
         } else {
             digests[rest.index] = digest(stream.state);
             *message = next(staged);

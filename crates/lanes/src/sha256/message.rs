@@ -1,22 +1,22 @@
-//! What of a message is yet to be hashed.
+//! What is left of a message to hash.
 
 use crate::kernels::sha256::BLOCK_LEN;
 use core::mem::MaybeUninit;
 
-/// A place for a block, or two with the padding.
+/// A buffer for one block, or for two with the padding.
 pub(super) type Staged = MaybeUninit<[u8; 2 * BLOCK_LEN]>;
 
-/// What of a message is yet to be hashed.
+/// What is left of a message to hash.
 #[derive(Clone, Copy)]
 pub(super) struct Rest<'a, const N: usize> {
-    /// Which message it is.
+    /// Index of the message.
     pub(super) index: usize,
     pieces: [&'a [u8]; N],
-    /// How many bytes the pieces have.
+    /// How many bytes are left in the pieces.
     len: usize,
-    /// How many bytes the message had.
+    /// Length of the message, in bytes.
     message_len: usize,
-    /// Whether its padding has come.
+    /// Whether the padding has been returned.
     ended: bool,
 }
 
@@ -37,9 +37,8 @@ impl<'a, const N: usize> Rest<'a, N> {
         }
     }
 
-    /// The next blocks of the message, padded as section 5.1.1 has it, and their
-    /// number: those that lie one behind the other, or what has been put together in
-    /// `staged`. None behind its end.
+    /// The next blocks of the padded message (FIPS 180-4, section 5.1.1), and their number:
+    /// consecutive blocks of the message, or blocks copied to `staged`. `None` after its end.
     #[inline(always)]
     pub(super) fn next(&mut self, staged: &mut Staged) -> Option<(*const u8, usize)> {
         if self.len < BLOCK_LEN {
@@ -58,11 +57,11 @@ impl<'a, const N: usize> Rest<'a, N> {
             }
         }
         let staged = staged.write([0; _]);
-        self.take(&mut staged[..BLOCK_LEN]);
+        self.copy_next(&mut staged[..BLOCK_LEN]);
         Some((staged.as_ptr(), 1))
     }
 
-    /// The message's end, less than a block, and the padding.
+    /// The end of the message, less than a block, with the padding.
     #[inline(always)]
     fn end(&mut self, staged: &mut Staged) -> Option<(*const u8, usize)> {
         if self.ended {
@@ -73,21 +72,21 @@ impl<'a, const N: usize> Rest<'a, N> {
         let bits = 8 * self.message_len as u64;
         let blocks = if len < BLOCK_LEN - 8 { 1 } else { 2 };
         let staged = staged.write([0; _]);
-        self.take(&mut staged[..len]);
+        self.copy_next(&mut staged[..len]);
         staged[len] = 0x80;
         staged[BLOCK_LEN * blocks - 8..BLOCK_LEN * blocks].copy_from_slice(&bits.to_be_bytes());
         Some((staged.as_ptr(), blocks))
     }
 
-    /// Moves the next bytes of the message to `place`; there are as many.
+    /// Copies the next bytes of the message to `destination`; as many must be left.
     #[inline(always)]
-    fn take(&mut self, mut place: &mut [u8]) {
-        self.len -= place.len();
+    fn copy_next(&mut self, mut destination: &mut [u8]) {
+        self.len -= destination.len();
         for piece in &mut self.pieces {
-            let (now, later) = piece.split_at(piece.len().min(place.len()));
-            let (filled, free) = place.split_at_mut(now.len());
+            let (now, later) = piece.split_at(piece.len().min(destination.len()));
+            let (filled, free) = destination.split_at_mut(now.len());
             filled.copy_from_slice(now);
-            (*piece, place) = (later, free);
+            (*piece, destination) = (later, free);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! SHA-256 over lists of messages: which kernel hashes which message.
 //!
-//! - [`threshold`]: from how many messages on lanes are faster than one by one; measured
-//!   once in a process.
-//! - [`many`]: messages of any and mixed lengths. [`message`]: what is left of one.
-//! - [`fixed`]: messages of 32 or 64 bytes.
+//! - [`threshold`]: from how many messages on lanes are faster, measured once per process.
+//! - [`mod@many`]: messages of any lengths. [`message`]: what is left of one.
+//! - [`fixed`]: messages of exactly 32 or 64 bytes.
 
 pub(crate) mod fixed;
 pub(crate) mod many;

@@ -15,8 +15,8 @@ fn twice(message: &[u8]) -> Digest {
     sha2::Sha256::digest(sha2::Sha256::digest(message)).into()
 }
 
-/// Every threshold that could come of measuring: every set with the SHA instructions and
-/// without, lanes from any number on.
+/// Every threshold that a measurement could give: every instruction set, with and without the
+/// SHA instructions, and lanes from any number on.
 fn thresholds() -> Vec<LaneThreshold> {
     let mut thresholds = Vec::new();
     let mut sets: Vec<_> = Backend::ALL
@@ -24,7 +24,7 @@ fn thresholds() -> Vec<LaneThreshold> {
         .filter(|backend| backend.is_available())
         .map(|backend| backend.set())
         .collect();
-    // SAFETY: every CPU has it.
+    // SAFETY: every CPU can run plain Rust.
     sets.push(unsafe { Set::assume(&isa::portable::KERNELS) });
     for set in sets {
         for serial in [set.serial_hash()(), &SCALAR] {
@@ -41,7 +41,7 @@ fn thresholds() -> Vec<LaneThreshold> {
 }
 
 #[test]
-fn every_threshold() {
+fn every_threshold_hashes_correctly() {
     let text: Vec<u8> = (0..4000_u32).map(|i| (i * i / 7) as u8).collect();
     for threshold in thresholds() {
         for count in (0..40).chain([47, 48, 49, 63, 64, 65, 100]) {
@@ -64,9 +64,9 @@ fn every_threshold() {
     }
 }
 
-/// What is measured is kept.
+/// A measurement is kept.
 #[test]
-fn measured_once() {
+fn threshold_is_measured_once() {
     for backend in Backend::ALL.iter().filter(|b| b.is_available()) {
         let set = backend.set();
         let messages = LaneThreshold::of(set).messages;
@@ -80,13 +80,13 @@ thread_local! {
     static STEPS: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
 }
 
-/// A clock that says that the first twelve timings, those of a vector, took the first step
-/// each and all others the second.
+/// A clock on which each of the first twelve timings, those of a vector, takes the first of
+/// [`STEPS`], and every other timing the second.
 fn clock() -> u64 {
     let [vector, other] = STEPS.get();
     let time = TIME.get();
     TIME.set(time + 1);
-    // Two readings for each timing.
+    // Each timing reads the clock twice.
     let (calls, timings) = (time, time / 2);
     if calls % 2 == 0 {
         return 0;
@@ -94,9 +94,9 @@ fn clock() -> u64 {
     if timings < 12 { vector } else { other }
 }
 
-/// The threshold follows the clock that it is given, whatever this CPU is.
+/// The threshold depends on the given clock alone, whatever this CPU is.
 #[test]
-fn the_clock_is_an_argument() {
+fn threshold_follows_the_given_clock() {
     for backend in Backend::ALL.iter().filter(|b| b.is_available()) {
         let set = backend.set();
         let lanes = set.hash_lanes();
@@ -105,7 +105,7 @@ fn the_clock_is_an_argument() {
             STEPS.set([vector, other]);
             measure(set, &SCALAR, clock)
         };
-        // A vector in the time of one message, two messages, none.
+        // A vector takes half as long as one message, as long, and a hundred times as long.
         assert_eq!(threshold(100, 200), 1, "{backend:?}");
         assert_eq!(threshold(100, 100), 3, "{backend:?}");
         assert_eq!(threshold(10_000, 100), lanes + 1, "{backend:?}");

@@ -1,23 +1,24 @@
-//! From how many messages on the lanes of a vector are faster than one by one.
+//! From how many messages on the lanes of a vector are faster than one message after the other.
 
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
-use crate::kernels::sha256::{BLOCK_LEN, Lanes, START, Serial, Stream};
+use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, Lanes, Serial, Stream};
 
 /// Which kernels hash, and from how many messages on lanes are faster.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneThreshold {
     pub(super) set: Set,
     pub(super) serial: &'static Serial,
-    /// From how many messages on the lanes of a vector are faster than one by one; more
-    /// than there are lanes for never.
+    /// The least number of messages for which the lanes of a vector are faster than one message
+    /// after the other. More than there are lanes means never.
     pub(super) messages: usize,
 }
 
 impl LaneThreshold {
-    /// The threshold of an instruction set. At first use both ways are timed, for some thirty
-    /// microseconds, and the result is kept for the process. Where there is no clock, lanes
-    /// are taken when all are full: vectors are wider than general registers.
+    /// The threshold of an instruction set. At first use both ways are timed, which takes 30 to
+    /// 100 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
+    /// clock, lanes are used when all of them are full, because vectors are wider than general
+    /// registers.
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
         let serial = set.serial_hash()();
@@ -32,7 +33,7 @@ impl LaneThreshold {
         }
     }
 
-    /// Sets what would be measured.
+    /// Sets the threshold in place of the measurement.
     pub(crate) fn set(set: Set, messages: usize) {
         set.hash_threshold().set(messages);
     }
@@ -41,8 +42,8 @@ impl LaneThreshold {
         self.messages
     }
 
-    /// How many of so many messages to hash in the lanes of a vector, the others one by one.
-    /// Where lanes are faster, a full vector.
+    /// How many of `messages` to hash in the lanes of a vector next: all lanes, fewer if there
+    /// are fewer messages, or 0 to hash the messages one by one.
     #[inline]
     pub(super) fn in_lanes(&self, messages: usize) -> usize {
         let now = messages.min(self.set.hash_lanes());
@@ -50,17 +51,18 @@ impl LaneThreshold {
     }
 }
 
-/// Hashes the same blocks in each way: from how many messages on is a vector faster? By an
-/// eighth at least, for what it costs besides to keep the lanes busy.
+/// Times both ways on the same blocks. A vector must be faster by an eighth at least, because
+/// keeping its lanes busy costs more than is timed here.
 #[cold]
 pub(super) fn measure(set: Set, serial: &Serial, clock: Clock) -> usize {
     const BLOCKS: usize = 4;
     let text = [0_u8; BLOCKS * BLOCK_LEN];
     let stream = || Stream {
-        state: START,
-        place: text.as_ptr(),
+        state: INITIAL_STATE,
+        next_block: text.as_ptr(),
     };
-    // SAFETY: the text is so many blocks; the set vouches for the CPU.
+    // SAFETY: the text is `BLOCKS` blocks long, in all lanes; `set` proves that this CPU has
+    // the instructions of its kernels, and `serial` belongs to it.
     let (vector, one, two) = unsafe {
         (
             best_time(

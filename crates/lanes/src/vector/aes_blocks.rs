@@ -1,20 +1,20 @@
-//! Vectors of blocks of 16 bytes: AES and GHASH.
+//! Vectors of blocks of 16 bytes, for AES and GHASH.
 
-/// The most blocks of AES that any instruction set has in a vector.
+/// The largest number of blocks in a vector of any instruction set.
 pub(crate) const MAX_BLOCKS: usize = 4;
 
-/// Vectors of blocks of 16 bytes, one block per lane, and instructions for them: what
-/// AES and GHASH are made of.
+/// Vectors of blocks of 16 bytes, one block per lane, with the instructions that AES and GHASH
+/// need.
 pub(crate) trait AesBlocks: Copy {
     /// How many blocks one vector holds.
     const LANES: usize;
 
-    /// Whether a group of blocks fits into the registers beside another, to be hashed while
-    /// that is encrypted. Where it does not, encrypting all and then hashing all is faster.
+    /// Whether the registers hold two groups of blocks, so that one is hashed while the next is
+    /// encrypted. If they do not, it is faster to encrypt everything first and to hash it then.
     const ONE_PASS: bool;
 
-    /// Whether a multiplication takes longer than the three instructions that Karatsuba's
-    /// way has in its place.
+    /// Whether Karatsuba's method is faster: it replaces one of four multiplications by three
+    /// other instructions.
     const KARATSUBA: bool;
 
     /// One vector.
@@ -29,77 +29,78 @@ pub(crate) trait AesBlocks: Copy {
     /// The same number in every lane, little-endian.
     fn splat_number(self, number: &u128) -> Self::Vector;
 
-    /// The numbers of each lane, little-endian.
+    /// One number for each lane, little-endian; reads the first `LANES` of `numbers`.
     fn numbers(self, numbers: &[u128]) -> Self::Vector;
 
-    /// Blocks `first`, `first + 1` and so on.
+    /// Blocks `first`, `first + 1` and so on, one per lane.
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> Self::Vector;
 
-    /// Blocks that lie one behind the other.
+    /// `LANES` consecutive blocks.
     ///
     /// # Safety
     ///
-    /// They must be readable.
-    unsafe fn load(self, place: *const u8) -> Self::Vector;
+    /// 16 times `LANES` bytes must be readable at `source`.
+    unsafe fn load(self, source: *const u8) -> Self::Vector;
 
-    /// The first `len` of these bytes, all of them if it is more, and zeros.
+    /// As [`load`](Self::load), but only the first `len` bytes if that is less than a vector,
+    /// and zeros in place of the others.
     ///
     /// # Safety
     ///
-    /// So many must be readable.
-    unsafe fn load_first(self, place: *const u8, len: usize) -> Self::Vector;
+    /// `len` bytes, or a vector if `len` is more, must be readable at `source`.
+    unsafe fn load_first(self, source: *const u8, len: usize) -> Self::Vector;
 
-    /// The reverse of [`load`](Self::load).
+    /// Writes `LANES` consecutive blocks.
     ///
     /// # Safety
     ///
-    /// The place must be writable.
-    unsafe fn store(self, vector: Self::Vector, place: *mut u8);
+    /// 16 times `LANES` bytes must be writable at `destination`.
+    unsafe fn store(self, vector: Self::Vector, destination: *mut u8);
 
-    /// The reverse of [`load_first`](Self::load_first): writes no other bytes.
+    /// Writes the first `len` bytes, or the vector if `len` is more, and no other bytes.
     ///
     /// # Safety
     ///
-    /// So many must be writable.
-    unsafe fn store_first(self, vector: Self::Vector, place: *mut u8, len: usize);
+    /// `len` bytes, or a vector if `len` is more, must be writable at `destination`.
+    unsafe fn store_first(self, vector: Self::Vector, destination: *mut u8, len: usize);
 
-    /// The first `len` bytes, all of them if it is more, and zeros.
+    /// The first `len` bytes of the vector, and zeros in place of the others.
     fn first(self, vector: Self::Vector, len: usize) -> Self::Vector;
 
-    /// One lane replaced by a number, little-endian.
+    /// The vector with one lane replaced by a number, little-endian.
     fn with_lane(self, vector: Self::Vector, lane: usize, number: u128) -> Self::Vector;
 
-    /// One lane replaced by the same of another vector.
+    /// The vector with one lane replaced by that lane of `other`.
     fn with_lane_of(self, vector: Self::Vector, lane: usize, other: Self::Vector) -> Self::Vector;
 
-    /// One lane, and zeros in the others.
+    /// One lane of the vector, and zeros in the others.
     fn only_lane(self, vector: Self::Vector, lane: usize) -> Self::Vector;
 
-    /// The exclusive or of all lanes, as a little-endian number.
+    /// The XOR of all lanes, as a little-endian number.
     fn sum(self, vector: Self::Vector) -> u128;
 
-    /// The bytes of each block in reverse.
+    /// The bytes of each block in reverse order.
     fn reverse(self, vector: Self::Vector) -> Self::Vector;
 
-    /// Adds to the last byte of each block, modulo 2^8.
-    fn count(self, vector: Self::Vector, number: u8) -> Self::Vector;
+    /// Adds `number` to the last byte of each block, modulo 2^8.
+    fn add_to_counter(self, vector: Self::Vector, number: u8) -> Self::Vector;
 
-    /// Exclusive or.
+    /// Bitwise XOR.
     fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// Bitwise and.
+    /// Bitwise AND.
     fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// A round of AES and its key (FIPS 197, section 5.1).
+    /// A round of AES, including its round key (FIPS 197, section 5.1).
     fn round(self, state: Self::Vector, key: Self::Vector) -> Self::Vector;
 
-    /// The last round of AES and its key.
+    /// The last round of AES, including its round key (FIPS 197, section 5.1).
     fn last_round(self, state: Self::Vector, key: Self::Vector) -> Self::Vector;
 
-    /// In each lane the product of a half of `a` and one of `b` as polynomials: the
-    /// upper half of `a` if bit 0 of `HALVES` is set, of `b` if bit 4 is.
+    /// In each lane the product of one half of `a` and one half of `b` as polynomials over
+    /// GF(2). Bit 0 of `HALVES` selects the upper half of `a`, bit 4 that of `b`.
     fn carry_less<const HALVES: i32>(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// The halves of each block exchanged.
+    /// Each block with its halves exchanged.
     fn swap(self, vector: Self::Vector) -> Self::Vector;
 }

@@ -1,11 +1,12 @@
-//! Bytes in memory: pieces of a length that the compiler knows, and alignment.
+//! Bytes in memory: alignment, and XOR without masks for bytes.
 
-/// A value that begins at a multiple of the largest register.
+/// A value aligned to 64 bytes, the size of the largest register and of a cache line.
 #[repr(align(64))]
 pub(crate) struct Aligned<T>(pub(crate) T);
 
-/// [`U32Lanes::xor_bytes`] for sets without masks: ever smaller pieces of a length
-/// that the compiler knows, which it turns into vectors.
+/// [`U32Lanes::xor_bytes`](super::U32Lanes::xor_bytes) for instruction sets without masks for
+/// bytes. It works on ever smaller pieces of constant length, which the compiler turns into
+/// vectors.
 #[inline(always)]
 pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     #[inline(always)]
@@ -14,7 +15,8 @@ pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
             text[*at..].first_chunk_mut::<N>(),
             block[*at..].first_chunk(),
         ) {
-            // Values and not places, of which it does not know that they differ.
+            // Copies to values first: the compiler does not know that the references do not
+            // overlap.
             let (mut bytes, masks): (_, [u8; N]) = (*text, *block);
             for (byte, mask) in bytes.iter_mut().zip(masks) {
                 *byte ^= mask;

@@ -1,11 +1,10 @@
-//! Values whose origin the compiler must not see, because it would choose slower
-//! instructions if it did.
+//! Values whose origin the compiler must not see, because it would choose slower instructions.
 
-/// The same word. The compiler does not keep it in a lane of a vector.
+/// Returns `word`. The compiler cannot keep it in a lane of a vector.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
 pub(crate) fn scalar_u32(mut word: u32) -> u32 {
-    // SAFETY: the text is a comment; no instruction runs.
+    // SAFETY: the assembly text is only a comment, so no instruction runs.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::asm!("/* {:e} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags));
@@ -13,11 +12,11 @@ pub(crate) fn scalar_u32(mut word: u32) -> u32 {
     word
 }
 
-/// The same number. The compiler knows no bound of it.
+/// Returns `value`. The compiler does not know any bound of it.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
-pub(crate) fn hidden_u64(mut value: u64) -> u64 {
-    // SAFETY: the text is a comment; no instruction runs.
+pub(crate) fn opaque_u64(mut value: u64) -> u64 {
+    // SAFETY: the assembly text is only a comment, so no instruction runs.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::asm!("/* {} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));

@@ -1,4 +1,4 @@
-//! Two vectors side by side as one.
+//! Two vectors, used as one.
 
 use super::rows::Rows;
 use super::u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};
@@ -16,9 +16,9 @@ macro_rules! both {
 
 /// Two vectors side by side.
 ///
-/// An addition takes two cycles on a Zen 5, and one state of ChaCha20 has no more
-/// than four chains of them that are independent; a second state fills the time
-/// that the first one waits, even where the registers do not hold both.
+/// An addition takes two cycles on a Zen 5, and a state of ChaCha20 has at most four
+/// independent chains of them. A second state fills the time in which the first one waits, even
+/// where the registers do not hold both.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<W>(pub(crate) W);
 
@@ -77,38 +77,45 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
     }
 
     #[inline(always)]
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [[W::Word; 2]; 4] {
-        // SAFETY: the caller vouches for all lanes.
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [[W::Word; 2]; 4] {
+        // SAFETY: the caller guarantees the bytes of all lanes; each half reads those of its
+        // own lanes.
         let (a, b) = unsafe {
             (
-                self.0.load_big_endian(places, offset),
-                self.0.load_big_endian(&places[W::LANES..], offset),
+                self.0.load_big_endian(sources, offset),
+                self.0.load_big_endian(&sources[W::LANES..], offset),
             )
         };
         [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
     }
 
     #[inline(always)]
-    unsafe fn store_big_endian(self, words: [[W::Word; 2]; 4], place: *mut u8, stride: usize) {
+    unsafe fn store_big_endian(
+        self,
+        words: [[W::Word; 2]; 4],
+        destination: *mut u8,
+        stride: usize,
+    ) {
         let [w, x, y, z] = words;
-        // SAFETY: the caller vouches for twice the lanes of `W`.
+        // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
+        // takes its own.
         unsafe {
             self.0
-                .store_big_endian([w[0], x[0], y[0], z[0]], place, stride);
-            let place = place.add(W::LANES * stride);
+                .store_big_endian([w[0], x[0], y[0], z[0]], destination, stride);
+            let destination = destination.add(W::LANES * stride);
             self.0
-                .store_big_endian([w[1], x[1], y[1], z[1]], place, stride);
+                .store_big_endian([w[1], x[1], y[1], z[1]], destination, stride);
         }
     }
 
     #[inline(always)]
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [[W::Word; 2]; 4] {
-        let a = self.0.gather::<AT, N>(places, first);
-        let b = self.0.gather::<AT, N>(places, first + W::LANES);
+        let a = self.0.gather::<AT, N>(sources, first);
+        let b = self.0.gather::<AT, N>(sources, first + W::LANES);
         [[a[0], b[0]], [a[1], b[1]], [a[2], b[2]], [a[3], b[3]]]
     }
 
@@ -120,20 +127,21 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
     }
 
     #[inline(always)]
-    fn numbers(self) -> [W::Word; 2] {
-        let numbers = self.0.numbers();
+    fn lane_indices(self) -> [W::Word; 2] {
+        let indices = self.0.lane_indices();
         let lanes = W::LANES as u32;
-        [numbers, self.0.add(numbers, self.0.splat(lanes))]
+        [indices, self.0.add(indices, self.0.splat(lanes))]
     }
 
     #[inline(always)]
     unsafe fn scatter<const XOR: bool>(self, words: &[[W::Word; 2]; 16], blocks: *mut [u8; 64]) {
-        // A loop and not `map`: a closure would not be inlined everywhere.
+        // A loop and not `map`, because closures are not always inlined.
         let mut halves = [[words[0][0]; 16]; 2];
         for (w, &[a, b]) in words.iter().enumerate() {
             (halves[0][w], halves[1][w]) = (a, b);
         }
-        // SAFETY: the caller vouches for twice the lanes of `W`.
+        // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
+        // takes its own.
         unsafe {
             self.0.scatter::<XOR>(&halves[0], blocks);
             self.0.scatter::<XOR>(&halves[1], blocks.add(W::LANES));
@@ -166,10 +174,10 @@ impl<R: Rows> Rows for Pair<R> {
 
     #[inline(always)]
     fn add_block_numbers(self, [a, b]: [R::Word; 2]) -> [R::Word; 2] {
-        let behind = self.0.row(&[R::BLOCKS as u32, 0, 0, 0]);
+        let offset = self.0.row(&[R::BLOCKS as u32, 0, 0, 0]);
         [
             self.0.add_block_numbers(a),
-            self.0.add(self.0.add_block_numbers(b), behind),
+            self.0.add(self.0.add_block_numbers(b), offset),
         ]
     }
 
@@ -180,7 +188,8 @@ impl<R: Rows> Rows for Pair<R> {
 
     #[inline(always)]
     unsafe fn store_rows(self, [a, b, c, d]: [[R::Word; 2]; 4], blocks: *mut [u8; 64]) {
-        // SAFETY: the caller vouches for twice the blocks of `R`.
+        // SAFETY: the caller guarantees twice `R::BLOCKS` writable blocks; each half writes its
+        // own.
         unsafe {
             self.0.store_rows([a[0], b[0], c[0], d[0]], blocks);
             let blocks = blocks.add(R::BLOCKS);
@@ -189,8 +198,8 @@ impl<R: Rows> Rows for Pair<R> {
     }
 }
 
-/// Two vectors of numbers side by side: the instructions of one fill the time that
-/// the other's take.
+/// Two vectors of 64-bit numbers side by side: the instructions of one run while those of the
+/// other wait.
 impl<L: U64Lanes> U64Lanes for Pair<L> {
     const LANES: usize = 2 * L::LANES;
     type Vector = [L::Vector; 2];
@@ -209,26 +218,27 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
     }
 
     #[inline(always)]
-    fn first(self, lanes: usize, long: [L::Vector; 2]) -> [L::Vector; 2] {
+    fn first(self, lanes: usize, vector: [L::Vector; 2]) -> [L::Vector; 2] {
         [
-            self.0.first(lanes.min(L::LANES), long[0]),
-            self.0.first(lanes.saturating_sub(L::LANES), long[1]),
+            self.0.first(lanes.min(L::LANES), vector[0]),
+            self.0.first(lanes.saturating_sub(L::LANES), vector[1]),
         ]
     }
 
     #[inline(always)]
-    fn store(self, long: [L::Vector; 2], values: &mut [u64]) {
-        self.0.store(long[0], values);
-        self.0.store(long[1], &mut values[L::LANES..]);
+    fn store(self, vector: [L::Vector; 2], values: &mut [u64]) {
+        self.0.store(vector[0], values);
+        self.0.store(vector[1], &mut values[L::LANES..]);
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> ([L::Vector; 2], [L::Vector; 2]) {
-        // SAFETY: the caller vouches for all lanes.
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> ([L::Vector; 2], [L::Vector; 2]) {
+        // SAFETY: the caller guarantees the bytes of all lanes; each half reads those of its
+        // own lanes.
         let (a, b) = unsafe {
             (
-                self.0.load(places, offset),
-                self.0.load(&places[L::LANES..], offset),
+                self.0.load(sources, offset),
+                self.0.load(&sources[L::LANES..], offset),
             )
         };
         ([a.0, b.0], [a.1, b.1])
@@ -236,7 +246,8 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
 
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> ([L::Vector; 2], [L::Vector; 2]) {
-        // SAFETY: the caller vouches for twice the lanes of `L`.
+        // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
+        // takes its own.
         let (a, b) = unsafe {
             (
                 self.0.load_run(blocks),
@@ -249,14 +260,15 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
     #[inline(always)]
     unsafe fn load_fours(
         self,
-        places: &[*const u8],
+        sources: &[*const u8],
         offset: usize,
     ) -> ([L::Vector; 2], [L::Vector; 2]) {
-        // SAFETY: the caller vouches for all places.
+        // SAFETY: the caller guarantees the runs of all sources; each half reads those of its
+        // own lanes, of which four share a source.
         let (a, b) = unsafe {
             (
-                self.0.load_fours(places, offset),
-                self.0.load_fours(&places[L::LANES / 4..], offset),
+                self.0.load_fours(sources, offset),
+                self.0.load_fours(&sources[L::LANES / 4..], offset),
             )
         };
         ([a.0, b.0], [a.1, b.1])

@@ -1,26 +1,26 @@
-//! Vectors of rows of a ChaCha20 state: a few blocks of one packet.
+//! Vectors of rows of ChaCha20 states: a few blocks of one packet.
 
 use super::u32_lanes::Arithmetic;
 
-/// Vectors of rows of four words, as a state of ChaCha20 has four, of several blocks
-/// beside each other.
+/// Vectors that hold one row of four words of each of several ChaCha20 states. A state has four
+/// rows.
 pub(crate) trait Rows: Arithmetic {
-    /// How many blocks there are; at most [`MAX_LANES`] / 3.
+    /// How many states one vector holds a row of; at most [`MAX_LANES`](super::MAX_LANES) / 3.
     const BLOCKS: usize;
 
-    /// The same row of every block.
+    /// The same row in every state.
     fn row(self, row: &[u32; 4]) -> Self::Word;
 
-    /// Adds its number to the first word of each block, from 0 on.
+    /// Adds the index of its state, from 0 on, to the first word of each row.
     fn add_block_numbers(self, row: Self::Word) -> Self::Word;
 
-    /// Rows whose word i is word i + `N`, modulo 4, of these.
+    /// Rotates each row: word i becomes word i + `N`, modulo 4.
     fn rotate_row<const N: usize>(self, row: Self::Word) -> Self::Word;
 
-    /// Writes `BLOCKS` blocks, each as its rows one behind the other.
+    /// Writes `BLOCKS` blocks, each as its four rows in order, little-endian.
     ///
     /// # Safety
     ///
-    /// There must be so many that may be written.
+    /// `BLOCKS` blocks must be writable at `blocks`.
     unsafe fn store_rows(self, rows: [Self::Word; 4], blocks: *mut [u8; 64]);
 }

@@ -1,13 +1,13 @@
-//! One lane in plain Rust.
+//! One lane, in plain Rust.
 
 use super::u32_lanes::Arithmetic;
 use super::u64_lanes::U64Lanes;
 
-/// One lane of 64 bits and a multiplier of 64 by 64 bits.
+/// One lane. In 64 bits, with a multiplier of 64 by 64 bits, it serves Poly1305.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-/// One lane of 32 bits.
+/// In 32 bits it serves SHA-256.
 impl Arithmetic for Scalar {
     type Word = u32;
 
@@ -57,33 +57,34 @@ impl U64Lanes for Scalar {
     }
 
     #[inline(always)]
-    fn first(self, lanes: usize, long: u64) -> u64 {
-        if lanes > 0 { long } else { 0 }
+    fn first(self, lanes: usize, vector: u64) -> u64 {
+        if lanes > 0 { vector } else { 0 }
     }
 
     #[inline(always)]
-    fn store(self, long: u64, values: &mut [u64]) {
-        values[0] = long;
+    fn store(self, vector: u64, values: &mut [u64]) {
+        values[0] = vector;
     }
 
     #[inline(always)]
-    unsafe fn load(self, places: &[*const u8], offset: usize) -> (u64, u64) {
-        let place = places[0].wrapping_add(offset).cast::<[u64; 2]>();
-        // SAFETY: the caller vouches for the 16 bytes.
-        let [low, high] = unsafe { place.read_unaligned() };
+    unsafe fn load(self, sources: &[*const u8], offset: usize) -> (u64, u64) {
+        let source = sources[0].wrapping_add(offset).cast::<[u64; 2]>();
+        // SAFETY: the caller guarantees 16 readable bytes at `offset` after the source.
+        let [low, high] = unsafe { source.read_unaligned() };
         (u64::from_le(low), u64::from_le(high))
     }
 
     #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> (u64, u64) {
-        // SAFETY: the caller vouches for the 16 bytes.
+        // SAFETY: the caller guarantees one readable block of 16 bytes.
         unsafe { self.load(&[blocks], 0) }
     }
 
     #[inline(always)]
-    unsafe fn load_fours(self, places: &[*const u8], offset: usize) -> (u64, u64) {
-        // SAFETY: the caller vouches for the first block.
-        unsafe { self.load(places, offset) }
+    unsafe fn load_fours(self, sources: &[*const u8], offset: usize) -> (u64, u64) {
+        // SAFETY: the caller guarantees a run of four readable blocks; this reads the first
+        // one.
+        unsafe { self.load(sources, offset) }
     }
 
     #[inline(always)]

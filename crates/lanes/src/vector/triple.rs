@@ -1,14 +1,14 @@
-//! Three vectors of rows side by side as one.
+//! Three vectors of rows, used as one.
 
 use super::pair::Pair;
 use super::rows::Rows;
 use super::u32_lanes::Arithmetic;
 
-/// Three vectors of rows side by side.
+/// Three vectors side by side; see [`Pair`].
 #[derive(Clone, Copy)]
 pub(crate) struct Triple<R>(pub(crate) R);
 
-/// Applies a method to the three vectors.
+/// Applies a method to all three vectors.
 macro_rules! all_three {
     ($self:ident.$method:ident $(::<$n:ident>)? ($($arg:expr),+)) => {
         [
@@ -64,8 +64,8 @@ impl<R: Rows> Rows for Triple<R> {
     #[inline(always)]
     fn add_block_numbers(self, [a, b, c]: [R::Word; 3]) -> [R::Word; 3] {
         let [a, b] = Pair(self.0).add_block_numbers([a, b]);
-        let behind = self.0.row(&[2 * R::BLOCKS as u32, 0, 0, 0]);
-        [a, b, self.0.add(self.0.add_block_numbers(c), behind)]
+        let offset = self.0.row(&[2 * R::BLOCKS as u32, 0, 0, 0]);
+        [a, b, self.0.add(self.0.add_block_numbers(c), offset)]
     }
 
     #[inline(always)]
@@ -80,7 +80,8 @@ impl<R: Rows> Rows for Triple<R> {
 
     #[inline(always)]
     unsafe fn store_rows(self, [a, b, c, d]: [[R::Word; 3]; 4], mut blocks: *mut [u8; 64]) {
-        // SAFETY: the caller vouches for three times the blocks of `R`.
+        // SAFETY: the caller guarantees three times `R::BLOCKS` writable blocks, and each call
+        // writes the next `R::BLOCKS` of them.
         unsafe {
             for i in 0..3 {
                 self.0.store_rows([a[i], b[i], c[i], d[i]], blocks);

@@ -1,12 +1,12 @@
-//! Vectors of 32-bit words, one per lane: ChaCha20 and SHA-256.
+//! Vectors of 32-bit words, one per lane, for ChaCha20 and SHA-256.
 
 use super::bytes;
 
-/// The most words that any instruction set offers at once.
+/// The largest number of lanes of any instruction set.
 pub(crate) const MAX_LANES: usize = 32;
 
-/// Arithmetic on 32-bit words, one per lane: what the rounds of ChaCha20 and SHA-256
-/// are made of. Plain Rust has it for one lane too.
+/// Arithmetic on 32-bit words, one per lane, as the rounds of ChaCha20 and SHA-256 need it.
+/// Plain Rust implements it for one lane ([`Scalar`](super::Scalar)).
 pub(crate) trait Arithmetic: Copy {
     /// One vector.
     type Word: Copy;
@@ -17,10 +17,10 @@ pub(crate) trait Arithmetic: Copy {
     /// Lane-wise sum modulo 2^32.
     fn add(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
-    /// Lane-wise exclusive or.
+    /// Lane-wise XOR.
     fn xor(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
-    /// Lane-wise and.
+    /// Lane-wise AND.
     fn and(self, a: Self::Word, b: Self::Word) -> Self::Word;
 
     /// Lane-wise rotation to the left by `N` bits, 0 < `N` < 32.
@@ -29,95 +29,95 @@ pub(crate) trait Arithmetic: Copy {
     /// Lane-wise shift to the right by `N` bits, 0 < `N` < 32.
     fn shift_right<const N: i32>(self, a: Self::Word) -> Self::Word;
 
-    /// `a`, without the compiler knowing how it has come about. It takes sums apart and
-    /// adds in the order in which it finds the numbers, so that the last one to be known
-    /// is added first and waits for the others: 11 cycles a round of SHA-256 on a Zen 5
-    /// instead of 9. Where registers are few, there is nothing to gain.
+    /// `a`, whose origin the compiler does not see. Otherwise it reorders sums so that the term
+    /// that is known last is added first and everything waits for it: 11 instead of 9 cycles
+    /// for a round of SHA-256 on a Zen 5. Where registers are few, there is nothing to gain,
+    /// and this does nothing.
     #[inline(always)]
-    fn hidden(self, a: Self::Word) -> Self::Word {
+    fn opaque(self, a: Self::Word) -> Self::Word {
         a
     }
 
-    /// Each bit of `b` where `a` has a 1, of `c` where it has a 0.
+    /// Each bit of `b` where `a` has a 1, and of `c` where `a` has a 0.
     #[inline(always)]
     fn choose(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {
         self.xor(c, self.and(a, self.xor(b, c)))
     }
 
-    /// Each bit as two at least of the three have it.
+    /// Each bit that at least two of the three agree on.
     #[inline(always)]
     fn majority(self, a: Self::Word, b: Self::Word, c: Self::Word) -> Self::Word {
         self.xor(b, self.and(self.xor(a, b), self.xor(b, c)))
     }
 }
 
-/// Vectors of 32-bit words, and the ways between them and memory.
+/// Vectors of 32-bit words, and how they are loaded and stored.
 pub(crate) trait U32Lanes: Arithmetic {
     /// How many words one vector holds; at most [`MAX_LANES`].
     const LANES: usize;
 
-    /// The same instruction set with fewer lanes, for less work at a time; the
-    /// same as `Self` where there is nothing to gain.
+    /// The same instruction set with fewer lanes, for less work at a time; `Self` if that is
+    /// not faster.
     type Narrow: U32Lanes;
 
-    /// The narrower one.
+    /// The narrower vectors.
     fn narrow(self) -> Self::Narrow;
 
     /// The first `LANES` words of `words`, one in each lane.
     fn load(self, words: &[u32]) -> Self::Word;
 
-    /// The reverse of [`U32Lanes::load`].
+    /// Writes the word of each lane to the first `LANES` of `words`.
     fn store(self, word: Self::Word, words: &mut [u32]);
 
-    /// Turns 16 bytes of each lane into four vectors: lane `l` of vector `w` is the
-    /// big-endian word at byte `4w` behind `places[l]`. Reads the first `LANES`
-    /// places.
+    /// Loads 16 bytes for each lane into four vectors: lane `l` of vector `w` is the big-endian
+    /// word at byte `offset + 4 w` after `sources[l]`. Reads the first `LANES` sources.
     ///
     /// # Safety
     ///
     /// Those bytes must be readable.
-    unsafe fn load_big_endian(self, places: &[*const u8], offset: usize) -> [Self::Word; 4];
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [Self::Word; 4];
 
-    /// The reverse, for places `stride` bytes apart.
+    /// The reverse of [`load_big_endian`](Self::load_big_endian): stores 16 bytes for each
+    /// lane, `stride` bytes apart, the first at `destination`.
     ///
     /// # Safety
     ///
-    /// There must be `LANES` times 16 bytes that may be written.
-    unsafe fn store_big_endian(self, words: [Self::Word; 4], place: *mut u8, stride: usize);
+    /// Those `LANES` times 16 bytes must be writable.
+    unsafe fn store_big_endian(self, words: [Self::Word; 4], destination: *mut u8, stride: usize);
 
-    /// Turns four words of each lane's place, from byte `AT` on, into four vectors: lane
-    /// `l` of vector `w` is little-endian word `AT / 4 + w` of `places[first + l]`.
+    /// Loads four words for each lane, from byte `AT` on, into four vectors: lane `l` of vector
+    /// `w` is little-endian word `AT / 4 + w` of `sources[first + l]`.
     fn gather<const AT: usize, const N: usize>(
         self,
-        places: &[&[u8; N]; MAX_LANES],
+        sources: &[&[u8; N]; MAX_LANES],
         first: usize,
     ) -> [Self::Word; 4];
 
-    /// Turns one row of four words per lane into four vectors: lane `l` of
-    /// vector `w` is `rows[first + l][w]`.
+    /// Loads one row of four words for each lane into four vectors: lane `l` of vector `w` is
+    /// `rows[first + l][w]`.
     fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [Self::Word; 4];
 
-    /// The number of each lane, from 0 on.
-    fn numbers(self) -> Self::Word;
+    /// The index of each lane, from 0 on.
+    fn lane_indices(self) -> Self::Word;
 
-    /// Turns sixteen vectors into `LANES` blocks of 64 bytes: bytes `4w..4w + 4`
-    /// of block `l` are lane `l` of vector `w`, little-endian. Writes them to
-    /// `blocks` or, with `XOR`, exclusive-ors them into what is there.
+    /// Stores sixteen vectors as `LANES` blocks of 64 bytes: bytes `4 w..4 w + 4` of block `l`
+    /// are lane `l` of vector `w`, little-endian. Writes them to `blocks` or, with `XOR`, XORs
+    /// them into what is there.
     ///
     /// # Safety
     ///
-    /// `blocks` must point to `LANES` blocks that may be written and, with `XOR`,
-    /// read.
+    /// `blocks` must point to `LANES` blocks that are writable and, with `XOR`, readable and
+    /// initialized.
     unsafe fn scatter<const XOR: bool>(self, words: &[Self::Word; 16], blocks: *mut [u8; 64]);
 
-    /// Exclusive-ors as much of `block` as `text` is long, at most 64 bytes,
-    /// into `text`. (Here and below: what sets do that have no masks for bytes.)
+    /// XORs the first bytes of `block` into `text`, which has at most 64 bytes. This and the
+    /// next two methods have defaults for instruction sets without masks for bytes.
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         bytes::xor_bytes(text, block);
     }
 
-    /// The same, and returns what the text has become, padded with zeros.
+    /// As [`xor_bytes`](Self::xor_bytes). Returns the new text, padded with zeros.
     #[inline(always)]
     fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
         let mut result = self.padded(text);

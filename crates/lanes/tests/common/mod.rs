@@ -1,10 +1,10 @@
-//! What the tests of this crate share: memory between unmapped pages, packets as
-//! an oracle seals them, and batches of them.
+//! Shared by the tests of this crate: memory between unmapped pages, packets sealed by other
+//! libraries, and batches of them.
 #![allow(
     unsafe_code,
     dead_code,
     unreachable_pub,
-    reason = "guard pages; a module of many tests, none of which uses all"
+    reason = "guard pages; each test uses a part of this module"
 )]
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -12,14 +12,14 @@ use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LE
 use std::io::Write;
 use std::sync::Once;
 
-/// The backends that this machine has; says once which it leaves out.
+/// The backends that this machine has. The first call prints which ones it lacks.
 pub fn backends() -> Vec<Backend> {
     static SAID: Once = Once::new();
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
         Backend::ALL.iter().copied().partition(|b| b.is_available());
     SAID.call_once(|| {
         for backend in lack {
-            // Past the test harness, which hides what passing tests print.
+            // Not `eprintln!`: the test harness hides what passing tests print.
             let _ = writeln!(
                 std::io::stderr(),
                 "NOT RUN: this CPU lacks the backend {backend:?}"
@@ -29,22 +29,21 @@ pub fn backends() -> Vec<Backend> {
     have
 }
 
-/// At which end of the bytes the unmapped page is.
+/// At which end of the bytes an unmapped page lies.
 #[derive(Clone, Copy, Debug)]
 pub enum Guard {
-    /// The first byte lies right behind it, and so at a page's beginning.
+    /// Before the first byte, which so begins a page.
     Front,
-    /// It begins right behind the last byte.
+    /// After the last byte.
     Back,
 }
 
 impl Guard {
-    /// Both.
+    /// Both ends.
     pub const BOTH: [Guard; 2] = [Guard::Front, Guard::Back];
 }
 
-/// Bytes beside an unmapped page: a kernel that reads or writes beyond that end
-/// is killed.
+/// Bytes next to an unmapped page: a kernel that reads or writes beyond that end is killed.
 pub struct Guarded {
     map: *mut std::ffi::c_void,
     mapped: usize,
@@ -55,13 +54,13 @@ pub struct Guarded {
 const PAGE: usize = 4096;
 
 impl Guarded {
-    /// A copy of `bytes`. There is an unmapped page at either end of the mapping;
-    /// `guard` says which of them the bytes touch.
+    /// A copy of `bytes`. Both ends of the mapping have an unmapped page; `guard` says which
+    /// one the bytes touch.
     pub fn new(bytes: &[u8], guard: Guard) -> Self {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
         let mapped = bytes.len().next_multiple_of(PAGE) + 2 * PAGE;
-        // SAFETY: a fresh mapping, which overlaps nothing; the two pages that
-        // are protected lie in it, one at either end.
+        // SAFETY: the mapping is new and overlaps nothing. The two protected pages lie in it,
+        // one at each end.
         let map = unsafe {
             let map = mmap_anonymous(
                 std::ptr::null_mut(),
@@ -89,8 +88,8 @@ impl Guarded {
 
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `len` bytes from `start` on lie in the writable middle of the
-        // mapping, which lives as long as `self` and is borrowed from it.
+        // SAFETY: `len` bytes from `start` on lie in the writable middle of the mapping, which
+        // lives as long as `self`; the slice borrows `self`.
         unsafe {
             let start = self.map.cast::<u8>().add(self.start);
             std::slice::from_raw_parts_mut(start, self.len)
@@ -100,12 +99,12 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`; no borrow of it is left.
+        // SAFETY: `new` made this mapping, and no borrow of it is left.
         unsafe { rustix::mm::munmap(self.map, self.mapped).unwrap() }
     }
 }
 
-/// Numbers that differ from place to place; the seed tells runs apart.
+/// Pseudorandom numbers, the same for the same seed.
 pub struct Noise(u64);
 
 impl Noise {
@@ -114,7 +113,7 @@ impl Noise {
     }
 
     pub fn number(&mut self) -> u64 {
-        // A counter, well mixed (the finaliser of MurmurHash3).
+        // A counter, mixed by the finaliser of MurmurHash3.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
@@ -127,7 +126,7 @@ impl Noise {
         (self.number() % end as u64) as usize
     }
 
-    /// A length below `end`, of each magnitude as often.
+    /// A length below `end`; every power of two is about as likely.
     pub fn length(&mut self, end: usize) -> usize {
         let bits = end.ilog2() + 1;
         let magnitude = self.below(bits as usize + 1);
@@ -154,7 +153,7 @@ impl Noise {
     }
 }
 
-/// One packet, open and sealed.
+/// One packet, as plaintext and sealed.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub key: Key,
@@ -163,12 +162,12 @@ pub struct Packet {
     pub text: Vec<u8>,
     /// Ciphertext and tag.
     pub sealed: Vec<u8>,
-    /// Whether `sealed` is what sealing gives; otherwise it is to be refused.
+    /// Whether opening `sealed` must succeed; otherwise it must be refused.
     pub genuine: bool,
 }
 
 impl Packet {
-    /// Sealed by RustCrypto and by ring, which must agree.
+    /// A packet sealed by RustCrypto and by ring, which must agree.
     pub fn new(key: Key, nonce: Nonce, aad: Vec<u8>, text: Vec<u8>) -> Self {
         let mut sealed = text.clone();
         chacha20poly1305::ChaCha20Poly1305::new(&key.into())
@@ -189,7 +188,7 @@ impl Packet {
         }
     }
 
-    /// The same with one bit of AAD, ciphertext or tag flipped.
+    /// The packet with one bit of AAD, ciphertext or tag flipped.
     pub fn damaged(mut self, noise: &mut Noise) -> Self {
         flip_a_bit(noise, &mut self.aad, &mut self.sealed);
         self.genuine = false;
@@ -197,7 +196,7 @@ impl Packet {
     }
 }
 
-/// Flips a bit of AAD, ciphertext or tag: each of the three as often, if it is there.
+/// Flips a bit of AAD, ciphertext or tag, each of the three as often if it is not empty.
 pub fn flip_a_bit(noise: &mut Noise, aad: &mut [u8], sealed: &mut [u8]) {
     let bit = 1 << noise.below(8);
     let text = sealed.len() - TAG_LEN;
@@ -218,8 +217,7 @@ fn ring(key: &Key, nonce: Nonce, aad: &[u8], text: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// Packets laid out in one buffer, and how that must look when they are sealed
-/// and when they are opened.
+/// Packets in one buffer, and how the buffer must look after sealing and after opening.
 pub struct Batch {
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -230,9 +228,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The packets one behind the other after `offset` bytes of nothing. The AAD
-    /// lies right before the text or right behind the tag, in turn; the keys lie
-    /// in the order opposite to the packets', each once, and there is a spare one.
+    /// The packets, one after the other, from `offset` on. The AAD lies right before the text
+    /// for even packets, right after the tag for odd ones. The keys are in the reverse order of
+    /// the packets, each once, followed by a key that no job uses.
     pub fn new(packets: &[Packet], offset: usize) -> Self {
         let nothing = vec![0xee; offset];
         let mut batch = Self {
@@ -258,7 +256,7 @@ impl Batch {
             }
             let (text_len, aad_len) = (packet.text.len(), packet.aad.len());
             let begin = batch.plain.len();
-            let (before, behind) = match i % 2 {
+            let (before, after) = match i % 2 {
                 0 => (&packet.aad[..], &[][..]),
                 _ => (&[][..], &packet.aad[..]),
             };
@@ -290,14 +288,14 @@ impl Batch {
             ] {
                 bytes.extend(before);
                 bytes.extend(packet);
-                bytes.extend(behind);
+                bytes.extend(after);
             }
         }
         batch
     }
 
-    /// The jobs with keystream computed ahead, as many blocks of each packet as
-    /// `blocks` says, and that keystream.
+    /// The jobs with precomputed keystream, and that keystream. `blocks` gives the number of
+    /// blocks for packet `i`.
     fn keystream(&self, backend: Backend, blocks: impl Fn(usize) -> usize) -> (Vec<Job>, Vec<u8>) {
         let (keys, _) = self.keys.as_chunks();
         let mut jobs = self.jobs.clone();
@@ -315,9 +313,9 @@ impl Batch {
         (jobs, keystream.concat())
     }
 
-    /// Seals and opens the batch beside unmapped pages, with nothing ahead, with the
-    /// same of all packets, and with some of this and some of that; compares every
-    /// byte.
+    /// Seals and opens the batch next to an unmapped page, and compares every byte: without
+    /// precomputed keystream, with two blocks for each packet, and with different numbers of
+    /// blocks.
     pub fn check_guarded(&self, backend: Backend, guard: Guard) {
         self.check_jobs(backend, guard, &self.jobs, &[]);
         let (jobs, keystream) = self.keystream(backend, |_| 2);
@@ -347,18 +345,18 @@ impl Batch {
             assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
             let start = job.text as usize;
             let range = start..start + job.text_len as usize + TAG_LEN;
-            let (is, should) = (&mut bytes[range.clone()], &self.sealed[range]);
+            let (actual, expected) = (&mut bytes[range.clone()], &self.sealed[range]);
             assert!(
-                (is == should) == self.genuine[i],
-                "{backend:?} {guard:?}: packet {i} of {}, {} bytes, sealed otherwise",
+                (actual == expected) == self.genuine[i],
+                "{backend:?} {guard:?}: packet {i} of {}, {} bytes: sealing gave other bytes",
                 self.jobs.len(),
                 job.text_len
             );
-            is.copy_from_slice(should);
+            actual.copy_from_slice(expected);
         }
         assert!(
             bytes == self.sealed,
-            "{backend:?} {guard:?}: seals elsewhere"
+            "{backend:?} {guard:?}: sealing wrote outside the packets"
         );
 
         outcomes.fill(Outcome::Pending);
@@ -369,23 +367,23 @@ impl Batch {
             outcomes: &mut outcomes,
         });
         for (i, (genuine, outcome)) in self.genuine.iter().zip(&outcomes).enumerate() {
-            let right = match genuine {
+            let expected = match genuine {
                 true => Outcome::Authentic,
                 false => Outcome::BadTag,
             };
             let len = self.jobs[i].text_len;
             assert_eq!(
-                *outcome, right,
+                *outcome, expected,
                 "{backend:?} {guard:?}: packet {i}, {len} bytes"
             );
         }
         assert!(
             bytes == self.opened,
-            "{backend:?} {guard:?}: opened otherwise"
+            "{backend:?} {guard:?}: opening gave other bytes"
         );
     }
 
-    /// [`Batch::check_guarded`] at both ends.
+    /// [`Batch::check_guarded`] with the unmapped page at either end.
     pub fn check(&self, backend: Backend) {
         for guard in Guard::BOTH {
             self.check_guarded(backend, guard);
@@ -393,7 +391,7 @@ impl Batch {
     }
 }
 
-/// Checks `packets` as one batch, on every backend.
+/// Checks `packets` as one batch, on each of `backends`.
 pub fn check(backends: &[Backend], packets: &[Packet]) {
     let batch = Batch::new(packets, 0);
     for &backend in backends {

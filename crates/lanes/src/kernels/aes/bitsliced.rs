@@ -1,29 +1,40 @@
-//! AES and GHASH without instructions for them, in constant time.
+//! AES and GHASH without instructions for them, in constant time. The algorithms are in
+//! [`ctr`](super::ctr) and [`ghash`](super::ghash).
 //!
-//! AES is bitsliced: bit p of each byte of four blocks lies in plane p, and the S-box
-//! is a circuit of ANDs and XORs on whole planes, so that there is no table to be
-//! looked up in. GHASH multiplies polynomials by multiplying integers whose bits are
-//! so far detached that no carry reaches the next.
+//! ```text
+//! plane p  = bit p of every byte of four blocks, 64 bits
+//! SubBytes = a circuit of AND, XOR and NOT on the eight planes
+//! a * b    = the product without carries, from integer products of bits four places apart
+//! ```
 //!
-//! For CPUs without AES and PCLMULQDQ, and for what is rare on the others: keys.
+//! What was done and why:
+//!
+//! 1. AES is bitsliced. The S-box is a circuit on whole planes, so no table is indexed by
+//!    secrets.
+//! 2. GHASH multiplies polynomials by multiplying integers. Only every fourth bit of each
+//!    factor is kept at a time, so that the carries of a sum do not reach the next bit that
+//!    counts.
+//!
+//! This runs on CPUs without AES and PCLMULQDQ. Round keys are wiped; blocks of keystream are
+//! not.
 
 use super::gcm::Detached;
 use super::ghash::first_power;
 use super::key::{self, AesKey, Block, GcmKey, POWERS, Powers, RoundKeys, SubWord};
 use crate::job::{Header, Job, Outcome, difference, verdict_of};
 
-/// Bit b + 4c + 16r of plane p is bit p of the byte in row r and column c of block b
-/// (FIPS 197, section 3.4: that is byte r + 4c).
+/// Bit b + 4 c + 16 r of plane p is bit p of the byte in row r and column c of block b. In a
+/// block that is byte r + 4 c (FIPS 197, section 3.4).
 type Planes = [u64; 8];
 
 /// How many blocks the planes hold.
-const AT_ONCE: usize = 4;
+const BLOCKS: usize = 4;
 
-/// Four blocks as planes.
-fn planes(blocks: &[Block; AT_ONCE]) -> Planes {
+/// Converts four blocks to planes.
+fn planes(blocks: &[Block; BLOCKS]) -> Planes {
     let mut planes = [0; 8];
     for byte in 0..8 {
-        // The eight bytes whose bits lie in this byte of the planes.
+        // The eight bytes whose bits lie in byte `byte` of the planes.
         let (row, column) = (byte / 2, byte % 2 * 2);
         let bytes = core::array::from_fn(|k| blocks[k % 4][4 * (column + k / 4) + row]);
         let bits = transposed(u64::from_le_bytes(bytes)).to_le_bytes();
@@ -34,9 +45,9 @@ fn planes(blocks: &[Block; AT_ONCE]) -> Planes {
     planes
 }
 
-/// The four blocks of which these are the planes.
-fn blocks(planes: &Planes) -> [Block; AT_ONCE] {
-    let mut blocks = [[0; 16]; AT_ONCE];
+/// Converts planes to four blocks.
+fn blocks(planes: &Planes) -> [Block; BLOCKS] {
+    let mut blocks = [[0; 16]; BLOCKS];
     for byte in 0..8 {
         let (row, column) = (byte / 2, byte % 2 * 2);
         let bits = core::array::from_fn(|p| planes[p].to_le_bytes()[byte]);
@@ -48,9 +59,9 @@ fn blocks(planes: &Planes) -> [Block; AT_ONCE] {
     blocks
 }
 
-/// A matrix of eight by eight bits, a row in each byte, transposed.
+/// Transposes a matrix of eight by eight bits with one row per byte.
 fn transposed(mut rows: u64) -> u64 {
-    // Exchanges the corners of matrices of 2, then of 4, then of 8.
+    // Exchanges two corners of each submatrix of 2 by 2, then of 4 by 4, then of 8 by 8.
     for (mask, shift) in [
         (0x00aa_00aa_00aa_00aa, 7),
         (0x0000_cccc_0000_cccc, 14),
@@ -62,13 +73,13 @@ fn transposed(mut rows: u64) -> u64 {
     rows
 }
 
-/// The S-box (FIPS 197, section 5.1.1) of every byte: the circuit of Boyar and Peralta
-/// ("A small depth-16 circuit for the AES S-box", 2011), whose names it keeps. An
-/// inversion in GF(2^8), between two linear maps.
+/// The S-box (FIPS 197, section 5.1.1) of every byte: the circuit of Boyar and Peralta ("A
+/// small depth-16 circuit for the AES S-box", 2011), with the names used there. It is an
+/// inversion in GF(2^8) between two linear maps.
 #[rustfmt::skip]
 fn sub_bytes(planes: &mut Planes) {
     let [x7, x6, x5, x4, x3, x2, x1, x0] = *planes;
-    // To the other basis.
+    // The linear map to the basis of the inversion.
     let (y14, y13, y9, y8, t0) = (x3 ^ x5, x0 ^ x6, x0 ^ x3, x0 ^ x5, x1 ^ x2);
     let y1 = t0 ^ x7;
     let (y4, y12, y2, y5) = (y1 ^ x3, y13 ^ y14, y1 ^ x0, y1 ^ x6);
@@ -99,7 +110,7 @@ fn sub_bytes(planes: &mut Planes) {
         (t42 & y11, t45 & y17, t41 & y10, t44 & y12, t37 & y3, t33 & y4);
     let (z12, z13, z14, z15, z16, z17) =
         (t43 & y13, t40 & y5, t29 & y2, t42 & y9, t45 & y14, t41 & y8);
-    // And back, with the affine map.
+    // The linear map back, combined with the affine map of the S-box.
     let (t46, t47, t48, t49) = (z15 ^ z16, z10 ^ z11, z5 ^ z13, z9 ^ z10);
     let (t50, t51, t52, t53) = (z2 ^ z12, z2 ^ z5, z7 ^ z8, z0 ^ z3);
     let (t54, t55, t58) = (z6 ^ z7, z16 ^ z17, z4 ^ t46);
@@ -112,7 +123,7 @@ fn sub_bytes(planes: &mut Planes) {
     *planes = [s7, s6, s5, s4, s3, s2, s1, s0];
 }
 
-/// Row r begins r columns later (FIPS 197, section 5.1.2).
+/// ShiftRows (FIPS 197, section 5.1.2): rotates row r by r columns.
 fn shift_rows(planes: &mut Planes) {
     for plane in planes {
         let row = |r: u32| {
@@ -123,7 +134,8 @@ fn shift_rows(planes: &mut Planes) {
     }
 }
 
-/// FIPS 197, section 5.1.3: row r becomes 2 (r + next) + next + the two after.
+/// MixColumns (FIPS 197, section 5.1.3): row r becomes 2 (r + next) + next + the two rows
+/// after.
 fn mix_columns(planes: &mut Planes) {
     let next = planes.map(|plane| plane.rotate_right(16));
     let sum: Planes = core::array::from_fn(|p| planes[p] ^ next[p]);
@@ -133,16 +145,15 @@ fn mix_columns(planes: &mut Planes) {
     *planes = core::array::from_fn(|p| twice[p] ^ next[p] ^ sum[p].rotate_right(32));
 }
 
-/// The round keys of each of four blocks as planes. Secret: whoever has them wipes
-/// them.
+/// The round keys of each of four blocks, as planes. Wiped on drop.
 struct PlaneKeys {
     keys: [Planes; 15],
     rounds: usize,
 }
 
 impl PlaneKeys {
-    /// The four must have the same number of rounds.
-    fn new(keys: [&RoundKeys; AT_ONCE]) -> Self {
+    /// All four must have the same number of rounds.
+    fn new(keys: [&RoundKeys; BLOCKS]) -> Self {
         let rounds = keys[0].rounds();
         let mut all = [[0; 8]; 15];
         for (round, planes_of_round) in all[..=rounds].iter_mut().enumerate() {
@@ -152,7 +163,7 @@ impl PlaneKeys {
     }
 
     /// Encrypts four blocks (FIPS 197, section 5.1).
-    fn encrypt(&self, text: &[Block; AT_ONCE]) -> [Block; AT_ONCE] {
+    fn encrypt(&self, text: &[Block; BLOCKS]) -> [Block; BLOCKS] {
         let mut state = planes(text);
         add(&mut state, &self.keys[0]);
         for key in &self.keys[1..self.rounds] {
@@ -181,13 +192,13 @@ fn add(state: &mut Planes, key: &Planes) {
     }
 }
 
-/// The S-box for [`expand`](aes_gcm::expand).
+/// The S-box for [`key::expand`].
 #[derive(Clone, Copy)]
 struct Circuit;
 
 impl SubWord for Circuit {
     fn sub_word(self, word: u32) -> u32 {
-        let mut text = [[0; 16]; AT_ONCE];
+        let mut text = [[0; 16]; BLOCKS];
         text[0][..4].copy_from_slice(&word.to_le_bytes());
         let mut state = planes(&text);
         sub_bytes(&mut state);
@@ -196,14 +207,14 @@ impl SubWord for Circuit {
     }
 }
 
-/// See [`aes_gcm::expand`].
+/// See [`key::expand`].
 pub(crate) fn expand(key: &[u8], keys: &mut [Block; 15]) {
     key::expand(Circuit, key, keys);
 }
 
-/// The powers of the hash key in the order and form of [`GcmKey`].
+/// The powers of the hash key, in the order and form of [`GcmKey::powers`].
 pub(crate) fn powers(keys: &RoundKeys, powers: &mut Powers) {
-    let [h, ..] = PlaneKeys::new([keys; AT_ONCE]).encrypt(&[[0; 16]; AT_ONCE]);
+    let [h, ..] = PlaneKeys::new([keys; BLOCKS]).encrypt(&[[0; 16]; BLOCKS]);
     let first = first_power(u128::from_be_bytes(h));
     let mut power = first;
     for place in powers[..POWERS].iter_mut().rev() {
@@ -212,11 +223,11 @@ pub(crate) fn powers(keys: &RoundKeys, powers: &mut Powers) {
     }
 }
 
-/// The product of two polynomials of 64 bits.
+/// The product of two polynomials over GF(2) of 64 bits.
 fn carry_less(a: u64, b: u64) -> u128 {
     const EVERY_FOURTH: u128 = 0x1111_1111_1111_1111_1111_1111_1111_1111;
-    // Of every four bits one, and 15 of them in all: then no sum of their products
-    // reaches 16, and its last bit is the sum without carries.
+    // Each part keeps one of every four bits, and the low factor has 15 of them at most. So no
+    // sum of products reaches 16, and the last of its four bits is the sum without carries.
     let low = a & (u64::MAX >> 4);
     let part = |x: u64, class: u32| u128::from(x & (EVERY_FOURTH as u64) << class);
     let mut product = 0;
@@ -234,24 +245,24 @@ fn carry_less(a: u64, b: u64) -> u128 {
     product
 }
 
-/// The product of a block and a power in the form of [`GcmKey`] (SP 800-38D, section
+/// The product of a block and a power in the form of [`GcmKey::powers`] (SP 800-38D, section
 /// 6.3).
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
 fn multiply(a: u128, b: u128) -> u128 {
-    /// x^63 + x^62 + x^57: the field's polynomial, its bits in reverse, in its upper
-    /// half; its lower half is 1.
+    /// x^63 + x^62 + x^57: the upper half of the field's polynomial, with its bits reversed.
+    /// Its lower half is 1.
     const FOLD: u64 = 0xc200_0000_0000_0000;
     let (a_low, a_high) = (a as u64, (a >> 64) as u64);
     let (b_low, b_high) = (b as u64, (b >> 64) as u64);
     let low = carry_less(a_low, b_low);
     let high = carry_less(a_high, b_high);
     let mut middle = carry_less(a_low, b_high) ^ carry_less(a_high, b_low);
-    // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
+    // Adds multiples of the polynomial that clear the lowest 64 bits, and then the next 64.
     middle ^= low.rotate_left(64) ^ carry_less(low as u64, FOLD);
     high ^ middle.rotate_left(64) ^ carry_less(middle as u64, FOLD)
 }
 
-/// GHASH (SP 800-38D, section 6.4) of what has been taken in.
+/// GHASH (SP 800-38D, section 6.4), with the sum so far.
 struct Hash {
     power: u128,
     sum: u128,
@@ -262,7 +273,7 @@ impl Hash {
         self.sum = multiply(self.sum ^ u128::from_be_bytes(block), self.power);
     }
 
-    /// Bytes, padded with zeros to whole blocks.
+    /// Hashes bytes, padded with zeros to whole blocks.
     fn padded(&mut self, bytes: &[u8]) {
         for piece in bytes.chunks(16) {
             let mut block = [0; 16];
@@ -272,7 +283,7 @@ impl Hash {
     }
 }
 
-/// What protects one packet.
+/// The keys and the nonce of one packet.
 struct Packet<'k> {
     key: &'k GcmKey,
     cipher: PlaneKeys,
@@ -284,14 +295,14 @@ impl<'k> Packet<'k> {
         let key = keys[job.key as usize];
         Self {
             key,
-            cipher: PlaneKeys::new([&key.cipher; AT_ONCE]),
+            cipher: PlaneKeys::new([&key.cipher; BLOCKS]),
             nonce: job.nonce,
         }
     }
 
-    /// Counter blocks from number `first` on, encrypted.
-    fn keystream(&self, first: u32) -> [Block; AT_ONCE] {
-        let mut text = [[0; 16]; AT_ONCE];
+    /// The keystream blocks with counters from `first` on.
+    fn keystream(&self, first: u32) -> [Block; BLOCKS] {
+        let mut text = [[0; 16]; BLOCKS];
         for (block, number) in text.iter_mut().zip(0..) {
             block[..12].copy_from_slice(&self.nonce);
             block[12..].copy_from_slice(&first.wrapping_add(number).to_be_bytes());
@@ -299,9 +310,9 @@ impl<'k> Packet<'k> {
         self.cipher.encrypt(&text)
     }
 
-    /// Encrypts or decrypts (SP 800-38D, section 6.5, from counter 2 on).
+    /// Encrypts or decrypts the text, which begins at counter 2 (SP 800-38D, section 6.5).
     fn xor(&self, text: &mut [u8]) {
-        for (piece, first) in text.chunks_mut(16 * AT_ONCE).zip((2..).step_by(AT_ONCE)) {
+        for (piece, first) in text.chunks_mut(16 * BLOCKS).zip((2..).step_by(BLOCKS)) {
             let keystream = self.keystream(first);
             for (byte, mask) in piece.iter_mut().zip(keystream.as_flattened()) {
                 *byte ^= mask;
@@ -309,7 +320,7 @@ impl<'k> Packet<'k> {
         }
     }
 
-    /// The tag of a packet that is encrypted.
+    /// The tag of a packet, from its AAD and its ciphertext.
     fn tag(&self, aad: &[u8], text: &[u8]) -> Block {
         let mut hash = Hash {
             power: self.key.powers[POWERS - 1],
@@ -332,7 +343,7 @@ pub(crate) fn seal(bytes: &mut [u8], mut detached: Detached<'_>, keys: &[&GcmKey
         let aad = detached.aad.unwrap_or(bytes);
         let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
         match detached.tag {
-            Some(ref mut place) => **place = tag,
+            Some(ref mut destination) => **destination = tag,
             None => bytes[job.tag()].copy_from_slice(&tag),
         }
     }
@@ -340,14 +351,14 @@ pub(crate) fn seal(bytes: &mut [u8], mut detached: Detached<'_>, keys: &[&GcmKey
 
 /// See [`crate::Backend::aes_mask_headers`].
 pub(crate) fn mask_headers(bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
-    for headers in headers.chunks(AT_ONCE) {
-        let mut samples = [(0, 0); AT_ONCE];
+    for headers in headers.chunks(BLOCKS) {
+        let mut samples = [(0, 0); BLOCKS];
         for (sample, header) in samples.iter_mut().zip(headers) {
             *sample = header.sample();
         }
-        let mut some = [0; AT_ONCE];
-        masks(bytes, keys, &samples[..headers.len()], &mut some);
-        for (header, mask) in headers.iter().zip(some) {
+        let mut chunk_masks = [0; BLOCKS];
+        masks(bytes, keys, &samples[..headers.len()], &mut chunk_masks);
+        for (header, mask) in headers.iter().zip(chunk_masks) {
             header.mask(bytes, mask);
         }
     }
@@ -361,13 +372,13 @@ pub(crate) fn open(
     jobs: &[Job],
     differences: &mut [u64],
 ) {
-    for (job, place) in jobs.iter().zip(differences) {
+    for (job, result) in jobs.iter().zip(differences) {
         let packet = Packet::new(keys, job);
         let aad = detached.aad.unwrap_or(bytes);
         let tag = packet.tag(&aad[job.aad()], &bytes[job.text()]);
         let sent = bytes[job.tag()].try_into().expect("16 bytes");
-        *place = difference(u128::from_le_bytes(tag), u128::from_le_bytes(sent));
-        if verdict_of(*place) == Outcome::Authentic {
+        *result = difference(u128::from_le_bytes(tag), u128::from_le_bytes(sent));
+        if verdict_of(*result) == Outcome::Authentic {
             packet.xor(&mut bytes[job.text()]);
         }
     }
@@ -381,14 +392,14 @@ pub(crate) fn masks(
     mut masks: &mut [u64],
 ) {
     while let Some(&(first, _)) = samples.first() {
-        // Those of a call have as many rounds as the first.
+        // All keys of one call have as many rounds as the first.
         let key = |&(index, _): &(u32, u32)| &keys[index as usize].0;
         let rounds = keys[first as usize].0.rounds();
-        let same = samples.iter().take(AT_ONCE);
-        let count = same
+        let next = samples.iter().take(BLOCKS);
+        let count = next
             .take_while(|sample| key(sample).rounds() == rounds)
             .count();
-        let four: [_; AT_ONCE] = core::array::from_fn(|i| &samples[i.min(count - 1)]);
+        let four: [_; BLOCKS] = core::array::from_fn(|i| &samples[i.min(count - 1)]);
         let blocks = four.map(|&(_, offset)| *bytes[offset as usize..].first_chunk().expect("16"));
         let encrypted = PlaneKeys::new(four.map(key)).encrypt(&blocks);
         for (mask, block) in masks.iter_mut().zip(&encrypted[..count]) {
@@ -403,9 +414,9 @@ pub(crate) fn masks(
 mod tests {
     use super::*;
 
-    /// The S-box of every byte, by its definition: the inverse, and the affine map.
+    /// The S-box of every byte against its definition: the inverse, then the affine map.
     #[test]
-    fn every_byte_of_the_s_box() {
+    fn s_box_of_every_byte() {
         let product = |a: u8, b: u8| {
             let mut sum = 0_u16;
             for bit in 0..8 {
@@ -425,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn carry_less_is_a_product_without_carries() {
+    fn carry_less_matches_bit_by_bit() {
         let mut a = 0x0123_4567_89ab_cdef_u64;
         for round in 0..1000_u32 {
             let b =

@@ -1,25 +1,37 @@
-//! AES in counter mode (NIST SP 800-38D, section 6.5).
+//! AES in counter mode (NIST SP 800-38D, section 6.5; FIPS 197, section 5.1).
+//!
+//! ```text
+//! keystream block i = AES(nonce (12 bytes) || counter + i (4 bytes, big-endian, modulo 2^32))
+//!
+//! AES(state):
+//!     state ^= round key 0
+//!     for each round but the last:  state = MixColumns(ShiftRows(SubBytes(state))) ^ round key
+//!     last round:                   state = ShiftRows(SubBytes(state)) ^ round key
+//! ```
+//!
+//! What was done to it: one instruction is one round, but the next one must wait for its
+//! result. So [`GROUP`] vectors are encrypted together, each round on all of them.
 
 use super::key::{Block, RoundKeys};
 use crate::vector::{AesBlocks, MAX_BLOCKS};
 
-/// Does something for each `i` from 0 to below `$n`, a constant of at most nine: nine
-/// times written out, as the compiler would leave arrays in memory for a loop that it
-/// does not unroll in time.
-macro_rules! each {
+/// Runs `$body` for each `$i` from 0 to `$n` - 1, where `$n` is a constant of at most nine.
+/// Unrolled in the source, because the compiler unrolls some loops too late and leaves their
+/// arrays in memory.
+macro_rules! unroll {
     ($n:expr, |$i:ident| $body:expr) => {
-        each!(@ $n, $i, $body, 0 1 2 3 4 5 6 7 8)
+        unroll!(@ $n, $i, $body, 0 1 2 3 4 5 6 7 8)
     };
     (@ $n:expr, $i:ident, $body:expr, $($number:literal)*) => {
         $(if $number < $n {
-            #[allow(unused_variables, reason = "not every body counts")]
+            #[allow(unused_variables, reason = "not every body uses the index")]
             let $i: usize = $number;
             $body;
         })*
     };
 }
 
-/// Encrypts blocks in place (FIPS 197, section 5.1): those of `K` vectors under one key.
+/// Encrypts the blocks of `K` vectors in place under one key (FIPS 197, section 5.1).
 #[inline(always)]
 pub(super) fn encrypt<B: AesBlocks, const K: usize>(
     b: B,
@@ -27,11 +39,11 @@ pub(super) fn encrypt<B: AesBlocks, const K: usize>(
     states: &mut [B::Vector; K],
 ) {
     let round_key = b.splat(&key.keys[0]);
-    each!(K, |i| states[i] = b.xor(states[i], round_key));
+    unroll!(K, |i| states[i] = b.xor(states[i], round_key));
     rounds_from(b, key, 1, states);
 }
 
-/// The rounds of AES from `first` on.
+/// The rounds of AES from number `first` on, where round 0 is only the first round key.
 #[inline(always)]
 pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
     b: B,
@@ -39,12 +51,13 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
     first: usize,
     states: &mut [B::Vector; K],
 ) {
-    // Written out: a loop is had sooner only by who knows how often it runs.
+    // Written out, with one branch for the key's length: a loop over an unknown number of
+    // rounds is slower.
     macro_rules! rounds {
         ($($round:literal)*) => {
             $(if $round >= first {
                 let round_key = b.splat(&key.keys[$round]);
-                each!(K, |i| states[i] = b.round(states[i], round_key));
+                unroll!(K, |i| states[i] = b.round(states[i], round_key));
             })*
         };
     }
@@ -55,18 +68,19 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
         last = &key.keys[14];
     }
     let round_key = b.splat(last);
-    each!(K, |i| states[i] = b.last_round(states[i], round_key));
+    unroll!(K, |i| states[i] = b.last_round(states[i], round_key));
 }
 
-pub(super) use each;
+pub(super) use unroll;
 
-/// A counter as it stands in its block, behind the nonce (SP 800-38D, section 7.1).
+/// A counter in its block, with zeros in place of the nonce before it (SP 800-38D, section
+/// 7.1).
 #[inline(always)]
 pub(super) const fn counter_block(counter: u32) -> Block {
     (counter as u128).to_be_bytes()
 }
 
-/// As many as any vector has, from `counter` on.
+/// Consecutive counter blocks from `counter` on, as many as the largest vector has lanes.
 #[inline(always)]
 pub(super) const fn counter_blocks(counter: u32) -> [Block; MAX_BLOCKS] {
     let mut blocks = [[0; 16]; MAX_BLOCKS];
@@ -78,9 +92,9 @@ pub(super) const fn counter_blocks(counter: u32) -> [Block; MAX_BLOCKS] {
     blocks
 }
 
-/// The same as a vector.
+/// Counter blocks as a vector.
 #[inline(always)]
 pub(super) fn counters<B: AesBlocks>(b: B, blocks: &[Block; MAX_BLOCKS]) -> B::Vector {
-    // SAFETY: these are as many blocks as any vector has.
+    // SAFETY: the array has as many blocks as the largest vector.
     unsafe { b.load(blocks.as_ptr().cast()) }
 }

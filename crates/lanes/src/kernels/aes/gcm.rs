@@ -1,65 +1,72 @@
 //! AES-GCM over a list of packets (NIST SP 800-38D, section 7).
 //!
-//! A packet's blocks lie in vectors of as many as the instruction set has lanes. Its
-//! vectors are worked off in groups, [`GROUP`] of them and at last what is left: enough
-//! that no round of AES waits for the one before. Of the packet's first counter block,
-//! which encrypts the tag, and of the block of lengths, with which GHASH ends, each takes
-//! the lane behind the last of the text.
+//! ```text
+//! mask       = AES(nonce || 1)
+//! ciphertext = text xor AES(nonce || 2), AES(nonce || 3), ...
+//! hash       = GHASH(AAD, padding, ciphertext, padding, both lengths in bits)
+//! tag        = hash xor mask
+//! ```
 //!
-//! GHASH is a sum of products of blocks and powers of the hash key. The products of a
-//! group are added up before they are reduced. In a group that is not the last, all lanes
-//! of a vector are multiplied by the same power, and so the lanes are hashed detached; in
-//! the last, each lane by its own, which brings them together.
+//! What was done to it:
 //!
-//! Packets are sealed one after the other: none is too short to fill the lanes with its
-//! own blocks, and while the CPU waits for the tag of one it is busy with the next.
-//! Sealing a long text, each group is hashed while the next is encrypted, or, where there
-//! are not the registers for it, after all of them are.
+//! 1. *Groups.* Consecutive blocks of a packet fill the lanes of vectors. [`GROUP`] vectors are
+//!    encrypted together, enough that no round of AES waits for the one before. The last group
+//!    has what is left, up to [`GROUP`] + 1 vectors.
+//! 2. *Spare lanes.* The lane after the last block of the text encrypts the counter block of
+//!    the mask, and the same lane hashes the block of lengths.
+//! 3. *Powers.* GHASH is a sum of products of blocks and powers of the hash key. The products
+//!    of a group are added up before they are reduced. In a group that is not the last, all
+//!    lanes of a vector are multiplied by the same power, so that each lane has a hash of its
+//!    own. In the last group each lane has its own power, which makes the lanes one sum.
+//! 4. *One packet after the other.* No packet is too short to fill the lanes with its own
+//!    blocks, and while the tag of one packet waits for its instructions, the next packet
+//!    begins.
+//! 5. *Hashing while encrypting.* A group is hashed while the next one is encrypted, if the
+//!    registers hold both ([`AesBlocks::ONE_PASS`]); otherwise after everything is encrypted.
 //!
-//! Opening, the tag is checked before anything is decrypted, and no branch depends on it:
-//! where it is wrong the text is exclusive-ored with zeros in place of the keystream.
+//! To open, the tag is checked before anything is decrypted. No branch depends on it: if the
+//! tag is wrong, the text is XORed with zeros in place of the keystream.
 
-use super::ctr::{counter_block, counter_blocks, counters, each, rounds_from};
+use super::ctr::{counter_block, counter_blocks, counters, rounds_from, unroll};
 use super::ghash::{Sum, power_of, powers_from};
 use super::key::{Block, GROUP, GcmKey, POWERS};
 use crate::job::{Job, difference};
 use crate::vector::AesBlocks;
 
-/// Where AAD and tag of a single packet lie that lie elsewhere than its text, if they do.
+/// Where the AAD and the tag of a single packet lie, if not in the buffer of its text.
 #[derive(Default)]
 pub(crate) struct Detached<'a> {
     pub(crate) aad: Option<&'a [u8]>,
-    /// A tag to be written: one that is checked is behind the text.
+    /// Where sealing writes the tag. Opening always reads it after the text.
     pub(crate) tag: Option<&'a mut Block>,
 }
 
-/// A packet on its way through GHASH (SP 800-38D, section 6.4) and the counter mode
-/// (section 6.5).
+/// A packet on its way through GHASH (SP 800-38D, section 6.4) and counter mode (section 6.5).
 struct Packet<'k, B: AesBlocks> {
     key: &'k GcmKey,
-    /// What all counter blocks have in common: the nonce, and a counter of 0; and the
-    /// first round key, exclusive-ored into it.
+    /// What all counter blocks share: the nonce and a counter of 0, XORed with the first round
+    /// key.
     nonce: B::Vector,
-    /// The counters of the next vector as they stand in their blocks, and zeros.
+    /// The counters of the next vector in their blocks, with zeros for the nonce.
     counters: B::Vector,
-    /// The first of them, as a number.
+    /// The first of these counters, as a number.
     counter: u32,
-    /// The lanes' hashes of all groups before, to be added to the next vector.
+    /// The hash of all previous groups in each lane, to be added to the next vector.
     hash: B::Vector,
     text: *mut u8,
     /// How many bytes of the text are left.
     left: usize,
-    /// How many vectors are left, that with the lengths included.
+    /// How many vectors are left, including the one with the lengths.
     vectors: usize,
 }
 
 impl<'k, B: AesBlocks> Packet<'k, B> {
     /// # Safety
     ///
-    /// The job must lie in the buffer that begins at `bytes`, and its key be there.
+    /// The job must lie in the buffer that begins at `bytes`, and its key must be in `keys`.
     #[inline(always)]
     unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], job: &Job) -> Self {
-        // SAFETY: the caller vouches for the key.
+        // SAFETY: the caller guarantees that the key is in the list.
         let key: &GcmKey = unsafe { keys.get_unchecked(job.key as usize) };
         let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
         let nonce =
@@ -71,61 +78,62 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             counters: counters(b, const { &counter_blocks(2) }),
             counter: 2,
             hash: b.zero(),
-            // SAFETY: the caller vouches for the job.
+            // SAFETY: the caller guarantees that the text lies in the buffer.
             text: unsafe { bytes.add(job.text as usize) },
             left,
             vectors: left.div_ceil(16) / B::LANES + 1,
         }
     }
 
-    /// Whether the next group is not the last. That is one vector longer rather than
-    /// so short that it would not hold the text's last block.
+    /// Whether the next group is not the last one. The last group has [`GROUP`] + 1 vectors if
+    /// it would have only one otherwise: that one might hold no block of the text.
     #[inline(always)]
-    fn is_long(&self) -> bool {
+    fn has_full_group(&self) -> bool {
         self.vectors > GROUP + 1
     }
 
-    /// How many groups there are before the last.
+    /// How many groups precede the last one.
     #[inline(always)]
-    fn groups(&self) -> usize {
+    fn full_groups(&self) -> usize {
         self.vectors.saturating_sub(2) / GROUP
     }
 
-    /// How many blocks of the text the last vector has.
+    /// How many blocks of the text are in the last vector, which also has the lengths.
     #[inline(always)]
     fn last_blocks(&self) -> usize {
         self.left.div_ceil(16) % B::LANES
     }
 
-    /// The power of the first lane of the vector that lies `vectors` before the last.
+    /// The power for the first lane of the vector that is `vectors` before the last one.
     #[inline(always)]
     fn last_power(&self, vectors: usize) -> usize {
         vectors * B::LANES + self.last_blocks() + 1
     }
 
-    /// The products of the AAD, as it goes before the first group.
+    /// The products of the AAD, which is hashed before the first group.
     ///
     /// # Safety
     ///
-    /// The AAD must be readable.
+    /// The job's AAD must be readable, at its offset from `bytes`.
     #[inline(always)]
-    unsafe fn aad(&mut self, b: B, bytes: *const u8, job: &Job) -> Sum<B::Vector> {
+    unsafe fn hash_aad(&mut self, b: B, bytes: *const u8, job: &Job) -> Sum<B::Vector> {
         let mut sum = Sum::zero(b);
         if job.aad_len == 0 {
             return sum;
         }
-        // SAFETY: the caller vouches for it.
-        let mut place = unsafe { bytes.add(job.aad as usize) };
+        // SAFETY: the caller guarantees that the AAD lies at this offset.
+        let mut source = unsafe { bytes.add(job.aad as usize) };
         let mut left = job.aad_len as usize;
         let size = 16 * B::LANES;
-        // The first vector is the one that is not full, and each of its blocks lies so
-        // many lanes before its own: it takes a power so much lower.
+        // If the AAD does not fill its vectors, the first one is short, and its blocks lie
+        // `early` lanes before those that they belong to. So each takes a power that is `early`
+        // lower.
         let early = left.div_ceil(16).wrapping_neg() % B::LANES;
         if left <= size {
-            // What most packets have. There are powers for one vector.
-            // SAFETY: so many are there.
-            let blocks = b.reverse(unsafe { b.load_first(place, left) });
-            let powers = match self.is_long() {
+            // AAD of one vector, which most packets have. There are always powers for it.
+            // SAFETY: `left` is the whole AAD, which the caller guarantees.
+            let blocks = b.reverse(unsafe { b.load_first(source, left) });
+            let powers = match self.has_full_group() {
                 true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES - early),
                 false => powers_from(b, self.key, self.last_power(self.vectors) - early),
             };
@@ -134,21 +142,21 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         }
         let mut vectors = left.div_ceil(size);
         let mut early = early;
-        // How many vectors there are powers for, beside those of the next group.
-        let (long, group) = (self.is_long(), self.vectors.min(GROUP + 1));
-        let reach = match long {
+        // How many vectors there are powers for, in addition to those of the next group.
+        let (has_full_group, group) = (self.has_full_group(), self.vectors.min(GROUP + 1));
+        let reach = match has_full_group {
             true => POWERS / B::LANES - GROUP,
             false => (POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
         };
         loop {
             let len = left.min(size - 16 * early);
-            // SAFETY: so many are left.
-            let mut blocks = unsafe { b.load_first(place, len) };
+            // SAFETY: `len` is at most `left`, the bytes of AAD from `source` on.
+            let mut blocks = unsafe { b.load_first(source, len) };
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
             let factor = if vectors > reach {
                 power_of(b, &self.key.powers, B::LANES - early)
-            } else if long {
+            } else if has_full_group {
                 power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES - early)
             } else {
                 powers_from(b, self.key, self.last_power(group + vectors - 1) - early)
@@ -164,26 +172,26 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if vectors == 0 {
                 return sum;
             }
-            place = place.wrapping_add(len);
+            source = source.wrapping_add(len);
         }
     }
 
-    /// Encrypts blocks, and after each of the first rounds hashes one vector of the
-    /// group `before`, which is encrypted: the one's instructions fill the time that the
-    /// other's take.
+    /// Encrypts blocks, and after each of the first rounds hashes one vector of the `previous`
+    /// group, which is encrypted already. The instructions of one run while those of the other
+    /// wait.
     #[inline(always)]
     fn encrypt_and_hash<const K: usize>(
         &mut self,
         b: B,
         states: &mut [B::Vector; K],
         mut sum: Sum<B::Vector>,
-        before: [B::Vector; GROUP],
+        previous: [B::Vector; GROUP],
     ) {
         let keys = &self.key.cipher.keys;
-        each!(GROUP, |i| {
+        unroll!(GROUP, |i| {
             let round_key = b.splat(&keys[1 + i]);
-            each!(K, |j| states[j] = b.round(states[j], round_key));
-            let mut blocks = b.reverse(before[i]);
+            unroll!(K, |j| states[j] = b.round(states[j], round_key));
+            let mut blocks = b.reverse(previous[i]);
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
@@ -194,19 +202,19 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         rounds_from(b, &self.key.cipher, GROUP + 1, states);
     }
 
-    /// The counter blocks of the next vectors, with the first round key.
+    /// The counter blocks of the next `K` vectors, XORed with the first round key.
     #[inline(always)]
     fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
         let mut states = [self.nonce; K];
         let next = self.counter.wrapping_add((K * B::LANES) as u32);
         if self.counter >> 8 == next >> 8 {
-            // Only their last bytes differ.
-            each!(K, |i| {
+            // Only the last bytes of the counters differ.
+            unroll!(K, |i| {
                 states[i] = b.xor(self.nonce, self.counters);
-                self.counters = b.count(self.counters, B::LANES as u8);
+                self.counters = b.add_to_counter(self.counters, B::LANES as u8);
             });
         } else {
-            each!(K, |i| {
+            unroll!(K, |i| {
                 let counter = self.counter.wrapping_add((i * B::LANES) as u32);
                 states[i] = b.xor(self.nonce, counters(b, &counter_blocks(counter)));
             });
@@ -216,8 +224,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         states
     }
 
-    /// The counter blocks of the last group, with the first round key: the first one is
-    /// behind the text's.
+    /// The counter blocks of the last group, XORed with the first round key. The counter block
+    /// of the mask is in the lane after the text's.
     #[inline(always)]
     fn last_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
         let mut states = self.next_counters::<K>(b);
@@ -226,23 +234,23 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         states
     }
 
-    /// Adds the products of groups that are not the last, and reduces.
+    /// Hashes groups that are not the last, and reduces after each of them.
     ///
     /// # Safety
     ///
-    /// So many must be readable.
+    /// `groups` groups must be readable at `source`.
     #[inline(always)]
     unsafe fn hash_groups(
         &mut self,
         b: B,
         mut sum: Sum<B::Vector>,
-        mut place: *const u8,
+        mut source: *const u8,
         groups: usize,
     ) -> Sum<B::Vector> {
         for _ in 0..groups {
-            each!(GROUP, |i| {
-                // SAFETY: the caller vouches for it.
-                let blocks = unsafe { b.load(place.add(i * 16 * B::LANES)) };
+            unroll!(GROUP, |i| {
+                // SAFETY: the caller guarantees the group, and `i` is below `GROUP`.
+                let blocks = unsafe { b.load(source.add(i * 16 * B::LANES)) };
                 let mut blocks = b.reverse(blocks);
                 if i == 0 {
                     blocks = b.xor(blocks, self.hash);
@@ -252,13 +260,13 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             });
             self.hash = sum.reduced(b);
             sum = Sum::zero(b);
-            place = place.wrapping_add(GROUP * B::LANES * 16);
+            source = source.wrapping_add(GROUP * B::LANES * 16);
         }
         sum
     }
 
-    /// Adds the products of the last group and of the block of lengths: the hash, in
-    /// lanes of which it is the sum.
+    /// Hashes the last group and the block of lengths. The hash is the XOR of all lanes of the
+    /// result.
     #[inline(always)]
     fn hash_last<const K: usize>(
         &self,
@@ -267,7 +275,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         blocks: [B::Vector; K],
         job: &Job,
     ) -> B::Vector {
-        each!(K, |i| {
+        unroll!(K, |i| {
             let mut blocks = b.reverse(blocks[i]);
             if i == K - 1 {
                 let lengths = u128::from(job.aad_len) << 67 | u128::from(job.text_len) << 3;
@@ -288,129 +296,133 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         self.left.saturating_sub(i * 16 * B::LANES)
     }
 
-    /// The text of the last group. Only the last vector and that before may not be full.
+    /// Loads the text of the last group. Only its last two vectors may lack bytes.
     ///
     /// # Safety
     ///
-    /// The text must be readable, and the rest of it belong to `K` vectors.
+    /// The text that is left must be readable, and end in the last or last but one of `K`
+    /// vectors.
     #[inline(always)]
     unsafe fn load_last<const K: usize>(&self, b: B) -> [B::Vector; K] {
         let mut texts = [b.zero(); K];
-        each!(K, |i| {
-            let place = self.text.wrapping_add(i * 16 * B::LANES);
-            // SAFETY: the caller vouches for it: vectors before the last two are full.
+        unroll!(K, |i| {
+            let text = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller guarantees the text. All vectors but the last two are full,
+            // and of these two only the bytes of the text are read.
             texts[i] = unsafe {
                 match i + 2 < K {
-                    true => b.load(place),
-                    false => b.load_first(place, self.len_of(i)),
+                    true => b.load(text),
+                    false => b.load_first(text, self.len_of(i)),
                 }
             };
         });
         texts
     }
 
-    /// The reverse.
+    /// Stores the text of the last group.
     ///
     /// # Safety
     ///
-    /// The same, and the text must be writable.
+    /// As for [`load_last`](Self::load_last), and the text must be writable.
     #[inline(always)]
     unsafe fn store_last<const K: usize>(&self, b: B, texts: [B::Vector; K]) {
-        each!(K, |i| {
-            let place = self.text.wrapping_add(i * 16 * B::LANES);
-            // SAFETY: as above.
+        unroll!(K, |i| {
+            let text = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller guarantees the text; see [`load_last`](Self::load_last).
             unsafe {
                 match i + 2 < K {
-                    true => b.store(texts[i], place),
-                    false => b.store_first(texts[i], place, self.len_of(i)),
+                    true => b.store(texts[i], text),
+                    false => b.store_first(texts[i], text, self.len_of(i)),
                 }
             }
         });
     }
 
-    /// The keystream for counter blocks. If there was a group before, that is hashed
-    /// beside.
+    /// Turns counter blocks into keystream. If there is a `previous` group, it is hashed at the
+    /// same time.
     #[inline(always)]
     fn next_keystream<const K: usize>(
         &mut self,
         b: B,
         states: &mut [B::Vector; K],
         sum: &mut Sum<B::Vector>,
-        before: Option<[B::Vector; GROUP]>,
+        previous: Option<[B::Vector; GROUP]>,
     ) {
-        if let Some(before) = before {
-            self.encrypt_and_hash(b, states, *sum, before);
+        if let Some(previous) = previous {
+            self.encrypt_and_hash(b, states, *sum, previous);
             *sum = Sum::zero(b);
         } else {
             rounds_from(b, &self.key.cipher, 1, states);
         }
     }
 
-    /// Encrypts a group that is not the last, passes it, and returns it. The group
-    /// `before` is hashed only now.
+    /// Encrypts a group that is not the last, advances past it, and returns its ciphertext. The
+    /// `previous` group is hashed at the same time.
     ///
     /// # Safety
     ///
-    /// The text must be readable and writable.
+    /// The text that is left must be readable and writable, and longer than a group.
     #[inline(always)]
     unsafe fn seal_group(
         &mut self,
         b: B,
         sum: &mut Sum<B::Vector>,
-        before: Option<[B::Vector; GROUP]>,
+        previous: Option<[B::Vector; GROUP]>,
     ) -> [B::Vector; GROUP] {
         let mut texts = self.next_counters::<GROUP>(b);
-        self.next_keystream(b, &mut texts, sum, before);
-        each!(GROUP, |i| {
-            let place = self.text.wrapping_add(i * 16 * B::LANES);
-            // SAFETY: the caller vouches for the text, which has at least one group more.
+        self.next_keystream(b, &mut texts, sum, previous);
+        unroll!(GROUP, |i| {
+            let text = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller guarantees the text, which is longer than a group, and `i` is
+            // below `GROUP`.
             unsafe {
-                texts[i] = b.xor(texts[i], b.load(place));
-                b.store(texts[i], place);
+                texts[i] = b.xor(texts[i], b.load(text));
+                b.store(texts[i], text);
             }
         });
-        self.pass(1);
+        self.advance(1);
         texts
     }
 
-    /// Encrypts the last group and returns the tag. The group `before` is hashed only now.
+    /// Encrypts the last group and returns the tag. The `previous` group is hashed at the same
+    /// time.
     ///
     /// # Safety
     ///
-    /// As [`store_last`](Self::store_last).
+    /// As for [`store_last`](Self::store_last).
     #[inline(always)]
     unsafe fn seal_last<const K: usize>(
         &mut self,
         b: B,
         mut sum: Sum<B::Vector>,
-        before: Option<[B::Vector; GROUP]>,
+        previous: Option<[B::Vector; GROUP]>,
         job: &Job,
     ) -> u128 {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
-        self.next_keystream(b, &mut keystream, &mut sum, before);
+        self.next_keystream(b, &mut keystream, &mut sum, previous);
         let mask = b.only_lane(keystream[K - 1], lane);
-        // SAFETY: the caller vouches for the text.
+        // SAFETY: the caller guarantees the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
-        each!(K, |i| {
+        unroll!(K, |i| {
             texts[i] = b.xor(texts[i], keystream[i]);
             if i + 2 >= K {
                 texts[i] = b.first(texts[i], self.len_of(i));
             }
         });
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the text; see [`load_last`](Self::load_last).
         unsafe { self.store_last::<K>(b, texts) };
         let hash = self.hash_last(b, sum, texts, job);
         b.sum(b.xor(b.reverse(hash), mask))
     }
 
-    /// Compares the tag with that behind the group, and decrypts the group if they are
-    /// equal. Returns their [`difference`], and what else of the keystream is to be
-    /// masked with.
+    /// Compares the tag with the one after the text, and decrypts the last group if they are
+    /// equal. Returns their [`difference`], and the mask for the keystream of the other groups:
+    /// all ones if the tags are equal, or else zeros.
     ///
     /// # Safety
     ///
-    /// As [`store_last`](Self::store_last).
+    /// As for [`store_last`](Self::store_last).
     #[inline(always)]
     unsafe fn open_last<const K: usize>(
         &mut self,
@@ -422,33 +434,33 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let mut keystream = self.last_counters::<K>(b);
         rounds_from(b, &self.key.cipher, 1, &mut keystream);
         let mask = b.only_lane(keystream[K - 1], lane);
-        // SAFETY: the caller vouches for the text.
+        // SAFETY: the caller guarantees the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
         let hash = self.hash_last(b, sum, texts, job);
         let tag = b.sum(b.xor(b.reverse(hash), mask));
-        // SAFETY: the tag follows the text, of which so many bytes are left.
+        // SAFETY: the tag of 16 bytes follows the text, of which `left` bytes are left.
         let sent = unsafe { self.text.add(self.left).cast::<u128>().read_unaligned() };
         let difference = difference(tag, sent);
-        // All ones if it is 0.
+        // All ones if `difference` is 0, or else 0.
         let equal = ((difference | difference.wrapping_neg()) >> 63).wrapping_sub(1);
         let equal = b.splat_number(&(u128::from(equal) << 64 | u128::from(equal)));
-        each!(K, |i| texts[i] =
+        unroll!(K, |i| texts[i] =
             b.xor(texts[i], b.and(keystream[i], equal)));
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the text; see [`load_last`](Self::load_last).
         unsafe { self.store_last::<K>(b, texts) };
         (difference, equal)
     }
 
-    /// Goes on with the counters of the text's group number `group`.
+    /// Continues with the counters of group number `group` of the text.
     #[inline(always)]
     fn count_from(&mut self, b: B, group: usize) {
         self.counter = 2 + (group * GROUP * B::LANES) as u32;
         self.counters = counters(b, &counter_blocks(self.counter));
     }
 
-    /// Passes groups that are not the last.
+    /// Advances past groups that are not the last.
     #[inline(always)]
-    fn pass(&mut self, groups: usize) {
+    fn advance(&mut self, groups: usize) {
         let len = groups * GROUP * B::LANES * 16;
         self.text = self.text.wrapping_add(len);
         self.left -= len;
@@ -478,8 +490,9 @@ const _: () = assert!(GROUP + 1 == 9);
 ///
 /// # Safety
 ///
-/// The jobs must lie in `bytes`, and their keys be there. What lies `detached` must be that
-/// of the only job.
+/// The jobs, with their tags, must lie in `bytes`, and their keys must be in `keys`. With an
+/// AAD or a tag that lies `detached` there must be only one job, whose AAD begins at offset 0
+/// of the detached one and lies in it.
 #[inline(always)]
 pub(crate) unsafe fn seal_all<B: AesBlocks>(
     b: B,
@@ -490,45 +503,46 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
 ) {
     let bytes = bytes.as_mut_ptr();
     let aads = detached.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
-    let tag_place = detached
+    let detached_tag = detached
         .tag
         .map_or(core::ptr::null_mut(), core::ptr::from_mut);
     for job in jobs {
-        // SAFETY: the caller vouches for the job: for AAD and text, and the tag behind
-        // the text. A group is taken from the text only where that has so much.
+        // SAFETY: the caller guarantees that text, AAD and tag lie in their buffers. A group is
+        // taken from the text only if the text is longer than that.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
-            let mut sum = packet.aad(b, aads, job);
-            let tag = if !B::ONE_PASS && packet.is_long() {
-                let (text, groups) = (packet.text, packet.groups());
-                while packet.is_long() {
+            let mut sum = packet.hash_aad(b, aads, job);
+            let tag = if !B::ONE_PASS && packet.has_full_group() {
+                let (text, groups) = (packet.text, packet.full_groups());
+                while packet.has_full_group() {
                     packet.seal_group(b, &mut sum, None);
                 }
                 sum = packet.hash_groups(b, sum, text, groups);
                 last!(packet.seal_last(b, sum, None, job))
-            } else if packet.is_long() {
-                let mut before = packet.seal_group(b, &mut sum, None);
-                while packet.is_long() {
-                    before = packet.seal_group(b, &mut sum, Some(before));
+            } else if packet.has_full_group() {
+                let mut previous = packet.seal_group(b, &mut sum, None);
+                while packet.has_full_group() {
+                    previous = packet.seal_group(b, &mut sum, Some(previous));
                 }
-                last!(packet.seal_last(b, sum, Some(before), job))
+                last!(packet.seal_last(b, sum, Some(previous), job))
             } else {
                 last!(packet.seal_last(b, sum, None, job))
             };
-            let place = match tag_place.is_null() {
+            let destination = match detached_tag.is_null() {
                 true => packet.text.add(packet.left),
-                false => tag_place.cast(),
+                false => detached_tag.cast(),
             };
-            place.cast::<u128>().write_unaligned(tag.to_le());
+            destination.cast::<u128>().write_unaligned(tag.to_le());
         }
     }
 }
 
-/// Opens every job whose tag is right; the [`difference`] of the tags tells.
+/// Opens every job whose tag is right. `differences[i]` becomes the [`difference`] of the tags
+/// of job `i`.
 ///
 /// # Safety
 ///
-/// As [`seal_all`].
+/// As for [`seal_all`].
 #[inline(always)]
 pub(crate) unsafe fn open_all<B: AesBlocks>(
     b: B,
@@ -540,20 +554,21 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
 ) {
     let bytes = bytes.as_mut_ptr();
     let aads = detached.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
-    for (job, place) in jobs.iter().zip(differences) {
-        // SAFETY: as in `seal_all`.
+    for (job, result) in jobs.iter().zip(differences) {
+        // SAFETY: as in `seal_all`; a tag is always read after its text, where the caller
+        // guarantees it.
         unsafe {
             let mut packet = Packet::new(b, bytes, keys, job);
             let text = packet.text;
-            let groups = packet.groups();
-            let mut sum = packet.aad(b, aads, job);
+            let groups = packet.full_groups();
+            let mut sum = packet.hash_aad(b, aads, job);
             sum = packet.hash_groups(b, sum, text, groups);
             if groups > 0 {
-                packet.pass(groups);
+                packet.advance(groups);
                 packet.count_from(b, groups);
             }
             let (difference, equal) = last!(packet.open_last(b, sum, job));
-            *place = difference;
+            *result = difference;
             if groups > 0 {
                 packet.text = text;
                 packet.count_from(b, 0);
@@ -561,10 +576,10 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
             for _ in 0..groups {
                 let mut keystream = packet.next_counters::<GROUP>(b);
                 rounds_from(b, &packet.key.cipher, 1, &mut keystream);
-                each!(GROUP, |i| {
-                    let place = packet.text.add(i * 16 * B::LANES);
+                unroll!(GROUP, |i| {
+                    let text = packet.text.add(i * 16 * B::LANES);
                     let keystream = b.and(keystream[i], equal);
-                    b.store(b.xor(keystream, b.load(place)), place);
+                    b.store(b.xor(keystream, b.load(text)), text);
                 });
                 packet.text = packet.text.add(GROUP * B::LANES * 16);
             }

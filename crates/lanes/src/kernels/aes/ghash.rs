@@ -1,12 +1,27 @@
 //! GHASH (NIST SP 800-38D, section 6.4).
+//!
+//! ```text
+//! H = AES(zeros)
+//! y = 0
+//! for each block of 16 bytes:  y = (y ^ block) * H,  in GF(2^128) (section 6.3)
+//! ```
+//!
+//! What was done to it:
+//!
+//! 1. The blocks of a group are multiplied by different powers of H, and their products are
+//!    added up before they are reduced: y = (y ^ b1) * H^n ^ b2 * H^(n - 1) ^ ... ^ bn * H.
+//! 2. The field's bits are in reverse order. Blocks have their bytes reversed so that they are
+//!    numbers, and the powers carry a factor x; see [`GcmKey::powers`].
+//! 3. Karatsuba's method saves one of four multiplications where these are slow.
 
 use super::ctr::encrypt;
 use super::key::{GcmKey, POWERS, Powers, RoundKeys};
 use crate::vector::AesBlocks;
 
-/// A sum of products that are not reduced: in each lane a polynomial of 256 bits, as the
-/// products of the low halves, of the high ones, and of one's low with the other's high; or
-/// in Karatsuba's way, with one multiplication less, of the sums of halves instead of these.
+/// A sum of products that are not reduced, a polynomial of 256 bits in each lane. `low` and
+/// `high` are the products of the low and of the high halves. `middle` is the sum of the two
+/// mixed products or, by Karatsuba's method, the product of the sums of halves, which saves one
+/// multiplication.
 #[derive(Clone, Copy)]
 pub(super) struct Sum<V> {
     low: V,
@@ -24,7 +39,7 @@ impl<V: Copy> Sum<V> {
         }
     }
 
-    /// Adds the product of blocks, their bytes in reverse, and powers.
+    /// Adds the product of blocks, whose bytes are reversed, and powers.
     #[inline(always)]
     pub(super) fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
         self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
@@ -40,17 +55,16 @@ impl<V: Copy> Sum<V> {
         self.middle = b.xor(self.middle, b.xor(low_high, high_low));
     }
 
-    /// The blocks, their bytes in reverse, that are equal to the sum in the field (SP
-    /// 800-38D, section 6.3).
+    /// The sum reduced to blocks (SP 800-38D, section 6.3), whose bytes are reversed.
     #[inline(always)]
     pub(super) fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
-        /// x^63 + x^62 + x^57: the upper half of the field's polynomial, its bits in
-        /// reverse; its lower half is 1.
+        /// x^63 + x^62 + x^57: the upper half of the field's polynomial, with its bits
+        /// reversed. Its lower half is 1.
         const FOLD: u128 = 0xc200_0000_0000_0000;
-        // Adds multiples of the polynomial that clear the lowest 64 bits, and the next.
+        // Adds multiples of the polynomial that clear the lowest 64 bits, and then the next 64.
         let fold = b.splat_number(&FOLD);
         let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
-        // What lies half over the low and half over the high part.
+        // The middle products overlap the upper half of `low` and the lower half of `high`.
         let mut middle = b.xor(self.middle, folded);
         if B::KARATSUBA {
             middle = b.xor(middle, b.xor(self.low, self.high));
@@ -60,7 +74,7 @@ impl<V: Copy> Sum<V> {
     }
 }
 
-/// Power `n` of the hash key in the first lane, and those below in the next.
+/// Power `n` of the hash key in the first lane, `n` - 1 in the second, and so on.
 #[inline(always)]
 pub(super) fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
     b.numbers(&key.powers[POWERS - n..][..B::LANES])
@@ -72,21 +86,22 @@ pub(super) fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vect
     b.splat_number(&powers[POWERS - n])
 }
 
-/// The first power of the hash key, in the form of [`GcmKey`]: the block as a number,
-/// times x.
+/// The first power of the hash key in the form of [`GcmKey::powers`]. `hash_key` is the block
+/// as a big-endian number.
 pub(crate) fn first_power(hash_key: u128) -> u128 {
     let carried = (hash_key >> 127) * 0xc200_0000_0000_0000_0000_0000_0000_0001;
     (hash_key << 1) ^ carried
 }
 
-/// The powers of the hash key in the form of [`GcmKey`].
+/// The powers of the hash key, in the order and form of [`GcmKey::powers`].
 #[inline(always)]
 pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) {
     const { assert!(POWERS.is_multiple_of(B::LANES)) };
     let mut states = [b.zero()];
     encrypt(b, keys, &mut states);
     let hash_key = b.sum(b.only_lane(states[0], 0)).swap_bytes();
-    // The last vector one by one, and each before from that behind it.
+    // The powers of the last vector are computed one by one, and each vector before it from the
+    // one after it.
     powers[POWERS - 1] = first_power(hash_key);
     let mut factor = b.splat_number(&powers[POWERS - 1]);
     for n in 2..=B::LANES {
@@ -98,7 +113,7 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
     let (vectors, _) = powers.split_at_mut(POWERS - B::LANES);
     for place in vectors.rchunks_exact_mut(B::LANES) {
         vector = product(b, vector, factor);
-        // SAFETY: as many numbers as a vector has.
+        // SAFETY: the chunk is as long as a vector.
         unsafe { b.store(vector, place.as_mut_ptr().cast()) };
     }
 }

@@ -1,31 +1,31 @@
-//! Keys of AES and of GHASH as the kernels want them.
+//! Keys of AES and GHASH, in the form that the kernels need.
 
 use crate::vector::AesBlocks;
 
 /// A block of AES: 16 bytes.
 pub(crate) type Block = [u8; 16];
 
-/// How many vectors make a group.
+/// How many vectors are encrypted together.
 pub(super) const GROUP: usize = 8;
 
-/// How many powers of the hash key a [`GcmKey`] has: as many as the blocks of a last
-/// group, which may be one vector longer, and of a vector of AAD before it.
+/// How many powers of the hash key a [`GcmKey`] holds: one for each block of the longest last
+/// group, which has [`GROUP`] + 1 vectors of 4 lanes, and for a vector of AAD before it.
 pub(crate) const POWERS: usize = 4 * (GROUP + 2);
 
-/// The powers, and zeros: what a vector of powers may reach beyond the last. There its
-/// lanes meet zeros.
+/// The powers, and three zeros, which a vector of powers may reach beyond the last one. The
+/// blocks in those lanes are zeros.
 pub(crate) type Powers = [u128; POWERS + 3];
 
-/// Round keys of AES (FIPS 197, section 5.2). Wiped on drop.
+/// Round keys of AES-128 or AES-256 (FIPS 197, section 5.2). Wiped on drop.
 #[repr(align(16))]
 pub(crate) struct RoundKeys {
-    /// 11 or 15 of them, and zeros.
+    /// 11 or 15 round keys, and zeros.
     pub(crate) keys: [Block; 15],
     rounds: u8,
 }
 
 impl RoundKeys {
-    /// The expansion of a key of 16 or 32 bytes, which `expand` does.
+    /// The round keys of a key of 16 or 32 bytes, which `expand` computes.
     pub(crate) fn new<const N: usize>(
         key: &[u8; N],
         expand: impl FnOnce(&[u8], &mut [Block; 15]),
@@ -39,7 +39,7 @@ impl RoundKeys {
         keys
     }
 
-    /// 10 or 14.
+    /// The number of rounds: 10 or 14.
     #[inline(always)]
     pub(crate) fn rounds(&self) -> usize {
         self.rounds.into()
@@ -53,14 +53,15 @@ impl Drop for RoundKeys {
     }
 }
 
-/// A key of AES-GCM, prepared for any [`Backend`](crate::Backend): round keys and
-/// powers of the hash key, less than 1 KiB. Wiped on drop.
+/// A key of AES-128-GCM or AES-256-GCM (NIST SP 800-38D), prepared for any
+/// [`Backend`](crate::Backend): round keys and powers of the hash key, less than 1 KiB. Made by
+/// [`GcmKey::aes128`] or [`GcmKey::aes256`]; cannot fail. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
-    /// Powers [`POWERS`] to 1 of the hash key H, so that neighbours are the factors of
-    /// neighbouring blocks. Each is the block as a big-endian number, in which the
-    /// bits of the polynomial stand in reverse, times x: the product of two such
-    /// numbers has the bit of x^0 one place too low, and that makes up for it.
+    /// Powers [`POWERS`] to 1 of the hash key H, in this order, so that consecutive blocks meet
+    /// consecutive powers. A power is stored as the big-endian number of its block, times x. In
+    /// that number the bits of the polynomial are reversed, so that the product of two such
+    /// numbers has all bits one place too low; the factor x makes up for that.
     pub(crate) powers: Powers,
 }
 
@@ -71,17 +72,19 @@ impl Drop for GcmKey {
     }
 }
 
-/// A key of AES alone, prepared for any [`Backend`](crate::Backend). Wiped on drop.
+/// A key of AES-128 or AES-256 (FIPS 197) for QUIC's header protection, prepared for any
+/// [`Backend`](crate::Backend). Made by [`AesKey::aes128`] or [`AesKey::aes256`]; cannot fail.
+/// Wiped on drop.
 pub struct AesKey(pub(crate) RoundKeys);
 
-/// What [`expand`] asks of an instruction set.
+/// What [`expand`] needs from an instruction set.
 pub(crate) trait SubWord: Copy {
-    /// The S-box (FIPS 197, section 5.1.1) of four bytes.
+    /// The S-box (FIPS 197, section 5.1.1) of each of four bytes.
     fn sub_word(self, word: u32) -> u32;
 }
 
-/// A last round leaves columns that are alike where they are, as it exchanges only bytes
-/// of one row.
+/// The last round of AES is the S-box, and ShiftRows, which only moves bytes along their row.
+/// If all columns are equal, ShiftRows changes nothing.
 impl<B: AesBlocks> SubWord for B {
     #[inline(always)]
     fn sub_word(self, word: u32) -> u32 {
@@ -101,7 +104,7 @@ pub(crate) fn expand<S: SubWord>(s: S, key: &[u8], keys: &mut [Block; 15]) {
     for i in given..4 * (given + 7) {
         if i % given == 0 {
             last = s.sub_word(last.rotate_right(8)) ^ u32::from(constant);
-            // Not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
+            // The round constants, which are not secret: 1, 2, 4, ..., 0x80, 0x1b, 0x36.
             constant = (constant << 1) ^ ((constant >> 7) * 0x1b);
         } else if i % given == 4 {
             last = s.sub_word(last);

@@ -1,4 +1,13 @@
 //! Header masks: samples encrypted with AES (RFC 9001, section 5.4.3).
+//!
+//! ```text
+//! mask       = AES(sample), of which 5 bytes are used
+//! first byte ^= mask[0], only the low 4 or 5 bits
+//! packet number ^= mask[1..]
+//! ```
+//!
+//! What was done to it: consecutive samples with the same key fill the lanes of vectors,
+//! [`MAX_BLOCKS`] samples at a time. With different keys, each sample has a vector of its own.
 
 use super::ctr::encrypt;
 use super::key::{AesKey, Block};
@@ -8,20 +17,22 @@ use crate::vector::{AesBlocks, Aligned, MAX_BLOCKS};
 /// See [`crate::Backend::aes_mask_headers`].
 #[inline(always)]
 pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
-    // The sample is the last of what is touched, and the first byte before it.
+    // The sample ends after all other bytes that are touched, and the first byte is not after
+    // the packet number.
     let sample_end = 4 + size_of::<Block>() as u64;
     let len = bytes.len() as u64;
     let is_inside = |header: &Header| {
         header.first <= header.number && u64::from(header.number) + sample_end <= len
     };
-    let place = bytes.as_mut_ptr();
-    // SAFETY: header and sample are looked after.
-    let mask_in = |_, header: &Header, mask| unsafe { header.mask_in(place, mask) };
-    // SAFETY: as above.
-    unsafe { each_mask(b, place, keys, headers, is_inside, Header::sample, mask_in) };
+    let buffer = bytes.as_mut_ptr();
+    // SAFETY: `is_inside` has checked that the first byte and the packet number lie in the
+    // buffer.
+    let mask_in = |_, header: &Header, mask| unsafe { header.mask_in(buffer, mask) };
+    // SAFETY: `is_inside` checks that the 16 bytes of the sample lie in the buffer.
+    unsafe { for_each_mask(b, buffer, keys, headers, is_inside, Header::sample, mask_in) };
 }
 
-/// See [`crate::Backend::aes_masks`]; `masks` are as many as the samples.
+/// See [`crate::Backend::aes_masks`]. There must be as many `masks` as samples.
 #[inline(always)]
 pub(crate) fn all_masks<B: AesBlocks>(
     b: B,
@@ -32,10 +43,10 @@ pub(crate) fn all_masks<B: AesBlocks>(
 ) {
     let len = bytes.len() as u64;
     let is_inside = |sample: &(u32, u32)| u64::from(sample.1) + size_of::<Block>() as u64 <= len;
-    let write = |place: usize, _: &_, mask| masks[place] = mask;
-    // SAFETY: the samples are looked after.
+    let write = |index: usize, _: &_, mask| masks[index] = mask;
+    // SAFETY: `is_inside` checks that the 16 bytes of the sample lie in the buffer.
     unsafe {
-        each_mask(
+        for_each_mask(
             b,
             bytes.as_ptr(),
             keys,
@@ -47,18 +58,19 @@ pub(crate) fn all_masks<B: AesBlocks>(
     };
 }
 
-/// Calls `then` with the place of each in the list, itself, and its mask; `sample` gives
-/// the index of its key and the offset of its sample. Neighbours' samples are read before.
+/// Calls `then` for each item of the list, with its index, itself and its mask. `sample` gives
+/// the index of its key and the offset of its sample. It is not specified which samples are
+/// read before `then` is called for earlier items.
 ///
 /// # Panics
 ///
-/// If a key is not there, or a sample not inside.
+/// If a key is not there, or if an item is not inside.
 ///
 /// # Safety
 ///
-/// A sample must be readable if it `is_inside`.
+/// The 16 bytes of a sample must be readable if its item `is_inside`.
 #[inline(always)]
-unsafe fn each_mask<B: AesBlocks, S>(
+unsafe fn for_each_mask<B: AesBlocks, S>(
     b: B,
     bytes: *const u8,
     keys: &[&AesKey],
@@ -67,38 +79,38 @@ unsafe fn each_mask<B: AesBlocks, S>(
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
 ) {
-    let mut place = 0;
-    // SAFETY: the caller vouches for the samples.
+    let mut first = 0;
+    // SAFETY: the caller guarantees the samples of items that are inside.
     unsafe {
-        while let Some(some) = list[place..].get(..MAX_BLOCKS) {
-            let some = (place, some);
+        while let Some(group) = list[first..].get(..MAX_BLOCKS) {
+            let group = (first, group);
             match B::LANES {
-                4 => some_masks::<_, _, 1>(b, bytes, keys, some, &is_inside, &sample, &mut then),
-                2 => some_masks::<_, _, 2>(b, bytes, keys, some, &is_inside, &sample, &mut then),
-                _ => some_masks::<_, _, 4>(b, bytes, keys, some, &is_inside, &sample, &mut then),
+                4 => group_masks::<_, _, 1>(b, bytes, keys, group, &is_inside, &sample, &mut then),
+                2 => group_masks::<_, _, 2>(b, bytes, keys, group, &is_inside, &sample, &mut then),
+                _ => group_masks::<_, _, 4>(b, bytes, keys, group, &is_inside, &sample, &mut then),
             }
-            place += MAX_BLOCKS;
+            first += MAX_BLOCKS;
         }
-        while let Some(one) = list[place..].get(..1) {
-            let one = (place, one);
-            some_masks::<_, _, 1>(b, bytes, keys, one, &is_inside, &sample, &mut then);
-            place += 1;
+        while let Some(item) = list[first..].get(..1) {
+            let item = (first, item);
+            group_masks::<_, _, 1>(b, bytes, keys, item, &is_inside, &sample, &mut then);
+            first += 1;
         }
     }
 }
 
-/// The same for some: as many as `K` vectors have lanes are beside each other where they
-/// have one key.
+/// [`for_each_mask`] for a few items. They share vectors if they fill `K` vectors and have the
+/// same key.
 ///
 /// # Safety
 ///
-/// As [`each_mask`].
+/// As for [`for_each_mask`].
 #[inline(always)]
-unsafe fn some_masks<B: AesBlocks, S, const K: usize>(
+unsafe fn group_masks<B: AesBlocks, S, const K: usize>(
     b: B,
     bytes: *const u8,
     keys: &[&AesKey],
-    (place, list): (usize, &[S]),
+    (first, list): (usize, &[S]),
     is_inside: impl Fn(&S) -> bool,
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
@@ -106,39 +118,40 @@ unsafe fn some_masks<B: AesBlocks, S, const K: usize>(
     const { assert!(B::LANES <= MAX_BLOCKS) };
     let mut inside = true;
     let mut differ = 0;
-    for one in list {
-        inside &= is_inside(one);
-        differ |= sample(one).0 ^ sample(&list[0]).0;
+    for item in list {
+        inside &= is_inside(item);
+        differ |= sample(item).0 ^ sample(&list[0]).0;
     }
-    assert!(inside, "a header or its sample outside the buffer");
-    // SAFETY: it is 16 bytes, which need no alignment, and the caller vouches for them.
-    let block = |one: &S| unsafe { &*bytes.add(sample(one).1 as usize).cast::<Block>() };
+    assert!(inside, "a header or its sample lies outside the buffer");
+    // SAFETY: all items are inside, as just asserted, so the caller guarantees 16 bytes; bytes
+    // need no alignment.
+    let block = |item: &S| unsafe { &*bytes.add(sample(item).1 as usize).cast::<Block>() };
     let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
     if list.len() == K * B::LANES && differ == 0 {
         let mut states = [b.zero(); K];
         for (state, list) in states.iter_mut().zip(list.chunks_exact(B::LANES)) {
             let mut blocks = [block(&list[0]); MAX_BLOCKS];
-            for (place, one) in blocks.iter_mut().zip(list) {
-                *place = block(one);
+            for (entry, item) in blocks.iter_mut().zip(list) {
+                *entry = block(item);
             }
             *state = b.gather(&blocks, 0);
         }
         encrypt(b, &keys[sample(&list[0]).0 as usize].0, &mut states);
-        for (state, place) in states.iter().zip(encrypted.0.chunks_exact_mut(B::LANES)) {
-            // SAFETY: the array has room for a vector.
-            unsafe { b.store(*state, place.as_mut_ptr().cast()) };
+        for (state, chunk) in states.iter().zip(encrypted.0.chunks_exact_mut(B::LANES)) {
+            // SAFETY: the chunk is as long as a vector.
+            unsafe { b.store(*state, chunk.as_mut_ptr().cast()) };
         }
-        for (i, (one, block)) in list.iter().zip(&encrypted.0).enumerate() {
-            then(place + i, one, u64::from_le(block[0]));
+        for (i, (item, block)) in list.iter().zip(&encrypted.0).enumerate() {
+            then(first + i, item, u64::from_le(block[0]));
         }
         return;
     }
-    // A vector for each takes no longer than to gather the lanes' round keys.
-    for (i, one) in list.iter().enumerate() {
-        let mut states = [b.splat(block(one))];
-        encrypt(b, &keys[sample(one).0 as usize].0, &mut states);
-        // SAFETY: as above.
+    // A vector for each sample takes no longer than gathering the round keys of several lanes.
+    for (i, item) in list.iter().enumerate() {
+        let mut states = [b.splat(block(item))];
+        encrypt(b, &keys[sample(item).0 as usize].0, &mut states);
+        // SAFETY: the array is at least as long as a vector.
         unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
-        then(place + i, one, u64::from_le(encrypted.0[0][0]));
+        then(first + i, item, u64::from_le(encrypted.0[0][0]));
     }
 }

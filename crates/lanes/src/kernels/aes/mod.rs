@@ -1,8 +1,9 @@
-//! AES-GCM (NIST SP 800-38D) and QUIC's header masks of AES (RFC 9001, section 5.4.3).
+//! AES-GCM (NIST SP 800-38D) and QUIC's header masks with AES (RFC 9001, section 5.4.3).
 //!
-//! [`key`] holds what is prepared of a key, [`ctr`] encrypts counter blocks, [`ghash`]
-//! hashes, [`gcm`] does both for the packets of a list, [`mask`] encrypts samples of
-//! headers. [`bitsliced`] is the same without instructions for AES.
+//! - [`key`]: round keys and powers of the hash key.
+//! - [`ctr`]: AES in counter mode. [`ghash`]: GHASH. [`gcm`]: both, for the packets of a list.
+//! - [`mask`]: header masks.
+//! - [`bitsliced`]: the same without AES instructions.
 
 pub(crate) mod bitsliced;
 pub(crate) mod ctr;

@@ -1,32 +1,33 @@
-//! Arithmetic modulo 2^130 - 5, one number in each lane.
+//! Arithmetic modulo 2^130 - 5, one number per lane.
 
 use crate::vector::{MAX_TAGS, U64Lanes};
 
-/// The bits of r that RFC 8439, section 2.5.1, leaves standing.
+/// The bits of r that clamping keeps (RFC 8439, section 2.5.1), as two little-endian words.
 pub(super) const CLAMP: [u64; 2] = [0x0fff_fffc_0fff_ffff, 0x0fff_fffc_0fff_fffc];
 
-/// A number in two words of 64 bits, and what is above them: at most 7. How
-/// numbers travel between fields.
+/// A number in three little-endian words of 64 bits, the third at most 7. Numbers travel
+/// between fields in this form.
 pub(crate) type Number = [u64; 3];
 
-/// Arithmetic modulo 2^130 - 5, one number in each lane.
+/// Arithmetic modulo 2^130 - 5, one number per lane.
 pub(crate) trait Field: Copy {
-    /// What the limbs are kept in.
+    /// The vectors that hold the limbs, one number per lane.
     type Lanes: U64Lanes;
 
-    /// Numbers in limbs, not fully reduced.
+    /// Numbers in limbs, partly reduced: below 2^130 and a little.
     type Element: Copy;
 
-    /// Numbers to multiply by, and what is prepared of them.
+    /// Numbers to multiply by, and multiples of their limbs.
     type Multiplier: Copy;
 
-    /// Sums of at most two products; in [`Radix64`] of one.
+    /// A sum of at most two products, not reduced; in [`Radix64`](super::Radix64) of at most
+    /// one.
     type Products: Copy;
 
-    /// Bit 128, above a whole block, in the limb that holds it.
+    /// Bit 128, which is added to a whole block, in the limb that holds it.
     const HIBIT: u64;
 
-    /// The vectors.
+    /// The vectors of this field.
     fn lanes(self) -> Self::Lanes;
 
     /// [`Field::HIBIT`] in every lane.
@@ -35,26 +36,26 @@ pub(crate) trait Field: Copy {
         self.lanes().splat(Self::HIBIT)
     }
 
-    /// [`Field::HIBIT`] where the lowest bit is set.
+    /// [`Field::HIBIT`] in the lanes of `bits` whose lowest bit is set, 0 in the others.
     fn hibit_where(self, bits: Limb<Self>) -> Limb<Self>;
 
-    /// Numbers of 128 bits, from their low and high halves.
+    /// Numbers of 128 bits from their low and high halves.
     fn element(self, low: Limb<Self>, high: Limb<Self>) -> Self::Element;
 
-    /// `h` + block: the block of 16 bytes per lane is given as two little-endian
-    /// words and the bit above them, [`Field::HIBIT`] or 0.
+    /// `h` + block. The block has 16 bytes per lane, given as two little-endian words, and
+    /// `hibit`, which is [`Field::HIBIT`] or 0.
     fn add_block(
         self,
         h: Self::Element,
         block: (Limb<Self>, Limb<Self>),
-        above: Limb<Self>,
+        hibit: Limb<Self>,
     ) -> Self::Element;
 
     /// Prepares numbers to multiply by.
     fn multiplier(self, element: Self::Element) -> Self::Multiplier;
 
     /// A sum of no products.
-    fn none(self) -> Self::Products;
+    fn no_products(self) -> Self::Products;
 
     /// `sum` + `a` * `r`.
     fn multiply_add(
@@ -64,23 +65,23 @@ pub(crate) trait Field: Copy {
         r: &Self::Multiplier,
     ) -> Self::Products;
 
-    /// The sum as a number, partly reduced.
+    /// The sum, partly reduced.
     fn reduced(self, sum: Self::Products) -> Self::Element;
 
-    /// The residue, in two words.
+    /// The low 128 bits of the residue, fully reduced, in two words.
     fn words(self, h: Self::Element) -> (Limb<Self>, Limb<Self>);
 
-    /// Numbers of two words, and of what is above.
+    /// Numbers from three words, as in [`Number`].
     fn number(self, words: [Limb<Self>; 3]) -> Self::Element;
 
     /// The same number in every lane.
     #[inline(always)]
-    fn splat(self, [low, high, above]: Number) -> Self::Element {
+    fn splat(self, [low, high, top]: Number) -> Self::Element {
         let l = self.lanes();
-        self.number([l.splat(low), l.splat(high), l.splat(above)])
+        self.number([l.splat(low), l.splat(high), l.splat(top)])
     }
 
-    /// A number for each lane.
+    /// One number for each lane.
     #[inline(always)]
     fn import(self, numbers: &[Number; MAX_TAGS]) -> Self::Element {
         self.number(by_word(self.lanes(), numbers))
@@ -89,8 +90,8 @@ pub(crate) trait Field: Copy {
     /// The sum of the numbers in all lanes.
     fn sum(self, element: Self::Element) -> Number;
 
-    /// In every lane the sum of the four of which it is one; see
-    /// [`U64Lanes::sum_fours`]. Only [`Field::words`] takes it.
+    /// In every lane the sum of the group of four lanes that it belongs to; see
+    /// [`U64Lanes::sum_fours`]. The result may only be passed to [`Field::words`].
     fn sum_fours(self, element: Self::Element) -> Self::Element;
 
     /// `a` in the lanes where `mask` is all ones, `b` where it is zero.
@@ -99,7 +100,7 @@ pub(crate) trait Field: Copy {
     /// `a` * `r`.
     #[inline(always)]
     fn multiply(self, a: Self::Element, r: &Self::Multiplier) -> Self::Element {
-        self.reduced(self.multiply_add(self.none(), a, r))
+        self.reduced(self.multiply_add(self.no_products(), a, r))
     }
 
     /// (`h` + block) * `r`.
@@ -108,31 +109,30 @@ pub(crate) trait Field: Copy {
         self,
         h: Self::Element,
         block: (Limb<Self>, Limb<Self>),
-        above: Limb<Self>,
+        hibit: Limb<Self>,
         r: &Self::Multiplier,
     ) -> Self::Element {
-        self.multiply(self.add_block(h, block, above), r)
+        self.multiply(self.add_block(h, block, hibit), r)
     }
 
-    /// Two steps at once: (`h` + the first block) * `square` + the second block *
-    /// `r`. A step takes longer than its instructions, since each waits for the one
-    /// before; half of these do not.
+    /// Two steps at once: (`h` + the first block) * `square` + the second block * `r`. In a
+    /// single step each instruction waits for the one before; here half of them do not.
     #[inline(always)]
     fn two_steps(
         self,
         h: Self::Element,
         blocks: [(Limb<Self>, Limb<Self>); 2],
-        above: [Limb<Self>; 2],
+        hibit: [Limb<Self>; 2],
         r: &Self::Multiplier,
         square: &Self::Multiplier,
     ) -> Self::Element {
-        let second = self.add_block(self.zero(), blocks[1], above[1]);
-        let sum = self.multiply_add(self.none(), second, r);
-        let first = self.add_block(h, blocks[0], above[0]);
+        let second = self.add_block(self.zero(), blocks[1], hibit[1]);
+        let sum = self.multiply_add(self.no_products(), second, r);
+        let first = self.add_block(h, blocks[0], hibit[0]);
         self.reduced(self.multiply_add(sum, first, square))
     }
 
-    /// No number but zero, in every lane.
+    /// Zero in every lane.
     #[inline(always)]
     fn zero(self) -> Self::Element {
         let zero = self.lanes().splat(0);
@@ -140,10 +140,10 @@ pub(crate) trait Field: Copy {
     }
 }
 
-/// One vector of a field.
+/// One vector of limbs of a field.
 pub(super) type Limb<F> = <<F as Field>::Lanes as U64Lanes>::Vector;
 
-/// See [`Field::select`].
+/// [`Field::select`] for numbers of `LIMBS` limbs.
 #[inline(always)]
 pub(super) fn select_limbs<L: U64Lanes, const LIMBS: usize>(
     l: L,
@@ -168,17 +168,17 @@ pub(crate) fn wide(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
 
-/// `low` + 2^64 `high` + 2^128 `above`, partly reduced: what is above 2^130 comes
-/// back as five times as much.
+/// `low` + 2^64 `high` + 2^128 `top`, partly reduced: the bits from 2^130 on are multiplied by
+/// 5 and added at the bottom.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
-pub(super) fn reduced(low: u64, high: u64, above: u64) -> Number {
-    let more = (above & !3) + (above >> 2);
+pub(super) fn reduced(low: u64, high: u64, top: u64) -> Number {
+    let more = (top & !3) + (top >> 2);
     let (h, carry) = wide(low, high).overflowing_add(more.into());
-    [h as u64, (h >> 64) as u64, (above & 3) + u64::from(carry)]
+    [h as u64, (h >> 64) as u64, (top & 3) + u64::from(carry)]
 }
 
-/// `low` + 2^(128 - `N`) `limb`, partly reduced; `limb` is below 2^62.
+/// `low` + 2^(128 - `N`) `limb`, partly reduced. `limb` must be below 2^62.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
 pub(super) fn with_top_limb<const N: u32>(low: u128, limb: u64) -> Number {
@@ -190,7 +190,7 @@ pub(super) fn with_top_limb<const N: u32>(low: u128, limb: u64) -> Number {
     )
 }
 
-/// The words of each lane's number in vectors.
+/// The numbers of the lanes as three vectors, one per word.
 #[inline(always)]
 pub(super) fn by_word<L: U64Lanes>(l: L, numbers: &[Number; MAX_TAGS]) -> [L::Vector; 3] {
     let mut words = [[0; MAX_TAGS]; 3];
@@ -202,30 +202,30 @@ pub(super) fn by_word<L: U64Lanes>(l: L, numbers: &[Number; MAX_TAGS]) -> [L::Ve
         l.per_lane(&words[1]),
         l.per_lane(&words[2]),
     ];
-    // They may be powers of r.
+    // The numbers may be powers of r, which are secret.
     words = [[0; MAX_TAGS]; 3];
     zeroize::optimization_barrier(&words);
     vectors
 }
 
-/// Five times as much.
+/// 5 `a`.
 #[inline(always)]
-pub(super) fn five<L: U64Lanes>(l: L, a: L::Vector) -> L::Vector {
+pub(super) fn times_five<L: U64Lanes>(l: L, a: L::Vector) -> L::Vector {
     l.add(l.shift_left::<2>(a), a)
 }
 
-/// The number r of the key in each lane (RFC 8439, section 2.5.1).
+/// The number r of the one-time key in each lane (RFC 8439, section 2.5.1).
 ///
 /// # Safety
 ///
-/// There must be 32 bytes at each place.
+/// 32 bytes must be readable at each of the first `LANES` pointers.
 #[inline(always)]
 pub(super) unsafe fn clamped_r<F: Field>(f: F, keys: &[*const u8; MAX_TAGS]) -> F::Element {
-    // SAFETY: the caller vouches for them.
+    // SAFETY: the caller guarantees that 32 bytes are readable; this reads the first 16.
     clamped(f, unsafe { f.lanes().load(keys, 0) })
 }
 
-/// The same of the first half of each key.
+/// As [`clamped_r`], from the first half of each key.
 #[inline(always)]
 pub(super) fn clamped<F: Field>(f: F, (low, high): (Limb<F>, Limb<F>)) -> F::Element {
     let l = f.lanes();
@@ -235,7 +235,7 @@ pub(super) fn clamped<F: Field>(f: F, (low, high): (Limb<F>, Limb<F>)) -> F::Ele
     )
 }
 
-/// The tags, in two words: the residue and the second half of the key in each lane.
+/// The tags in two words: the residue plus the second half of the key in each lane.
 ///
 /// # Safety
 ///
@@ -246,11 +246,11 @@ pub(super) unsafe fn finish<F: Field>(
     h: F::Element,
     keys: &[*const u8; MAX_TAGS],
 ) -> [[u64; MAX_TAGS]; 2] {
-    // SAFETY: the caller vouches for them.
+    // SAFETY: the caller guarantees that 32 bytes are readable; this reads the last 16.
     padded_words(f, h, unsafe { f.lanes().load(keys, 16) })
 }
 
-/// The same, with the second half of each key.
+/// As [`finish`], from the second half of each key.
 #[inline(always)]
 pub(super) fn padded_words<F: Field>(
     f: F,

@@ -1,21 +1,30 @@
-//! A message in each lane.
+//! One message per lane.
+//!
+//! ```text
+//! in each lane: h = hash of the AAD, if all texts have the same number of blocks; or else 0
+//! for each block before the last:  h = (h + block + 2^128) * r,  two blocks per iteration
+//! h = ((h + last block, padded) * r + lengths) * r
+//! ```
+//!
+//! Messages of different lengths end together: the lane of a shorter one waits at first.
 
 use super::aad::aad_block;
 use super::field::{Field, clamped_r, finish, wide};
-use super::text::{FIRST, Text, ZEROS, group};
+use super::text::{BLOCK_MASKS, Text, ZEROS, group};
 use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
-/// The tags of up to `LANES` texts, from the longest to the shortest, one in
-/// each lane.
+/// The tags of up to `LANES` texts, one text per lane. The texts are sorted from the longest to
+/// the shortest. `keys` are the one-time keys; text `i` has the key and the tag at its `index`.
 ///
-/// They end together: the lane of a shorter text waits, its accumulator zero and
-/// so unmoved by blocks of zeros, until as many blocks are left as it has.
+/// The lane of a shorter text waits until as many blocks are left as the text has. Until then
+/// it reads zeros without the high bit, which leave its accumulator 0.
 ///
 /// # Safety
 ///
-/// All texts and their AAD must be readable, [`TAG_LEN`] bytes behind each text and
-/// [`BEHIND_AAD`] behind AAD that is there; and [`group`] must have admitted them.
+/// Each text and [`TAG_LEN`] bytes after it must be readable. So must its AAD, and
+/// [`AAD_OVERREAD`](super::text::AAD_OVERREAD) bytes after it if it is not empty. [`group`]
+/// must allow the texts to share a call, and `texts` must not be empty.
 #[inline(always)]
 pub(crate) unsafe fn tags<F: Field>(
     f: F,
@@ -26,77 +35,78 @@ pub(crate) unsafe fn tags<F: Field>(
     debug_assert!(!texts.is_empty() && texts.len() == group(texts, F::Lanes::LANES));
     debug_assert!(
         F::Lanes::LANES > 1,
-        "squares are no multipliers of `Radix64`"
+        "a square is not clamped, and `Radix64` cannot multiply by it"
     );
     let l = f.lanes();
-    let mut places = [ZEROS.as_ptr(); MAX_TAGS];
-    let (mut key_places, mut last, mut masks) = (places, places, places);
+    let mut pointers = [ZEROS.as_ptr(); MAX_TAGS];
+    let (mut key_pointers, mut last, mut masks) = (pointers, pointers, pointers);
     let mut lengths = [[0_u64; MAX_TAGS]; 2];
     let mut aad_len = 0;
     for (lane, text) in texts.iter().enumerate() {
         let before = 16 * text.blocks_before_last();
-        key_places[lane] = keys[text.index].as_ptr();
+        key_pointers[lane] = keys[text.index].as_ptr();
         last[lane] = text.start.wrapping_add(before);
-        masks[lane] = FIRST[16 - (text.len as usize - before)..].as_ptr();
+        masks[lane] = BLOCK_MASKS[16 - (text.len as usize - before)..].as_ptr();
         lengths[0][lane] = text.aad_len.into();
         lengths[1][lane] = text.len.into();
         aad_len = aad_len.max(text.aad_len);
     }
-    // SAFETY: keys have 32 bytes, and there are as many zeros.
-    let r = unsafe { clamped_r(f, &key_places) };
+    // SAFETY: each pointer is that of a key of 32 bytes or of `ZEROS`, which has more.
+    let r = unsafe { clamped_r(f, &key_pointers) };
     let (square, r) = (f.multiply(r, &f.multiplier(r)), f.multiplier(r));
     let square = f.multiplier(square);
-    // The blocks before the last ones. Lanes without a text read those of the longest:
-    // their r is zero.
-    places[texts.len()..].fill(texts[0].start);
+    // All blocks but the last. Lanes without a text read the longest text; their r is 0, and so
+    // is their accumulator.
+    pointers[texts.len()..].fill(texts[0].start);
     let total = texts[0].blocks_before_last();
-    let mut begun = 0;
-    let above = f.hibit();
-    // Lets the lanes begin whose texts are as long as what is left, and gives all of
-    // them their block.
+    let mut started = 0;
+    let hibit = f.hibit();
+    // Starts the lanes whose texts have as many blocks as are left, and loads a block in each
+    // lane.
     macro_rules! block {
         ($step:expr) => {{
-            while begun < texts.len() && texts[begun].blocks_before_last() == total - $step {
-                places[begun] = texts[begun].start.wrapping_sub(16 * $step);
-                begun += 1;
+            while started < texts.len() && texts[started].blocks_before_last() == total - $step {
+                pointers[started] = texts[started].start.wrapping_sub(16 * $step);
+                started += 1;
             }
-            // SAFETY: a lane that has begun reads block `step` less the blocks it
-            // waited, which lies before the last of its text, and a lane without a
-            // text reads the first lane's. One that waits reads zeros, of which there
-            // are enough for the longest wait.
-            let block = unsafe { l.load(&places, 16 * $step) };
-            (block, l.first(begun, above))
+            // SAFETY: a lane that has started reads the block with number `step` less the
+            // blocks that it waited. That block precedes the last one of its text. A lane
+            // without a text reads what the first lane reads. A lane that waits reads `ZEROS`,
+            // which is as long as the longest wait that `group` allows.
+            let block = unsafe { l.load(&pointers, 16 * $step) };
+            (block, l.first(started, hibit))
         }};
     }
     let mut h = f.zero();
     for more in (0..aad_len.div_ceil(16) as usize).rev() {
-        // SAFETY: the caller vouches for the AAD.
-        let (block, above) = unsafe { aad_block::<F, 1>(f, texts, more) };
-        h = f.step(h, block, above, &r);
+        // SAFETY: the caller guarantees that the AAD and the bytes after it are readable.
+        let (block, hibit) = unsafe { aad_block::<F, 1>(f, texts, more) };
+        h = f.step(h, block, hibit, &r);
     }
     let mut step = 0;
     if total % 2 == 1 {
-        let (block, above) = block!(0);
-        h = f.step(h, block, above, &r);
+        let (block, hibit) = block!(0);
+        h = f.step(h, block, hibit, &r);
         step = 1;
     }
     while step < total {
-        let (block0, above0) = block!(step);
-        let (block1, above1) = block!(step + 1);
-        h = f.two_steps(h, [block0, block1], [above0, above1], &r, &square);
+        let (block0, hibit0) = block!(step);
+        let (block1, hibit1) = block!(step + 1);
+        h = f.two_steps(h, [block0, block1], [hibit0, hibit1], &r, &square);
         step += 2;
     }
-    // All lanes end together: the last block, without what is behind its text,
-    // then the lengths.
-    // SAFETY: 16 bytes behind each text are readable, and the last block begins
-    // within it; it is 1 to 16 bytes, so that as many are left of the masks.
+    // All lanes end together, with the last block, masked to the bytes of the text, and the
+    // lengths.
+    // SAFETY: the last block begins within its text, and the caller guarantees that 16 bytes
+    // after the text are readable. The block holds 1 to 16 bytes of text, so that a mask of 16
+    // bytes begins at most 15 bytes into `BLOCK_MASKS`, which has 32. Other lanes read `ZEROS`.
     let (block, mask) = unsafe { (l.load(&last, 0), l.load(&masks, 0)) };
     let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
     let lengths = (l.per_lane(&lengths[0]), l.per_lane(&lengths[1]));
-    h = f.two_steps(h, [block, lengths], [above; 2], &r, &square);
+    h = f.two_steps(h, [block, lengths], [hibit; 2], &r, &square);
 
-    // SAFETY: as for r.
-    let words = unsafe { finish(f, h, &key_places) };
+    // SAFETY: as for `clamped_r` above, with the same pointers.
+    let words = unsafe { finish(f, h, &key_pointers) };
     for (lane, text) in texts.iter().enumerate() {
         tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
     }

@@ -1,22 +1,32 @@
 //! Poly1305 (RFC 8439, section 2.5).
 //!
 //! ```text
-//! r = the first 16 bytes of the one-time key, clamped; s = the last 16
+//! r = the first 16 bytes of the one-time key, clamped; s = the last 16 bytes
 //! h = 0
 //! for each block of 16 bytes:      h = (h + block + 2^128) * r  mod 2^130 - 5
 //! tag = (h + s) mod 2^128
 //! ```
 //!
-//! - [`field`]: arithmetic modulo 2^130 - 5, one number per lane, and the three
-//!   representations: [`radix64`] for one number in general registers, [`radix44`] in three
-//!   limbs where vectors multiply 52 bits (IFMA), [`radix26`] in five limbs where they
-//!   multiply 32 bits.
-//! - [`state`]: one message in general registers, [`over_lanes`]: one long message in all
-//!   lanes of a vector.
-//! - [`in_lanes`]: a message in each lane; [`in_four_lanes`]: a long message in each four
-//!   lanes; [`short`]: messages of at most 64 bytes that are already in registers.
+//! All numbers are little-endian. A last block of fewer bytes has the bit directly after its
+//! bytes in place of 2^128; an AEAD pads its blocks with zeros and never has one.
 //!
-//! Nothing branches on a secret and nothing is indexed by one.
+//! What was done to it:
+//!
+//! 1. Each step waits for the one before. Where r^2 is known, two blocks take one step, which
+//!    is `(h + block 1) * r^2 + block 2 * r`. See [`Field::two_steps`].
+//! 2. A vector does one step in each lane, either of one message per lane ([`in_lanes`]), or of
+//!    every n-th block of one message, by r^n, with the lanes summed up at the end
+//!    ([`over_lanes`], [`in_four_lanes`]).
+//! 3. Products are reduced only partly, so that h may be a little above the prime. Only
+//!    [`Field::words`] reduces fully.
+//! 4. The representation follows the multiplier. [`radix64`]: one number in general registers.
+//!    [`radix44`]: three limbs, for vectors that multiply 52 bits (IFMA). [`radix26`]: five
+//!    limbs, for vectors that multiply 32 bits. [`field`] is what they have in common.
+//!
+//! [`state`] is one message in general registers. [`short`] is for messages of at most 64
+//! bytes, one per lane, which a kernel has at hand.
+//!
+//! No branch and no index depends on a secret.
 
 mod aad;
 pub(crate) mod field;

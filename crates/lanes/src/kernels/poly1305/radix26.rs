@@ -1,21 +1,21 @@
 //! Five limbs of 26 bits, for vectors that multiply 32 bits.
 
-use super::field::{Field, Number, five, select_limbs, with_top_limb};
+use super::field::{Field, Number, select_limbs, times_five, with_top_limb};
 use crate::vector::{Limbs26, MAX_TAGS};
 
 const MASK26: u64 = (1 << 26) - 1;
 
-/// Five limbs of 26 bits.
+/// Numbers in five limbs of 26 bits; limb i counts 2^(26 i).
 #[derive(Clone, Copy)]
 pub(crate) struct Radix26<L>(pub(crate) L);
 
 impl<L: Limbs26> Field for Radix26<L> {
     type Lanes = L;
     type Element = [L::Vector; 5];
-    /// r, then 5 r\[1\] to 5 r\[4\]: 2^130 is 5 modulo 2^130 - 5.
+    /// r, then 5 r\[1\] to 5 r\[4\], since 2^130 is 5 modulo 2^130 - 5.
     type Multiplier = ([L::Vector; 5], [L::Vector; 4]);
     type Products = [L::Vector; 5];
-    /// 128 - 104 = 24, in limb 4.
+    /// Limb 4 begins at bit 104, and 128 - 104 = 24.
     const HIBIT: u64 = 1 << 24;
     #[inline(always)]
     fn lanes(self) -> L {
@@ -24,7 +24,7 @@ impl<L: Limbs26> Field for Radix26<L> {
 
     #[inline(always)]
     fn hibit(self) -> L::Vector {
-        self.0.splat_hidden(Self::HIBIT)
+        self.0.splat_opaque(Self::HIBIT)
     }
 
     #[inline(always)]
@@ -35,7 +35,7 @@ impl<L: Limbs26> Field for Radix26<L> {
     #[inline(always)]
     fn element(self, low: L::Vector, high: L::Vector) -> [L::Vector; 5] {
         let Self(l) = self;
-        let mask = l.splat_hidden(MASK26);
+        let mask = l.splat_opaque(MASK26);
         let middle = l.or(l.shift_right::<52>(low), l.shift_left::<12>(high));
         [
             l.and(low, mask),
@@ -51,7 +51,7 @@ impl<L: Limbs26> Field for Radix26<L> {
         self,
         h: [L::Vector; 5],
         block: (L::Vector, L::Vector),
-        above: L::Vector,
+        hibit: L::Vector,
     ) -> [L::Vector; 5] {
         let Self(l) = self;
         let [a, b, c, d, e] = self.element(block.0, block.1);
@@ -60,15 +60,20 @@ impl<L: Limbs26> Field for Radix26<L> {
             l.add(h[1], b),
             l.add(h[2], c),
             l.add(h[3], d),
-            l.add(h[4], l.or(e, above)),
+            l.add(h[4], l.or(e, hibit)),
         ]
     }
 
     #[inline(always)]
     fn multiplier(self, r: [L::Vector; 5]) -> Self::Multiplier {
         let Self(l) = self;
-        let s = [five(l, r[1]), five(l, r[2]), five(l, r[3]), five(l, r[4])];
-        let all = l.splat_hidden(u64::MAX);
+        let s = [
+            times_five(l, r[1]),
+            times_five(l, r[2]),
+            times_five(l, r[3]),
+            times_five(l, r[4]),
+        ];
+        let all = l.splat_opaque(u64::MAX);
         let (mut factors, mut more) = (r, s);
         for limb in &mut factors {
             *limb = l.and(*limb, all);
@@ -80,7 +85,7 @@ impl<L: Limbs26> Field for Radix26<L> {
     }
 
     #[inline(always)]
-    fn none(self) -> [L::Vector; 5] {
+    fn no_products(self) -> [L::Vector; 5] {
         [self.0.splat(0); 5]
     }
 
@@ -92,8 +97,8 @@ impl<L: Limbs26> Field for Radix26<L> {
         &([r0, r1, r2, r3, r4], [s1, s2, s3, s4]): &Self::Multiplier,
     ) -> [L::Vector; 5] {
         let Self(l) = self;
-        // Written out, not a loop, which the compiler would leave one. The factor h0
-        // comes last: it is the last to be known.
+        // Written out, because the compiler would not unroll a loop. h0 comes last because it
+        // is known last.
         macro_rules! add {
             ($sum:expr, $($a:ident * $b:ident),+) => {
                 $($sum = l.add($sum, l.multiply($a, $b));)+
@@ -110,13 +115,13 @@ impl<L: Limbs26> Field for Radix26<L> {
     #[inline(always)]
     fn reduced(self, [d0, d1, d2, d3, d4]: [L::Vector; 5]) -> [L::Vector; 5] {
         let Self(l) = self;
-        // Two chains of carries beside each other, from limb 0 and from limb 3.
-        let mask = l.splat_hidden(MASK26);
+        // Two independent chains of carries, one from limb 0 and one from limb 3.
+        let mask = l.splat_opaque(MASK26);
         let d1 = l.add(d1, l.shift_right::<26>(d0));
         let d4 = l.add(d4, l.shift_right::<26>(d3));
         let (h0, h3) = (l.and(d0, mask), l.and(d3, mask));
         let d2 = l.add(d2, l.shift_right::<26>(d1));
-        let h0 = l.add(h0, five(l, l.shift_right::<26>(d4)));
+        let h0 = l.add(h0, times_five(l, l.shift_right::<26>(d4)));
         let (h1, h4) = (l.and(d1, mask), l.and(d4, mask));
         let h3 = l.add(h3, l.shift_right::<26>(d2));
         let h2 = l.and(d2, mask);
@@ -128,17 +133,17 @@ impl<L: Limbs26> Field for Radix26<L> {
     #[inline(always)]
     fn words(self, mut h: [L::Vector; 5]) -> (L::Vector, L::Vector) {
         let Self(l) = self;
-        let mask = l.splat_hidden(MASK26);
-        // Below 2^130 and a little, so at most once the prime too much.
-        h[0] = l.add(h[0], five(l, l.shift_right::<26>(h[4])));
+        let mask = l.splat_opaque(MASK26);
+        // h is below 2^130 and a little, so the prime is contained at most once.
+        h[0] = l.add(h[0], times_five(l, l.shift_right::<26>(h[4])));
         h[4] = l.and(h[4], mask);
-        // Whether h + 5 reaches 2^130, that is, h the prime; then h + 5 - 2^130 it
-        // is.
+        // h + 5 reaches 2^130 exactly if h is at least the prime. Then the residue is h + 5 -
+        // 2^130.
         let mut carry = l.splat(5);
         for limb in h {
             carry = l.shift_right::<26>(l.add(limb, carry));
         }
-        h[0] = l.add(h[0], five(l, carry));
+        h[0] = l.add(h[0], times_five(l, carry));
         for limb in 0..4 {
             h[limb + 1] = l.add(h[limb + 1], l.shift_right::<26>(h[limb]));
             h[limb] = l.and(h[limb], mask);
@@ -147,16 +152,16 @@ impl<L: Limbs26> Field for Radix26<L> {
         let high = l.or(l.shift_right::<12>(h[2]), l.shift_left::<14>(h[3]));
         (
             l.or(low, l.shift_left::<52>(h[2])),
-            // Bits 128 and 129 leave at the top.
+            // The shift drops bits 128 and 129.
             l.or(high, l.shift_left::<40>(h[4])),
         )
     }
 
     #[inline(always)]
-    fn number(self, [low, high, above]: [L::Vector; 3]) -> [L::Vector; 5] {
+    fn number(self, [low, high, top]: [L::Vector; 3]) -> [L::Vector; 5] {
         let Self(l) = self;
         let [a, b, c, d, e] = self.element(low, high);
-        [a, b, c, d, l.or(e, l.shift_left::<24>(above))]
+        [a, b, c, d, l.or(e, l.shift_left::<24>(top))]
     }
 
     #[inline(always)]

@@ -1,23 +1,23 @@
 //! Three limbs of 44, 44 and 42 bits, for vectors that multiply 52 bits (IFMA).
 
-use super::field::{Field, Number, five, select_limbs, with_top_limb};
+use super::field::{Field, Number, select_limbs, times_five, with_top_limb};
 use crate::vector::{Limbs44, MAX_TAGS};
 
 const MASK42: u64 = (1 << 42) - 1;
 const MASK44: u64 = (1 << 44) - 1;
 
-/// Three limbs of 44, 44 and 42 bits.
+/// Numbers in three limbs of 44, 44 and 42 bits; limb i counts 2^(44 i).
 #[derive(Clone, Copy)]
 pub(crate) struct Radix44<L>(pub(crate) L);
 
 impl<L: Limbs44> Field for Radix44<L> {
     type Lanes = L;
     type Element = [L::Vector; 3];
-    /// r, then 20 r\[1\] and 20 r\[2\]: 2^132 is 20 modulo 2^130 - 5.
+    /// r, then 20 r\[1\] and 20 r\[2\], since 2^132 is 20 modulo 2^130 - 5.
     type Multiplier = ([L::Vector; 3], [L::Vector; 2]);
-    /// The low 52 bits of the products, and what is above.
+    /// The sums of the products' low 52 bits, and of the bits above these.
     type Products = [[L::Vector; 3]; 2];
-    /// 128 - 88 = 40, in limb 2.
+    /// Limb 2 begins at bit 88, and 128 - 88 = 40.
     const HIBIT: u64 = 1 << 40;
     #[inline(always)]
     fn lanes(self) -> L {
@@ -46,23 +46,24 @@ impl<L: Limbs44> Field for Radix44<L> {
         self,
         h: [L::Vector; 3],
         block: (L::Vector, L::Vector),
-        above: L::Vector,
+        hibit: L::Vector,
     ) -> [L::Vector; 3] {
         let Self(l) = self;
         let [a, b, c] = self.element(block.0, block.1);
-        [l.add(h[0], a), l.add(h[1], b), l.add(h[2], l.or(c, above))]
+        [l.add(h[0], a), l.add(h[1], b), l.add(h[2], l.or(c, hibit))]
     }
 
     #[inline(always)]
     fn multiplier(self, r: [L::Vector; 3]) -> Self::Multiplier {
         let Self(l) = self;
-        // Not four times five, of which the compiler makes a multiplication.
+        // Two shifts and an addition: from four times five the compiler makes a multiplication,
+        // which is slower.
         let twenty = |a| l.add(l.shift_left::<4>(a), l.shift_left::<2>(a));
         (r, [twenty(r[1]), twenty(r[2])])
     }
 
     #[inline(always)]
-    fn none(self) -> Self::Products {
+    fn no_products(self) -> Self::Products {
         [[self.0.splat(0); 3]; 2]
     }
 
@@ -74,7 +75,8 @@ impl<L: Limbs44> Field for Radix44<L> {
         &([r0, r1, r2], [s1, s2]): &Self::Multiplier,
     ) -> Self::Products {
         let Self(l) = self;
-        // Written out as in the other field.
+        // Written out, because the compiler would not unroll a loop. h0 comes last because it
+        // is known last.
         macro_rules! add {
             ($limb:literal, $($a:ident * $b:ident),+) => {
                 $(
@@ -93,7 +95,7 @@ impl<L: Limbs44> Field for Radix44<L> {
     fn reduced(self, [low, high]: Self::Products) -> [L::Vector; 3] {
         let Self(l) = self;
         let mask = l.splat(MASK44);
-        // 52 - 44 = 8 and 52 - 42 = 10.
+        // High parts begin at bit 52 of their product: 52 - 44 = 8 and 52 - 42 = 10.
         let carry = l.add(l.shift_left::<8>(high[0]), l.shift_right::<44>(low[0]));
         let h0 = l.and(low[0], mask);
         let low1 = l.add(low[1], carry);
@@ -102,8 +104,8 @@ impl<L: Limbs44> Field for Radix44<L> {
         let low2 = l.add(low[2], carry);
         let carry = l.add(l.shift_left::<10>(high[2]), l.shift_right::<42>(low2));
         let h2 = l.and(low2, l.splat(MASK42));
-        // 2^130 is 5; what leaves h0 here is left in h1, which has room.
-        let h0 = l.add(h0, five(l, carry));
+        // 2^130 is 5. The carry out of h0 stays in h1, which has room for it.
+        let h0 = l.add(h0, times_five(l, carry));
         let h1 = l.add(h1, l.shift_right::<44>(h0));
         [l.and(h0, mask), h1, h2]
     }
@@ -112,30 +114,30 @@ impl<L: Limbs44> Field for Radix44<L> {
     fn words(self, [mut h0, mut h1, mut h2]: [L::Vector; 3]) -> (L::Vector, L::Vector) {
         let Self(l) = self;
         let mask = l.splat(MASK44);
-        // Below 2^130 and a little, so at most once the prime too much.
-        h0 = l.add(h0, five(l, l.shift_right::<42>(h2)));
+        // h is below 2^130 and a little, so the prime is contained at most once.
+        h0 = l.add(h0, times_five(l, l.shift_right::<42>(h2)));
         h2 = l.and(h2, l.splat(MASK42));
-        // Whether h + 5 reaches 2^130, that is, h the prime; then h + 5 - 2^130 it
-        // is.
+        // h + 5 reaches 2^130 exactly if h is at least the prime. Then the residue is h + 5 -
+        // 2^130.
         let carry = l.shift_right::<44>(l.add(h0, l.splat(5)));
         let carry = l.shift_right::<44>(l.add(h1, carry));
         let times = l.shift_right::<42>(l.add(h2, carry));
-        h0 = l.add(h0, five(l, times));
+        h0 = l.add(h0, times_five(l, times));
         h1 = l.add(h1, l.shift_right::<44>(h0));
         h2 = l.add(h2, l.shift_right::<44>(h1));
         let (h0, h1) = (l.and(h0, mask), l.and(h1, mask));
         (
             l.or(h0, l.shift_left::<44>(h1)),
-            // Bits 128 and 129 leave at the top.
+            // The shift drops bits 128 and 129.
             l.or(l.shift_right::<20>(h1), l.shift_left::<24>(h2)),
         )
     }
 
     #[inline(always)]
-    fn number(self, [low, high, above]: [L::Vector; 3]) -> [L::Vector; 3] {
+    fn number(self, [low, high, top]: [L::Vector; 3]) -> [L::Vector; 3] {
         let Self(l) = self;
         let [a, b, c] = self.element(low, high);
-        [a, b, l.or(c, l.shift_left::<40>(above))]
+        [a, b, l.or(c, l.shift_left::<40>(top))]
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use super::field::{Field, Number, reduced, select_limbs, wide};
 use crate::vector::{MAX_TAGS, Scalar};
 
-/// Two words of 64 bits, and a third for what is above: one number.
+/// One number in two words of 64 bits, and a third word for what is above them.
 #[derive(Clone, Copy)]
 pub(crate) struct Radix64;
 
@@ -11,11 +11,11 @@ pub(crate) struct Radix64;
 impl Field for Radix64 {
     type Lanes = Scalar;
     type Element = Number;
-    /// The words of r, and 5/4 of the second: 2^130 is 5, so 2^128 is 5/4, and
-    /// the second word of a clamped r is a multiple of 4. Only such a number can
-    /// be a multiplier here.
+    /// The two words of r, and 5/4 of the second: 2^130 is 5 and so 2^128 is 5/4, and the
+    /// second word of a clamped r is a multiple of 4. Only clamped numbers can be multipliers
+    /// here; their powers cannot.
     type Multiplier = [u64; 3];
-    /// What counts 1 and 2^64.
+    /// The sums of the products that count 1 and 2^64.
     type Products = [u128; 2];
     const HIBIT: u64 = 1;
     #[inline(always)]
@@ -34,9 +34,9 @@ impl Field for Radix64 {
     }
 
     #[inline(always)]
-    fn add_block(self, [h0, h1, h2]: Number, (low, high): (u64, u64), above: u64) -> Number {
+    fn add_block(self, [h0, h1, h2]: Number, (low, high): (u64, u64), hibit: u64) -> Number {
         let (h, carry) = wide(h0, h1).overflowing_add(wide(low, high));
-        [h as u64, (h >> 64) as u64, h2 + above + u64::from(carry)]
+        [h as u64, (h >> 64) as u64, h2 + hibit + u64::from(carry)]
     }
 
     #[inline(always)]
@@ -45,7 +45,7 @@ impl Field for Radix64 {
     }
 
     #[inline(always)]
-    fn none(self) -> [u128; 2] {
+    fn no_products(self) -> [u128; 2] {
         [0; 2]
     }
 
@@ -57,8 +57,9 @@ impl Field for Radix64 {
         &[r0, r1, s1]: &[u64; 3],
     ) -> [u128; 2] {
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        // One product: r0 and r1 are below 2^60, and h2, which `reduced` leaves at
-        // most 4 and `plus` at most 6, so each sum is below 2^127.
+        // No overflow for one product: r0 and r1 are below 2^60, and h2 is at most 6, since
+        // `reduced` leaves at most 4 and `add_block` adds at most 2. So each sum is below
+        // 2^127.
         [
             sum0 + product(h0, r0) + product(h1, s1),
             sum1 + product(h0, r1)
@@ -75,13 +76,13 @@ impl Field for Radix64 {
     }
 
     #[inline(always)]
-    fn words(self, [low, high, above]: Number) -> (u64, u64) {
-        // Below 2^130 and a little, so at most once the prime too much.
-        let [low, high, above] = reduced(low, high, above);
+    fn words(self, [low, high, top]: Number) -> (u64, u64) {
+        // h is below 2^130 and a little, so the prime is contained at most once.
+        let [low, high, top] = reduced(low, high, top);
         let h = wide(low, high);
-        // h - p = h + 5 - 2^130; where that is not negative, it is the residue.
+        // If h - p = h + 5 - 2^130 is not negative, it is the residue.
         let (_, carry) = h.overflowing_add(5);
-        let times = (above + u64::from(carry)) >> 2;
+        let times = (top + u64::from(carry)) >> 2;
         let h = h.wrapping_add(u128::from(5 * times));
         (h as u64, (h >> 64) as u64)
     }

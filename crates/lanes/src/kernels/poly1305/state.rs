@@ -4,34 +4,34 @@ use super::field::{CLAMP, Field, Number, wide};
 use super::radix64::Radix64;
 use crate::job::TAG_LEN;
 
-/// The second half of a one-time key, which is added in the end.
+/// The second half of a one-time key, s, which is added at the end.
 #[inline(always)]
 fn pad(key: &[u8; 32]) -> u128 {
     let [low, high] = words(&key[16..]);
     u128::from(low) | u128::from(high) << 64
 }
 
-/// The tag of one message, taken in piece by piece. The key is wiped on drop.
+/// The hash of one message, which comes piece by piece. Wiped on drop, with its key.
 pub(crate) struct Poly1305 {
     r: Multiplier,
     h: Number,
     pad: u128,
 }
 
-/// The field of one message at a time.
+/// The field in which one message is hashed.
 pub(super) const SERIAL: Radix64 = Radix64;
 
-/// What multiplies there.
+/// A multiplier of that field: r.
 pub(crate) type Multiplier = <Radix64 as Field>::Multiplier;
 
-/// Bit 128 there.
+/// Bit 128 in that field.
 const HIBIT: u64 = Radix64::HIBIT;
 
-/// The words of less than 16 bytes, padded with zeros: from two loads that overlap. (What
-/// is put together in memory has to be there before it is read.)
+/// Fewer than 16 bytes, padded with zeros, as two little-endian words. Two loads that overlap:
+/// loading a padded copy would wait for the stores that made it.
 #[inline]
 fn short_words(bytes: &[u8]) -> [u64; 2] {
-    /// `N` bytes at the front and at the end of no more than twice as many.
+    /// The first and the last `N` bytes, as numbers.
     fn ends<const N: usize>(bytes: &[u8]) -> Option<[u64; 2]> {
         let number = |chunk: &[u8; N]| {
             let number = chunk.iter().rev();
@@ -54,7 +54,7 @@ fn short_words(bytes: &[u8]) -> [u64; 2] {
 }
 
 impl Poly1305 {
-    /// Without a key.
+    /// A state without a key, to be [started](Self::start).
     #[inline(always)]
     pub(crate) const fn idle() -> Self {
         Self {
@@ -64,8 +64,7 @@ impl Poly1305 {
         }
     }
 
-    /// The hash under a one-time key of 32 bytes; for an AEAD, the first half of block 0 of
-    /// the keystream.
+    /// A hash under a one-time key. For an AEAD, that is the first half of keystream block 0.
     #[inline(always)]
     pub(crate) fn new(key: &[u8; 32]) -> Self {
         let mut state = Self::idle();
@@ -73,7 +72,7 @@ impl Poly1305 {
         state
     }
 
-    /// Starts again with another key, in place.
+    /// Starts a new hash with another key, in place.
     #[inline(always)]
     pub(crate) fn start(&mut self, key: &[u8; 32]) {
         let [low, high] = words(&key[..16]);
@@ -83,13 +82,13 @@ impl Poly1305 {
     }
 
     #[inline(always)]
-    fn block(&mut self, block: &[u8; 16], above: u64) {
+    fn block(&mut self, block: &[u8; 16], hibit: u64) {
         let [low, high] = words(block);
-        self.h = SERIAL.step(self.h, (low, high), above, &self.r);
+        self.h = SERIAL.step(self.h, (low, high), hibit, &self.r);
     }
 
-    /// Takes in `rest`, less than 16 bytes, padded with zeros to a block, as
-    /// ChaCha20-Poly1305 wants it (RFC 8439, section 2.8). Nothing if it is empty.
+    /// Hashes `rest`, fewer than 16 bytes, padded with zeros to a whole block, as
+    /// ChaCha20-Poly1305 does (RFC 8439, section 2.8). Does nothing if `rest` is empty.
     #[inline(always)]
     pub(crate) fn update_padded(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
@@ -98,7 +97,7 @@ impl Poly1305 {
         }
     }
 
-    /// Takes in whole blocks that are few.
+    /// Hashes whole blocks, one after the other.
     #[inline(always)]
     pub(crate) fn update_blocks(&mut self, blocks: &[[u8; 16]]) {
         for block in blocks {
@@ -106,8 +105,8 @@ impl Poly1305 {
         }
     }
 
-    /// Takes in `rest`, less than 16 bytes at the end of a message, without padding: the
-    /// bit above a short block directly follows its bytes (RFC 8439, section 2.5).
+    /// Hashes `rest`, fewer than 16 bytes at the end of a message, without padding: the high
+    /// bit directly follows the bytes (RFC 8439, section 2.5).
     pub(crate) fn update_last(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             let mut block = [0; 16];
@@ -117,13 +116,13 @@ impl Poly1305 {
         }
     }
 
-    /// The accumulator and what multiplies it, for blocks that a vector takes in.
+    /// The accumulator and its multiplier, for a vector kernel that hashes the next blocks.
     #[inline(always)]
     pub(crate) fn accumulator(&self) -> (Number, &Multiplier) {
         (self.h, &self.r)
     }
 
-    /// Begins to take in blocks, a few at a time.
+    /// Starts to hash `blocks`, a few at a time, between other work.
     #[inline(always)]
     pub(crate) fn interleave<'t>(&'t self, blocks: &'t [[u8; TAG_LEN]]) -> InterleavedPoly1305<'t> {
         InterleavedPoly1305 {
@@ -133,13 +132,14 @@ impl Poly1305 {
         }
     }
 
-    /// Goes on from where [`InterleavedPoly1305::finish`] has come to.
+    /// Sets the accumulator to what [`InterleavedPoly1305::finish`] or a vector kernel
+    /// returned.
     #[inline(always)]
     pub(crate) fn set_accumulator(&mut self, h: Number) {
         self.h = h;
     }
 
-    /// Takes in the lengths of AAD and text, the last block of an AEAD.
+    /// Hashes the lengths of AAD and text, in bytes: the last block of an AEAD.
     #[inline(always)]
     pub(crate) fn update_lengths(&mut self, aad: u64, text: u64) {
         self.h = SERIAL.step(self.h, (aad, text), HIBIT, &self.r);
@@ -153,16 +153,16 @@ impl Poly1305 {
     }
 }
 
-/// Blocks of a text on their way into a [`Poly1305`], a few at a time.
+/// Blocks of a text that are hashed a few at a time; made by [`Poly1305::interleave`].
 pub(crate) struct InterleavedPoly1305<'t> {
     h: Number,
     r: &'t Multiplier,
-    /// Those that have not been taken in.
+    /// The blocks that have not been hashed.
     blocks: &'t [[u8; TAG_LEN]],
 }
 
 impl InterleavedPoly1305<'_> {
-    /// Takes in `N`, or as many as there are.
+    /// Hashes `N` blocks, or fewer if no more are left.
     #[inline(always)]
     pub(crate) fn update<const N: usize>(&mut self) {
         for _ in 0..N {
@@ -175,7 +175,7 @@ impl InterleavedPoly1305<'_> {
         }
     }
 
-    /// The accumulator, and how many blocks have not been taken in.
+    /// The accumulator, and how many blocks have not been hashed.
     #[inline(always)]
     pub(crate) fn finish(self) -> (Number, usize) {
         (self.h, self.blocks.len())

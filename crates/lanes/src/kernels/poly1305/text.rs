@@ -1,16 +1,15 @@
-//! Texts that are tagged together, and which of them can be.
+//! Texts that one call tags together.
 
-/// Messages up to this much shorter than the longest of their group are tagged
-/// beside it, in bytes: a lane that waits for its message to begin reads zeros,
-/// and these are they.
+/// The longest wait of a lane, in bytes. All messages of a call end together, so the lane of a
+/// shorter message waits at first and reads these zeros.
 pub(super) const MAX_WAIT: usize = 1024;
 pub(super) static ZEROS: [u8; MAX_WAIT + 16 * LANES_PER_TEXT] = [0; MAX_WAIT + 16 * LANES_PER_TEXT];
 
-/// How many lanes take a long text together in [`tags_of_long`].
+/// How many lanes a long text is spread over in [`in_four_lanes`](super::in_four_lanes).
 pub(crate) const LANES_PER_TEXT: usize = 4;
 
-/// From byte 16 - n on, a mask of the first n of 16 bytes.
-pub(super) static FIRST: [u8; 32] = {
+/// The 16 bytes from byte 16 - n on are a mask of the first n bytes of a block.
+pub(super) static BLOCK_MASKS: [u8; 32] = {
     let mut masks = [0; 32];
     masks
         .first_chunk_mut::<16>()
@@ -19,49 +18,50 @@ pub(super) static FIRST: [u8; 32] = {
     masks
 };
 
-/// A message whose tag is to be computed as an AEAD's: AAD and text, each padded with
-/// zeros, and their lengths.
+/// A message to tag as an AEAD does: AAD and ciphertext, each padded with zeros, and their
+/// lengths (RFC 8439, section 2.8).
 #[derive(Clone, Copy)]
 pub(crate) struct Text {
-    /// Where the text begins.
+    /// Where the ciphertext begins.
     pub(crate) start: *const u8,
-    /// Its length, in bytes; not 0.
+    /// Length of the ciphertext, in bytes; not 0.
     pub(crate) len: u32,
     /// Where the AAD lies.
     pub(crate) aad: *const u8,
-    /// Its length, in bytes; at most [`MAX_AAD`].
+    /// Length of the AAD, in bytes; at most [`MAX_AAD`].
     pub(crate) aad_len: u32,
-    /// Which of the keys and tags is its own.
+    /// Index of its one-time key and of its tag.
     pub(crate) index: usize,
 }
 
-/// The longest AAD of a message that shares lanes, in bytes: two blocks, which holds
-/// QUIC's short headers.
+/// The longest AAD that a message in lanes can have, in bytes: two blocks, enough for QUIC's
+/// short headers.
 pub(crate) const MAX_AAD: usize = 32;
 
-/// So many bytes behind AAD are read, as its last block is read whole.
-pub(crate) const BEHIND_AAD: usize = 15;
+/// How many bytes after the AAD a kernel may read, since it reads the last block whole.
+pub(crate) const AAD_OVERREAD: usize = 15;
 
 impl Text {
-    /// How many blocks of 16 bytes come before its last one.
+    /// How many blocks of 16 bytes precede the last one.
     #[inline(always)]
     pub(super) fn blocks_before_last(&self) -> usize {
         (self.len as usize - 1) / 16
     }
 }
 
-/// How many of `texts`, which go from the longest to the shortest, [`tags`] takes
-/// at once in so many lanes. Where there is AAD, all have as many blocks, so that no
-/// lane waits, and its accumulator can begin with what the AAD made of it.
+/// How many of `texts` one call can tag with `lanes` lanes. The texts are sorted from the
+/// longest to the shortest. If any of them has AAD, all must have the same number of blocks:
+/// then no lane waits, and the hash of the AAD can be the accumulator that the lane starts
+/// with.
 pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     let Some(longest) = texts.first() else {
         return 0;
     };
     let shortest = longest.len.saturating_sub(MAX_WAIT as u32 - 32);
     let texts = texts.iter().take(lanes);
-    let beside = |text: &&Text| match (longest.aad_len, text.aad_len) {
+    let shares_lanes = |text: &&Text| match (longest.aad_len, text.aad_len) {
         (0, 0) => text.len >= shortest,
         _ => text.blocks_before_last() == longest.blocks_before_last(),
     };
-    texts.take_while(beside).count()
+    texts.take_while(shares_lanes).count()
 }
