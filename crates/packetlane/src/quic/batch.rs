@@ -350,7 +350,9 @@ impl PacketBatch for Batch {
         }
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            packets.seal(engine.cpu(), bytes);
+            if !packets.keys.is_empty() {
+                packets.seal(engine.cpu(), bytes);
+            }
         }
         self.sealed = self.len;
         self.protected = self.len;
@@ -359,6 +361,10 @@ impl PacketBatch for Batch {
     fn open_on(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
+            // Then nothing else of it has to be in the cache.
+            if packets.keys.is_empty() {
+                continue;
+            }
             if !packets.to_open.is_empty() {
                 packets.open_payloads(engine.backend(), bytes);
             }
@@ -394,6 +400,10 @@ impl Packets {
     }
 
     fn clear(&mut self) {
+        // Without keys nothing was added.
+        if self.keys.is_empty() {
+            return;
+        }
         self.keys.clear();
         self.mixed = false;
         self.jobs.clear();
