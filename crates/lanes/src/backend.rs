@@ -131,15 +131,7 @@ impl Backend {
     #[must_use]
     #[inline]
     pub fn is_available(self) -> bool {
-        match self {
-            Backend::Portable => true,
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx2 => isa::AVX2.is_available(),
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512 => isa::AVX512.is_available(),
-            #[cfg(target_arch = "x86_64")]
-            Backend::Avx512Ifma => isa::AVX512_IFMA.is_available(),
-        }
+        self.kernels().is_available()
     }
 
     /// Seals each of `work.jobs` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8):

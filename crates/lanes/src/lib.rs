@@ -16,8 +16,7 @@
 //!
 //! No branch and no index depends on a key, on keystream or on plaintext. Arrays of ChaCha20
 //! keystream, one-time keys and powers of them are wiped before a call returns, and AES keys
-//! when they are dropped. Two things are not wiped: registers that the compiler spilled to the
-//! stack, and the blocks of keystream of AES-GCM on a CPU without AES instructions. SHA-256 is
+//! when they are dropped. Registers that the compiler spilled to the stack are not. SHA-256 is
 //! for public data: it wipes nothing.
 
 #![no_std]

@@ -15,13 +15,13 @@
 //!    factor is kept at a time, so that the carries of a sum do not reach the next bit that
 //!    counts.
 //!
-//! This runs on CPUs without AES and PCLMULQDQ. Round keys are wiped; blocks of keystream are
-//! not.
+//! This runs on CPUs without AES and PCLMULQDQ.
 
 use super::gcm::Detached;
 use super::ghash::first_power;
 use super::key::{self, AesKey, Block, GcmKey, POWERS, Powers, RoundKeys, SubWord};
 use crate::job::{Header, Job, Outcome, difference, verdict_of};
+use zeroize::Zeroizing;
 
 /// Bit b + 4 c + 16 r of plane p is bit p of the byte in row r and column c of block b. In a
 /// block that is byte r + 4 c (FIPS 197, section 3.4).
@@ -268,6 +268,13 @@ struct Hash {
     sum: u128,
 }
 
+impl Drop for Hash {
+    fn drop(&mut self) {
+        (self.power, self.sum) = (0, 0);
+        zeroize::optimization_barrier(self);
+    }
+}
+
 impl Hash {
     fn block(&mut self, block: Block) {
         self.sum = multiply(self.sum ^ u128::from_be_bytes(block), self.power);
@@ -301,13 +308,13 @@ impl<'k> Packet<'k> {
     }
 
     /// The keystream blocks with counters from `first` on.
-    fn keystream(&self, first: u32) -> [Block; BLOCKS] {
+    fn keystream(&self, first: u32) -> Zeroizing<[Block; BLOCKS]> {
         let mut text = [[0; 16]; BLOCKS];
         for (block, number) in text.iter_mut().zip(0..) {
             block[..12].copy_from_slice(&self.nonce);
             block[12..].copy_from_slice(&first.wrapping_add(number).to_be_bytes());
         }
-        self.cipher.encrypt(&text)
+        Zeroizing::new(self.cipher.encrypt(&text))
     }
 
     /// Encrypts or decrypts the text, which begins at counter 2 (SP 800-38D, section 6.5).
@@ -330,8 +337,8 @@ impl<'k> Packet<'k> {
         hash.padded(text);
         let lengths = (aad.len() as u128) << 67 | (text.len() as u128) << 3;
         hash.block(lengths.to_be_bytes());
-        let [mask, ..] = self.keystream(1);
-        (hash.sum ^ u128::from_be_bytes(mask)).to_be_bytes()
+        let keystream = self.keystream(1);
+        (hash.sum ^ u128::from_be_bytes(keystream[0])).to_be_bytes()
     }
 }
 

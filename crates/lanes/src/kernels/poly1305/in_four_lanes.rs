@@ -39,6 +39,11 @@ pub(crate) unsafe fn tags<F: Field>(
     debug_assert!(
         !texts.is_empty() && texts.len() == group(texts, F::Lanes::LANES / LANES_PER_TEXT)
     );
+    // What the copy of a first row rests on.
+    assert!(
+        texts.iter().all(|text| text.len as usize > ROW),
+        "more than a row"
+    );
     let l = f.lanes();
     // The last row holds the last two whole blocks, the bytes after them and the lengths.
     // `rows` counts the rows before it, and `waiting` the lanes of the first row that hold no

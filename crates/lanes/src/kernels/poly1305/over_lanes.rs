@@ -22,7 +22,8 @@ use crate::vector::{MAX_TAGS, U64Lanes};
 #[inline(always)]
 pub(crate) fn absorb<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
     let lanes = F::Lanes::LANES;
-    debug_assert!(blocks.len() >= 2 * lanes);
+    // What the reads below rest on.
+    assert!(blocks.len() >= 2 * lanes, "two blocks for each lane");
     debug_assert!(lanes > 1, "`Radix64` cannot multiply by a power");
     let l = f.lanes();
     // Lane i holds r^(n - i).

@@ -1,0 +1,132 @@
+//! What a call leaves on the stack: no one-time key as a Poly1305 state holds it. (A register
+//! that the compiler keeps on the stack for a while is not wiped, so single words may be
+//! there; a state that was moved would be there whole.)
+
+#![allow(unsafe_code, reason = "it reads the stack of calls that have returned")]
+
+use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, Work};
+
+/// How far below its caller's frame the stack is searched, in words.
+const DEPTH: usize = 16 * 1024;
+
+/// [`Backend::seal`] or [`Backend::open`].
+type Way = fn(Backend, Work<'_>);
+
+/// A call that the compiler keeps a frame for.
+#[inline(never)]
+fn run(way: Way, backend: Backend, work: Work<'_>) {
+    way(backend, work);
+}
+
+/// Reads the words of the stack below its frame, downwards: where calls that have returned had
+/// their frames. Calls nothing that would write there.
+#[inline(never)]
+fn read_stack(words: &mut [u64]) {
+    let here = core::hint::black_box(0_u64);
+    let top = (&raw const here).expose_provenance();
+    for (i, word) in words.iter_mut().enumerate() {
+        // SAFETY: the thread's stack reaches further down than `DEPTH` words, and a volatile
+        // read of a word of it is neither moved nor left out.
+        *word = unsafe { core::ptr::with_exposed_provenance::<u64>(top - 8 * i).read_volatile() };
+    }
+}
+
+/// Seals, then opens packets of these lengths, each with its own key, and searches the stack
+/// after each call for the keys' states.
+fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
+    let keys: Vec<Key> = (0..lengths.len()).map(|i| [i as u8 + 3; 32]).collect();
+    let stride = lengths.iter().max().expect("a length") + 16;
+    let mut bytes = vec![0x55; stride * lengths.len()];
+    let job = |(i, len): (usize, &usize)| Job {
+        text: (i * stride) as u32,
+        text_len: *len as u32,
+        key: i as u32,
+        ..Job::default()
+    };
+    let jobs: Vec<Job> = lengths.iter().enumerate().map(job).collect();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    let states: Vec<_> = keys.iter().map(|key| state_of(backend, key)).collect();
+    for (name, way) in [("seal", Backend::seal as Way), ("open", Backend::open)] {
+        let work = Work {
+            bytes: &mut bytes,
+            secrets: Secrets::from(&keys[..]),
+            jobs: &jobs,
+            outcomes: &mut outcomes,
+        };
+        run(way, backend, work);
+        read_stack(stack);
+        for (packet, state) in states.iter().enumerate() {
+            assert!(
+                !contains(stack, state),
+                "{backend:?}, {name} {lengths:?}: the key of packet {packet} is left on the stack"
+            );
+        }
+    }
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| *outcome == Outcome::Authentic)
+    );
+}
+
+/// Whether a state lies in words that were read downwards.
+fn contains(stack: &[u64], &[r0, r1, s1]: &[u64; 3]) -> bool {
+    stack.windows(3).any(|words| words == [s1, r1, r0])
+}
+
+/// The first words of a Poly1305 state (RFC 8439, section 2.5.1): r, clamped, and 5/4 of its
+/// second word.
+fn state_of(backend: Backend, key: &Key) -> [u64; 3] {
+    let mut block = [0; 64];
+    backend.chacha20(key, &[0; 12], 0, &mut block);
+    let word = |at: usize| u64::from_le_bytes(*block[at..].first_chunk().expect("8 bytes"));
+    let r0 = word(0) & 0x0fff_fffc_0fff_ffff;
+    let r1 = word(8) & 0x0fff_fffc_0fff_fffc;
+    [r0, r1, r1 + (r1 >> 2)]
+}
+
+/// Runs on a thread with stack enough to be read.
+fn on_a_thread(check: impl FnOnce(&mut [u64]) + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(1 << 20);
+    let run = move || check(&mut [0; DEPTH].to_vec());
+    let done = thread.spawn(run).expect("a thread").join();
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+#[test]
+fn no_state_of_poly1305_is_left_on_the_stack() {
+    on_a_thread(|stack| {
+        for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+            for lengths in [
+                &[61][..],
+                &[600],
+                &[1400],
+                &[250; 2],
+                &[250; 5],
+                &[400; 5],
+                &[1400; 3],
+                &[300; 20],
+            ] {
+                check(*backend, lengths, stack);
+            }
+        }
+    });
+}
+
+/// The search finds a state that was moved.
+#[test]
+fn a_planted_state_is_found() {
+    #[inline(never)]
+    fn plant(state: [u64; 3]) {
+        // Deep enough that the frame of the search does not cover it.
+        let mut frame = [0; 128];
+        frame[32..35].copy_from_slice(&core::hint::black_box(state));
+        core::hint::black_box(&frame);
+    }
+    on_a_thread(|stack| {
+        let state = state_of(Backend::Portable, &[9; 32]);
+        plant(state);
+        read_stack(stack);
+        assert!(contains(stack, &state));
+    });
+}
