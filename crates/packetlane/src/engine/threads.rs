@@ -49,6 +49,8 @@ pub(crate) trait Part: Send + Sized {
 
 /// Runs `whole` on up to `threads` threads: the caller's own, and others of the pool that
 /// rayon has for it.
+// Not part of its caller, which one thread takes too: the list of cuts is a page of stack.
+#[inline(never)]
 pub(crate) fn run<P: Part>(threads: usize, whole: P) {
     let mut cuts = Cuts::new();
     let threads = cuts.find(&whole, threads);

@@ -95,7 +95,7 @@ fn run(engine: Engine, part: &str, case: &Case, plan: &Plan, report: &mut Report
             };
             // The block has both roots, one of them in its commitment.
             let mut digests = vec![Hash::default(); messages.len() + 2];
-            work(&Hasher::default(), &mut digests);
+            work(&Hasher::best(), &mut digests);
             let roots = &digests[messages.len()..];
             assert_eq!(roots[0], *block.merkle_root(), "not the root in the header");
             let reserved = block.witness_reserved_value().expect("a reserved value");

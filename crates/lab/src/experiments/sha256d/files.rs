@@ -61,7 +61,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 #[allow(clippy::cast_precision_loss, reason = "lengths far below 2^52")]
 fn run(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Report) {
     // The verifier hashes on the process's own backend, whatever the engine.
-    let backend = Hasher::default().backend().name();
+    let backend = Hasher::best().backend().name();
     let contenders = [
         (OURS, backend, by_packetlane as fn() -> Verify),
         ("bitcoin", "", by_bitcoin),
