@@ -15,6 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::{Attribute, Item, UseTree};
 
+/// The Rust examples of README.md, which `cargo test` compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 /// A module's path in its crate: empty for the root.
 type Module = Vec<String>;
 
