@@ -36,10 +36,16 @@ pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     check(bytes.len(), keys, jobs);
     // SAFETY: `check` has checked that the jobs lie in `bytes` and that their keys are there.
     unsafe { set.seal(bytes, Detached::default(), keys, jobs) };
+    fill(outcomes, Outcome::Sealed);
+}
+
+/// Writes the same outcome for all jobs.
+#[inline(always)]
+fn fill(outcomes: &mut [Outcome], with: Outcome) {
     // A single outcome is written faster than `memset` is called.
     match outcomes {
-        [outcome] => *outcome = Outcome::Sealed,
-        outcomes => outcomes.fill(Outcome::Sealed),
+        [outcome] => *outcome = with,
+        outcomes => outcomes.fill(with),
     }
 }
 
@@ -127,7 +133,7 @@ pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
             .iter()
             .fold(0, |any, difference| any | *difference);
         if verdict_of(any) == Outcome::Authentic {
-            outcomes.fill(Outcome::Authentic);
+            fill(outcomes, Outcome::Authentic);
             continue;
         }
         for (outcome, difference) in outcomes.iter_mut().zip(differences) {

@@ -192,7 +192,9 @@ impl Batch {
     pub fn seal_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            packets.seal_payloads(engine.backend(), bytes);
+            if !packets.keys.is_empty() {
+                packets.seal_payloads(engine.backend(), bytes);
+            }
         }
         self.sealed = self.len;
     }
@@ -202,7 +204,9 @@ impl Batch {
     pub fn protect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            packets.protect_headers(engine.backend(), bytes);
+            if !packets.keys.is_empty() {
+                packets.protect_headers(engine.backend(), bytes);
+            }
         }
         self.protected = self.sealed;
     }
@@ -245,6 +249,7 @@ impl Batch {
         added
     }
 
+    #[inline]
     fn add_keys(&mut self, keys: &Arc<KeyRing>) -> u32 {
         let packets = self.packets(keys.is_aes());
         packets.mixed |= !packets.keys.is_empty();

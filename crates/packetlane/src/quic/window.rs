@@ -55,11 +55,13 @@ pub(super) struct Keys<'k> {
 }
 
 impl Keys<'_> {
+    #[inline(always)]
     fn is_aes(&self) -> bool {
         self.rings[0].is_aes()
     }
 
     /// Seals the payloads of up to a window of packets.
+    #[inline(always)]
     pub(super) fn seal(&self, backend: Backend, bytes: &mut [u8], jobs: &mut [Job]) {
         let outcomes = &mut [Outcome::Pending; WINDOW];
         if self.is_aes() {
@@ -84,6 +86,7 @@ impl Keys<'_> {
     }
 
     /// Protects up to a window of headers of packets whose payloads are sealed.
+    #[inline(always)]
     pub(super) fn protect(&self, backend: Backend, bytes: &mut [u8], headers: &mut [Header]) {
         if self.is_aes() {
             with_keys(*self, headers, KeyRing::aes_key, |keys, headers| {
@@ -100,6 +103,7 @@ impl Keys<'_> {
     /// Unprotects up to a window of headers, in the piece of the arena that begins at
     /// `base`. Extends `jobs` by those that open the payloads, with offsets in that piece.
     /// Returns whether one of them has keys of another phase than the current one.
+    #[inline(always)]
     pub(super) fn unprotect(
         &self,
         backend: Backend,
@@ -151,6 +155,7 @@ impl Keys<'_> {
     }
 
     /// Opens up to a window of payloads whose headers are unprotected.
+    #[inline(always)]
     pub(super) fn open(
         &self,
         backend: Backend,
@@ -195,8 +200,13 @@ impl SealPart<'_> {
     #[inline]
     pub(super) fn run(self) {
         let base = index(self.base);
-        let headers = self.headers.chunks_mut(WINDOW);
-        for (jobs, headers) in self.jobs.chunks_mut(WINDOW).zip(headers) {
+        let (mut all_jobs, mut all_headers) = (self.jobs, self.headers);
+        // Not by `chunks_mut`, which takes longer for a single packet.
+        while !all_jobs.is_empty() {
+            let len = all_jobs.len().min(WINDOW);
+            let (jobs, headers);
+            (jobs, all_jobs) = all_jobs.split_at_mut(len);
+            (headers, all_headers) = all_headers.split_at_mut(len);
             if base > 0 {
                 for (job, header) in jobs.iter_mut().zip(&mut *headers) {
                     (job.text, job.aad) = (job.text - base, job.aad - base);
@@ -342,50 +352,65 @@ impl Keyed for (u32, u32) {
 }
 
 /// Calls `work` with up to [`WINDOW`] packets and a list of their keys.
-#[inline]
+#[inline(always)]
 fn with_keys<'k, T: Keyed, K: 'k>(
     keys: Keys<'k>,
     packets: &mut [T],
     key: impl Fn(&'k KeyRing, Phase) -> &'k K,
     work: impl FnOnce(&[&'k K], &mut [T]),
 ) {
-    let Keys { rings, mixed } = keys;
-    if !mixed {
-        return work(&[key(&rings[0], Phase::Current)], packets);
+    match keys.mixed {
+        false => work(&[key(&keys.rings[0], Phase::Current)], packets),
+        true => with_listed_keys(keys, packets, key, work),
     }
+}
+
+/// The same for packets with several keys. A function of its own, as its list takes stack
+/// that packets with one key have no use for.
+#[inline(never)]
+fn with_listed_keys<'k, T: Keyed, K: 'k>(
+    keys: Keys<'k>,
+    packets: &mut [T],
+    key: impl Fn(&'k KeyRing, Phase) -> &'k K,
+    work: impl FnOnce(&[&'k K], &mut [T]),
+) {
     let mut list = ArrayVec::<_, WINDOW>::new();
-    // Neighbours often have the same.
+    // Neighbours often have the same key.
     let mut last = None;
     for packet in &mut *packets {
         let place = packet.key();
         if last != Some(*place) {
             last = Some(*place);
             let key_ref = KeyRef(*place);
-            list.push(key(&rings[key_ref.keys()], key_ref.phase()));
+            list.push(key(&keys.rings[key_ref.keys()], key_ref.phase()));
         }
         *place = index(list.len() - 1);
     }
     work(&list, packets);
 }
 
-/// The same for kernels whose keys must lie behind each other: if there are several, they
-/// are copied, and the copies wiped.
-#[inline]
+/// The same for kernels whose keys must be neighbours in memory: several keys are copied, and
+/// the copies wiped.
+#[inline(always)]
 fn with_copied_keys<'k, T: Keyed>(
     keys: Keys<'k>,
     packets: &mut [T],
     key: impl Fn(&'k KeyRing, Phase) -> &'k Key,
     work: impl FnOnce(&[Key], &mut [T]),
 ) {
-    with_keys(keys, packets, key, |keys, packets| {
-        if let [only] = keys {
-            return work(core::slice::from_ref(only), packets);
-        }
-        let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
-        work(&keys, packets);
-        for key in &mut keys {
-            *key = [0; 32];
-            zeroize::optimization_barrier(key);
-        }
+    with_keys(keys, packets, key, |keys, packets| match keys {
+        [only] => work(core::slice::from_ref(only), packets),
+        _ => with_copies(keys, |keys| work(keys, packets)),
     });
+}
+
+/// Calls `work` with copies of keys.
+#[inline(never)]
+fn with_copies(keys: &[&Key], work: impl FnOnce(&[Key])) {
+    let mut keys: ArrayVec<Key, WINDOW> = keys.iter().map(|key| **key).collect();
+    work(&keys);
+    for key in &mut keys {
+        *key = [0; 32];
+        zeroize::optimization_barrier(key);
+    }
 }
