@@ -114,12 +114,15 @@ impl Keys<'_> {
         let base = index(base);
         let mut other_phase = false;
         for packets in packets.chunks_mut(MASKS) {
-            let (mut samples, mut masks) = ([(0, 0); MASKS], [0; MASKS]);
-            for (sample, packet) in samples.iter_mut().zip(&*packets) {
+            // No arrays: to fill them takes as long as a single packet.
+            let (mut samples, mut masks) =
+                (ArrayVec::<_, MASKS>::new(), ArrayVec::<_, MASKS>::new());
+            for packet in &*packets {
                 let offset = packet.start - base + packet.pn_offset + MAX_NUMBER_LEN as u32;
-                *sample = (KeyRef::new(packet.keys, Phase::Current).0, offset);
+                samples.push((KeyRef::new(packet.keys, Phase::Current).0, offset));
+                masks.push(0);
             }
-            let samples = &mut samples[..packets.len()];
+            let samples = &mut samples[..];
             if self.is_aes() {
                 with_keys(*self, samples, KeyRing::aes_key, |keys, samples| {
                     backend.aes_masks(bytes, keys, samples, &mut masks);
