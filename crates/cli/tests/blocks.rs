@@ -193,15 +193,15 @@ fn what_is_wrong_is_said_with_its_place_and_the_rest_is_verified() {
             places[1] + 8
         ),
         format!(
-            "{file}, byte {}: no block begins here (7 bytes passed over)",
+            "{file}, byte {}: no block begins here (7 bytes skipped)",
             places[2]
         ),
         format!(
-            "{file}, byte {}: a block is said to have 4294967295 bytes; ",
+            "{file}, byte {}: the frame's length is 4294967295 bytes; ",
             places[4]
         ),
         format!(
-            "{file}, byte {}: the file ends within a block: 4992 of 1245250 bytes ",
+            "{file}, byte {}: the file ends within a block: it holds 4992 of 1245250 bytes",
             places[6]
         ),
         format!(

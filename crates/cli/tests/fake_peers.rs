@@ -438,7 +438,7 @@ fn a_node_that_knows_v1_only() {
 
     assert_error(
         &connect(" --v2-only", [closes_on_v2]),
-        "the peer closed before it answered: it may speak v1 only",
+        "the peer closed the connection before it answered: it may speak v1 only",
     );
     // A reset is as good as an end.
     connect("", [closes_at_once, good_v1]).expect_success();
