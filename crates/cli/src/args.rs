@@ -25,14 +25,16 @@ pub(crate) fn network_parser() -> impl TypedValueParser<Value = Network> {
     })
 }
 
-/// What else people call the main network.
+/// Another common name of the main network.
 const MAINNET: &str = "mainnet";
 
-/// Reads a number of seconds, with or without a fraction, up to a year.
+/// Reads a number of seconds from 0.001 to a year, with or without a fraction.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    const MOST: f64 = 365.0 * 24.0 * 3600.0;
+    const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
     match text.parse() {
-        Ok(seconds) if (0.001..=MOST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give seconds, from 0.001 to a year".to_owned()),
+        Ok(seconds) if (0.001..=MAX_SECONDS).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("expected a number of seconds from 0.001 to 31536000 (a year)".to_owned()),
     }
 }

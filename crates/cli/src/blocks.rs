@@ -1,8 +1,8 @@
 //! `packetlane blocks`: verifies files of blocks on all cores.
 //!
-//! One thread reads the files in windows and finds the blocks in them; the others
-//! take a window each and verify its blocks. The windows go round between them, so
-//! that there are never more of them than at the beginning.
+//! One thread reads the files in windows and finds the blocks in them. The other threads each
+//! take a window and verify its blocks. Windows are reused, so their number, and with it the
+//! memory, is constant.
 
 use crate::args;
 use crate::wire::BlockHash;
@@ -24,44 +24,44 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-/// How many bytes of a file are read at a time. The memory that a run takes is this
-/// for each thread and [`SPARE_WINDOWS`].
+/// Bytes of a file per window. A run allocates one window per thread and [`SPARE_WINDOWS`]
+/// more.
 const WINDOW: usize = 8 << 20;
 const _: () = assert!(
     WINDOW >= 2 * MAX_NEEDED,
-    "what is carried over is the lesser part"
+    "a block that is carried over must leave room to read the rest"
 );
 
-/// Windows beyond one for each thread: one that is being read, one that waits.
+/// Windows in addition to one per thread: one is being read, one is ready.
 const SPARE_WINDOWS: usize = 2;
 
-/// Most threads that may be asked for.
+/// Maximum for `--threads`.
 const MAX_THREADS: u16 = 1024;
 
-/// How many problems are kept and listed, those that come first. All are counted.
+/// Maximum number of problems to list: those earliest in the files. All are counted.
 const MAX_LISTED: usize = 1000;
 
-/// The key that Bitcoin Core obfuscates the files beside it with.
+/// The file with the key by which Bitcoin Core obfuscates the block files next to it.
 const KEY_FILE: &str = "xor.dat";
 
 #[derive(Args)]
 pub(crate) struct Blocks {
-    /// blk*.dat files of Bitcoin Core, folders of them (the `blocks` in its data
-    /// folder), or files of one block as the network sends it
+    /// Bitcoin Core's blk*.dat files, folders of them (`blocks` in its data folder), or files
+    /// that hold one block each in network format
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The network of the blocks
+    /// The network that the blocks belong to
     #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
     network: Network,
-    /// How many threads verify, all cores unless given
+    /// Number of threads that verify; one per core by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]
     threads: Option<u16>,
-    /// Print one JSON document
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Verifies the blocks and prints what came out. An error if anything was wrong.
+/// Verifies the blocks and prints the report. Returns an error if anything was wrong.
 pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
     let hasher = Hasher::detect()?;
     let inputs = inputs(&args.paths)?;
@@ -81,15 +81,15 @@ pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
         false => report.to_string(),
     };
     match io::stdout().lock().write_all(shown.as_bytes()) {
-        // Who closes the pipe has read enough.
+        // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
     match report.problem_count() {
-        0 if report.blocks == 0 => Err("no block was found".into()),
+        0 if report.blocks == 0 => Err("found no block".into()),
         0 => Ok(()),
-        1 => Err("1 problem was found".into()),
-        count => Err(format!("{count} problems were found").into()),
+        1 => Err("found 1 problem".into()),
+        count => Err(format!("found {count} problems").into()),
     }
 }
 
@@ -100,7 +100,7 @@ struct Input {
     obfuscation: Obfuscation,
 }
 
-/// The files that `paths` name, folders in the order of their names.
+/// The files that `paths` name. The files of a folder are in numeric order.
 fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
     let mut inputs = Vec::new();
     for path in paths {
@@ -149,41 +149,41 @@ fn cannot_read(path: &Path, error: &io::Error) -> String {
     format!("cannot read {}: {error}", path.display())
 }
 
-/// Whether that is what Bitcoin Core calls its files of blocks.
+/// Whether `path` is named like Bitcoin Core's block files.
 fn is_numbered(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.starts_with("blk") && name.ends_with(".dat"))
 }
 
-/// What the files in `folder` are obfuscated with, if they are.
+/// The key for the files in `folder`; all zeros if they are not obfuscated.
 fn obfuscation(folder: &Path) -> Result<Obfuscation, String> {
     let path = folder.join(KEY_FILE);
     let mut key = Vec::new();
-    // No more than shows whether it is too long.
+    // One byte more than a key, to notice a file that is too long.
     let read = File::open(&path).and_then(|file| file.take(9).read_to_end(&mut key));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Obfuscation::default()),
         Err(error) => Err(cannot_read(&path, &error)),
         Ok(_) => key.try_into().map(Obfuscation).map_err(|_| {
             let path = path.display();
-            format!("{path} does not hold a key of 8 bytes")
+            format!("{path} is not a key of 8 bytes")
         }),
     }
 }
 
-/// A piece of a file and the blocks in it.
+/// Part of a file, and the blocks in it.
 #[derive(Default)]
 struct Window {
-    /// Which of the inputs.
+    /// Index into the inputs.
     file: usize,
     buffer: Vec<u8>,
-    /// Where they begin in the file, and where they lie in the buffer.
+    /// For each block, its offset in the file and its range in `buffer`.
     blocks: Vec<(u64, Range<usize>)>,
-    /// How many bytes were read for it.
+    /// Number of bytes read from the file for this window.
     read: usize,
 }
 
-/// Verifies every block in `inputs` on so many threads.
+/// Verifies every block in `inputs` on `threads` threads.
 fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) -> Report {
     let begun = Instant::now();
     let bar = progress_bar(inputs.iter().map(|input| input.length).sum());
@@ -193,7 +193,7 @@ fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) ->
     });
     let (give_back, free) = channel();
     for _ in 0..threads + SPARE_WINDOWS {
-        // The receiver is here.
+        // Cannot fail: the receiver `free` is alive.
         let _ = give_back.send(Window::default());
     }
     let (hand_out, full) = channel();
@@ -209,13 +209,13 @@ fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) ->
                     bar.inc(window.read as u64);
                     let seconds = begun.elapsed().as_secs_f64();
                     bar.set_message(format!("{:.0} blocks/s", blocks as f64 / seconds));
-                    // When all has been read, nobody wants it back.
+                    // Fails after the last window, when the reader is gone. That is fine.
                     let _ = give_back.send(window);
                 }
             });
         }
         drop(give_back);
-        // Its end of the channel goes with it, and so the threads end.
+        // `run` consumes the reader. That closes its channel and ends the threads.
         let reader = Reader {
             inputs,
             network,
@@ -233,7 +233,7 @@ fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) ->
     report
 }
 
-/// The next window to verify; none when all have been.
+/// The next window to verify; `None` after the last.
 fn next(full: &Mutex<Receiver<Window>>) -> Option<Window> {
     lock(full).recv().ok()
 }
@@ -242,7 +242,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Verifies the blocks in a window; says how many have been verified by now.
+/// Verifies the blocks of a window. Returns the number of blocks verified so far, in all
+/// windows.
 fn check(
     verifier: &mut Verifier,
     inputs: &[Input],
@@ -292,7 +293,7 @@ struct Reader<'r> {
     free: Receiver<Window>,
     hand_out: Sender<Window>,
     report: &'r Mutex<Report>,
-    /// What the last window had no whole block of.
+    /// The end of the last window, which was not a whole block.
     carried: Vec<u8>,
 }
 
@@ -309,9 +310,9 @@ impl Reader<'_> {
     fn read(&mut self, number: usize, input: &Input, mut file: File) {
         let mut scanner = Scanner::new(self.network.magic(), input.obfuscation, self.hasher);
         self.carried.clear();
-        // Where in the file the window begins.
+        // The window's offset in the file.
         let mut start = 0;
-        // The threads keep their ends of the channel for as long as they live.
+        // Ends only if no thread is left to return a window.
         while let Ok(mut window) = self.free.recv() {
             let Window { buffer, blocks, .. } = &mut window;
             buffer.clear();
@@ -319,7 +320,7 @@ impl Reader<'_> {
             buffer.extend_from_slice(&self.carried);
             let carried = buffer.len();
             let wanted = WINDOW - carried;
-            // It leaves there what it could read, also if it fails in the end.
+            // On an error, `buffer` still holds the bytes read before it.
             let done = Read::take(&mut file, wanted as u64).read_to_end(buffer);
             let read = buffer.len() - carried;
             let position = start + carried as u64;
@@ -345,7 +346,7 @@ impl Reader<'_> {
             start += (buffer.len() - rest.len()) as u64;
             window.file = number;
             window.read = read;
-            // The receiver outlives this.
+            // Cannot fail: the receiver is alive until `verify` returns.
             let _ = self.hand_out.send(window);
             if let Err(error) = &done {
                 let position = position + read as u64;
@@ -368,7 +369,7 @@ impl Reader<'_> {
     }
 }
 
-/// How much of so many bytes has been verified, on a terminal.
+/// A progress bar for `bytes` bytes, shown on a terminal only.
 fn progress_bar(bytes: u64) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),
@@ -380,39 +381,39 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     ProgressBar::with_draw_target(Some(bytes), target).with_style(style)
 }
 
-/// What came out.
+/// The result.
 #[derive(Default, Serialize)]
 struct Report {
     schema: u32,
     network: &'static str,
-    /// What the hashes were computed on.
+    /// The backend that computed the hashes.
     backend: &'static str,
     threads: usize,
     files: usize,
-    /// Blocks that were found, and those of them with a fault.
+    /// All blocks; `bad_blocks` are those with a fault.
     blocks: u64,
     bad_blocks: u64,
-    /// In all blocks.
+    /// Length of all blocks, in bytes.
     bytes: u64,
-    /// In good blocks.
+    /// Number in blocks without a fault, as for `hashes`.
     transactions: u64,
     hashes: u64,
     seconds: f64,
     blocks_per_second: f64,
     bytes_per_second: f64,
     hashes_per_second: f64,
-    /// By file and offset. Those that come first, [`MAX_LISTED`] at most.
+    /// By index of the file and offset. Holds the first [`MAX_LISTED`].
     #[serde(serialize_with = "list")]
     problems: BTreeMap<(usize, u64), Problem>,
     problems_not_listed: u64,
 }
 
-/// A place in a file where something is wrong.
+/// Something wrong at one place in a file.
 #[derive(Serialize)]
 struct Problem {
     file: String,
     offset: u64,
-    /// The hash of the block that begins there, if one does.
+    /// The hash of the block at this offset, if there is one.
     block: Option<String>,
     what: Vec<String>,
 }
@@ -425,10 +426,10 @@ fn list<S: serde::Serializer>(
 }
 
 impl Report {
-    /// Adds a problem with the file of that number.
+    /// Adds a problem with the file of index `file`.
     fn add(&mut self, file: usize, problem: Problem) {
         match self.problems.entry((file, problem.offset)) {
-            // A file that ends there and cannot be read any further, for one.
+            // For example, a file ends within a block and also cannot be read further.
             Entry::Occupied(mut same) => same.get_mut().what.extend(problem.what),
             Entry::Vacant(place) => {
                 place.insert(problem);
@@ -457,7 +458,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (blocks, bad) = (self.blocks, self.bad_blocks);
         match (bad, blocks) {
-            (_, 0) => f.write_str("no block was found")?,
+            (_, 0) => f.write_str("found no block")?,
             (0, 1) => f.write_str("the block is good")?,
             (0, _) => write!(f, "all {blocks} blocks are good")?,
             _ => write!(f, "{bad} of {blocks} blocks are bad")?,

@@ -1,5 +1,5 @@
-//! Ways to a peer: `packetlane connect` opens a connection, `packetlane listen`
-//! waits for one. Both print the same report.
+//! Opens or accepts connections: `packetlane connect` and `packetlane listen`. Both print the
+//! same report.
 
 use crate::node::{self, Observed, Plan};
 use crate::peer::{Peer, PeerError, Recorder};
@@ -15,55 +15,55 @@ use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Connections that `listen` serves at the same time.
+/// Maximum number of connections that `listen` serves at the same time.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long `listen` waits when the operating system gives it no connection:
-/// it has none to give for now.
+/// How long `listen` waits after a failed `accept`: the system may be out of file descriptors,
+/// and some of ours may be closed meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long `listen`, when it is interrupted, waits for the last reports.
+/// How long an interrupted `listen` waits for the last reports.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
 /// Which transport to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// Version 2 and, if the peer does not know it, version 1.
+pub(crate) enum TransportChoice {
+    /// Version 2, or version 1 if the peer does not support version 2.
     Either,
     V1Only,
     V2Only,
 }
 
-/// Connects to `address`, does what the plan says and prints the report.
+/// Connects to `address`, carries out `plan` and prints the report.
 pub(crate) async fn connect(
     address: &str,
-    choice: Choice,
+    choice: TransportChoice,
     record: Option<PathBuf>,
     plan: Plan,
 ) -> Result<(), ConnectError> {
     let engine = Engine::detect()?;
-    let addresses = resolve(address, plan.network, plan.patience).await?;
-    // Before the connection: the user learns at once of a folder that will not do.
+    let addresses = resolve(address, plan.network, plan.step_timeout).await?;
+    // Created before the connection, so that the user learns of an unusable folder at once.
     let recorder = record.as_deref().map(Recorder::create).transpose()?;
     let status = Status::new();
 
     status.show("connecting");
-    let (stream, remote, mut tcp) = open(&addresses, plan.patience).await?;
+    let (stream, remote, mut tcp) = open(&addresses, plan.step_timeout).await?;
     let begun = Instant::now();
-    let (mut peer, keys, fell_back) = if choice == Choice::V1Only {
-        let peer = Peer::initiate_v1(stream, plan.network, plan.patience);
+    let (mut peer, keys, fell_back) = if choice == TransportChoice::V1Only {
+        let peer = Peer::initiate_v1(stream, plan.network, plan.step_timeout);
         (peer, None, false)
     } else {
         status.show("exchanging keys");
-        match Peer::initiate_v2(stream, plan.network, engine, plan.patience).await {
+        match Peer::initiate_v2(stream, plan.network, engine, plan.step_timeout).await {
             Ok(peer) => (peer, Some(begun.elapsed()), false),
             Err(PeerError::Handshake(HandshakeError::ClosedUnanswered))
-                if choice == Choice::Either =>
+                if choice == TransportChoice::Either =>
             {
-                status.show("connecting again, as v1");
+                status.show("connecting again, with v1");
                 let stream;
-                (stream, _, tcp) = open(&[remote], plan.patience).await?;
-                let peer = Peer::initiate_v1(stream, plan.network, plan.patience);
+                (stream, _, tcp) = open(&[remote], plan.step_timeout).await?;
+                let peer = Peer::initiate_v1(stream, plan.network, plan.step_timeout);
                 (peer, None, true)
             }
             Err(error) => return Err(error.at(remote)),
@@ -75,11 +75,11 @@ pub(crate) async fn connect(
         keys,
         version: Duration::ZERO,
     };
-    attend(peer, remote, &plan, times, fell_back, &status).await
+    after_handshake(peer, remote, &plan, times, fell_back, &status).await
 }
 
-/// Waits for connections at `address`, does with each what the plan says and
-/// prints its report. With `once` it ends after the first.
+/// Accepts connections at `address`, carries out `plan` with each and prints its report. With
+/// `once` it ends after the first.
 pub(crate) async fn listen(
     address: &str,
     once: bool,
@@ -87,7 +87,7 @@ pub(crate) async fn listen(
     plan: Plan,
 ) -> Result<(), ConnectError> {
     let engine = Engine::detect()?;
-    let addresses = resolve(address, plan.network, plan.patience).await?;
+    let addresses = resolve(address, plan.network, plan.step_timeout).await?;
     let cannot_listen = |error| ConnectError::Listen {
         address: address.to_owned(),
         error,
@@ -101,14 +101,14 @@ pub(crate) async fn listen(
 
     let serve = |stream: TcpStream, remote: SocketAddr| {
         let plan = plan.clone();
-        // As Bitcoin Core names the folders of its peers.
+        // Named like Bitcoin Core's folders for its peers.
         let folder = record.as_ref().map(|dir| {
             let ip = remote.ip().to_string().replace(':', ".");
             dir.join(format!("{ip}_{}", remote.port()))
         });
         async move {
             let begun = Instant::now();
-            let mut peer = Peer::respond(stream, plan.network, engine, plan.patience)
+            let mut peer = Peer::respond(stream, plan.network, engine, plan.step_timeout)
                 .await
                 .map_err(|error| error.at(remote))?;
             peer.record(folder.as_deref().map(Recorder::create).transpose()?);
@@ -117,7 +117,7 @@ pub(crate) async fn listen(
                 keys: peer.session_id().map(|_| begun.elapsed()),
                 version: Duration::ZERO,
             };
-            attend(peer, remote, &plan, times, false, &Status::hidden()).await
+            after_handshake(peer, remote, &plan, times, false, &Status::hidden()).await
         }
     };
 
@@ -125,7 +125,7 @@ pub(crate) async fn listen(
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // Every connection hears of it too and prints its report.
+            // Every connection receives the signal too and prints its report.
             _ = tokio::signal::ctrl_c() => {
                 let reports = async { while connections.join_next().await.is_some() {} };
                 let _ = timeout(LAST_REPORTS, reports).await;
@@ -134,8 +134,8 @@ pub(crate) async fn listen(
         };
         let (stream, remote) = match accepted {
             Ok(accepted) => accepted,
-            // Neither a peer that left at once nor a lack of descriptors is a
-            // reason to stop.
+            // The peer left at once, or the process has no free descriptors. Keep listening in
+            // both cases.
             Err(_) => {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -157,9 +157,9 @@ pub(crate) async fn listen(
     }
 }
 
-/// Everything that follows the transport's handshake: versions, the plan, the
-/// report.
-async fn attend(
+/// Everything after the transport's handshake: exchanges versions, carries out `plan` and
+/// prints the report.
+async fn after_handshake(
     mut peer: Peer,
     remote: SocketAddr,
     plan: &Plan,
@@ -169,8 +169,9 @@ async fn attend(
 ) -> Result<(), ConnectError> {
     status.show("exchanging versions");
     let begun = Instant::now();
-    let version = match node::introduce(&mut peer, plan).await {
-        // Twice it closed without a word, so neither transport is to blame.
+    let version = match node::exchange_versions(&mut peer, plan).await {
+        // The peer closed both connections without an answer, so the transport is not the
+        // cause.
         Err(PeerError::ClosedBeforeVersion { network }) if fell_back => {
             return Err(ConnectError::ClosedTwice { remote, network });
         }
@@ -180,10 +181,10 @@ async fn attend(
 
     status.show("talking");
     let mut observed = Observed::default();
-    let talk = node::converse(&mut peer, plan, &mut observed, |text| status.show(text));
+    let talk = node::run_plan(&mut peer, plan, &mut observed, |text| status.show(text));
     let ended = tokio::select! {
         ended = talk => ended,
-        // A person who waits no longer still wants the report.
+        // After Ctrl-C the user still wants the report.
         _ = tokio::signal::ctrl_c() => Ok(()),
     };
     let recorded = peer.finish_recording();
@@ -197,30 +198,29 @@ async fn attend(
         observed: &observed,
         peer: &peer,
     };
-    // The reports of `listen` follow each other.
+    // The reports of `listen` are separated by an empty line.
     let gap = if plan.initiator { "" } else { "\n" };
     print(format_args!("{gap}{report}"));
     ended.and(recorded).map_err(|error| error.at(remote))
 }
 
-/// Prints to standard output. That its reader has left is no error of ours.
+/// Prints to standard output. A reader that has closed the pipe is not an error.
 fn print(text: fmt::Arguments<'_>) {
     let _ = io::stdout().write_fmt(text);
 }
 
-/// Connects to the first of `addresses` that answers. Returns how long that took
-/// too.
+/// Connects to the first of `addresses` that answers. Also returns how long that took.
 async fn open(
     addresses: &[SocketAddr],
-    patience: Duration,
+    step_timeout: Duration,
 ) -> Result<(TcpStream, SocketAddr, Duration), ConnectError> {
     let mut failure = None;
     for &remote in addresses {
         let begun = Instant::now();
-        match timeout(patience, TcpStream::connect(remote)).await {
+        match timeout(step_timeout, TcpStream::connect(remote)).await {
             Ok(Ok(stream)) => {
                 let took = begun.elapsed();
-                // Small messages must not wait for each other.
+                // Otherwise the system would delay small messages to merge them (Nagle).
                 stream
                     .set_nodelay(true)
                     .map_err(|error| ConnectError::Unreachable { remote, error })?;
@@ -235,28 +235,27 @@ async fn open(
             Err(_) => {
                 failure.get_or_insert(ConnectError::NoAnswer {
                     remote,
-                    waited: patience,
+                    waited: step_timeout,
                 });
             }
         }
     }
-    // `resolve` gives at least one address.
+    // `resolve` returns at least one address.
     Err(failure.unwrap_or(ConnectError::NoAddress {
         host: String::new(),
     }))
 }
 
-/// The socket addresses that `address` means: a host or an IP address, with or
-/// without a port.
+/// The socket addresses of `address`: a host name or an IP address, with or without a port.
 async fn resolve(
     address: &str,
     network: Network,
-    patience: Duration,
+    step_timeout: Duration,
 ) -> Result<Vec<SocketAddr>, ConnectError> {
     let (host, port) = split(address, default_port(network)).ok_or(ConnectError::Address {
         address: address.to_owned(),
     })?;
-    let found: Vec<_> = match timeout(patience, lookup_host((host, port))).await {
+    let found: Vec<_> = match timeout(step_timeout, lookup_host((host, port))).await {
         Ok(Ok(found)) => found.collect(),
         failed => {
             let host = host.to_owned();
@@ -275,7 +274,7 @@ async fn resolve(
     }
 }
 
-/// Host and port of `host`, `host:port`, `[v6]`, `[v6]:port` or `v6`.
+/// Splits `host`, `host:port`, `[v6]`, `[v6]:port` or `v6` into host and port.
 fn split(address: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = if let Some(rest) = address.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
@@ -285,7 +284,7 @@ fn split(address: &str, default_port: u16) -> Option<(&str, u16)> {
         }
     } else {
         match address.split_once(':') {
-            // An IPv6 address without brackets: all of it is the host.
+            // An IPv6 address without brackets has no port.
             Some((_, rest)) if rest.contains(':') => (address, None),
             Some((host, port)) => (host, Some(port)),
             None => (address, None),
@@ -300,7 +299,7 @@ fn split(address: &str, default_port: u16) -> Option<(&str, u16)> {
     }
 }
 
-/// Where nodes of a network listen.
+/// The port on which nodes of a network listen by default.
 fn default_port(network: Network) -> u16 {
     match network {
         Network::Testnet3 => 18333,
@@ -311,20 +310,20 @@ fn default_port(network: Network) -> u16 {
     }
 }
 
-/// Why there is no connection, or not the one that was wanted.
+/// Why there is no connection, or why it failed.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
-    /// `PACKETLANE_BACKEND` names no backend that is there.
+    /// `PACKETLANE_BACKEND` names no available backend.
     Backend(BackendError),
     /// The address is malformed.
     Address { address: String },
-    /// The host's name is unknown.
+    /// The host name cannot be resolved.
     Resolve { host: String, error: io::Error },
     /// The host has no address.
     NoAddress { host: String },
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     Refused { remote: SocketAddr },
-    /// There is no way to the host.
+    /// There is no route to the host.
     Unreachable {
         remote: SocketAddr,
         error: io::Error,
@@ -334,23 +333,23 @@ pub(crate) enum ConnectError {
         remote: SocketAddr,
         waited: Duration,
     },
-    /// There is no listening at the address.
+    /// The system does not let us listen at the address.
     Listen { address: String, error: io::Error },
-    /// The peer closed without a word, as v2 and as v1.
+    /// The peer closed both the v2 and the v1 connection without an answer.
     ClosedTwice {
         remote: SocketAddr,
         network: Network,
     },
     /// The connection failed.
     Peer {
-        /// None if there was none yet.
+        /// `None` if the error came before the connection.
         remote: Option<SocketAddr>,
         error: PeerError,
     },
 }
 
 impl PeerError {
-    /// This error, of the connection to `remote`.
+    /// Adds the address of the connection that failed.
     fn at(self, remote: SocketAddr) -> ConnectError {
         ConnectError::Peer {
             remote: Some(remote),
@@ -381,8 +380,8 @@ impl fmt::Display for ConnectError {
             }
             Self::ClosedTwice { remote, network } => write!(
                 f,
-                "{remote}: the peer closed before it answered, as v2 and as v1: it refuses us, is \
-                 not on {}, or is no Bitcoin node",
+                "{remote}: the peer closed the connection before it answered, with v2 and with \
+                 v1: it refuses us, is not on {}, or is not a Bitcoin node",
                 network.name()
             ),
             Self::Peer {

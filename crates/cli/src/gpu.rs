@@ -1,4 +1,4 @@
-//! `packetlane gpu`: checks that a CUDA device is right.
+//! `packetlane gpu`: checks a CUDA device against the CPU.
 
 use clap::Subcommand;
 use packetlane::Engine;
@@ -6,22 +6,22 @@ use packetlane_lab::gpu_check;
 use std::error::Error;
 use std::time::Instant;
 
-/// The longest text of the check's suite, in bytes: BIP324's longest.
+/// Default for `--longest`, in bytes: a BIP324 packet's header byte and longest contents.
 const LONGEST: usize = 1 << 24;
 
 #[derive(Subcommand)]
 pub(crate) enum Gpu {
-    /// Seal and open a suite of batches and many random packets on the device and on the
-    /// CPU, and compare every byte and verdict
+    /// Seal and open a suite of batches and many random packets on the device and on the CPU,
+    /// and compare every byte and verdict
     ///
     /// The suite has all lengths up to 1100 bytes, mixed and long ones, with AAD and with wrong
     /// tags, from ordinary and from page-locked memory. The exit status is 0 only if there is a
-    /// device and its results are the CPU's.
+    /// device and all its results equal the CPU's.
     Check {
-        /// How many random packets, of the lab's profile `mail`
+        /// Number of random packets, of the lab's profile `mail`
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
         packets: usize,
-        /// The longest text in the suite, in bytes
+        /// Length of the longest text in the suite, in bytes
         #[arg(long, value_name = "BYTES", default_value_t = LONGEST)]
         longest: usize,
     },

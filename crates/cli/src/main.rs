@@ -1,13 +1,12 @@
-//! The `packetlane` command, a thin door to the crates behind it.
+//! The `packetlane` command: argument parsing and output for the library crates.
 //!
 //! - `blocks` verifies files of blocks: [`blocks`].
-//! - `connect` speaks to a node, over BIP324 if the node can, and tells what it
-//!   saw: [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`]
-//!   (payloads), [`report`].
+//! - `connect` talks to a node, over BIP324 if the node supports it, and reports what it saw:
+//!   [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`] (payloads), [`report`].
 //! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
-//! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost here:
-//!   [`measure`].
-//! - `listen` is the other side: it waits for nodes.
+//! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
+//!   machine: [`measure`].
+//! - `listen` is the other side of `connect`: it accepts connections from nodes.
 
 mod args;
 mod blocks;
@@ -21,15 +20,14 @@ mod report;
 mod wire;
 
 use clap::{Args, Parser, Subcommand};
-use connect::Choice;
+use connect::TransportChoice;
 use node::Plan;
 use packetlane::bitcoin::Network;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// BIP324, Bitcoin's encrypted transport: measure it, and try it against real
-/// nodes.
+/// BIP324, Bitcoin's encrypted transport: measure it, and try it against real nodes.
 #[derive(Parser)]
 #[command(name = "packetlane", version)]
 struct Cli {
@@ -39,38 +37,36 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure what BIP324, QUIC packet protection and double SHA-256 cost on this
-    /// machine, beside the libraries that people use today.
+    /// Measure what BIP324, QUIC packet protection and double SHA-256 cost on this machine,
+    /// compared with the libraries in common use.
     ///
-    /// Prints the answers and tables, and writes them with pictures and for
-    /// programs.
+    /// Prints a summary and tables. Also writes them as an HTML report with plots and as JSON.
     Lab(measure::Lab),
-    /// Check that an NVIDIA GPU does what the CPU does.
+    /// Check that an NVIDIA GPU gives the same results as the CPU.
     #[cfg(feature = "cuda")]
     #[command(subcommand)]
     Gpu(gpu::Gpu),
-    /// Connect to a node and tell which transport it speaks, who it is and what
-    /// passed.
+    /// Connect to a node and report its transport, its version and the messages exchanged.
     ///
-    /// Speaks v2 (BIP324) and, if the node closes before it answers, connects
-    /// again and speaks v1. Ends when the handshakes, three pings and what is to
-    /// be fetched are done. The exit status is 0 only if all of that succeeded.
+    /// Speaks v2 (BIP324). If the node closes before it answers, connects again and speaks v1.
+    /// Ends after the handshakes, three pings and everything that --fetch asked for. The exit
+    /// status is 0 only if all of that succeeded.
     Connect(Connect),
-    /// Wait for nodes that connect, over v2 or v1, and tell the same of each.
+    /// Accept connections from nodes, over v2 or v1, and print the same report for each.
     ///
-    /// It claims to be a full node (others would not stay) but has no block.
+    /// Claims to be a full node, because other nodes disconnect otherwise, but has no blocks.
     Listen(Listen),
     /// Verify blocks in Bitcoin Core's files, or in files of one block each.
     ///
-    /// Hashes every transaction and says of each block whether its Merkle root, its
-    /// witnesses' commitment and its proof of work are right, and of each file where
-    /// it is damaged. The exit status is 0 only if nothing was wrong.
+    /// Hashes every transaction. Checks each block's Merkle root, witness commitment and proof
+    /// of work, and reports where a file is damaged. The exit status is 0 only if nothing was
+    /// wrong.
     Blocks(blocks::Blocks),
 }
 
-const ADDRESS_HELP: &str = "HOST, HOST:PORT or [IPV6]:PORT; the port is the network's unless given";
+const ADDRESS_HELP: &str = "HOST, HOST:PORT or [IPV6]:PORT; the network's port by default";
 
-/// Most blocks that `--fetch` takes: their hashes are kept.
+/// Maximum for `--fetch`: the hashes of all these blocks are kept in memory.
 const MAX_FETCH: u32 = 1_000_000;
 
 #[derive(Args)]
@@ -83,8 +79,8 @@ struct Connect {
     /// Fail if the node does not speak v2
     #[arg(long)]
     v2_only: bool,
-    /// Fetch the headers of up to N blocks from the genesis block on (2000 come
-    /// at once), then those blocks
+    /// Fetch up to N headers, starting at the genesis block, then their blocks. Headers come
+    /// 2000 at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_FETCH)))]
     fetch: Option<u32>,
     #[command(flatten)]
@@ -95,7 +91,7 @@ struct Connect {
 struct Listen {
     #[arg(value_name = "ADDR", help = ADDRESS_HELP)]
     address: String,
-    /// End after the first connection; the exit status is 0 only if it succeeded
+    /// Exit after the first connection; the exit status is 0 only if it succeeded
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -104,17 +100,17 @@ struct Listen {
 
 #[derive(Args)]
 struct Common {
-    /// The network of the node
+    /// The network that the node is on
     #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
     network: Network,
-    /// Record what passes in DIR, as Bitcoin Core's -capturemessages does:
-    /// msgs_recv.dat and msgs_sent.dat (`listen` makes a folder for each peer)
+    /// Record all messages in DIR in the format of Bitcoin Core's -capturemessages:
+    /// msgs_recv.dat and msgs_sent.dat (`listen` creates one folder per peer)
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Stay for so long, with a ping every 10 seconds
+    /// Stay connected for SECONDS, with a ping every 10 seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = args::seconds)]
     stay: Option<Duration>,
-    /// How long to wait for the peer at each step
+    /// How long to wait for the peer at each step, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = args::seconds)]
     timeout: Duration,
 }
@@ -126,7 +122,7 @@ impl Common {
             initiator,
             fetch,
             stay: self.stay,
-            patience: self.timeout,
+            step_timeout: self.timeout,
         }
     }
 }
@@ -134,7 +130,7 @@ impl Common {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => return print_usage_error(&error),
     };
     let done = match cli.command {
         Command::Lab(lab) => measure::run(lab),
@@ -150,9 +146,9 @@ fn main() -> ExitCode {
                 common,
             } = connect;
             let choice = match (v1, v2_only) {
-                (true, _) => Choice::V1Only,
-                (false, true) => Choice::V2Only,
-                (false, false) => Choice::Either,
+                (true, _) => TransportChoice::V1Only,
+                (false, true) => TransportChoice::V2Only,
+                (false, false) => TransportChoice::Either,
             };
             let plan = common.plan(true, fetch.map(|count| count as usize));
             run(connect::connect(&address, choice, common.record, plan))
@@ -172,8 +168,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says in one line what is wrong with the arguments; help comes whole.
-fn refuse(error: &clap::Error) -> ExitCode {
+/// Prints an error about the arguments on one line. Help and version are printed in full.
+fn print_usage_error(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
     };
@@ -181,14 +177,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
         error.exit();
     }
     let text = error.to_string();
-    let said = text.lines().map(str::trim);
-    let said = said.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-    let said: Vec<_> = said.filter(|line| !line.is_empty()).collect();
-    eprintln!("{}; see --help", said.join(" "));
+    let text_lines = text.lines().map(str::trim);
+    let text_lines =
+        text_lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let text_lines: Vec<_> = text_lines.filter(|line| !line.is_empty()).collect();
+    eprintln!("{}; see --help", text_lines.join(" "));
     ExitCode::from(2)
 }
 
-/// Runs to the end what waits for sockets.
+/// Runs `task` to completion on a new Tokio runtime.
 fn run<T>(
     task: impl Future<Output = Result<T, connect::ConnectError>>,
 ) -> Result<T, Box<dyn std::error::Error>> {
@@ -196,7 +193,7 @@ fn run<T>(
         .enable_all()
         .build()?;
     let done = runtime.block_on(task);
-    // A name server that does not answer must not keep us.
+    // Do not wait for a name lookup that is still running.
     runtime.shutdown_background();
     Ok(done?)
 }

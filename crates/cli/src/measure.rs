@@ -15,10 +15,10 @@ use std::time::SystemTime;
 
 #[derive(Args)]
 pub(crate) struct Lab {
-    /// The experiments to run, all unless named
+    /// The experiments to run; all by default
     #[arg(value_name = "EXPERIMENT", value_parser = experiment_parser())]
     experiments: Vec<String>,
-    /// Only the cases that have all these words, such as 'op=seal bytes=61'
+    /// Run only the cases that have all these words, such as 'op=seal bytes=61'
     #[arg(
         long,
         value_name = "TEXT",
@@ -26,22 +26,22 @@ pub(crate) struct Lab {
         hide_default_value = true
     )]
     filter: String,
-    /// Fewer cases and samples: a first look within half a minute
+    /// Run fewer cases with fewer samples, in less than half a minute
     #[arg(long)]
     quick: bool,
-    /// Replay the traffic in DIR, as `connect --record` or Bitcoin Core's
-    /// -capturemessages wrote it, in place of the built-in recording
+    /// Replay the traffic in DIR instead of the built-in recording. `connect --record` and
+    /// Bitcoin Core's -capturemessages write such folders
     #[arg(long, value_name = "DIR")]
     replay: Option<PathBuf>,
-    /// Where to write the figures for programs
+    /// Where to write the JSON report
     #[arg(long, value_name = "FILE", default_value = "report.json")]
     json: PathBuf,
-    /// Where to write the report with pictures
+    /// Where to write the HTML report, with plots
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     html: PathBuf,
 }
 
-/// Accepts the names of experiments; `--help` describes each.
+/// Accepts names of experiments; `--help` describes each.
 fn experiment_parser() -> PossibleValuesParser {
     let values = experiments::ALL
         .iter()
@@ -49,7 +49,7 @@ fn experiment_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(values)
 }
 
-/// Runs the experiments and shows their figures.
+/// Runs the experiments and prints their results.
 pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
     let options = Options {
         experiments: args.experiments,
@@ -58,7 +58,7 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         replay: args.replay,
         gpu_packets: None,
     };
-    // Paths that cannot be written fail now, not after minutes of measuring.
+    // An unwritable path must fail now, not after minutes of measuring.
     for path in [&args.json, &args.html] {
         let file = fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| cannot_write(path, &error))?;

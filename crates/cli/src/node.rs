@@ -1,5 +1,5 @@
-//! What a polite node says: it exchanges versions, answers what it is asked, and
-//! asks for what the user wants to see: pings, headers, blocks.
+//! The Bitcoin protocol after the transport's handshake: exchanges versions, answers the peer's
+//! requests, and sends what the user asked for: pings, `getheaders`, `getdata`.
 
 use crate::peer::{Message, Peer, PeerError};
 use crate::wire::{self, BlockHash, Services, Version, WireError};
@@ -8,55 +8,55 @@ use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout_at};
 
-/// Pings that are sent one after the other at the beginning.
+/// Number of pings at the start, each sent when the one before was answered.
 const FIRST_PINGS: usize = 3;
 
-/// Time between later pings.
+/// Time between the later pings.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many blocks are asked for at once, as Bitcoin Core does.
+/// Number of blocks per `getdata`, the same as Bitcoin Core's.
 const BLOCKS_IN_FLIGHT: usize = 16;
 
 /// What to do with a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) network: Network,
-    /// Which side we are.
+    /// Whether we opened the connection.
     pub(crate) initiator: bool,
-    /// How many blocks to fetch; with `None`, not even headers.
+    /// Number of blocks to fetch; with `None`, no headers either.
     pub(crate) fetch: Option<usize>,
-    /// How long to stay. Without it an initiator leaves when it has seen what it
-    /// wanted to see, and a responder when the peer leaves.
+    /// How long to stay. With `None`, an initiator leaves when pings and blocks are done, and a
+    /// responder stays until the peer leaves.
     pub(crate) stay: Option<Duration>,
     /// How long to wait for the peer at each step.
-    pub(crate) patience: Duration,
+    pub(crate) step_timeout: Duration,
 }
 
-/// What was seen.
+/// What was observed on a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    /// How long the answers to our pings took.
+    /// Round-trip times of our pings.
     pub(crate) pings: Vec<Duration>,
-    /// If something was to be fetched.
+    /// `Some` if the plan asks for blocks.
     pub(crate) fetched: Option<Fetched>,
 }
 
-/// What was fetched.
+/// The headers and blocks that were fetched.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fetched {
-    /// How many blocks were wanted.
+    /// Number of blocks asked for.
     pub(crate) wanted: usize,
     pub(crate) headers: usize,
-    /// Whose hash is the one that was asked for.
+    /// Blocks whose hash is one that we asked for.
     pub(crate) blocks: usize,
-    /// Their payloads, in bytes.
+    /// Length of the blocks' payloads, in bytes.
     pub(crate) bytes: u64,
     pub(crate) took: Duration,
 }
 
 /// Exchanges `version` and `verack`. Returns the peer's version.
-pub(crate) async fn introduce(peer: &mut Peer, plan: &Plan) -> Result<Version, PeerError> {
-    let deadline = Instant::now() + plan.patience;
+pub(crate) async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, PeerError> {
+    let deadline = Instant::now() + plan.step_timeout;
     let version = our_version(plan)?.encode();
     if plan.initiator {
         peer.send(wire::VERSION, &version).await?;
@@ -67,11 +67,11 @@ pub(crate) async fn introduce(peer: &mut Peer, plan: &Plan) -> Result<Version, P
         if let (Some(version), true) = (&theirs, acknowledged) {
             return Ok(Version::clone(version));
         }
-        let waited = plan.patience;
+        let waited = plan.step_timeout;
         let message = match timeout_at(deadline, peer.receive()).await {
-            // A peer whose messages never end would never run into the timer.
+            // Checked here too: a peer that keeps sending never lets `timeout_at` expire.
             Ok(message) if Instant::now() < deadline => message,
-            _ if peer.is_silent() => return Err(PeerError::Silent { waited }),
+            _ if peer.is_silent() => return Err(PeerError::SentNothing { waited }),
             _ => return Err(PeerError::VersionTimeout { waited }),
         };
         let message = message.map_err(|error| match (error, &theirs) {
@@ -90,8 +90,8 @@ pub(crate) async fn introduce(peer: &mut Peer, plan: &Plan) -> Result<Version, P
                 peer.send(wire::VERACK, &[]).await?;
             }
             wire::VERACK if theirs.is_some() => acknowledged = true,
-            // What is negotiated in between (sendaddrv2, wtxidrelay, ...) is the
-            // peer's to offer and changes nothing for us.
+            // The peer may offer features before `verack` (sendaddrv2, wtxidrelay, ...). We use
+            // none of them.
             _ => {}
         }
     }
@@ -100,8 +100,8 @@ pub(crate) async fn introduce(peer: &mut Peer, plan: &Plan) -> Result<Version, P
 fn our_version(plan: &Plan) -> Result<Version, PeerError> {
     let mut services = Services::WITNESS.and(Services::P2P_V2);
     if !plan.initiator {
-        // Nodes that connect to us drop us without it. We have no block to
-        // serve, which we tell whoever asks.
+        // Nodes that connect to us disconnect without this bit. We have no blocks, and answer
+        // every request for one with `notfound`.
         services = services.and(Services::NETWORK);
     }
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -131,9 +131,9 @@ fn malformed(message: &Message) -> impl Fn(WireError) -> PeerError + use<> {
     }
 }
 
-/// Talks to the peer, after [`introduce`], until the plan is done. What was seen
-/// until an error is in `observed` too. `progress` is told what goes on.
-pub(crate) async fn converse(
+/// Carries out the plan after [`exchange_versions`]. `observed` holds what was seen so far,
+/// also after an error. `progress` is called with a line for the user.
+pub(crate) async fn run_plan(
     peer: &mut Peer,
     plan: &Plan,
     observed: &mut Observed,
@@ -169,26 +169,28 @@ pub(crate) async fn converse(
             peer.send(wire::PING, &nonce.to_le_bytes()).await?;
         }
 
-        // When to look again if nothing comes: each of these is in the future
-        // or an error, so that this loop waits for the peer or for the clock.
+        // When to continue if nothing is received. Each of these times is in the future or has
+        // already returned an error, so this loop never spins.
         let mut wake = pings.next;
         if let Some((_, sent)) = pings.waiting {
-            // A pong waits behind the blocks that were asked for before.
-            let since = fetch.as_ref().map_or(sent, |fetch| sent.max(fetch.moved));
-            wake = since + plan.patience;
+            // A pong can come only after the blocks that were asked for before it.
+            let since = fetch
+                .as_ref()
+                .map_or(sent, |fetch| sent.max(fetch.last_progress));
+            wake = since + plan.step_timeout;
             if now >= wake {
-                let waited = plan.patience;
+                let waited = plan.step_timeout;
                 return Err(PeerError::NoPong { waited });
             }
         }
         if let Some(fetch) = fetch.as_ref().filter(|fetch| !fetch.is_done()) {
-            let stalled = fetch.moved + plan.patience;
-            if now >= stalled {
-                let waited = plan.patience;
-                let what = fetch.waits_for();
+            let give_up = fetch.last_progress + plan.step_timeout;
+            if now >= give_up {
+                let waited = plan.step_timeout;
+                let what = fetch.awaited();
                 return Err(PeerError::NotFetched { what, waited });
             }
-            wake = wake.min(stalled);
+            wake = wake.min(give_up);
         }
         if let Some(leave) = leave.filter(|&leave| leave > now) {
             wake = wake.min(leave);
@@ -210,7 +212,7 @@ pub(crate) async fn converse(
             wire::HEADERS | wire::BLOCK | wire::NOTFOUND => {
                 if let (Some(fetch), Some(fetched)) = (&mut fetch, &mut observed.fetched) {
                     let question = fetch.receive(&message, fetched)?;
-                    fetched.took = fetch.moved - begun;
+                    fetched.took = fetch.last_progress - begun;
                     if let Some((message_type, payload)) = question {
                         peer.send(message_type, &payload).await?;
                     }
@@ -236,15 +238,15 @@ pub(crate) async fn converse(
     }
 }
 
-/// What a polite node without a chain answers, if anything.
+/// The answer to a request, from a node without a chain; `None` for other messages.
 fn answer(message: &Message) -> Result<Option<(MessageType, &[u8])>, PeerError> {
     let payload = &message.payload[..];
     Ok(match message.message_type {
-        // Before BIP31 a ping had no nonce and no answer.
+        // Before BIP31 a ping had no nonce and got no answer.
         wire::PING if payload.len() >= 8 => Some((wire::PONG, &payload[..8])),
         // No headers.
         wire::GETHEADERS => Some((wire::HEADERS, &[0])),
-        // Everything that was asked for is what we do not have.
+        // We have none of the entries, so the answer repeats all of them.
         wire::GETDATA => {
             let asked = wire::decode_inventory(payload).map_err(malformed(message))?;
             (!asked.is_empty()).then_some((wire::NOTFOUND, payload))
@@ -253,11 +255,11 @@ fn answer(message: &Message) -> Result<Option<(MessageType, &[u8])>, PeerError> 
     })
 }
 
-/// One ping at a time.
+/// Sends pings and matches their answers; one ping is in flight at a time.
 struct Pings {
-    /// When to send the next one, if none waits.
+    /// When to send the next ping, if none is in flight.
     next: Instant,
-    /// The nonce of the one that waits for its answer, and when it was sent.
+    /// The nonce of the ping in flight, and when it was sent.
     waiting: Option<(u64, Instant)>,
 }
 
@@ -269,7 +271,7 @@ impl Pings {
         }
     }
 
-    /// The ping to send now, if it is time.
+    /// Returns the ping to send now, if it is time.
     fn send(
         &mut self,
         now: Instant,
@@ -282,7 +284,8 @@ impl Pings {
         Ok(self.waiting)
     }
 
-    /// How long the answer took, if it is one. `before` were answered so far.
+    /// The round-trip time, if `nonce` is that of the ping in flight. `before` is the number of
+    /// pings answered so far.
     fn answered(&mut self, nonce: Option<u64>, now: Instant, before: usize) -> Option<Duration> {
         let (_, sent) = self
             .waiting
@@ -295,19 +298,19 @@ impl Pings {
     }
 }
 
-/// Headers from the genesis block on, then their blocks.
+/// Fetches headers starting at the genesis block, then their blocks.
 struct Fetch {
     wanted: usize,
-    /// The last header so far; the next one builds on it.
+    /// The last header so far. The next one must build on it.
     tip: BlockHash,
     headers_done: bool,
-    /// What is to be asked for, and what was.
+    /// Blocks that we have not asked for yet; `in_flight` are those we have.
     blocks: VecDeque<BlockHash>,
     in_flight: Vec<BlockHash>,
-    /// Blocks that the peer says it does not have.
+    /// Number of blocks that the peer says it does not have.
     missing: usize,
-    /// When something came that was asked for.
-    moved: Instant,
+    /// When the last header or block that we asked for arrived.
+    last_progress: Instant,
 }
 
 impl Fetch {
@@ -319,7 +322,7 @@ impl Fetch {
             blocks: VecDeque::new(),
             in_flight: Vec::new(),
             missing: 0,
-            moved: now,
+            last_progress: now,
         }
     }
 
@@ -327,15 +330,14 @@ impl Fetch {
         self.headers_done && self.in_flight.is_empty() && self.blocks.is_empty()
     }
 
-    fn waits_for(&self) -> &'static str {
+    fn awaited(&self) -> &'static str {
         match self.headers_done {
             true => "blocks",
             false => "headers",
         }
     }
 
-    /// Takes a `headers`, `block` or `notfound` message and returns what to ask
-    /// for next.
+    /// Takes a `headers`, `block` or `notfound` message. Returns the next request, if any.
     fn receive(
         &mut self,
         message: &Message,
@@ -349,14 +351,14 @@ impl Fetch {
                     fetched.headers += 1;
                     if header.previous != self.tip {
                         let height = fetched.headers;
-                        return Err(PeerError::LooseHeader { height });
+                        return Err(PeerError::UnconnectedHeader { height });
                     }
                     self.tip = header.hash;
                     if fetched.headers <= self.wanted {
                         self.blocks.push_back(header.hash);
                     }
                 }
-                self.moved = Instant::now();
+                self.last_progress = Instant::now();
                 if fetched.headers < self.wanted && headers.len() == wire::MAX_HEADERS {
                     let question = wire::encode_getheaders(self.tip);
                     return Ok(Some((wire::GETHEADERS, question)));
@@ -379,10 +381,10 @@ impl Fetch {
                     }
                 }
             }
-            // Headers of new blocks, which nobody asked for.
+            // Unsolicited headers, which announce new blocks.
             _ => return Ok(None),
         }
-        // One request at a time: the next when the last block of this one came.
+        // One request at a time: the next follows when all blocks of this one are here.
         if !self.in_flight.is_empty() || self.blocks.is_empty() {
             return Ok(None);
         }
@@ -391,13 +393,13 @@ impl Fetch {
         Ok(Some((wire::GETDATA, wire::encode_getdata(&self.in_flight))))
     }
 
-    /// Whether the block is one that was asked for; it is no longer waited for.
+    /// Removes a block from those in flight. Returns whether it was one of them.
     fn arrived(&mut self, hash: BlockHash) -> bool {
         let Some(index) = self.in_flight.iter().position(|asked| *asked == hash) else {
             return false;
         };
         self.in_flight.swap_remove(index);
-        self.moved = Instant::now();
+        self.last_progress = Instant::now();
         true
     }
 }

@@ -1,9 +1,8 @@
-//! One connection to a node: v1's framing or v2's behind one type, with every
-//! message counted and, if asked for, recorded.
+//! One connection to a node. Both framings, v1 and v2, are behind one type, which counts every
+//! message and can record them.
 //!
-//! What comes from the peer is a stranger's: lengths are checked by the framing
-//! below, text is escaped before it is shown, and nothing that is remembered
-//! grows with what the peer sends.
+//! The peer is not trusted: the framing checks all lengths, text is escaped before it is
+//! printed, and no state grows with what the peer sends.
 
 use crate::wire::{WireError, printable};
 use packetlane::Engine;
@@ -27,18 +26,18 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-/// How many message types are counted one by one; a stranger can invent any
-/// number of them.
+/// How many message types are counted separately. A hostile peer can invent any number of
+/// types.
 const MAX_TYPES: usize = 64;
 
-/// How many bytes one read of v1 asks for.
+/// Bytes per read of a v1 stream.
 const READ_LEN: usize = 64 * 1024;
 
-/// How much of a peer's first bytes is kept, to say what they are if they are no
-/// handshake: its public key would be as long.
+/// How many of the peer's first bytes are kept, to describe them if they are not a handshake. A
+/// BIP324 public key is as long.
 const KEPT_LEN: usize = 64;
 
-/// How many messages passed and how many bytes they took on the wire.
+/// Number of messages, and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) messages: u64,
@@ -52,12 +51,12 @@ impl Count {
     }
 }
 
-/// What passed, by message type.
+/// Counts by message type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic {
     /// Received and sent.
     pub(crate) types: BTreeMap<MessageType, [Count; 2]>,
-    /// Received, with types beyond [`MAX_TYPES`], or with none that is known.
+    /// Received messages of an unknown type, or of a type after the first [`MAX_TYPES`].
     pub(crate) other: Count,
 }
 
@@ -78,7 +77,7 @@ impl Traffic {
     }
 }
 
-/// Writes what passes to the two files of a folder.
+/// Writes messages to the two files of a folder.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     folder: PathBuf,
@@ -87,7 +86,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Makes the folder and its files, none of which may exist.
+    /// Creates the folder, if it does not exist, and the two files, which must not exist.
     pub(crate) fn create(folder: &Path) -> Result<Self, PeerError> {
         let create = |name| {
             let path = folder.join(name);
@@ -140,7 +139,7 @@ fn now() -> u64 {
     })
 }
 
-/// A message that the peer sent.
+/// A message from the peer.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) message_type: MessageType,
@@ -153,19 +152,19 @@ pub(crate) struct Peer {
     framing: Framing,
     pub(crate) traffic: Traffic,
     recorder: Option<Recorder>,
-    /// How long a write may take: a peer that does not read is not waited for.
-    patience: Duration,
+    /// Maximum time for a write. A peer that does not read ends the connection.
+    step_timeout: Duration,
 }
 
-/// How messages lie on the wire.
+/// The framing of messages on the wire.
 #[derive(Debug)]
 enum Framing {
     V1 {
         stream: TcpStream,
         magic: [u8; 4],
-        /// Received.
+        /// Bytes received and not yet removed.
         buffer: Vec<u8>,
-        /// How much of the buffer's beginning was taken as messages.
+        /// How many bytes at the start of `buffer` were already returned as messages.
         taken: usize,
     },
     V2 {
@@ -176,8 +175,8 @@ enum Framing {
 }
 
 impl Peer {
-    /// A peer that speaks v1 and has sent `buffer` so far.
-    fn v1(stream: TcpStream, network: Network, buffer: Vec<u8>, patience: Duration) -> Self {
+    /// A v1 connection whose peer has already sent `buffer`.
+    fn v1(stream: TcpStream, network: Network, buffer: Vec<u8>, step_timeout: Duration) -> Self {
         let magic = network.magic();
         Self::new(
             Framing::V1 {
@@ -186,46 +185,46 @@ impl Peer {
                 buffer,
                 taken: 0,
             },
-            patience,
+            step_timeout,
         )
     }
 
-    fn new(framing: Framing, patience: Duration) -> Self {
+    fn new(framing: Framing, step_timeout: Duration) -> Self {
         Self {
             framing,
             traffic: Traffic::default(),
             recorder: None,
-            patience,
+            step_timeout,
         }
     }
 
-    /// Speaks v1 on `stream`, to which we have connected.
-    pub(crate) fn initiate_v1(stream: TcpStream, network: Network, patience: Duration) -> Self {
-        Self::v1(stream, network, Vec::new(), patience)
+    /// Speaks v1 on `stream`, a connection that we opened.
+    pub(crate) fn initiate_v1(stream: TcpStream, network: Network, step_timeout: Duration) -> Self {
+        Self::v1(stream, network, Vec::new(), step_timeout)
     }
 
-    /// Speaks v2 on `stream`, to which we have connected.
+    /// Speaks v2 on `stream`, a connection that we opened.
     pub(crate) async fn initiate_v2(
         stream: TcpStream,
         network: Network,
         engine: Engine,
-        patience: Duration,
+        step_timeout: Duration,
     ) -> Result<Self, PeerError> {
         let config = HandshakeConfig::random(network.magic(), engine)?;
         let handshake = Handshake::initiator(config)?;
-        Self::accept(stream, handshake, network, engine, patience).await
+        Self::accept(stream, handshake, network, engine, step_timeout).await
     }
 
-    /// Speaks on `stream`, which was connected to us, what the peer speaks.
+    /// Speaks v2 or v1 on `stream`, a connection that the peer opened, as the peer does.
     pub(crate) async fn respond(
         stream: TcpStream,
         network: Network,
         engine: Engine,
-        patience: Duration,
+        step_timeout: Duration,
     ) -> Result<Self, PeerError> {
         let config = HandshakeConfig::random(network.magic(), engine)?;
         let handshake = Handshake::responder(config)?;
-        Self::accept(stream, handshake, network, engine, patience).await
+        Self::accept(stream, handshake, network, engine, step_timeout).await
     }
 
     async fn accept(
@@ -233,36 +232,36 @@ impl Peer {
         handshake: Handshake,
         network: Network,
         engine: Engine,
-        patience: Duration,
+        step_timeout: Duration,
     ) -> Result<Self, PeerError> {
-        let mut listening = Listening::to(stream);
-        match stream::handshake(&mut listening, handshake, patience).await {
-            Ok(Accepted::V1(bytes)) => Ok(Self::v1(listening.stream, network, bytes, patience)),
+        let mut observed = ObservedStream::to(stream);
+        match stream::handshake(&mut observed, handshake, step_timeout).await {
+            Ok(Accepted::V1(bytes)) => Ok(Self::v1(observed.stream, network, bytes, step_timeout)),
             Ok(Accepted::V2(session)) => {
                 let id = *session.id();
-                let (read, write) = listening.stream.into_split();
+                let (read, write) = observed.stream.into_split();
                 let framing = Framing::V2 {
                     id,
                     reader: Box::new(Reader::new(read, engine, session.inbound)),
                     writer: Box::new(Writer::new(write, engine, session.outbound)),
                 };
-                Ok(Self::new(framing, patience))
+                Ok(Self::new(framing, step_timeout))
             }
-            Err(error) => Err(listening.explain(error, network)),
+            Err(error) => Err(observed.explain(error, network)),
         }
     }
 
-    /// Records what passes from now on.
+    /// Records all messages from now on.
     pub(crate) fn record(&mut self, recorder: Option<Recorder>) {
         self.recorder = recorder;
     }
 
-    /// Writes what is recorded to the end.
+    /// Flushes the recording to its files.
     pub(crate) fn finish_recording(&mut self) -> Result<(), PeerError> {
         self.recorder.as_mut().map_or(Ok(()), Recorder::flush)
     }
 
-    /// The session id, if the transport is v2.
+    /// The BIP324 session id; `None` on v1.
     pub(crate) fn session_id(&self) -> Option<&[u8; 32]> {
         match &self.framing {
             Framing::V1 { .. } => None,
@@ -270,7 +269,7 @@ impl Peer {
         }
     }
 
-    /// Whether not one byte has come from the peer.
+    /// Whether the peer has sent nothing at all.
     pub(crate) fn is_silent(&self) -> bool {
         match &self.framing {
             Framing::V1 { buffer, .. } => buffer.is_empty(),
@@ -278,7 +277,7 @@ impl Peer {
         }
     }
 
-    /// How many decoys the peer has sent.
+    /// Number of decoy packets received.
     pub(crate) fn decoys(&self) -> u64 {
         match &self.framing {
             Framing::V1 { .. } => 0,
@@ -286,12 +285,12 @@ impl Peer {
         }
     }
 
-    /// The next message. Can be cancelled.
+    /// Receives the next message. Cancel-safe.
     pub(crate) async fn receive(&mut self) -> Result<Message, PeerError> {
         loop {
             let (message_type, payload, wire_len) = self.framing.receive().await?;
             self.traffic.received(message_type, wire_len);
-            // Contents of a type that nobody knows are dropped, as nodes do.
+            // Messages of an unknown type are ignored, as other nodes do.
             let Some(message_type) = message_type else {
                 continue;
             };
@@ -311,9 +310,9 @@ impl Peer {
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<(), PeerError> {
-        let sent = timeout(self.patience, self.framing.send(message_type, payload)).await;
+        let sent = timeout(self.step_timeout, self.framing.send(message_type, payload)).await;
         let wire_len = sent.map_err(|_| PeerError::NotReading {
-            waited: self.patience,
+            waited: self.step_timeout,
         })??;
         self.traffic.sent(message_type, wire_len);
         match &mut self.recorder {
@@ -324,8 +323,8 @@ impl Peer {
 }
 
 impl Framing {
-    /// The next message and its length on the wire. In v2 the contents of a
-    /// packet may be no message. Can be cancelled.
+    /// Receives the next message. Returns its type, payload and length on the wire. The type is
+    /// `None` if the contents of a v2 packet are not a known message. Cancel-safe.
     async fn receive(&mut self) -> Result<(Option<MessageType>, &[u8], usize), PeerError> {
         match self {
             Self::V2 { reader, .. } => {
@@ -354,7 +353,7 @@ impl Framing {
                     }
                     buffer.drain(..std::mem::take(taken));
                     buffer.reserve(READ_LEN);
-                    // The only await: what was read is in the buffer.
+                    // The only await point. The bytes are in `buffer` before it returns.
                     if stream.read_buf(buffer).await? == 0 {
                         return Err(PeerError::Closed);
                     }
@@ -366,7 +365,7 @@ impl Framing {
         }
     }
 
-    /// Sends a message. Returns its length on the wire.
+    /// Sends a message. Returns its length on the wire, in bytes.
     async fn send(
         &mut self,
         message_type: MessageType,
@@ -388,15 +387,14 @@ impl Framing {
     }
 }
 
-/// A stream that remembers how its peer began, so that a failed handshake can be
-/// explained.
-struct Listening {
+/// A stream that keeps the peer's first bytes, so that a failed handshake can be explained.
+struct ObservedStream {
     stream: TcpStream,
     first: Vec<u8>,
     received: u64,
 }
 
-impl Listening {
+impl ObservedStream {
     fn to(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -405,16 +403,16 @@ impl Listening {
         }
     }
 
-    /// What the failure of a v2 handshake means, given what the peer had said.
+    /// Turns an error of the v2 handshake into one that describes the peer.
     fn explain(&self, error: StreamError, network: Network) -> PeerError {
-        // What tells of the peer more clearly than the handshake can.
+        // An answer in plain text says more than the handshake's error.
         if let Some(answer) = text(&self.first) {
             return PeerError::NotBitcoin { answer };
         }
         let received = self.received;
         match error {
             StreamError::HandshakeTimeout { timeout } if received == 0 => {
-                PeerError::Silent { waited: timeout }
+                PeerError::SentNothing { waited: timeout }
             }
             StreamError::HandshakeTimeout { .. }
             | StreamError::Handshake(HandshakeError::NoTerminator)
@@ -422,22 +420,24 @@ impl Listening {
             {
                 PeerError::NoTerminator { network, received }
             }
-            StreamError::HandshakeTimeout { timeout } => PeerError::Stalled {
+            StreamError::HandshakeTimeout { timeout } => PeerError::HandshakeStopped {
                 received,
                 waited: timeout,
             },
-            StreamError::Handshake(HandshakeError::Closed) => PeerError::HungUp { received },
-            // The answer to a write to a connection that the peer has closed.
+            StreamError::Handshake(HandshakeError::Closed) => {
+                PeerError::ClosedInHandshake { received }
+            }
+            // We wrote to a connection that the peer had already closed.
             StreamError::Io(error) if is_closed(&error) => match received {
                 0 => HandshakeError::ClosedUnanswered.into(),
-                _ => PeerError::HungUp { received },
+                _ => PeerError::ClosedInHandshake { received },
             },
             error => error.into(),
         }
     }
 }
 
-impl AsyncRead for Listening {
+impl AsyncRead for ObservedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -453,7 +453,7 @@ impl AsyncRead for Listening {
     }
 }
 
-impl AsyncWrite for Listening {
+impl AsyncWrite for ObservedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -471,8 +471,8 @@ impl AsyncWrite for Listening {
     }
 }
 
-/// The first line of an answer in plain text, such as a web server's. A key or
-/// another node's magic is none.
+/// The first line of `bytes` if they are plain text, such as a web server's answer. `None` for
+/// a public key or for another network's magic.
 fn text(bytes: &[u8]) -> Option<String> {
     const SHORTEST: usize = 4;
     let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t');
@@ -483,7 +483,8 @@ fn text(bytes: &[u8]) -> Option<String> {
     line.map(|line| printable(&line[..line.len().min(KEPT_LEN)]))
 }
 
-/// What a malformed message of v1 means, given the bytes it is in.
+/// Turns an error of v1 decoding into one that describes the peer. `bytes` start at the
+/// malformed message.
 fn explain_v1(error: v1::Error, bytes: &[u8]) -> PeerError {
     if let v1::Error::Magic { .. } = error
         && let Some(answer) = text(&bytes[..bytes.len().min(KEPT_LEN)])
@@ -493,7 +494,7 @@ fn explain_v1(error: v1::Error, bytes: &[u8]) -> PeerError {
     PeerError::V1(error)
 }
 
-/// Whether an error of a stream says that the peer has closed it.
+/// Whether `error` says that the peer closed the connection.
 fn is_closed(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -504,36 +505,36 @@ fn is_closed(error: &io::Error) -> bool {
     )
 }
 
-/// Why a connection is of no more use.
+/// Why a connection failed.
 #[derive(Debug)]
 pub(crate) enum PeerError {
     /// The peer answered in plain text.
     NotBitcoin { answer: String },
-    /// The peer answered nothing at all.
-    Silent { waited: Duration },
-    /// The peer's part of the v2 handshake did not come whole.
-    Stalled { received: u64, waited: Duration },
-    /// What the peer sent is no v2 handshake of this network.
+    /// The peer sent nothing.
+    SentNothing { waited: Duration },
+    /// The peer stopped before its part of the v2 handshake was complete.
+    HandshakeStopped { received: u64, waited: Duration },
+    /// The peer's bytes are not a v2 handshake of this network.
     NoTerminator { network: Network, received: u64 },
-    /// The peer closed in the middle of the v2 handshake.
-    HungUp { received: u64 },
-    /// The v2 handshake failed in another way.
+    /// The peer closed during the v2 handshake.
+    ClosedInHandshake { received: u64 },
+    /// Another error of the v2 handshake.
     Handshake(HandshakeError),
-    /// The session failed.
+    /// The v2 session failed.
     Stream(StreamError),
-    /// A message of v1 is malformed.
+    /// A v1 message is malformed.
     V1(v1::Error),
-    /// The stream failed.
+    /// Reading or writing failed.
     Io(io::Error),
     /// The peer closed the connection.
     Closed,
     /// The peer closed before it sent its version.
     ClosedBeforeVersion { network: Network },
-    /// The peer closed after its version, before it acknowledged ours.
+    /// The peer sent its version but closed before it acknowledged ours.
     ClosedBeforeVerack,
     /// The exchange of versions took too long.
     VersionTimeout { waited: Duration },
-    /// The peer does not take what we send.
+    /// The peer does not read what we send.
     NotReading { waited: Duration },
     /// A payload is malformed.
     Payload {
@@ -542,18 +543,18 @@ pub(crate) enum PeerError {
     },
     /// The peer did not answer a ping.
     NoPong { waited: Duration },
-    /// The peer did not send the headers or blocks that it was asked for.
+    /// The peer did not send the headers or blocks that we asked for.
     NotFetched {
         what: &'static str,
         waited: Duration,
     },
-    /// The peer's headers do not follow the block that they were asked from.
-    LooseHeader { height: usize },
-    /// The peer sent a block that it was not asked for.
+    /// A header does not build on the one before it.
+    UnconnectedHeader { height: usize },
+    /// The peer sent a block that we did not ask for.
     WrongBlock { hash: String },
-    /// The peer has not all of the blocks whose headers it sent.
+    /// The peer lacks some of the blocks whose headers it sent.
     NotFound { missing: usize },
-    /// What passes cannot be recorded.
+    /// Messages cannot be recorded.
     Record { path: PathBuf, error: io::Error },
 }
 
@@ -561,27 +562,27 @@ impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotBitcoin { answer } => {
-                write!(f, "this is no Bitcoin node: it said \"{answer}\"")
+                write!(f, "this is not a Bitcoin node: it answered \"{answer}\"")
             }
-            Self::Silent { waited } => {
+            Self::SentNothing { waited } => {
                 write!(
                     f,
-                    "the connection is open, but the peer said nothing for {waited:?}"
+                    "the connection is open, but the peer sent nothing for {waited:?}"
                 )
             }
-            Self::Stalled { received, waited } => write!(
+            Self::HandshakeStopped { received, waited } => write!(
                 f,
-                "the peer stopped in the middle of the v2 handshake: {received} bytes in {waited:?}"
+                "the peer did not finish the v2 handshake: {received} bytes in {waited:?}"
             ),
             Self::NoTerminator { network, received } => write!(
                 f,
-                "the peer sent {received} bytes that are no v2 handshake of {}: it is on \
-                 another network or no Bitcoin node",
+                "the peer sent {received} bytes that are not a v2 handshake of {}: it is on \
+                 another network or is not a Bitcoin node",
                 network.name()
             ),
-            Self::HungUp { received } => write!(
+            Self::ClosedInHandshake { received } => write!(
                 f,
-                "the peer hung up in the middle of the v2 handshake, after {received} bytes"
+                "the peer closed the connection during the v2 handshake, after {received} bytes"
             ),
             Self::Handshake(error) => error.fmt(f),
             Self::Stream(error) => error.fmt(f),
@@ -590,21 +591,20 @@ impl fmt::Display for PeerError {
             Self::Closed => f.write_str("the peer closed the connection"),
             Self::ClosedBeforeVersion { network } => write!(
                 f,
-                "the peer closed before it sent its version: it refuses us, is not on {}, or is \
-                 no Bitcoin node",
+                "the peer closed the connection before it sent its version: it refuses us, is not \
+                 on {}, or is not a Bitcoin node",
                 network.name()
             ),
             Self::ClosedBeforeVerack => {
-                f.write_str("the peer closed in the middle of the version handshake")
+                f.write_str("the peer closed the connection during the version handshake")
             }
             Self::VersionTimeout { waited } => write!(
                 f,
                 "the peer did not finish the version handshake within {waited:?}"
             ),
-            Self::NotReading { waited } => write!(
-                f,
-                "the peer has taken nothing of what we send for {waited:?}"
-            ),
+            Self::NotReading { waited } => {
+                write!(f, "the peer has not read what we sent for {waited:?}")
+            }
             Self::Payload {
                 message_type,
                 error,
@@ -615,7 +615,7 @@ impl fmt::Display for PeerError {
             Self::NotFetched { what, waited } => {
                 write!(f, "the peer sent no {what} for {waited:?}")
             }
-            Self::LooseHeader { height } => write!(
+            Self::UnconnectedHeader { height } => write!(
                 f,
                 "the peer's headers do not form a chain from the genesis block: the one at height \
                  {height} builds on another block"
@@ -627,7 +627,9 @@ impl fmt::Display for PeerError {
                 f,
                 "the peer does not have {missing} of the blocks whose headers it sent"
             ),
-            Self::Record { path, error } => write!(f, "cannot record: {}: {error}", path.display()),
+            Self::Record { path, error } => {
+                write!(f, "cannot record messages in {}: {error}", path.display())
+            }
         }
     }
 }

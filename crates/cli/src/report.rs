@@ -1,5 +1,4 @@
-//! What the user reads: the report on a connection, and on a terminal a line
-//! that says what goes on meanwhile.
+//! Text for the user: the report on a connection, and a status line while it runs.
 
 use crate::node::{Fetched, Observed};
 use crate::peer::{Count, Peer};
@@ -10,14 +9,14 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long each part of the way to the peer took.
+/// How long each step of the connection took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// If we connected.
+    /// `None` if the peer connected to us.
     pub(crate) tcp: Option<Duration>,
-    /// BIP324's handshake, if there was one.
+    /// The BIP324 handshake; `None` on v1.
     pub(crate) keys: Option<Duration>,
-    /// `version` and `verack`.
+    /// The exchange of `version` and `verack`.
     pub(crate) version: Duration,
 }
 
@@ -25,7 +24,7 @@ pub(crate) struct Times {
 pub(crate) struct Report<'r> {
     pub(crate) remote: SocketAddr,
     pub(crate) network: Network,
-    /// The peer closed without an answer to v2.
+    /// Whether the peer closed on v2 and we connected again with v1.
     pub(crate) fell_back: bool,
     pub(crate) times: Times,
     pub(crate) version: &'r Version,
@@ -46,7 +45,7 @@ impl fmt::Display for Report<'_> {
         let network = self.network.name();
         let transport = match peer.session_id() {
             Some(_) => "v2, encrypted (BIP324)",
-            None if self.fell_back => "v1, not encrypted: the peer closed on v2",
+            None if self.fell_back => "v1, not encrypted: the peer closed the v2 connection",
             None => "v1, not encrypted",
         };
         writeln!(f, "{remote} on {network}")?;
@@ -147,12 +146,12 @@ impl Report<'_> {
         }
         match self.peer.decoys() {
             0 => Ok(()),
-            decoys => writeln!(f, "and {decoys} decoys received"),
+            decoys => writeln!(f, "received {decoys} decoys"),
         }
     }
 }
 
-/// A time with three digits and a unit that fits.
+/// Shows a time with three digits and a suitable unit.
 struct Time(Duration);
 
 impl fmt::Display for Time {
@@ -172,8 +171,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A line on standard error, for a person who waits; nothing where standard
-/// error is no terminal.
+/// A status line on standard error. Shows nothing if standard error is not a terminal.
 pub(crate) struct Status {
     visible: bool,
 }
@@ -185,21 +183,21 @@ impl Status {
         }
     }
 
-    /// For connections whose lines would overwrite each other.
+    /// For concurrent connections, whose lines would overwrite each other.
     pub(crate) fn hidden() -> Self {
         Self { visible: false }
     }
 
-    /// Shows `text` instead of what was shown before.
+    /// Replaces the line by `text`.
     pub(crate) fn show(&self, text: &str) {
         if self.visible {
-            // Back to the line's beginning, and clear it. A status line that
-            // cannot be written is no reason to stop.
+            // Return to the start of the line and clear it. A failed write of a status line is
+            // ignored.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
     }
 
-    /// Leaves no line behind.
+    /// Clears the line.
     pub(crate) fn clear(&self) {
         self.show("");
     }

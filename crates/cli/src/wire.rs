@@ -1,5 +1,5 @@
-//! The payloads of the few messages that this node speaks: encoded, and decoded
-//! with every length checked against what is there.
+//! Payloads of the messages that this node uses. Decoding checks every length against the bytes
+//! that are there. Integers are little-endian.
 
 use packetlane::bip324::{MessageType, Network};
 use sha2::{Digest, Sha256};
@@ -15,16 +15,16 @@ pub(crate) const GETDATA: MessageType = MessageType::literal("getdata");
 pub(crate) const NOTFOUND: MessageType = MessageType::literal("notfound");
 pub(crate) const BLOCK: MessageType = MessageType::literal("block");
 
-/// The protocol version that we speak: addrv2 (BIP155) is the newest part of it.
+/// The protocol version that we send. Its newest feature is addrv2 (BIP155).
 pub(crate) const PROTOCOL_VERSION: i32 = 70016;
 
-/// Most headers in a message; a message with fewer is the last.
+/// Maximum number of headers in a `headers` message. A message with fewer is the last.
 pub(crate) const MAX_HEADERS: usize = 2000;
 
-/// Most entries in `inv`, `getdata` and `notfound`.
+/// Maximum number of entries in `inv`, `getdata` and `notfound`.
 const MAX_INVENTORY: usize = 50_000;
 
-/// Longest user agent that nodes accept, in bytes.
+/// Maximum length of a user agent that nodes accept, in bytes.
 const MAX_USER_AGENT_LEN: usize = 256;
 
 /// Length of a block header, in bytes.
@@ -33,7 +33,7 @@ const BLOCK_HEADER_LEN: usize = 80;
 /// The inventory type of a block with its witnesses (BIP144).
 const WITNESS_BLOCK: u32 = 0x4000_0002;
 
-/// What a node offers, bit by bit.
+/// The service bits of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Services(pub(crate) u64);
 
@@ -42,12 +42,12 @@ impl Services {
     pub(crate) const WITNESS: Self = Self(1 << 3);
     pub(crate) const P2P_V2: Self = Self(1 << 11);
 
-    /// These and those of `other`.
+    /// The union of both sets.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The name of a bit, where it has one that is in use.
+    /// The name of a bit, if it has one in use.
     fn name(bit: u32) -> Option<&'static str> {
         Some(match bit {
             0 => "NETWORK",
@@ -86,13 +86,13 @@ impl fmt::Display for Services {
 pub(crate) struct Version {
     pub(crate) protocol: i32,
     pub(crate) services: Services,
-    /// Seconds since 1970.
+    /// Seconds since 1970-01-01 (Unix time).
     pub(crate) time: i64,
     pub(crate) nonce: u64,
-    /// As the peer sent it: [`printable`] makes it fit for a terminal.
+    /// As the peer sent it. Use [`printable`] before printing it.
     pub(crate) user_agent: Vec<u8>,
     pub(crate) start_height: i32,
-    /// Whether transactions should be announced (BIP37).
+    /// Whether the peer should announce transactions (BIP37).
     pub(crate) relay: bool,
 }
 
@@ -102,7 +102,7 @@ impl Version {
         out.extend_from_slice(&self.protocol.to_le_bytes());
         out.extend_from_slice(&self.services.0.to_le_bytes());
         out.extend_from_slice(&self.time.to_le_bytes());
-        // The addresses of both sides (services, IP, port), which nobody needs.
+        // The network addresses of both sides (services, IP, port), which nodes ignore.
         out.extend_from_slice(&[0; 26]);
         out.extend_from_slice(&[0; 26]);
         out.extend_from_slice(&self.nonce.to_le_bytes());
@@ -131,19 +131,19 @@ impl Version {
             nonce,
             user_agent: user_agent.to_vec(),
             start_height,
-            // Before BIP37 the message ended here. What later protocols may put
-            // behind it is ignored, as nodes do.
+            // Before BIP37 the message ended here. Nodes ignore anything that later protocol
+            // versions may append.
             relay: rest.first() != Some(&0),
         })
     }
 }
 
-/// The hash of a block. Shown with its bytes reversed, as everywhere.
+/// The hash of a block. Displayed with its bytes reversed, as is usual for Bitcoin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHash(pub(crate) [u8; 32]);
 
 impl BlockHash {
-    /// The hash that is written like this.
+    /// Parses a displayed hash.
     const fn literal(text: &str) -> Self {
         let text = text.as_bytes();
         assert!(text.len() == 64, "32 bytes");
@@ -161,7 +161,7 @@ impl BlockHash {
         Self(Sha256::digest(Sha256::digest(header)).into())
     }
 
-    /// The first block of a network.
+    /// The hash of a network's genesis block, if we know the network.
     pub(crate) fn genesis(network: Network) -> Option<Self> {
         const MAIN: BlockHash =
             BlockHash::literal("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f");
@@ -208,25 +208,25 @@ pub(crate) struct Header {
     pub(crate) previous: BlockHash,
 }
 
-/// A `getheaders` for what follows `known`.
+/// The payload of a `getheaders` for the headers after `known`.
 pub(crate) fn encode_getheaders(known: BlockHash) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
     put_compact_size(1, &mut out);
     out.extend_from_slice(&known.0);
-    // As many as fit, without a hash to stop at.
+    // No stop hash: as many headers as fit.
     out.extend_from_slice(&[0; 32]);
     out
 }
 
-/// The headers of a `headers` message.
+/// Decodes the payload of a `headers` message.
 pub(crate) fn decode_headers(payload: &[u8]) -> Result<Vec<Header>, WireError> {
     let mut rest = payload;
     let count = take_count(&mut rest, MAX_HEADERS)?;
     let mut headers = Vec::new();
     for _ in 0..count {
         let header: &[u8; BLOCK_HEADER_LEN] = take(&mut rest)?;
-        // The number of transactions of a block that holds none.
+        // The transaction count, which is 0 in a `headers` message.
         take_count(&mut rest, 0)?;
         let mut previous = [0; 32];
         previous.copy_from_slice(&header[4..36]);
@@ -249,7 +249,7 @@ pub(crate) fn block_hash(payload: &[u8]) -> Result<BlockHash, WireError> {
         .ok_or(WireError::Cut)
 }
 
-/// A `getdata` for blocks with their witnesses.
+/// The payload of a `getdata` for blocks with their witnesses.
 pub(crate) fn encode_getdata(blocks: &[BlockHash]) -> Vec<u8> {
     let mut out = Vec::new();
     put_compact_size(blocks.len(), &mut out);
@@ -260,7 +260,7 @@ pub(crate) fn encode_getdata(blocks: &[BlockHash]) -> Vec<u8> {
     out
 }
 
-/// The hashes in an `inv`, `getdata` or `notfound` message, of any type.
+/// Decodes the hashes in an `inv`, `getdata` or `notfound` message; ignores their types.
 pub(crate) fn decode_inventory(payload: &[u8]) -> Result<Vec<BlockHash>, WireError> {
     let mut rest = payload;
     let count = take_count(&mut rest, MAX_INVENTORY)?;
@@ -281,8 +281,7 @@ pub(crate) fn decode_nonce(payload: &[u8]) -> Result<u64, WireError> {
     Ok(u64::from_le_bytes(*take(&mut rest)?))
 }
 
-/// Text of a stranger's for a terminal: what is no printable ASCII becomes an
-/// escape sequence that does nothing.
+/// Makes the peer's bytes safe to print: everything but printable ASCII is escaped.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
@@ -312,7 +311,7 @@ fn put_compact_size(count: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A compact size of at most `limit`, in its shortest form.
+/// Reads a CompactSize, which must be at most `limit` and in its shortest form.
 fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, WireError> {
     let [first] = *take(rest)?;
     let (count, shortest) = match first {
@@ -333,13 +332,13 @@ fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, WireError> {
 /// What is wrong with a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WireError {
-    /// It ends too early.
+    /// The payload ends too early.
     Cut,
-    /// Something follows its end.
+    /// The payload has bytes after its end.
     Longer,
     /// A count is not in its shortest form.
     Padded,
-    /// A count is beyond what the protocol allows.
+    /// A count is more than the protocol allows.
     TooMany { count: u64, limit: usize },
 }
 
@@ -381,7 +380,7 @@ mod tests {
     fn a_version_survives_the_wire_and_its_cuts_do_not() {
         let payload = version().encode();
         assert_eq!(Version::decode(&payload), Ok(version()));
-        // The byte of BIP37 at the end may be missing.
+        // The last byte, which BIP37 added, may be missing.
         let (_, old) = payload.split_last().unwrap();
         assert!(Version::decode(old).unwrap().relay);
         for len in 0..old.len() {
@@ -424,7 +423,7 @@ mod tests {
         assert_eq!(take_count(&mut &padded[..], 1), Err(WireError::Padded));
     }
 
-    /// The first header of the main chain is known to everybody.
+    /// The header of the main network's genesis block is well known.
     #[test]
     fn the_header_of_the_genesis_block_has_its_hash() {
         let mut header = [0; 80];
@@ -443,7 +442,7 @@ mod tests {
             "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"
         );
 
-        // The same as a `headers` message of one header.
+        // A `headers` message with that header alone.
         let mut payload = vec![1];
         payload.extend_from_slice(&header);
         payload.push(0);
@@ -456,7 +455,7 @@ mod tests {
         }
         payload.push(0);
         assert_eq!(decode_headers(&payload), Err(WireError::Longer));
-        // Far more than there are, and more than allowed.
+        // First more headers than the payload holds, then more than the protocol allows.
         assert_eq!(decode_headers(&[0xfd, 0xd0, 7]), Err(WireError::Cut));
         assert!(matches!(
             decode_headers(&[0xfd, 0xd1, 7]),

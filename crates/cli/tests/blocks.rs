@@ -181,7 +181,7 @@ fn what_is_wrong_is_said_with_its_place_and_the_rest_is_verified() {
     let other = dir.write("bare.blk", &large()[..9000]);
 
     let finished = blocks(&[&path, &other], &[]);
-    assert_eq!(finished.error_line(), "error: 5 problems were found");
+    assert_eq!(finished.error_line(), "error: found 5 problems");
     let mut lines = finished.stdout.lines();
     let first = "2 of 5 blocks are bad, and the files are damaged in 3 places";
     assert_eq!(lines.next(), Some(first));
@@ -193,15 +193,15 @@ fn what_is_wrong_is_said_with_its_place_and_the_rest_is_verified() {
             places[1] + 8
         ),
         format!(
-            "{file}, byte {}: no block begins here (7 bytes passed over)",
+            "{file}, byte {}: no block begins here (7 bytes skipped)",
             places[2]
         ),
         format!(
-            "{file}, byte {}: a block is said to have 4294967295 bytes; ",
+            "{file}, byte {}: the frame's length is 4294967295 bytes; ",
             places[4]
         ),
         format!(
-            "{file}, byte {}: the file ends within a block: 4992 of 1245250 bytes ",
+            "{file}, byte {}: the file ends within a block: it holds 4992 of 1245250 bytes",
             places[6]
         ),
         format!(
@@ -276,13 +276,13 @@ fn obfuscated_files_are_read_with_their_key() {
         assert!(
             finished
                 .error_line()
-                .ends_with("xor.dat does not hold a key of 8 bytes")
+                .ends_with("xor.dat is not a key of 8 bytes")
         );
     }
     fs::remove_file(dir.0.join("xor.dat")).unwrap();
     let finished = blocks(&[&dir.0], &[]);
-    assert_eq!(finished.error_line(), "error: 1 problem was found");
-    let first = "no block was found, and the files are damaged in 1 place\n";
+    assert_eq!(finished.error_line(), "error: found 1 problem");
+    let first = "found no block, and the files are damaged in 1 place\n";
     assert!(finished.stdout.starts_with(first), "{finished:#?}");
 }
 
@@ -291,7 +291,7 @@ fn a_file_of_another_network_is_called_that() {
     let dir = TempDir::new("network");
     let path = dir.write("blk00000.dat", &framed(&genesis()).repeat(2));
     let finished = blocks(&[&path], &["--network", "signet"]);
-    assert_eq!(finished.error_line(), "error: 1 problem was found");
+    assert_eq!(finished.error_line(), "error: found 1 problem");
     assert!(
         finished
             .stdout
@@ -324,10 +324,7 @@ fn what_cannot_be_read_is_said_in_one_line() {
     // Nothing at all is no success either.
     for empty in [&[][..], &[0; 1000]] {
         let path = dir.write("blk00000.dat", empty);
-        assert_eq!(
-            blocks(&[&path], &[]).error_line(),
-            "error: no block was found"
-        );
+        assert_eq!(blocks(&[&path], &[]).error_line(), "error: found no block");
     }
     for wrong in [&["--threads", "0"][..], &["--network", "mars"]] {
         let finished = blocks(&[&dir.0], wrong);

@@ -63,7 +63,7 @@ fn assert_error(finished: &Finished, expected: &str) {
     let line = finished.error_line();
     assert!(
         line.starts_with("error: 127.0.0.1:") && line.contains(expected),
-        "{line}\nshould say: {expected}"
+        "{line}\nexpected: {expected}"
     );
 }
 
@@ -281,7 +281,7 @@ fn no_bitcoin_node() {
     for options in ["", " --v1", " --v2-only"] {
         assert_error(
             &connect(options, [web_server]),
-            "this is no Bitcoin node: it said \"HTTP/1.1 400 Bad Request\"",
+            "this is not a Bitcoin node: it answered \"HTTP/1.1 400 Bad Request\"",
         );
     }
 }
@@ -290,7 +290,7 @@ fn no_bitcoin_node() {
 fn another_network_on_v2() {
     assert_error(
         &connect(" --timeout 5", [v2_on_another_network]),
-        "that are no v2 handshake of regtest: it is on another network or no Bitcoin node",
+        "that are not a v2 handshake of regtest: it is on another network or is not a Bitcoin node",
     );
 }
 
@@ -312,8 +312,8 @@ fn another_network_on_v1() {
     // As nodes do.
     assert_error(
         &connect(" --v1", [closes_on_v2]),
-        "the peer closed before it sent its version: it refuses us, is not on regtest, or is no \
-         Bitcoin node",
+        "the peer closed the connection before it sent its version: it refuses us, is not on \
+         regtest, or is not a Bitcoin node",
     );
 }
 
@@ -339,15 +339,15 @@ fn a_peer_that_hangs_up() {
     }
     assert_error(
         &connect("", [within_the_keys]),
-        "the peer hung up in the middle of the v2 handshake, after 64 bytes",
+        "the peer closed the connection during the v2 handshake, after 64 bytes",
     );
     assert_error(
         &connect("", [v2_without_a_version]),
-        "the peer closed before it sent its version",
+        "the peer closed the connection before it sent its version",
     );
     assert_error(
         &connect(" --v1", [within_the_version]),
-        "the peer closed in the middle of the version handshake",
+        "the peer closed the connection during the version handshake",
     );
     let finished = connect(" --v1", [while_talking]);
     assert_error(&finished, "the peer closed the connection");
@@ -359,7 +359,7 @@ fn a_peer_that_hangs_up() {
 fn garbage_for_ever() {
     assert_error(
         &connect("", [endless_garbage]),
-        "that are no v2 handshake of regtest",
+        "that are not a v2 handshake of regtest",
     );
     assert_error(
         &connect(" --v1", [endless_garbage]),
@@ -401,7 +401,7 @@ fn a_peer_that_says_nothing() {
     for options in ["", " --v1", " --v2-only"] {
         assert_error(
             &connect(&format!("{options} --timeout 3"), [silent]),
-            "the connection is open, but the peer said nothing for 3s",
+            "the connection is open, but the peer sent nothing for 3s",
         );
     }
 }
@@ -414,7 +414,7 @@ fn a_peer_that_stops_in_its_key() {
     }
     assert_error(
         &connect(" --timeout 3", [peer]),
-        "the peer stopped in the middle of the v2 handshake: 63 bytes in 3s",
+        "the peer did not finish the v2 handshake: 63 bytes in 3s",
     );
 }
 
@@ -423,7 +423,7 @@ fn a_node_that_knows_v1_only() {
     let finished = connect("", [closes_on_v2, good_v1]).expect_success();
     let report = &finished.stdout;
     for line in [
-        "transport         v1, not encrypted: the peer closed on v2\n",
+        "transport         v1, not encrypted: the peer closed the v2 connection\n",
         "user agent        /fake:1.0/\n",
         "protocol version  70016\n",
         "services          NETWORK, WITNESS, P2P_V2\n",
@@ -438,13 +438,13 @@ fn a_node_that_knows_v1_only() {
 
     assert_error(
         &connect(" --v2-only", [closes_on_v2]),
-        "the peer closed before it answered: it may speak v1 only",
+        "the peer closed the connection before it answered: it may speak v1 only",
     );
     // A reset is as good as an end.
     connect("", [closes_at_once, good_v1]).expect_success();
     assert_error(
         &connect("", [closes_at_once, closes_at_once]),
-        "the peer closed before it answered, as v2 and as v1",
+        "the peer closed the connection before it answered, with v2 and with v1",
     );
 }
 
@@ -652,7 +652,7 @@ fn staying_and_recording() {
     .finish();
     let line = finished.error_line();
     assert!(
-        line.starts_with("error: cannot record: ") && line.contains("msgs_recv.dat: "),
+        line.starts_with("error: cannot record messages in ") && line.contains("msgs_recv.dat: "),
         "{line}"
     );
     std::fs::remove_dir_all(&dir).unwrap();
@@ -730,11 +730,11 @@ fn listening_to_strangers() {
     for (bytes, expected) in [
         (
             &b""[..],
-            "the connection is open, but the peer said nothing for 3s",
+            "the connection is open, but the peer sent nothing for 3s",
         ),
         (
             &b"GET / HTTP/1.1\r\n\r\n"[..],
-            "this is no Bitcoin node: it said \"GET / HTTP/1.1\"",
+            "this is not a Bitcoin node: it answered \"GET / HTTP/1.1\"",
         ),
         (
             &other_network,
@@ -742,11 +742,11 @@ fn listening_to_strangers() {
         ),
         (
             &[0xa5; 64],
-            "the peer sent 64 bytes that are no v2 handshake of regtest",
+            "the peer sent 64 bytes that are not a v2 handshake of regtest",
         ),
         (
             &[0xa5; 10_000],
-            "that are no v2 handshake of regtest: it is on another network or no Bitcoin node",
+            "that are not a v2 handshake of regtest: it is on another network or is not a Bitcoin node",
         ),
         (
             b"\xfa\xbf\xb5\xdaversion\0\0\0\0\0",
@@ -754,7 +754,7 @@ fn listening_to_strangers() {
         ),
     ] {
         let line = say(" --timeout 3", bytes);
-        assert!(line.contains(expected), "{line}\nshould say: {expected}");
+        assert!(line.contains(expected), "{line}\nexpected: {expected}");
     }
 }
 

@@ -226,8 +226,8 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     let line = finished.error_line();
     assert!(
         // Which of the two depends on how much random garbage there is.
-        line.contains("that are no v2 handshake of testnet4")
-            || line.contains("the peer hung up in the middle of the v2 handshake"),
+        line.contains("that are not a v2 handshake of testnet4")
+            || line.contains("the peer closed the connection during the v2 handshake"),
         "{line}"
     );
 
@@ -257,7 +257,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     std::fs::create_dir_all(&node_dir).unwrap();
     let node = Node::start(software, program, &node_dir, false);
     let finished = node.connect("--network regtest").expect_success();
-    let transport = "\ntransport         v1, not encrypted: the peer closed on v2\n";
+    let transport = "\ntransport         v1, not encrypted: the peer closed the v2 connection\n";
     assert!(finished.stdout.contains(transport), "{finished:#?}");
     let finished = node.connect("--network regtest --v2-only");
     let line = finished.error_line();

@@ -1,9 +1,9 @@
-//! CUDA, through the driver's own interface.
+//! CUDA, through the driver API.
 //!
-//! The functions are looked up in the driver's library when a device is asked for, with
-//! the signatures of `cudarc`'s bindings, but not through its functions: those panic
-//! where the library or one of them is missing, and turn a status that is newer than the
-//! bindings into an enum that has no such value. Here both are errors.
+//! The functions are looked up in the driver's library when a device is opened. Their
+//! signatures are those of `cudarc`'s bindings, but its functions are not used: they panic if
+//! the library or a function is missing, and convert a status code that is newer than the
+//! bindings into an invalid enum value. Here both are errors.
 
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::error::{GPU_VARIABLE, GpuError};
@@ -13,11 +13,11 @@ use core::ptr::NonNull;
 use cudarc::driver::sys;
 use std::ffi::CString;
 
-/// `CUresult`s that mean something to us.
+/// The `CUresult` codes that are handled separately.
 mod status {
     pub(super) const SUCCESS: u32 = 0;
     pub(super) const OUT_OF_MEMORY: u32 = 2;
-    /// A library that is there to be linked against, not to be used.
+    /// A stub library: it exists for linking only.
     pub(super) const STUB_LIBRARY: u32 = 34;
     pub(super) const NO_DEVICE: u32 = 100;
     pub(super) const NOT_READY: u32 = 600;
@@ -26,28 +26,28 @@ mod status {
 macro_rules! calls {
     ($($name:ident($($argument:ty),*);)*) => {
         /// The driver's functions.
-        #[allow(non_snake_case, reason = "they are called so")]
+        #[allow(non_snake_case, reason = "the driver API's names")]
         struct Calls {
             $($name: unsafe extern "C" fn($($argument),*) -> c_uint,)*
         }
 
         impl Calls {
-            /// Looks them all up.
+            /// Looks up all functions.
             ///
             /// # Safety
             ///
-            /// The driver's library is there.
+            /// The driver's library is present.
             unsafe fn load() -> Result<Self, GpuError> {
-                // SAFETY: the caller's promise.
+                // The caller guarantees that the library is present.
                 let library = unsafe { sys::culib() };
                 Ok(Self {
                     $($name: {
-                        // The signature is the bindings', but for the result, which is
-                        // an enum of 32 bits there.
+                        // Checks the bindings' signature. Its result is a 32-bit enum; we use
+                        // an integer.
                         let _: unsafe fn($($argument),*) -> sys::CUresult = sys::$name;
                         let call = stringify!($name);
                         let name = concat!(stringify!($name), "\0").as_bytes();
-                        // SAFETY: the driver's function of this name has this signature.
+                        // The driver's function of this name has this signature.
                         let found = unsafe { library.get(name) };
                         *found.map_err(|_| GpuError::OldDriver { call })?
                     },)*
@@ -97,7 +97,7 @@ calls! {
     cuEventElapsedTime(*mut f32, sys::CUevent, sys::CUevent);
 }
 
-/// What a status says of a device that runs.
+/// Converts a status code of an open device.
 fn check(call: &'static str, code: c_uint) -> Result<(), GpuError> {
     match code {
         status::SUCCESS => Ok(()),
@@ -105,19 +105,19 @@ fn check(call: &'static str, code: c_uint) -> Result<(), GpuError> {
     }
 }
 
-/// What a status says before there is a device to be lost.
+/// Converts a status code from before a device is open, so no device can be lost.
 fn check_start(call: &'static str, code: c_uint) -> Result<(), GpuError> {
     check(call, code).map_err(|_| GpuError::DriverFailed { call, code })
 }
 
-/// One device that the driver has: not more than its number, so it costs nothing to name.
+/// A device of the driver, not yet opened. It is only a number.
 struct Device {
     calls: Calls,
     device: sys::CUdevice,
 }
 
 impl Device {
-    /// The device that `PACKETLANE_GPU` picks, or the first.
+    /// The device that `PACKETLANE_GPU` selects, or the first.
     fn find() -> Result<Self, GpuError> {
         let index = match std::env::var_os(GPU_VARIABLE) {
             None => 0,
@@ -128,14 +128,13 @@ impl Device {
                     .map_err(|_| GpuError::BadSetting(text.into_owned()))?,
             },
         };
-        // SAFETY: loading NVIDIA's library runs its initialisers, as in every program
-        // that uses it.
+        // Loading NVIDIA's library runs its initialisers, as in every program that uses it.
         if !unsafe { sys::is_culib_present() } {
             return Err(GpuError::NoDriver);
         }
-        // SAFETY: it is.
+        // The library is present.
         let calls = unsafe { Calls::load() }?;
-        // SAFETY: 0 is the only flag there is.
+        // Flags must be 0.
         match unsafe { (calls.cuInit)(0) } {
             status::SUCCESS => {}
             status::STUB_LIBRARY => return Err(GpuError::NoDriver),
@@ -172,17 +171,17 @@ impl Device {
     }
 }
 
-/// The name of the device that `Gpu::detect` would take, without
-/// taking it: no context is made and no kernel compiled.
+/// The name of the device that `Gpu::detect` would use. Does not open it: no context is created
+/// and no kernel compiled.
 ///
 /// # Errors
 ///
-/// If there is none.
+/// If there is no device.
 pub fn device_name() -> Result<String, GpuError> {
     Device::find()?.name()
 }
 
-/// A device of CUDA's, with the kernels loaded.
+/// An open CUDA device with the kernels loaded.
 pub struct Cuda {
     calls: Calls,
     device: sys::CUdevice,
@@ -192,19 +191,19 @@ pub struct Cuda {
     name: String,
 }
 
-// SAFETY: the driver may be called from any thread. The handles are used with the context
-// that they belong to, which every call makes the thread's current one.
+// The driver API is thread-safe. The handles are used with the context they belong to, because
+// every call makes that context current on its thread.
 unsafe impl Send for Cuda {}
 // SAFETY: as above.
 unsafe impl Sync for Cuda {}
 
 impl Cuda {
-    /// The device that `PACKETLANE_GPU` picks, or the first. The driver compiles the
-    /// kernels for it, which takes some time when it does so first.
+    /// Opens the device that `PACKETLANE_GPU` selects, or the first. The driver compiles the
+    /// kernels for it; the first time that takes a while.
     ///
     /// # Errors
     ///
-    /// If there is none, or it cannot be used.
+    /// If there is no device, or if it cannot be used.
     pub fn open() -> Result<Self, GpuError> {
         let found = Device::find()?;
         let name = found.name()?;
@@ -213,7 +212,7 @@ impl Cuda {
         // SAFETY: it writes a handle.
         let code = unsafe { (calls.cuDevicePrimaryCtxRetain)(&mut context, device) };
         check_start("cuDevicePrimaryCtxRetain", code)?;
-        // From here on, drop gives back what there is.
+        // From here on, drop releases what was acquired.
         let mut cuda = Self {
             calls,
             device,
@@ -248,7 +247,7 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// Makes the device's context this thread's current one.
+    /// Makes the device's context current on this thread.
     fn enter(&self) -> Result<(), GpuError> {
         // SAFETY: the context is held until drop.
         check("cuCtxSetCurrent", unsafe {
@@ -259,9 +258,9 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // What fails here the end of the process gives back.
+        // If this fails, the end of the process releases everything.
         if self.enter().is_ok() && !self.module.is_null() {
-            // SAFETY: it was loaded, and nothing runs any more: who held streams is gone.
+            // The module was loaded, and no kernel runs: all streams were dropped before.
             unsafe { (self.calls.cuModuleUnload)(self.module) };
         }
         // SAFETY: it was retained once.
@@ -269,13 +268,13 @@ impl Drop for Cuda {
     }
 }
 
-/// A handle as the driver's pointer, which it was.
+/// A handle as the driver's pointer, from which it was made.
 fn pointer<T>(handle: Handle) -> *mut T {
     core::ptr::with_exposed_provenance_mut(handle)
 }
 
-// SAFETY: the driver's manual. Page-locked memory is aligned to a page and zeroed here. A
-// stream is done when its copies are.
+// As documented in the driver API. Page-locked memory is page-aligned and zeroed here. A stream
+// is done only when its copies are.
 unsafe impl Driver for Cuda {
     fn name(&self) -> String {
         self.name.clone()
@@ -312,7 +311,7 @@ unsafe impl Driver for Cuda {
     fn alloc(&self, len: usize) -> Result<Address, GpuError> {
         self.enter()?;
         let mut at = 0;
-        // SAFETY: it writes an address.
+        // It writes an address.
         match unsafe { (self.calls.cuMemAlloc_v2)(&mut at, len) } {
             status::OUT_OF_MEMORY => Err(GpuError::OutOfMemory { bytes: len }),
             code => check("cuMemAlloc", code).map(|()| at),
@@ -321,7 +320,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn free(&self, at: Address) {
         if self.enter().is_ok() {
-            // SAFETY: the caller's promise. What a lost device keeps, it keeps.
+            // The caller's promise. A lost device's memory cannot be freed.
             unsafe { (self.calls.cuMemFree_v2)(at) };
         }
     }
@@ -329,14 +328,14 @@ unsafe impl Driver for Cuda {
     fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>, GpuError> {
         self.enter()?;
         let mut at = core::ptr::null_mut();
-        // Flags 0: not write-combined, since the CPU reads it.
+        // Flags 0: not write-combined, because the CPU reads it.
         // SAFETY: it writes a pointer.
         match unsafe { (self.calls.cuMemHostAlloc)(&mut at, len, 0) } {
             status::OUT_OF_MEMORY => return Err(GpuError::OutOfMemory { bytes: len }),
             code => check("cuMemHostAlloc", code)?,
         }
         let at = NonNull::new(at.cast::<u8>()).ok_or(GpuError::OutOfMemory { bytes: len })?;
-        // SAFETY: it has so many bytes, which nobody else knows of.
+        // The allocation has `len` bytes, and only this function knows its address.
         unsafe { at.write_bytes(0, len) };
         Ok(at)
     }
@@ -349,7 +348,7 @@ unsafe impl Driver for Cuda {
     }
 
     fn stream(&self) -> Result<Handle, GpuError> {
-        /// It does not wait for the stream that other libraries use by default.
+        /// Does not synchronise with the default stream, which other libraries use.
         const NON_BLOCKING: c_uint = 1;
         self.enter()?;
         let mut stream: sys::CUstream = core::ptr::null_mut();
@@ -426,7 +425,7 @@ unsafe impl Driver for Cuda {
         self.enter()?;
         let function = self.functions.iter().find(|(name, _)| *name == entry);
         let (_, function) = function.expect("all entries were loaded");
-        // The driver wants a pointer to each, and copies them before it returns.
+        // The driver takes a pointer to each parameter, and copies it before it returns.
         let mut pointers = args
             .iter()
             .map(|arg| match arg {

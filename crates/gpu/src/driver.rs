@@ -1,41 +1,41 @@
-//! What the backend asks of a device: memory, copies, launches, events.
+//! The device interface: memory, copies, launches, events.
 //!
-//! [`Driver`] is the interface between the pipeline and CUDA. [`Cuda`](crate::Cuda) is the
-//! real one; `stand_in` (feature `emulate`) runs on the CPU and fails on demand. Only streams
-//! order work: the work of one stream runs in the order in which it was added, the work of two
-//! streams in any order.
+//! [`Driver`] is the interface between the pipeline and CUDA. [`Cuda`](crate::Cuda) implements
+//! it with CUDA; `stand_in` (feature `emulate`) runs on the CPU and fails on demand. Commands
+//! of one stream run in the order in which they were added. Commands of two streams run in any
+//! order.
 //!
-//! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` give back on drop what they hold.
+//! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` release their resources on drop.
 
 use crate::error::GpuError;
 use crate::wipe::wipe;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-/// An address in the device's memory.
+/// An address in device memory.
 pub type Address = u64;
 
-/// A driver's own number for a stream or an event.
+/// The driver's handle of a stream or an event.
 pub type Handle = usize;
 
-/// A parameter of a kernel.
+/// A kernel's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arg {
     /// A pointer into device memory.
     Pointer(Address),
-    /// An unsigned number of 32 bits.
+    /// An unsigned 32-bit number.
     U32(u32),
 }
 
-/// Threads in a block of every launch.
+/// Threads per block, in every launch.
 pub const BLOCK_THREADS: u32 = 128;
 
-/// What a device computes with.
+/// A device's processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processors {
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub count: u32,
-    /// Their highest clock, in cycles per second.
+    /// Their maximum clock, in Hz.
     pub hertz: f64,
 }
 
@@ -43,63 +43,63 @@ pub struct Processors {
 ///
 /// # Safety
 ///
-/// Memory that [`alloc_pinned`](Driver::alloc_pinned) returns is zeroed, of the length that
-/// was asked for, aligned to 64 bytes or more, and nobody else's until it is given back.
-/// [`wait`](Driver::wait) returns `Ok`, and [`is_done`](Driver::is_done) `Ok(true)`, only
-/// when nothing reads or writes host memory any more on behalf of that stream's work.
+/// Memory from [`alloc_pinned`](Driver::alloc_pinned) is zeroed, has the requested length, is
+/// aligned to at least 64 bytes, and is not used by anyone else until it is freed.
+/// [`wait`](Driver::wait) returns `Ok`, and [`is_done`](Driver::is_done) `Ok(true)`, only when
+/// that stream's commands no longer read or write host memory.
 pub unsafe trait Driver: Send + Sync {
     /// The device's name.
     fn name(&self) -> String;
 
-    /// How many bytes of device memory are free, and how many there are.
+    /// Device memory in bytes: free, total.
     ///
     /// # Errors
     ///
-    /// If the device fails, as everywhere below.
+    /// If the device fails. This holds for all methods below.
     fn memory(&self) -> Result<(usize, usize), GpuError>;
 
-    /// How many processors the device has and how fast they are, if it tells.
+    /// The number of processors and their clock, if the device reports them.
     fn processors(&self) -> Option<Processors> {
         None
     }
 
-    /// Takes `len` bytes of device memory, aligned to 256.
+    /// Allocates `len` bytes of device memory, aligned to 256 bytes.
     fn alloc(&self, len: usize) -> Result<Address, GpuError>;
 
-    /// Gives back what [`alloc`](Driver::alloc) returned.
+    /// Frees memory from [`alloc`](Driver::alloc).
     ///
     /// # Safety
     ///
-    /// No work that waits or runs uses it.
+    /// No queued or running command uses it.
     unsafe fn free(&self, at: Address);
 
-    /// Takes `len` bytes of page-locked host memory, which the CPU's caches hold as any
-    /// other.
+    /// Allocates `len` bytes of page-locked host memory, which the CPU caches like any other
+    /// memory.
     fn alloc_pinned(&self, len: usize) -> Result<NonNull<u8>, GpuError>;
 
-    /// Gives back what [`alloc_pinned`](Driver::alloc_pinned) returned.
+    /// Frees memory from [`alloc_pinned`](Driver::alloc_pinned).
     ///
     /// # Safety
     ///
-    /// No work that waits or runs uses it, and the caller does not any more.
+    /// No queued or running command uses it, and the caller no longer uses it.
     unsafe fn free_pinned(&self, at: NonNull<u8>);
 
-    /// Makes a stream.
+    /// Creates a stream.
     fn stream(&self) -> Result<Handle, GpuError>;
 
-    /// Gives back a stream.
+    /// Destroys a stream.
     ///
     /// # Safety
     ///
-    /// It is one of [`stream`](Driver::stream) and not used again.
+    /// It is from [`stream`](Driver::stream) and is not used again.
     unsafe fn free_stream(&self, stream: Handle);
 
-    /// Adds a copy from page-locked memory to the device.
+    /// Queues a copy from page-locked memory to the device.
     ///
     /// # Safety
     ///
-    /// Both lie within memory of this driver, and until the stream is done nobody writes
-    /// the source or gives either back.
+    /// Both ranges are in memory of this driver. Until the stream is done, nobody writes the
+    /// source or frees either memory.
     unsafe fn copy_in(
         &self,
         stream: Handle,
@@ -108,12 +108,12 @@ pub unsafe trait Driver: Send + Sync {
         len: usize,
     ) -> Result<(), GpuError>;
 
-    /// Adds a copy from the device to page-locked memory.
+    /// Queues a copy from the device to page-locked memory.
     ///
     /// # Safety
     ///
-    /// Both lie within memory of this driver, and until the stream is done nobody reads or
-    /// writes the destination or gives either back.
+    /// Both ranges are in memory of this driver. Until the stream is done, nobody reads or
+    /// writes the destination or frees either memory.
     unsafe fn copy_out(
         &self,
         stream: Handle,
@@ -122,12 +122,12 @@ pub unsafe trait Driver: Send + Sync {
         len: usize,
     ) -> Result<(), GpuError>;
 
-    /// Adds a copy within the device's memory.
+    /// Queues a copy within device memory.
     ///
     /// # Safety
     ///
-    /// Both lie within memory of this driver, which nobody gives back before the stream is
-    /// done, and do not overlap.
+    /// Both ranges are in memory of this driver and do not overlap. Nobody frees the memory
+    /// before the stream is done.
     unsafe fn copy_within(
         &self,
         stream: Handle,
@@ -136,20 +136,20 @@ pub unsafe trait Driver: Send + Sync {
         len: usize,
     ) -> Result<(), GpuError>;
 
-    /// Adds the filling of device memory with zeros.
+    /// Queues filling device memory with zeros.
     ///
     /// # Safety
     ///
-    /// It lies within memory of this driver, which nobody gives back before the stream is
+    /// The range is in memory of this driver. Nobody frees the memory before the stream is
     /// done.
     unsafe fn zero(&self, stream: Handle, at: Address, len: usize) -> Result<(), GpuError>;
 
-    /// Adds a launch of the kernel `entry` on `blocks` blocks of [`BLOCK_THREADS`] threads.
+    /// Queues a launch of the kernel `entry` with `blocks` blocks of [`BLOCK_THREADS`] threads.
     ///
     /// # Safety
     ///
-    /// The parameters are the kernel's, in order, and what it reads and writes by them lies
-    /// within memory of this driver, which nobody gives back before the stream is done.
+    /// The parameters are the kernel's, in order. What the kernel reads and writes through them
+    /// is in memory of this driver, which nobody frees before the stream is done.
     unsafe fn launch(
         &self,
         stream: Handle,
@@ -158,38 +158,38 @@ pub unsafe trait Driver: Send + Sync {
         args: &[Arg],
     ) -> Result<(), GpuError>;
 
-    /// Whether all work of a stream is done.
+    /// Whether all commands of a stream are done.
     ///
     /// # Safety
     ///
     /// The stream is this driver's.
     unsafe fn is_done(&self, stream: Handle) -> Result<bool, GpuError>;
 
-    /// Waits for all work of a stream.
+    /// Waits until all commands of a stream are done.
     ///
     /// # Safety
     ///
     /// The stream is this driver's.
     unsafe fn wait(&self, stream: Handle) -> Result<(), GpuError>;
 
-    /// Makes an event.
+    /// Creates an event.
     fn event(&self) -> Result<Handle, GpuError>;
 
-    /// Gives back an event.
+    /// Destroys an event.
     ///
     /// # Safety
     ///
-    /// It is one of [`event`](Driver::event) and not used again.
+    /// It is from [`event`](Driver::event) and is not used again.
     unsafe fn free_event(&self, event: Handle);
 
-    /// Adds an event: it notes when the stream's work before it is done.
+    /// Queues an event, which records the time when the stream reaches it.
     ///
     /// # Safety
     ///
     /// Stream and event are this driver's.
     unsafe fn record(&self, stream: Handle, event: Handle) -> Result<(), GpuError>;
 
-    /// Seconds between two events that have been.
+    /// The time between two recorded events, in seconds.
     ///
     /// # Safety
     ///
@@ -197,10 +197,10 @@ pub unsafe trait Driver: Send + Sync {
     unsafe fn seconds(&self, from: Handle, to: Handle) -> Result<f64, GpuError>;
 }
 
-/// A driver that several things hold.
+/// A driver with shared ownership.
 pub(crate) type Shared = Arc<dyn Driver>;
 
-/// Device memory.
+/// Device memory. Freed on drop.
 pub(crate) struct DeviceMemory {
     driver: Shared,
     at: Address,
@@ -222,7 +222,7 @@ impl DeviceMemory {
         self.at
     }
 
-    /// Its length in bytes.
+    /// Its length, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -230,22 +230,22 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and who has added work on it has waited for that (or the
-        // device is lost, and nothing runs any more).
+        // This value owns the memory. Whoever queued commands on it has waited for them, or the
+        // device is lost and runs nothing.
         unsafe { self.driver.free(self.at) };
     }
 }
 
-/// Page-locked host memory. Wiped on drop.
+/// Page-locked host memory. Wiped and freed on drop.
 pub(crate) struct PinnedMemory {
     driver: Shared,
     at: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it owns the memory, as a box would.
+// This value owns the memory, like a `Box`.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above; a shared reference only reads.
+// As above. A shared reference only reads.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
@@ -259,8 +259,8 @@ impl PinnedMemory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `Driver` promises so many initialised bytes that are ours alone. That no
-        // work writes them meanwhile is for who adds such work.
+        // `Driver` guarantees `len` initialised bytes that only this value uses. Whoever queues
+        // a command that writes them holds no reference meanwhile.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 
@@ -269,12 +269,12 @@ impl PinnedMemory {
         unsafe { core::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 
-    /// Whether it is memory of `driver`.
+    /// Whether this is memory of `driver`.
     pub(crate) fn is_of(&self, driver: &Shared) -> bool {
         Arc::ptr_eq(&self.driver, driver)
     }
 
-    /// For copies, which happen while nobody holds a reference.
+    /// The address for copies, which run while nobody holds a reference.
     pub(crate) fn pointer(&self) -> *mut u8 {
         self.at.as_ptr()
     }
@@ -283,13 +283,13 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         wipe(self.bytes_mut());
-        // SAFETY: it is ours, and who has added work on it has waited for that (or the
-        // device is lost, and nothing runs any more).
+        // This value owns the memory. Whoever queued commands on it has waited for them, or the
+        // device is lost and runs nothing.
         unsafe { self.driver.free_pinned(self.at) };
     }
 }
 
-/// A stream.
+/// A stream. Destroyed on drop.
 pub(crate) struct Stream {
     driver: Shared,
     handle: Handle,
@@ -308,27 +308,27 @@ impl Stream {
         self.handle
     }
 
-    /// Whether all of its work is done.
+    /// Whether all of its commands are done.
     pub(crate) fn is_done(&self) -> Result<bool, GpuError> {
-        // SAFETY: it is this driver's.
+        // The stream is this driver's.
         unsafe { self.driver.is_done(self.handle) }
     }
 
-    /// Waits for all of its work.
+    /// Waits until all of its commands are done.
     pub(crate) fn wait(&self) -> Result<(), GpuError> {
-        // SAFETY: it is this driver's.
+        // The stream is this driver's.
         unsafe { self.driver.wait(self.handle) }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: it is ours.
+        // This value owns the stream.
         unsafe { self.driver.free_stream(self.handle) };
     }
 }
 
-/// An event.
+/// An event. Destroyed on drop.
 pub(crate) struct Event {
     driver: Shared,
     handle: Handle,
@@ -343,22 +343,22 @@ impl Event {
         })
     }
 
-    /// Adds it to a stream.
+    /// Queues the event in a stream.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), GpuError> {
-        // SAFETY: both are of the one driver of this `Gpu`.
+        // A `Gpu` has one driver, and both are that driver's.
         unsafe { self.driver.record(stream.handle, self.handle) }
     }
 
-    /// Seconds from this event to `later`.
+    /// The time from this event to `later`, in seconds.
     pub(crate) fn seconds_to(&self, later: &Event) -> Result<f64, GpuError> {
-        // SAFETY: both are of the one driver of this `Gpu`.
+        // A `Gpu` has one driver, and both are that driver's.
         unsafe { self.driver.seconds(self.handle, later.handle) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: it is ours.
+        // This value owns the event.
         unsafe { self.driver.free_event(self.handle) };
     }
 }

@@ -1,16 +1,16 @@
-//! The kernels' side of the host: their names, their classes, what they read.
+//! The host's description of the kernels: their names, size classes and data layouts.
 //!
-//! The source and the PTX lie in `kernels/`. All numbers are little-endian.
+//! The source and the PTX are in `kernels/`. All numbers are little-endian.
 //!
-//! A packet is sealed or opened by one thread, four, or a warp, whichever its length has
-//! work for; longer ones are cut into chunks, a warp each, whose parts of the tag a
-//! further kernel brings together. Any class is right for any length.
+//! A packet is sealed or opened by one thread, four threads or a warp, depending on its length.
+//! Longer packets are cut into chunks of one warp each, and another kernel combines the chunks'
+//! parts of the tag. Any class gives the right result for any length.
 
 use crate::driver::{Address, Arg, BLOCK_THREADS};
 use core::ops::Range;
 
-/// The kernels, for the driver to compile: PTX of the oldest version that it understands
-/// from CUDA 12 on.
+/// The kernels as PTX, for the driver to compile. The PTX version is the oldest that CUDA 12
+/// supports.
 pub const PTX: &str = include_str!("../kernels/packetlane.ptx");
 
 /// What to do with the packets of a batch.
@@ -22,41 +22,43 @@ pub enum Op {
     Open,
 }
 
-/// Bytes of a block of ChaCha20.
+/// Length of a ChaCha20 block, in bytes.
 const BLOCK_LEN: u32 = 64;
 
-/// A packet's descriptor: offset of its text, length of its text, index of its key entry,
-/// first four bytes of its nonce as a number.
+/// Length of a packet's descriptor, in bytes: offset of the text, length of the text, index of
+/// its key entry, the first four bytes of its nonce as a number; 32 bits each.
 pub(crate) const PACKET_LEN: usize = 16;
 
-/// A key entry: the key, the last eight bytes of the nonce, offset and length of the AAD.
+/// Length of a key entry, in bytes: the key, the last eight bytes of the nonce, offset and
+/// length of the AAD.
 pub(crate) const KEY_LEN: usize = 48;
 
-/// A chunk: index of its packet in the launch, offset in its text.
+/// Length of a chunk's descriptor, in bytes: index of its packet in the launch, offset in its
+/// text.
 pub(crate) const CHUNK_LEN: usize = 8;
 
-/// What is kept of a chunk from one kernel to the next, in device memory.
+/// Length of a chunk's partial result, in bytes. It is kept in device memory between kernels.
 pub(crate) const PARTIAL_LEN: usize = 24;
 
-/// Bytes of text in a chunk: with the block that is the Poly1305 key, a warp computes
-/// 256 blocks in eight rounds.
+/// Length of the text of a chunk, in bytes. Together with the block for the Poly1305 key, a
+/// warp computes 256 blocks in eight rounds.
 pub(crate) const CHUNK_TEXT: u32 = 255 * BLOCK_LEN;
 
-/// What a verdict is before a kernel has written it.
+/// The verdict of a packet before a kernel has written it.
 pub(crate) const NO_VERDICT: u8 = 0xff;
 
-/// How many packets' lengths, in blocks, are told apart when they are sorted: no text
-/// that is not cut has more than 512 blocks, and all that are cut are alike.
+/// Number of buckets for sorting packets by length in blocks: 0 to 512 blocks for uncut texts,
+/// and one bucket for all longer ones.
 pub(crate) const BUCKETS: usize = 514;
 
-/// Where a text of `len` bytes is sorted to. Never less for a longer one.
+/// The bucket of a text of `len` bytes. A longer text never has a lower bucket.
 #[inline]
 pub(crate) fn bucket(len: u32) -> usize {
     let blocks = len.div_ceil(BLOCK_LEN) as usize;
     blocks.min(BUCKETS - 1)
 }
 
-/// How many chunks a text of `len` bytes is cut into; none if it is not.
+/// The number of chunks of a text of `len` bytes; 0 if it is not cut.
 #[inline]
 pub(crate) fn chunks(len: u32) -> u32 {
     match bucket(len) {
@@ -65,7 +67,7 @@ pub(crate) fn chunks(len: u32) -> u32 {
     }
 }
 
-/// Which buckets one launch has, and how many threads a packet.
+/// The buckets of one launch, and its threads per packet.
 struct Class {
     buckets: Range<usize>,
     threads: u32,
@@ -95,7 +97,7 @@ const CLASSES: [Class; 3] = [
     },
 ];
 
-/// What the longer ones take, one after the other.
+/// The kernels for longer texts, in order.
 const LONG_SEAL: [&str; 2] = ["seal_chunks", "seal_combine"];
 const LONG_OPEN: [&str; 3] = ["open_chunks", "open_combine", "open_decrypt"];
 
@@ -114,7 +116,7 @@ pub(crate) const ENTRIES: [&str; 11] = [
     "open_decrypt",
 ];
 
-/// Where what the kernels work on lies in device memory.
+/// Device addresses of a launch's data.
 #[derive(Clone, Copy)]
 pub(crate) struct Addresses {
     pub(crate) bytes: Address,
@@ -125,8 +127,8 @@ pub(crate) struct Addresses {
     pub(crate) partial: Address,
 }
 
-/// Gives `launch` what `op` takes for packets that are sorted by bucket, of which bucket
-/// `b` begins at packet `starts[b]`: name, blocks, parameters.
+/// Calls `launch` with each kernel that `op` needs: its name, blocks and parameters. Packets
+/// are sorted by bucket; bucket `b` starts at packet `starts[b]`.
 pub(crate) fn launches<E>(
     op: Op,
     starts: &[u32; BUCKETS + 1],
@@ -144,7 +146,7 @@ pub(crate) fn launches<E>(
             Arg::Pointer(at.verdicts + first),
         ]
     };
-    // What takes longest begins first.
+    // The longest texts first, because they take longest.
     let long = starts[BUCKETS - 1]..starts[BUCKETS];
     if !long.is_empty() {
         let [a, b, c, d, e] = of(long);

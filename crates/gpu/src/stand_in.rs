@@ -1,14 +1,12 @@
-//! A device without hardware: it runs on the CPU, in an order of its own, and fails on
-//! demand.
+//! A device for tests that runs on the CPU, in a random order, and fails on demand.
 //!
-//! Nothing is done when it is asked for. A command stays in its stream until the host waits
-//! for the stream or asks whether it is done. Then the streams advance by one step at a time,
-//! in a pseudo-random order; a copy may be half done when another stream advances. So code
-//! that relies on an order that it has not asked for gets wrong bytes, and the same ones for
-//! the same seed.
+//! Commands do not run when they are queued. They stay in their stream until the host waits for
+//! the stream or asks whether it is done. Then streams advance one step at a time, in
+//! pseudo-random order; a copy may be half done when another stream advances. Code that relies
+//! on an order it did not ask for gets wrong bytes, and the same ones for the same seed.
 //!
-//! Its kernels do with `lanes` what the descriptors in its memory say; or they are the PTX
-//! that ships, executed by [`ptx`](crate::ptx), in a permuted order of threads.
+//! Its kernels either compute with `lanes` what the descriptors in device memory say, or
+//! execute the shipped PTX with [`ptx`](crate::ptx), with threads in a permuted order.
 
 use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use crate::error::GpuError;
@@ -19,14 +17,14 @@ use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What can be made to fail.
+/// A call that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// Taking device memory.
+    /// Allocating device memory.
     Alloc,
-    /// Taking page-locked memory.
+    /// Allocating page-locked memory.
     AllocPinned,
-    /// Making a stream.
+    /// Creating a stream.
     Stream,
     /// A copy to the device.
     CopyIn,
@@ -38,20 +36,20 @@ pub enum Call {
     Zero,
     /// A launch.
     Launch,
-    /// Asking whether a stream is done.
+    /// Querying whether a stream is done.
     IsDone,
     /// Waiting for a stream.
     Wait,
-    /// Making an event.
+    /// Creating an event.
     Event,
-    /// Adding an event to a stream.
+    /// Queueing an event in a stream.
     Record,
-    /// Asking for the time between two events.
+    /// Querying the time between two events.
     Seconds,
 }
 
 impl Call {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Call; 13] = [
         Call::Alloc,
         Call::AllocPinned,
@@ -69,16 +67,16 @@ impl Call {
     ];
 }
 
-/// A device without hardware. Clones are the same one.
+/// A device for tests. A clone is a handle to the same device.
 #[derive(Clone)]
 pub struct StandIn(Arc<Mutex<Inner>>);
 
-/// What has been taken of a [`StandIn`] and not been given back.
+/// The resources of a [`StandIn`] that were allocated and not freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Pieces of device memory.
+    /// Allocations of device memory.
     pub device: usize,
-    /// Pieces of page-locked memory.
+    /// Allocations of page-locked memory.
     pub pinned: usize,
     /// Streams.
     pub streams: usize,
@@ -86,17 +84,17 @@ pub struct Held {
     pub events: usize,
 }
 
-/// A line of page-locked memory, for its alignment.
+/// 64 bytes of page-locked memory, for the alignment.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-struct Line(#[allow(dead_code, reason = "it is memory")] [u8; 64]);
+struct Line(#[allow(dead_code, reason = "used as memory")] [u8; 64]);
 
-/// Host memory that work refers to.
+/// Host memory that queued commands refer to.
 #[derive(Clone, Copy, Debug)]
 struct Host(*mut u8);
 
-// SAFETY: it is dereferenced only while `Driver`'s callers promise that it may be, from
-// whichever thread drives the stand-in.
+// The pointer is dereferenced only while the callers of `Driver` promise that it is valid, from
+// whichever thread drives the device.
 unsafe impl Send for Host {}
 
 #[derive(Debug)]
@@ -115,32 +113,32 @@ struct Inner {
     next_address: Address,
     pinned: BTreeMap<usize, (Host, usize)>,
     streams: BTreeMap<Handle, VecDeque<Command>>,
-    /// When each event was.
+    /// When each event was recorded, if it was.
     events: BTreeMap<Handle, Option<u64>>,
     next_handle: Handle,
     clock: u64,
     counts: BTreeMap<Call, usize>,
     fail: Option<(Call, usize, GpuError)>,
     lost: Option<GpuError>,
-    /// Blocks of memory that were given back with something else than zeros in them.
+    /// Number of allocations of device memory that held something other than zeros when freed.
     unclean: usize,
     kernels: Kernels,
 }
 
 /// What a launch does.
 enum Kernels {
-    /// What `lanes` does.
+    /// Computes with `lanes`.
     Lanes,
-    /// What the PTX says.
+    /// Executes the PTX.
     Ptx(Arc<Module>),
-    /// What `lanes` does, with one bit of each packet wrong.
+    /// Computes with `lanes`, but flips one bit of each packet.
     Spoilt,
     /// Nothing.
     Idle,
 }
 
 impl StandIn {
-    /// One whose order is that of `seed`.
+    /// A device whose order depends on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
@@ -160,46 +158,46 @@ impl StandIn {
         })))
     }
 
-    /// One that executes the PTX that ships, which is far slower.
+    /// A device that executes the shipped PTX, which is far slower.
     ///
     /// # Panics
     ///
-    /// If that cannot be parsed.
+    /// If the PTX cannot be parsed.
     #[must_use]
     pub fn with_ptx(seed: u64) -> Self {
         static MODULE: OnceLock<Arc<Module>> = OnceLock::new();
-        let parse = || Arc::new(Module::parse(PTX).expect("the PTX that ships"));
+        let parse = || Arc::new(Module::parse(PTX).expect("the shipped PTX is valid"));
         let stand_in = Self::new(seed);
         stand_in.lock().kernels = Kernels::Ptx(MODULE.get_or_init(parse).clone());
         stand_in
     }
 
-    /// Lets the `at`th call of this kind from now on fail, counted from 0. A lack of memory
-    /// passes; after any other error every call fails, and what waited is done in part or
-    /// not at all.
+    /// Makes a call of this kind fail: the `at`th from now, counted from 0. A lack of memory is
+    /// temporary. After any other error every call fails, and queued commands are done in part
+    /// or not at all.
     pub fn fail(&self, call: Call, at: usize, error: GpuError) {
         let mut inner = self.lock();
         let at = at + inner.counts.get(&call).copied().unwrap_or(0);
         inner.fail = Some((call, at, error));
     }
 
-    /// Lets kernels do nothing from now on, and nobody say so.
+    /// From now on, kernels do nothing and report no error.
     pub fn idle(&self) {
         self.lock().kernels = Kernels::Idle;
     }
 
-    /// Lets kernels get a bit of each packet wrong from now on, and nobody say so.
+    /// From now on, kernels flip a bit of each packet and report no error.
     pub fn spoil(&self) {
         self.lock().kernels = Kernels::Spoilt;
     }
 
-    /// How many calls of a kind there have been.
+    /// The number of calls of this kind so far.
     #[must_use]
     pub fn count(&self, call: Call) -> usize {
         self.lock().counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// What is held of it.
+    /// The resources that are allocated now.
     #[must_use]
     pub fn held(&self) -> Held {
         let inner = self.lock();
@@ -211,32 +209,30 @@ impl StandIn {
         }
     }
 
-    /// Whether any of these secrets, of which 16 bytes are looked for, lies anywhere in its
-    /// device memory.
+    /// Whether device memory contains 16 consecutive bytes of any of these secrets.
     #[must_use]
     pub fn device_has(&self, secrets: &[Vec<u8>]) -> bool {
         let inner = self.lock();
         inner.memory.values().any(|memory| has(memory, secrets))
     }
 
-    /// The same of its page-locked memory.
+    /// Whether page-locked memory contains 16 consecutive bytes of any of these secrets.
     ///
     /// # Panics
     ///
-    /// If work waits that may write it.
+    /// If a queued command may write that memory.
     #[must_use]
     pub fn pinned_has(&self, secrets: &[Vec<u8>]) -> bool {
         let inner = self.lock();
         assert!(inner.lost.is_some() || inner.streams.values().all(VecDeque::is_empty));
         inner.pinned.values().any(|&(host, len)| {
-            // SAFETY: it has so many bytes, and its holder does not write them while a test
-            // asks.
+            // The memory has `len` bytes, and its owner does not write them during this call.
             has(unsafe { core::slice::from_raw_parts(host.0, len) }, secrets)
         })
     }
 
-    /// How many blocks of device memory were given back with something else than zeros in
-    /// them while the device was there.
+    /// How many allocations of device memory held something other than zeros when freed, not
+    /// counting those freed after the device was lost.
     #[must_use]
     pub fn unclean(&self) -> usize {
         self.lock().unclean
@@ -247,7 +243,7 @@ impl StandIn {
     }
 }
 
-/// Whether 16 bytes of one of `secrets` lie in `memory`, most of which is zeros.
+/// Whether `memory`, most of which is zeros, contains 16 consecutive bytes of one of `secrets`.
 fn has(memory: &[u8], secrets: &[Vec<u8>]) -> bool {
     const STEP: usize = 256;
     let first = |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
@@ -260,7 +256,7 @@ fn has(memory: &[u8], secrets: &[Vec<u8>]) -> bool {
         if memory[start..end].iter().all(|&byte| byte == 0) {
             return false;
         }
-        // Those that end in this step, or begin in it.
+        // With the bytes around this step, for matches that cross its borders.
         let around = &memory[start.saturating_sub(15)..(end + 15).min(memory.len())];
         around.windows(16).any(|window| {
             begins[first(window)] && secrets.iter().any(|secret| secret[..16] == *window)
@@ -269,7 +265,7 @@ fn has(memory: &[u8], secrets: &[Vec<u8>]) -> bool {
 }
 
 impl Inner {
-    /// A number below `bound`.
+    /// A random number below `bound`.
     fn below(&mut self, bound: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -277,7 +273,7 @@ impl Inner {
         ((self.random >> 16) % bound as u64) as usize
     }
 
-    /// Counts a call, and lets it fail if it is to.
+    /// Counts a call. Returns an error if it must fail.
     fn call(&mut self, call: Call) -> Result<(), GpuError> {
         let count = self.counts.entry(call).or_default();
         let at = *count;
@@ -301,7 +297,7 @@ impl Inner {
         }
     }
 
-    /// Lets some stream that has work do a step of it.
+    /// Advances a random stream that has commands by one step.
     fn step(&mut self) {
         let busy = self.streams.iter().filter(|(_, work)| !work.is_empty());
         let busy: Vec<Handle> = busy.map(|(&handle, _)| handle).collect();
@@ -310,9 +306,9 @@ impl Inner {
         }
         let stream = busy[self.below(busy.len())];
         let work = self.streams.get_mut(&stream).and_then(VecDeque::pop_front);
-        let work = work.expect("it has some");
+        let work = work.expect("the stream has work");
         self.clock += 1;
-        // A part of a copy, sometimes.
+        // Sometimes only part of a copy.
         let part = |inner: &mut Self, len: usize| match inner.below(3) {
             0 if len > 1 => 1 + inner.below(len - 1),
             _ => len,
@@ -320,8 +316,8 @@ impl Inner {
         let rest = match work {
             Command::In(to, from, len) => {
                 let part = part(self, len);
-                // SAFETY: `copy_in`'s caller promises that it may be read until the stream
-                // is done.
+                // `copy_in`'s caller promises that the source may be read until the stream is
+                // done.
                 let bytes = unsafe { core::slice::from_raw_parts(from.0, part) };
                 self.device(to, part).copy_from_slice(bytes);
                 let from = Host(from.0.wrapping_add(part));
@@ -330,7 +326,7 @@ impl Inner {
             Command::Out(to, from, len) => {
                 let part = part(self, len);
                 let bytes = self.device(from, part);
-                // SAFETY: `copy_out`'s caller promises that it may be written until the
+                // `copy_out`'s caller promises that the destination may be written until the
                 // stream is done.
                 unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, part) };
                 let to = Host(to.0.wrapping_add(part));
@@ -360,7 +356,7 @@ impl Inner {
             }
         };
         if let Some(rest) = rest {
-            let work = self.streams.get_mut(&stream).expect("it is there");
+            let work = self.streams.get_mut(&stream).expect("the stream exists");
             work.push_front(rest);
         }
     }
@@ -376,7 +372,7 @@ impl Inner {
         let offset = (at - start) as usize;
         memory
             .get_mut(offset..offset + len)
-            .unwrap_or_else(|| panic!("{len} bytes at {at:#x}: beyond the end of their memory"))
+            .unwrap_or_else(|| panic!("{len} bytes at {at:#x}: beyond the end of the allocation"))
     }
 
     fn word(&mut self, at: Address) -> u32 {
@@ -384,7 +380,7 @@ impl Inner {
         u32::from_le_bytes(bytes.try_into().expect("4 bytes"))
     }
 
-    /// Executes PTX on the one block of memory that a launch is about.
+    /// Executes a PTX kernel on the one allocation that holds everything for a launch.
     fn launch_ptx(&mut self, module: &Module, entry: &str, blocks: u32, args: &[Arg]) {
         let first = match args[0] {
             Arg::Pointer(at) => at,
@@ -395,7 +391,7 @@ impl Inner {
         let (start, len) = (*start, bytes.len());
         let mut memory = Memory::new();
         let at = memory.alloc(len);
-        memory.write(at, bytes).expect("as long");
+        memory.write(at, bytes).expect("the same length");
         let params: Vec<u64> = args
             .iter()
             .map(|arg| match *arg {
@@ -409,10 +405,10 @@ impl Inner {
             panic!("{entry}: {fault}");
         }
         let bytes = self.device(start, len);
-        memory.read(at, bytes).expect("as long");
+        memory.read(at, bytes).expect("the same length");
     }
 
-    /// What the kernel `entry` does.
+    /// Computes with `lanes` what the kernel `entry` does.
     fn launch(&mut self, entry: &str, blocks: u32, args: &[Arg]) {
         let pointer = |index: usize| match args[index] {
             Arg::Pointer(at) => at,
@@ -448,7 +444,7 @@ impl Inner {
                 assert_eq!(self.word(at), packet);
                 assert_eq!(self.word(at + 4), number * CHUNK_TEXT);
                 if way == "chunks" {
-                    // As secret as the key.
+                    // Partial results are as secret as the key.
                     let entry = u64::from(self.word(packets(packet) + 8));
                     let key = self
                         .device(keys + entry * KEY_LEN as u64, PARTIAL_LEN)
@@ -472,8 +468,8 @@ impl Inner {
         assert_eq!(chunk, chunk_count as usize);
     }
 
-    /// Seals or opens one packet, and writes what comes out if it is to. Says whether it is
-    /// right.
+    /// Seals or opens one packet, and writes the result if asked to. Returns whether the packet
+    /// is authentic.
     fn packet(
         &mut self,
         op: &str,
@@ -502,7 +498,7 @@ impl Inner {
         let run = match op {
             "seal" => Backend::seal,
             "open" => Backend::open,
-            _ => panic!("no kernel of ours"),
+            _ => panic!("unknown kernel"),
         };
         let keys = [key];
         let mut outcome = [Outcome::Pending];
@@ -523,7 +519,8 @@ impl Inner {
         outcome[0] != Outcome::BadTag
     }
 
-    /// Whether work waits that refers to memory of `len` bytes at `start`, on either side.
+    /// Whether a queued command uses the `len` bytes at `start`, in device memory or in host
+    /// memory.
     fn is_used(&self, start: usize, len: usize, device: bool) -> bool {
         let within = |at: usize| (start..start + len).contains(&at);
         let address = |at: &Address| device && within(*at as usize);
@@ -542,8 +539,8 @@ impl Inner {
     }
 }
 
-// SAFETY: page-locked memory is a zeroed allocation of its own. A stream is done when
-// nothing of it waits: a copy that is done in part waits, and after a loss nothing does.
+// Page-locked memory is a zeroed allocation of its own. A stream counts as done only when its
+// queue is empty: a partly done copy is still in the queue, and a lost device runs nothing.
 unsafe impl Driver for StandIn {
     fn name(&self) -> String {
         "stand-in".to_owned()
@@ -574,10 +571,10 @@ unsafe impl Driver for StandIn {
 
     unsafe fn free(&self, at: Address) {
         let mut inner = self.lock();
-        let memory = inner.memory.remove(&at).expect("it was taken");
+        let memory = inner.memory.remove(&at).expect("it was allocated");
         assert!(
             !inner.is_used(at as usize, memory.len(), true),
-            "work waits that uses it"
+            "a queued command uses the memory"
         );
         let clean = memory.iter().all(|&byte| byte == 0);
         inner.unclean += usize::from(!clean && inner.lost.is_none());
@@ -594,14 +591,17 @@ unsafe impl Driver for StandIn {
 
     unsafe fn free_pinned(&self, at: NonNull<u8>) {
         let mut inner = self.lock();
-        let (host, len) = inner.pinned.remove(&at.addr().get()).expect("it was taken");
+        let (host, len) = inner
+            .pinned
+            .remove(&at.addr().get())
+            .expect("it was allocated");
         assert!(
             !inner.is_used(host.0.addr(), len, false),
-            "work waits that uses it"
+            "a queued command uses the memory"
         );
         let lines =
             core::ptr::slice_from_raw_parts_mut(host.0.cast::<Line>(), len.div_ceil(64).max(1));
-        // SAFETY: it was made of such a box, and its holder gives it back.
+        // The pointer came from such a box, and its owner frees it.
         drop(unsafe { Box::from_raw(lines) });
     }
 
@@ -616,7 +616,7 @@ unsafe impl Driver for StandIn {
 
     unsafe fn free_stream(&self, stream: Handle) {
         let work = self.lock().streams.remove(&stream).expect("a stream");
-        assert!(work.is_empty(), "work waits in it");
+        assert!(work.is_empty(), "the stream has queued commands");
     }
 
     unsafe fn copy_in(
@@ -719,7 +719,8 @@ unsafe impl Driver for StandIn {
     unsafe fn seconds(&self, from: Handle, to: Handle) -> Result<f64, GpuError> {
         let mut inner = self.lock();
         inner.call(Call::Seconds)?;
-        let [from, to] = [from, to].map(|event| inner.events[&event].expect("it has been"));
+        let [from, to] =
+            [from, to].map(|event| inner.events[&event].expect("the event was recorded"));
         Ok((to - from) as f64 * 1e-6)
     }
 }

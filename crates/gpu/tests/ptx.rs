@@ -166,12 +166,15 @@ fn launches_that_do_not_fit() {
 #[test]
 fn what_is_not_known_is_named() {
     for (line, why) in [
-        ("brev.b32 %r2, %r1;", "an instruction that no kernel has"),
+        (
+            "brev.b32 %r2, %r1;",
+            "unsupported instruction: no kernel has it",
+        ),
         (
             "@%p1 add.s32 %r2, %r1, 1;",
             "only branches have a condition",
         ),
-        ("bra $nowhere;", "no such label"),
+        ("bra $nowhere;", "the label does not exist"),
         ("add.s32 %r2, %r99, 1;", "neither a register nor a constant"),
         (
             "ld.param.u32 %r2, [k_param_0];",

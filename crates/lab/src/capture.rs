@@ -1,10 +1,11 @@
 //! Recorded traffic, in the format of Bitcoin Core's `-capturemessages`.
 //!
-//! A file is a sequence of records without a header: the time (8 bytes, microseconds since
-//! 1970), the message type (12 bytes, padded with zeros), the length of the payload (4
-//! bytes), the payload. Numbers are little-endian. A conversation is a folder with one file
-//! for each direction. Bitcoin Core makes such a folder for each peer. This module reads
-//! Bitcoin Core's recordings, and its tools read what this module writes.
+//! A file is a sequence of records without a header. A record is the time (8 bytes,
+//! microseconds since 1970), the message type (12 bytes, padded with zeros), the length of the
+//! payload (4 bytes) and the payload. Numbers are little-endian. A conversation is a folder
+//! with one file for each direction; Bitcoin Core makes one such folder per peer. This module
+//! reads Bitcoin Core's recordings, and Bitcoin Core's tools read those that this module
+//! writes.
 
 use packetlane::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
 use std::fmt;
@@ -12,10 +13,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The file of what the recording node received.
+/// The file of the messages that the recording node received.
 pub const RECEIVED_FILE: &str = "msgs_recv.dat";
 
-/// The file of what the recording node sent.
+/// The file of the messages that the recording node sent.
 pub const SENT_FILE: &str = "msgs_sent.dat";
 
 /// The default limit for a payload, in bytes: no node sends or accepts a longer one.
@@ -27,9 +28,9 @@ const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
 /// A recorded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub time: u64,
-    /// Its type.
+    /// The message type.
     pub message_type: MessageType,
     /// Its payload.
     pub payload: Vec<u8>,
@@ -42,7 +43,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `file`. It should have a buffer, because a record is written in two parts.
+    /// Writes to `file`, which should be buffered, because a record takes two writes.
     pub fn new(file: W) -> Self {
         Self { file }
     }
@@ -51,16 +52,19 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of the file, and [`io::ErrorKind::InvalidInput`] for a payload
-    /// whose length does not fit 32 bits.
+    /// Errors of the file, or [`io::ErrorKind::InvalidInput`] for a payload of 4 GiB or more.
     pub fn write(
         &mut self,
         time: u64,
         message_type: MessageType,
         payload: &[u8],
     ) -> io::Result<()> {
-        let length = u32::try_from(payload.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "payload of 4 GiB or more"))?;
+        let length = u32::try_from(payload.len()).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a payload must be shorter than 4 GiB",
+            )
+        })?;
         let mut header = [0; HEADER_LEN];
         header[..8].copy_from_slice(&time.to_le_bytes());
         header[8..8 + MAX_TYPE_LEN].copy_from_slice(message_type.padded());
@@ -69,23 +73,23 @@ impl<W: Write> Writer<W> {
         self.file.write_all(payload)
     }
 
-    /// Flushes the file's buffer.
+    /// Flushes the file.
     ///
     /// # Errors
     ///
-    /// Those of the file.
+    /// Errors of the file.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
 }
 
-/// Reads one direction of a conversation. It is an iterator over the records that ends after
-/// the first error.
+/// Reads one direction of a conversation. Iterates over the records, and ends after the first
+/// error.
 #[derive(Debug)]
 pub struct Reader<R> {
     file: R,
     limit: usize,
-    /// Where the next record begins.
+    /// The offset of the next record.
     offset: u64,
     ended: bool,
 }
@@ -105,7 +109,7 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the records of `file`, which should have a buffer.
+    /// Reads the records of `file`, which should be buffered.
     pub fn new(file: R) -> Self {
         Self {
             file,
@@ -115,7 +119,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The same with another limit for a payload, in bytes.
+    /// Sets the limit for a payload, in bytes.
     #[must_use]
     pub fn with_limit(self, limit: usize) -> Self {
         Self { limit, ..self }
@@ -128,14 +132,14 @@ impl<R: Read> Reader<R> {
         let Some((&time, rest)) = header.split_first_chunk() else {
             return match header.is_empty() {
                 true => Ok(None),
-                false => Err(CaptureError::PipelineConfig { offset }),
+                false => Err(CaptureError::Truncated { offset }),
             };
         };
         let Some((name, rest)) = rest.split_first_chunk() else {
-            return Err(CaptureError::PipelineConfig { offset });
+            return Err(CaptureError::Truncated { offset });
         };
         let Some((&length, _)) = rest.split_first_chunk() else {
-            return Err(CaptureError::PipelineConfig { offset });
+            return Err(CaptureError::Truncated { offset });
         };
         let message_type =
             MessageType::from_padded(name).map_err(|error| CaptureError::Type { offset, error })?;
@@ -148,11 +152,11 @@ impl<R: Read> Reader<R> {
                 limit,
             });
         }
-        // Memory grows with the bytes that are there, not with the length in the file.
+        // Memory grows with the bytes read, not with the length that the record claims.
         let mut payload = Vec::new();
         self.take_into(&mut payload, length)?;
         if payload.len() < length {
-            return Err(CaptureError::PipelineConfig { offset });
+            return Err(CaptureError::Truncated { offset });
         }
         self.offset += (HEADER_LEN + length) as u64;
         Ok(Some(Record {
@@ -191,16 +195,16 @@ impl<R: Read> Iterator for Reader<R> {
 pub struct Conversation {
     /// What the recording node received, in order.
     pub received: Vec<Record>,
-    /// What it sent, in order.
+    /// What the recording node sent, in order.
     pub sent: Vec<Record>,
 }
 
-/// Every conversation in `dir`: the two files in it, then those in its subfolders by name.
-/// One file of the two may be missing.
+/// Reads every conversation in `dir`: the files in it, then those in its subfolders, by name.
+/// Either file of a conversation may be missing.
 ///
 /// # Errors
 ///
-/// If there is no conversation, or a file cannot be read or is damaged.
+/// If there is no conversation, or if a file cannot be read or is damaged.
 pub fn read_dir(dir: &Path) -> Result<Vec<Conversation>, CaptureError> {
     let mut folders = vec![dir.to_owned()];
     for entry in dir
@@ -249,32 +253,32 @@ pub enum CaptureError {
     /// The operating system reports an error.
     Io(io::Error),
     /// The file ends in the middle of a record.
-    PipelineConfig {
-        /// Where the record begins, in bytes from the beginning of the file.
+    Truncated {
+        /// The offset of the record, in bytes.
         offset: u64,
     },
-    /// The payload is longer than the limit, or this is not a record.
+    /// The payload is longer than the limit, or the bytes are not a record.
     TooLong {
-        /// Where the record begins, in bytes from the beginning of the file.
+        /// The offset of the record, in bytes.
         offset: u64,
-        /// The length that it claims, in bytes.
+        /// The length in the record, in bytes.
         length: usize,
         /// The limit, in bytes.
         limit: usize,
     },
-    /// The message type is malformed, or this is not a record.
+    /// The message type is malformed, or the bytes are not a record.
     Type {
-        /// Where the record begins, in bytes from the beginning of the file.
+        /// The offset of the record, in bytes.
         offset: u64,
         /// What is wrong with it.
         error: MessageError,
     },
-    /// Neither the folder nor one of its subfolders has a recording.
+    /// Neither the folder nor any of its subfolders has a recording.
     Nothing {
         /// The folder.
         dir: PathBuf,
     },
-    /// One of these errors, and its file.
+    /// One of the other errors, with its file.
     File {
         /// The file.
         path: PathBuf,
@@ -286,7 +290,7 @@ pub enum CaptureError {
 impl CaptureError {
     fn in_file(self, path: &Path) -> Self {
         match self {
-            // These already name their file or folder.
+            // These already have their file or folder.
             Self::File { .. } | Self::Nothing { .. } => self,
             _ => Self::File {
                 path: path.to_owned(),
@@ -300,7 +304,7 @@ impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::PipelineConfig { offset } => write!(
+            Self::Truncated { offset } => write!(
                 f,
                 "the file ends in the middle of the record that begins at byte {offset}"
             ),
@@ -330,7 +334,7 @@ impl std::error::Error for CaptureError {
             Self::Io(error) => Some(error),
             Self::Type { error, .. } => Some(error),
             Self::File { error, .. } => Some(error),
-            Self::PipelineConfig { .. } | Self::TooLong { .. } | Self::Nothing { .. } => None,
+            Self::Truncated { .. } | Self::TooLong { .. } | Self::Nothing { .. } => None,
         }
     }
 }
@@ -367,7 +371,7 @@ mod tests {
         file
     }
 
-    /// The layout, written out by hand.
+    /// The layout, written by hand.
     #[test]
     fn a_record_is_laid_out_as_bitcoin_core_lays_it_out() {
         let file = file_of(&[Record {
@@ -387,7 +391,8 @@ mod tests {
         assert_eq!(Reader::new(&[][..]).count(), 0);
     }
 
-    /// A file cut anywhere: whole records, then an error with the offset of the cut one.
+    /// A file cut at any byte yields its complete records, then an error with the offset of the
+    /// incomplete one.
     #[test]
     fn a_cut_file_names_the_record() {
         let file = file_of(&records());
@@ -402,7 +407,7 @@ mod tests {
             }
             assert_eq!(whole, begins - 1, "cut at {len}");
             let error = Reader::new(&file[..len]).find_map(Result::err).unwrap();
-            let CaptureError::PipelineConfig { offset } = error else {
+            let CaptureError::Truncated { offset } = error else {
                 panic!("cut at {len}: {error}");
             };
             assert_eq!(offset, starts[begins - 1] as u64, "cut at {len}");

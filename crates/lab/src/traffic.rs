@@ -1,9 +1,9 @@
 //! The traffic of the experiments: packets whose lengths follow a profile.
 //!
 //! `mail` is the mixture of the published GPU measurement. `relay`, `listening` and `archive`
-//! are real nodes: `data/traffic.csv` has their message types, how many of each, and their
-//! mean lengths. Where the length of a type varies, it is drawn from an exponential
-//! distribution with that mean. A replay is a recording of one connection, byte for byte.
+//! are real nodes: `data/traffic.csv` has their message types with counts and mean lengths.
+//! Where the length of a type varies, it is drawn from an exponential distribution with that
+//! mean. A replay uses a recording of one connection, byte for byte.
 
 use crate::capture::{self, CaptureError, Record};
 use packetlane::bip324::{MessageType, PacketKind, encode_message, encoded_len};
@@ -12,10 +12,10 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::ops::Range;
 use std::path::Path;
 
-/// The messages of three nodes.
+/// The messages of three nodes, by type.
 const RECORDED: &str = include_str!("../data/traffic.csv");
 
-/// Messages whose payload always has the mean length of the recording.
+/// Message types whose payload always has the recorded mean length.
 const FIXED: [&str; 12] = [
     "feefilter",
     "getaddr",
@@ -31,17 +31,17 @@ const FIXED: [&str; 12] = [
     "alert",
 ];
 
-/// The longest message of the network, in bytes.
+/// Maximum length of a payload, in bytes.
 const MAX_PAYLOAD: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
 
-/// The bounds of `mail`: share in per cent, shortest, longest.
+/// The classes of `mail`: share in per cent, minimum and maximum length in bytes.
 const MAIL: [(u32, usize, usize); 4] =
     [(40, 1, 32), (30, 33, 128), (20, 129, 512), (10, 513, 4096)];
 
-/// The source of lengths.
+/// A source of packet lengths.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Its name in the cases.
+    /// The name in case labels.
     pub name: String,
     source: Source,
 }
@@ -102,7 +102,7 @@ impl Turn {
         self.packets().filter_map(genuine)
     }
 
-    /// The length of all its packets on the wire, in bytes.
+    /// The length of all packets on the wire, in bytes.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         self.bytes.len() + self.packets.len() * packetlane::bip324::OVERHEAD
@@ -144,8 +144,8 @@ impl Profile {
         }
     }
 
-    /// The messages of a connection between `packetlane connect` and btcd
-    /// (`data/btcd-regtest`): both directions in the order of their times, repeated.
+    /// The messages between `packetlane connect` and btcd (`data/btcd-regtest`): both
+    /// directions in order of time, repeated.
     ///
     /// # Panics
     ///
@@ -161,12 +161,12 @@ impl Profile {
         Self::replayed("btcd-regtest", records.expect("the recording is whole"))
     }
 
-    /// As [`Profile::btcd`], from the recording in `folder`, which Bitcoin Core's
-    /// `-capturemessages` or `packetlane connect --record` wrote.
+    /// A profile from the recording in `folder`, made by Bitcoin Core's `-capturemessages` or
+    /// `packetlane connect --record`; see [`Profile::btcd`].
     ///
     /// # Errors
     ///
-    /// If the folder has no recording, or a damaged or empty one.
+    /// If the folder has no recording, or if it is damaged or empty.
     pub fn replay(folder: &Path) -> Result<Self, CaptureError> {
         let conversations = capture::read_dir(folder)?;
         let records = conversations
@@ -194,8 +194,8 @@ impl Profile {
         }
     }
 
-    /// `turns` turns of `batch` packets each, with `decoys` per cent of decoys, which are as
-    /// long as the others. The same arguments give the same packets.
+    /// Generates `turns` turns of `batch` packets each. `decoys` per cent of the packets are
+    /// decoys, with the same lengths as the others. The same arguments give the same packets.
     #[must_use]
     pub fn turns(&self, turns: usize, batch: usize, decoys: usize) -> Vec<Turn> {
         let mut rng = StdRng::seed_from_u64(0x0324);
@@ -205,7 +205,7 @@ impl Profile {
             let mut turn = Turn::default();
             for _ in 0..batch {
                 sent += 1;
-                // Evenly: at each packet the decoys have their share.
+                // Spreads the decoys evenly.
                 let kind = if sent * decoys / 100 > (sent - 1) * decoys / 100 {
                     PacketKind::Decoy
                 } else {
@@ -232,7 +232,7 @@ impl Profile {
     }
 }
 
-/// A random length of `mail`.
+/// Draws a length from `mail`.
 pub(crate) fn mail(rng: &mut StdRng) -> usize {
     let mut share = rng.random_range(0..100);
     for (percent, shortest, longest) in MAIL {
@@ -255,7 +255,8 @@ impl Message {
         }
     }
 
-    /// The length of the contents of a random message. Types are as frequent as recorded.
+    /// Draws the length of the contents of a message. Types are as frequent as in the
+    /// recording.
     fn draw(messages: &[Message], rng: &mut StdRng) -> usize {
         let total: f64 = messages.iter().map(|message| message.per_day).sum();
         let mut place = rng.random_range(0.0..total);
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn lengths_follow_the_profiles() {
-        // 40 % of 16.5, 30 % of 80.5, 20 % of 320.5, 10 % of 2304.5
+        // The mean: 40 % of 16.5, 30 % of 80.5, 20 % of 320.5, 10 % of 2304.5.
         assert!((mean(&Profile::mail(), 100_000) - 325.3).abs() < 5.0);
         for (name, packets) in [
             ("relay", 200_000),

@@ -1,9 +1,9 @@
-//! Global memory: allocations behind addresses, and for each byte who touched it.
+//! Global memory: allocations, and for each byte the threads that accessed it last.
 
 use std::fmt;
 
-/// Each allocation has 64 GiB of addresses to itself, so that one that is left by a wrong
-/// offset is not another.
+/// Bits of an allocation's address range: each has 64 GiB of addresses to itself, so that an
+/// access with a wrong offset does not hit another allocation.
 const SPAN_BITS: u32 = 36;
 
 /// Why an address cannot be accessed.
@@ -11,21 +11,21 @@ const SPAN_BITS: u32 = 36;
 pub enum AccessError {
     /// Some of the bytes are in no allocation, or in one that was freed.
     Outside,
-    /// The address is not a multiple of the access's length.
+    /// The address is not a multiple of the access's size.
     Misaligned,
-    /// A byte is read that nothing was ever written to.
+    /// A byte is read that was never written.
     Uninitialised,
-    /// Another thread of the launch touches the same byte, and one of the two writes.
+    /// Another thread of the launch accesses the same byte, and one of the two writes.
     Race,
 }
 
 impl fmt::Display for AccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            AccessError::Outside => "outside of every allocation",
-            AccessError::Misaligned => "not a multiple of the access's length",
-            AccessError::Uninitialised => "read before anything was written there",
-            AccessError::Race => "touched by another thread of the launch too",
+            AccessError::Outside => "outside every allocation",
+            AccessError::Misaligned => "not a multiple of the access's size",
+            AccessError::Uninitialised => "read before it is written",
+            AccessError::Race => "also accessed by another thread of the launch",
         })
     }
 }
@@ -34,10 +34,10 @@ impl fmt::Display for AccessError {
 #[derive(Default)]
 pub struct Memory {
     allocations: Vec<Allocation>,
-    /// The last number that belongs to launches that are over. Threads are numbered
-    /// through all launches, so that nothing has to be cleared between two.
+    /// The last thread number of earlier launches. Numbers continue through all launches, so
+    /// that nothing needs to be cleared between two.
     settled: u32,
-    /// The number that stands for several threads of this launch, as readers.
+    /// The thread number that stands for several readers in this launch.
     several: u32,
     trace: u64,
 }
@@ -48,24 +48,24 @@ struct Allocation {
     touched: Vec<Touched>,
 }
 
-/// The threads that last read and wrote a byte; 0 is nobody.
+/// The threads that last read and wrote a byte; 0 means none.
 #[derive(Clone, Copy, Default)]
 struct Touched {
     reader: u32,
     writer: u32,
 }
 
-/// The number of the host, as a writer.
+/// The thread number of the host, as a writer.
 const HOST: u32 = 1;
 
-/// A digest with another number in it.
+/// Adds a number to a digest.
 #[inline(always)]
 pub(super) fn mix(digest: u64, number: u64) -> u64 {
     (digest.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Memory {
-    /// No allocation yet.
+    /// Memory without allocations.
     pub fn new() -> Memory {
         Memory {
             allocations: Vec::new(),
@@ -75,9 +75,12 @@ impl Memory {
         }
     }
 
-    /// Allocates `len` bytes, whose contents are undefined; the address is a multiple of 256.
+    /// Allocates `len` bytes, which are uninitialised. The address is a multiple of 256.
     pub fn alloc(&mut self, len: usize) -> u64 {
-        assert!(len < 1 << SPAN_BITS, "an allocation of 64 GiB");
+        assert!(
+            len < 1 << SPAN_BITS,
+            "an allocation must be less than 64 GiB, not {len} bytes"
+        );
         self.allocations.push(Allocation {
             bytes: vec![0; len],
             touched: vec![Touched::default(); len],
@@ -85,14 +88,14 @@ impl Memory {
         (self.allocations.len() as u64) << SPAN_BITS
     }
 
-    /// Frees what `alloc` returned; its address is not used again.
+    /// Frees an allocation. Its address is not used again.
     pub fn free(&mut self, address: u64) -> Result<(), AccessError> {
         let (allocation, _) = self.place(address, 0)?;
         self.allocations[allocation] = Allocation::default();
         Ok(())
     }
 
-    /// The host copies bytes to the device.
+    /// Copies bytes from the host to the device.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), AccessError> {
         let (allocation, at) = self.place(address, bytes.len())?;
         let allocation = &mut self.allocations[allocation];
@@ -105,7 +108,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The host copies bytes from the device.
+    /// Copies bytes from the device to the host.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), AccessError> {
         let (allocation, at) = self.place(address, bytes.len())?;
         let allocation = &self.allocations[allocation];
@@ -119,26 +122,26 @@ impl Memory {
         Ok(())
     }
 
-    /// The bytes of all allocations that are not freed, written or not: whoever wipes looks
-    /// here for what was left behind.
+    /// The bytes of all current allocations, written or not. Tests search them for secrets that
+    /// were not wiped.
     pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
         self.allocations
             .iter()
             .map(|allocation| &allocation.bytes[..])
     }
 
-    /// A digest of which branches the threads of all launches took and which addresses they
-    /// accessed. It is the same for other secrets, or they leak.
+    /// A digest of the branches and addresses of all threads of all launches. If it depends on
+    /// secrets, they leak.
     pub fn trace(&self) -> u64 {
         self.trace
     }
 
-    /// What a thread did, and its number, become part of the trace.
+    /// Adds a thread's number and its digest to the trace.
     pub(super) fn end_thread(&mut self, thread: u32, trace: u64) {
         self.trace = mix(mix(self.trace, thread as u64), trace);
     }
 
-    /// Allocation and offset of `len` bytes at an address.
+    /// The allocation and offset of `len` bytes at `address`.
     fn place(&self, address: u64, len: usize) -> Result<(usize, usize), AccessError> {
         let span = address >> SPAN_BITS;
         let at = (address & ((1 << SPAN_BITS) - 1)) as usize;
@@ -149,11 +152,11 @@ impl Memory {
         }
     }
 
-    /// A launch of so many threads begins. Its threads have the numbers after the returned one.
+    /// Starts a launch of `threads` threads. They are numbered from the returned number + 1.
     pub(super) fn begin_launch(&mut self, threads: u32) -> u32 {
         self.settled = self.several;
         if threads >= u32::MAX - self.settled {
-            // The numbers begin again, and all that is written is the host's.
+            // Numbering starts again. All bytes written so far count as the host's.
             for touched in self.allocations.iter_mut().flat_map(|a| &mut a.touched) {
                 touched.reader = 0;
                 touched.writer = touched.writer.min(HOST);
@@ -164,7 +167,7 @@ impl Memory {
         self.settled
     }
 
-    /// A thread loads N bytes.
+    /// A load of `N` bytes by a thread.
     #[inline]
     pub(super) fn load<const N: usize>(
         &mut self,
@@ -190,7 +193,7 @@ impl Memory {
         Ok(allocation.bytes[at..at + N].try_into().expect("N bytes"))
     }
 
-    /// A thread stores N bytes.
+    /// A store of `N` bytes by a thread.
     #[inline]
     pub(super) fn store<const N: usize>(
         &mut self,

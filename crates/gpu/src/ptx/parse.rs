@@ -1,32 +1,32 @@
-//! From PTX's text to what `run` executes: registers and constants get places in one
-//! array, labels become indexes, and every instruction is decoded once.
+//! Parses PTX text for `run`. Registers and constants get indexes into one array, labels become
+//! instruction indexes, and every instruction is decoded once.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// A module of PTX, parsed.
+/// A parsed PTX module.
 pub struct Module {
     pub(super) kernels: HashMap<String, Kernel>,
 }
 
-/// One `.entry`.
+/// One `.entry` (kernel).
 #[derive(Default)]
 pub(super) struct Kernel {
-    /// Whether each parameter has eight bytes; the others have four.
+    /// For each parameter, whether it has eight bytes. The others have four.
     pub(super) params: Vec<bool>,
     pub(super) max_threads: u32,
-    /// Places in a thread's array of values. The constants are the last of them.
+    /// Number of places in a thread's array of values. Constants are at its end.
     pub(super) places: usize,
     pub(super) constants: Vec<u64>,
     pub(super) code: Vec<Op>,
-    /// The line of each instruction, from 1, and its text.
+    /// The line number of each instruction, from 1, and its text.
     pub(super) lines: Vec<(usize, String)>,
 }
 
-/// A register or a constant: its place in the thread's array.
+/// The index of a register or constant in a thread's array of values.
 pub(super) type Place = u32;
 
-/// How wide an instruction's values are.
+/// The width of an instruction's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     Pred,
@@ -35,7 +35,7 @@ pub(super) enum Width {
     B64,
 }
 
-/// The value, cut to a width.
+/// Truncates a value to a width.
 #[inline(always)]
 pub(super) fn cut(value: u64, width: Width) -> u64 {
     match width {
@@ -46,7 +46,7 @@ pub(super) fn cut(value: u64, width: Width) -> u64 {
     }
 }
 
-/// Operations on two values, of which an instruction keeps as much as it is wide.
+/// Operations on two values. The result is truncated to the instruction's width.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Binary {
     Add,
@@ -78,7 +78,7 @@ pub(super) enum Special {
     Ctaid,
 }
 
-/// An instruction. `d` is written, the others are read.
+/// An instruction. It writes `d` and reads the other operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Binary {
@@ -88,7 +88,7 @@ pub(super) enum Op {
         a: Place,
         b: Place,
     },
-    /// a + b, with carry in and carry out where said.
+    /// a + b, with carry in and carry out if the fields say so.
     Add {
         carry_in: bool,
         carry_out: bool,
@@ -96,7 +96,7 @@ pub(super) enum Op {
         a: Place,
         b: Place,
     },
-    /// a * b + c; where it is wide, the product of two halves.
+    /// a * b + c. A wide product is that of two operands of half the width.
     Multiply {
         width: Width,
         d: Place,
@@ -120,14 +120,14 @@ pub(super) enum Op {
         a: Place,
         b: Place,
     },
-    /// Bits c (32 at most) to c + 32 of b:a.
+    /// Bits c to c + 31 of the 64-bit number b:a; c is at most 32.
     Funnel {
         d: Place,
         a: Place,
         b: Place,
         c: Place,
     },
-    /// b with `len` bits of a from bit `from` on.
+    /// b, with its `len` bits from bit `from` on replaced by the low bits of a.
     Insert {
         d: Place,
         a: Place,
@@ -149,7 +149,7 @@ pub(super) enum Op {
         b: Place,
         p: Place,
     },
-    /// The value, cut to a width.
+    /// a, truncated to a width.
     Move {
         width: Width,
         d: Place,
@@ -163,7 +163,7 @@ pub(super) enum Op {
         d: Place,
         index: u32,
     },
-    /// Words of `bytes` bytes each: one, or two or four of 4 bytes side by side.
+    /// Loads words of `bytes` bytes: one word, or two or four adjacent words of 4 bytes.
     Load {
         bytes: u8,
         count: u8,
@@ -186,7 +186,7 @@ pub(super) enum Op {
         unless: bool,
         to: u32,
     },
-    /// a of the lane b; `clamp` says among how many lanes.
+    /// The value a of lane b; `clamp` gives the segment's size.
     Shuffle {
         d: Place,
         a: Place,
@@ -197,12 +197,12 @@ pub(super) enum Op {
     Return,
 }
 
-/// What cannot be run, and in which line.
+/// A line that is not supported or malformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// From 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What the line says.
+    /// The text of the line.
     pub text: String,
     /// What is wrong with it.
     pub why: &'static str,
@@ -217,8 +217,8 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 impl Module {
-    /// Parses a module. Everything in it must be known: an entry's parameters, registers,
-    /// and the instructions that `packetlane.ptx` has.
+    /// Parses a module. Only parameters, registers and the instructions in `packetlane.ptx` are
+    /// supported; anything else is an error.
     pub fn parse(text: &str) -> Result<Module, ParseError> {
         let mut kernels = HashMap::new();
         let mut entry: Option<Entry> = None;
@@ -238,7 +238,7 @@ impl Module {
                         || line.starts_with(".target ")
                         || line == ".address_size 64")
                     {
-                        return Err(fail("only entries are known outside of entries"));
+                        return Err(fail("only .entry is supported at this level"));
                     }
                 }
                 Some(open) => {
@@ -274,7 +274,7 @@ impl Module {
         }
     }
 
-    /// The names of the entries, sorted.
+    /// The names of the kernels, sorted.
     pub fn entries(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -284,19 +284,19 @@ impl Module {
 
 type Parsed<T> = Result<T, &'static str>;
 
-/// An entry while its lines come.
+/// An entry that is being parsed.
 struct Entry {
     name: String,
     kernel: Kernel,
-    /// Prefix of a bank of registers (`%rd`) and the place of its first.
+    /// Banks of registers: prefix (`%rd`), first place, and number.
     banks: Vec<(String, u32, u32)>,
     constants: HashMap<u64, Place>,
     labels: HashMap<String, u32>,
-    /// Branches: where they are and which label they name.
+    /// Branches: instruction index and label.
     branches: Vec<(usize, String)>,
 }
 
-/// Constants have places from here on until the registers have been counted.
+/// Constants are numbered from here until the number of registers is known.
 const CONSTANT: u32 = 1 << 31;
 
 impl Entry {
@@ -333,7 +333,7 @@ impl Entry {
         }
         if let Some(rest) = line.strip_prefix(".maxntid ") {
             let x = rest.split(',').next().and_then(|x| x.trim().parse().ok());
-            self.kernel.max_threads = x.ok_or("a number of threads was expected")?;
+            self.kernel.max_threads = x.ok_or("expected a number of threads")?;
             return Ok(());
         }
         if let Some(rest) = line.strip_prefix(".reg ") {
@@ -346,16 +346,16 @@ impl Entry {
         }
         let text = line
             .strip_suffix(';')
-            .ok_or("an instruction ends with a semicolon")?;
+            .ok_or("an instruction must end with a semicolon")?;
         let op = self.instruction(text)?;
         self.kernel.code.push(op);
         self.kernel.lines.push((number, line.to_string()));
         Ok(())
     }
 
-    /// `.b32 %r<12>;`
+    /// Parses a bank of registers: `.b32 %r<12>;`
     fn bank(&mut self, text: &str) -> Parsed<()> {
-        const WHY: &str = "a bank of registers was expected";
+        const WHY: &str = "expected a bank of registers";
         let name = text.split_whitespace().nth(1).ok_or(WHY)?;
         let (name, count) = name.trim_end_matches(">;").split_once('<').ok_or(WHY)?;
         let count: u32 = count.parse().map_err(|_| WHY)?;
@@ -375,14 +375,14 @@ impl Entry {
         (number < *count).then_some(first + number)
     }
 
-    /// A register or a constant, the latter cut to a width.
+    /// Parses a register or a constant, and truncates a constant to `width`.
     fn value(&mut self, text: &str, width: Width) -> Parsed<Place> {
         if let Some(place) = self.register(text) {
             return Ok(place);
         }
         let value: i128 = text
             .parse()
-            .map_err(|_| "neither a register nor a constant")?;
+            .map_err(|_| "expected a register or a constant")?;
         let value = cut(value as u64, width);
         let next = CONSTANT + self.constants.len() as u32;
         Ok(*self.constants.entry(value).or_insert_with(|| {
@@ -392,12 +392,12 @@ impl Entry {
     }
 
     fn written(&self, text: &str) -> Parsed<Place> {
-        self.register(text).ok_or("a register was expected")
+        self.register(text).ok_or("expected a register")
     }
 
-    /// `[%rd1+16]`
+    /// Parses an address: `[%rd1+16]`
     fn address(&mut self, text: &str) -> Parsed<(Place, i32)> {
-        const WHY: &str = "an address was expected";
+        const WHY: &str = "expected an address";
         let inner = text
             .strip_prefix('[')
             .and_then(|t| t.strip_suffix(']'))
@@ -407,7 +407,7 @@ impl Entry {
     }
 
     fn instruction(&mut self, text: &str) -> Parsed<Op> {
-        const UNKNOWN: &str = "an instruction that no kernel has";
+        const UNKNOWN: &str = "unsupported instruction: no kernel has it";
         let (guard, text) = match text.strip_prefix('@') {
             None => (None, text),
             Some(guarded) => {
@@ -420,7 +420,7 @@ impl Entry {
         let operand = |i: usize| operands.get(i).copied().ok_or("too few operands");
         if let Some(guard) = guard {
             if name != "bra" {
-                return Err("only branches have a condition");
+                return Err("only branches may have a condition");
             }
             let (unless, p) = guard
                 .strip_prefix('!')
@@ -464,7 +464,7 @@ impl Entry {
         };
         if let Some((op, types)) = binary {
             typed(types)?;
-            // How far to shift is a number of 32 bits.
+            // The distance of a shift is a 32-bit number.
             let shift = matches!(op, Binary::Shl | Binary::Shr);
             return Ok(Op::Binary {
                 op,
@@ -514,7 +514,7 @@ impl Entry {
                 d: self.written(operand(0)?)?,
                 a: self.value(operand(1)?, width)?,
             }),
-            // A rotation: both words are the same in all of them.
+            // With two equal words, a funnel shift is a rotation.
             "shf.l.wrap.b32" if operand(1)? == operand(2)? => Ok(Op::Rotate {
                 d: self.written(operand(0)?)?,
                 a: self.value(operand(1)?, width)?,
@@ -558,7 +558,7 @@ impl Entry {
                 Ok(Op::Special { d, what })
             }
             "cvt.u32.u64" | "cvt.u64.u32" | "cvta.to.global.u64" => Ok(Op::Move {
-                // To the narrower of the two.
+                // The narrower of the two widths.
                 width: if name.contains("32") {
                     Width::B32
                 } else {
@@ -574,9 +574,9 @@ impl Entry {
                     .and_then(|t| t.strip_suffix(']'));
                 let index: u32 = index
                     .and_then(|t| t.parse().ok())
-                    .ok_or("a parameter was expected")?;
+                    .ok_or("expected a parameter")?;
                 if self.kernel.params.get(index as usize) != Some(&(width == Width::B64)) {
-                    return Err("no parameter of that size");
+                    return Err("no parameter of this size at this offset");
                 }
                 Ok(Op::Param {
                     d: self.written(operand(0)?)?,
@@ -645,7 +645,7 @@ impl Entry {
                 let mut places = [0; 4];
                 let parts = split(vector.trim_matches(|c| c == '{' || c == '}'));
                 if parts.len() != count as usize {
-                    return Err("not as many registers as values");
+                    return Err("the numbers of registers and values differ");
                 }
                 for (place, part) in places.iter_mut().zip(parts) {
                     *place = if load {
@@ -675,20 +675,20 @@ impl Entry {
         }
     }
 
-    /// Labels become indexes and constants get their places behind the registers.
+    /// Converts labels to indexes, and moves constants after the registers.
     fn finish(mut self) -> Result<Kernel, (usize, &'static str)> {
         let registers = self.kernel.places as u32;
         for (at, label) in &self.branches {
             let target = *self
                 .labels
                 .get(label)
-                .ok_or((self.kernel.lines[*at].0, "no such label"))?;
+                .ok_or((self.kernel.lines[*at].0, "the label does not exist"))?;
             match &mut self.kernel.code[*at] {
                 Op::Branch { to } | Op::BranchIf { to, .. } => *to = target,
                 _ => unreachable!("only branches were noted"),
             }
         }
-        // So that no thread can run past the end.
+        // So that no thread runs past the end.
         self.kernel.code.push(Op::Return);
         let end = self.kernel.lines.last().map_or(1, |(line, _)| *line);
         self.kernel.lines.push((end, "(the end)".to_string()));
@@ -704,7 +704,7 @@ impl Entry {
     }
 }
 
-/// Operands, at the commas that are in no brackets.
+/// Splits operands at commas outside of brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut depth, mut from) = (0, 0);
@@ -726,7 +726,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 impl Op {
-    /// The places that are read.
+    /// The places that an instruction reads.
     fn reads(&mut self) -> Vec<&mut Place> {
         match self {
             Op::Binary { a, b, .. }

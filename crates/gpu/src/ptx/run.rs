@@ -1,53 +1,53 @@
-//! Runs a launch: block by block, warp by warp, and in a warp thread by thread from one
-//! shuffle to the next.
+//! Runs a launch: blocks and warps one at a time, and each thread of a warp up to its next
+//! shuffle.
 
 use std::fmt;
 
 use super::memory::{AccessError, Memory, mix};
 use super::parse::{Binary, Compare, Kernel, Module, Op, Place, Special, Width, cut};
 
-/// In which order blocks, warps and threads run between two shuffles.
+/// The order in which blocks, warps and threads run between two shuffles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As they are numbered.
+    /// In ascending order.
     Forward,
-    /// The last first.
+    /// In descending order.
     Reversed,
-    /// Another permutation each time, from a seed.
+    /// In a new random order each time, from a seed.
     Permuted(u64),
 }
 
 /// Why a launch ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The module has no entry of that name.
+    /// The module has no entry of this name.
     NoSuchEntry,
-    /// Not as many parameters as the entry has, or one does not fit.
+    /// The number of parameters is wrong, or one has the wrong size.
     Parameters,
-    /// More threads in a block than the entry allows, none at all, or too many in all.
+    /// A block has no threads or more than the entry allows, or the launch has too many.
     Threads,
-    /// An instruction reads a register that none has written.
+    /// An instruction reads a register that was never written.
     UninitialisedRegister,
-    /// A load or store at this address.
+    /// A load or store failed at this address.
     Access(AccessError, u64),
-    /// Threads of a warp have ended or are elsewhere while others are at a shuffle.
+    /// Not all threads of the warp reach the same shuffle.
     Divergent,
-    /// A shuffle that does not name all threads of the warp.
+    /// A shuffle whose mask does not include all threads of the warp.
     Members(u32),
-    /// A thread took more than 2^30 instructions.
+    /// A thread executed more than 2^30 instructions.
     Endless,
 }
 
-/// A launch that ended early. What was written until then stays.
+/// A launch that failed. Bytes written before that stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Why.
+    /// Why it failed.
     pub cause: Cause,
-    /// The line in the module, from 1, and the instruction; 0 if the launch did not start.
+    /// The line in the module, from 1; 0 if the launch did not start.
     pub line: usize,
     /// The instruction.
     pub instruction: String,
-    /// The thread, counted through the launch.
+    /// The index of the thread in the launch.
     pub thread: u32,
 }
 
@@ -59,14 +59,16 @@ impl fmt::Display for Fault {
             self.line, self.thread, self.instruction
         )?;
         match &self.cause {
-            Cause::NoSuchEntry => write!(f, "the module has no such entry"),
-            Cause::Parameters => write!(f, "not the entry's parameters"),
-            Cause::Threads => write!(f, "not a number of threads that the entry allows"),
+            Cause::NoSuchEntry => write!(f, "the module has no entry of this name"),
+            Cause::Parameters => write!(f, "the parameters do not match the entry's"),
+            Cause::Threads => write!(f, "the entry does not allow this number of threads"),
             Cause::UninitialisedRegister => write!(f, "reads a register that was never written"),
             Cause::Access(why, address) => write!(f, "address {address:#x} is {why}"),
-            Cause::Divergent => write!(f, "not all threads of the warp are here"),
-            Cause::Members(mask) => write!(f, "shuffles among {mask:#x}, not among the whole warp"),
-            Cause::Endless => write!(f, "the thread does not end"),
+            Cause::Divergent => write!(f, "not all threads of the warp reach this shuffle"),
+            Cause::Members(mask) => {
+                write!(f, "the shuffle's mask is {mask:#x}, not the whole warp")
+            }
+            Cause::Endless => write!(f, "the thread executed more than 2^30 instructions"),
         }
     }
 }
@@ -75,8 +77,8 @@ impl std::error::Error for Fault {}
 
 const WARP: u32 = 32;
 const ENDLESS: u64 = 1 << 30;
-/// What a register holds that was never written. A value that equals it by chance is taken
-/// for it; that has one chance in 2^64.
+/// The content of a register that was never written. A value equal to it by chance (1 in 2^64)
+/// is mistaken for it.
 const NEVER: u64 = 0x5bd1_e995_9ac7_f04d;
 
 #[inline(always)]
@@ -89,7 +91,7 @@ fn sign_extended(value: u64, width: Width) -> i64 {
     }
 }
 
-/// Where a thread stands when it does not run.
+/// Why a thread stopped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Shuffle,
@@ -97,7 +99,7 @@ enum Stop {
 }
 
 struct Thread {
-    /// Its number in the launch, and in its block.
+    /// Its index in the launch; the next field is that in its block.
     index: u32,
     tid: u32,
     pc: usize,
@@ -112,13 +114,13 @@ struct Launch<'a> {
     kernel: &'a Kernel,
     params: &'a [u64],
     block: u32,
-    /// The number in memory of thread 0.
+    /// The number of thread 0 in `Memory`.
     first_number: u32,
 }
 
 impl Module {
-    /// Launches an entry with `grid` blocks of `block` threads, a multiple of 32. Returns how
-    /// many instructions all threads took together.
+    /// Launches an entry with `grid` blocks of `block` threads, a multiple of 32. Returns the
+    /// total number of instructions executed.
     pub fn launch(
         &self,
         entry: &str,
@@ -240,7 +242,7 @@ impl Launch<'_> {
         }
     }
 
-    /// All threads are at the same shuffle: exchanges their values.
+    /// Exchanges the values of threads, all of which are at the same shuffle.
     fn shuffle(&self, warp: &mut [Thread]) -> Result<(), (usize, Cause)> {
         let Op::Shuffle {
             d,
@@ -250,7 +252,7 @@ impl Launch<'_> {
             members,
         } = self.kernel.code[warp[0].pc]
         else {
-            unreachable!("threads stop at shuffles only");
+            unreachable!("threads stop only at shuffles")
         };
         let mut results = [0; WARP as usize];
         for lane in 0..warp.len() {
@@ -259,7 +261,7 @@ impl Launch<'_> {
             if mask != u32::MAX {
                 return Err((lane, Cause::Members(mask)));
             }
-            // Bits 8 to 12 of `clamp` are those of the lane's number that stay, bits 0 to 4
+            // Bits 8 to 12 of `clamp` mask the lane number's bits that stay; bits 0 to 4 are
             // the highest lane of the segment.
             let (from, clamp) = (
                 get(&warp[lane], b)? as usize & 31,
@@ -278,7 +280,7 @@ impl Launch<'_> {
         Ok(())
     }
 
-    /// Runs a thread to its next shuffle or its end.
+    /// Runs a thread to its next shuffle or to its end.
     fn thread(&self, thread: &mut Thread, memory: &mut Memory) -> Result<Stop, Cause> {
         let number = self.first_number + thread.index;
         let code = &self.kernel.code[..];
@@ -298,7 +300,7 @@ impl Launch<'_> {
                         Binary::And => a & b,
                         Binary::Or => a | b,
                         Binary::Xor => a ^ b,
-                        // Further than all bits leaves none.
+                        // A shift by the width or more leaves no bits.
                         Binary::Shl => {
                             if b < bits {
                                 a << b
@@ -381,7 +383,7 @@ impl Launch<'_> {
                     (d, holds as u64)
                 }
                 Op::Select { d, a, b, p } => {
-                    // Both are read: a driver's compiler may evaluate either.
+                    // Both are read, because a driver's compiler may evaluate either.
                     let (a, b) = (read(thread, a)?, read(thread, b)?);
                     (d, if read(thread, p)? != 0 { a } else { b })
                 }
@@ -503,7 +505,7 @@ fn words(values: &mut [u64; 4], bytes: &[u8]) {
     }
 }
 
-/// Makes the permutations of a launch.
+/// Generates the permutations of a launch.
 struct Permuter {
     order: Order,
     state: u64,

@@ -1,8 +1,8 @@
-//! Both ciphers of one direction: FSChaCha20 for the lengths and FSChaCha20Poly1305 for the
-//! packets, packet by packet (BIP324, "Overall packet encryption and decryption").
+//! The two ciphers of one direction: FSChaCha20 for the lengths and FSChaCha20Poly1305 for the
+//! packets (BIP324, "Overall packet encryption and decryption").
 //!
-//! Both replace their keys every 224 packets and forget the old ones, so that a node that is
-//! captured does not give away what it received before.
+//! Both replace their keys every 224 packets and wipe the old ones, so a captured node cannot
+//! decrypt what it received earlier.
 
 use super::error::{Exhausted, OpenError, SealError};
 use super::fs_chacha20::FsChaCha20;
@@ -19,11 +19,11 @@ use core::ops::Range;
 use packetlane_lanes::{Backend, Key, Outcome, TAG_LEN};
 use zeroize::ZeroizeOnDrop;
 
-/// One direction of a session, packet by packet: for a caller that frames packets itself.
-/// [`Outbound`](super::Outbound) and [`Inbound`](super::Inbound) are made of it.
+/// One direction of a session, one packet at a time, for callers that frame packets themselves.
+/// [`Outbound`](super::Outbound) and [`Inbound`](super::Inbound) are built on it.
 ///
-/// Calls must come in the order of the packets: [`Cipher::seal`] on one side,
-/// [`Cipher::decrypt_length`] and [`Cipher::open`], one after the other, on the other side.
+/// Calls must follow the order of the packets: [`Cipher::seal`] on one side;
+/// [`Cipher::decrypt_length`] and then [`Cipher::open`] for each packet on the other side.
 ///
 /// ```
 /// use packetlane::bip324::{Cipher, LENGTH_LEN, PacketKind};
@@ -45,22 +45,21 @@ use zeroize::ZeroizeOnDrop;
 /// # }
 /// ```
 pub struct Cipher {
-    /// In a box, since a secret should not be moved: it would leave a copy at its old place,
-    /// which nobody wipes.
+    /// Boxed, because moving a secret leaves a copy at its old address, which nothing wipes.
     state: Box<State>,
-    /// How many lengths their key has masked. Here, so that the place of the next mask is
-    /// known before the state is in the cache.
+    /// Number of lengths encrypted with the current key. Stored outside the box, so that the
+    /// address of the next mask is known before `state` is in the cache.
     lengths: u32,
 }
 
-/// Both ciphers of a direction, in one piece of memory: with thousands of sessions memory is
-/// what takes time, and a packet needs the first line of it, and that of its mask.
+/// Both ciphers of a direction in one allocation. With thousands of sessions, cache misses
+/// dominate. A packet needs the first cache line of this and the line of its mask.
 #[repr(C, align(64))]
 struct State {
     packet: FsChaCha20Poly1305,
     length: FsChaCha20,
-    /// The rest of the last line. As padding it would hold what lay on the stack where a
-    /// state is made: part of an earlier packet's key.
+    /// Fills the last cache line. Padding would hold whatever was on the stack where the state
+    /// is created, such as part of an earlier packet's key.
     rest: [u8; REST],
 }
 
@@ -74,14 +73,13 @@ impl Drop for State {
 }
 
 impl Cipher {
-    /// The ciphers of one direction, from the two keys that
-    /// [`SessionKeys`](super::SessionKeys) has for it.
+    /// The ciphers of one direction, from its two keys in [`SessionKeys`](super::SessionKeys).
     #[must_use]
     pub fn new(engine: Engine, length_key: &Key, packet_key: &Key) -> Self {
         Self::at_epoch(engine, length_key, packet_key, 0)
     }
 
-    /// The ciphers of both directions as `role` uses them: outbound, inbound.
+    /// The ciphers of both directions for `role`: outbound, inbound.
     pub(super) fn pair(engine: Engine, keys: &SessionKeys, role: Role) -> [Self; 2] {
         let initiator = Self::new(engine, &keys.initiator_length, &keys.initiator_packet);
         let responder = Self::new(engine, &keys.responder_length, &keys.responder_packet);
@@ -91,7 +89,7 @@ impl Cipher {
         }
     }
 
-    /// As [`Cipher::new`], but with keys that are `epoch` rekeys old.
+    /// Like [`Cipher::new`], but starts with epoch `epoch`, as if `epoch` rekeys had been done.
     fn at_epoch(engine: Engine, length_key: &Key, packet_key: &Key, epoch: u64) -> Self {
         let cpu = engine.cpu();
         let mut state = Box::new(State {
@@ -99,17 +97,17 @@ impl Cipher {
             length: FsChaCha20::new(epoch),
             rest: [0; REST],
         });
-        // Where they stay.
+        // Keys are set in place, because a move leaves a copy behind.
         state.packet.set_key(packet_key);
         state.length.set_key(cpu, length_key);
         Self { state, lengths: 0 }
     }
 
-    /// Whether keystream of the next packets is precomputed where few come at a time, which
-    /// makes each several times as fast; on unless turned off. It takes up to
+    /// Turns the precomputed keystream on or off; it is on by default. It is used where packets
+    /// come a few at a time, and makes each several times as fast. It holds up to
     /// [`MAX_PRECOMPUTED_KEYSTREAM`](super::MAX_PRECOMPUTED_KEYSTREAM) bytes, which are as
-    /// secret as the key: they decrypt those packets. Turning it off wipes them; the blocks
-    /// that packets in a batch have taken are wiped by [`Batch::clear`].
+    /// secret as the key, because they decrypt the next packets. Turning it off wipes them.
+    /// Blocks already taken by packets in a batch are wiped by [`Batch::clear`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
     }
@@ -121,7 +119,8 @@ impl Cipher {
         self.state.length.prefetch(self.lengths);
     }
 
-    /// Encrypts the length of the next packet's contents, in bytes.
+    /// Encrypts the length of the next packet's contents, in bytes. The result is
+    /// little-endian.
     #[inline]
     pub(super) fn encrypt_length(&mut self, length: usize) -> Result<[u8; LENGTH_LEN], SealError> {
         let number = u32::try_from(length).unwrap_or(u32::MAX);
@@ -134,13 +133,13 @@ impl Cipher {
         Ok(length.crypt(packet.cpu(), &mut self.lengths, [a, b, c])?)
     }
 
-    /// Decrypts the length in front of the next packet: that of its contents, in bytes. The
-    /// packet has [`OVERHEAD`] bytes more. Nothing authenticates a length before its packet
-    /// is opened.
+    /// Decrypts the length before the next packet: the length of its contents, in bytes. The
+    /// whole packet has [`OVERHEAD`] bytes more. The length is not authenticated until the
+    /// packet is opened.
     ///
     /// # Errors
     ///
-    /// After 224 * 2^64 packets.
+    /// [`Exhausted`] after 224 * 2^64 packets.
     pub fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, Exhausted> {
         let State {
             packet,
@@ -151,8 +150,8 @@ impl Cipher {
         Ok(u32::from_le_bytes([a, b, c, 0]) as usize)
     }
 
-    /// Adds the packet whose length and text lie at `start` of the batch's arena to its
-    /// jobs, as the next one of this direction.
+    /// Adds a job for the next packet of this direction. Its length starts at `start` in the
+    /// batch's arena, and its text follows.
     #[inline(always)]
     pub(super) fn add_job(
         &mut self,
@@ -164,13 +163,13 @@ impl Cipher {
         packet.add_job(batch, start + LENGTH_LEN, HEADER_LEN + contents_len)
     }
 
-    /// Appends the next packet to `out`, sealed. `aad` is the garbage that this side has
-    /// sent, for its first packet, and empty for all others.
+    /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has
+    /// sent for its first packet, and empty for all others.
     ///
     /// # Errors
     ///
-    /// [`SealError::TooLong`] if the contents are longer than [`MAX_CONTENTS_LEN`],
-    /// [`SealError::Exhausted`] after 224 * 2^64 packets. Nothing is appended then.
+    /// [`SealError::TooLong`] if the contents are longer than [`MAX_CONTENTS_LEN`] bytes,
+    /// [`SealError::Exhausted`] after 224 * 2^64 packets. `out` is unchanged then.
     pub fn seal(
         &mut self,
         kind: PacketKind,
@@ -186,7 +185,7 @@ impl Cipher {
         out.push(kind.header());
         append(out, contents);
         out.extend_from_slice(&[0; TAG_LEN]);
-        // `out` may be longer than the offsets of a job can say.
+        // A slice of `out`, which may be longer than a job's 32-bit offsets can address.
         let bytes = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..bytes.len() - TAG_LEN;
         let packet = &mut self.state.packet;
@@ -196,14 +195,14 @@ impl Cipher {
         Ok(())
     }
 
-    /// Opens the next packet in place: `bytes[packet]` is the packet without its length,
-    /// `bytes[aad]` the AAD. Returns its kind and where its contents lie.
+    /// Opens the next packet in place. `bytes[packet]` is the packet without its length,
+    /// `bytes[aad]` the AAD. Returns the packet's kind and the range of its contents.
     ///
     /// # Errors
     ///
-    /// [`OpenError::TooShort`] if the packet is shorter than header and tag,
-    /// [`OpenError::BadTag`], or [`OpenError::Exhausted`] after 224 * 2^64 packets. The bytes
-    /// are unchanged then.
+    /// [`OpenError::TooShort`] if the packet is shorter than header byte and tag (17 bytes),
+    /// [`OpenError::BadTag`], or [`OpenError::Exhausted`] after 224 * 2^64 packets. `bytes` is
+    /// unchanged then.
     ///
     /// # Panics
     ///
@@ -246,7 +245,7 @@ mod tests {
     use super::super::rekey::REKEY_INTERVAL;
     use super::*;
 
-    /// The last packets that the counters allow, and the first that they do not.
+    /// The counters stop after their last packet: seal, open and batches return an error.
     #[test]
     fn counters_end_in_an_error() {
         let engine = Engine::portable();
@@ -270,14 +269,14 @@ mod tests {
         assert_eq!(receiver.decrypt_length([0; 3]), Err(Exhausted));
         let refused = receiver.open(&mut [0; 17], 0..0, 0..17);
         assert_eq!(refused, Err(OpenError::Exhausted));
-        // And in a batch.
+        // In a batch too.
         let mut batch = Batch::new();
         assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
         assert!(batch.is_empty());
     }
 
-    /// A packet that has no room for header byte and tag counts for nothing; one with a
-    /// wrong tag says which it is.
+    /// A packet too short for header byte and tag does not advance the counter. A wrong tag is
+    /// reported with the packet's number and epoch.
     #[test]
     fn refused_packets() {
         let engine = Engine::portable();

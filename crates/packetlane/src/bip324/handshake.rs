@@ -1,5 +1,5 @@
-//! The handshake, for both sides: fed with bytes, it yields bytes and in the end
-//! a [`Session`] (BIP324, "Overall packet structure and handshake").
+//! The BIP324 handshake for both sides. It takes the peer's bytes and returns bytes to send
+//! and, at the end, a [`Session`] (BIP324, "Overall packet structure and handshake").
 //!
 //! ```text
 //! initiator                                responder
@@ -10,9 +10,9 @@
 //!   <--- messages --------------------------->
 //! ```
 //!
-//! What a side receives, in order, is [`State`]: (the prefix,) the key, garbage
-//! up to the terminator, packets up to the version packet. The garbage is the
-//! AAD of the first packet, decoy or not.
+//! [`State`] follows what a side receives: for a responder, the prefix that tells v1 from v2;
+//! then the public key, garbage up to the terminator, and packets up to the version packet. The
+//! garbage is the AAD of the first packet, whether that is a decoy or not.
 
 use super::buffer::{KEPT_BUFFER, append_expected};
 use super::cipher::Cipher;
@@ -29,13 +29,13 @@ use alloc::vec::Vec;
 use core::fmt;
 use zeroize::Zeroizing;
 
-/// Most garbage that a side may send, in bytes.
+/// Maximum length of a side's garbage, in bytes.
 pub const MAX_GARBAGE_LEN: usize = 4095;
 
-/// Length of the bytes by which a responder recognises v1.
+/// Length of the prefix by which a responder recognises v1, in bytes: magic and message type.
 const V1_PREFIX_LEN: usize = 16;
 
-/// What follows the magic in the first message of every v1 peer.
+/// The message type of every v1 peer's first message, which follows the magic.
 const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 
 /// The secrets and settings of a handshake.
@@ -43,26 +43,25 @@ const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 pub struct HandshakeConfig {
     /// The network's magic, [`Network::magic`].
     pub magic: [u8; 4],
-    /// What the session runs on where it needs no batch.
+    /// The engine for packets that are not part of a batch, and for setting up keys.
     pub engine: Engine,
-    /// The secret key: 32 random bytes, fresh for each connection.
+    /// The secret key: 32 random bytes, big-endian, fresh for each connection.
     pub secret: Zeroizing<[u8; 32]>,
-    /// Random bytes that choose the encoding of the public key.
+    /// 32 random bytes that choose the encoding of the public key.
     pub auxiliary: Zeroizing<[u8; 32]>,
-    /// What to send behind the public key, to hide how long a handshake is; at
-    /// most [`MAX_GARBAGE_LEN`] bytes, which should be random.
+    /// Bytes to send after the public key, at most [`MAX_GARBAGE_LEN`]. They hide the length of
+    /// the handshake and should be random.
     pub garbage: Vec<u8>,
-    /// Contents of the decoys to send before the version packet.
+    /// Contents of the decoys to send before the version packet, in order.
     pub decoys: Vec<Vec<u8>>,
-    /// Contents of the version packet: empty, until the protocol has a use for
-    /// them.
+    /// Contents of the version packet. BIP324 defines none yet: leave it empty.
     pub version: Vec<u8>,
-    /// Longest contents that are accepted, in bytes, during the handshake and after it.
+    /// Maximum length of received contents, in bytes, during the handshake and after it.
     pub receive_limit: usize,
 }
 
 impl HandshakeConfig {
-    /// A handshake with these two secrets, without garbage and decoys.
+    /// A configuration with these two secrets, without garbage or decoys.
     #[must_use]
     pub fn new(magic: [u8; 4], engine: Engine, secret: [u8; 32], auxiliary: [u8; 32]) -> Self {
         Self {
@@ -77,12 +76,12 @@ impl HandshakeConfig {
         }
     }
 
-    /// A handshake with secrets and garbage of the operating system's entropy (feature `std`).
-    /// The garbage is 0 to 4095 bytes long, each length as likely as the next.
+    /// A configuration with secrets and garbage from the operating system's random number
+    /// generator (feature `std`). The garbage is 0 to 4095 bytes long, with equal probability.
     ///
     /// # Errors
     ///
-    /// [`HandshakeError::NoEntropy`].
+    /// [`HandshakeError::NoEntropy`] if the operating system returns no random bytes.
     #[cfg(feature = "std")]
     pub fn random(magic: [u8; 4], engine: Engine) -> Result<Self, HandshakeError> {
         fn fill(bytes: &mut [u8]) -> Result<(), HandshakeError> {
@@ -93,7 +92,7 @@ impl HandshakeConfig {
         fill(&mut *config.auxiliary)?;
         let mut length = [0; 2];
         fill(&mut length)?;
-        // 4096 divides 65536: no length is favoured.
+        // 4096 divides 65536, so all lengths are equally likely.
         let length = usize::from(u16::from_le_bytes(length)) % (MAX_GARBAGE_LEN + 1);
         config.garbage = alloc::vec![0; length];
         fill(&mut config.garbage)?;
@@ -118,36 +117,36 @@ pub struct Handshake {
     config: HandshakeConfig,
     keypair: Option<Keypair>,
     state: State,
-    /// Received bytes that no state has used up.
+    /// Received bytes that no state has consumed.
     buffer: Vec<u8>,
     received_any: bool,
     output: Vec<u8>,
 }
 
-/// What is expected next.
+/// What the handshake expects next.
 #[derive(Debug)]
 enum State {
-    /// Responder: the bytes so far are those of v1's first message.
+    /// Responder: all bytes so far equal v1's first message.
     Prefix,
     /// The peer's public key.
     Key,
     /// Garbage, then its terminator.
     Garbage {
         ciphers: Box<Ciphers>,
-        /// Before this place the buffer holds no terminator.
+        /// The terminator does not start before this offset in `buffer`.
         searched: usize,
     },
-    /// Packets, up to the first genuine one.
+    /// Packets, up to and including the first genuine one.
     Version {
         ciphers: Box<Ciphers>,
-        /// Garbage at the buffer's beginning that the next packet authenticates.
+        /// Length of the garbage at the start of `buffer`, which is the next packet's AAD.
         aad: usize,
-        /// Where in the buffer the next packet begins.
+        /// Offset of the next packet in `buffer`.
         at: usize,
-        /// Its length on the wire, once decrypted.
+        /// Length of the next packet on the wire, if it has been decrypted.
         expected: Option<usize>,
     },
-    /// Nothing: the handshake has ended, well or not.
+    /// The handshake has completed or failed.
     Ended,
 }
 
@@ -161,40 +160,42 @@ struct Ciphers {
     session_id: [u8; 32],
 }
 
-/// How far a handshake has come.
+/// The state of a handshake after received bytes.
 #[derive(Debug)]
 pub enum Progress {
     /// It needs more bytes from the peer.
     Waiting,
-    /// Responder: the peer speaks v1. Here is every byte that it has sent, for a
-    /// v1 stack; nothing was sent to it.
+    /// Responder: the peer speaks v1. Holds every byte that it has sent, to pass to a v1
+    /// implementation. Nothing has been sent to the peer.
     V1(Vec<u8>),
-    /// It is done. Packets may have come with the last bytes: begin with
-    /// `session.inbound.received(&mut batch, 0)`.
+    /// The handshake is complete. Packets may have followed its last bytes: call
+    /// `session.inbound.received(&mut batch, 0)` first.
     Complete(Box<Session>),
 }
 
 impl Handshake {
-    /// The side that connects. Its first output is there at once.
+    /// Starts a handshake as the side that connects. [`Handshake::take_output`] has its first
+    /// bytes at once.
     ///
     /// # Errors
     ///
-    /// If the garbage is too long, the secret is no secret key or a decoy too
-    /// long for a packet.
+    /// [`HandshakeError::GarbageTooLong`], [`HandshakeError::SecretKey`], or
+    /// [`HandshakeError::Seal`] if a decoy or the version packet has more than
+    /// [`MAX_CONTENTS_LEN`] bytes.
     pub fn initiator(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         let mut handshake = Self::new(Role::Initiator, config, State::Key)?;
         handshake.send_key()?;
         Ok(handshake)
     }
 
-    /// The side that was connected to. It sends nothing and makes no key before it has
-    /// received a byte that v1 would not have sent.
+    /// Starts a handshake as the side that accepts a connection. It sends nothing and computes
+    /// no public key until it has received a byte that differs from v1's first message.
     ///
     /// # Errors
     ///
-    /// As [`Handshake::initiator`].
+    /// The same as for [`Handshake::initiator`].
     pub fn responder(config: HandshakeConfig) -> Result<Self, HandshakeError> {
-        // Refused here and not when the peer's first byte comes.
+        // So that a bad secret is refused here, and not at the peer's first byte.
         Keypair::from_parts(&config.secret, [0; ELLSWIFT_LEN])?;
         Self::new(Role::Responder, config, State::Prefix)
     }
@@ -224,18 +225,18 @@ impl Handshake {
         })
     }
 
-    /// What is to be sent to the peer now. Send it even if the handshake is
-    /// [`Progress::Complete`], before anything of the session.
+    /// Takes the bytes that must be sent to the peer now. At [`Progress::Complete`], send them
+    /// before any packet of the session.
     #[must_use]
     pub fn take_output(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.output)
     }
 
-    /// Takes bytes from the peer, as many as came.
+    /// Processes bytes from the peer, any number of them.
     ///
     /// # Errors
     ///
-    /// See [`HandshakeError`]. The connection is of no use then.
+    /// See [`HandshakeError`]. After an error the connection cannot be used.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Progress, HandshakeError> {
         if matches!(self.state, State::Ended) {
             return Err(HandshakeError::Ended);
@@ -250,7 +251,7 @@ impl Handshake {
         progress
     }
 
-    /// The error if the peer has closed the connection now.
+    /// The error for a peer that has closed the connection now.
     #[must_use]
     pub fn closed(&self) -> HandshakeError {
         if self.role == Role::Initiator && !self.received_any {
@@ -260,13 +261,13 @@ impl Handshake {
         }
     }
 
-    /// Whether the keys are exchanged: what comes now is encrypted.
+    /// Whether the keys have been exchanged. All later bytes but the garbage are encrypted.
     #[must_use]
     pub fn has_keys(&self) -> bool {
         matches!(self.state, State::Garbage { .. } | State::Version { .. })
     }
 
-    /// Goes through as many states as the buffer allows.
+    /// Processes as many states as the buffer allows.
     fn advance(&mut self) -> Result<Progress, HandshakeError> {
         loop {
             match core::mem::replace(&mut self.state, State::Ended) {
@@ -341,8 +342,8 @@ impl Handshake {
                             };
                         }
                         None => {
-                            // What decoys leave must not pile up; garbage that
-                            // is still to be authenticated stays.
+                            // Bytes of decoys must not accumulate. Garbage that is not yet
+                            // authenticated stays.
                             if aad == 0 && at > 0 {
                                 self.buffer.drain(..at);
                                 self.buffer.shrink_to(KEPT_BUFFER);
@@ -363,7 +364,7 @@ impl Handshake {
         }
     }
 
-    /// Makes the keypair and sends its public key, with the garbage.
+    /// Computes the keypair; appends the public key and the garbage to the output.
     fn send_key(&mut self) -> Result<(), HandshakeError> {
         let keypair = Keypair::new(&self.config.secret, &self.config.auxiliary)?;
         self.output.extend_from_slice(keypair.public());
@@ -372,8 +373,8 @@ impl Handshake {
         Ok(())
     }
 
-    /// Recognises the first message of a v1 peer of another network, which no
-    /// random public key looks like.
+    /// Recognises a v1 peer of another network by its first message. The chance that a random
+    /// public key has these 12 bytes is 2^-96.
     fn refuse_other_network(&self) -> Result<(), HandshakeError> {
         if self.role == Role::Responder
             && let Some((magic, rest)) = self.buffer.split_first_chunk()
@@ -384,12 +385,12 @@ impl Handshake {
         Ok(())
     }
 
-    /// Derives the ciphers and sends terminator, decoys and version packet.
+    /// Derives the ciphers; appends terminator, decoys and version packet to the output.
     fn exchange_keys(
         &mut self,
         theirs: &[u8; ELLSWIFT_LEN],
     ) -> Result<Box<Ciphers>, HandshakeError> {
-        // The keypair is there since `send_key`, and wiped when this returns.
+        // `send_key` has stored the keypair. It is wiped when this function returns.
         let keypair = self.keypair.take().ok_or(HandshakeError::Ended)?;
         let shared = keypair.shared_secret(theirs, self.role);
         let keys = SessionKeys::derive(&shared, self.config.magic);
@@ -418,7 +419,7 @@ impl Handshake {
         }))
     }
 
-    /// Opens the packet at `at`, if it has come whole, and moves `at` behind it.
+    /// Opens the packet at `at` if it is complete, and moves `at` to its end.
     fn next_packet(
         &mut self,
         inbound: &mut Cipher,
@@ -450,9 +451,9 @@ impl Handshake {
         Ok(Some(kind))
     }
 
-    /// The session; what lies behind `at` in the buffer belongs to it.
+    /// Builds the session. Bytes in the buffer from `at` on belong to it.
     fn complete(&mut self, ciphers: Ciphers, at: usize) -> Box<Session> {
-        // A copy: the buffer itself is as large as the garbage or a decoy was.
+        // A copy, because the buffer's capacity is that of the garbage or of a decoy.
         let buffered = self.buffer[at..].to_vec();
         self.buffer = Vec::new();
         Box::new(Session {
@@ -463,7 +464,7 @@ impl Handshake {
     }
 }
 
-/// Why a handshake has failed.
+/// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -472,29 +473,29 @@ pub enum HandshakeError {
         /// Length of that garbage, in bytes.
         length: usize,
     },
-    /// The configuration's secret is no secret key.
+    /// The configuration's secret is not a secret key of secp256k1.
     SecretKey(SecretKeyError),
     /// A decoy or the version packet of the configuration cannot be sealed.
     Seal(SealError),
-    /// The operating system gave no random bytes.
+    /// The operating system returned no random bytes.
     NoEntropy,
-    /// Responder: the peer speaks v1, and on another network.
+    /// Responder: the peer speaks v1 on another network.
     V1OtherNetwork {
         /// The magic that it sent.
         magic: [u8; 4],
     },
-    /// The peer sent more garbage than it may, or noise: the terminator did not
-    /// come.
+    /// The peer's first 4111 bytes after its key hold no terminator: it sent too much garbage,
+    /// or does not speak BIP324 on this network.
     NoTerminator,
-    /// A packet of the peer's cannot be opened. A wrong tag on its first packet
-    /// may mean that its key or its garbage was changed on the way.
+    /// A packet from the peer cannot be opened. If it is the first one, the peer's key or
+    /// garbage may have been changed on the way.
     Open(OpenError),
-    /// Initiator: the peer closed before it answered. It may speak v1 only; a
-    /// caller can connect again as v1.
+    /// Initiator: the peer closed before it answered. It may speak v1 only; the caller can
+    /// connect again with v1.
     ClosedUnanswered,
-    /// The peer closed in the middle of the handshake.
+    /// The peer closed during the handshake.
     Closed,
-    /// The handshake had already ended: nothing more can be received.
+    /// The handshake had already ended, so it takes no more bytes.
     Ended,
 }
 
@@ -503,7 +504,7 @@ impl fmt::Display for HandshakeError {
         match self {
             Self::GarbageTooLong { length } => write!(
                 f,
-                "{length} bytes of garbage are too many: the protocol allows {MAX_GARBAGE_LEN}"
+                "{length} bytes of garbage are too many: the protocol allows at most {MAX_GARBAGE_LEN}"
             ),
             Self::SecretKey(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
@@ -523,11 +524,11 @@ impl fmt::Display for HandshakeError {
                 MAX_GARBAGE_LEN + TERMINATOR_LEN
             ),
             Self::Open(error) => error.fmt(f),
-            Self::ClosedUnanswered => {
-                f.write_str("the peer closed before it answered: it may speak v1 only")
-            }
-            Self::Closed => f.write_str("the peer closed in the middle of the handshake"),
-            Self::Ended => f.write_str("the handshake had already ended"),
+            Self::ClosedUnanswered => f.write_str(
+                "the peer closed the connection before it answered: it may speak v1 only",
+            ),
+            Self::Closed => f.write_str("the peer closed the connection during the handshake"),
+            Self::Ended => f.write_str("the handshake has already ended: it takes no more bytes"),
         }
     }
 }

@@ -19,29 +19,29 @@ pub const TERMINATOR_LEN: usize = 16;
 /// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The side that connected.
+    /// The side that opened the connection.
     Initiator,
-    /// The side that was connected to.
+    /// The side that accepted it.
     Responder,
 }
 
-/// A secret key and its public key in ElligatorSwift encoding. The secret is
-/// wiped on drop.
+/// A secret key and its ElligatorSwift public key (BIP324, "ElligatorSwift encoding"). The
+/// secret is wiped on drop.
 pub struct Keypair {
     secret: SecretKey,
     public: [u8; ELLSWIFT_LEN],
 }
 
 impl Keypair {
-    /// Makes the public key of `secret`.
+    /// Computes the public key of `secret`, a big-endian number.
     ///
-    /// `auxiliary` is fresh randomness that chooses among the many encodings of
-    /// one public key; it protects the secret and need not be kept.
+    /// One public key has many encodings. `auxiliary`, 32 fresh random bytes, chooses one. It
+    /// protects the secret and need not be kept.
     ///
     /// # Errors
     ///
-    /// If `secret` is zero or not below the order of secp256k1 (as big-endian
-    /// number). Random bytes never are, in practice.
+    /// If `secret` is zero or not below the order of secp256k1. For random bytes the chance is
+    /// less than 2^-127.
     pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, SecretKeyError> {
         let secret = parse(secret)?;
         let public = ElligatorSwift::from_seckey(context(auxiliary), secret, Some(*auxiliary));
@@ -51,12 +51,12 @@ impl Keypair {
         })
     }
 
-    /// Puts together a secret key and an encoding of its public key that was
-    /// made before. Whether they belong together is not checked.
+    /// Combines a secret key with an encoding of its public key that was computed before.
+    /// Whether they match is not checked.
     ///
     /// # Errors
     ///
-    /// As [`Keypair::new`].
+    /// The same as for [`Keypair::new`].
     pub fn from_parts(
         secret: &[u8; 32],
         public: [u8; ELLSWIFT_LEN],
@@ -67,14 +67,14 @@ impl Keypair {
         })
     }
 
-    /// The public key, as it goes over the wire.
+    /// The public key in its encoding for the wire.
     #[must_use]
     pub fn public(&self) -> &[u8; ELLSWIFT_LEN] {
         &self.public
     }
 
-    /// The secret that this key, as `role`, shares with the peer whose public
-    /// key is `theirs` (BIP324's `v2_ecdh`). Any 64 bytes are a public key.
+    /// The secret that this key, in `role`, shares with the peer's public key `theirs`
+    /// (BIP324's `v2_ecdh`). Any 64 bytes encode a public key.
     #[must_use]
     pub fn shared_secret(&self, theirs: &[u8; ELLSWIFT_LEN], role: Role) -> Zeroizing<[u8; 32]> {
         let ours = ElligatorSwift::from_array(self.public);
@@ -86,7 +86,7 @@ impl Keypair {
         let mut shared =
             ElligatorSwift::shared_secret(initiator, responder, self.secret, party, None);
         let secret = Zeroizing::new(shared.to_secret_bytes());
-        // The type wipes nothing by itself.
+        // secp256k1's type does not wipe itself.
         shared = ElligatorSwiftSharedSecret::from_secret_bytes([0; 32]);
         zeroize::optimization_barrier(&shared);
         secret
@@ -111,8 +111,8 @@ fn parse(secret: &[u8; 32]) -> Result<SecretKey, SecretKeyError> {
     SecretKey::from_byte_array(*secret).map_err(|_| SecretKeyError)
 }
 
-/// The context of all key generation: one for the process, because making one
-/// costs as much as half a handshake. `seed` blinds it when it is made.
+/// The context for all key generation. There is one per process, because creating it costs half
+/// as much as a handshake. `seed` blinds it at creation.
 fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
     static CONTEXT: OnceBox<Secp256k1<All>> = OnceBox::new();
     CONTEXT.get_or_init(|| {
@@ -122,44 +122,45 @@ fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
     })
 }
 
-/// The bytes are no secret key of secp256k1: zero, or not below its order.
+/// The bytes are not a secret key of secp256k1: zero, or not below its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretKeyError;
 
 impl fmt::Display for SecretKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a secret key must be above zero and below the order of secp256k1")
+        f.write_str("the secret key must be above zero and below the order of secp256k1")
     }
 }
 
 impl core::error::Error for SecretKeyError {}
 
-/// The keys that both sides derive from the shared secret. Wiped on drop.
+/// The keys that both sides derive from the shared secret (BIP324, "Keys and session ID").
+/// Wiped on drop.
 pub struct SessionKeys {
-    /// Key of the lengths that the initiator sends.
+    /// FSChaCha20 key of the lengths that the initiator sends.
     pub initiator_length: [u8; 32],
-    /// Key of the packets that the initiator sends.
+    /// FSChaCha20Poly1305 key of the packets that the initiator sends.
     pub initiator_packet: [u8; 32],
-    /// Key of the lengths that the responder sends.
+    /// FSChaCha20 key of the lengths that the responder sends.
     pub responder_length: [u8; 32],
-    /// Key of the packets that the responder sends.
+    /// FSChaCha20Poly1305 key of the packets that the responder sends.
     pub responder_packet: [u8; 32],
-    /// The garbage terminator of the initiator.
+    /// The garbage terminator that the initiator sends.
     pub initiator_terminator: [u8; TERMINATOR_LEN],
-    /// The garbage terminator of the responder.
+    /// The garbage terminator that the responder sends.
     pub responder_terminator: [u8; TERMINATOR_LEN],
-    /// The session id: equal on both sides if nobody sits between them.
+    /// The session id. It is equal on both sides unless the connection is intercepted.
     pub session_id: [u8; 32],
 }
 
 impl SessionKeys {
-    /// Derives the keys for the network with `magic`.
+    /// Derives the keys with HKDF-SHA256 for the network of this magic.
     #[must_use]
     pub fn derive(shared_secret: &[u8; 32], magic: [u8; 4]) -> Self {
         let mut salt = *b"bitcoin_v2_shared_secret....";
         salt[24..].copy_from_slice(&magic);
         let hkdf = Hkdf::<Sha256>::new(Some(&salt), shared_secret);
-        // Each where it stays: what is moved leaves a copy.
+        // Keys are written in place, because a move leaves a copy behind.
         let expand = |info: &[u8], place: &mut [u8; 32]| {
             hkdf.expand(info, place)
                 .expect("32 bytes are less than HKDF's 255 * 32");

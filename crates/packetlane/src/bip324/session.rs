@@ -1,4 +1,4 @@
-//! A session after its handshake: its two halves.
+//! The two halves of a session after its handshake.
 
 use super::cipher::Cipher;
 use super::inbound::{DEFAULT_RECEIVE_LIMIT, Inbound};
@@ -12,15 +12,14 @@ use alloc::vec::Vec;
 pub struct Session {
     /// The sending half.
     pub outbound: Outbound,
-    /// The receiving half. It may hold packets already, which came right behind the
-    /// handshake.
+    /// The receiving half. It may already hold packets that came with the end of the handshake.
     pub inbound: Inbound,
     pub(super) id: [u8; 32],
 }
 
 impl Session {
-    /// A session of `role` with keys that were exchanged by other means than
-    /// [`Handshake`](super::Handshake). The first packet of each direction is still the
+    /// A session in `role` with keys that were not exchanged by a
+    /// [`Handshake`](super::Handshake). The first genuine packet of each direction is still the
     /// version packet.
     #[must_use]
     pub fn from_keys(engine: Engine, keys: &SessionKeys, role: Role) -> Self {
@@ -32,8 +31,8 @@ impl Session {
         }
     }
 
-    /// The session id, 32 bytes: equal on both sides if nobody sits between them. Users may
-    /// compare it over another channel (BIP324, "Keys and session ID").
+    /// The session id, 32 bytes. It is equal on both sides unless the connection is
+    /// intercepted. Users may compare it over another channel (BIP324, "Keys and session ID").
     #[must_use]
     pub fn id(&self) -> &[u8; 32] {
         &self.id

@@ -1,8 +1,7 @@
-//! BIP324 over async streams of tokio (feature `tokio`): the handshake, a reader and a
-//! writer.
+//! BIP324 over async streams of tokio (feature `tokio`): the handshake, a reader and a writer.
 //!
-//! Every read can be cancelled: a future that is dropped at an await has taken no byte that
-//! the next call does not see. So can a flush: it remembers how much it has written.
+//! Reads are cancel-safe: a future dropped at an await has consumed no bytes. Flushes are too:
+//! the writer remembers how much it has written.
 //!
 //! ```
 //! use packetlane::Engine;
@@ -48,17 +47,17 @@ use core::time::Duration;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// How long Bitcoin Core gives a peer for its handshake.
+/// The timeout of Bitcoin Core for a handshake: 60 seconds.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many bytes one read asks for.
+/// Bytes per read.
 const READ_LEN: usize = 64 * 1024;
 
-/// A batch that a long packet has made larger than this gives the rest back, so
-/// that no peer can make a connection large for good.
+/// Maximum capacity of a batch that is kept between turns, in bytes. A batch that a long packet
+/// has grown beyond it is shrunk, so that no peer can keep a connection's memory large.
 const KEPT_ARENA: usize = 4 * READ_LEN;
 
-/// Makes `batch` ready for the next turn.
+/// Prepares `batch` for the next turn.
 fn clear(batch: &mut Batch) {
     batch.clear();
     if batch.capacity() > KEPT_ARENA {
@@ -66,12 +65,12 @@ fn clear(batch: &mut Batch) {
     }
 }
 
-/// How a successful [`handshake`] ended.
+/// The result of a successful [`handshake`].
 #[derive(Debug)]
 pub enum Accepted {
-    /// The session; its halves go to [`Reader::new`] and [`Writer::new`].
+    /// The session. Pass its halves to [`Reader::new`] and [`Writer::new`].
     V2(alloc::boxed::Box<Session>),
-    /// Responder: the peer speaks v1; here is every byte that it has sent.
+    /// Responder: the peer speaks v1. Holds every byte that it has sent.
     V1(Vec<u8>),
 }
 
@@ -79,9 +78,9 @@ pub enum Accepted {
 ///
 /// # Errors
 ///
-/// See [`StreamError`]. [`HandshakeError::ClosedUnanswered`] means that an
-/// initiator may connect again as v1; a connection that is reset or aborted, as
-/// we read or as we write, counts as closed.
+/// See [`StreamError`]. After [`HandshakeError::ClosedUnanswered`] an initiator may connect
+/// again with v1. A connection that is reset or aborted, during a read or a write, counts as
+/// closed.
 pub async fn handshake<S>(
     stream: &mut S,
     mut handshake: Handshake,
@@ -124,16 +123,15 @@ where
     }
 }
 
-/// What a side has said in its handshake, and how much of it is written.
+/// A side's handshake bytes, and how many of them are written.
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
     written: usize,
 }
 
-/// Reads once, and meanwhile writes what the peer takes of `output`. If a side read only
-/// after it has written everything, two such sides would wait for each other for ever as soon
-/// as their outputs exceed what the network buffers.
+/// Reads once, and writes `output` meanwhile. If both sides wrote everything before they read,
+/// they would wait for each other forever once their outputs exceed the network's buffers.
 async fn read_while_writing<S>(
     stream: &mut S,
     output: &mut Output,
@@ -169,7 +167,7 @@ where
     .await
 }
 
-/// What a stream's failure means for a handshake.
+/// Converts an I/O error during a handshake: a lost connection counts as closed.
 fn failed(error: io::Error, handshake: &Handshake) -> StreamError {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     match error.kind() {
@@ -198,7 +196,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             batch: Batch::new(),
             ended: false,
         };
-        // Packets that came with the handshake.
+        // Packets that came with the end of the handshake.
         reader.received(0);
         reader
     }
@@ -208,13 +206,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.engine.open(&mut self.batch);
     }
 
-    /// The contents of the next genuine packet. Waits for it if need be; can be
-    /// cancelled.
+    /// Returns the contents of the next genuine packet, and waits for it if necessary.
+    /// Cancel-safe.
     ///
     /// # Errors
     ///
-    /// See [`StreamError`]. The first error ends the reader: every later call
-    /// answers [`StreamError::Ended`] at once.
+    /// See [`StreamError`]. The first error ends the reader: every later call returns
+    /// [`StreamError::Ended`] at once.
     pub async fn read(&mut self) -> Result<&[u8], StreamError> {
         if self.ended {
             return Err(StreamError::Ended);
@@ -229,7 +227,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 None => {}
             }
             clear(&mut self.batch);
-            // The only await: dropping the future here loses nothing.
+            // The only await point: dropping the future here loses nothing.
             match self.stream.read(self.batch.room(READ_LEN)).await {
                 Ok(0) => {
                     self.ended = true;
@@ -248,7 +246,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.batch.arena().bytes()[contents])
     }
 
-    /// How many decoys have been dropped since the handshake.
+    /// The number of decoys dropped since the handshake.
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.inbound.decoys()
@@ -288,19 +286,19 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     pub fn push(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), SealError> {
         let slot = self.outbound.push(&mut self.batch, kind, contents)?;
         self.queued = match &self.queued {
-            // Nobody else adds to this batch, so they are neighbours.
+            // Only this writer adds to its batch, so its slots are adjacent.
             Some(queued) => queued.join(&slot),
             None => Some(slot),
         };
         Ok(())
     }
 
-    /// Seals what is queued, in one batch, and sends it. Can be cancelled and
-    /// called again.
+    /// Seals all queued packets in one batch and sends them. Cancel-safe: call it again to
+    /// continue.
     ///
     /// # Errors
     ///
-    /// Those of the stream.
+    /// [`StreamError::Io`].
     pub async fn flush(&mut self) -> Result<(), StreamError> {
         self.engine.seal(&mut self.batch);
         if let Some(queued) = &self.queued {
@@ -324,14 +322,14 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     ///
     /// # Errors
     ///
-    /// As [`Writer::push`] and [`Writer::flush`].
+    /// Those of [`Writer::push`] and [`Writer::flush`].
     pub async fn write(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), StreamError> {
         self.push(kind, contents)?;
         self.flush().await
     }
 }
 
-/// Why a connection is of no more use.
+/// Why a handshake, a read or a write failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -339,21 +337,21 @@ pub enum StreamError {
     Handshake(HandshakeError),
     /// The handshake took too long.
     HandshakeTimeout {
-        /// How long it was given.
+        /// The time that it was given.
         timeout: Duration,
     },
-    /// A packet cannot be opened.
+    /// A received packet cannot be opened.
     Open(OpenError),
-    /// A packet cannot be sealed.
+    /// A packet cannot be sealed, and was not queued.
     Seal(SealError),
-    /// The peer has closed the connection.
+    /// The peer closed the connection.
     Closed {
-        /// Whether a packet had come in part.
+        /// Whether it closed in the middle of a packet.
         within_packet: bool,
     },
-    /// The reader had already ended with an error.
+    /// The reader has already returned an error.
     Ended,
-    /// The stream failed.
+    /// Reading or writing failed.
     Io(io::Error),
 }
 
@@ -362,7 +360,7 @@ impl fmt::Display for StreamError {
         match self {
             Self::Handshake(error) => error.fmt(f),
             Self::HandshakeTimeout { timeout } => {
-                write!(f, "the handshake was not done within {timeout:?}")
+                write!(f, "the handshake did not finish within {timeout:?}")
             }
             Self::Open(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
@@ -372,7 +370,7 @@ impl fmt::Display for StreamError {
             Self::Closed {
                 within_packet: true,
             } => f.write_str("the peer closed the connection in the middle of a packet"),
-            Self::Ended => f.write_str("the reader had already ended"),
+            Self::Ended => f.write_str("the reader has already ended with an error"),
             Self::Io(error) => error.fmt(f),
         }
     }

@@ -1,41 +1,40 @@
-//! Headers: where a packet's parts lie (RFC 9000, section 17), packet numbers (its
-//! appendices A.2 and A.3), and what header protection masks (RFC 9001, section 5.4).
+//! The layout of packet headers (RFC 9000, section 17), packet numbers (RFC 9000, appendices
+//! A.2 and A.3), and header protection (RFC 9001, section 5.4).
 
 use super::version::Version;
 use core::fmt;
 use core::ops::Range;
 use packetlane_lanes::TAG_LEN;
 
-/// Length of the sample of ciphertext that masks a header, in bytes (RFC 9001, section
-/// 5.4.2).
+/// Length of the ciphertext sample from which header protection derives its mask, in bytes (RFC
+/// 9001, section 5.4.2).
 pub const SAMPLE_LEN: usize = 16;
 
-/// The largest packet number (RFC 9000, section 12.3).
+/// The largest packet number, 2^62 - 1 (RFC 9000, section 12.3).
 pub const MAX_PACKET_NUMBER: u64 = (1 << 62) - 1;
 
-/// The longest connection ID of versions 1 and 2, in bytes.
+/// Maximum length of a connection ID in versions 1 and 2, in bytes.
 pub const MAX_CONNECTION_ID_LEN: usize = 20;
 
-/// The longest packet number on the wire, in bytes.
+/// Maximum length of a packet number on the wire, in bytes.
 pub(super) const MAX_NUMBER_LEN: usize = 4;
 
-/// Bits of a header's first byte.
+/// Bits of a header's first byte (RFC 9000, section 17).
 const LONG: u8 = 0x80;
 pub(super) const FIXED: u8 = 0x40;
 pub(super) const SPIN: u8 = 0x20;
 pub(super) const KEY_PHASE: u8 = 0x04;
 const NUMBER_LEN: u8 = 0x03;
 
-/// What protection may change in the first byte: all that is not needed before.
+/// The bits of the first byte that header protection masks.
 const LONG_MASK: u8 = 0x0f;
 const SHORT_MASK: u8 = 0x1f;
 
-/// What header protection exclusive-ors: of the five lowest bytes the lowest into the
-/// first byte, bit for bit, and the next ones into the packet number.
+/// The mask of header protection, little-endian: its lowest byte is XORed into the header's
+/// first byte, the next four into the packet number. The upper three are ignored.
 pub(super) type Mask = u64;
 
-/// Whether a header that begins with `first` is a short one. Protection does not hide
-/// that.
+/// Whether a header with this first byte is short. Header protection does not mask that bit.
 pub(super) fn is_short(first: u8) -> bool {
     first & LONG == 0
 }
@@ -45,15 +44,14 @@ pub(super) fn has_reserved_bits(first: u8) -> bool {
     first & if is_short(first) { 0x18 } else { 0x0c } != 0
 }
 
-/// The length of the packet number, in bytes, by the first byte of an unprotected
-/// header.
+/// The length of the packet number, in bytes, from the first byte of an unprotected header.
 #[inline]
 pub(super) fn number_len(first: u8) -> usize {
     usize::from(first & NUMBER_LEN) + 1
 }
 
-/// The packet is too short to have a sample (RFC 9001, section 5.4.2): from the packet
-/// number on it must have 20 bytes, tag included. A sender pads; a receiver drops it.
+/// The packet is too short for a sample (RFC 9001, section 5.4.2). It needs 20 bytes from the
+/// start of its packet number, tag included. A sender must pad it, a receiver must drop it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooShort;
 
@@ -61,7 +59,7 @@ impl fmt::Display for TooShort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a packet has {} bytes or more from its packet number on",
+            "the packet is too short: it needs {} bytes from the start of its packet number",
             MAX_NUMBER_LEN + SAMPLE_LEN
         )
     }
@@ -69,24 +67,24 @@ impl fmt::Display for TooShort {
 
 impl core::error::Error for TooShort {}
 
-/// Where the sample of a packet lies whose packet number begins at `pn_offset`: as if
-/// the number had four bytes. `packet_len` is the length of the whole packet.
+/// The range of the sample in a packet of `packet_len` bytes. The sample starts four bytes
+/// after `pn_offset`, the start of the packet number, whatever that number's length.
 ///
 /// # Errors
 ///
-/// If the packet ends before the sample does.
+/// If the packet ends before the sample.
 #[inline]
 pub(super) fn sample(packet_len: usize, pn_offset: usize) -> Result<Range<usize>, TooShort> {
     let start = pn_offset.checked_add(MAX_NUMBER_LEN).ok_or(TooShort)?;
     let end = start.checked_add(SAMPLE_LEN).ok_or(TooShort)?;
-    // A header has a first byte.
+    // The first byte of the header comes before the packet number.
     if pn_offset == 0 || end > packet_len {
         return Err(TooShort);
     }
     Ok(start..end)
 }
 
-/// Which bits of a mask are for the first byte of an unprotected header.
+/// The bits of a mask that apply to this first byte of an unprotected header.
 #[inline]
 fn first_bits(first: u8) -> u8 {
     if is_short(first) {
@@ -96,7 +94,7 @@ fn first_bits(first: u8) -> u8 {
     }
 }
 
-/// Which bits of a mask are for a header with this unprotected first byte.
+/// The bits of a mask that apply to a header with this unprotected first byte.
 #[inline]
 pub(super) fn masked_bits(first: u8) -> Mask {
     let number_bits = u32::MAX >> (32 - 8 * number_len(first));
@@ -110,31 +108,31 @@ pub(super) fn protect(packet: &mut [u8], pn_offset: usize, mask: Mask) {
     protect_parts(&mut header[0], &mut rest[..MAX_NUMBER_LEN], mask);
 }
 
-/// Unprotects the header at the start of `packet`. Returns the packet number as it was
-/// sent, and its length in bytes.
+/// Unprotects the header at the start of `packet`. Returns the truncated packet number, and its
+/// length in bytes.
 #[inline]
 pub(super) fn unprotect(packet: &mut [u8], pn_offset: usize, mask: Mask) -> (u32, usize) {
     let (header, rest) = packet.split_at_mut(pn_offset);
     let number = rest
         .first_chunk_mut()
-        .expect("as long as the sample asks for");
+        .expect("the sample lies at least four bytes after the packet number's start");
     unprotect_parts(&mut header[0], &mut number[..], mask);
     let len = number_len(header[0]);
     (u32::from_be_bytes(*number) >> (32 - 8 * len), len)
 }
 
-/// Protects a header's first byte and its packet number. `number` may be longer than
-/// the packet number is, or shorter: what it has is masked.
+/// Protects a header's first byte and packet number. `number` may be longer or shorter than the
+/// packet number; only the bytes that both have are masked.
 #[inline]
 pub(super) fn protect_parts(first: &mut u8, number: &mut [u8], mask: Mask) {
     let mask = mask & masked_bits(*first);
     xor(first, number, mask);
 }
 
-/// The reverse of [`protect_parts`].
+/// The inverse of [`protect_parts`].
 #[inline]
 pub(super) fn unprotect_parts(first: &mut u8, number: &mut [u8], mask: Mask) {
-    // The length of the number is itself masked.
+    // The length of the packet number is masked too, so the first byte comes first.
     let [first_mask, ..] = mask.to_le_bytes();
     let unmasked = *first ^ first_mask & first_bits(*first);
     xor(first, number, mask & masked_bits(unmasked));
@@ -145,7 +143,7 @@ fn xor(first: &mut u8, number: &mut [u8], mask: Mask) {
     let [first_mask, number_mask @ .., _, _, _] = mask.to_le_bytes();
     *first ^= first_mask;
     if let Some(number) = number.first_chunk_mut() {
-        // As one number of 32 bits: how many bytes it has is hard to foresee.
+        // As one 32-bit number, because a branch on the length would often be mispredicted.
         let all = u32::from_le_bytes(*number) ^ u32::from_le_bytes(number_mask);
         *number = all.to_le_bytes();
         return;
@@ -155,8 +153,9 @@ fn xor(first: &mut u8, number: &mut [u8], mask: Mask) {
     }
 }
 
-/// Copies a header, or a connection ID, to a place of its length: in pieces that overlap,
-/// where a call would take as long as the rest of what is done to add a packet.
+/// Copies a header or a connection ID to `place`, which has the same length. Uses two copies of
+/// fixed size that may overlap: a call to `memcpy` would take as long as all other steps of
+/// adding a packet.
 #[inline]
 pub(super) fn copy(bytes: &[u8], place: &mut [u8]) {
     fn ends<const N: usize>(bytes: &[u8], place: &mut [u8]) -> Option<()> {
@@ -176,54 +175,53 @@ pub(super) fn copy(bytes: &[u8], place: &mut [u8]) {
     }
 }
 
-/// A packet number, and as how many bytes it goes over the wire: its low 1 to 4, in
-/// network order.
+/// A packet number and its encoding for the wire: the low 1 to 4 bytes, big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketNumber {
     number: u64,
-    /// Its low `len` bytes, and zeros.
+    /// The low `len` bytes of the number, followed by zeros.
     bytes: [u8; MAX_NUMBER_LEN],
     len: u8,
 }
 
 impl PacketNumber {
-    /// The number.
+    /// The full packet number.
     #[must_use]
     #[inline]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Its length, as the first byte of a header has it.
+    /// The length, as encoded in the low two bits of a header's first byte.
     #[inline]
     pub(super) fn first_bits(&self) -> u8 {
         self.len - 1
     }
 
-    /// Writes its bytes to the beginning of `place`, and zeros behind them up to the
-    /// longest that it could be.
+    /// Writes the encoding to the first four bytes of `place`. Bytes after the encoding are set
+    /// to zero.
     #[inline]
     pub(super) fn write(&self, place: &mut [u8]) {
         place[..MAX_NUMBER_LEN].copy_from_slice(&self.bytes);
     }
 
-    /// Its bytes, for the end of the header. The low two bits of the header's first
-    /// byte are their number less 1.
+    /// The encoding, for the end of the header. The low two bits of the header's first byte
+    /// must be its length less 1.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len.into()]
     }
 }
 
-/// Encodes packet number `number` in the fewest bytes from which a receiver can recover
-/// it that has at least all packets up to `largest_acked` (RFC 9000, appendix A.2);
-/// `None` if none has been acknowledged in its packet number space.
+/// Encodes packet number `number` in the fewest bytes from which a receiver can recover it (RFC
+/// 9000, appendix A.2). `largest_acked` is the largest packet number that the receiver has
+/// acknowledged in this packet number space, `None` if there is none.
 ///
-/// Returns `None` if four bytes do not do, or if `number` is not above `largest_acked`
-/// or is above [`MAX_PACKET_NUMBER`].
+/// Returns `None` if four bytes are too few, or if `number` is not above `largest_acked` or is
+/// above [`MAX_PACKET_NUMBER`].
 #[must_use]
 #[inline]
-#[allow(clippy::cast_possible_truncation, reason = "the low bytes are meant")]
+#[allow(clippy::cast_possible_truncation, reason = "keeps the low bytes")]
 pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<PacketNumber> {
     let unacked = match largest_acked {
         Some(largest) => number.checked_sub(largest)?,
@@ -232,7 +230,7 @@ pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<P
     if unacked == 0 || number > MAX_PACKET_NUMBER {
         return None;
     }
-    // Twice as many numbers as may be on their way.
+    // The encoding must cover twice the number of packets that are unacknowledged.
     let len = (1..=MAX_NUMBER_LEN as u8).find(|len| unacked <= 1 << (8 * len - 1))?;
     Some(PacketNumber {
         number,
@@ -241,13 +239,13 @@ pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<P
     })
 }
 
-/// Recovers a packet number from its low `len` bytes, `truncated` (RFC 9000, appendix
-/// A.3): of the numbers that end so, the one nearest to `expected`, which is the
-/// largest that has come in its packet number space, plus 1.
+/// Recovers a packet number from its low `len` bytes, `truncated` (RFC 9000, appendix A.3).
+/// Returns the number with these low bytes that is nearest to `expected`, which is the largest
+/// number received in this packet number space, plus 1.
 ///
 /// # Panics
 ///
-/// If `len` is not 1 to 4, `truncated` has more bytes, or `expected` is above
+/// If `len` is not 1 to 4, if `truncated` has more bytes than that, or if `expected` is above
 /// [`MAX_PACKET_NUMBER`] + 1.
 #[must_use]
 #[inline]
@@ -257,12 +255,12 @@ pub fn decode_packet_number(expected: u64, truncated: u32, len: usize) -> u64 {
     nearest_number(expected, truncated, len)
 }
 
-/// The same without checking its arguments.
+/// Like [`decode_packet_number`], without checks of its arguments.
 #[inline]
-#[allow(clippy::cast_possible_truncation, reason = "the low bits are meant")]
+#[allow(clippy::cast_possible_truncation, reason = "keeps the low bits")]
 pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
-    // As many numbers lie above `expected` as below, itself included: from the next one
-    // on it is how far there is to go, as a number of `len` bytes with a sign.
+    // The candidates are half below `next` and half from `next` on. So the distance from `next`
+    // is a signed number of `len` bytes.
     let next = expected + 1;
     let shift = 32 - 8 * len;
     let distance = (truncated.wrapping_sub(next as u32) << shift).cast_signed() >> shift;
@@ -270,7 +268,7 @@ pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
     if nearest <= MAX_PACKET_NUMBER {
         return nearest;
     }
-    // No packet has such a number: it is the one on the other side.
+    // The nearest candidate is out of range: take the one on the other side.
     let window = 1 << (8 * len);
     match nearest.cast_signed() < 0 {
         true => nearest.wrapping_add(window),
@@ -278,36 +276,35 @@ pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
     }
 }
 
-/// The kinds of packets that [`Header::parse`] tells.
+/// The types of packets that [`Header::parse`] recognises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketType {
-    /// Initial: the first of a connection, protected with [`Secret::initial`].
+    /// Initial: the first packets of a connection, protected with [`Secret::initial`].
     ///
     /// [`Secret::initial`]: super::Secret::initial
     Initial,
-    /// 0-RTT: data before the handshake is done.
+    /// 0-RTT: data sent before the handshake is complete.
     ZeroRtt,
-    /// Handshake.
+    /// Handshake: the packets that complete the TLS handshake.
     Handshake,
-    /// Retry: not protected, but with a tag (see [`verify_retry`]).
+    /// Retry: not protected, but authenticated by a tag (see [`verify_retry`]).
     ///
     /// [`verify_retry`]: super::verify_retry
     Retry,
-    /// 1-RTT: the packets of an established connection, the only ones with a short
-    /// header.
+    /// 1-RTT: packets of an established connection. Only these have a short header.
     OneRtt,
 }
 
-/// The parts of a header that are not protected: what is needed to find a packet's
+/// The parts of a header that are not protected: what a receiver needs to find the packet's
 /// connection and keys (RFC 9000, section 17). Nothing in it has been authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'d> {
-    /// What kind of packet it is.
+    /// The packet's type.
     pub packet_type: PacketType,
-    /// Its version; a short header does not say it.
+    /// The QUIC version; `None` for a short header, which has no version.
     pub version: Option<Version>,
-    /// Whether the fixed bit is set, as it must be unless the connection has agreed on
-    /// greasing it (RFC 9287).
+    /// Whether the fixed bit is set. It must be, unless the connection has negotiated otherwise
+    /// (RFC 9287).
     pub fixed_bit: bool,
     /// Destination Connection ID.
     pub dst_cid: &'d [u8],
@@ -315,21 +312,21 @@ pub struct Header<'d> {
     pub src_cid: &'d [u8],
     /// The token of an Initial or a Retry packet; empty for others.
     pub token: &'d [u8],
-    /// Where the packet number begins, in bytes from the start of the packet. A Retry
-    /// packet has none: there, where its tag begins.
+    /// Offset of the packet number from the start of the packet, in bytes. A Retry packet has
+    /// no packet number; this is the offset of its tag.
     pub pn_offset: usize,
-    /// Length of the packet, in bytes. In the datagram another packet may follow.
+    /// Length of the packet, in bytes. Another packet may follow in the datagram.
     pub packet_len: usize,
 }
 
 impl<'d> Header<'d> {
-    /// Finds the parts of the packet that `datagram` begins with. A short header does
-    /// not say how long its connection ID is: `cid_len` is the length, in bytes, of
-    /// those that this endpoint hands out.
+    /// Parses the first packet of `datagram`. A short header does not hold the length of its
+    /// connection ID, so `cid_len` gives it, in bytes: the length of the connection IDs that
+    /// this endpoint issues.
     ///
     /// # Errors
     ///
-    /// See [`HeaderError`]. The rest of the datagram cannot be read then.
+    /// See [`HeaderError`]. The rest of the datagram cannot be parsed then.
     pub fn parse(datagram: &'d [u8], cid_len: usize) -> Result<Self, HeaderError> {
         let mut reader = Reader {
             bytes: datagram,
@@ -387,7 +384,7 @@ impl<'d> Header<'d> {
     }
 }
 
-/// The type of a packet with a long header that begins with `first`.
+/// The type of a packet whose long header starts with `first`.
 fn packet_type(version: Version, first: u8) -> PacketType {
     use PacketType::{Handshake, Initial, Retry, ZeroRtt};
     let types = match version {
@@ -397,7 +394,7 @@ fn packet_type(version: Version, first: u8) -> PacketType {
     types[usize::from(first >> 4 & 3)]
 }
 
-/// Takes what it reads from the front.
+/// Reads fields from the front of a datagram.
 struct Reader<'d> {
     bytes: &'d [u8],
     at: usize,
@@ -427,7 +424,7 @@ impl<'d> Reader<'d> {
         self.take(len)
     }
 
-    /// A variable-length integer (RFC 9000, section 16).
+    /// Reads a variable-length integer (RFC 9000, section 16).
     fn variable_length(&mut self) -> Result<u64, HeaderError> {
         let first = self.byte()?;
         let more = self.take((1 << (first >> 6)) - 1)?;
@@ -437,20 +434,20 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// Why a header cannot be read.
+/// Why a header cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The datagram ends before the header does, or before the length that it says.
+    /// The datagram ends before the header, or before the packet's Length.
     Truncated,
-    /// Its version is not known. 0 is a Version Negotiation packet.
+    /// The version is not supported. 0 means a Version Negotiation packet.
     Version {
-        /// What the Version field says.
+        /// The value of the Version field.
         number: u32,
     },
     /// A connection ID is longer than [`MAX_CONNECTION_ID_LEN`].
     ConnectionId {
-        /// Its length, in bytes.
+        /// The length, in bytes.
         len: usize,
     },
 }
@@ -459,11 +456,13 @@ impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated => f.write_str("the datagram ends before the packet does"),
-            Self::Version { number: 0 } => f.write_str("a Version Negotiation packet"),
-            Self::Version { number } => write!(f, "QUIC version {number:#010x} is not known"),
+            Self::Version { number: 0 } => {
+                f.write_str("the packet is a Version Negotiation packet")
+            }
+            Self::Version { number } => write!(f, "QUIC version {number:#010x} is not supported"),
             Self::ConnectionId { len } => write!(
                 f,
-                "a connection ID of {len} bytes; at most {MAX_CONNECTION_ID_LEN} are allowed"
+                "the connection ID has {len} bytes; at most {MAX_CONNECTION_ID_LEN} are allowed"
             ),
         }
     }

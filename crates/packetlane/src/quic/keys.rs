@@ -1,5 +1,5 @@
-//! Traffic secrets, the keys that are derived from them (RFC 9001, section 5.1; RFC 9369,
-//! section 3.3), and what one key does with one packet.
+//! Traffic secrets, the keys derived from them (RFC 9001, section 5.1; RFC 9369, section 3.3),
+//! and the protection of single packets with them.
 
 use super::error::OpenError;
 use super::header::{self, MAX_PACKET_NUMBER, Mask, SAMPLE_LEN, TooShort, sample};
@@ -15,10 +15,10 @@ use packetlane_lanes::{AesKey, GcmKey, Key, Nonce, Outcome, TAG_LEN};
 use sha2::{Sha256, Sha384};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// The longest traffic secret, in bytes.
+/// Maximum length of a traffic secret, in bytes.
 const MAX_SECRET_LEN: usize = 48;
 
-/// What differs between the versions in the derivation of keys.
+/// The constants of key derivation, which depend on the version.
 struct Labels {
     salt: [u8; 20],
     key: &'static [u8],
@@ -55,19 +55,19 @@ impl Version {
     }
 }
 
-/// A traffic secret: the keys of one direction at one encryption level are derived from it.
+/// A traffic secret, from which the keys of one direction at one encryption level are derived.
 /// Wiped on drop.
 #[derive(Clone)]
 pub struct Secret {
     suite: Suite,
     version: Version,
-    /// In a box: what is moved would leave a copy behind. The suite says how many bytes
-    /// count.
+    /// Boxed, because a move would leave a copy behind. The suite determines how many of the
+    /// bytes are used.
     bytes: Box<Zeroizing<[u8; MAX_SECRET_LEN]>>,
 }
 
 impl Secret {
-    /// A traffic secret that TLS made for packets protected with `suite`:
+    /// A traffic secret from TLS for packets protected with `suite`. It has
     /// [`Suite::secret_len`] bytes.
     ///
     /// # Errors
@@ -80,9 +80,9 @@ impl Secret {
         Ok(new)
     }
 
-    /// The secrets of Initial packets, the client's and the server's (RFC 9001, section
-    /// 5.2). `dst_cid` is the Destination Connection ID of the client's first Initial
-    /// packet, or of the first after a Retry. Anybody who sees it can derive them.
+    /// The client's and the server's secret of Initial packets (RFC 9001, section 5.2).
+    /// `dst_cid` is the Destination Connection ID of the client's first Initial packet, or of
+    /// its first Initial packet after a Retry. Anyone who sees that packet can derive them.
     #[must_use]
     pub fn initial(version: Version, dst_cid: &[u8]) -> [Self; 2] {
         let (_, hkdf) = Hkdf::<Sha256>::extract(Some(&version.labels().salt), dst_cid);
@@ -94,8 +94,8 @@ impl Secret {
         })
     }
 
-    /// The secret after a key update (RFC 9001, section 6.1). Its header protection key
-    /// is never used: that of the first stays.
+    /// The secret after a key update (RFC 9001, section 6.1). The first secret's header
+    /// protection key stays in use.
     #[must_use]
     pub fn next(&self) -> Self {
         let mut next = Self::zero(self.suite, self.version);
@@ -104,7 +104,7 @@ impl Secret {
         next
     }
 
-    /// The keys that protect payloads: "quic key" and "quic iv".
+    /// The keys of payload protection: "quic key" and "quic iv".
     #[must_use]
     pub fn packet_key(&self) -> PacketKey {
         let labels = self.version.labels();
@@ -116,7 +116,7 @@ impl Secret {
         PacketKey::new(self.suite, key, &iv).expect("the suite's length")
     }
 
-    /// The key that protects headers: "quic hp".
+    /// The key of header protection: "quic hp".
     #[must_use]
     pub fn header_key(&self) -> HeaderKey {
         let mut key = Zeroizing::new([0; 32]);
@@ -125,13 +125,13 @@ impl Secret {
         HeaderKey::new(self.suite, key).expect("the suite's length")
     }
 
-    /// Its suite.
+    /// The cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The version of QUIC that it is for.
+    /// The QUIC version.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
@@ -145,7 +145,7 @@ impl Secret {
         }
     }
 
-    /// HKDF-Expand-Label of this secret with an empty context (RFC 8446, section 7.1).
+    /// HKDF-Expand-Label with this secret and an empty context (RFC 8446, section 7.1).
     fn expand(&self, label: &[u8], out: &mut [u8]) {
         const LONG: &str = "a secret is as long as its hash";
         let secret = &self.bytes[..self.suite.secret_len()];
@@ -181,12 +181,12 @@ fn expand_label<H: hkdf::hmac::EagerHash>(hkdf: &Hkdf<H>, label: &[u8], out: &mu
         .expect("48 bytes are less than HKDF's 255 * 32");
 }
 
-/// A key or a secret does not have the length of its suite.
+/// A key or secret has another length than its suite asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLenError {
-    /// Its length, in bytes.
+    /// The length that was given, in bytes.
     pub len: usize,
-    /// The right length, in bytes.
+    /// The length that the suite asks for, in bytes.
     pub expected: usize,
 }
 
@@ -204,20 +204,25 @@ impl KeyLenError {
 impl fmt::Display for KeyLenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { len, expected } = self;
-        write!(f, "a key or secret has {len} bytes instead of {expected}")
+        write!(
+            f,
+            "the key or secret has {len} bytes; its suite needs {expected}"
+        )
     }
 }
 
 impl core::error::Error for KeyLenError {}
 
-/// The key of an AEAD, prepared. The long ones lie in boxes: beside a short one there
-/// would be padding that nobody wipes, with whatever was on the stack where it was made.
+/// The prepared key of an AEAD. The long one is boxed: with variants of different size, the
+/// short one would be followed by padding, which holds whatever was on the stack and is not
+/// wiped.
 pub(super) enum Aead {
     Gcm(Box<GcmKey>),
     ChaCha20(Key),
 }
 
-/// The keys that protect payloads, of one direction and key phase: an AEAD's key and IV (RFC 9001, section 5.3). Wiped on drop.
+/// The keys of payload protection for one direction and key phase: an AEAD's key and IV (RFC
+/// 9001, section 5.3). Wiped on drop.
 pub struct PacketKey {
     suite: Suite,
     pub(super) aead: Aead,
@@ -225,8 +230,8 @@ pub struct PacketKey {
 }
 
 impl PacketKey {
-    /// The key from the bytes that [`Secret::packet_key`] derives: `key` of
-    /// [`Suite::key_len`] bytes, and the IV.
+    /// A key from the bytes that [`Secret::packet_key`] derives: `key` of [`Suite::key_len`]
+    /// bytes, and the IV.
     ///
     /// # Errors
     ///
@@ -249,13 +254,14 @@ impl PacketKey {
         })
     }
 
-    /// Its suite.
+    /// The cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The nonce of a packet: the IV and the packet number (RFC 9001, section 5.3).
+    /// The nonce of a packet: the IV, XORed with the big-endian packet number (RFC 9001,
+    /// section 5.3).
     #[inline]
     pub(super) fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
@@ -265,7 +271,7 @@ impl PacketKey {
         nonce
     }
 
-    /// The same on one of several paths (draft-ietf-quic-multipath).
+    /// Like [`nonce`](Self::nonce), for one of several paths (draft-ietf-quic-multipath).
     #[cfg(feature = "rustls")]
     pub(super) fn nonce_for_path(&self, path: u32, number: u64) -> Nonce {
         let mut nonce = self.nonce(number);
@@ -275,30 +281,33 @@ impl PacketKey {
         nonce
     }
 
-    /// Seals packet `number` in place, without header protection. `packet` is its
-    /// unprotected header of `header_len` bytes, its payload, and 16 bytes for the tag.
+    /// Seals packet `number` in place, without header protection. `packet` holds the
+    /// unprotected header of `header_len` bytes, the payload, and 16 bytes for the tag.
     ///
-    /// Never twice with one number. Numbers are not counted here, and limits are the
-    /// caller's: see [`Suite::confidentiality_limit`].
+    /// A number must never be used twice with one key. The caller counts packets and keeps to
+    /// [`Suite::confidentiality_limit`].
     ///
     /// # Panics
     ///
-    /// If `packet` is shorter than header and tag, or `number` above
+    /// If `packet` is shorter than header and tag, or if `number` is above
     /// [`MAX_PACKET_NUMBER`].
     pub fn seal(&self, engine: &Engine, number: u64, packet: &mut [u8], header_len: usize) {
-        assert!(number <= MAX_PACKET_NUMBER, "packet number {number}");
+        assert!(
+            number <= MAX_PACKET_NUMBER,
+            "packet number {number} is above the maximum, {MAX_PACKET_NUMBER}"
+        );
         let (header, rest) = packet.split_at_mut(header_len);
         let (payload, tag) = rest.split_last_chunk_mut().expect("room for a tag");
         *tag = self.seal_detached(engine, &self.nonce(number), header, payload);
     }
 
-    /// Opens packet `number` in place, laid out as for [`PacketKey::seal`], with its header
-    /// unprotected already.
+    /// Opens packet `number` in place. The layout is that of [`PacketKey::seal`], and the
+    /// header is already unprotected.
     ///
     /// # Errors
     ///
-    /// [`OpenError::NoTag`] if the packet is shorter than header and tag,
-    /// [`OpenError::BadTag`]. The payload is unchanged then.
+    /// [`OpenError::NoTag`] if the packet is shorter than header and tag, [`OpenError::BadTag`]
+    /// if the tag is wrong. The payload is unchanged then.
     pub fn open(
         &self,
         engine: &Engine,
@@ -314,7 +323,7 @@ impl PacketKey {
         }
     }
 
-    /// Seals a payload whose header lies elsewhere. Returns its tag.
+    /// Seals a payload that does not follow its header. Returns the tag.
     #[inline]
     pub(super) fn seal_detached(
         &self,
@@ -330,7 +339,8 @@ impl PacketKey {
         }
     }
 
-    /// Opens a payload, whose tag is its end, whose header lies elsewhere.
+    /// Opens a payload that does not follow its header. The payload's last 16 bytes are the
+    /// tag.
     ///
     /// # Errors
     ///
@@ -372,21 +382,21 @@ impl fmt::Debug for PacketKey {
     }
 }
 
-/// The key of a block cipher or of ChaCha20, prepared; as [`Aead`].
+/// The prepared key of a header protection cipher. Boxed for the reason given at [`Aead`].
 pub(super) enum Cipher {
     Aes(Box<AesKey>),
     ChaCha20(Key),
 }
 
-/// The key that protects headers, of one direction at one encryption level (RFC 9001,
-/// section 5.4). A key update leaves it as it is. Wiped on drop.
+/// The key of header protection for one direction at one encryption level (RFC 9001, section
+/// 5.4). Key updates do not change it. Wiped on drop.
 pub struct HeaderKey {
     suite: Suite,
     pub(super) cipher: Cipher,
 }
 
 impl HeaderKey {
-    /// The key from the bytes that [`Secret::header_key`] derives: [`Suite::key_len`].
+    /// A key from the [`Suite::key_len`] bytes that [`Secret::header_key`] derives.
     ///
     /// # Errors
     ///
@@ -405,22 +415,22 @@ impl HeaderKey {
         Ok(Self { suite, cipher })
     }
 
-    /// Its suite.
+    /// The cipher suite.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
     }
 
-    /// The mask of a packet with this sample: the first byte is for the header's first
-    /// byte, of which header protection hides the low 4 bits if the header is long and 5
-    /// if it is short, the others for the packet number (RFC 9001, section 5.4.1).
+    /// The mask for a packet with this sample (RFC 9001, section 5.4.1). The first byte of the
+    /// mask is XORed into the header's first byte: its low 4 bits for a long header, its low 5
+    /// bits for a short one. The other four are for the packet number.
     #[must_use]
     pub fn mask(&self, engine: &Engine, sample: &[u8; SAMPLE_LEN]) -> [u8; 5] {
         let mask = self.mask_at(engine, sample, 0).to_le_bytes();
         *mask.first_chunk().expect("8 bytes")
     }
 
-    /// The same for a sample that lies in `bytes` from `start` on.
+    /// Like [`mask`](Self::mask), for the sample that starts at `start` in `bytes`.
     #[inline]
     pub(super) fn mask_at(&self, engine: &Engine, bytes: &[u8], start: usize) -> Mask {
         let (backend, samples) = (engine.backend(), &[(0, index(start))]);
@@ -435,12 +445,12 @@ impl HeaderKey {
         mask[0]
     }
 
-    /// Protects the header of a sealed packet, in place. Its packet number begins at
-    /// `pn_offset`, and how long that is its first byte says.
+    /// Protects the header of a sealed packet, in place. The packet number starts at
+    /// `pn_offset`, and the first byte holds its length.
     ///
     /// # Errors
     ///
-    /// If the packet is too short. It is unchanged then.
+    /// If the packet is too short for a sample. It is unchanged then.
     pub fn protect(
         &self,
         engine: &Engine,
@@ -452,13 +462,12 @@ impl HeaderKey {
         Ok(())
     }
 
-    /// Removes the protection of a packet's header, in place. Returns the packet number
-    /// as it was sent, and how many bytes of it were: see
-    /// [`decode_packet_number`](super::decode_packet_number).
+    /// Removes header protection from a packet, in place. Returns the truncated packet number
+    /// and its length in bytes, for [`decode_packet_number`](super::decode_packet_number).
     ///
     /// # Errors
     ///
-    /// If the packet is too short. It is unchanged then.
+    /// If the packet is too short for a sample. It is unchanged then.
     pub fn unprotect(
         &self,
         engine: &Engine,
@@ -491,7 +500,7 @@ impl fmt::Debug for HeaderKey {
     }
 }
 
-/// What may be shown of something secret.
+/// Shows the suite only, because the rest is secret.
 fn debug(f: &mut fmt::Formatter<'_>, name: &str, suite: Suite) -> fmt::Result {
     f.debug_struct(name)
         .field("suite", &suite)

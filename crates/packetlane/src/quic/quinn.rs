@@ -1,10 +1,10 @@
-//! quinn (feature `quinn`) over [`provider`](super::rustls::provider)'s packet protection,
-//! with AEAD and header protection in one call.
+//! Packet protection for quinn (feature `quinn`), with AEAD and header protection in one call.
+//! Use it with [`provider`](super::rustls::provider).
 //!
-//! quinn seals a packet in two steps, `PacketKey::encrypt` and `HeaderKey::encrypt`.
-//! The first one sees the whole packet, so here it does both, while the sample is still
-//! in the first cache and the AEAD's last products are on their way, and the second
-//! does nothing. Opening stays in two steps: quinn reads the packet number between them.
+//! quinn seals a packet in two steps, `PacketKey::encrypt` and `HeaderKey::encrypt`. The first
+//! one receives the whole packet, so here it does both, while the sample is still in the
+//! first-level cache, and the second does nothing. Opening keeps its two steps, because quinn
+//! reads the packet number in between.
 //!
 //! ```
 //! use packetlane::quic::{quinn, rustls::provider};
@@ -38,22 +38,23 @@ use quinn_proto::crypto::{
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
 
-/// A client's configuration whose sessions protect header and payload of a packet in
-/// one call: for [`quinn_proto::ClientConfig::new`]. `inner` makes the sessions; with
-/// any crypto it works, with [`provider`](super::rustls::provider)'s it is ours.
+/// Wraps a client's crypto configuration so that its sessions protect payload and header in one
+/// call. Pass the result to [`quinn_proto::ClientConfig::new`]. `inner` may be any
+/// configuration; with [`provider`](super::rustls::provider) this crate also does the
+/// cryptography.
 #[must_use]
 pub fn client_config(inner: Arc<dyn ClientConfig>) -> Arc<dyn ClientConfig> {
     Arc::new(Fused(inner))
 }
 
-/// A server's configuration whose sessions protect header and payload of a packet in
-/// one call: for [`quinn_proto::ServerConfig::with_crypto`]. As [`client_config`].
+/// Wraps a server's crypto configuration like [`client_config`]. Pass the result to
+/// [`quinn_proto::ServerConfig::with_crypto`].
 #[must_use]
 pub fn server_config(inner: Arc<dyn ServerConfig>) -> Arc<dyn ServerConfig> {
     Arc::new(Fused(inner))
 }
 
-/// A configuration that is passed through, except for the keys.
+/// Wraps a configuration: everything but the keys of its sessions is unchanged.
 struct Fused<C: ?Sized>(Arc<C>);
 
 impl ClientConfig for Fused<dyn ClientConfig> {
@@ -91,10 +92,10 @@ impl ServerConfig for Fused<dyn ServerConfig> {
     }
 }
 
-/// A session that is passed through, except for the keys that send.
+/// Wraps a session: everything but its keys for sending is unchanged.
 struct FusedSession {
     inner: Box<dyn Session>,
-    /// The header key of the newest keys that send, which key updates leave as it is.
+    /// The header key of the latest keys for sending. Key updates do not change it.
     header: Option<Arc<dyn HeaderKey>>,
 }
 
@@ -171,8 +172,8 @@ impl Session for FusedSession {
     }
 }
 
-/// Moves header protection of what is sent from the header key, which is returned too,
-/// into the packet key.
+/// Moves the sending half of header protection into the packet key. Also returns the header
+/// key.
 fn fuse(keys: Keys) -> (Keys, Arc<dyn HeaderKey>) {
     let header = Arc::from(keys.header.local);
     let keys = Keys {
@@ -193,7 +194,7 @@ fn fused(packet: Box<dyn PacketKey>, header: &Arc<dyn HeaderKey>) -> Box<dyn Pac
     Box::new(FusedKey { packet, header })
 }
 
-/// A packet key that protects headers as well.
+/// A packet key that also protects headers.
 struct FusedKey {
     packet: Box<dyn PacketKey>,
     header: Arc<dyn HeaderKey>,
@@ -228,7 +229,7 @@ impl PacketKey for FusedKey {
     }
 }
 
-/// A header key without its sending half, which a [`FusedKey`] has.
+/// The receiving half of a header key. The sending half is in a [`FusedKey`].
 struct ForReceiving(Arc<dyn HeaderKey>);
 
 impl HeaderKey for ForReceiving {

@@ -1,8 +1,9 @@
-//! A provider for rustls (feature `rustls`) whose QUIC packets are protected here. Key exchange,
-//! signatures, hashes and TLS records are those of rustls's *ring* provider.
+//! A crypto provider for rustls (feature `rustls`) that protects QUIC packets with this crate.
+//! Key exchange, signatures, hashes and TLS records are those of rustls's *ring* provider.
 //!
-//! Programs that use rustls's QUIC interface, such as quinn, run on it unchanged: one packet
-//! at a time, AEAD and header protection in two calls. `quic::quinn` makes one call of them.
+//! Programs that use rustls's QUIC interface, such as quinn, work with it unchanged. That
+//! interface protects one packet at a time, with separate calls for AEAD and header protection.
+//! `quic::quinn` combines the two calls.
 
 use super::header::{self, SAMPLE_LEN};
 use super::keys::{HeaderKey, PacketKey};
@@ -19,8 +20,8 @@ use rustls::{CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls13C
 use rustls::{quic, quic::Tag};
 use std::sync::OnceLock;
 
-/// rustls's *ring* provider, whose TLS 1.3 cipher suites protect QUIC packets on `engine`'s
-/// backend.
+/// rustls's *ring* provider, with TLS 1.3 cipher suites that protect QUIC packets on the
+/// backend of `engine`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -45,11 +46,11 @@ pub fn provider(engine: Engine) -> CryptoProvider {
     provider
 }
 
-/// The TLS 1.3 cipher suite of this name with QUIC packets protected on `engine`'s
-/// backend, if there is one.
+/// The TLS 1.3 cipher suite of this name, protecting QUIC packets on the backend of `engine`.
+/// `None` if this crate does not have the suite.
 #[must_use]
 pub fn cipher_suite(engine: Engine, name: CipherSuite) -> Option<&'static Tls13CipherSuite> {
-    // rustls asks for suites that live for ever: those of each backend are made once.
+    // rustls requires `&'static` suites, so those of each backend are created once per process.
     static SUITES: [OnceLock<Vec<Tls13CipherSuite>>; Backend::ALL.len()] =
         [const { OnceLock::new() }; Backend::ALL.len()];
     let place = Backend::ALL
@@ -78,13 +79,13 @@ fn with_our_packets(engine: Engine, ring: &Tls13CipherSuite) -> Option<Tls13Ciph
     })
 }
 
-/// Makes the keys of a suite.
+/// Creates the keys of a suite.
 struct Algorithm {
     engine: Engine,
     suite: Suite,
 }
 
-/// A key and what it runs on.
+/// A key with the engine that it runs on.
 struct On<K> {
     engine: Engine,
     key: K,
@@ -92,7 +93,7 @@ struct On<K> {
 
 impl quic::Algorithm for Algorithm {
     fn packet_key(&self, key: AeadKey, iv: Iv) -> Box<dyn quic::PacketKey> {
-        // The nonce of packet 0 is the IV.
+        // The nonce of packet number 0 equals the IV.
         let iv = Nonce::new(&iv, 0).0;
         let key = PacketKey::new(self.suite, key.as_ref(), &iv);
         Box::new(On {

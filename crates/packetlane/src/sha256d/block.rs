@@ -1,39 +1,38 @@
-//! A serialised block of Bitcoin, parsed where it lies.
+//! Parses a serialised Bitcoin block without copying it.
 //!
-//! [`Block::parse`] walks over it once and notes where its transactions begin and end;
-//! nothing is copied.
+//! [`Block::parse`] reads the block once and records where each transaction begins and ends.
 
 use super::hasher::{Hash, Hasher};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Longest block that the network admits, in bytes: 4,000,000 units of weight, of
-/// which a byte counts at least one (Bitcoin Core's constant of the same name).
+/// Maximum length of a serialised block, in bytes. A block may have 4,000,000 weight units, and
+/// a byte counts as at least one. Bitcoin Core's constant has the same name.
 pub const MAX_BLOCK_SERIALIZED_SIZE: usize = 4_000_000;
 
 /// Length of a block's header, in bytes.
 pub const BLOCK_HEADER_LEN: usize = 80;
 
-/// The least that an entry takes, in bytes: a count that the rest of the block could not
-/// hold is refused. An input: outpoint, empty script, sequence.
+/// Minimum length of an input, in bytes: outpoint, empty script, sequence. The minimum lengths
+/// allow the parser to reject a count that exceeds the rest of the block.
 const MIN_INPUT: usize = 36 + 1 + 4;
-/// An output: value, empty script.
+/// Minimum length of an output, in bytes: value, empty script.
 const MIN_OUTPUT: usize = 8 + 1;
-/// A transaction: version, one input, no output, lock time.
+/// Minimum length of a transaction, in bytes: version, one input, no output, lock time.
 const MIN_TRANSACTION: usize = 4 + 1 + MIN_INPUT + 1 + 4;
 
-/// A block: header, number of transactions, one of them.
+/// Minimum length of a block, in bytes: header, number of transactions, one transaction.
 pub(super) const MIN_BLOCK_LEN: usize = BLOCK_HEADER_LEN + 1 + MIN_TRANSACTION;
 
-/// How the script of the output begins that commits to the witnesses (BIP141):
-/// OP_RETURN, a push of 36 bytes, and the tag.
+/// The start of the script of the output that commits to the witnesses (BIP141): OP_RETURN, a
+/// push of 36 bytes, and the tag.
 const COMMITMENT_TAG: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 
-/// Where a transaction lies in its block.
+/// The offsets of a transaction in its block.
 #[derive(Clone, Copy, Debug)]
 pub struct Transaction {
     start: u32,
-    /// Where the witnesses begin; without any, where the lock time does.
+    /// Where the witnesses begin; equal to the lock time's offset if there are none.
     witness: u32,
     end: u32,
 }
@@ -49,7 +48,7 @@ impl Transaction {
         self.witness as usize + Self::LOCK_TIME < self.end as usize
     }
 
-    /// The pieces whose hash is its id: all of it except marker, flag and witnesses.
+    /// The pieces whose hash is the transaction id: everything but marker, flag and witnesses.
     fn pieces<'b>(&self, block: &'b [u8]) -> [&'b [u8]; 3] {
         let whole = self.whole(block);
         if !self.has_witness() {
@@ -61,7 +60,7 @@ impl Transaction {
     }
 }
 
-/// A serialised block, parsed where it lies.
+/// A parsed block. It borrows its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'b> {
     bytes: &'b [u8],
@@ -70,7 +69,7 @@ pub struct Block<'b> {
     coinbase: Coinbase<'b>,
 }
 
-/// What the first transaction says of the witnesses of all transactions.
+/// What the first transaction says about the witnesses of all transactions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Coinbase<'b> {
     commitment: Option<&'b Hash>,
@@ -78,8 +77,8 @@ struct Coinbase<'b> {
 }
 
 impl<'b> Block<'b> {
-    /// Parses `bytes`, which are one block and nothing else. `transactions` is overwritten: a
-    /// caller that keeps it for the next block saves an allocation.
+    /// Parses `bytes`, which must be exactly one block. `transactions` is overwritten; a caller
+    /// that reuses it for the next block saves an allocation.
     ///
     /// # Errors
     ///
@@ -119,50 +118,51 @@ impl<'b> Block<'b> {
         }
     }
 
-    /// Its header.
+    /// The header, 80 bytes.
     #[must_use]
     pub const fn header(&self) -> &'b [u8; BLOCK_HEADER_LEN] {
         self.header
     }
 
-    /// Its hash: its header's.
+    /// The block hash: the double SHA-256 of the header.
     #[must_use]
     pub fn hash(&self) -> Hash {
         block_hash(self.header)
     }
 
-    /// The Merkle root that its header names.
+    /// The Merkle root in the header.
     #[must_use]
     pub fn merkle_root(&self) -> &'b Hash {
         array(self.header, 36)
     }
 
-    /// Its target in the header's short form ("nBits").
+    /// The target in the header's compact form ("nBits").
     #[must_use]
     pub fn bits(&self) -> u32 {
         u32::from_le_bytes(*array(self.header, 72))
     }
 
-    /// Where its transactions lie.
+    /// The offsets of the transactions.
     pub(super) fn places(&self) -> &'b [Transaction] {
         self.transactions
     }
 
-    /// How many transactions it has.
+    /// The number of transactions.
     #[must_use]
     pub const fn transactions(&self) -> usize {
         self.transactions.len()
     }
 
-    /// The pieces whose double SHA-256 is the id of each transaction, in the order of the
-    /// block, as [`Hasher::many_in_pieces`] takes them.
+    /// For each transaction in order, the pieces whose double SHA-256 is its id. Pass them to
+    /// [`Hasher::many_in_pieces`].
     pub fn txid_pieces(&self) -> impl ExactSizeIterator<Item = [&'b [u8]; 3]> {
         let transactions = self.transactions.iter();
         transactions.map(|transaction| transaction.pieces(self.bytes))
     }
 
-    /// The transactions that have a witness, whole: their double SHA-256 is their witness id.
-    /// The witness id of any other is its id, and the first transaction's does not count.
+    /// The transactions that have a witness, in full: their double SHA-256 is their wtxid. The
+    /// wtxid of any other transaction is its txid. The first transaction's wtxid counts as
+    /// zero.
     pub fn with_witness(&self) -> impl Iterator<Item = &'b [u8]> {
         let others = self.transactions[1..].iter();
         others
@@ -170,22 +170,21 @@ impl<'b> Block<'b> {
             .map(|transaction| transaction.whole(self.bytes))
     }
 
-    /// Whether a transaction has a witness.
+    /// Whether any transaction has a witness.
     #[must_use]
     pub fn has_witness(&self) -> bool {
         self.transactions.iter().any(Transaction::has_witness)
     }
 
-    /// The witness commitment, if there is one: the hash of the root of its witness tree and
-    /// of the reserved value, from the last output of that form in its first transaction
-    /// (BIP141).
+    /// The witness commitment, if there is one: the hash of the witness root and the reserved
+    /// value (BIP141). It is in the last output of the first transaction that has this form.
     #[must_use]
     pub const fn witness_commitment(&self) -> Option<&'b Hash> {
         self.coinbase.commitment
     }
 
-    /// The witness reserved value, if it is there: 32 bytes, the only item in the witness of
-    /// its first transaction's first input (BIP141).
+    /// The witness reserved value, if there is one: 32 bytes, the only item in the witness of
+    /// the first transaction's first input (BIP141).
     #[must_use]
     pub const fn witness_reserved_value(&self) -> Option<&'b Hash> {
         self.coinbase.reserved
@@ -204,15 +203,14 @@ pub(super) fn hash_one(hasher: Hasher, pieces: [&[u8]; 3]) -> Hash {
     hash
 }
 
-/// The `N` bytes of `bytes` from `at` on, which are there.
+/// The `N` bytes at offset `at`, which the caller knows to be there.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> &[u8; N] {
     bytes[at..]
         .first_chunk()
         .expect("the field is in the header")
 }
 
-/// A block as far as it has been read. Every length is compared with what is left before it
-/// is used.
+/// Reads a block. It compares every length with the bytes that are left before using it.
 struct Reader<'b> {
     bytes: &'b [u8],
     place: usize,
@@ -245,7 +243,7 @@ impl<'b> Reader<'b> {
         Ok(taken)
     }
 
-    /// A number in CompactSize, in its shortest form.
+    /// Reads a CompactSize, which must be in its shortest form.
     fn compact(&mut self) -> Result<u64, BlockError> {
         let offset = self.place;
         let [first] = *self.take_array()?;
@@ -261,7 +259,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// How many entries follow, each of `least` bytes at least.
+    /// Reads the number of entries that follow, each of at least `least` bytes.
     fn count(&mut self, least: usize) -> Result<usize, BlockError> {
         let offset = self.place;
         let count = self.compact()?;
@@ -276,7 +274,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Bytes behind their own length: a script, or an item of a witness.
+    /// Reads bytes with their length in front: a script, or an item of a witness.
     fn bytes(&mut self) -> Result<&'b [u8], BlockError> {
         let length = self.compact()?;
         match usize::try_from(length) {
@@ -291,8 +289,8 @@ impl<'b> Reader<'b> {
         self.take(4)?;
         let mut offset = self.place;
         let mut inputs = self.count(MIN_INPUT)?;
-        // No inputs: the marker of BIP144, with which no transaction of the old form
-        // begins, since it has one input at least.
+        // An empty list of inputs is the marker of BIP144. A transaction without witnesses has
+        // at least one input, so it cannot begin like this.
         let extended = inputs == 0;
         if extended {
             let [flag] = *self.take_array()?;
@@ -352,67 +350,67 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// Why bytes are no block. Offsets count from the block's first byte.
+/// Why bytes are not a block. Offsets are in bytes from the block's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// They are more than [`MAX_BLOCK_SERIALIZED_SIZE`].
+    /// There are more than [`MAX_BLOCK_SERIALIZED_SIZE`] bytes.
     TooLong {
-        /// How many they are.
+        /// The number of bytes.
         length: usize,
     },
-    /// They end within a field.
+    /// The bytes end within a field.
     Cut {
-        /// Where the field begins.
+        /// The offset of the field.
         offset: usize,
         /// Its length, in bytes.
         needed: u64,
-        /// How many bytes are left there.
+        /// How many bytes are left at that offset.
         left: usize,
     },
-    /// A number in CompactSize is not in its shortest form.
+    /// A CompactSize is not in its shortest form.
     NotShortest {
-        /// Where it lies.
+        /// Its offset.
         offset: usize,
-        /// The number.
+        /// Its value.
         number: u64,
     },
-    /// There are said to be more entries than the rest of the block could hold.
+    /// The number of entries exceeds what the rest of the block can hold.
     TooMany {
-        /// Where that is said.
+        /// The offset of that number.
         offset: usize,
-        /// How many there are said to be.
+        /// The number of entries.
         count: u64,
-        /// How many there is room for.
+        /// The number of entries that fit at most.
         most: usize,
     },
-    /// The block has no transaction, not even the one that pays the miner.
+    /// The block has no transaction, not even a coinbase.
     NoTransactions {
-        /// Where their number lies.
+        /// The offset of the number of transactions.
         offset: usize,
     },
     /// A transaction has no input.
     NoInputs {
-        /// Where their number lies.
+        /// The offset of the number of inputs.
         offset: usize,
     },
-    /// The flag behind the marker of a transaction with witnesses is not 1.
+    /// The flag after the marker of a transaction with witnesses is not 1.
     Flag {
-        /// Where it lies.
+        /// The offset of the flag.
         offset: usize,
         /// The flag.
         flag: u8,
     },
-    /// A transaction is in the form with witnesses and has none.
+    /// A transaction in the form with witnesses has none.
     NoWitness {
-        /// Where they should begin.
+        /// The offset where they should begin.
         offset: usize,
     },
-    /// Something follows the last transaction.
+    /// Bytes follow the last transaction.
     Trailing {
-        /// Where that transaction ends.
+        /// The offset where that transaction ends.
         offset: usize,
-        /// How many bytes follow.
+        /// The number of bytes that follow.
         length: usize,
     },
 }
@@ -422,7 +420,7 @@ impl fmt::Display for BlockError {
         match self {
             Self::TooLong { length } => write!(
                 f,
-                "{length} bytes are more than a block may have ({MAX_BLOCK_SERIALIZED_SIZE})"
+                "the block has {length} bytes; at most {MAX_BLOCK_SERIALIZED_SIZE} are allowed"
             ),
             Self::Cut {
                 offset,
@@ -430,13 +428,13 @@ impl fmt::Display for BlockError {
                 left,
             } => write!(
                 f,
-                "the block ends too early: a field of {needed} bytes begins at its byte \
-                 {offset}, where {left} are left"
+                "the block ends too early: the field at byte {offset} has {needed} bytes, but only \
+                 {left} are left"
             ),
             Self::NotShortest { offset, number } => write!(
                 f,
-                "the length or count {number} at byte {offset} of the block is not in its \
-                 shortest form"
+                "the length or count at byte {offset} of the block, {number}, is not in its shortest \
+                 form"
             ),
             Self::TooMany {
                 offset,
@@ -444,29 +442,28 @@ impl fmt::Display for BlockError {
                 most,
             } => write!(
                 f,
-                "byte {offset} of the block announces {count} entries, and no more than {most} \
-                 fit into the rest: the block was cut, or the count is wrong"
+                "byte {offset} of the block announces {count} entries, but at most {most} fit into the \
+                 rest: the block is cut short, or the count is wrong"
             ),
             Self::NoTransactions { offset } => {
                 write!(f, "the block has no transactions (byte {offset})")
             }
             Self::NoInputs { offset } => write!(
                 f,
-                "a transaction has no inputs (byte {offset} of the block)"
+                "the transaction whose inputs are at byte {offset} of the block has none"
             ),
             Self::Flag { offset, flag } => write!(
                 f,
-                "a transaction has the unknown flag {flag} (byte {offset} of the block): 1, for \
-                 witnesses, is the only one"
+                "a transaction has the unknown flag {flag} at byte {offset} of the block; the only known \
+                 one is 1, for witnesses"
             ),
             Self::NoWitness { offset } => write!(
                 f,
-                "a transaction is in the form with witnesses and has none (byte {offset} of the \
-                 block)"
+                "a transaction in the form with witnesses has none (byte {offset} of the block)"
             ),
             Self::Trailing { offset, length } => write!(
                 f,
-                "{length} bytes follow the last transaction (byte {offset} of the block)"
+                "{length} bytes follow the last transaction, which ends at byte {offset} of the block"
             ),
         }
     }

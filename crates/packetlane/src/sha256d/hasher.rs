@@ -1,19 +1,19 @@
-//! Many messages hashed at once, on a backend.
+//! Hashes many messages at once, on one backend.
 
 use crate::engine::{BackendError, Engine};
 use core::num::NonZeroUsize;
 use once_cell::race::OnceNonZeroUsize;
 use packetlane_lanes::Backend;
 
-/// A digest of SHA-256: 32 bytes in the order in which the hash function gives
-/// them. (Block explorers show hashes of Bitcoin in the opposite order.)
+/// A SHA-256 digest: 32 bytes in the order of the hash function's output. (Bitcoin software
+/// displays hashes in reverse.)
 pub type Hash = packetlane_lanes::Digest;
 
 /// [`Hasher::many`] on the most capable backend of this CPU.
 ///
 /// # Panics
 ///
-/// Unless there are as many `digests` as `messages`.
+/// If `digests` and `messages` differ in length.
 pub fn many(messages: &[&[u8]], digests: &mut [Hash]) {
     Hasher::best().many(messages, digests);
 }
@@ -22,7 +22,7 @@ pub fn many(messages: &[&[u8]], digests: &mut [Hash]) {
 ///
 /// # Panics
 ///
-/// Unless there are as many `digests` as `messages`.
+/// If `digests` and `messages` differ in length.
 pub fn many_in_pieces(messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
     Hasher::best().many_in_pieces(messages, digests);
 }
@@ -31,7 +31,7 @@ pub fn many_in_pieces(messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
 ///
 /// # Panics
 ///
-/// Unless there are as many `digests` as `messages`.
+/// If `digests` and `messages` differ in length.
 pub fn many_single(messages: &[&[u8]], digests: &mut [Hash]) {
     Hasher::best().many_single(messages, digests);
 }
@@ -40,7 +40,7 @@ pub fn many_single(messages: &[&[u8]], digests: &mut [Hash]) {
 ///
 /// # Panics
 ///
-/// Unless there are as many `digests` as `pairs`.
+/// If `digests` and `pairs` differ in length.
 pub fn hash64(pairs: &[[u8; 64]], digests: &mut [Hash]) {
     Hasher::best().hash64(pairs, digests);
 }
@@ -51,7 +51,7 @@ pub struct Hasher {
     backend: Backend,
 }
 
-/// As [`Hasher::best`].
+/// The same as [`Hasher::best`].
 impl Default for Hasher {
     fn default() -> Self {
         Self::best()
@@ -59,22 +59,22 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// The hasher for this CPU, on the backend that [`Engine::detect`] takes.
+    /// A hasher on the backend that [`Engine::detect`] chooses.
     ///
     /// # Errors
     ///
-    /// As [`Engine::detect`]: if `PACKETLANE_BACKEND` names no backend of this build, or one
-    /// that this CPU lacks.
+    /// The same as for [`Engine::detect`]: `PACKETLANE_BACKEND` names no backend of this build,
+    /// or one that this CPU lacks.
     pub fn detect() -> Result<Self, BackendError> {
         let backend = Engine::detect()?.backend();
         Ok(Self { backend })
     }
 
-    /// The hasher on the most capable backend of this CPU, whatever `PACKETLANE_BACKEND`
-    /// says. The CPU is asked once in a process.
+    /// A hasher on the most capable backend of this CPU, regardless of `PACKETLANE_BACKEND`.
+    /// The CPU is queried once per process.
     #[must_use]
     pub fn best() -> Self {
-        // One more than its place among all backends.
+        // The index in `Backend::ALL`, plus 1.
         static BEST: OnceNonZeroUsize = OnceNonZeroUsize::new();
         let number = BEST.get_or_init(|| {
             let best = Engine::best().backend();
@@ -85,74 +85,77 @@ impl Hasher {
         Self { backend }
     }
 
-    /// The hasher on `backend`.
+    /// A hasher on `backend`.
     ///
     /// # Panics
     ///
     /// If this CPU lacks it ([`Backend::is_available`]).
     #[must_use]
     pub fn with_backend(backend: Backend) -> Self {
-        assert!(backend.is_available(), "this CPU lacks {backend:?}");
+        assert!(
+            backend.is_available(),
+            "this CPU lacks the backend {backend:?}"
+        );
         Self { backend }
     }
 
-    /// The backend that it hashes on.
+    /// The backend of this hasher.
     #[must_use]
     pub const fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// From how many messages on they share lanes. Fewer are hashed one or two at a time;
-    /// beyond the number of lanes means never. The number is measured once in a process, in
-    /// some thirty microseconds, at the first call that hashes; see
+    /// The number of messages from which lanes are used. Fewer messages are hashed one or two
+    /// at a time. A value above the number of lanes means that lanes are never used. The first
+    /// call that hashes measures the value, in about 30 µs, and it is kept for the process. See
     /// [`Hasher::set_lanes_from`].
     #[must_use]
     pub fn lanes_from(&self) -> usize {
         self.backend.sha256_lanes_from()
     }
 
-    /// Sets [`Hasher::lanes_from`] for all hashers of this process on this backend, so that it
-    /// is not measured and every run does the same. 1 is always, `usize::MAX` never.
+    /// Sets [`Hasher::lanes_from`] for all hashers of this process on this backend, which makes
+    /// runs reproducible: nothing is measured. 1 means always, `usize::MAX` never.
     pub fn set_lanes_from(&self, messages: usize) {
         self.backend.set_sha256_lanes_from(messages);
     }
 
-    /// The double SHA-256 of each of `messages`, of any and mixed lengths:
-    /// `digests[i]` is that of `messages[i]`.
+    /// Computes the double SHA-256 of each message and writes that of `messages[i]` to
+    /// `digests[i]`. Messages may have any lengths.
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `messages`.
+    /// If `digests` and `messages` differ in length.
     pub fn many(&self, messages: &[&[u8]], digests: &mut [Hash]) {
         self.backend.sha256d(messages.as_chunks::<1>().0, digests);
     }
 
-    /// The double SHA-256 of each of `messages`, each given as three pieces,
-    /// which are hashed one behind the other and may be empty: the id of a transaction with a
+    /// Computes the double SHA-256 of each message, like [`many`](Self::many). Each message is
+    /// the concatenation of three pieces, which may be empty. The id of a transaction with a
     /// witness is the hash of three pieces of it.
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `messages`.
+    /// If `digests` and `messages` differ in length.
     pub fn many_in_pieces(&self, messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
         self.backend.sha256d(messages, digests);
     }
 
-    /// The single SHA-256 of each of `messages`, as [`Hasher::many`].
+    /// Computes the single SHA-256 of each message, otherwise like [`many`](Self::many).
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `messages`.
+    /// If `digests` and `messages` differ in length.
     pub fn many_single(&self, messages: &[&[u8]], digests: &mut [Hash]) {
         self.backend.sha256(messages.as_chunks::<1>().0, digests);
     }
 
-    /// The double SHA-256 of each of `pairs`, 64 bytes each: two nodes of a Merkle
-    /// tree.
+    /// Computes the double SHA-256 of each of `pairs`. A pair is two nodes of a Merkle tree, 64
+    /// bytes.
     ///
     /// # Panics
     ///
-    /// Unless there are as many `digests` as `pairs`.
+    /// If `digests` and `pairs` differ in length.
     pub fn hash64(&self, pairs: &[[u8; 64]], digests: &mut [Hash]) {
         self.backend.sha256d_64(pairs, digests);
     }

@@ -1,4 +1,4 @@
-//! Merkle trees as Bitcoin has them.
+//! Bitcoin's Merkle trees.
 
 use super::hasher::{Hash, Hasher};
 use alloc::vec;
@@ -9,20 +9,20 @@ pub fn merkle_root(leaves: &[Hash]) -> MerkleRoot {
     Hasher::best().merkle_root(leaves)
 }
 
-/// A Merkle root, and whether its leaves may have been tampered with.
+/// A Merkle root, and whether its leaves may have been mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MerkleRoot {
     /// The root.
     pub root: Hash,
-    /// Whether two neighbouring nodes of some level that form a pair are equal: the
-    /// same root then belongs to a shorter list of leaves too (CVE-2012-2459).
+    /// Whether a pair of nodes, at any level, is two equal nodes. The same root then also
+    /// belongs to a shorter list of leaves (CVE-2012-2459).
     pub mutated: bool,
 }
 
 impl Hasher {
-    /// The Merkle root of `leaves` as Bitcoin computes it: a level with an odd number
-    /// of nodes has its last one twice. The root of one leaf is the leaf, that of none
-    /// is all zeros, as in Bitcoin Core.
+    /// Computes the Merkle root of `leaves` as Bitcoin does. A level with an odd number of
+    /// nodes repeats its last one. The root of one leaf is the leaf; that of no leaves is all
+    /// zeros, as in Bitcoin Core.
     #[must_use]
     pub fn merkle_root(&self, leaves: &[Hash]) -> MerkleRoot {
         if leaves.len() < 2 {
@@ -32,8 +32,8 @@ impl Hasher {
             };
         }
         let mut mutated = repeats(leaves);
-        // The level above the leaves, and room for a second one of its last node. The
-        // levels above are computed where it lies.
+        // The level above the leaves, with room for a second copy of its last node. Higher
+        // levels are computed in the same memory.
         let (pairs, odd) = leaves.as_flattened().as_chunks::<64>();
         let mut nodes = pairs.len();
         let mut level = vec![[0; 32]; nodes + 2];
@@ -59,7 +59,7 @@ impl Hasher {
     }
 }
 
-/// How many nodes of a Merkle tree over so many leaves are hashed.
+/// The number of nodes that are hashed in a Merkle tree over `leaves` leaves.
 pub(super) fn inner_nodes(leaves: usize) -> usize {
     let mut nodes = 0;
     let mut level = leaves;
@@ -70,7 +70,7 @@ pub(super) fn inner_nodes(leaves: usize) -> usize {
     nodes
 }
 
-/// Whether there is a pair of equal nodes.
+/// Whether two nodes that form a pair are equal.
 fn repeats(nodes: &[Hash]) -> bool {
     let mut repeats = false;
     for [left, right] in nodes.as_chunks::<2>().0 {

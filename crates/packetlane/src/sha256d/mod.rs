@@ -1,10 +1,10 @@
-//! Double SHA-256 (SHA256d) over many messages at once, and what Bitcoin makes of it:
-//! transaction ids, Merkle trees, blocks.
+//! Double SHA-256 (SHA256d) of many messages at once, and Bitcoin's uses of it: transaction
+//! ids, Merkle trees, blocks.
 //!
-//! The functions hash on the most capable backend of this CPU and read no environment
-//! variable. A [`Hasher`] hashes on a backend of the caller's choice; [`Hasher::detect`]
-//! takes the one that `PACKETLANE_BACKEND` names. Digests are the same on all. Nothing is
-//! wiped: this is for data that is public.
+//! The functions run on the most capable backend of this CPU and read no environment variable.
+//! A [`Hasher`] runs on a backend of the caller's choice; [`Hasher::detect`] uses the one that
+//! `PACKETLANE_BACKEND` names. Digests are the same on all backends. Nothing is wiped, because
+//! all of this data is public.
 //!
 //! - [`Hasher`], [`many`], [`many_in_pieces`], [`many_single`], [`hash64`]: many messages.
 //! - [`merkle_root`]: Merkle trees.

@@ -1,10 +1,9 @@
-//! Files of blocks as Bitcoin Core keeps them (`blk00000.dat` and so on), scanned piece by
-//! piece and without I/O.
+//! Scans Bitcoin Core's block files (`blk00000.dat` and so on), piece by piece and without I/O.
 //!
-//! Each block lies in a frame: the network's magic, the block's length in four bytes,
-//! the block. Where a frame should be and none is, [`Scanner`] says why and goes on at
-//! the next magic, so that damage in one place costs nothing elsewhere. Zeros at the
-//! end of a file are no damage: Bitcoin Core preallocates its files.
+//! Each block is in a frame: the network's magic, the block's length in four bytes,
+//! little-endian, and the block. Where a frame is missing, [`Scanner`] reports why and
+//! continues at the next magic, so that damage stays local. Zeros at the end of a file are not
+//! damage: Bitcoin Core preallocates its files.
 
 use super::block::{Block, MAX_BLOCK_SERIALIZED_SIZE, MIN_BLOCK_LEN};
 use super::hasher::Hasher;
@@ -13,24 +12,25 @@ use crate::bitcoin::Network;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Length of what stands in front of a block, in bytes: magic and length.
+/// Length of a frame's magic and length field, in bytes.
 pub const FRAME_LEN: usize = MAGIC_LEN + 4;
 
 const MAGIC_LEN: usize = 4;
 
-/// With so many bytes of a file, [`Scanner::next`] never asks for more: a frame with the
-/// longest block, and the magic behind it.
+/// Number of bytes with which [`Scanner::next`] never needs more: a frame with the longest
+/// block, and the magic after it.
 pub const MAX_NEEDED: usize = FRAME_LEN + MAX_BLOCK_SERIALIZED_SIZE + MAGIC_LEN;
 
-/// The obfuscation of Bitcoin Core's files since version 28: eight bytes, repeated from the
-/// file's beginning on, are XORed onto the blocks, so that virus scanners do not react to
-/// what strangers put into the chain. The eight bytes lie in `xor.dat` beside the files.
+/// The obfuscation of Bitcoin Core's block files since version 28. A key of eight bytes,
+/// repeated from the start of the file, is XORed onto the blocks, so that virus scanners do not
+/// react to data in the chain. The key is in `xor.dat` in the same folder. All zeros mean no
+/// obfuscation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Obfuscation(pub [u8; 8]);
 
 impl Obfuscation {
-    /// Removes it from `bytes`, which begin at offset `position` of their file. (Or
-    /// adds it: that is the same.)
+    /// Removes the obfuscation from `bytes`, which start at offset `position` of their file.
+    /// Applying it twice restores the original.
     pub fn apply(self, position: u64, bytes: &mut [u8]) {
         if self == Self::default() {
             return;
@@ -46,8 +46,8 @@ impl Obfuscation {
         }
     }
 
-    /// How many of the last of `bytes`, which end at offset `end` of their file, were
-    /// zero in the file: its padding, which is never obfuscated.
+    /// How many bytes at the end of `bytes` were zero in the file: its padding, which is never
+    /// obfuscated. `end` is the offset of the end of `bytes` in the file.
     fn padding(self, end: u64, bytes: &[u8]) -> usize {
         let places = (0..end).rev().map(|place| self.0[(place % 8) as usize]);
         let zeros = bytes.iter().rev().zip(places);
@@ -55,47 +55,46 @@ impl Obfuscation {
     }
 }
 
-/// What lies next in a file.
+/// What [`Scanner::next`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'b> {
-    /// A block, or what its frame says is one: only [`Verifier`](super::Verifier)
-    /// tells.
+    /// A block according to its frame. Whether it is valid is for [`Verifier`](super::Verifier)
+    /// to tell.
     Block {
-        /// Where it begins in the file, behind its frame.
+        /// Its offset in the file, after the frame's magic and length.
         offset: u64,
         /// The block.
         bytes: &'b [u8],
     },
-    /// Something else.
+    /// Bytes that are not a block.
     Fault(FileFault),
 }
 
-/// Finds the blocks in one file.
+/// Finds the blocks of one file.
 #[derive(Debug)]
 pub struct Scanner {
     magic: [u8; MAGIC_LEN],
     obfuscation: Obfuscation,
-    /// The offset of the first byte that it has not consumed.
+    /// The offset of the first byte that has not been consumed.
     position: u64,
     skipping: Option<Skipping>,
-    /// For bytes that their frame by itself does not prove to be a block.
+    /// Decides whether bytes are a block, where the frame alone does not prove it.
     verifier: Verifier,
 }
 
-/// What is being passed over until the next magic.
+/// Bytes that are being skipped until the next magic.
 #[derive(Debug)]
 struct Skipping {
     cause: Cause,
     start: u64,
-    /// The end of what was not padding so far.
+    /// The end of the last skipped byte that was not padding.
     end: u64,
 }
 
 impl Scanner {
-    /// A scanner at the beginning of a file of blocks of the network with this magic.
-    /// Its input is what `obfuscation` has been removed from; it needs `obfuscation` only to
-    /// know what was zero in the file. A frame that no other frame follows it verifies with
-    /// `hasher`.
+    /// A scanner at the start of a block file. `magic` is the network's. The scanner's input
+    /// must have been de-obfuscated; it uses `obfuscation` only to recognise zeros in the file.
+    /// It verifies a frame that no other frame follows with `hasher`.
     #[must_use]
     pub fn new(magic: [u8; 4], obfuscation: Obfuscation, hasher: Hasher) -> Self {
         Self {
@@ -107,9 +106,8 @@ impl Scanner {
         }
     }
 
-    /// Whether a file that consists of `bytes` is one block without a frame: it does
-    /// not begin like a file of frames, and either is a block or holds no frame
-    /// elsewhere.
+    /// Whether a file that consists of `bytes` is one block without a frame. True if it does
+    /// not start like a frame of any network, and either is a block or holds no frame anywhere.
     #[must_use]
     pub fn is_bare_block(&self, bytes: &[u8]) -> bool {
         let Some((first, _)) = bytes.split_first_chunk() else {
@@ -123,15 +121,13 @@ impl Scanner {
             && (Block::parse(bytes, &mut Vec::new()).is_ok() || find(&self.magic, bytes).is_none())
     }
 
-    /// Finds what lies next. `rest` are the bytes of the file from where the last call
-    /// left off; what has been dealt with is taken from them. `ends` says whether the
-    /// file ends behind them.
+    /// Returns the next block or fault. `rest` must start where the last call left it; consumed
+    /// bytes are removed from it. `ends` says whether the file ends after `rest`.
     ///
-    /// `None` asks for more bytes behind those that are left in `rest`, which are less
-    /// than [`MAX_NEEDED`]. If the file ends there, nothing more is in it.
+    /// `None` asks for more bytes after those left in `rest`, which are fewer than
+    /// [`MAX_NEEDED`]. If the file ends there, the scan is complete.
     ///
-    /// The finds follow each other without a gap, except for padding at the end of the
-    /// file.
+    /// There are no gaps between the results, except for padding at the end of the file.
     pub fn next<'b>(&mut self, rest: &mut &'b [u8], ends: bool) -> Option<Found<'b>> {
         loop {
             if self.skipping.is_some() {
@@ -148,8 +144,8 @@ impl Scanner {
                     return Some(Found::Block { offset, bytes });
                 }
                 Err(cause) => {
-                    // The next block may begin anywhere behind this magic, also where
-                    // a wrong length reaches beyond it.
+                    // The next block may begin anywhere after this magic, even within the
+                    // length that a wrong length field claims.
                     let magic = match cause {
                         Cause::Garbage | Cause::OtherNetwork { .. } => 0,
                         _ => MAGIC_LEN.min(rest.len()),
@@ -166,8 +162,7 @@ impl Scanner {
         }
     }
 
-    /// The block in the frame at the beginning of `rest`, or `None` if more of the
-    /// file is needed.
+    /// The block in the frame at the start of `rest`, or `None` if more bytes are needed.
     fn frame<'b>(&mut self, rest: &'b [u8], ends: bool) -> Result<Option<&'b [u8]>, Cause> {
         let Some((magic, behind)) = rest.split_first_chunk() else {
             return Err(match self.magic.starts_with(rest) {
@@ -198,9 +193,9 @@ impl Scanner {
         if behind.len() < MAGIC_LEN && !ends {
             return Ok(None);
         }
-        // Where the next frame follows, the length is right, and what may be wrong with
-        // the block is for others to say. Elsewhere it is right if there is a good
-        // block; if a bad one, no other frame may begin within it.
+        // If the next frame follows, the length is right; whether the block is valid is not
+        // checked here. Otherwise the bytes must parse as a block and, if the block is faulty,
+        // no other frame may begin within it.
         if !behind.starts_with(&self.magic) {
             let faults = self.verifier.verify(bytes).err().unwrap_or_default();
             let reach = FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
@@ -215,10 +210,10 @@ impl Scanner {
         Ok(Some(bytes))
     }
 
-    /// Passes over what is no frame, up to the next magic.
+    /// Skips bytes that are not a frame, up to the next magic.
     fn skip(&mut self, rest: &mut &[u8], ends: bool) -> Option<FileFault> {
         let next = find(&self.magic, rest);
-        // A magic may have begun.
+        // The last bytes may be the start of a magic.
         let kept = if ends { 0 } else { MAGIC_LEN - 1 };
         let skipped = next.unwrap_or(rest.len().saturating_sub(kept));
         let end = self.position + skipped as u64;
@@ -247,54 +242,54 @@ impl Scanner {
     }
 }
 
-/// Where `magic` begins in `bytes` for the first time.
+/// The offset of the first `magic` in `bytes`.
 fn find(magic: &[u8; MAGIC_LEN], bytes: &[u8]) -> Option<usize> {
     bytes.windows(MAGIC_LEN).position(|window| window == magic)
 }
 
-/// A place in a file that holds no block, and why.
+/// Bytes of a file that are not a block, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFault {
-    /// Where it begins.
+    /// The offset of the first of these bytes.
     pub offset: u64,
-    /// How many bytes were passed over: up to the next magic or the file's end.
+    /// How many bytes were skipped, up to the next magic or the end of the file.
     pub length: u64,
-    /// What is wrong with it.
+    /// Why they are not a block.
     pub cause: Cause,
 }
 
-/// Why a place in a file holds no block.
+/// Why bytes of a file are not a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// No frame begins there.
+    /// The bytes do not start with a frame.
     Garbage,
-    /// A frame of another network begins there.
+    /// The frame is of another network.
     OtherNetwork {
-        /// That network.
+        /// The network of the frame.
         network: Network,
     },
-    /// The file ends within the magic or the length in front of a block.
+    /// The file ends within a frame's magic or length.
     FrameCut,
-    /// The length in the frame is more than a block may have, or less than it must.
+    /// The length in the frame is more than a block may have, or less than a block needs.
     Length {
         /// That length, in bytes.
         length: u32,
     },
     /// The file ends within the block.
     Cut {
-        /// The block's length by its frame, in bytes.
+        /// The block's length according to its frame, in bytes.
         length: u32,
-        /// How many bytes of it are there.
+        /// How many bytes of the block are there.
         left: usize,
     },
-    /// The bytes in the frame are no good block, and the next frame does not begin
-    /// behind them but among them or later: the length in the frame is wrong, or bytes
-    /// of the block are missing.
+    /// The bytes in the frame are not a valid block, and the next frame begins within or later
+    /// than the end of the frame, not right after it. The length is wrong, or bytes of the
+    /// block are missing.
     NoBlock {
         /// The length in the frame, in bytes.
         length: u32,
-        /// What is wrong with so many bytes as a block.
+        /// What is wrong with these bytes as a block.
         fault: BlockFault,
     },
 }
@@ -306,22 +301,24 @@ impl fmt::Display for FileFault {
             Cause::OtherNetwork { network } => {
                 write!(f, "a block of another network, {}", network.name())?;
             }
-            Cause::FrameCut => f.write_str("the file ends in front of a block")?,
+            Cause::FrameCut => {
+                f.write_str("the file ends within the magic or length of a frame")?
+            }
             Cause::Length { length } => write!(
                 f,
-                "a block is said to have {length} bytes; blocks have {MIN_BLOCK_LEN} to \
+                "the frame's length is {length} bytes; blocks have {MIN_BLOCK_LEN} to \
                  {MAX_BLOCK_SERIALIZED_SIZE}"
             )?,
             Cause::Cut { length, left } => write!(
                 f,
-                "the file ends within a block: {left} of {length} bytes are there"
+                "the file ends within a block: it holds {left} of {length} bytes"
             )?,
             Cause::NoBlock { length, fault } => write!(
                 f,
-                "a frame of {length} bytes holds no good block ({fault}), and no frame follows it"
+                "the frame of {length} bytes holds no valid block ({fault}), and no frame follows it"
             )?,
         }
-        write!(f, " ({} bytes passed over)", self.length)
+        write!(f, " ({} bytes skipped)", self.length)
     }
 }
 

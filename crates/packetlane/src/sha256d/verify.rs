@@ -1,15 +1,14 @@
-//! Blocks compared with what their headers promise.
+//! Verifies a block against its header.
 //!
-//! [`Verifier::verify`] hashes all transactions of a block in one call and checks what the
-//! block says of itself:
+//! [`Verifier::verify`] hashes all transactions of a block in one call. It checks:
 //!
-//! - the Merkle root of its transactions, and that they are no mutation (CVE-2012-2459);
-//! - its witnesses' commitment (BIP141), if it has witnesses;
-//! - that its header's hash meets the target that the header itself names.
+//! - the Merkle root of the transactions, and that they are not mutated (CVE-2012-2459);
+//! - the witness commitment (BIP141), if the block has witnesses;
+//! - that the header's hash meets the target in the header.
 //!
-//! It is no validation: whether the chain asks for that target or a harder one, what the
-//! scripts say and whether the coins exist takes the chain, which is not here. A block whose
-//! witnesses have all been left out looks like one from before BIP141, and passes.
+//! This is not full validation. The target that the chain requires, scripts and coins can only
+//! be checked with the chain. A block from which all witnesses have been removed looks like one
+//! from before BIP141, and passes.
 
 use super::block::{Block, BlockError, Transaction, hash_one};
 use super::hasher::{Hash, Hasher};
@@ -19,33 +18,33 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
 
-/// What was found out about a block without faults.
+/// The result for a block without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Its hash.
+    /// The block hash.
     pub hash: Hash,
-    /// How many transactions it has.
+    /// The number of transactions.
     pub transactions: usize,
-    /// Its length, in bytes.
+    /// The length of the block, in bytes.
     pub bytes: usize,
-    /// How many double SHA-256 that took: header, transactions, trees, commitment.
+    /// The number of double SHA-256 hashes computed: header, transactions, trees, commitment.
     pub hashes: usize,
 }
 
-/// Verifies blocks, one after the other. It keeps its lists from block to block, so that it
-/// allocates only for a block that is larger than all before.
+/// Verifies blocks, one at a time. It reuses its lists, so it allocates only for a block that
+/// is larger than all before.
 #[derive(Debug)]
 pub struct Verifier {
     hasher: Hasher,
     transactions: Vec<Transaction>,
-    /// Empty between blocks, whatever it borrowed.
+    /// Empty between calls, so it borrows nothing.
     pieces: Vec<[&'static [u8]; 3]>,
     digests: Vec<Hash>,
     wtxids: Vec<Hash>,
 }
 
 impl Verifier {
-    /// A verifier that hashes by `hasher`. It holds no memory yet.
+    /// A verifier that hashes with `hasher`. It allocates nothing yet.
     #[must_use]
     pub const fn new(hasher: Hasher) -> Self {
         Self {
@@ -57,11 +56,11 @@ impl Verifier {
         }
     }
 
-    /// Checks that `bytes` are one block, and that it keeps what its header promises.
+    /// Checks that `bytes` are exactly one block, and verifies it against its header.
     ///
     /// # Errors
     ///
-    /// Every fault that was found, at least one.
+    /// All faults that were found, at least one.
     pub fn verify(&mut self, bytes: &[u8]) -> Result<Summary, Vec<BlockFault>> {
         let block = match Block::parse(bytes, &mut self.transactions) {
             Ok(block) => block,
@@ -73,7 +72,7 @@ impl Verifier {
             faults.push(fault);
         }
 
-        // One list for all ids: the more messages, the fuller the lanes.
+        // One list for all ids, because more messages fill the lanes better.
         let count = block.transactions();
         let has_witness = block.has_witness();
         let mut pieces: Vec<[&[u8]; 3]> = mem::take(&mut self.pieces);
@@ -84,7 +83,7 @@ impl Verifier {
         self.digests.resize(pieces.len(), Hash::default());
         self.hasher.many_in_pieces(&pieces, &mut self.digests);
         let mut hashes = 1 + pieces.len() + inner_nodes(count);
-        // The list outlives what it borrowed. (This collects in place.)
+        // Changes the lifetime of the empty list. `collect` reuses its memory.
         pieces.clear();
         self.pieces = pieces.into_iter().map(|_| [&[][..]; 3]).collect();
 
@@ -137,22 +136,22 @@ impl Verifier {
     }
 }
 
-/// Whether a header's hash meets the target that the header names: the rules of
-/// Bitcoin Core's `CheckProofOfWork`, except for the chain's own limit.
+/// Checks that a block hash meets the target in the header. The rules are those of Bitcoin
+/// Core's `CheckProofOfWork`, without the chain's own limit.
 fn check_work(hash: &Hash, bits: u32) -> Result<(), BlockFault> {
     let target = target(bits)?;
-    // Both are numbers whose last byte is the highest.
+    // Both are little-endian numbers.
     match hash.iter().rev().gt(target.iter().rev()) {
         true => Err(BlockFault::Work { hash: *hash, bits }),
         false => Ok(()),
     }
 }
 
-/// The target that `bits` stand for: a sign and a mantissa of 23 bits, times 256 to
-/// the power of the first byte less 3. The lowest byte comes first.
+/// Expands the compact form `bits` of a target, which is little-endian in the result. `bits` is
+/// a sign bit and a 23-bit mantissa, times 256 to the power of its highest byte less 3.
 fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
     let size = bits >> 24;
-    // What a small size shifts out is lost.
+    // A size below 3 shifts the low bytes out.
     let mantissa = (bits & 0x7f_ffff) >> (8 * 3_u32.saturating_sub(size));
     if mantissa == 0 {
         return Err(BlockFault::ZeroTarget { bits });
@@ -172,54 +171,54 @@ fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
     Ok(target)
 }
 
-/// What is wrong with a block. Hashes are shown as everywhere, last byte first.
+/// What is wrong with a block. Hashes are displayed in reverse, as is usual for Bitcoin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockFault {
-    /// It is not in the form of a block.
+    /// The bytes are not a block.
     Malformed(BlockError),
     /// The target is zero, which no hash meets.
     ZeroTarget {
-        /// The header's short form of it.
+        /// The target in the header's compact form.
         bits: u32,
     },
     /// The target is below zero.
     NegativeTarget {
-        /// The header's short form of it.
+        /// The target in the header's compact form.
         bits: u32,
     },
     /// The target does not fit 256 bits.
     TargetOverflow {
-        /// The header's short form of it.
+        /// The target in the header's compact form.
         bits: u32,
     },
-    /// The header's hash does not meet the target that the header names.
+    /// The block hash does not meet the target in the header.
     Work {
-        /// That hash.
+        /// The block hash.
         hash: Hash,
-        /// The header's short form of the target.
+        /// The target in the header's compact form.
         bits: u32,
     },
-    /// The transactions have another Merkle root than the header names.
+    /// The Merkle root of the transactions is not the one in the header.
     MerkleRoot {
-        /// The header's.
+        /// The root in the header.
         header: Hash,
-        /// The transactions'.
+        /// The root of the transactions.
         computed: Hash,
     },
-    /// Neighbours in the Merkle tree are equal: transactions were repeated in a way
-    /// that leaves the root as it was (CVE-2012-2459).
+    /// Two nodes that form a pair in the Merkle tree are equal: transactions were repeated in a
+    /// way that does not change the root (CVE-2012-2459).
     Mutated,
-    /// Transactions have witnesses, and the first one does not commit to them.
+    /// Transactions have witnesses, but the first transaction does not commit to them.
     NoCommitment,
-    /// The first transaction commits to witnesses but does not carry the reserved value
-    /// of 32 bytes that goes into the commitment.
+    /// The first transaction commits to witnesses but lacks the 32-byte reserved value that the
+    /// commitment includes.
     NoReservedValue,
     /// The witnesses are not those that the first transaction commits to.
     Commitment {
         /// The commitment in the block.
         block: Hash,
-        /// That of its witnesses.
+        /// The commitment computed from the witnesses.
         computed: Hash,
     },
 }
@@ -239,27 +238,27 @@ impl fmt::Display for BlockFault {
             }
             Self::Work { bits, .. } => write!(
                 f,
-                "no proof of work: its hash is above {bits:08x}, the target in its header"
+                "no proof of work: the block's hash is above {bits:08x}, the target in its header"
             ),
             Self::MerkleRoot { header, computed } => write!(
                 f,
-                "the transactions have the Merkle root {}, the header names {}",
+                "the transactions have the Merkle root {}, but the header has {}",
                 Shown(computed),
                 Shown(header)
             ),
             Self::Mutated => f.write_str(
-                "transactions are repeated in a way that leaves the Merkle root as it was \
+                "transactions are repeated in a way that does not change the Merkle root \
                  (CVE-2012-2459)",
             ),
             Self::NoCommitment => {
-                f.write_str("it has witnesses, and its first transaction does not commit to them")
+                f.write_str("the block has witnesses, but its first transaction does not commit to them")
             }
             Self::NoReservedValue => f.write_str(
-                "it has witnesses, and its first transaction lacks the reserved value of 32 bytes",
+                "the block has witnesses, but its first transaction lacks the 32-byte reserved value",
             ),
             Self::Commitment { block, computed } => write!(
                 f,
-                "the witnesses hash to {}, the first transaction commits to {}",
+                "the witnesses hash to {}, but the first transaction commits to {}",
                 Shown(computed),
                 Shown(block)
             ),
@@ -269,7 +268,7 @@ impl fmt::Display for BlockFault {
 
 impl core::error::Error for BlockFault {}
 
-/// A hash in the order in which people read it.
+/// Displays a hash in the usual, reversed order.
 struct Shown<'h>(&'h Hash);
 
 impl fmt::Display for Shown<'_> {
@@ -283,7 +282,7 @@ impl fmt::Display for Shown<'_> {
 mod tests {
     use super::*;
 
-    /// Bitcoin Core's `bignum_SetCompact` cases, and the borders of each rule.
+    /// The cases of Bitcoin Core's `bignum_SetCompact` test, and the limits of each rule.
     #[test]
     fn a_target_is_read_as_bitcoin_core_reads_it() {
         let number = |bytes: &[(usize, u8)]| {
