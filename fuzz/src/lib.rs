@@ -1,11 +1,10 @@
-//! The fuzz targets as plain functions of bytes: what `cargo fuzz` calls with
-//! inputs that it breeds, and `crates/packetlane/tests/fuzz_smoke.rs` with inputs
-//! that are the same in every run.
+//! The fuzz targets as plain functions of bytes. `cargo fuzz` calls them with inputs that it
+//! evolves, and `crates/packetlane/tests/fuzz_smoke.rs` with inputs that are the same in every
+//! run.
 //!
-//! Each takes its decisions (roles, lengths, cuts, damage) from the same bytes as
-//! the material that it feeds, and panics if a promise of the library is broken.
-//! All answer whether the input led to a whole message or session, so that a
-//! caller can see that his inputs reach that far.
+//! Each target takes its decisions (roles, lengths, cuts, damage) and its data from the same
+//! bytes. It panics if the library breaks a promise, and returns whether the input led to a
+//! complete message or session, so that a caller can see how far its inputs reach.
 
 use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, MessageType, Network, OpenError,
@@ -21,7 +20,7 @@ use packetlane::{Batch, Engine};
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// Bytes that decisions are taken from; zeros when they are used up.
+/// Bytes from which decisions are taken, then zeros.
 struct Input<'d> {
     rest: &'d [u8],
 }
@@ -37,7 +36,7 @@ impl<'d> Input<'d> {
         }
     }
 
-    /// A number below `bound`, which is at least 1.
+    /// A number below `bound`, which must be at least 1.
     fn below(&mut self, bound: usize) -> usize {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % bound
     }
@@ -53,14 +52,13 @@ impl<'d> Input<'d> {
         bytes
     }
 
-    /// Up to `most` bytes which differ from place to place and cost two of the
-    /// input's.
+    /// Up to `most` pseudo-random bytes. Takes two bytes of the input.
     fn noise(&mut self, most: usize) -> Vec<u8> {
         let len = self.below(most + 1);
         (0..len).map(|i| (i * i / 3 + len) as u8).collect()
     }
 
-    /// The first bytes of `stream` that one read brings; not none.
+    /// Takes the bytes of one read, at least one, from the front of `stream`.
     fn piece<'s>(&mut self, stream: &mut &'s [u8]) -> &'s [u8] {
         let len = match self.byte() {
             0 => stream.len(),
@@ -72,7 +70,7 @@ impl<'d> Input<'d> {
         piece
     }
 
-    /// Flips bits of one byte of `stream`; says which byte, if any.
+    /// Flips bits of one byte of `stream`. Returns the byte's offset, if one was changed.
     fn damage(&mut self, stream: &mut [u8]) -> Option<usize> {
         let mask = self.byte();
         let place = self.below(stream.len().max(1));
@@ -93,14 +91,14 @@ fn start(role: Role, config: HandshakeConfig) -> Handshake {
         Role::Initiator => Handshake::initiator(config),
         Role::Responder => Handshake::responder(config),
     };
-    handshake.expect("the configuration is sound")
+    handshake.expect("the configuration is valid")
 }
 
 fn config(seed: u8) -> HandshakeConfig {
     HandshakeConfig::new(MAGIC, Engine::portable(), [seed; 32], [seed + 1; 32])
 }
 
-/// A handshake that is fed anything, or what a peer says with a byte changed.
+/// A handshake that receives arbitrary bytes, or a peer's bytes with one changed.
 pub fn handshake(data: &[u8]) -> bool {
     let mut input = Input { rest: data };
     let role = role(&mut input);
@@ -113,8 +111,8 @@ pub fn handshake(data: &[u8]) -> bool {
     }
 }
 
-/// Nobody without the peer's secret completes a handshake, and only v1's own
-/// bytes are taken for v1.
+/// Nobody without the peer's secret completes a handshake, and only v1's own first bytes are
+/// taken for v1.
 fn arbitrary_handshake(input: &mut Input, role: Role) {
     let mut first = [&MAGIC[..], b"version\0\0\0\0\0"].concat();
     first.truncate(input.below(first.len() + 1));
@@ -133,7 +131,7 @@ fn arbitrary_handshake(input: &mut Input, role: Role) {
         let like_v1 = first[..fed.min(16)] == v1[..fed.min(16)];
         match handshake.receive(piece) {
             Ok(Progress::Waiting) => {
-                assert!(fed < 64 + 4111 + 64, "it waits for ever");
+                assert!(fed < 64 + 4111 + 64, "the handshake waits forever");
                 let silent = role == Role::Responder && like_v1;
                 assert!(!silent || fed < 16);
                 assert!(handshake.take_output().is_empty() || !silent);
@@ -144,7 +142,7 @@ fn arbitrary_handshake(input: &mut Input, role: Role) {
                 assert!(handshake.take_output().is_empty());
                 return;
             }
-            Ok(Progress::Complete(_)) => panic!("completed with a stranger"),
+            Ok(Progress::Complete(_)) => panic!("completed without the peer's secret"),
             Err(HandshakeError::NoTerminator) => assert!(fed >= 64 + 4111),
             Err(HandshakeError::V1OtherNetwork { magic }) => {
                 assert!(role == Role::Responder && magic == first[..4] && magic != MAGIC);
@@ -159,8 +157,8 @@ fn arbitrary_handshake(input: &mut Input, role: Role) {
     }
 }
 
-/// What a real peer says, cut anywhere: a session if it is whole, and never if
-/// a byte was changed.
+/// A real peer's bytes, cut anywhere: a session if they are unchanged, and none if one byte was
+/// changed.
 fn authentic_handshake(input: &mut Input, role: Role) -> bool {
     let mut dressed = |seed| HandshakeConfig {
         garbage: input.noise(MAX_GARBAGE_LEN),
@@ -204,7 +202,7 @@ fn authentic_handshake(input: &mut Input, role: Role) -> bool {
                 assert_eq!(session.id(), other.id());
                 return true;
             }
-            Ok(Progress::V1(_)) => panic!("no key is v1's first message"),
+            Ok(Progress::V1(_)) => panic!("a public key was taken for v1's first message"),
             Err(error) => {
                 assert!(damaged, "{error}");
                 return false;
@@ -213,8 +211,8 @@ fn authentic_handshake(input: &mut Input, role: Role) -> bool {
     }
 }
 
-/// The packets of a session that is fed anything, or a peer's packets with a byte
-/// changed, beside another session that must not notice.
+/// A session that receives arbitrary bytes, or a peer's packets with one byte changed, in a
+/// batch with another session, which must not be affected.
 pub fn opener(data: &[u8]) -> bool {
     let mut input = Input { rest: data };
     let engine = Engine::portable();
@@ -226,7 +224,7 @@ pub fn opener(data: &[u8]) -> bool {
     let limit = input.below(3000);
     session.inbound.set_receive_limit(limit);
 
-    // What it is sent, and what of that it must get.
+    // What the session is sent, and which contents it must return.
     let mut stream = Vec::new();
     let mut expected = Vec::new();
     let mut ends = Vec::new();
@@ -240,7 +238,7 @@ pub fn opener(data: &[u8]) -> bool {
                 _ => PacketKind::Genuine,
             };
             let sealed = sender.outbound.seal(kind, &contents, &mut stream);
-            sealed.expect("it is short enough");
+            sealed.expect("the contents are short enough");
             if kind == PacketKind::Genuine {
                 expected.push(contents);
                 ends.push(stream.len());
@@ -257,7 +255,7 @@ pub fn opener(data: &[u8]) -> bool {
         expected.truncate(ends.iter().filter(|&&end| end <= place).count());
     }
 
-    // The other session: one packet in every turn.
+    // The other session receives one packet per turn.
     let other = SessionKeys::derive(&[9; 32], MAGIC);
     let mut bystander = Session::from_keys(engine, &other, Role::Responder);
     let mut friend = Session::from_keys(engine, &other, Role::Initiator);
@@ -276,17 +274,17 @@ pub fn opener(data: &[u8]) -> bool {
         let sealed = friend
             .outbound
             .seal(PacketKind::Genuine, b"still here", &mut packet);
-        sealed.expect("it is short enough");
+        sealed.expect("the contents are short enough");
         bystander.inbound.feed(&mut batch, &packet);
         engine.open(&mut batch);
         for packet in session.inbound.packets(&batch) {
             match packet {
                 Ok(contents) => {
-                    assert_eq!(error, None, "a packet behind an error");
+                    assert_eq!(error, None, "a packet after an error");
                     got.push(contents.to_vec());
                 }
                 Err(new) => {
-                    assert_eq!(*error.get_or_insert(new), new, "another error");
+                    assert_eq!(*error.get_or_insert(new), new, "the error changed");
                 }
             }
         }
@@ -306,8 +304,7 @@ pub fn opener(data: &[u8]) -> bool {
     !got.is_empty()
 }
 
-/// Messages in packets and in v1's frames: arbitrary bytes, and messages made
-/// from them.
+/// Messages in packets and in v1's frames: arbitrary bytes, and messages made from them.
 pub fn codec(data: &[u8]) -> bool {
     let mut whole = false;
     if let Ok((message_type, payload)) = decode_message(data) {
@@ -334,8 +331,8 @@ pub fn codec(data: &[u8]) -> bool {
             check_message(message_type, payload);
             let mut frame = Vec::new();
             v1::encode(MAGIC, message_type, payload, &mut frame);
-            let message = v1::decode(MAGIC, &frame).expect("it is well formed");
-            let message = message.expect("it is whole");
+            let message = v1::decode(MAGIC, &frame).expect("the frame is well formed");
+            let message = message.expect("the frame is complete");
             assert_eq!(
                 (message.message_type, message.payload),
                 (message_type, payload)
@@ -344,7 +341,7 @@ pub fn codec(data: &[u8]) -> bool {
             assert_eq!(v1::decode(MAGIC, &frame[..cut]), Ok(None));
             if let Some(place) = input.damage(&mut frame) {
                 match v1::decode(MAGIC, &frame) {
-                    // The checksum covers the payload alone.
+                    // The checksum covers only the payload.
                     Ok(Some(_)) => assert!((4..16).contains(&place)),
                     Ok(None) => assert!((16..20).contains(&place)),
                     Err(error) => assert!(!error.to_string().is_empty()),
@@ -366,7 +363,7 @@ fn check_message(message_type: MessageType, payload: &[u8]) {
     assert_eq!(decode_message(&contents), Ok((message_type, payload)));
 }
 
-/// Files of blocks: arbitrary bytes, and good blocks among noise, zeros and damage.
+/// Block files: arbitrary bytes, and valid blocks among noise, zeros and damage.
 pub fn blocks(data: &[u8]) -> bool {
     let mut verifier = Verifier::new(Hasher::best());
     let headed = [&[0; 80], data].concat();
@@ -383,7 +380,7 @@ pub fn blocks(data: &[u8]) -> bool {
             0 => file.extend_from_slice(input.bytes(300)),
             1 => file.resize(file.len() + input.below(300), 0),
             2 => {
-                // A frame whose length is anything.
+                // A frame of arbitrary length.
                 file.extend_from_slice(&MAGIC);
                 file.extend_from_slice(input.bytes(100));
             }
@@ -401,11 +398,11 @@ pub fn blocks(data: &[u8]) -> bool {
     let key = Obfuscation([0, 1, 2, 3, 4, 5, 6, input.byte()]);
     let pieces = [1 + input.below(50), 1 + input.below(2000)];
     let found = scan(&MAGIC, key, &file, &pieces);
-    // Noise that looks like a frame may cost what follows it.
+    // Noise that contains a magic may hide the block after it.
     let magics = file.windows(4).filter(|window| *window == MAGIC).count();
     if !damaged && magics == good.len() {
         for block in &good {
-            assert!(found.contains(&&block[..]), "a good block is lost");
+            assert!(found.contains(&&block[..]), "a valid block was not found");
         }
     }
     let mut any = false;
@@ -415,7 +412,7 @@ pub fn blocks(data: &[u8]) -> bool {
     any
 }
 
-/// Verifies a block, with a verifier that has seen others and with a new one.
+/// Verifies a block with a used verifier and with a new one.
 fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     let verdict = verifier.verify(block);
     assert_eq!(verdict, Verifier::new(Hasher::best()).verify(block));
@@ -423,7 +420,7 @@ fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
         Ok(summary) => {
             assert_eq!(summary.bytes, block.len());
             let mut transactions = Vec::new();
-            let block = Block::parse(block, &mut transactions).expect("it is a good one");
+            let block = Block::parse(block, &mut transactions).expect("the block is valid");
             assert_eq!(block.transactions(), summary.transactions);
         }
         Err(faults) => {
@@ -434,7 +431,7 @@ fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     verdict.is_ok()
 }
 
-/// The blocks in a file, which must not depend on the pieces that it comes in.
+/// The blocks in a file. They must not depend on the pieces in which the file is read.
 fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize]) -> Vec<&'f [u8]> {
     let in_pieces = |piece: usize| {
         let mut scanner = Scanner::new(*magic, key, Hasher::best());
@@ -449,14 +446,14 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
             assert!(rest.len() < MAX_NEEDED);
             start = end - rest.len();
         }
-        assert_eq!(start, file.len(), "something is left");
+        assert_eq!(start, file.len(), "bytes are left");
         found
     };
     let found = in_pieces(file.len());
     for &piece in pieces {
         assert_eq!(in_pieces(piece), found, "in pieces of {piece}");
     }
-    // One behind the other, and nothing but zeros in the end.
+    // The results are adjacent, and only zeros may follow the last.
     let mut place = 0;
     let mut blocks = Vec::new();
     for found in found {
@@ -480,9 +477,9 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
     blocks
 }
 
-/// A block of up to four transactions, some with witnesses, that is as it says.
+/// A valid block of up to four transactions, some with witnesses.
 fn good_block(input: &mut Input) -> Vec<u8> {
-    // Behind its length: all are short.
+    // Scripts and the like are short, with their length in front.
     let mut short = |most| {
         let noise = input.noise(most);
         [&[noise.len() as u8], &noise[..]].concat()
@@ -546,14 +543,14 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     let mut block = headers
         .into_iter()
         .find(|header| hash(header)[31] < 0x7f)
-        .expect("one in two meets this target");
+        .expect("every second hash meets this target");
     block.push(transactions.len() as u8);
     block.extend(transactions.iter().flat_map(|parts| parts.concat()));
     block
 }
 
-/// A transaction as version; marker and flag, if it has a witness; inputs and outputs;
-/// witness and lock time.
+/// A transaction in four parts: version; marker and flag, if it has a witness; inputs and
+/// outputs; witness and lock time.
 fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
     let marker = match witness.is_empty() {
         true => vec![],
@@ -567,8 +564,8 @@ fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
     ]
 }
 
-/// Datagrams for QUIC: arbitrary ones, of which nothing is opened, or a peer's packets,
-/// some of them damaged, in one batch with those of another connection.
+/// QUIC datagrams: arbitrary ones, none of which may open, or a peer's packets, some of them
+/// damaged, in a batch with another connection's.
 pub fn quic(data: &[u8]) -> bool {
     let mut input = Input { rest: data };
     match input.flag() {
@@ -584,7 +581,7 @@ fn quic_secret(input: &mut Input, seed: u8) -> Secret {
     let suite = Suite::ALL[input.below(Suite::ALL.len())];
     let version = Version::ALL[input.below(Version::ALL.len())];
     let secret = [seed; 48];
-    Secret::new(suite, version, &secret[..suite.secret_len()]).expect("its length")
+    Secret::new(suite, version, &secret[..suite.secret_len()]).expect("the suite's length")
 }
 
 fn arbitrary_datagrams(input: &mut Input) {
@@ -597,7 +594,7 @@ fn arbitrary_datagrams(input: &mut Input) {
     while !input.rest.is_empty() {
         let mut datagram = Vec::new();
         if input.flag() {
-            // As far as a version, so that more of it is looked at.
+            // With a known version, so that parsing gets further.
             let version = Version::ALL[input.below(2)].number();
             datagram.push(0xc0 | input.byte());
             datagram.extend(version.to_be_bytes());
@@ -633,7 +630,7 @@ fn arbitrary_datagrams(input: &mut Input) {
         let refused = opener.take(&batch, slot);
         assert!(matches!(refused, Err(quic::OpenError::BadTag { .. })));
         assert_eq!(opener.forged(), count as u64 + 1);
-        // What is not protected in the first byte is as it was.
+        // The bits of the first byte that are not protected must be unchanged.
         assert_eq!((batch.bytes()[place.start] ^ first) & 0xe0, 0);
         assert_eq!(
             batch.bytes()[place.end - 16..place.end],
@@ -650,7 +647,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
     let mut numbers = [0_u64; 2];
     let mut opened = 0;
     let mut batch = quic::Batch::new();
-    // Several turns, each with at most one key update of each side.
+    // Several turns, with at most one key update of each side per turn.
     for _ in 0..=input.below(4) {
         let mut sealed = Vec::new();
         for _ in 0..input.below(40) {
@@ -663,12 +660,12 @@ fn authentic_datagrams(input: &mut Input) -> bool {
             }
             numbers[of] += 1 + input.below(3) as u64;
             let number = numbers[of];
-            // As many bytes of it as can be recovered, or more: what was damaged in
-            // earlier turns keeps the receiver's largest number back.
+            // The encoding needs as many bytes as the receiver needs to recover the number, or
+            // more. Packets damaged in earlier turns keep the receiver's largest number lower.
             let largest = openers[of].expected().checked_sub(1);
-            let least = quic::encode_packet_number(number, largest).expect("it is near");
+            let least = quic::encode_packet_number(number, largest).expect("the number is near");
             let len = least.bytes().len().max(1 + input.below(4));
-            // After a key update there are short headers alone.
+            // After a key update there are only short headers.
             let mut header = vec![0x40 | (len as u8 - 1)];
             header.extend(input.noise(25));
             let pn_offset = header.len();
@@ -690,7 +687,13 @@ fn authentic_datagrams(input: &mut Input) -> bool {
             } else {
                 sealers[of].push(&mut batch, number, &header, &payload)
             };
-            sealed.push((of, slot.expect("it is sound"), number, pn_offset, payload));
+            sealed.push((
+                of,
+                slot.expect("the packet is valid"),
+                number,
+                pn_offset,
+                payload,
+            ));
         }
         engine.seal(&mut batch);
         let mut datagrams = Vec::new();
@@ -700,7 +703,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
             datagrams.push((of, wire, number, pn_offset, payload, damaged));
         }
         batch.clear();
-        // Some come late.
+        // Some packets come late.
         for _ in 0..input.below(4) {
             let count = datagrams.len().max(1);
             let (a, b) = (input.below(count), input.below(count));
@@ -714,7 +717,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
             let slot = openers[of].push(&mut batch, place, pn_offset);
             waiting.push((
                 of,
-                slot.expect("it is long enough"),
+                slot.expect("the packet is long enough"),
                 number,
                 payload,
                 damaged,

@@ -175,13 +175,15 @@ fn what_is_not_known_is_named() {
             "only branches have a condition",
         ),
         ("bra $nowhere;", "the label does not exist"),
-        ("add.s32 %r2, %r99, 1;", "neither a register nor a constant"),
+        ("add.s32 %r2, %r99, 1;", "expected a register or a constant"),
         (
             "ld.param.u32 %r2, [k_param_0];",
-            "no parameter of that size",
+            "the parameter does not have this size",
         ),
     ] {
-        let error = Module::parse(&kernel(line)).err().expect("it is refused");
+        let error = Module::parse(&kernel(line))
+            .err()
+            .expect("it must be refused");
         assert_eq!(
             (error.line, error.text.as_str(), error.why),
             (18, line, why)

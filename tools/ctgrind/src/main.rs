@@ -1,10 +1,9 @@
-//! Runs `lanes` under valgrind with every key and every plaintext marked as not
-//! initialised: valgrind then reports each branch and each address that depends
-//! on one (Adam Langley's ctgrind).
+//! Runs `lanes` under valgrind with every key and plaintext marked as uninitialised. Valgrind
+//! then reports each branch and each address that depends on one (Adam Langley's ctgrind).
 //!
-//! `ctgrind BACKEND` prints what it runs, and valgrind tells of errors by its exit
-//! code. `ctgrind BACKEND branch` and `... index` run a kernel that leaks, and must
-//! be reported.
+//! `ctgrind BACKEND` prints what it runs; valgrind's exit code says whether there were reports.
+//! `ctgrind BACKEND branch` and `ctgrind BACKEND index` run a kernel that leaks, which valgrind
+//! must report.
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
@@ -14,19 +13,19 @@ use packetlane_lanes::{
 use std::hint::black_box;
 use std::process::ExitCode;
 
-/// From here on valgrind follows what these bytes flow into.
+/// Marks bytes as secret: valgrind tracks everything computed from them.
 fn secret(bytes: &[u8]) {
     mark_memory(bytes.as_ptr().cast(), bytes.len(), MemState::Undefined)
         .expect("running under valgrind");
 }
 
-/// From here on anybody may know these bytes.
+/// Marks bytes as public.
 fn public<T>(what: &[T]) {
     mark_memory(what.as_ptr().cast(), size_of_val(what), MemState::Defined)
         .expect("running under valgrind");
 }
 
-/// Packets of these lengths one behind the other, every third with AAD.
+/// Lays out packets of these lengths one after the other, every third with AAD.
 fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
     let mut end = 0;
     let mut jobs = Vec::new();
@@ -55,15 +54,14 @@ fn text(bytes: &[u8], job: &Job) -> std::ops::Range<usize> {
     start..start + job.text_len as usize
 }
 
-/// Seals packets of these lengths and opens them, with nothing computed ahead and
-/// with some of it.
+/// Seals packets of these lengths and opens them, with and without precomputed keystream.
 fn seal_and_open(backend: Backend, lengths: &[usize]) {
     seal_and_open_with(backend, lengths, |_| 0);
     seal_and_open_with(backend, lengths, |i| (i + 2) % 5);
 }
 
-/// As they are, and with every second one forged; of packet i, `ahead(i)` blocks of
-/// keystream are computed ahead.
+/// Seals packets and opens them, unchanged and with every second one forged. `keystream(i)`
+/// blocks of keystream are precomputed for packet i.
 fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) -> usize) {
     let (mut bytes, keys, mut jobs) = lay_out(lengths);
     let plain = bytes.clone();
@@ -94,7 +92,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     });
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
 
-    // What goes over the wire is public; the keys are still secret.
+    // Ciphertext is public. The keys are still secret.
     public(&bytes);
     let sealed = bytes.clone();
     backend.open(Work {
@@ -108,7 +106,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
             .iter()
             .all(|&outcome| outcome == Outcome::Authentic)
     );
-    // To compare them below; valgrind has seen the call.
+    // Public for the comparison below. Valgrind has already checked the call.
     public(&bytes);
     for job in &jobs {
         let text = text(&bytes, job);
@@ -141,8 +139,8 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     public(keys.as_flattened());
 }
 
-/// The same with AES-GCM: seals packets of these lengths, opens them, and opens them
-/// once more with every second one forged. The keys are prepared from secrets, too.
+/// The same for AES-GCM: seals packets of these lengths, opens them, and opens them again with
+/// every second one forged. The keys are prepared from secrets.
 fn gcm(backend: Backend, lengths: &[usize]) {
     let (mut bytes, raw, jobs) = lay_out(lengths);
     let plain = bytes.clone();
@@ -157,7 +155,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     };
     let keys: Vec<_> = raw.iter().enumerate().map(key).collect();
     let keys: Vec<_> = keys.iter().collect();
-    // As if each packet's AAD were its header, which is public as its mask is not.
+    // Treats each packet's AAD as a header, whose mask is public like the header itself.
     let header_keys: Vec<_> = raw.iter().map(AesKey::aes256).collect();
     let header_keys: Vec<_> = header_keys.iter().collect();
     let headers: Vec<_> = jobs
@@ -215,7 +213,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     }
 }
 
-/// Header masks of so many packets, of one key and of several.
+/// Computes `count` header masks, with one key and with several.
 fn masks(backend: Backend, count: usize) {
     let raw = [[7; 32], [8; 32], [9; 32]];
     secret(raw.as_flattened());
@@ -226,7 +224,7 @@ fn masks(backend: Backend, count: usize) {
         AesKey::aes256(third),
     ];
     for keys in 1..=3 {
-        // Samples are ciphertext: public.
+        // Samples are ciphertext, so they are public.
         let bytes: Vec<u8> = (0..16 * count).map(|i| i as u8).collect();
         let sample = |i: usize| ((i % keys) as u32, 16 * i as u32);
         let samples: Vec<_> = (0..count).map(sample).collect();
@@ -258,7 +256,7 @@ fn tag(backend: Backend, len: usize) {
     black_box(tag);
 }
 
-/// What must be reported: a branch on the first bit of a keystream.
+/// Must be reported: a branch on the first bit of a keystream.
 fn leaking_branch(backend: Backend) {
     let (key, mut text) = ([7; 32], [0; 64]);
     secret(&key);
@@ -268,7 +266,7 @@ fn leaking_branch(backend: Backend) {
     }
 }
 
-/// What must be reported: a table at an index that is a byte of a tag.
+/// Must be reported: a table index that is a byte of a tag.
 fn leaking_index(backend: Backend) {
     let key = [0xff; 32];
     secret(&key);
@@ -291,18 +289,21 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if running_mode().is_native() {
-        eprintln!("ctgrind: shows nothing unless it runs under valgrind");
+        eprintln!("ctgrind: run this under valgrind; otherwise it checks nothing");
         return ExitCode::from(2);
     }
     if !backend.is_available() {
-        eprintln!("ctgrind: valgrind's CPU has no {}", backend.name());
+        eprintln!(
+            "ctgrind: valgrind's CPU does not support {}",
+            backend.name()
+        );
         return ExitCode::from(2);
     }
     match arguments.get(1) {
         Some(&"branch") => leaking_branch(backend),
         Some(&"index") => leaking_index(backend),
         Some(other) => {
-            eprintln!("ctgrind: no kernel that leaks by '{other}'");
+            eprintln!("ctgrind: unknown leak '{other}'; give branch or index");
             return ExitCode::from(2);
         }
         None => run_all(backend),
@@ -313,13 +314,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every path of a batch, both algorithms by themselves, AES-GCM and header masks.
+/// Runs every path of a batch, ChaCha20 and Poly1305 separately, AES-GCM and header masks.
 fn run_all(backend: Backend) {
     for len in (0..=130).chain([255, 256, 511, 512, 513, 700, 1100, 2049, 5000]) {
         stream(backend, len);
         tag(backend, len);
         seal_and_open(backend, &[len]);
-        // Two, so that there is one of either kind of key.
+        // Two packets, one for each size of key.
         gcm(backend, &[len, len]);
     }
     for n in 1..=40 {
@@ -332,11 +333,11 @@ fn run_all(backend: Backend) {
     let mixed: Vec<_> = (0..100).map(|i| i * 37 % 400).collect();
     seal_and_open(backend, &mixed);
     gcm(backend, &mixed);
-    // Lanes that wait, and a text too long to be waited for.
+    // Lanes that wait, and a text too long for other lanes to wait for it.
     let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
-    // In turn with AVX2, opened too.
+    // Pipelined with AVX2, also when opened.
     seal_and_open(backend, &[65, 128, 192, 256, 320]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
     println!(

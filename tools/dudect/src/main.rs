@@ -1,10 +1,9 @@
-//! Times the kernels with secrets of two classes and tests whether the times
-//! differ (dudect). For AVX-512, which valgrind does not know.
+//! Times the kernels with two classes of secrets and tests whether the times differ (dudect).
+//! This covers AVX-512, which valgrind does not support.
 //!
-//! Left is a secret that stays the same, or zeros; right is another one each time.
-//! `open_forged` compares a tag that is wrong in its first byte with one that is
-//! wrong in its last. `planted_leak` compares tags with an early exit, and must
-//! give a large t.
+//! Class Left is a constant secret or zeros; class Right is a new random one for each call.
+//! `open_forged` compares a tag that is wrong in its first byte with one that is wrong in its
+//! last. `planted_leak` compares tags with an early exit, and must give a large t.
 
 use dudect_bencher::rand::{Rng, RngExt};
 use dudect_bencher::{BenchRng, Class, CtRunner, ctbench_main};
@@ -12,18 +11,17 @@ use packetlane_lanes::{AesKey, Backend, GcmKey, Job, Key, Outcome, TAG_LEN, Work
 use std::cell::RefCell;
 use std::hint::black_box;
 
-/// How many calls a test times. The first tenth does not count: caches and clock
-/// are getting warm.
+/// Timed calls per test. The first tenth is dropped, because caches and clock are still warming
+/// up.
 const SAMPLES: usize = 1_500_000;
 
-/// Packets of the batch, and the length of each.
+/// The batch: number of packets, and the length of each in bytes.
 const BATCH: (usize, usize) = (64, 61);
 
-/// One packet that goes over all lanes.
+/// One packet that is spread over all lanes: number and length in bytes.
 const LONG: (usize, usize) = (1, 1500);
 
-/// Secrets in one place of memory, whatever their class, so that it is not the
-/// caches that tell the classes apart.
+/// A secret at one address, whatever its class, so that caches cannot tell the classes apart.
 struct Secrets {
     constant: Vec<u8>,
     fresh: Vec<u8>,
@@ -31,7 +29,7 @@ struct Secrets {
 }
 
 impl Secrets {
-    /// `len` bytes; the left class is zeros, or noise that stays the same.
+    /// A secret of `len` bytes. The left class is zeros, or random bytes that stay the same.
     fn new(len: usize, zero: bool, rng: &mut BenchRng) -> Self {
         let mut constant = vec![0; len];
         if !zero {
@@ -44,8 +42,7 @@ impl Secrets {
         }
     }
 
-    /// Draws a class and puts its secret in place, by the same instructions for
-    /// both.
+    /// Draws a class and copies its secret into place, with the same instructions for both.
     fn draw(&mut self, rng: &mut BenchRng) -> Class {
         rng.fill_bytes(&mut self.fresh);
         let right = rng.random::<bool>();
@@ -57,7 +54,7 @@ impl Secrets {
     }
 }
 
-/// Times `call` on [`SAMPLES`] draws; `prepare` lays a draw out beforehand.
+/// Times `call` on [`SAMPLES`] draws. `prepare` copies a draw into place before the timing.
 fn time<S>(
     runner: &mut CtRunner,
     rng: &mut BenchRng,
@@ -102,7 +99,7 @@ impl Packets {
         }
     }
 
-    /// Keys and texts, in this order, from `secret`.
+    /// Copies keys and texts, in this order, from `secret`.
     fn fill(&mut self, secret: &[u8]) {
         let (keys, texts) = secret.split_at(32 * self.keys.len());
         self.keys.as_flattened_mut().copy_from_slice(keys);
@@ -131,7 +128,7 @@ impl Packets {
     }
 }
 
-/// Keys and texts of packets that are sealed.
+/// Seals packets. The secret is keys and texts.
 fn seal(
     backend: Backend,
     shape: (usize, usize),
@@ -146,7 +143,7 @@ fn seal(
     });
 }
 
-/// Keys and texts of genuine packets that are opened.
+/// Opens genuine packets. The secret is keys and texts.
 fn open(
     backend: Backend,
     shape: (usize, usize),
@@ -165,14 +162,14 @@ fn open(
     });
 }
 
-/// Where a tag is wrong: in its first byte or in its last. `compare` is timed.
+/// The secret is where a tag is wrong: in its first byte or in its last. `compare` is timed.
 fn forged(
     backend: Backend,
     runner: &mut CtRunner,
     rng: &mut BenchRng,
     compare: impl Fn(&mut Packets),
 ) {
-    // One byte, of which the last bit counts: always 0, or at random.
+    // One byte, of which only the last bit counts: always 0, or random.
     let secrets = Secrets::new(1, true, rng);
     let mut packets = Packets::new(BATCH);
     packets.seal(backend);
@@ -197,7 +194,7 @@ fn chacha20(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Bench
     let secrets = Secrets::new(32 + 1024, zero, rng);
     let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
     time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |bytes| {
-        let (key, text) = bytes.split_first_chunk_mut().expect("it is longer");
+        let (key, text) = bytes.split_first_chunk_mut().expect("longer than a key");
         backend.chacha20(key, &[1; 12], 0, text);
     });
 }
@@ -206,7 +203,7 @@ fn poly1305(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Bench
     let secrets = Secrets::new(32 + 1024, zero, rng);
     let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
     time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |bytes| {
-        let (key, message) = bytes.split_first_chunk().expect("it is longer");
+        let (key, message) = bytes.split_first_chunk().expect("longer than a key");
         black_box(backend.poly1305(key, message));
     });
 }
@@ -221,7 +218,7 @@ impl GcmPackets {
     fn new(shape: (usize, usize)) -> Self {
         let mut packets = Packets::new(shape);
         packets.jobs.iter_mut().for_each(|job| job.key = 0);
-        // One nonce each, as one key serves all.
+        // A nonce per packet, because all share one key.
         for (i, job) in packets.jobs.iter_mut().enumerate() {
             job.nonce[0] = i as u8;
         }
@@ -229,9 +226,9 @@ impl GcmPackets {
         Self { packets, key }
     }
 
-    /// Key and texts, in this order, from `secret`.
+    /// Copies the key and the texts, in this order, from `secret`.
     fn fill(&mut self, secret: &[u8]) {
-        let (key, texts) = secret.split_first_chunk().expect("it is longer");
+        let (key, texts) = secret.split_first_chunk().expect("longer than a key");
         self.key = GcmKey::aes128(key);
         let len = self.packets.jobs[0].text_len as usize;
         for (job, text) in self.packets.jobs.iter().zip(texts.chunks(len)) {
@@ -302,7 +299,7 @@ fn gcm_open(
     });
 }
 
-/// The key of header masks.
+/// The secret is the key of header masks.
 fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
     let secrets = Secrets::new(16, zero, rng);
     let state = (AesKey::aes128(&[0; 16]), [0; 16]);
@@ -314,19 +311,19 @@ fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Benc
     });
 }
 
-/// A control: the secret is laid out as for [`poly1305`], and another one is used.
-/// A large t here is the harness's.
+/// A control: the secret is laid out as for [`poly1305`], but another one is used. A large t
+/// here comes from the harness.
 fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRng) {
     let secrets = Secrets::new(32 + 1024, zero, rng);
     let other = vec![0x5a; 32 + 1024];
     let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
     time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |_| {
-        let (key, message) = other.split_first_chunk().expect("it is longer");
+        let (key, message) = other.split_first_chunk().expect("longer than a key");
         black_box(backend.poly1305(key, message));
     });
 }
 
-/// A kernel that leaks: tags compared byte by byte until they differ.
+/// A kernel that leaks: compares tags byte by byte and stops at the first difference.
 fn planted_leak(runner: &mut CtRunner, rng: &mut BenchRng) {
     let backend = Backend::Portable;
     let mut right = Packets::new(BATCH);
@@ -340,7 +337,7 @@ fn planted_leak(runner: &mut CtRunner, rng: &mut BenchRng) {
     });
 }
 
-/// Gives each test the name by which it is reported.
+/// Names each test for the report.
 macro_rules! tests {
     ($($name:ident: $test:ident($($argument:expr),*);)*) => {
         $(fn $name(runner: &mut CtRunner, rng: &mut BenchRng) {

@@ -576,7 +576,7 @@ impl Entry {
                     .and_then(|t| t.parse().ok())
                     .ok_or("expected a parameter")?;
                 if self.kernel.params.get(index as usize) != Some(&(width == Width::B64)) {
-                    return Err("no parameter of this size at this offset");
+                    return Err("the parameter does not have this size");
                 }
                 Ok(Op::Param {
                     d: self.written(operand(0)?)?,

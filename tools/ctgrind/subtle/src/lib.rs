@@ -1,14 +1,14 @@
-//! The part of `subtle` that `lanes` uses, with one difference: where a [`Choice`]
-//! is made a `bool`, valgrind is told that it is public.
+//! The part of `subtle` that `lanes` uses, with one difference: converting a [`Choice`] to a
+//! `bool` tells valgrind that it is public.
 //!
-//! Whether a packet is authentic is public as soon as it is known: it is the
-//! answer of `open`, which then decrypts or does not. Everything before, such as
-//! where two tags differ, is not. (Cargo does not let this crate call the real
-//! one, so the comparison of two words is written anew below.)
+//! Whether a packet is authentic is public once it is known, because `open` returns it and
+//! decrypts accordingly. Everything before that is secret, such as where two tags differ.
+//! (Cargo does not let this crate depend on the real one, so the comparison of two words is
+//! implemented again below.)
 
 use crabgrind::memcheck::{MemState, mark_memory};
 
-/// Whether something is so: 0 or 1, still secret.
+/// The result of a comparison: 0 or 1, still secret.
 #[derive(Clone, Copy)]
 pub struct Choice(u8);
 
@@ -24,13 +24,13 @@ impl From<Choice> for bool {
 
 /// Comparison in constant time.
 pub trait ConstantTimeEq {
-    /// Whether they are equal.
+    /// Whether the two are equal.
     fn ct_eq(&self, other: &Self) -> Choice;
 }
 
 impl ConstantTimeEq for u64 {
     fn ct_eq(&self, other: &u64) -> Choice {
-        // Only 0 borrows from above when 1 is taken away.
+        // Subtracting 1 borrows from the upper half only if the difference is 0.
         let differ = u128::from(self ^ other);
         Choice((differ.wrapping_sub(1) >> 64) as u8 & 1)
     }
