@@ -125,7 +125,7 @@ fn the_report_checks_and_then_measures() {
         "{shown}"
     );
     let json = std::fs::read_to_string(folder.join("out/report.json")).unwrap();
-    assert!(json.contains("\"gpu\": \"a device that is none\""));
+    assert!(json.contains("\"gpu\": \"a device without hardware\""));
     let page = std::fs::read_to_string(folder.join("out/report.html")).unwrap();
     assert!(page.contains("gpu.latency"));
 }
