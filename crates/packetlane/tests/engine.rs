@@ -1,4 +1,4 @@
-//! How an engine is chosen, and its errors.
+//! How an engine is chosen, and the errors.
 
 use packetlane::sha256d::Hasher;
 use packetlane::{BACKEND_VARIABLE, Backend, BackendError, Engine};
@@ -18,8 +18,8 @@ fn by_name() {
     }
 }
 
-/// Only an error of a detection names the variable, and only one of a known backend asks to
-/// unset it.
+/// Only errors of a detection name the variable, and only that of a known backend suggests
+/// unsetting it.
 #[test]
 fn errors_say_what_to_do() {
     let shown = |error: BackendError| error.to_string();
@@ -49,7 +49,7 @@ fn detect() {
     assert_eq!(Engine::detect(), expected);
     let hasher = Hasher::detect().map(|hasher| hasher.backend());
     assert_eq!(hasher, expected.map(|engine| engine.backend()));
-    // The variable does not count here.
+    // The variable has no effect here.
     assert_eq!(Hasher::default().backend(), Engine::best().backend());
 }
 
