@@ -210,7 +210,7 @@ fn a_full_batch_takes_no_packet() {
 
 /// Plaintext never reaches a socket, and ciphertext never reaches a protocol.
 #[test]
-fn results_show_when_there_are_some() {
+fn results_are_shown_only_after_their_operation() {
     let (mut batch, key, received) = start();
     let protection = |text| protection(key, 0..0, text);
     let (sealed, bytes) = batch.add_to_seal(40, protection(0..24)).unwrap();

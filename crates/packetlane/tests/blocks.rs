@@ -287,7 +287,7 @@ fn framed(block: &[u8]) -> Vec<u8> {
 const PLAIN: Obfuscation = Obfuscation([0; 8]);
 
 #[test]
-fn a_real_block_with_witnesses_is_what_is_known_of_it() {
+fn a_real_block_with_witnesses_matches_known_values() {
     let bytes = segwit_block();
     let summary = Verifier::new(Hasher::best()).verify(&bytes).unwrap();
     assert_eq!(shown(&summary.hash), SEGWIT_BLOCK);
@@ -319,7 +319,7 @@ fn a_real_block_with_witnesses_is_what_is_known_of_it() {
 }
 
 #[test]
-fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
+fn blocks_of_btcds_tests_match_known_values() {
     let large = "00000000000000000021868c2cefc52a480d173c849412fe81c4e5ab806f94ab";
     if let Some(block) = btcd(&format!("wire/testdata/block-{large}.blk")) {
         let summary = Verifier::new(Hasher::best()).verify(&block).unwrap();
@@ -356,7 +356,7 @@ fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
 }
 
 #[test]
-fn the_first_blocks_of_the_chain_follow_each_other() {
+fn the_first_blocks_of_the_chain_are_linked() {
     for (path, count, place, known) in [
         // Bitcoin Core has preallocated space in this file. The hash is among its checkpoints.
         (
@@ -391,7 +391,7 @@ fn the_first_blocks_of_the_chain_follow_each_other() {
 }
 
 #[test]
-fn made_blocks_have_the_ids_and_roots_of_the_plain_reading() {
+fn generated_blocks_match_a_naive_implementation() {
     let mut random = Random::new(1);
     let mut verifier = Verifier::new(Hasher::best());
     for count in [0, 1, 2, 3, 4, 7, 8, 9, 30, 100, 300, 2] {
@@ -420,7 +420,7 @@ fn made_blocks_have_the_ids_and_roots_of_the_plain_reading() {
 }
 
 #[test]
-fn a_damaged_real_block_is_found_out() {
+fn damage_to_a_real_block_is_found() {
     let good = segwit_block();
     let mut transactions = Vec::new();
     let block = Block::parse(&good, &mut transactions).unwrap();
@@ -487,7 +487,7 @@ fn a_damaged_real_block_is_found_out() {
 }
 
 #[test]
-fn repeated_transactions_are_a_mutation() {
+fn repeated_transactions_are_reported_as_mutation() {
     let mut random = Random::new(2);
     // Of three leaves the last is hashed with itself, of six the last two.
     for (count, repeated) in [(3, 1), (5, 1), (6, 2), (12, 4)] {
@@ -554,7 +554,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
 }
 
 #[test]
-fn the_work_is_held_against_the_headers_own_target() {
+fn the_work_is_compared_with_the_headers_target() {
     let good = block_of(&[]);
     let with_bits = |bits: u32| {
         let mut block = good.clone();
@@ -581,7 +581,7 @@ fn the_work_is_held_against_the_headers_own_target() {
 }
 
 #[test]
-fn every_cause_of_a_malformed_block_is_named_with_its_place() {
+fn every_malformed_block_is_reported_with_its_offset() {
     let header = vec![0; 80];
     let behind = |parts: &[&[u8]]| [&header, &parts.concat()[..]].concat();
     let filler = [0; 1000];
@@ -684,7 +684,7 @@ fn small_blocks(count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
+fn zeros_at_the_end_of_a_file_are_not_a_fault() {
     let blocks = small_blocks(4);
     let mut file: Vec<u8> = blocks.iter().flat_map(|block| framed(block)).collect();
     for padding in [0, 1, 3, 4, 7, 8, 9, 500] {
@@ -712,7 +712,7 @@ fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
 }
 
 #[test]
-fn damage_to_a_file_costs_nothing_elsewhere() {
+fn damage_to_a_file_stays_local() {
     let blocks = small_blocks(3);
     let [a, b, c] = [0, 1, 2].map(|i| framed(&blocks[i]));
     let whole = |middle: &[u8]| [&a, middle, &c, &[0; 20]].concat();

@@ -5,7 +5,7 @@ use packetlane::{BACKEND_VARIABLE, Backend, BackendError, Engine};
 use std::process::Command;
 
 #[test]
-fn by_name() {
+fn an_engine_is_chosen_by_name() {
     assert_eq!(Engine::named("portable"), Ok(Engine::portable()));
     assert_eq!(
         Engine::named("no such"),
@@ -21,7 +21,7 @@ fn by_name() {
 /// Only errors of a detection name the variable, and only that of a known backend suggests
 /// unsetting it.
 #[test]
-fn errors_say_what_to_do() {
+fn errors_suggest_what_to_do() {
     let shown = |error: BackendError| error.to_string();
     let unknown = shown(BackendError::Unknown("avx3".into()));
     assert!(unknown.contains("avx3") && unknown.contains("portable"));
@@ -34,7 +34,7 @@ fn errors_say_what_to_do() {
     assert!(unavailable.contains(BACKEND_VARIABLE) && unavailable.contains("unset"));
 }
 
-/// Run by [`the_variable`] with `PACKETLANE_BACKEND` set.
+/// Run by [`the_variable_chooses_the_engine`] with `PACKETLANE_BACKEND` set.
 #[test]
 #[ignore = "for a process of its own"]
 fn detect() {
@@ -54,7 +54,7 @@ fn detect() {
 }
 
 #[test]
-fn the_variable() {
+fn the_variable_chooses_the_engine() {
     let test = std::env::current_exe().unwrap();
     for name in [
         None,

@@ -121,7 +121,7 @@ fn is_bad_tag(error: HandshakeError) -> bool {
 }
 
 #[test]
-fn every_flip_ends_in_the_right_error() {
+fn every_flipped_byte_gives_the_right_error() {
     let parts = parts();
     for (role, config, transcript) in transcripts() {
         assert_eq!(transcript.len(), parts.len());
@@ -187,7 +187,7 @@ fn every_flip_ends_in_the_right_error() {
 /// If its first bytes are damaged, a handshake still looks like v2 to a responder. It answers,
 /// and the initiator finds no terminator.
 #[test]
-fn a_damaged_key_is_found_by_both() {
+fn a_damaged_key_fails_on_both_sides() {
     for place in 0..ELLSWIFT_LEN {
         let mut initiator = Handshake::initiator(config(1)).unwrap();
         let mut responder = Handshake::responder(config(2)).unwrap();
@@ -296,7 +296,7 @@ fn a_v1_peer_of_another_network() {
 }
 
 #[test]
-fn what_a_close_means() {
+fn errors_for_a_closed_connection() {
     let mut initiator = Handshake::initiator(config(1)).unwrap();
     assert_eq!(initiator.closed(), HandshakeError::ClosedUnanswered);
     let _ = initiator.take_output();
@@ -440,7 +440,7 @@ fn the_first_packet_authenticates_the_garbage() {
 
 /// Only the top bit of the header byte matters, in the handshake and after it.
 #[test]
-fn every_header_byte() {
+fn only_the_top_bit_of_the_header_byte_matters() {
     for role in ROLES {
         for header in 0..=255 {
             let (mut handshake, mut craft) = against_craft(role, 1000);
@@ -470,7 +470,7 @@ fn every_header_byte() {
 
 /// Packets after the version packet in the same call: none, one, many, and an incomplete one.
 #[test]
-fn packets_behind_the_handshake_arrive() {
+fn packets_after_the_handshake_arrive() {
     for role in ROLES {
         for count in [0_usize, 1, 2, 500] {
             for (part, keep) in [(false, 0), (true, 1), (true, 3), (true, 25)] {
@@ -536,7 +536,7 @@ fn the_limit_holds_for_decoys_and_version() {
 
 /// Any cut of a transcript gives the same output and the same session.
 #[test]
-fn any_split_is_the_same() {
+fn any_split_gives_the_same_session() {
     for (role, config, mut transcript) in transcripts() {
         let early = transcript.split_off(parts().len());
         assert!(early.is_empty());
@@ -569,7 +569,7 @@ fn any_split_is_the_same() {
 /// Hundreds of thousands of tiny packets from a hostile peer. Work that grows with the square
 /// of their number would take forever.
 #[test]
-fn many_tiny_packets_are_no_burden() {
+fn many_tiny_packets_take_linear_time() {
     const COUNT: usize = 200_000;
     for role in ROLES {
         let [ours, theirs] = [config(1), config(2)];
@@ -669,7 +669,7 @@ fn configurations_are_checked() {
 
 /// With another network's magic the keys differ, so no terminator is found.
 #[test]
-fn networks_do_not_mix() {
+fn another_networks_magic_finds_no_terminator() {
     let elsewhere = HandshakeConfig {
         magic: Network::Signet.magic(),
         ..config(2)

@@ -42,8 +42,8 @@ fn count(calls: usize, bytes: isize) {
 
 struct Counting;
 
-// Every call is passed to the system's allocator unchanged. The counters are plain numbers in
-// thread-local storage that needs no allocation and is never destroyed.
+// SAFETY: Every call is passed to the system's allocator unchanged. The counters are plain
+// numbers in thread-local storage that needs no allocation and is never destroyed.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size().cast_signed());
@@ -93,7 +93,7 @@ fn taken_by(run: impl FnOnce()) -> (usize, usize, usize) {
 }
 
 #[test]
-fn the_counter_counts() {
+fn the_allocation_counter_works() {
     let mut kept = Vec::new();
     let (calls, held, peak) = taken_by(|| {
         drop(vec![1_u8; 1000]);
@@ -214,7 +214,7 @@ fn a_claim_costs_what_arrives_and_256_kib() {
 
 /// The same before the version packet.
 #[test]
-fn a_claim_in_the_handshake_costs_no_more() {
+fn a_claimed_length_in_the_handshake_allocates_little() {
     for sent in [0, 1, 100, 1000, 300_000] {
         for garbage in [0, 4095] {
             for piece in [1, 1000, usize::MAX] {
@@ -243,7 +243,7 @@ fn a_claim_in_the_handshake_costs_no_more() {
 
 /// Endless decoys before the version packet leave no memory behind.
 #[test]
-fn decoys_in_the_handshake_do_not_pile_up() {
+fn decoys_in_the_handshake_do_not_accumulate() {
     let [ours, theirs] = [1, 2].map(|seed| common::config(engine(), seed));
     let mut craft = common::craft_initiator(&theirs, &ours);
     let mut handshake = Handshake::responder(ours).unwrap();
@@ -274,7 +274,7 @@ fn decoys_in_the_handshake_do_not_pile_up() {
 
 /// A handshake that has ended keeps nothing that it receives later.
 #[test]
-fn a_handshake_that_has_ended_takes_nothing() {
+fn a_handshake_that_has_ended_keeps_nothing() {
     let config = common::config(engine(), 1);
     let mut handshake = Handshake::responder(config).unwrap();
     assert!(handshake.receive(&noise(1, 64 + 4111)).is_err());
@@ -290,7 +290,7 @@ fn a_handshake_that_has_ended_takes_nothing() {
 /// The longest packet in pieces of 1 KiB is held once by the session and, once complete, once
 /// by the arena.
 #[test]
-fn the_peak_of_a_long_packet() {
+fn peak_memory_of_a_long_packet() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
     let contents = noise(1, DEFAULT_RECEIVE_LIMIT);
@@ -331,7 +331,7 @@ fn the_peak_of_a_long_packet() {
 
 /// A reader does not keep the memory of a long packet.
 #[test]
-fn a_reader_gives_a_long_packet_back() {
+fn a_reader_frees_the_memory_of_a_long_packet() {
     use packetlane::bip324::stream::{Reader, StreamError};
     let (mut sender, receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
@@ -359,7 +359,7 @@ fn a_reader_gives_a_long_packet_back() {
 
 /// Refusing a packet that is too long allocates nothing for it.
 #[test]
-fn a_refused_claim_costs_nothing() {
+fn a_refused_length_allocates_nothing() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
     let contents = vec![0; DEFAULT_RECEIVE_LIMIT + 1];
@@ -380,7 +380,7 @@ fn a_refused_claim_costs_nothing() {
 
 /// A packet that fails frees its session's memory.
 #[test]
-fn a_failed_session_holds_nothing() {
+fn a_failed_session_frees_its_memory() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
     let contents = noise(1, 2_000_000);
@@ -413,7 +413,7 @@ fn a_failed_session_holds_nothing() {
 
 /// After many handshakes only the sessions hold memory.
 #[test]
-fn handshakes_leave_nothing() {
+fn finished_handshakes_hold_no_memory() {
     let make = |seed| {
         let dressed = |seed| HandshakeConfig {
             garbage: noise(seed, 4095),
@@ -475,7 +475,7 @@ fn a_session_takes_at_most_4_kib() {
 /// Hashing messages allocates nothing. A Merkle tree takes one allocation, half as large as its
 /// leaves.
 #[test]
-fn hashes_take_what_they_say() {
+fn hashing_allocates_as_documented() {
     let hasher = Hasher::with_backend(engine().backend());
     let text = noise(5, 32 * 1001);
     let mut digests = vec![[0; 32]; 1000];
@@ -530,7 +530,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
 /// A hostile block takes memory for the transactions that are there, not for those it
 /// announces.
 #[test]
-fn a_claim_of_many_transactions_takes_no_memory() {
+fn a_claimed_number_of_transactions_allocates_nothing() {
     let mut block = vec![0; 100_000];
     block[80..83].copy_from_slice(&[0xfd, 0xa0, 7]);
     let mut transactions = Vec::new();

@@ -186,7 +186,7 @@ fn types_as_text() {
 
 #[test]
 #[should_panic(expected = "12 characters")]
-fn a_literal_too_long() {
+fn a_literal_that_is_too_long() {
     let _ = MessageType::literal("thirteenchars");
 }
 

@@ -493,7 +493,7 @@ fn nearest(expected: u64, truncated: u32, len: usize) -> Option<u64> {
 }
 
 #[test]
-fn packet_numbers_around_the_edges_of_their_windows() {
+fn packet_numbers_at_the_ends_of_their_windows() {
     // RFC 9000, appendix A.
     assert_eq!(decode_packet_number(0xa82f_30eb, 0x9b32, 2), 0xa82f_9b32);
     let encode = |number, acked| encode_packet_number(number, acked).map(|n| n.bytes().to_vec());
@@ -681,7 +681,7 @@ fn reserved_bits() {
 }
 
 #[test]
-fn what_cannot_be_sealed() {
+fn packets_that_cannot_be_sealed() {
     let (mut sealer, _) = pair(Suite::Aes128Gcm);
     let mut batch = Batch::new();
     let mut push = |number, header: &[u8], payload: &[u8]| {
@@ -891,7 +891,7 @@ fn headers() {
 }
 
 #[test]
-fn lengths_of_keys() {
+fn key_lengths_are_checked() {
     let error = |len, expected| Some(KeyLenError { len, expected });
     for suite in Suite::ALL {
         let (key_len, secret_len) = (suite.key_len(), suite.secret_len());
@@ -962,7 +962,7 @@ fn packets_of_the_other_direction_do_not_change() {
 /// One batch for everything: connections of all suites, added one after another, packets to
 /// seal and packets to open, run in parts. Each packet gives the same result as alone.
 #[test]
-fn all_in_one_batch() {
+fn sealing_and_opening_in_one_batch() {
     const CONNECTIONS: usize = 9;
     let suite = |i: usize| Suite::ALL[i % 3];
     let secret = |i: usize, name: &[u8]| {

@@ -25,8 +25,8 @@ thread_local! {
 
 struct Looking;
 
-// Every call is passed to the system's allocator. All memory is zeroed when allocated, so it
-// may be read when freed. The cells are plain data of the thread.
+// SAFETY: Every call is passed to the system's allocator. All memory is zeroed when allocated,
+// so it may be read when freed. The cells are plain data of the thread.
 unsafe impl GlobalAlloc for Looking {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -34,8 +34,8 @@ unsafe impl GlobalAlloc for Looking {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // The block is still the caller's, has this size, and was initialised when it was
-        // allocated.
+        // SAFETY: The block is still the caller's, has this size, and was initialised when it
+        // was allocated.
         look(unsafe { std::slice::from_raw_parts(pointer, layout.size()) });
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(pointer, layout) }
@@ -64,7 +64,7 @@ fn look(block: &[u8]) {
 /// Overwrites secrets that a test has left on the stack below its caller. A value that is moved
 /// takes along the stack's old content in its padding.
 #[inline(never)]
-fn forget_the_stack() {
+fn overwrite_the_stack() {
     std::hint::black_box([0_u8; 1 << 18]);
 }
 
@@ -76,7 +76,7 @@ fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
         place.copy_from_slice(&secret[..16]);
         assert!(place.iter().any(|&byte| byte != 0));
     }
-    forget_the_stack();
+    overwrite_the_stack();
     SEEN.set([0; MOST]);
     SECRETS.set((all, secrets.len()));
     run();
@@ -85,7 +85,7 @@ fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
 }
 
 #[test]
-fn the_allocator_sees_what_is_left() {
+fn the_allocator_finds_unwiped_secrets() {
     let secret = noise(1, 32);
     let mut block = vec![0; 100];
     block[37..69].copy_from_slice(&secret);
@@ -133,7 +133,7 @@ fn dressed(seed: u64) -> HandshakeConfig {
 
 /// From the handshake over two rekeys to the end, with batches that grow and are cleared.
 #[test]
-fn nothing_secret_is_given_back() {
+fn no_secret_is_freed_unwiped() {
     let [a, b] = [dressed(1), dressed(2)];
     let keys = common::keys(&a, &b);
     let pair = Keypair::new(&a.secret, &a.auxiliary).unwrap();
@@ -326,7 +326,7 @@ fn quic_keys_are_wiped() {
 
 /// Types that implement `ZeroizeOnDrop`.
 #[test]
-fn what_wipes_itself_says_so() {
+fn types_that_wipe_themselves_implement_zeroize_on_drop() {
     fn wipes<T: ZeroizeOnDrop>() {
         assert!(core::mem::needs_drop::<T>());
     }

@@ -288,7 +288,7 @@ fn a_batch_across_rekeys() {
 /// Both directions of a session in two batches that alternate, across rekeys, with single
 /// packets in between. Also one batch that seals and opens in one turn.
 #[test]
-fn two_batches_in_turn() {
+fn two_alternating_batches() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batches = [Batch::new(), Batch::new()];
     for i in 0..3 * REKEY_INTERVAL as usize {
@@ -335,7 +335,7 @@ fn one_packet_is_a_batch_of_one() {
 }
 
 #[test]
-fn reserved_contents_are_those_that_were_written() {
+fn contents_written_in_place_are_sealed() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batch = Batch::with_capacity(2, 100);
     let (first, place) = sender.outbound.reserve(&mut batch, Genuine, 5).unwrap();
@@ -350,7 +350,7 @@ fn reserved_contents_are_those_that_were_written() {
 }
 
 #[test]
-fn slots_join_only_with_their_neighbours() {
+fn only_adjacent_slots_can_be_joined() {
     let (mut a, _) = sessions(engine(), 1);
     let (mut b, _) = sessions(engine(), 2);
     let mut batch = Batch::new();
@@ -369,7 +369,7 @@ fn slots_join_only_with_their_neighbours() {
     assert_eq!(batch.wire(&joined), apart);
 }
 
-fn one_in_a_batch() -> (Session, Batch, Slot) {
+fn batch_with_one_packet() -> (Session, Batch, Slot) {
     let (mut sender, _) = sessions(engine(), 1);
     let mut batch = Batch::new();
     let slot = sender.outbound.push(&mut batch, Genuine, b"plaintext");
@@ -379,14 +379,14 @@ fn one_in_a_batch() -> (Session, Batch, Slot) {
 #[test]
 #[should_panic(expected = "not sealed")]
 fn an_unsealed_slot_has_no_wire() {
-    let (_, batch, slot) = one_in_a_batch();
+    let (_, batch, slot) = batch_with_one_packet();
     let _ = batch.wire(&slot);
 }
 
 #[test]
 #[should_panic(expected = "not sealed")]
 fn a_slot_with_an_unsealed_packet_has_no_wire() {
-    let (mut sender, mut batch, slot) = one_in_a_batch();
+    let (mut sender, mut batch, slot) = batch_with_one_packet();
     engine().seal(&mut batch);
     let late = sender.outbound.push(&mut batch, Genuine, b"late").unwrap();
     let _ = batch.wire(&slot.join(&late).unwrap());
@@ -396,7 +396,7 @@ fn a_slot_with_an_unsealed_packet_has_no_wire() {
 #[test]
 #[should_panic(expected = "cleared")]
 fn a_slot_of_an_earlier_turn_has_no_wire() {
-    let (mut sender, mut batch, _) = one_in_a_batch();
+    let (mut sender, mut batch, _) = batch_with_one_packet();
     let long = sender.outbound.push(&mut batch, Genuine, &[1; 50]).unwrap();
     engine().seal(&mut batch);
     let _ = batch.wire(&long);
@@ -417,7 +417,7 @@ fn a_slot_of_an_earlier_turn_has_no_wire() {
 
 #[test]
 #[should_panic(expected = "room")]
-fn more_than_the_room_is_not_received() {
+fn receiving_more_than_the_room_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
     let mut batch = Batch::new();
     batch.room(100);
@@ -427,7 +427,7 @@ fn more_than_the_room_is_not_received() {
 
 #[test]
 #[should_panic(expected = "room")]
-fn a_room_is_not_received_twice() {
+fn receiving_a_room_twice_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
     let (mut sender, _) = sessions(engine(), 1);
     let mut batch = Batch::new();
@@ -580,7 +580,7 @@ fn the_longest_contents() {
 /// Appends to more bytes than a job's 32-bit offsets can address.
 #[test]
 #[cfg(target_pointer_width = "64")]
-fn sealing_behind_four_gigabytes() {
+fn appending_to_more_than_4_gib() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     // Untouched zero pages take no memory.
     let mut wire = vec![0; (1 << 32) + 10];
@@ -749,7 +749,7 @@ fn precomputed_keystream_is_turned_off_and_on() {
 
 /// A forged packet with precomputed keystream leaves no plaintext.
 #[test]
-fn forged_with_precomputed_keystream() {
+fn a_forged_packet_with_precomputed_keystream() {
     for engine in engines() {
         for len in [0, 5, 61, 63, 64, 200, 1000] {
             let (mut sender, mut receiver) = sessions(engine, 1);

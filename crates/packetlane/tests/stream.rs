@@ -192,7 +192,7 @@ async fn a_session_over_a_pipe() {
 /// Both sides send more in the handshake than the pipe holds, so each must read while it
 /// writes.
 #[tokio::test(start_paused = true)]
-async fn large_handshakes_do_not_lock_each_other() {
+async fn large_handshakes_do_not_deadlock() {
     let large = |seed| HandshakeConfig {
         garbage: noise(seed, 4095),
         decoys: vec![noise(seed, 300_000); 2],
@@ -207,7 +207,7 @@ async fn large_handshakes_do_not_lock_each_other() {
 
 /// Packets that come in the same read as the handshake's end.
 #[tokio::test]
-async fn packets_behind_the_handshake_are_read() {
+async fn packets_after_the_handshake_are_read() {
     let [ours, theirs] = [config(engine(), 1), config(engine(), 2)];
     let mut craft = common::craft_initiator(&theirs, &ours);
     let mut bytes = [&craft.public[..], &craft.terminator].concat();
@@ -244,7 +244,7 @@ fn wire_of(sender: &mut Session, messages: &[Vec<u8>]) -> Vec<u8> {
 
 /// Every read is dropped at every await, and there is one before each byte.
 #[test]
-fn reads_that_are_dropped_lose_nothing() {
+fn dropped_reads_lose_nothing() {
     let messages: Vec<_> = (0..250).map(|i| noise(i, i as usize % 40)).collect();
     for mode in 0..3 {
         let (mut sender, receiver) = sessions(engine(), 1);
@@ -275,7 +275,7 @@ fn reads_that_are_dropped_lose_nothing() {
 
 /// Every write and flush is dropped at every await, with packets queued in between.
 #[test]
-fn flushes_that_are_dropped_lose_nothing() {
+fn dropped_flushes_lose_nothing() {
     for mode in 0..3_usize {
         let (sender, mut receiver) = sessions(engine(), 1);
         let mut stream = Scripted::new(b"");
@@ -338,7 +338,7 @@ async fn flushes_without_effect() {
 /// An end between packets, within one, by error, by a bad tag: reported once, after which the
 /// stream is not polled again.
 #[tokio::test]
-async fn an_end_is_told_once() {
+async fn an_end_is_reported_once() {
     let start = || {
         let (mut sender, receiver) = sessions(engine(), 1);
         (wire_of(&mut sender, &[b"only".to_vec()]), receiver.inbound)
@@ -412,7 +412,7 @@ async fn an_end_is_told_once() {
 
 /// An interrupted read is repeated.
 #[tokio::test]
-async fn interrupted_reads_go_on() {
+async fn interrupted_reads_are_repeated() {
     let (mut sender, receiver) = sessions(engine(), 1);
     let mut stream = Scripted::new(&wire_of(&mut sender, &[b"only".to_vec()]));
     let interrupted = Step::Fail(ErrorKind::Interrupted);
@@ -562,7 +562,7 @@ async fn closed_before_an_answer() {
 
 /// Bytes from a peer that end in a protocol error.
 #[tokio::test]
-async fn errors_of_the_handshake_are_passed_on() {
+async fn handshake_errors_are_returned() {
     let mut stream = Scripted::new(&noise(1, 64 + 4111));
     let initiator = Handshake::initiator(dressed(1)).unwrap();
     let error = handshake(&mut stream, initiator, HANDSHAKE_TIMEOUT).await;

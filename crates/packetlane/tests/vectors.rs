@@ -174,7 +174,7 @@ fn rfc5869() {
 
 /// A generated public key decodes to the point of its secret key.
 #[test]
-fn a_made_key_agrees_with_its_peer() {
+fn a_generated_key_agrees_with_its_peer() {
     for i in 1..50_u8 {
         let a = Keypair::new(&[i; 32], &[i ^ 0x55; 32]).unwrap();
         let b = Keypair::new(&[i + 100; 32], &[i ^ 0xaa; 32]).unwrap();
