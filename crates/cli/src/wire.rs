@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_survives_the_wire_and_its_cuts_do_not() {
+    fn a_version_round_trips_and_its_prefixes_are_refused() {
         let payload = version().encode();
         assert_eq!(Version::decode(&payload), Ok(version()));
         // The last byte, which BIP37 added, may be missing.
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_survives_the_wire() {
+    fn an_inventory_round_trips() {
         let blocks = [BlockHash([1; 32]), BlockHash([2; 32])];
         let payload = encode_getdata(&blocks);
         assert_eq!(decode_inventory(&payload), Ok(blocks.to_vec()));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_text_cannot_drive_a_terminal() {
+    fn a_peers_text_cannot_control_the_terminal() {
         assert_eq!(printable(b"/a:1/\x1b[2J\xff"), r"/a:1/\x1b[2J\xff");
     }
 }

@@ -45,7 +45,7 @@ fn framed(block: &[u8]) -> Vec<u8> {
     [&MAGIC, &(block.len() as u32).to_le_bytes()[..], block].concat()
 }
 
-/// A directory that goes with its owner.
+/// A folder that is removed on drop.
 struct TempDir(PathBuf);
 
 impl TempDir {
@@ -76,7 +76,7 @@ fn blocks(paths: &[&Path], options: &[&str]) -> Finished {
     Running::start(&mut command).finish()
 }
 
-/// What the command says as JSON; and whether it succeeded.
+/// The command's JSON report, and whether the command succeeded.
 fn json(paths: &[&Path], options: &[&str]) -> (Value, bool) {
     let finished = blocks(paths, &[options, &["--json"]].concat());
     let document = serde_json::from_str(&finished.stdout);
@@ -87,9 +87,9 @@ fn json(paths: &[&Path], options: &[&str]) -> (Value, bool) {
 }
 
 #[test]
-fn a_folder_of_bitcoin_cores_is_verified_in_order() {
+fn a_folder_of_block_files_is_verified_in_order() {
     let dir = TempDir::new("folder");
-    // The second file fills several windows; both have room allocated ahead.
+    // The second file fills several windows. Both have preallocated space.
     let many = framed(&large()).repeat(17);
     dir.write(
         "blk00000.dat",
@@ -124,7 +124,7 @@ fn a_folder_of_bitcoin_cores_is_verified_in_order() {
 }
 
 #[test]
-fn the_report_for_programs_has_the_same() {
+fn the_json_report_has_the_same_figures() {
     let dir = TempDir::new("json");
     let file = dir.write("blk00000.dat", &framed(&genesis()).repeat(3));
     let (document, success) = json(
@@ -140,7 +140,8 @@ fn the_report_for_programs_has_the_same() {
         ("bad_blocks", 0),
         ("bytes", 3 * 285 + 1_245_250),
         ("transactions", 3 + 3315),
-        // Each: header and id; and header, ids, two trees, commitment.
+        // Per small block: header and id. For the large one: header, ids, two trees,
+        // commitment.
         ("hashes", 3 * 2 + 1 + 3315 + 1340 + 2 * 3319 + 1),
         ("problems_not_listed", 0),
     ] {
@@ -160,7 +161,7 @@ fn the_report_for_programs_has_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place_and_the_rest_is_verified() {
+fn problems_are_reported_with_their_offset_and_the_rest_is_verified() {
     let dir = TempDir::new("damage");
     let good = genesis();
     let mut bad = good.clone();
@@ -235,7 +236,7 @@ fn what_is_wrong_is_said_with_its_place_and_the_rest_is_verified() {
 }
 
 #[test]
-fn problems_without_end_are_counted_and_the_first_are_listed() {
+fn all_problems_are_counted_and_the_first_are_listed() {
     let dir = TempDir::new("endless");
     let path = dir.write(
         "blk00000.dat",
@@ -287,7 +288,7 @@ fn obfuscated_files_are_read_with_their_key() {
 }
 
 #[test]
-fn a_file_of_another_network_is_called_that() {
+fn a_file_of_another_network_is_recognised() {
     let dir = TempDir::new("network");
     let path = dir.write("blk00000.dat", &framed(&genesis()).repeat(2));
     let finished = blocks(&[&path], &["--network", "signet"]);
@@ -301,7 +302,7 @@ fn a_file_of_another_network_is_called_that() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_in_one_line() {
+fn unreadable_paths_are_reported_in_one_line() {
     let dir = TempDir::new("missing");
     let path = dir.0.join("nothing");
     let finished = blocks(&[&path], &[]);

@@ -1,8 +1,8 @@
-//! What the command says when the peer is not as it should be, and that it
-//! answers as a polite peer does: against peers made up here.
+//! Messages and errors for peers that misbehave, and our answers to a peer's requests. The
+//! peers are written here.
 //!
-//! Every peer is a thread with a listener on the loopback interface, which ends
-//! when its connection does.
+//! Every peer is a thread with a listener on the loopback interface. It ends with its
+//! connection.
 
 mod common;
 
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 const REGTEST: [u8; 4] = Network::Regtest.magic();
 
-/// A listener that gives its connections, one after the other, to `peers`.
+/// Passes a listener's connections to `peers`, in order.
 fn serve<const N: usize>(
     peers: [fn(TcpStream) -> io::Result<()>; N],
 ) -> (SocketAddr, JoinHandle<()>) {
@@ -29,7 +29,7 @@ fn serve<const N: usize>(
     listener.set_nonblocking(true).unwrap();
     let thread = thread::spawn(move || {
         for peer in peers {
-            // Not for ever: a command that fails may not connect at all.
+            // With a limit: a command that fails may not connect at all.
             let begun = Instant::now();
             let stream = loop {
                 match listener.accept() {
@@ -41,7 +41,7 @@ fn serve<const N: usize>(
             stream.set_nonblocking(false).unwrap();
             stream.set_read_timeout(Some(LIMIT)).unwrap();
             stream.set_write_timeout(Some(LIMIT)).unwrap();
-            // That the command leaves is how most of these end.
+            // Most peers end when the command closes the connection.
             let _ = peer(stream);
         }
     });
@@ -57,7 +57,7 @@ fn connect<const N: usize>(options: &str, peers: [fn(TcpStream) -> io::Result<()
     finished
 }
 
-/// Asserts that the error says `expected` of the peer.
+/// Asserts that the command failed with an error that names the peer and contains `expected`.
 #[track_caller]
 fn assert_error(finished: &Finished, expected: &str) {
     let line = finished.error_line();
@@ -67,16 +67,16 @@ fn assert_error(finished: &Finished, expected: &str) {
     );
 }
 
-/// Reads until the command leaves.
-fn wait_for_the_end(stream: &mut TcpStream) -> io::Result<()> {
+/// Reads until the command closes the connection.
+fn wait_for_close(stream: &mut TcpStream) -> io::Result<()> {
     io::copy(stream, &mut io::sink()).map(|_| ())
 }
 
-/// A peer of v1 that is good unless told otherwise.
+/// A v1 peer that behaves well unless told otherwise.
 struct Node {
     stream: TcpStream,
     received: Vec<u8>,
-    /// Nonces of the pings that came while something else was expected.
+    /// Nonces of pings that arrived while something else was expected.
     pings: Vec<Vec<u8>>,
 }
 
@@ -133,7 +133,7 @@ impl Node {
         self.expect("verack").map(|_| ())
     }
 
-    /// Answers pings until the command leaves.
+    /// Answers pings until the command closes the connection.
     fn answer_pings(&mut self) -> io::Result<()> {
         loop {
             for nonce in std::mem::take(&mut self.pings) {
@@ -169,13 +169,13 @@ fn closes_at_once(stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What old nodes do: they read something that is no magic, and close.
+/// Like old nodes: reads bytes that are not its magic, and closes.
 fn closes_on_v2(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 24])
 }
 
 fn silent(mut stream: TcpStream) -> io::Result<()> {
-    wait_for_the_end(&mut stream)
+    wait_for_close(&mut stream)
 }
 
 fn web_server(mut stream: TcpStream) -> io::Result<()> {
@@ -201,8 +201,8 @@ fn handshake_v2(stream: &mut TcpStream, network: Network) -> io::Result<()> {
         match progress {
             Ok(Progress::Waiting) if length > 0 => {}
             Ok(_) => return Ok(()),
-            // Too much that is not on this network.
-            Err(_) => return wait_for_the_end(stream),
+            // Too many bytes that are not of this network.
+            Err(_) => return wait_for_close(stream),
         }
     }
 }
@@ -234,7 +234,7 @@ fn a_malformed_address() {
     );
 }
 
-/// The system refuses to connect to the broadcast address; nothing leaves it.
+/// The system refuses to connect to the broadcast address. Nothing is sent.
 #[test]
 fn an_unreachable_host() {
     let finished = packetlane("connect 255.255.255.255").finish();
@@ -245,8 +245,8 @@ fn an_unreachable_host() {
     );
 }
 
-/// A host that drops what comes, as behind a firewall: here a listener that
-/// accepts nobody and whose queue is full.
+/// A host that drops packets, like one behind a firewall: here a listener that never accepts
+/// and whose queue is full.
 #[test]
 fn a_host_that_does_not_answer() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -277,7 +277,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn no_bitcoin_node() {
+fn a_peer_that_is_not_a_bitcoin_node() {
     for options in ["", " --v1", " --v2-only"] {
         assert_error(
             &connect(options, [web_server]),
@@ -306,10 +306,10 @@ fn another_network_on_v1() {
             &mut bytes,
         );
         stream.write_all(&bytes)?;
-        wait_for_the_end(&mut stream)
+        wait_for_close(&mut stream)
     }
     assert_error(&connect(" --v1", [peer]), "the peer is on signet");
-    // As nodes do.
+    // Like nodes do.
     assert_error(
         &connect(" --v1", [closes_on_v2]),
         "the peer closed the connection before it sent its version: it refuses us, is not on \
@@ -318,12 +318,12 @@ fn another_network_on_v1() {
 }
 
 #[test]
-fn a_peer_that_hangs_up() {
+fn a_peer_that_closes_during_a_handshake() {
     fn within_the_keys(mut stream: TcpStream) -> io::Result<()> {
-        // All of the initiator's part, so that closing is no reset.
+        // All of the initiator's bytes, so that closing does not reset the connection.
         stream.read_exact(&mut [0; 64])?;
         stream.set_read_timeout(Some(Duration::from_millis(200)))?;
-        let _ = wait_for_the_end(&mut stream);
+        let _ = wait_for_close(&mut stream);
         stream.write_all(&[0xa5; 64])
     }
     fn within_the_version(stream: TcpStream) -> io::Result<()> {
@@ -351,12 +351,12 @@ fn a_peer_that_hangs_up() {
     );
     let finished = connect(" --v1", [while_talking]);
     assert_error(&finished, "the peer closed the connection");
-    // What was seen until then is told.
+    // The report on what was seen before the error.
     assert!(finished.stdout.contains("/fake:1.0/"), "{finished:#?}");
 }
 
 #[test]
-fn garbage_for_ever() {
+fn a_peer_that_sends_endless_garbage() {
     assert_error(
         &connect("", [endless_garbage]),
         "that are not a v2 handshake of regtest",
@@ -367,13 +367,13 @@ fn garbage_for_ever() {
     );
 }
 
-/// Well-formed, but never what is waited for.
+/// Well-formed messages, but never the one that is awaited.
 #[test]
-fn messages_for_ever() {
+fn endless_messages() {
     fn before_its_version(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
         for number in 0_u64.. {
-            // Types that nobody has heard of, and more of them than are kept.
+            // Unknown types, and more of them than are counted separately.
             let name = format!("type{}", number % 100_000);
             node.send(&name, &[0; 100])?;
         }
@@ -397,7 +397,7 @@ fn messages_for_ever() {
 }
 
 #[test]
-fn a_peer_that_says_nothing() {
+fn a_silent_peer() {
     for options in ["", " --v1", " --v2-only"] {
         assert_error(
             &connect(&format!("{options} --timeout 3"), [silent]),
@@ -407,10 +407,10 @@ fn a_peer_that_says_nothing() {
 }
 
 #[test]
-fn a_peer_that_stops_in_its_key() {
+fn a_peer_that_stops_within_its_public_key() {
     fn peer(mut stream: TcpStream) -> io::Result<()> {
         stream.write_all(&[0xa5; 63])?;
-        wait_for_the_end(&mut stream)
+        wait_for_close(&mut stream)
     }
     assert_error(
         &connect(" --timeout 3", [peer]),
@@ -440,7 +440,7 @@ fn a_node_that_knows_v1_only() {
         &connect(" --v2-only", [closes_on_v2]),
         "the peer closed the connection before it answered: it may speak v1 only",
     );
-    // A reset is as good as an end.
+    // A reset counts as a close.
     connect("", [closes_at_once, good_v1]).expect_success();
     assert_error(
         &connect("", [closes_at_once, closes_at_once]),
@@ -453,14 +453,14 @@ fn malformed_payloads() {
     fn version_that_is_cut(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
         node.send("version", &version(b"")[..80])?;
-        wait_for_the_end(&mut node.stream)
+        wait_for_close(&mut node.stream)
     }
     fn too_many_headers(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
         node.introduce()?;
         node.expect("getheaders")?;
         node.send("headers", &[0xff; 9])?;
-        wait_for_the_end(&mut node.stream)
+        wait_for_close(&mut node.stream)
     }
     fn loose_headers(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
@@ -469,14 +469,14 @@ fn malformed_payloads() {
         let mut headers = [0; 82];
         headers[0] = 1;
         node.send("headers", &headers)?;
-        wait_for_the_end(&mut node.stream)
+        wait_for_close(&mut node.stream)
     }
     fn endless_message(mut stream: TcpStream) -> io::Result<()> {
         let mut header = Vec::new();
         v1::encode(REGTEST, MessageType::literal("version"), &[], &mut header);
         header[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
         stream.write_all(&header)?;
-        wait_for_the_end(&mut stream)
+        wait_for_close(&mut stream)
     }
     assert_error(
         &connect(" --v1", [version_that_is_cut]),
@@ -498,8 +498,7 @@ fn malformed_payloads() {
     );
 }
 
-/// A block of regtest's own genesis: its hash is not known to this test, but the
-/// command computes it from the header.
+/// A header that builds on regtest's genesis block.
 fn header_on_genesis(nonce: u8) -> [u8; 80] {
     let genesis = "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206";
     let mut header = [nonce; 80];
@@ -509,7 +508,7 @@ fn header_on_genesis(nonce: u8) -> [u8; 80] {
     header
 }
 
-/// Sends one header, and returns what is asked for then.
+/// Sends one header. Returns the command's next request.
 fn one_header(stream: TcpStream) -> io::Result<(Node, Vec<u8>)> {
     let mut node = Node::new(stream);
     node.introduce()?;
@@ -533,7 +532,7 @@ fn blocks_are_checked() {
     fn wrong(stream: TcpStream) -> io::Result<()> {
         let (mut node, _) = one_header(stream)?;
         node.send("block", &header_on_genesis(1))?;
-        wait_for_the_end(&mut node.stream)
+        wait_for_close(&mut node.stream)
     }
     fn pruned(stream: TcpStream) -> io::Result<()> {
         let (mut node, asked) = one_header(stream)?;
@@ -564,9 +563,9 @@ fn blocks_are_checked() {
     );
 }
 
-/// Everything that a polite peer answers, and nothing else.
+/// Requests that a peer must answer; other messages get no answer.
 #[test]
-fn questions_are_answered() {
+fn requests_are_answered() {
     fn curious(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
         node.introduce()?;
@@ -588,9 +587,9 @@ fn questions_are_answered() {
         question.extend_from_slice(&[1; 72]);
         node.send("getdata", &question)?;
         assert_eq!(node.expect("notfound")?, question);
-        // It would not leave without an answer to its ping, which never comes.
+        // The command waits for the answer to its ping, which never comes.
         node.send("inv", b"done")?;
-        wait_for_the_end(&mut node.stream)
+        wait_for_close(&mut node.stream)
     }
     let finished = connect(" --v1 --timeout 5", [curious]);
     assert_error(&finished, "the peer did not answer a ping within 5s");
@@ -602,7 +601,7 @@ fn questions_are_answered() {
 }
 
 #[test]
-fn a_user_agent_cannot_drive_the_terminal() {
+fn a_user_agent_cannot_control_the_terminal() {
     fn peer(stream: TcpStream) -> io::Result<()> {
         let mut node = Node::new(stream);
         node.expect("version")?;
@@ -658,7 +657,7 @@ fn staying_and_recording() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Starts `listen --once` and returns it with its address.
+/// Starts `listen --once`. Returns the process and its address.
 fn listen(options: &str) -> (common::Running, SocketAddr) {
     let mut listening = packetlane(&format!(
         "listen 127.0.0.1:0 --once --network regtest{options}"
@@ -672,7 +671,7 @@ fn listen(options: &str) -> (common::Running, SocketAddr) {
     (listening, address)
 }
 
-/// Both commands at once, over each transport.
+/// `connect` and `listen` with each other, over each transport.
 #[test]
 fn connect_and_listen() {
     for (option, transport) in [
@@ -697,7 +696,7 @@ fn connect_and_listen() {
             line(&connected, "session id"),
             line(&listening, "session id")
         );
-        // What one sent the other received.
+        // One side received what the other sent.
         let [received, received_bytes, sent, sent_bytes] = connected.row("ping");
         assert_eq!(
             listening.row("ping"),
@@ -711,7 +710,7 @@ fn connect_and_listen() {
 }
 
 #[test]
-fn listening_to_strangers() {
+fn listening_to_misbehaving_peers() {
     let say = |options: &str, bytes: &[u8]| {
         let (listening, address) = listen(options);
         let mut stream = TcpStream::connect(address).unwrap();

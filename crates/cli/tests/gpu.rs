@@ -1,11 +1,11 @@
-//! The command where there is no GPU: one line, and the rest goes on.
+//! The command without a GPU: it prints one line, and everything else works.
 #![cfg(all(feature = "cuda", unix))]
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the command in `folder` as if there were no device.
+/// Runs the command in `folder` without a device.
 fn packetlane(folder: &Path, args: &[&str]) -> (Output, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_packetlane"))
         .args(args)
@@ -26,7 +26,7 @@ fn folder(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn without_a_device_there_is_one_line_and_a_status() {
+fn without_a_device_the_command_fails_with_one_line() {
     let folder = folder("gpu-none");
     for args in [
         &["gpu", "check", "--packets", "10"][..],
@@ -40,14 +40,14 @@ fn without_a_device_there_is_one_line_and_a_status() {
     }
 }
 
-/// The lines that are about a GPU.
+/// The lines about a GPU.
 fn of_gpu(said: &str) -> Vec<&str> {
     let about = |line: &&str| line.contains("CUDA") || line.contains("gpu");
     said.lines().filter(about).collect()
 }
 
 #[test]
-fn the_rest_of_the_lab_goes_on() {
+fn other_experiments_run_without_a_device() {
     let folder = folder("gpu-rest");
     let filter = ["--quick", "--filter", "primitive=hkdf"];
     let named = ["lab", "gpu.kernel", "bip324.primitives", "gpu.batch"];
@@ -56,7 +56,7 @@ fn the_rest_of_the_lab_goes_on() {
     let none = NONE.trim_end();
     let expected = [format!("gpu.kernel: {none}"), format!("gpu.batch: {none}")];
     assert_eq!(of_gpu(&said), expected);
-    // All experiments: one line for all of the GPU's.
+    // All experiments: one line for all that need a GPU.
     let (output, said) = packetlane(&folder, &[&["lab"][..], &filter].concat());
     assert!(output.status.success(), "{said}");
     assert_eq!(of_gpu(&said), [format!("gpu.*: {none}")]);
@@ -65,12 +65,12 @@ fn the_rest_of_the_lab_goes_on() {
     assert!(!shown.contains("gpu."));
 }
 
-/// Runs `tools/gpu-report` as it is carried to another machine: beside the command, in a
-/// folder of its own.
+/// Runs `tools/gpu-report` as on another machine: next to the command, in a folder of their
+/// own.
 fn gpu_report(folder: &Path, args: &[&str], environment: &[(&str, &Path)]) -> Output {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools");
-    // Not copies: a file that is being written, by a process that another test has just
-    // started, cannot be run.
+    // Links, not copies: a file that another test's new process still has open for writing
+    // cannot be executed.
     for (from, name) in [
         (tools.join("gpu-report"), "gpu-report"),
         (env!("CARGO_BIN_EXE_packetlane").into(), "packetlane"),
@@ -88,7 +88,7 @@ fn gpu_report(folder: &Path, args: &[&str], environment: &[(&str, &Path)]) -> Ou
 }
 
 #[test]
-fn the_report_says_in_one_line_that_there_is_no_device() {
+fn the_report_fails_with_one_line_without_a_device() {
     let folder = folder("gpu-report-none");
     let output = gpu_report(&folder, &[], &[("PACKETLANE_GPU", Path::new("off"))]);
     assert_eq!(output.status.code(), Some(77));
@@ -98,7 +98,7 @@ fn the_report_says_in_one_line_that_there_is_no_device() {
 #[test]
 fn the_report_checks_and_then_measures() {
     let folder = folder("gpu-report-some");
-    // What passes for the driver, in the tests of the crate that speaks to it.
+    // The replacement for the driver's library, from the tests of the crate `gpu`.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/tests/host_cuda/build");
     let built = Command::new(script).arg(&folder).output().unwrap();
     if built.status.code() == Some(77) {

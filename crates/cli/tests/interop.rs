@@ -1,12 +1,11 @@
-//! Against real nodes, in both directions: btcd, and the Bitcoin Core that the
-//! environment variable `BITCOIND_EXE` names.
+//! Interoperability with real nodes in both directions: btcd, and Bitcoin Core if the
+//! environment variable `BITCOIND_EXE` names it.
 //!
-//! btcd is looked for in PATH and where `go install` puts it:
-//! `go install github.com/btcsuite/btcd@v0.26.2`. A node that is not there is
-//! not run, and the test says so.
+//! btcd must be in PATH or where `go install` puts it: `go install
+//! github.com/btcsuite/btcd@v0.26.2`. If a node is missing, its test is skipped and says so.
 //!
-//! btcd takes two v2 handshakes a second from one address, so there is a pause
-//! before each connection.
+//! btcd accepts two v2 handshakes per second from one address, so there is a pause before each
+//! connection.
 
 mod common;
 
@@ -24,10 +23,10 @@ use std::time::{Duration, Instant};
 const BLOCKS: usize = 150;
 const FETCHED: usize = 100;
 
-/// How long a node may take to start or to answer.
+/// Limit for a node to start or to answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Somebody's address on regtest, for what is mined.
+/// A regtest address for mining rewards.
 const ADDRESS: &str = "mfWxJ45yp2SFn7UciZyNpvDKrzbhyfKrY8";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +35,7 @@ enum Software {
     BitcoinCore,
 }
 
-/// A directory that goes with its owner.
+/// A folder that is removed on drop.
 struct TempDir(PathBuf);
 
 impl TempDir {
@@ -55,7 +54,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A node on regtest that does not outlive the test.
+/// A node on regtest that is killed when the test ends.
 struct Node {
     software: Software,
     process: Child,
@@ -125,7 +124,7 @@ impl Node {
         node
     }
 
-    /// Calls a method of the node's JSON-RPC, whose answer must be no error.
+    /// Calls a method of the node's JSON-RPC. Fails if the answer is an error.
     fn call(&self, method: &str, parameters: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(self.rpc)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -147,7 +146,7 @@ impl Node {
         }
     }
 
-    /// `packetlane connect` to this node, when its limit allows it.
+    /// Runs `packetlane connect` to this node, no more often than its limit allows.
     fn connect(&self, options: &str) -> common::Finished {
         self.pause();
         let address = self.listening;
@@ -168,13 +167,13 @@ impl Drop for Node {
     }
 }
 
-/// An address on the loopback interface where nobody listens now.
+/// An address on the loopback interface where nothing listens now.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }
 
-/// Everything, against one implementation.
+/// Runs every scenario against one implementation.
 fn interoperate(software: Software, program: &Path, user_agent: &str) {
     let dir = TempDir::new(match software {
         Software::Btcd => "btcd",
@@ -184,7 +183,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     std::fs::create_dir_all(&node_dir).unwrap();
     let node = Node::start(software, program, &node_dir, true);
 
-    // Over v2, with everything that there is to ask for.
+    // Over v2, with everything that can be fetched.
     let recording = dir.0.join("connect");
     let finished = node
         .connect(&format!(
@@ -216,7 +215,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     assert!(finished.stdout.contains(transport), "{finished:#?}");
     assert_eq!(finished.row("block")[0], 20);
 
-    // Without a choice it is v2, here for a while.
+    // By default v2; this connection stays for a while.
     let finished = node.connect("--network regtest --for 1").expect_success();
     let transport = "\ntransport         v2, encrypted (BIP324)\n";
     assert!(finished.stdout.contains(transport), "{finished:#?}");
@@ -225,7 +224,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     let finished = node.connect("--network testnet4 --timeout 2");
     let line = finished.error_line();
     assert!(
-        // Which of the two depends on how much random garbage there is.
+        // Which of the two depends on the amount of random garbage.
         line.contains("that are not a v2 handshake of testnet4")
             || line.contains("the peer closed the connection during the v2 handshake"),
         "{line}"
@@ -252,7 +251,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     check_recording(&recording, &finished);
     drop(node);
 
-    // A node that knows v1 only.
+    // A node that only speaks v1.
     let node_dir = dir.0.join("v1");
     std::fs::create_dir_all(&node_dir).unwrap();
     let node = Node::start(software, program, &node_dir, false);
@@ -264,7 +263,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     assert!(line.contains("it may speak v1 only"), "{line}");
 }
 
-/// Asserts that a recording of one v2 connection is what its report says.
+/// Asserts that a recording of one v2 connection matches its report.
 fn check_recording(dir: &Path, finished: &common::Finished) {
     let conversations = capture::read_dir(dir).unwrap();
     assert_eq!(conversations.len(), 1);
@@ -299,12 +298,12 @@ fn check_recording(dir: &Path, finished: &common::Finished) {
     }
 }
 
-/// Says that a node was not run, past the harness that keeps what tests print.
+/// Reports a skipped test past the test harness, which hides the output of passing tests.
 fn not_run(why: &str) {
     let _ = writeln!(io::stderr(), "NOT RUN: {why}");
 }
 
-/// Where `program` is, in PATH or where Go installs.
+/// The path of `program`, in PATH or in Go's install folder.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();

@@ -38,7 +38,7 @@ macro_rules! calls {
             ///
             /// The driver's library is present.
             unsafe fn load() -> Result<Self, GpuError> {
-                // SAFETY: the caller guarantees that the library is present.
+                // SAFETY: The caller guarantees that the library is present.
                 let library = unsafe { sys::culib() };
                 Ok(Self {
                     $($name: {
@@ -47,7 +47,7 @@ macro_rules! calls {
                         let _: unsafe fn($($argument),*) -> sys::CUresult = sys::$name;
                         let call = stringify!($name);
                         let name = concat!(stringify!($name), "\0").as_bytes();
-                        // SAFETY: the driver's function of this name has this signature.
+                        // SAFETY: The driver's function of this name has this signature.
                         let found = unsafe { library.get(name) };
                         *found.map_err(|_| GpuError::OldDriver { call })?
                     },)*
@@ -128,14 +128,14 @@ impl Device {
                     .map_err(|_| GpuError::BadSetting(text.into_owned()))?,
             },
         };
-        // SAFETY: loading NVIDIA's library runs its initialisers, as in every program that uses
+        // SAFETY: Loading NVIDIA's library runs its initialisers, as in every program that uses
         // it.
         if !unsafe { sys::is_culib_present() } {
             return Err(GpuError::NoDriver);
         }
-        // SAFETY: the library is present.
+        // SAFETY: The library is present.
         let calls = unsafe { Calls::load() }?;
-        // SAFETY: flags must be 0.
+        // SAFETY: Flags must be 0.
         match unsafe { (calls.cuInit)(0) } {
             status::SUCCESS => {}
             status::STUB_LIBRARY => return Err(GpuError::NoDriver),
@@ -192,7 +192,7 @@ pub struct Cuda {
     name: String,
 }
 
-// SAFETY: the driver API is thread-safe. The handles are used with the context they belong to,
+// SAFETY: The driver API is thread-safe. The handles are used with the context they belong to,
 // because every call makes that context current on its thread.
 unsafe impl Send for Cuda {}
 // SAFETY: as above.
@@ -235,7 +235,8 @@ impl Cuda {
             let call = "cuModuleGetFunction";
             let name = CString::new(entry).expect("a name without zeros");
             let mut function = core::ptr::null_mut();
-            // SAFETY: it reads a string with its zero and writes a handle; the module is loaded.
+            // SAFETY: it reads a string with its zero and writes a handle; the module is
+            // loaded.
             let code = unsafe {
                 (cuda.calls.cuModuleGetFunction)(&mut function, cuda.module, name.as_ptr())
             };
@@ -260,7 +261,8 @@ impl Drop for Cuda {
     fn drop(&mut self) {
         // If this fails, the end of the process releases everything.
         if self.enter().is_ok() && !self.module.is_null() {
-            // SAFETY: the module was loaded, and no kernel runs: all streams were dropped before.
+            // SAFETY: The module was loaded, and no kernel runs: all streams were dropped
+            // before.
             unsafe { (self.calls.cuModuleUnload)(self.module) };
         }
         // SAFETY: it was retained once.
@@ -273,8 +275,8 @@ fn pointer<T>(handle: Handle) -> *mut T {
     core::ptr::with_exposed_provenance_mut(handle)
 }
 
-// SAFETY: as documented in the driver API. Page-locked memory is page-aligned and zeroed here. A
-// stream is done only when its copies are.
+// SAFETY: As documented in the driver API. Page-locked memory is page-aligned and zeroed here.
+// A stream is done only when its copies are.
 unsafe impl Driver for Cuda {
     fn name(&self) -> String {
         self.name.clone()
@@ -311,7 +313,7 @@ unsafe impl Driver for Cuda {
     fn alloc(&self, len: usize) -> Result<Address, GpuError> {
         self.enter()?;
         let mut at = 0;
-        // SAFETY: it writes an address.
+        // SAFETY: It writes an address.
         match unsafe { (self.calls.cuMemAlloc_v2)(&mut at, len) } {
             status::OUT_OF_MEMORY => Err(GpuError::OutOfMemory { bytes: len }),
             code => check("cuMemAlloc", code).map(|()| at),
@@ -320,7 +322,7 @@ unsafe impl Driver for Cuda {
 
     unsafe fn free(&self, at: Address) {
         if self.enter().is_ok() {
-            // SAFETY: the caller's promise. A lost device's memory cannot be freed.
+            // SAFETY: The caller's promise. A lost device's memory cannot be freed.
             unsafe { (self.calls.cuMemFree_v2)(at) };
         }
     }
@@ -335,7 +337,7 @@ unsafe impl Driver for Cuda {
             code => check("cuMemHostAlloc", code)?,
         }
         let at = NonNull::new(at.cast::<u8>()).ok_or(GpuError::OutOfMemory { bytes: len })?;
-        // SAFETY: the allocation has `len` bytes, and only this function knows its address.
+        // SAFETY: The allocation has `len` bytes, and only this function knows its address.
         unsafe { at.write_bytes(0, len) };
         Ok(at)
     }

@@ -230,8 +230,8 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: this value owns the memory. Whoever queued commands on it has waited for them,
-        // or the device is lost and runs nothing.
+        // SAFETY: This value owns the memory. Whoever queued commands on it has waited for
+        // them, or the device is lost and runs nothing.
         unsafe { self.driver.free(self.at) };
     }
 }
@@ -243,9 +243,9 @@ pub(crate) struct PinnedMemory {
     len: usize,
 }
 
-// SAFETY: this value owns the memory, like a `Box`.
+// SAFETY: This value owns the memory, like a `Box`.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above. A shared reference only reads.
+// SAFETY: As above. A shared reference only reads.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
@@ -259,8 +259,8 @@ impl PinnedMemory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `Driver` guarantees `len` initialised bytes that only this value uses. Whoever
-        // queues a command that writes them holds no reference meanwhile.
+        // SAFETY: `Driver` guarantees `len` initialised bytes that only this value uses.
+        // Whoever queues a command that writes them holds no reference meanwhile.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 
@@ -283,8 +283,8 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         wipe(self.bytes_mut());
-        // SAFETY: this value owns the memory. Whoever queued commands on it has waited for them,
-        // or the device is lost and runs nothing.
+        // SAFETY: This value owns the memory. Whoever queued commands on it has waited for
+        // them, or the device is lost and runs nothing.
         unsafe { self.driver.free_pinned(self.at) };
     }
 }
@@ -310,20 +310,20 @@ impl Stream {
 
     /// Whether all of its commands are done.
     pub(crate) fn is_done(&self) -> Result<bool, GpuError> {
-        // SAFETY: the stream is this driver's.
+        // SAFETY: The stream is this driver's.
         unsafe { self.driver.is_done(self.handle) }
     }
 
     /// Waits until all of its commands are done.
     pub(crate) fn wait(&self) -> Result<(), GpuError> {
-        // SAFETY: the stream is this driver's.
+        // SAFETY: The stream is this driver's.
         unsafe { self.driver.wait(self.handle) }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: this value owns the stream.
+        // SAFETY: This value owns the stream.
         unsafe { self.driver.free_stream(self.handle) };
     }
 }
@@ -345,20 +345,20 @@ impl Event {
 
     /// Queues the event in a stream.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), GpuError> {
-        // SAFETY: a `Gpu` has one driver, and both are that driver's.
+        // SAFETY: A `Gpu` has one driver, and both are that driver's.
         unsafe { self.driver.record(stream.handle, self.handle) }
     }
 
     /// The time from this event to `later`, in seconds.
     pub(crate) fn seconds_to(&self, later: &Event) -> Result<f64, GpuError> {
-        // SAFETY: a `Gpu` has one driver, and both are that driver's.
+        // SAFETY: A `Gpu` has one driver, and both are that driver's.
         unsafe { self.driver.seconds(self.handle, later.handle) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: this value owns the event.
+        // SAFETY: This value owns the event.
         unsafe { self.driver.free_event(self.handle) };
     }
 }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_end_where_the_design_says() {
+    fn classes_end_at_their_limits() {
         let class = |len| {
             CLASSES
                 .iter()
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_has_chunks() {
+    fn cut_texts_have_chunks() {
         assert_eq!(
             [0, 32_768, 32_769, 3 * CHUNK_TEXT, 3 * CHUNK_TEXT + 1].map(chunks),
             [0, 0, 3, 3, 4]

@@ -93,7 +93,7 @@ struct Line(#[allow(dead_code, reason = "used as memory")] [u8; 64]);
 #[derive(Clone, Copy, Debug)]
 struct Host(*mut u8);
 
-// SAFETY: the pointer is dereferenced only while the callers of `Driver` promise that it is
+// SAFETY: The pointer is dereferenced only while the callers of `Driver` promise that it is
 // valid, from whichever thread drives the device.
 unsafe impl Send for Host {}
 
@@ -226,7 +226,7 @@ impl StandIn {
         let inner = self.lock();
         assert!(inner.lost.is_some() || inner.streams.values().all(VecDeque::is_empty));
         inner.pinned.values().any(|&(host, len)| {
-            // SAFETY: the memory has `len` bytes, and its owner does not write them during this
+            // SAFETY: The memory has `len` bytes, and its owner does not write them during this
             // call.
             has(unsafe { core::slice::from_raw_parts(host.0, len) }, secrets)
         })
@@ -327,8 +327,8 @@ impl Inner {
             Command::Out(to, from, len) => {
                 let part = part(self, len);
                 let bytes = self.device(from, part);
-                // SAFETY: `copy_out`'s caller promises that the destination may be written until
-                // the stream is done.
+                // SAFETY: `copy_out`'s caller promises that the destination may be written
+                // until the stream is done.
                 unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, part) };
                 let to = Host(to.0.wrapping_add(part));
                 (part < len).then_some(Command::Out(to, from + part as u64, len - part))
@@ -540,8 +540,9 @@ impl Inner {
     }
 }
 
-// SAFETY: page-locked memory is a zeroed allocation of its own. A stream counts as done only when its
-// queue is empty: a partly done copy is still in the queue, and a lost device runs nothing.
+// SAFETY: Page-locked memory is a zeroed allocation of its own. A stream counts as done only
+// when its queue is empty: a partly done copy is still in the queue, and a lost device runs
+// nothing.
 unsafe impl Driver for StandIn {
     fn name(&self) -> String {
         "stand-in".to_owned()
@@ -602,7 +603,7 @@ unsafe impl Driver for StandIn {
         );
         let lines =
             core::ptr::slice_from_raw_parts_mut(host.0.cast::<Line>(), len.div_ceil(64).max(1));
-        // SAFETY: the pointer came from such a box, and its owner frees it.
+        // SAFETY: The pointer came from such a box, and its owner frees it.
         drop(unsafe { Box::from_raw(lines) });
     }
 

@@ -1,5 +1,5 @@
-//! Batches on a device without hardware: the same bytes and verdicts as on the CPU, whatever
-//! the order in which the device does its work.
+//! Batches on an emulated device: the same bytes and verdicts as on the CPU, in whatever order
+//! the device works.
 
 mod common;
 
@@ -9,7 +9,8 @@ use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, PipelineConfig, RunOptions,
 use packetlane_lanes::{Job, Outcome, Secrets, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a batch on the device, without the CPU's help, and compares all with the CPU's.
+/// Runs a batch on the device without the CPU's help, and compares everything with the CPU's
+/// results.
 fn same(gpu: &Gpu, made: &Made) -> Timings {
     let mut expected = made.clone();
     let verdicts = expected.on_cpu();
@@ -54,7 +55,7 @@ fn the_longest_packet() {
 }
 
 #[test]
-fn nothing_is_a_batch_too() {
+fn an_empty_batch() {
     let (stand_in, gpu) = device(1, 4, 8 << 20);
     let made = Made::new(&mut Random::new(2), &[], 1, 1);
     assert_eq!(same(&gpu, &made).pieces, 0);
@@ -67,7 +68,7 @@ fn mixed_batches_of_thousands_of_sessions() {
         let mut random = Random::new(seed);
         let streams = 1 + random.below(8);
         let (_, gpu) = device(seed, streams, 1 << (12 + random.below(10)));
-        // The memory of one batch serves the next, which is of another size.
+        // The memory of one batch is reused for the next, which has another size.
         for _ in 0..3 {
             let count = 1 + random.below(4000);
             let lengths: Vec<usize> = (0..count)
@@ -79,7 +80,7 @@ fn mixed_batches_of_thousands_of_sessions() {
             let keys = 1 + random.below(3000);
             let mut made = Made::new(&mut random, &lengths, keys, 9);
             if random.below(2) == 0 {
-                // Any order will do.
+                // The jobs may be in any order.
                 for place in (1..made.jobs.len()).rev() {
                     made.jobs.swap(place, random.below(place + 1));
                 }
@@ -91,7 +92,7 @@ fn mixed_batches_of_thousands_of_sessions() {
     }
 }
 
-/// Nonces that are no counters make a key entry each.
+/// Nonces that do not count need a key entry each.
 #[test]
 fn any_nonces() {
     let (_, gpu) = device(1, 4, 20_000);
@@ -104,28 +105,28 @@ fn any_nonces() {
     same(&gpu, &made.sealed(&mut random, 5));
 }
 
-/// Equal keys under one index go to the device once in a piece.
+/// Equal keys of one index are copied to the device once per piece.
 #[test]
-fn keys_travel_once() {
+fn keys_are_copied_once() {
     let (_, gpu) = device(1, 1, 8 << 20);
     let sent = |keys| {
         let mut made = Made::new(&mut Random::new(4), &[48; 1000], keys, usize::MAX);
         made.jobs.iter_mut().for_each(|job| job.nonce[4..].fill(7));
         same(&gpu, &made).bytes_to_device
     };
-    // Text with its tag, descriptor, verdict; keys; and the parts' alignment.
+    // Text and tag, descriptor and verdict; keys; alignment of the parts.
     let packets = 1000 * (64 + 16 + 1);
     assert!((packets + 48..packets + 48 + 4 * 256).contains(&sent(1)));
     assert!((packets + 10 * 48..packets + 10 * 48 + 4 * 256).contains(&sent(10)));
 }
 
 #[test]
-fn what_does_not_run_there_stays() {
+fn jobs_that_do_not_run_on_the_device() {
     let (_, gpu) = device(1, 2, 10_000);
     let mut random = Random::new(5);
     let mut made = Made::new(&mut random, &[100; 700], 10, 5);
     for job in made.jobs.iter_mut().step_by(3) {
-        // Its key is not there.
+        // Its key is missing.
         job.keystream_blocks = 2;
         job.key = 99;
     }
@@ -149,7 +150,7 @@ fn what_does_not_run_there_stays() {
 }
 
 #[test]
-fn a_packet_beyond_the_limit_stays() {
+fn a_packet_above_the_limit_is_not_run() {
     let (_, gpu) = device(1, 2, usize::MAX);
     let mut random = Random::new(5);
     for (len, outcome) in [(64 << 20, Outcome::Pending), (63 << 20, Outcome::Sealed)] {
@@ -173,7 +174,7 @@ fn a_packet_beyond_the_limit_stays() {
     }
 }
 
-/// A pinned arena with a batch in it.
+/// A pinned arena that holds a batch.
 fn pinned(gpu: &Gpu, made: &Made) -> packetlane_gpu::Pinned {
     let mut pinned = gpu.pinned(made.bytes.len() + 777).unwrap();
     pinned[..made.bytes.len()].copy_from_slice(&made.bytes);
@@ -181,14 +182,14 @@ fn pinned(gpu: &Gpu, made: &Made) -> packetlane_gpu::Pinned {
 }
 
 #[test]
-fn a_pinned_arena_travels_as_it_is() {
+fn a_pinned_arena_is_copied_directly() {
     for seed in 0..40 {
         let mut random = Random::new(seed);
         let streams = 1 + random.below(5);
         let (stand_in, gpu) = device(seed, streams, 1 << (12 + random.below(9)));
         let lengths: Vec<usize> = (0..1 + random.below(3000)).map(|_| random.mail()).collect();
         let mut made = Made::new(&mut random, &lengths, 300, 9);
-        // Neighbours out of order, which stay together, and some that were not to run.
+        // Neighbours out of order, which stay together, and some that do not run.
         for _ in 0..random.below(20) {
             let place = random.below(made.jobs.len());
             let other = (place + random.below(4)).min(made.jobs.len() - 1);
@@ -211,7 +212,7 @@ fn a_pinned_arena_travels_as_it_is() {
             assert!(timings.packets == made.jobs.len());
             assert!(outcomes == verdicts, "verdicts");
             assert!(pinned[..used] == expected.bytes[..], "bytes");
-            // Once more in the same arena, over what was done: a part of it is used.
+            // Again in the same arena, over the results: only a part of it is used.
             let half = made.jobs.len() / 2;
             let used = |job: &Job| (job.text + job.text_len) as usize + 16;
             let used = expected.jobs[half..].iter().map(used).max().unwrap();
@@ -236,7 +237,7 @@ fn a_pinned_arena_travels_as_it_is() {
 }
 
 #[test]
-fn a_pinned_arena_of_another_device_is_memory_as_any() {
+fn a_pinned_arena_of_another_device_is_ordinary_memory() {
     let (_, one) = device(1, 2, 10_000);
     let (_, other) = device(2, 2, 10_000);
     let mut random = Random::new(5);
@@ -254,7 +255,7 @@ fn a_pinned_arena_of_another_device_is_memory_as_any() {
 }
 
 #[test]
-fn the_hidden_half_can_be_wiped() {
+fn the_second_half_of_a_pinned_arena_can_be_wiped() {
     let (stand_in, gpu) = device(1, 2, 10_000);
     let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
     let plaintext = [made.bytes[made.jobs[9].text as usize..][..100].to_vec()];
@@ -324,7 +325,7 @@ fn the_cpu_helps() {
 }
 
 #[test]
-fn stages_are_timed_if_asked() {
+fn stages_are_timed_on_request() {
     let (stand_in, gpu) = device(1, 3, 10_000);
     let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
     for timed in [false, true] {
@@ -381,7 +382,7 @@ fn one_batch_at_a_time() {
     assert!(!busy.is_empty());
     assert!(busy.iter().all(|other| *other == Err(GpuError::Busy)));
     assert!(!gpu.is_lost());
-    // A caller that waits gets its turn.
+    // A waiting caller gets its turn.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| same(&gpu, &made));
@@ -389,7 +390,7 @@ fn one_batch_at_a_time() {
     });
 }
 
-/// A caller whose help panics has left nothing under way.
+/// If a caller's help panics, nothing is left in flight.
 #[test]
 fn help_that_panics() {
     let (stand_in, gpu) = device(1, 2, 10_000);
@@ -416,7 +417,7 @@ fn help_that_panics() {
 }
 
 #[test]
-fn what_is_out_of_range_panics_before_anything_is_done() {
+fn out_of_range_jobs_panic_before_anything_is_done() {
     let (_, gpu) = device(1, 2, 10_000);
     let made = Made::new(&mut Random::new(5), &[100; 7], 3, usize::MAX);
     let last = made.bytes.len() as u32;
@@ -458,7 +459,7 @@ fn what_is_out_of_range_panics_before_anything_is_done() {
     };
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
     assert!(bytes == made.bytes);
-    // Where there is no AAD, its offset means nothing.
+    // Without AAD its offset is ignored.
     let mut jobs = made.jobs.clone();
     jobs[6].aad = u32::MAX;
     let mut outcomes = vec![Outcome::Pending; 7];
@@ -471,11 +472,11 @@ fn what_is_out_of_range_panics_before_anything_is_done() {
     .unwrap();
 }
 
-/// Packets share a key entry as long as the last 8 bytes of their nonces are the same.
-/// With nonces that count there, each packet has an entry: what travels grows by no more
-/// than that, and the result is the CPU's.
+/// Packets share a key entry if the last 8 bytes of their nonces are equal. With nonces that
+/// count there, each packet has an entry of its own. That is all that is copied in addition,
+/// and the result equals the CPU's.
 #[test]
-fn nonces_that_count_in_their_last_bytes() {
+fn nonces_with_a_counter_in_their_last_bytes() {
     const ENTRY: usize = 48;
     let (stand_in, gpu) = device(1, 2, 40_000);
     let mut random = Random::new(6);
@@ -485,7 +486,7 @@ fn nonces_that_count_in_their_last_bytes() {
         for (number, job) in (0_u64..).zip(&mut made.jobs) {
             job.nonce = [0; 12];
             match in_last_bytes {
-                // BIP324 within an epoch; WireGuard.
+                // BIP324 within an epoch, and WireGuard.
                 false => job.nonce[..8].copy_from_slice(&number.to_le_bytes()),
                 true => job.nonce[4..].copy_from_slice(&number.to_le_bytes()),
             }
@@ -499,7 +500,7 @@ fn nonces_that_count_in_their_last_bytes() {
         panic!("four runs")
     };
     let packets = made.jobs.len();
-    // Text, tag and room to the next multiple of 16, a descriptor and a verdict.
+    // Text and tag, padded to a multiple of 16 bytes, a descriptor and a verdict.
     let other = packets * (128 + 16 + 1);
     assert!(
         shared.0 <= other + shared.1 * (3 * ENTRY + 5 * 256),
@@ -514,7 +515,7 @@ fn nonces_that_count_in_their_last_bytes() {
 }
 
 #[test]
-fn memory_is_given_back() {
+fn memory_is_freed() {
     let (stand_in, gpu) = device(1, 3, 10_000);
     let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
     same(&gpu, &made);
@@ -534,7 +535,7 @@ fn memory_is_given_back() {
     assert_eq!(stand_in.unclean(), 0);
 }
 
-/// The failures' tests rely on this.
+/// The tests of failures rely on this.
 #[test]
 fn finishing_on_the_cpu() {
     let mut made = Made::new(&mut Random::new(5), &[100; 70], 10, 4);

@@ -1,6 +1,6 @@
-//! The edge to CUDA: batches through `Gpu::detect` and a library that passes for the driver's
-//! (`host_cuda/libcuda.cpp`), in processes that find that one first; and what is said where
-//! there is no device. Where there is one, the batches run on it too.
+//! The interface to CUDA: runs batches through `Gpu::detect` and a replacement for the driver's
+//! library (`host_cuda/libcuda.cpp`), in processes that load it first. Also checks the messages
+//! if there is no device. With a real device, the batches run on it too.
 
 mod common;
 
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Says a test was not run, past the test harness, which hides what passing tests print.
+/// Reports a skipped test past the test harness, which hides the output of passing tests.
 fn not_run(what: &str) {
     let _ = writeln!(std::io::stderr(), "NOT RUN: {what}");
 }
 
-/// The folder with the library, if it can be built. On other systems it has another name.
+/// The folder with the library, if it can be built. Only Linux uses its name.
 fn library() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -40,7 +40,7 @@ fn library() -> Option<&'static Path> {
     FOLDER.get_or_init(build).as_deref()
 }
 
-/// Runs an ignored test of this file in a process of its own that finds the library.
+/// Runs an ignored test of this file in its own process, which loads the library.
 fn in_process(test: &str, fake: &str, setting: Option<&str>) {
     let Some(folder) = library() else { return };
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -69,7 +69,7 @@ fn lengths(random: &mut Random, count: usize) -> Vec<usize> {
     lengths
 }
 
-/// Runs batches of all kinds and compares with the CPU's.
+/// Runs all kinds of batches and compares them with the CPU's results.
 fn batches(gpu: &Gpu, rounds: u64, count: usize) {
     for seed in 0..rounds {
         let mut random = Random::new(seed);
@@ -110,7 +110,7 @@ fn batches(gpu: &Gpu, rounds: u64, count: usize) {
     }
 }
 
-/// The same on a real device, and more of them.
+/// The same on a real device, with more batches.
 #[test]
 fn on_a_device() {
     match Gpu::detect() {
@@ -151,7 +151,7 @@ fn on_a_device() {
 }
 
 #[test]
-fn batches_through_the_drivers_functions() {
+fn batches_through_the_driver_api() {
     in_process("child_batches", "", None);
     in_process("child_batches", "devices=3", Some("2"));
 }
@@ -167,12 +167,12 @@ fn child_batches() {
     assert!(free < total);
     gpu.release();
     assert_eq!(gpu.memory().unwrap(), (1 << 30, 1 << 30));
-    // From another thread, too.
+    // Also from another thread.
     std::thread::scope(|scope| scope.spawn(|| batches(gpu, 1, 100)).join().unwrap());
 }
 
 #[test]
-fn what_is_missing_is_said_in_one_line() {
+fn missing_parts_are_reported_in_one_line() {
     for (fake, setting, line) in [
         ("init=100", None, "no CUDA device: the driver finds none"),
         ("devices=0", None, "no CUDA device: the driver finds none"),
@@ -219,7 +219,7 @@ fn child_says() {
 }
 
 #[test]
-fn a_device_that_is_full_or_lost_is_told_from_the_codes() {
+fn a_full_or_lost_device_is_recognised_by_its_status() {
     in_process("child_fails", "memory=100000", None);
     in_process("child_fails", "lose=3", None);
 }

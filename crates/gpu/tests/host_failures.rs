@@ -1,6 +1,5 @@
-//! A device that fails in the middle of a batch, at every call that it gets: what came back
-//! is done, the rest is as it was, and the CPU can finish it; nothing secret is left behind,
-//! and nothing is taken for good.
+//! A device that fails during a batch, at every call: what came back is done, the rest is
+//! unchanged, and the CPU can finish it. No secret is left behind, and no resource is lost.
 
 mod common;
 
@@ -14,7 +13,7 @@ const LOST: GpuError = GpuError::Lost {
     code: 719,
 };
 
-/// How a batch is run.
+/// How to run a batch.
 #[derive(Clone, Copy, Debug)]
 struct How {
     pinned: bool,
@@ -22,8 +21,8 @@ struct How {
     timed: bool,
 }
 
-/// The ways to run one. Help and events do not know of each other.
-fn ways() -> impl Iterator<Item = How> {
+/// All ways to run a batch. Help and events are independent.
+fn run_options() -> impl Iterator<Item = How> {
     (0..4).map(|bits| How {
         pinned: bits & 1 != 0,
         helped: bits & 2 != 0,
@@ -31,7 +30,7 @@ fn ways() -> impl Iterator<Item = How> {
     })
 }
 
-/// Texts and keys of a batch, at places where they are looked for.
+/// Texts and keys of a batch, to search for.
 fn secrets(made: &Made) -> Vec<Vec<u8>> {
     let mut secrets: Vec<Vec<u8>> = made.keys.iter().map(|key| key[..16].to_vec()).collect();
     for job in made.jobs.iter().filter(|job| job.text_len >= 16).step_by(7) {
@@ -41,7 +40,7 @@ fn secrets(made: &Made) -> Vec<Vec<u8>> {
     secrets
 }
 
-/// What an error in the middle of a batch leaves.
+/// What remains after an error during a batch.
 struct Left {
     result: Result<(), GpuError>,
     bytes: Vec<u8>,
@@ -91,7 +90,7 @@ fn run(gpu: &Gpu, made: &Made, how: How) -> Left {
     }
 }
 
-/// Every packet is done, as the CPU does it, or untouched.
+/// Every packet is either done as by the CPU, or unchanged.
 fn check_whole(left: &Left, made: &Made, expected: &Made, verdicts: &[Outcome]) {
     for ((job, outcome), verdict) in made.jobs.iter().zip(&left.outcomes).zip(verdicts) {
         let range = job.text as usize..(job.text + job.text_len) as usize + TAG_LEN;
@@ -107,10 +106,10 @@ fn check_whole(left: &Left, made: &Made, expected: &Made, verdicts: &[Outcome]) 
 }
 
 #[test]
-fn whatever_fails_the_batch_ends_right() {
+fn any_failure_leaves_a_consistent_batch() {
     let mut failed = 0;
     let mut in_part = 0;
-    for how in ways() {
+    for how in run_options() {
         let mut random = Random::new(3);
         let mut lengths: Vec<usize> = (0..400).map(|_| random.mail()).collect();
         lengths.push(40_000);
@@ -127,7 +126,7 @@ fn whatever_fails_the_batch_ends_right() {
             for call in Call::ALL {
                 let setup = || {
                     let (stand_in, gpu) = device(7, 3, 60_000);
-                    // Memory of another size, so that some is given back.
+                    // Memory of another size, so that some is freed.
                     let mut small = made.clone();
                     small.jobs.truncate(9);
                     run(
@@ -146,8 +145,8 @@ fn whatever_fails_the_batch_ends_right() {
                 assert_eq!(left.result, Ok(()));
                 assert!(left.bytes == expected.bytes && left.outcomes == verdicts);
                 let count = stand_in.count(call) - before;
-                // Each of the first, and some of the many times that are asked whether
-                // something is done.
+                // Each of the first calls, and some of the many queries whether a stream is
+                // done.
                 for at in (0..count).filter(|at| *at < 20 || at % 16 == 0) {
                     for error in [LOST, GpuError::OutOfMemory { bytes: 1 }] {
                         let (stand_in, gpu) = setup();
@@ -172,10 +171,10 @@ fn whatever_fails_the_batch_ends_right() {
                         assert!(left.bytes == expected.bytes, "{call:?} {at} {how:?}");
                         assert!(left.outcomes == verdicts);
 
-                        // (A pinned arena was the caller's, and is gone.)
+                        // (A pinned arena belongs to the caller, and is gone.)
                         assert!(!stand_in.pinned_has(&secrets), "{call:?} {at} {how:?}");
                         assert!(is_lost || !stand_in.device_has(&secrets));
-                        // A device that is lost is left alone; one that was full is not.
+                        // A lost device gets no more calls; one that was out of memory does.
                         let counts = Call::ALL.map(|call| stand_in.count(call));
                         let again = run(
                             &gpu,
@@ -205,8 +204,8 @@ fn whatever_fails_the_batch_ends_right() {
 }
 
 #[test]
-fn nothing_secret_stays_behind() {
-    for how in ways() {
+fn no_secret_is_left_behind() {
+    for how in run_options() {
         let mut random = Random::new(8);
         let mut lengths: Vec<usize> = (0..300).map(|_| random.mail()).collect();
         lengths.push(100_000);
@@ -223,14 +222,14 @@ fn nothing_secret_stays_behind() {
             assert_eq!(stand_in.unclean(), 0);
         }
     }
-    // What the search would find.
+    // Checks that the search finds secrets that are there.
     let (stand_in, gpu) = device(7, 3, 30_000);
     let mut pinned = gpu.pinned(100).unwrap();
     pinned[30..46].copy_from_slice(b"looked for here!");
     assert!(stand_in.pinned_has(&[b"looked for here!".to_vec()]));
 }
 
-/// Batches that lie on the device, too.
+/// Batches that stay on the device.
 #[test]
 fn residents_are_wiped_and_fail_cleanly() {
     let mut random = Random::new(9);
@@ -260,7 +259,7 @@ fn residents_are_wiped_and_fail_cleanly() {
         assert_eq!(counted.held(), Held::default());
         assert_eq!(counted.unclean(), 0);
         for call in Call::ALL {
-            // An error of the last wiping is not reported.
+            // An error of the last wipe is not reported.
             let count = counted.count(call) - usize::from(call == Call::Wait);
             let count = if call == Call::Zero { 0 } else { count };
             for at in 0..count {
@@ -268,7 +267,7 @@ fn residents_are_wiped_and_fail_cleanly() {
                 stand_in.fail(call, at, LOST);
                 let result = run(&gpu);
                 if result == Ok(()) {
-                    // Nobody heard of it: it was in the wiping at the end.
+                    // Not reported, because it was in the wipe at the end.
                     assert_eq!(call, Call::Wait);
                     continue;
                 }
@@ -310,7 +309,7 @@ fn copies_fail_cleanly() {
     }
 }
 
-/// Kernels that do nothing leave no verdict, and their bytes are not handed out.
+/// Kernels that do nothing leave no verdict, and their bytes are not returned.
 #[test]
 fn a_packet_without_a_verdict_is_an_error() {
     let mut random = Random::new(3);
@@ -375,7 +374,7 @@ fn errors_are_one_line() {
     assert!(!GpuError::Busy.is_final());
 }
 
-/// The crossover can be set, and is measured where it is not.
+/// The crossover can be set; otherwise it is measured.
 #[test]
 fn the_crossover_is_measured_once() {
     let stand_in = StandIn::new(1);
@@ -384,7 +383,7 @@ fn the_crossover_is_measured_once() {
     gpu.set_crossover(backend, 12_345);
     assert_eq!(gpu.crossover(backend), 12_345);
     assert_eq!(stand_in.count(Call::Launch), 0);
-    // This device is slower than the CPU that does its work.
+    // This device is slower than the CPU that emulates it.
     let gpu = Gpu::on(stand_in.clone());
     let bytes = gpu.crossover(backend);
     assert!(bytes == usize::MAX || bytes.is_power_of_two() && bytes >= 16 << 10);
@@ -392,7 +391,7 @@ fn the_crossover_is_measured_once() {
     assert!(launches > 0);
     assert_eq!(gpu.crossover(backend), bytes);
     assert_eq!(stand_in.count(Call::Launch), launches);
-    // A device that fails is never better.
+    // A device that fails is never faster.
     let gpu = Gpu::on(stand_in.clone());
     stand_in.fail(Call::Launch, 5, LOST);
     assert_eq!(gpu.crossover(backend), usize::MAX);

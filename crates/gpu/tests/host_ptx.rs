@@ -1,4 +1,4 @@
-//! Batches through the host and the very PTX that ships, on a device without hardware.
+//! Batches through the host code and the shipped PTX, on an emulated device.
 
 mod common;
 

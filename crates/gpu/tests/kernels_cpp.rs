@@ -1,5 +1,5 @@
-//! The kernels' source as C++ on the CPU, under sanitizers and with the threads of a warp
-//! in other orders, against RustCrypto and `lanes`.
+//! The kernels' source as C++ on the CPU, under sanitizers and with the threads of a warp in
+//! other orders, against RustCrypto and `lanes`.
 
 mod kernels;
 
@@ -35,7 +35,7 @@ fn poly1305_at_its_bounds() {
         Ok(compiler) => compiler,
         Err(why) => return println!("NOT RUN: the kernels' Poly1305 at its bounds: {why}"),
     };
-    // One that is right, and one in which a carry is kept back, which is seen.
+    // A correct implementation, and one that drops a carry, which must be noticed.
     let fault = SOURCE.replacen("    add(h, above, 0, 0, 0, 0);", "    h[0] += above;", 1);
     assert!(fault != SOURCE, "the fault still applies");
     for (name, source, right) in [

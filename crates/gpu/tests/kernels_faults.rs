@@ -1,5 +1,5 @@
-//! Faults planted into the kernels, each of which must be caught: by the source as C++, by
-//! the PTX, or by both, and by which is kept here too.
+//! Faults planted into the kernels. The source as C++, the PTX, or both must find each one; the
+//! table also records which.
 
 mod kernels;
 
@@ -14,9 +14,9 @@ type Change = fn(&mut Vec<String>);
 struct Fault {
     what: &'static str,
     class: Class,
-    /// In the source: what is there, once, and what stands there instead.
+    /// In the source: text that occurs once, and its replacement.
     source: Option<(&'static str, &'static str)>,
-    /// In the PTX: an entry, and what happens to it.
+    /// In the PTX: an entry, and the change to it.
     ptx: Option<(&'static str, Change)>,
     /// Whether the C++ and the PTX find it.
     caught: (bool, bool),
@@ -40,7 +40,7 @@ const FAULTS: [Fault; 10] = [
         class: Class::Four,
         source: Some(("shuffle(h[i], lane - step, LANES)", "h[i]")),
         ptx: Some(("seal_4", |lines| {
-            // After those that distribute the key and turn the sums by one lane.
+            // After the shuffles that distribute the key and rotate the sums by one lane.
             let first = find(lines, 0, |line| line.starts_with("shfl.sync"));
             let at = find(lines, first + 13, |line| line.starts_with("shfl.sync"));
             without_shuffle(lines, at);
@@ -98,7 +98,7 @@ const FAULTS: [Fault; 10] = [
         class: Class::Four,
         source: Some(("len / 64 + (len % 64 != 0)", "len / 64 + (len % 64 > 1)")),
         ptx: Some(("seal_4", |lines| {
-            // It is asked in several places.
+            // The condition occurs in several places.
             for at in 0..lines.len() {
                 if lines[at].starts_with("and.b32") && lines[at].ends_with(", 63;") {
                     let at = find(lines, at, |line| line.starts_with("setp.ne.s32"));
@@ -118,7 +118,7 @@ const FAULTS: [Fault; 10] = [
             "                m.w[i] = q.w[i];\n",
         )),
         ptx: Some(("seal_1", |lines| {
-            // The first sum of a word that was masked by another word, not by a constant.
+            // The first sum with a word that was masked by another word, not by a constant.
             let masked = |lines: &[String], at: usize| {
                 let word = lines[at]
                     .trim_end_matches(';')
@@ -145,7 +145,7 @@ const FAULTS: [Fault; 10] = [
     Fault {
         what: "a carry lost in Poly1305",
         class: Class::One,
-        // In C++ the carries are other code.
+        // In C++ the carries are different code.
         source: None,
         ptx: Some(("seal_1", |lines| {
             let at = lines
@@ -164,7 +164,7 @@ const FAULTS: [Fault; 10] = [
             "last = load_bytes(p - skew + 16, 0, skew + 1)",
         )),
         ptx: Some(("open_1", |lines| {
-            // Byte 18 behind a word is the last that a piece can need.
+            // A piece needs at most byte 18 after a word.
             for line in lines
                 .iter_mut()
                 .filter(|line| line.starts_with("ld.global.u8"))
@@ -175,8 +175,8 @@ const FAULTS: [Fault; 10] = [
         caught: (true, true),
     },
     Fault {
-        // What other threads wrote there in between would be lost, but no thread runs in
-        // between: only that two threads touch the same byte tells.
+        // It would overwrite what other threads wrote in between, but here no thread runs in
+        // between. Only the check for two threads at the same byte finds it.
         what: "an edge written with a neighbour's bytes in the same word",
         class: Class::Four,
         source: Some((
@@ -203,18 +203,18 @@ const FAULTS: [Fault; 10] = [
     },
 ];
 
-/// The first line from `from` on of which something holds.
+/// The first line from `from` on that satisfies a condition.
 fn find(lines: &[String], from: usize, holds: impl Fn(&str) -> bool) -> usize {
     let at = lines[from..].iter().position(|line| holds(line));
     from + at.expect("the fault still applies to the PTX")
 }
 
-/// The digits that a text begins with.
+/// The digits at the start of a text.
 fn number(text: &str) -> String {
     text.chars().take_while(char::is_ascii_digit).collect()
 }
 
-/// Each lane keeps its own value.
+/// Makes each lane keep its own value.
 fn without_shuffle(lines: &mut [String], at: usize) {
     let registers: Vec<String> = lines[at].split("%r").skip(1).map(number).collect();
     lines[at] = format!("mov.u32 %r{}, %r{};", registers[0], registers[1]);
@@ -241,7 +241,7 @@ fn patched_ptx(entry: &str, change: Change) -> String {
 }
 
 fn patched_source(from: &str, to: &str) -> String {
-    // Where a line occurs twice, as for loads and stores of pieces and blocks, both change.
+    // If a line occurs twice, as for loads and stores of pieces and blocks, both are changed.
     assert!(
         SOURCE.contains(from),
         "the fault still applies to the source: {from}"
@@ -249,7 +249,7 @@ fn patched_source(from: &str, to: &str) -> String {
     SOURCE.replace(from, to)
 }
 
-/// Packets without a byte between them, at all alignments, the last one's tag not aligned.
+/// Adjacent packets at all alignments. The last tag is not aligned.
 fn batch(noise: &mut Noise) -> Batch {
     let mut shapes = Vec::new();
     let mut end = 0;
@@ -265,7 +265,7 @@ fn batch(noise: &mut Noise) -> Batch {
     Batch::new(noise, &shapes)
 }
 
-/// What a device finds wrong, if anything.
+/// What the tests find wrong with a device, if anything.
 fn finds(device: &mut dyn Device, class: Class) -> Option<String> {
     let mut noise = Noise(9);
     let batch = batch(&mut noise);

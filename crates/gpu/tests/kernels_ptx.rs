@@ -1,4 +1,4 @@
-//! The PTX that ships, executed on the CPU, against RustCrypto and `lanes`.
+//! The shipped PTX, executed on the CPU, against RustCrypto and `lanes`.
 
 mod kernels;
 
@@ -8,7 +8,7 @@ use packetlane_gpu::ptx::Order;
 
 const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
 
-/// In each class, each in another order.
+/// In each class, with a different order of threads.
 fn passes((batch, mut noise): (Batch, Noise)) {
     for (i, class) in Class::ALL.into_iter().enumerate() {
         let mut device = Emulated::new(PTX, ORDERS[i % 3]);
@@ -35,7 +35,7 @@ fn lengths_to_300_kb() {
     passes(long(3));
 }
 
-/// Each alignment with each length of a last block, and both neighbours touching.
+/// Each alignment with each length of a last block, with adjacent packets on both sides.
 #[test]
 fn every_alignment() {
     let mut noise = Noise(4);
@@ -47,7 +47,7 @@ fn every_alignment() {
     passes((Batch::new(&mut noise, &shapes), noise));
 }
 
-/// Packets with nothing between them, in no order, of the profile `mail`.
+/// Adjacent packets of the profile `mail`, in random order.
 #[test]
 fn mixed() {
     let mut noise = Noise(5);
@@ -68,7 +68,7 @@ fn mixed() {
     passes((Batch::new(&mut noise, &shapes), noise));
 }
 
-/// Batches of every number of packets: a warp's lanes without a packet do no harm.
+/// Batches of every number of packets: lanes of a warp without a packet do no harm.
 #[test]
 fn every_number_of_packets() {
     for count in (1..=34).chain([127, 128, 129]) {
@@ -101,7 +101,7 @@ fn vector_of_the_rfc() {
     passes((batch, Noise(6)));
 }
 
-/// The longest message that BIP324 has: 1029 chunks.
+/// The longest BIP324 packet: 1029 chunks.
 #[test]
 fn sixteen_mebibytes() {
     let mut noise = Noise(7);
@@ -110,14 +110,14 @@ fn sixteen_mebibytes() {
     check(&mut device, &mut noise, Class::Chunks, &batch).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// How many instructions of PTX a thread takes, which `kernels/README.md` quotes: for another
-/// block of text in each of the packet's threads, and for a packet of 61 bytes. What only
-/// costs time shows here.
+/// The number of PTX instructions of a thread, which `kernels/README.md` quotes: for another
+/// block of text in each of a packet's threads, and for a packet of 61 bytes. Changes that only
+/// cost time show here.
 #[test]
 fn instructions() {
     let count = |class: Class, open, len, align| {
         let mut noise = Noise(8);
-        // The first packet is at the arena's beginning, wherever the others are.
+        // The first packet is at the start of the arena, wherever the others are.
         let mut shapes = vec![shape(0, len, align); 128];
         shapes[0] = shape(0, len, 0);
         let batch = Batch::new(&mut noise, &shapes);
@@ -126,7 +126,7 @@ fn instructions() {
         device.run(class, open, &batch, bytes).expect("it is right");
         device.steps / (128 * class.entries(open).1 as u64)
     };
-    // Seal and open, aligned and not, and a small packet sealed.
+    // Seal and open, aligned and unaligned, and a small packet sealed.
     let most = [
         (Class::One, [1290, 1300, 1410, 1480], 2800),
         (Class::Four, [1390, 1390, 1500, 1580], 2500),

@@ -1,5 +1,5 @@
-//! No branch and no address of the kernels depends on a secret: with other keys, nonces and
-//! texts, and at another wrong bit, every thread goes the same way.
+//! No branch and no address of the kernels depends on a secret: with other keys, nonces, texts
+//! and wrong bits, every thread does the same.
 
 mod kernels;
 
@@ -38,20 +38,20 @@ fn traces(ptx: &str, class: Class, seed: u64) -> [u64; 3] {
 }
 
 #[test]
-fn secrets_change_no_branch_and_no_address() {
+fn no_branch_or_address_depends_on_secrets() {
     for class in Class::ALL {
         let first = traces(PTX, class, 100);
         for seed in 101..104 {
             assert_eq!(traces(PTX, class, seed), first, "{class:?}");
         }
-        // A verdict is public, and is seen.
+        // A verdict is public, and changes the trace.
         assert_ne!(first[1], first[2]);
     }
 }
 
-/// So that the test above can fail: a branch and an address that depend on the keystream.
+/// Shows that the test above can fail: plants a branch and an address that depend on keystream.
 #[test]
-fn a_leak_is_seen() {
+fn a_planted_leak_is_found() {
     let leaks = [
         "setp.lt.s32 %leak0, REG, 0;\n@%leak0 bra $LEAK;\n$LEAK:\n",
         "and.b32 %spy0, REG, 3;\nmul.wide.u32 %way0, %spy0, 4;\nadd.s64 %way0, %way0, %rd5;\nld.global.u32 %spy0, [%way0];\n",
@@ -59,7 +59,7 @@ fn a_leak_is_seen() {
     for leak in leaks {
         let start = PTX.find(".entry seal_1(").expect("the entry");
         let body = start + PTX[start..].find("{\n").expect("its body") + 2;
-        // Behind the first rotation, whose result is the keystream's in the making.
+        // After the first rotation, whose result is secret.
         let rotation = body + PTX[body..].find("shf.l.wrap").expect("a rotation");
         let behind = rotation + PTX[rotation..].find('\n').expect("a line") + 1;
         let register = PTX[rotation..]

@@ -1,9 +1,9 @@
-//! What the emulator of PTX refuses, on kernels of a few lines.
+//! What the PTX emulator refuses, on kernels of a few lines.
 
 use packetlane_gpu::ptx::{AccessError, Cause, Fault, Memory, Module, Order};
 
-/// A kernel with a pointer and a number, and these instructions; `%rd2` is the pointer plus
-/// four times the thread's number, `%r1` that number.
+/// A kernel with a pointer, a number, and these instructions. `%r1` is the thread's number,
+/// `%rd2` the pointer plus four times that.
 fn kernel(instructions: &str) -> String {
     format!(
         ".version 8.0\n.target sm_75\n.address_size 64\n\n.visible .entry k(\n\
@@ -15,7 +15,7 @@ fn kernel(instructions: &str) -> String {
     )
 }
 
-/// Runs it with 64 threads and that many words of memory.
+/// Runs it with 64 threads and returns its memory.
 fn run(instructions: &str) -> Result<Vec<u32>, Fault> {
     let module = Module::parse(&kernel(instructions)).unwrap_or_else(|error| panic!("{error}"));
     let mut results = [Order::Forward, Order::Reversed, Order::Permuted(3)].map(|order| {
@@ -30,7 +30,7 @@ fn run(instructions: &str) -> Result<Vec<u32>, Fault> {
             .map(|w| u32::from_le_bytes(w.try_into().expect("4")))
             .collect())
     });
-    // In which order the threads run changes neither the result nor what is found.
+    // The order of the threads changes neither the result nor the error.
     let cause = |result: &Result<Vec<u32>, Fault>| {
         result.clone().map_err(|fault| match fault.cause {
             Cause::Access(why, _) => Cause::Access(why, 0),
@@ -50,18 +50,18 @@ fn access(instructions: &str) -> AccessError {
 }
 
 #[test]
-fn what_is_right_runs() {
+fn valid_kernels_run() {
     let squares =
         run("mul.lo.s32 %r2, %r1, %r1;\nst.global.u32 [%rd2], %r2;").expect("it is right");
     assert_eq!(squares, (0..64).map(|i| i * i).collect::<Vec<_>>());
-    // Each gets the number of the lane to its left, in segments of four.
+    // Each thread gets the number of the lane to its left, in segments of four.
     let left = "add.s32 %r2, %r1, -1;\nshfl.sync.idx.b32 %r3|%p1, %r1, %r2, 7199, -1;\nst.global.u32 [%rd2], %r3;";
     let wanted = (0..64).map(|i| if i % 4 == 0 { i + 3 } else { i - 1 });
     assert_eq!(run(left).expect("it is right"), wanted.collect::<Vec<_>>());
 }
 
 #[test]
-fn memory_beyond_the_end() {
+fn access_outside_of_an_allocation() {
     assert_eq!(
         access("ld.global.u32 %r2, [%rd2+256];"),
         AccessError::Outside
@@ -70,7 +70,7 @@ fn memory_beyond_the_end() {
 }
 
 #[test]
-fn words_that_are_not_aligned() {
+fn misaligned_words() {
     assert_eq!(
         access("ld.global.u32 %r2, [%rd1+2];"),
         AccessError::Misaligned
@@ -82,7 +82,7 @@ fn words_that_are_not_aligned() {
 }
 
 #[test]
-fn threads_that_meet_at_a_byte() {
+fn threads_that_race_for_a_byte() {
     // All write the same byte; one reads what another writes; a word overlaps its neighbour.
     assert_eq!(access("st.global.u8 [%rd1], %r1;"), AccessError::Race);
     assert_eq!(
@@ -96,14 +96,14 @@ fn threads_that_meet_at_a_byte() {
         ),
         AccessError::Race
     );
-    // But all may read it, and neighbouring bytes are different ones.
+    // All may read the same byte, and neighbouring bytes do not conflict.
     run("ld.global.u32 %r2, [%rd1];").expect("reading is free");
     run("cvt.u64.u32 %rd3, %r1;\nadd.s64 %rd3, %rd1, %rd3;\nst.global.u8 [%rd3], %r1;")
         .expect("each its own");
 }
 
 #[test]
-fn registers_that_hold_nothing() {
+fn uninitialised_registers() {
     let fault = run("add.s32 %r2, %r3, 1;").expect_err("it is refused");
     assert_eq!(fault.cause, Cause::UninitialisedRegister);
     assert_eq!(fault.instruction, "add.s32 %r2, %r3, 1;");
@@ -126,7 +126,7 @@ fn threads_that_miss_a_shuffle() {
 }
 
 #[test]
-fn memory_that_was_never_written_or_is_gone() {
+fn uninitialised_or_freed_memory() {
     let module = Module::parse(&kernel("ld.global.u32 %r2, [%rd1];")).expect("it is known");
     let mut memory = Memory::new();
     let words = memory.alloc(256);
@@ -149,7 +149,7 @@ fn memory_that_was_never_written_or_is_gone() {
 }
 
 #[test]
-fn launches_that_do_not_fit() {
+fn launches_with_wrong_parameters() {
     let module = Module::parse(&kernel("")).expect("it is known");
     let launch = |entry: &str, block: u32, params: &[u64]| {
         let launched = module.launch(entry, 1, block, params, &mut Memory::new(), Order::Forward);
@@ -164,7 +164,7 @@ fn launches_that_do_not_fit() {
 }
 
 #[test]
-fn what_is_not_known_is_named() {
+fn unsupported_lines_are_reported() {
     for (line, why) in [
         (
             "brev.b32 %r2, %r1;",

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_records_are_read_back() {
         let file = file_of(&records());
         let read: Result<Vec<_>, _> = Reader::new(&file[..]).collect();
         assert_eq!(read.unwrap(), records());
@@ -394,7 +394,7 @@ mod tests {
     /// A file cut at any byte yields its complete records, then an error with the offset of the
     /// incomplete one.
     #[test]
-    fn a_cut_file_names_the_record() {
+    fn a_truncated_file_names_the_record() {
         let file = file_of(&records());
         let starts = [0, 24, 24 + 32];
         for len in 0..file.len() {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn decoys_have_their_share() {
+    fn the_share_of_decoys_is_right() {
         for (decoys, batch) in [(0, 64), (5, 1), (20, 64), (50, 4)] {
             let turns = Profile::mail().turns(1000, batch, decoys);
             let packets = turns.iter().map(|turn| turn.packets().len()).sum::<usize>();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_again() {
+    fn the_same_arguments_give_the_same_packets() {
         let bytes = |_| Profile::node("relay").turns(3, 20, 5)[2].bytes.clone();
         assert_eq!(bytes(0), bytes(1));
     }

@@ -1,4 +1,4 @@
-//! The batch by itself, as a protocol outside of this crate uses it.
+//! The batch alone, as a protocol outside of this crate uses it.
 
 mod common;
 
@@ -10,7 +10,7 @@ use packetlane::{
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A packet of an invented protocol: AAD in front, text, tag, and bytes behind it.
+/// A packet of an invented protocol: AAD, text, tag, and further bytes.
 struct Packet {
     session: usize,
     number: u64,
@@ -53,7 +53,7 @@ impl Packet {
         }
     }
 
-    /// What another implementation makes of it.
+    /// The packet sealed by another implementation.
     fn sealed(&self, key: &Key) -> Vec<u8> {
         let cipher = chacha20poly1305::ChaCha20Poly1305::new(key.into());
         let payload = Payload {
@@ -96,7 +96,7 @@ fn any_protocol_with_chacha20_poly1305() {
 
             opening.clear();
             let mut waiting = Vec::new();
-            // All in one read.
+            // All packets in one read.
             let wires: Vec<_> = slots.iter().map(|slot| sealing.wire(slot)).collect();
             let mut wire = wires.concat();
             let mut start = 0;
@@ -150,7 +150,7 @@ fn start() -> (Batch, KeyIndex, Received) {
     (batch, key, received)
 }
 
-/// The text with which `run` panics.
+/// The message with which `run` panics.
 fn panics<T>(run: impl FnOnce() -> T) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| drop(Some(run()))));
     let panic = panic.expect_err("it did not panic");
@@ -182,7 +182,7 @@ fn a_packet_must_hold_its_text_and_tag() {
         (0..0, 24..25),
         (0..0, 41..41),
         (0..0, usize::MAX..usize::MAX),
-        // The AAD overlaps text or tag, or ends outside.
+        // The AAD overlaps the text or the tag, or ends outside.
         (0..9, 8..20),
         (10..11, 8..20),
         (35..36, 8..20),
@@ -208,9 +208,9 @@ fn a_full_batch_takes_no_packet() {
     assert_eq!((batch.len(), batch.bytes_used()), (0, used));
 }
 
-/// Neither plaintext to a socket nor ciphertext to a protocol.
+/// Plaintext never reaches a socket, and ciphertext never reaches a protocol.
 #[test]
-fn results_show_when_there_are_some() {
+fn results_are_shown_only_after_their_operation() {
     let (mut batch, key, received) = start();
     let protection = |text| protection(key, 0..0, text);
     let (sealed, bytes) = batch.add_to_seal(40, protection(0..24)).unwrap();
@@ -220,7 +220,7 @@ fn results_show_when_there_are_some() {
         assert!(panics(|| batch.wire(slot)).contains("not sealed"));
         assert!(panics(|| batch.opened(slot)).contains("not opened"));
     }
-    // Opened, both fail: the one was plaintext, the other is noise.
+    // After opening, both fail: the one was plaintext, the other noise.
     engine().open(&mut batch);
     for slot in [&sealed, &received] {
         assert!(panics(|| batch.wire(slot)).contains("not sealed"));
@@ -234,7 +234,7 @@ fn results_show_when_there_are_some() {
     assert!(panics(|| batch.opened(&sealed)).contains("cleared"));
 }
 
-/// What is not sealed by an engine is sealed by whatever `run_with` is given.
+/// Packets that no engine has sealed are sealed by the closure given to `run_with`.
 #[test]
 fn other_implementations_can_run_a_batch() {
     let packet = Packet::random(&mut Random::new(1), 1, 5);

@@ -1,5 +1,5 @@
-//! Blocks and files of them: real ones against what is known of them, made ones
-//! against a plain reading of the rules, and every way in which one can be wrong.
+//! Blocks and block files: real blocks against known values, generated ones against a naive
+//! implementation of the rules, and every way in which a block can be wrong.
 
 mod common;
 
@@ -18,10 +18,10 @@ use std::process::Command;
 
 const MAGIC: [u8; 4] = Network::Mainnet.magic();
 
-/// Has 3,315 transactions, 1,341 of them with witnesses (May 2019).
+/// 3,315 transactions, 1,341 of them with witnesses (May 2019).
 const SEGWIT_BLOCK: &str = "0000000000000000001602407ac49862a7bca9d00f7f402db20b7be2f5de59d2";
 
-/// The version of btcd whose tests' data we read: its last that holds them all.
+/// The btcd version whose test data is read: the last that has all of it.
 const BTCD: &str = "github.com/btcsuite/btcd@v0.24.2";
 
 fn segwit_block() -> Vec<u8> {
@@ -29,13 +29,13 @@ fn segwit_block() -> Vec<u8> {
     fs::read(folder.join(format!("{SEGWIT_BLOCK}.blk"))).unwrap()
 }
 
-/// A file among btcd's tests, unpacked, if the Go module is here.
+/// A file of btcd's tests, unpacked, if the Go module is installed.
 fn btcd(path: &str) -> Option<Vec<u8>> {
     let cache = Command::new("go").args(["env", "GOMODCACHE"]).output();
     let cache = cache.map(|output| String::from_utf8(output.stdout).unwrap());
     let file = cache.map(|cache| PathBuf::from(cache.trim()).join(BTCD).join(path));
     let Some(bytes) = file.ok().and_then(|file| fs::read(file).ok()) else {
-        // Past the test harness, which hides what passing tests print.
+        // Written past the test harness, which hides the output of passing tests.
         let _ = writeln!(
             std::io::stderr(),
             "NOT RUN: {path} of btcd: run `go mod download {BTCD}`"
@@ -54,7 +54,7 @@ fn sha256d(bytes: &[u8]) -> Hash {
     Sha256::digest(Sha256::digest(bytes)).into()
 }
 
-/// The hash that is written like this.
+/// Parses a displayed hash.
 fn hash(text: &str) -> Hash {
     core::array::from_fn(|i| u8::from_str_radix(&text[62 - 2 * i..][..2], 16).unwrap())
 }
@@ -90,7 +90,7 @@ fn counted(bytes: &[u8]) -> Vec<u8> {
     [&compact(bytes.len()), bytes].concat()
 }
 
-/// A transaction, as its parts.
+/// A transaction in parts.
 #[derive(Clone, Default)]
 struct Tx {
     inputs: Vec<u8>,
@@ -125,7 +125,7 @@ impl Tx {
         tx
     }
 
-    /// One of any shape.
+    /// A random transaction.
     fn any(random: &mut Random) -> Self {
         let mut list = |most: usize, longest: usize| -> Vec<Vec<u8>> {
             let count = 1 + random.below(most);
@@ -171,7 +171,7 @@ impl Tx {
     }
 }
 
-/// A block of these transactions behind one that commits to their witnesses if there
+/// A block of these transactions after a coinbase, which commits to their witnesses if there
 /// are any.
 fn block_of(others: &[Tx]) -> Vec<u8> {
     let mut coinbase = Tx::new(&[b"coinbase"], &[b"the miner's"], None);
@@ -182,7 +182,7 @@ fn block_of(others: &[Tx]) -> Vec<u8> {
         let commitment = sha256d(&[plain_root(&ids), reserved].concat());
         let script =
             |hash: &Hash| [&[0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed], &hash[..], b"more"].concat();
-        // The last one counts, and one that is too short does not.
+        // The last commitment counts. One that is too short does not.
         let outputs: [&[u8]; 4] = [
             &script(&[1; 32]),
             b"miner",
@@ -203,7 +203,7 @@ fn with_coinbase(coinbase: &Tx, others: &[Tx]) -> Vec<u8> {
     block
 }
 
-/// A header with that Merkle root which meets regtest's target.
+/// A header with this Merkle root that meets regtest's target.
 fn header(root: &Hash) -> Vec<u8> {
     let bits = 0x207f_ffff_u32.to_le_bytes();
     (0..=u8::MAX)
@@ -228,7 +228,7 @@ fn malformed(block: &[u8]) -> BlockError {
     }
 }
 
-/// What a scanner finds in a file, given to it in pieces of `piece` bytes.
+/// The results of scanning a file in pieces of `piece` bytes.
 fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Found<'_>> {
     let mut scanner = Scanner::new(MAGIC, obfuscation, Hasher::best());
     let mut found = Vec::new();
@@ -248,7 +248,7 @@ fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Found<'_>> {
     found
 }
 
-/// The blocks and the faults of a file, which must not depend on how it comes.
+/// The blocks and faults of a file. They must not depend on the size of the pieces.
 fn find(file: &[u8], obfuscation: Obfuscation) -> (Vec<(u64, &[u8])>, Vec<FileFault>) {
     let found = scan(file, obfuscation, usize::MAX / 2);
     if file.len() < 5000 {
@@ -287,7 +287,7 @@ fn framed(block: &[u8]) -> Vec<u8> {
 const PLAIN: Obfuscation = Obfuscation([0; 8]);
 
 #[test]
-fn a_real_block_with_witnesses_is_what_is_known_of_it() {
+fn a_real_block_with_witnesses_matches_known_values() {
     let bytes = segwit_block();
     let summary = Verifier::new(Hasher::best()).verify(&bytes).unwrap();
     assert_eq!(shown(&summary.hash), SEGWIT_BLOCK);
@@ -319,7 +319,7 @@ fn a_real_block_with_witnesses_is_what_is_known_of_it() {
 }
 
 #[test]
-fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
+fn blocks_of_btcds_tests_match_known_values() {
     let large = "00000000000000000021868c2cefc52a480d173c849412fe81c4e5ab806f94ab";
     if let Some(block) = btcd(&format!("wire/testdata/block-{large}.blk")) {
         let summary = Verifier::new(Hasher::best()).verify(&block).unwrap();
@@ -334,14 +334,14 @@ fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
             shown(&summary.hash),
             "0000000000000000054a714e580b16c583701712ab91060e92dbde6eb1e052a8"
         );
-        // No witnesses: no second tree.
+        // Without witnesses there is no second tree.
         let tree: usize = [107, 54, 27, 14, 7, 4, 2, 1].iter().sum();
         assert_eq!(
             (summary.transactions, summary.hashes),
             (213, 1 + 213 + tree)
         );
     }
-    // One transaction of a megabyte.
+    // One transaction of 1 MB.
     if let Some(tx) = btcd("wire/testdata/megatx.bin.bz2") {
         let id = hash("bb41a757f405890fb0f5856228e23b715702d714d59bf2b1feb70d8b2b4e3e08");
         let block = [header(&id), vec![1], tx].concat();
@@ -356,10 +356,9 @@ fn real_blocks_of_btcds_tests_are_what_is_known_of_them() {
 }
 
 #[test]
-fn the_first_blocks_of_the_chain_follow_each_other() {
+fn the_first_blocks_of_the_chain_are_linked() {
     for (path, count, place, known) in [
-        // In this file Bitcoin Core has preallocated room. The hash is among its
-        // checkpoints.
+        // Bitcoin Core has preallocated space in this file. The hash is among its checkpoints.
         (
             "blockchain/testdata/blk_0_to_14131.dat",
             14_132,
@@ -392,7 +391,7 @@ fn the_first_blocks_of_the_chain_follow_each_other() {
 }
 
 #[test]
-fn made_blocks_have_the_ids_and_roots_of_the_plain_reading() {
+fn generated_blocks_match_a_naive_implementation() {
     let mut random = Random::new(1);
     let mut verifier = Verifier::new(Hasher::best());
     for count in [0, 1, 2, 3, 4, 7, 8, 9, 30, 100, 300, 2] {
@@ -421,7 +420,7 @@ fn made_blocks_have_the_ids_and_roots_of_the_plain_reading() {
 }
 
 #[test]
-fn a_damaged_real_block_is_found_out() {
+fn damage_to_a_real_block_is_found() {
     let good = segwit_block();
     let mut transactions = Vec::new();
     let block = Block::parse(&good, &mut transactions).unwrap();
@@ -437,7 +436,7 @@ fn a_damaged_real_block_is_found_out() {
         bad
     };
 
-    // In what an id covers: both trees change.
+    // In bytes that an id covers: both roots change.
     for place in [place(version), place(body) + 10, place(lock_time)] {
         let faults = Verifier::new(Hasher::best())
             .verify(&flip(place))
@@ -466,7 +465,7 @@ fn a_damaged_real_block_is_found_out() {
         BlockFault::Commitment { .. }
     ));
 
-    // In the header: its hash is another, and so is the root if that is where it is.
+    // In the header: the block hash changes, and the Merkle root if it is hit.
     for place in [0, 4, 36, 68, 76] {
         let faults = Verifier::new(Hasher::best())
             .verify(&flip(place))
@@ -488,9 +487,9 @@ fn a_damaged_real_block_is_found_out() {
 }
 
 #[test]
-fn repeated_transactions_are_a_mutation() {
+fn repeated_transactions_are_reported_as_mutation() {
     let mut random = Random::new(2);
-    // Three: the last one is hashed with itself. Six: the last two are.
+    // Of three leaves the last is hashed with itself, of six the last two.
     for (count, repeated) in [(3, 1), (5, 1), (6, 2), (12, 4)] {
         let others: Vec<Tx> = (1..count)
             .map(|_| Tx {
@@ -524,7 +523,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
         fault(&with_coinbase(&coinbase, &others)),
         BlockFault::NoCommitment
     );
-    // Also if it is the first transaction alone that has a witness.
+    // Also if only the first transaction has a witness.
     assert_eq!(
         fault(&with_coinbase(&coinbase, core::slice::from_ref(&plain))),
         BlockFault::NoCommitment
@@ -547,7 +546,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
     let wrong = fault(&with_coinbase(&coinbase, &others));
     assert!(matches!(wrong, BlockFault::Commitment { block, .. } if block == [7; 32]));
 
-    // Without witnesses a commitment binds nobody: blocks before BIP141 have some.
+    // Without witnesses a commitment is ignored: some blocks before BIP141 have one.
     let coinbase = Tx::new(&[b"coinbase"], &[&script], None);
     Verifier::new(Hasher::best())
         .verify(&with_coinbase(&coinbase, &[plain]))
@@ -555,7 +554,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
 }
 
 #[test]
-fn the_work_is_held_against_the_headers_own_target() {
+fn the_work_is_compared_with_the_headers_target() {
     let good = block_of(&[]);
     let with_bits = |bits: u32| {
         let mut block = good.clone();
@@ -582,7 +581,7 @@ fn the_work_is_held_against_the_headers_own_target() {
 }
 
 #[test]
-fn every_cause_of_a_malformed_block_is_named_with_its_place() {
+fn every_malformed_block_is_reported_with_its_offset() {
     let header = vec![0; 80];
     let behind = |parts: &[&[u8]]| [&header, &parts.concat()[..]].concat();
     let filler = [0; 1000];
@@ -592,7 +591,7 @@ fn every_cause_of_a_malformed_block_is_named_with_its_place() {
     let long = vec![0; MAX_BLOCK_SERIALIZED_SIZE + 1];
     let length = long.len();
     assert_eq!(malformed(&long), BlockError::TooLong { length });
-    // What lies just within the limit is read.
+    // Values exactly at the limit are accepted.
     assert_eq!(
         malformed(&long[1..]),
         BlockError::NoTransactions { offset: 80 }
@@ -609,8 +608,8 @@ fn every_cause_of_a_malformed_block_is_named_with_its_place() {
     assert_eq!(malformed(&behind(&[&[0xfd, 1]])), cut(81, 2, 1));
     assert_eq!(malformed(&behind(&[&[0xfe, 1, 2, 3]])), cut(81, 4, 3));
     assert_eq!(malformed(&behind(&[&[0xff]])), cut(81, 8, 0));
-    // A script of more bytes than there are, than a machine of 32 bits has, and than
-    // any has.
+    // A script longer than the rest of the block, than 32 bits can say, and than any integer
+    // can say.
     for (length, needed) in [
         (&[0xfd, 0xff, 0xff][..], 0xffff),
         (&[0xff, 0, 0, 0, 0, 1, 0, 0, 0], 1 << 32),
@@ -676,7 +675,7 @@ fn every_cause_of_a_malformed_block_is_named_with_its_place() {
     );
 }
 
-/// Small blocks of a chain that are not alike.
+/// Different small blocks of a chain.
 fn small_blocks(count: usize) -> Vec<Vec<u8>> {
     let mut random = Random::new(3);
     (0..count)
@@ -685,7 +684,7 @@ fn small_blocks(count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
+fn zeros_at_the_end_of_a_file_are_not_a_fault() {
     let blocks = small_blocks(4);
     let mut file: Vec<u8> = blocks.iter().flat_map(|block| framed(block)).collect();
     for padding in [0, 1, 3, 4, 7, 8, 9, 500] {
@@ -698,7 +697,7 @@ fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
         assert_eq!(find(&vec![0; empty], PLAIN), (vec![], vec![]));
     }
 
-    // With xor.dat: what Bitcoin Core has preallocated is zero all the same.
+    // With xor.dat too, preallocated space is zeros.
     let key = Obfuscation([0xa5, 0, 1, 2, 3, 4, 5, 0xff]);
     let plain = file.clone();
     key.apply(0, &mut file);
@@ -713,12 +712,12 @@ fn a_file_gives_its_blocks_and_zeros_at_its_end_are_no_fault() {
 }
 
 #[test]
-fn damage_to_a_file_costs_nothing_elsewhere() {
+fn damage_to_a_file_stays_local() {
     let blocks = small_blocks(3);
     let [a, b, c] = [0, 1, 2].map(|i| framed(&blocks[i]));
     let whole = |middle: &[u8]| [&a, middle, &c, &[0; 20]].concat();
     let at = a.len() as u64;
-    // What is between the first and the last block gives one fault, and no block.
+    // Anything between the first and the last block gives one fault and no block.
     let only = |middle: &[u8], cause: Cause| {
         let file = whole(middle);
         let (found, faults) = find(&file, PLAIN);
@@ -774,8 +773,8 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
         let fault = fault(&whole(&b)[a.len() + FRAME_LEN..][..length as usize]);
         only(&with_length(length), Cause::NoBlock { length, fault });
     }
-    // A block that lost bytes in the middle of the file: its frame reaches into the
-    // next one, and that need not end in the middle of a field.
+    // A block lost bytes in the middle of the file, so its frame reaches into the next one. The
+    // end may fall on a field boundary.
     for lost in 1..blocks[1].len() {
         let (cut, _) = b.split_at(b.len() - lost);
         let length = blocks[1].len() as u32;
@@ -792,12 +791,13 @@ fn damage_to_a_file_costs_nothing_elsewhere() {
         };
         only(cut, cause);
     }
-    // What is framed well is a block, whatever is in it: that is the verifier's part.
+    // A block with a correct frame is returned whatever it contains. Checking it is the
+    // verifier's task.
     let bad = [1; 132];
     let file = whole(&framed(&bad));
     let (found, faults) = find(&file, PLAIN);
     assert_eq!((found.len(), found[1].1, faults.len()), (3, &bad[..], 0));
-    // A block is one also if garbage follows it.
+    // A block is also found if garbage follows it.
     let file = whole(&[&b[..], b"garbage"].concat());
     let (found, faults) = find(&file, PLAIN);
     let offset = at + b.len() as u64;
@@ -843,7 +843,7 @@ fn a_truncated_file_loses_only_its_last_block() {
             cause: found,
         } = faults[0];
         assert_eq!((offset, found), (last as u64, cause));
-        // But for zeros at its end, which look like padding.
+        // Except if it ends in zeros, which look like padding.
         let end = file[..end].iter().rposition(|&byte| byte != 0).unwrap() + 1;
         assert_eq!(offset + length, end as u64);
     }
@@ -863,7 +863,7 @@ fn a_block_without_a_frame_is_recognised() {
     assert!(!bare(&[b"garbage", &framed(&block)[..]].concat()));
     assert!(!bare(&[&Network::Signet.magic()[..], &block].concat()));
     assert!(!bare(&vec![1; MAX_BLOCK_SERIALIZED_SIZE + 1]));
-    // A magic in a block is nothing special.
+    // A magic within a block has no meaning.
     let block = block_of(&[Tx::new(&[&MAGIC], &[b""], None)]);
     assert!(bare(&block));
     let file = framed(&block);

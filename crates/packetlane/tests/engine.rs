@@ -1,11 +1,11 @@
-//! How an engine is chosen, and its errors.
+//! How an engine is chosen, and the errors.
 
 use packetlane::sha256d::Hasher;
 use packetlane::{BACKEND_VARIABLE, Backend, BackendError, Engine};
 use std::process::Command;
 
 #[test]
-fn by_name() {
+fn an_engine_is_chosen_by_name() {
     assert_eq!(Engine::named("portable"), Ok(Engine::portable()));
     assert_eq!(
         Engine::named("no such"),
@@ -18,10 +18,10 @@ fn by_name() {
     }
 }
 
-/// Only an error of a detection names the variable, and only one of a known backend asks to
-/// unset it.
+/// Only errors of a detection name the variable, and only that of a known backend suggests
+/// unsetting it.
 #[test]
-fn errors_say_what_to_do() {
+fn errors_suggest_what_to_do() {
     let shown = |error: BackendError| error.to_string();
     let unknown = shown(BackendError::Unknown("avx3".into()));
     assert!(unknown.contains("avx3") && unknown.contains("portable"));
@@ -34,7 +34,7 @@ fn errors_say_what_to_do() {
     assert!(unavailable.contains(BACKEND_VARIABLE) && unavailable.contains("unset"));
 }
 
-/// Run by [`the_variable`] with `PACKETLANE_BACKEND` set.
+/// Run by [`the_variable_chooses_the_engine`] with `PACKETLANE_BACKEND` set.
 #[test]
 #[ignore = "for a process of its own"]
 fn detect() {
@@ -49,12 +49,12 @@ fn detect() {
     assert_eq!(Engine::detect(), expected);
     let hasher = Hasher::detect().map(|hasher| hasher.backend());
     assert_eq!(hasher, expected.map(|engine| engine.backend()));
-    // The variable does not count here.
+    // The variable has no effect here.
     assert_eq!(Hasher::default().backend(), Engine::best().backend());
 }
 
 #[test]
-fn the_variable() {
+fn the_variable_chooses_the_engine() {
     let test = std::env::current_exe().unwrap();
     for name in [
         None,

@@ -1,5 +1,5 @@
-//! The fuzz targets on inputs that are the same in every run, for those who have
-//! no nightly compiler. So many that each takes about a second.
+//! The fuzz targets with inputs that are the same in every run, for machines without a nightly
+//! compiler. The number of inputs is such that each test takes about a second.
 
 mod common;
 #[path = "../../../fuzz/src/lib.rs"]
@@ -8,14 +8,14 @@ mod targets;
 
 use common::{Random, noise};
 
-/// Calls `target` with `count` inputs; says how many came to something.
+/// Calls `target` with `count` inputs. Returns how many led to a complete message or session.
 fn run(target: fn(&[u8]) -> bool, count: u64, start: &[u8]) -> u64 {
     let mut random = Random::new(count);
     let mut reached = 0;
     for seed in 0..count {
         let len = [4, 40, 400, 5000][random.below(4)];
         let mut input = [start, &noise(seed, random.below(len))].concat();
-        // Runs of zeros, which mean "all" and "no damage", are rare in noise.
+        // Runs of zeros mean "all" and "no damage", and are rare in noise.
         if random.below(2) == 0 {
             let from = random.below(input.len() + 1).max(start.len());
             if let Some(tail) = input.get_mut(from..) {
@@ -49,7 +49,7 @@ fn opener() {
 #[test]
 fn codec() {
     assert!(run(targets::codec, 100_000, &[]) > 5000);
-    // The long form, and v1's header behind its magic.
+    // The long form, and v1's header after its magic.
     assert!(run(targets::codec, 100_000, b"\0inv\0\0\0\0\0\0\0\0\0") > 50_000);
     let empty = b"verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2";
     assert!(run(targets::codec, 100_000, empty) > 50_000);
@@ -60,7 +60,7 @@ fn codec() {
 fn blocks() {
     let good = run(targets::blocks, 20_000, &[]);
     assert!((5000..20_000).contains(&good), "{good}");
-    // A block's transactions: one, its version, one input or the marker and flag.
+    // A block of one transaction: its version, then one input or marker and flag.
     run(targets::blocks, 20_000, &[1, 2, 0, 0, 0, 1]);
     run(targets::blocks, 20_000, &[2, 1, 0, 0, 0, 0, 1, 1]);
     targets::blocks(&[]);

@@ -1,4 +1,4 @@
-//! What a handshake promises against any peer.
+//! The handshake with any peer: real, damaged, hostile or of another network.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn other(role: Role) -> Role {
     }
 }
 
-/// A handshake as `role`, and by hand what its peer sends.
+/// A handshake in `role`, and its peer's bytes made by hand.
 fn against_craft(role: Role, receive_limit: usize) -> (Handshake, Craft) {
     let [ours, theirs] = [config(1), config(2)];
     let craft = match role {
@@ -65,14 +65,14 @@ fn fails(progress: Result<Progress, HandshakeError>, expected: HandshakeError) {
     }
 }
 
-/// The packets that came behind the handshake.
+/// The packets that followed the handshake.
 fn early_packets(session: &mut Session) -> Vec<Vec<u8>> {
     let (packets, error) = common::turn(session, engine(), &[]);
     assert_eq!(error, None);
     packets
 }
 
-/// Both sides' whole transcripts with garbage, decoys and version contents.
+/// The full transcripts of both sides, with garbage, decoys and version contents.
 fn transcripts() -> [(Role, HandshakeConfig, Vec<u8>); 2] {
     let dressed = |seed| HandshakeConfig {
         garbage: noise(seed, 21),
@@ -88,14 +88,14 @@ fn transcripts() -> [(Role, HandshakeConfig, Vec<u8>); 2] {
     let from_responder = responder.take_output();
     complete(initiator.receive(&from_responder).unwrap());
     from_initiator.extend(initiator.take_output());
-    // Each with the side that hears it.
+    // Each with the side that receives it.
     [
         (Role::Responder, dressed(2), from_initiator),
         (Role::Initiator, dressed(1), from_responder),
     ]
 }
 
-/// What damage at a place of a transcript leads to, once enough has followed.
+/// The error that damage in a part of a transcript leads to, once enough bytes have followed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
     Key,
@@ -121,11 +121,11 @@ fn is_bad_tag(error: HandshakeError) -> bool {
 }
 
 #[test]
-fn every_flip_ends_in_the_right_error() {
+fn every_flipped_byte_gives_the_right_error() {
     let parts = parts();
     for (role, config, transcript) in transcripts() {
         assert_eq!(transcript.len(), parts.len());
-        // Undamaged, in one piece and byte by byte, it completes at its end.
+        // Undamaged, whole or byte by byte, the handshake completes at the transcript's end.
         let mut whole = with_role(role, config.clone());
         complete(whole.receive(&transcript).unwrap());
         let mut slow = with_role(role, config.clone());
@@ -140,7 +140,7 @@ fn every_flip_ends_in_the_right_error() {
             for bit in [0x01, 0x10, 0x80] {
                 let mut damaged = transcript.clone();
                 damaged[place] ^= bit;
-                // More bytes than a side waits for, whatever it takes them for.
+                // Enough bytes to end any state.
                 damaged.extend(noise(place as u64, 6000));
                 let mut handshake = with_role(role, config.clone());
                 let in_one = handshake.receive(&damaged).expect_err("damage goes unseen");
@@ -152,7 +152,7 @@ fn every_flip_ends_in_the_right_error() {
                         assert!(is_bad_tag(in_one), "{in_one:?}");
                     }
                     Part::Length => {
-                        // Another length: above the limit or not.
+                        // The length changed: it is above the limit or not.
                         let too_long = matches!(
                             in_one,
                             HandshakeError::Open(OpenError::TooLong { length, limit: 1000 })
@@ -165,7 +165,7 @@ fn every_flip_ends_in_the_right_error() {
                 fails(handshake.receive(&[1]), HandshakeError::Ended);
                 fails(handshake.receive(&[]), HandshakeError::Ended);
 
-                // Byte by byte the same, and never anything but waiting before.
+                // Byte by byte the result is the same, and before it only `Waiting`.
                 let mut slow = with_role(role, config.clone());
                 let mut verdict = None;
                 for byte in &damaged {
@@ -184,10 +184,10 @@ fn every_flip_ends_in_the_right_error() {
     }
 }
 
-/// A handshake whose first bytes are damaged on the way to a responder looks
-/// like v2 to it all the same: it answers, and the other side finds nothing.
+/// If its first bytes are damaged, a handshake still looks like v2 to a responder. It answers,
+/// and the initiator finds no terminator.
 #[test]
-fn a_damaged_key_is_found_by_both() {
+fn a_damaged_key_fails_on_both_sides() {
     for place in 0..ELLSWIFT_LEN {
         let mut initiator = Handshake::initiator(config(1)).unwrap();
         let mut responder = Handshake::responder(config(2)).unwrap();
@@ -213,7 +213,7 @@ fn v1_is_recognised_and_handed_back() {
         assert!(responder.take_output().is_empty(), "{len} bytes, answered");
         assert!(!responder.has_keys());
         assert_eq!(responder.closed(), HandshakeError::Closed);
-        // The rest, with more behind it.
+        // The rest, with more after it.
         let more = [&V1_PREFIX[len..], b"the rest of a version message"].concat();
         let Ok(Progress::V1(consumed)) = responder.receive(&more) else {
             panic!("not recognised after {len} bytes");
@@ -222,7 +222,7 @@ fn v1_is_recognised_and_handed_back() {
         assert!(responder.take_output().is_empty());
         fails(responder.receive(b"x"), HandshakeError::Ended);
     }
-    // Byte by byte, and not a byte later than the sixteenth.
+    // Byte by byte, recognised exactly at the sixteenth.
     let mut responder = Handshake::responder(config(1)).unwrap();
     for byte in &V1_PREFIX[..15] {
         waits(responder.receive(&[*byte]));
@@ -249,7 +249,7 @@ fn a_byte_that_differs_from_v1_starts_v2() {
             assert!(responder.take_output().is_empty());
             waits(responder.receive(&first[place..=place]));
             assert_eq!(responder.take_output().len(), ELLSWIFT_LEN + 100);
-            // The bytes before it count as the key's.
+            // The bytes before it count as part of the key.
             waits(responder.receive(&[7; ELLSWIFT_LEN][place + 2..]));
             assert!(!responder.has_keys());
             waits(responder.receive(&[7]));
@@ -278,7 +278,7 @@ fn a_v1_peer_of_another_network() {
             }
         }
     }
-    // Fifteen bytes are not enough to say so.
+    // Fifteen bytes do not suffice.
     let mut first = V1_PREFIX;
     first[0] ^= 1;
     let mut responder = Handshake::responder(config(1)).unwrap();
@@ -289,14 +289,14 @@ fn a_v1_peer_of_another_network() {
             magic: [0xfb, 0xbf, 0xb5, 0xda],
         },
     );
-    // An initiator has spoken v2 and takes whatever comes for v2.
+    // An initiator has sent v2 and treats everything as v2.
     let mut initiator = Handshake::initiator(config(1)).unwrap();
     waits(initiator.receive(&first));
     waits(initiator.receive(&V1_PREFIX));
 }
 
 #[test]
-fn what_a_close_means() {
+fn errors_for_a_closed_connection() {
     let mut initiator = Handshake::initiator(config(1)).unwrap();
     assert_eq!(initiator.closed(), HandshakeError::ClosedUnanswered);
     let _ = initiator.take_output();
@@ -311,8 +311,8 @@ fn what_a_close_means() {
     assert_eq!(responder.closed(), HandshakeError::Closed);
 }
 
-/// Garbage of every interesting length, sent by the library and by hand, and
-/// terminators cut by the calls at every place.
+/// Garbage of every interesting length, sent by the library and by hand, with terminators cut
+/// at every byte.
 #[test]
 fn garbage_up_to_its_limit() {
     for role in ROLES {
@@ -344,7 +344,7 @@ fn garbage_up_to_its_limit() {
                 complete(handshake.receive(b).unwrap());
             }
         }
-        // One byte too many, whatever follows and however it comes.
+        // One byte too many, whatever follows and however it is cut.
         for piece in [1, 7, 4096, usize::MAX] {
             let (mut handshake, mut craft) = against_craft(role, 1000);
             let garbage = noise(5, MAX_GARBAGE_LEN + 1);
@@ -363,7 +363,7 @@ fn garbage_up_to_its_limit() {
             }
             assert!(fed >= end);
         }
-        // Garbage that ends like the beginning of the terminator.
+        // Garbage whose end looks like the start of the terminator.
         let (mut handshake, mut craft) = against_craft(role, 1000);
         let garbage = [&craft.terminator[..15], &craft.terminator[..7]].concat();
         let mut bytes = [&craft.public[..], &garbage, &craft.terminator].concat();
@@ -391,8 +391,7 @@ fn garbage_up_to_its_limit() {
     }
 }
 
-/// The garbage is the AAD of the first packet, decoy or version, and of no
-/// other.
+/// The garbage is the AAD of the first packet, decoy or version, and of no other.
 #[test]
 fn the_first_packet_authenticates_the_garbage() {
     let garbage = noise(8, 50);
@@ -424,7 +423,7 @@ fn the_first_packet_authenticates_the_garbage() {
                 );
             }
         }
-        // The garbage again with the second packet.
+        // The garbage is wrongly authenticated again with the second packet.
         let (mut handshake, mut craft) = against_craft(role, 1000);
         let mut bytes = start(&craft);
         bytes.extend(craft.forge.packet(0x80, &garbage, b""));
@@ -439,10 +438,9 @@ fn the_first_packet_authenticates_the_garbage() {
     }
 }
 
-/// Of the header byte only the top bit means anything, in the handshake and
-/// after it.
+/// Only the top bit of the header byte matters, in the handshake and after it.
 #[test]
-fn every_header_byte() {
+fn only_the_top_bit_of_the_header_byte_matters() {
     for role in ROLES {
         for header in 0..=255 {
             let (mut handshake, mut craft) = against_craft(role, 1000);
@@ -451,7 +449,7 @@ fn every_header_byte() {
             bytes.extend(craft.forge.packet(header, b"", b"second"));
             let progress = handshake.receive(&bytes);
             let mut session = if header < 0x80 {
-                // The first was the version packet.
+                // The first packet was the version packet.
                 let mut session = complete(progress.unwrap());
                 assert_eq!(early_packets(&mut session), [b"second"]);
                 session
@@ -470,10 +468,9 @@ fn every_header_byte() {
     }
 }
 
-/// Packets behind the version packet, in the same call: none, one, many, and one
-/// in part.
+/// Packets after the version packet in the same call: none, one, many, and an incomplete one.
 #[test]
-fn packets_behind_the_handshake_arrive() {
+fn packets_after_the_handshake_arrive() {
     for role in ROLES {
         for count in [0_usize, 1, 2, 500] {
             for (part, keep) in [(false, 0), (true, 1), (true, 3), (true, 25)] {
@@ -508,7 +505,7 @@ fn packets_behind_the_handshake_arrive() {
     }
 }
 
-/// The receive limit holds in the handshake too, to the byte.
+/// The receive limit also holds in the handshake, to the byte.
 #[test]
 fn the_limit_holds_for_decoys_and_version() {
     for role in ROLES {
@@ -522,7 +519,7 @@ fn the_limit_holds_for_decoys_and_version() {
             let (mut handshake, mut craft) = against_craft(role, 300);
             let start = [&craft.public[..], &craft.terminator].concat();
             waits(handshake.receive(&start));
-            // As soon as the length is there.
+            // Refused as soon as the length is known.
             let length = craft.forge.length(301);
             waits(handshake.receive(&length[..2]));
             let expected = OpenError::TooLong {
@@ -539,7 +536,7 @@ fn the_limit_holds_for_decoys_and_version() {
 
 /// Any cut of a transcript gives the same output and the same session.
 #[test]
-fn any_split_is_the_same() {
+fn any_split_gives_the_same_session() {
     for (role, config, mut transcript) in transcripts() {
         let early = transcript.split_off(parts().len());
         assert!(early.is_empty());
@@ -569,10 +566,10 @@ fn any_split_is_the_same() {
     }
 }
 
-/// A stranger's hundreds of thousands of tiny packets. Work that grew with the
-/// square of their number would not end.
+/// Hundreds of thousands of tiny packets from a hostile peer. Work that grows with the square
+/// of their number would take forever.
 #[test]
-fn many_tiny_packets_are_no_burden() {
+fn many_tiny_packets_take_linear_time() {
     const COUNT: usize = 200_000;
     for role in ROLES {
         let [ours, theirs] = [config(1), config(2)];
@@ -615,7 +612,7 @@ fn many_tiny_packets_are_no_burden() {
                 .seal(PacketKind::Genuine, b"", b"", &mut bytes)
                 .unwrap();
         }
-        // In one call, and in calls of few bytes.
+        // In one call, and in calls of a few bytes.
         for piece in [usize::MAX, 7] {
             let mut handshake = with_role(role, ours.clone());
             let mut session = None;
@@ -643,7 +640,7 @@ fn many_tiny_packets_are_no_burden() {
     }
 }
 
-/// What is wrong with a configuration is said before anything is sent.
+/// Errors in a configuration are reported before anything is sent.
 #[test]
 fn configurations_are_checked() {
     let too_long = vec![0; 1 << 24];
@@ -670,9 +667,9 @@ fn configurations_are_checked() {
     }
 }
 
-/// Magic of another network: the keys differ, so the garbage never ends.
+/// With another network's magic the keys differ, so no terminator is found.
 #[test]
-fn networks_do_not_mix() {
+fn another_networks_magic_finds_no_terminator() {
     let elsewhere = HandshakeConfig {
         magic: Network::Signet.magic(),
         ..config(2)
@@ -692,7 +689,7 @@ fn networks_do_not_mix() {
     );
 }
 
-/// Entropy of the operating system: no two alike, garbage within its bounds.
+/// Random configurations all differ, and their garbage is within its limits.
 #[test]
 fn random_configurations_differ() {
     let all: Vec<_> = (0..64)

@@ -1,5 +1,5 @@
-//! What sessions and blocks take from the allocator: nothing in the steady state, and
-//! no more than they say for a stranger's claims.
+//! Memory that sessions and blocks allocate: none in the steady state, and no more than
+//! documented for a hostile peer's claims.
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
@@ -16,13 +16,12 @@ use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// What a thread has taken, so that tests on other threads do not count.
+/// Counts for one thread, so that tests on other threads do not interfere.
 #[derive(Clone, Copy, Default)]
 struct Taken {
-    /// Calls that take or move memory.
+    /// Calls that allocate or move memory.
     calls: usize,
-    /// Bytes that are held, and the most that ever were. Below zero where
-    /// another thread's memory is given back.
+    /// Bytes held, and their maximum. Negative where another thread's memory is freed.
     held: isize,
     peak: isize,
 }
@@ -43,8 +42,8 @@ fn count(calls: usize, bytes: isize) {
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it came; the counters are
-// plain numbers of the thread, made without memory and never destroyed.
+// SAFETY: Every call is passed to the system's allocator unchanged. The counters are plain
+// numbers in thread-local storage that needs no allocation and is never destroyed.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size().cast_signed());
@@ -65,7 +64,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // While the system moves a block it may hold both.
+        // While the system moves a block, it may hold both.
         count(1, size.cast_signed());
         count(0, -layout.size().cast_signed());
         // SAFETY: the caller's promise.
@@ -76,8 +75,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `run` takes: calls of the allocator, what it holds more than before when
-/// it ends, and when it holds most.
+/// What `run` allocates: calls of the allocator, additional bytes held when it ends, and their
+/// maximum.
 fn taken_by(run: impl FnOnce()) -> (usize, usize, usize) {
     let before = TAKEN.get();
     TAKEN.set(Taken {
@@ -94,7 +93,7 @@ fn taken_by(run: impl FnOnce()) -> (usize, usize, usize) {
 }
 
 #[test]
-fn the_counter_counts() {
+fn the_allocation_counter_works() {
     let mut kept = Vec::new();
     let (calls, held, peak) = taken_by(|| {
         drop(vec![1_u8; 1000]);
@@ -104,8 +103,8 @@ fn the_counter_counts() {
     assert_eq!((calls, held, peak), (3, 300, 1000));
 }
 
-/// Several sessions seal and open through two batches, turn after turn and across
-/// rekeys: after a warm-up the allocator hears nothing.
+/// Several sessions seal and open through two batches, over many turns and rekeys. After a
+/// warm-up nothing is allocated.
 #[test]
 fn the_steady_state_allocates_nothing() {
     let engine = engine();
@@ -133,7 +132,7 @@ fn the_steady_state_allocates_nothing() {
             wires[i % 20].extend_from_slice(sealing.wire(&slot));
         }
         sealing.clear();
-        // One more packet without a batch, and a large one.
+        // One more packet outside a batch, and a large one.
         for ((sender, _), wire) in pairs.iter_mut().zip(&mut wires) {
             let kind = PacketKind::Genuine;
             sender
@@ -141,7 +140,7 @@ fn the_steady_state_allocates_nothing() {
                 .seal(kind, &contents[..round % 3000], wire)
                 .unwrap();
         }
-        // Received in three runs, of which two end within a packet.
+        // Received in three reads, two of which end within a packet.
         for cut in [1, 2, 3] {
             for ((_, receiver), wire) in pairs.iter_mut().zip(&mut wires) {
                 let len = match cut {
@@ -163,7 +162,7 @@ fn the_steady_state_allocates_nothing() {
             opening.clear();
         }
     };
-    // Long enough to see every remainder of a packet that a turn can leave.
+    // Long enough for every possible rest of a packet at the end of a turn.
     (0..1200).for_each(&mut turn);
     let (calls, held, _) = taken_by(|| (1200..1800).for_each(&mut turn));
     assert_eq!((calls, held), (0, 0));
@@ -174,7 +173,7 @@ fn the_steady_state_allocates_nothing() {
     );
 }
 
-/// A stranger claims the longest packet there is and sends little of it.
+/// A peer claims the longest packet and sends little of it.
 #[test]
 fn a_claim_costs_what_arrives_and_256_kib() {
     for sent in [0, 1, 100, 1000, 300_000] {
@@ -194,14 +193,14 @@ fn a_claim_costs_what_arrives_and_256_kib() {
                     inbound.feed(&mut batch, piece);
                     batch.clear();
                 }
-                // What the turn holds is not what the session holds.
+                // Memory of the turn's batch is not the session's.
                 batch = Batch::new();
             });
             assert!(
                 held <= 3 + sent + MAX_PREALLOCATION,
                 "{held} bytes for {sent}"
             );
-            // The arena, which has doubled to its size, and a move of the tail.
+            // The arena, which has doubled to its size, and a copy of the tail.
             let arena = 3 * piece.min(3 + sent).max(8);
             assert!(
                 peak <= 2 * (3 + sent + MAX_PREALLOCATION) + arena,
@@ -215,7 +214,7 @@ fn a_claim_costs_what_arrives_and_256_kib() {
 
 /// The same before the version packet.
 #[test]
-fn a_claim_in_the_handshake_costs_no_more() {
+fn a_claimed_length_in_the_handshake_allocates_little() {
     for sent in [0, 1, 100, 1000, 300_000] {
         for garbage in [0, 4095] {
             for piece in [1, 1000, usize::MAX] {
@@ -232,7 +231,7 @@ fn a_claim_in_the_handshake_costs_no_more() {
                         assert!(matches!(progress, Progress::Waiting));
                     }
                 });
-                // The ciphers and the output are a few kilobytes.
+                // The ciphers and the output take a few kilobytes.
                 let few = 8 * 1024;
                 let most = bytes.len() + MAX_PREALLOCATION + few;
                 assert!(held <= most, "{held} bytes for {sent}");
@@ -242,9 +241,9 @@ fn a_claim_in_the_handshake_costs_no_more() {
     }
 }
 
-/// Decoys without end before the version packet leave nothing behind.
+/// Endless decoys before the version packet leave no memory behind.
 #[test]
-fn decoys_in_the_handshake_do_not_pile_up() {
+fn decoys_in_the_handshake_do_not_accumulate() {
     let [ours, theirs] = [1, 2].map(|seed| common::config(engine(), seed));
     let mut craft = common::craft_initiator(&theirs, &ours);
     let mut handshake = Handshake::responder(ours).unwrap();
@@ -261,7 +260,7 @@ fn decoys_in_the_handshake_do_not_pile_up() {
     });
     assert!(held <= 4096, "{held} bytes");
 
-    // Nor does a long one, behind which another begins.
+    // Nor does a long one that another follows.
     let long = craft.forge.packet(0x80, b"", &vec![0; 3_000_000]);
     let next = craft.forge.packet(0x80, b"", b"next");
     let (_, held, _) = taken_by(|| {
@@ -273,9 +272,9 @@ fn decoys_in_the_handshake_do_not_pile_up() {
     assert!(held <= 64 * 1024, "{held} bytes");
 }
 
-/// A handshake that has ended keeps nothing of what still comes.
+/// A handshake that has ended keeps nothing that it receives later.
 #[test]
-fn a_handshake_that_has_ended_takes_nothing() {
+fn a_handshake_that_has_ended_keeps_nothing() {
     let config = common::config(engine(), 1);
     let mut handshake = Handshake::responder(config).unwrap();
     assert!(handshake.receive(&noise(1, 64 + 4111)).is_err());
@@ -288,10 +287,10 @@ fn a_handshake_that_has_ended_takes_nothing() {
     assert_eq!(calls, 0);
 }
 
-/// The longest packet in pieces of a kibibyte: it lies once in the session and,
-/// when it is whole, once in the arena.
+/// The longest packet in pieces of 1 KiB is held once by the session and, once complete, once
+/// by the arena.
 #[test]
-fn the_peak_of_a_long_packet() {
+fn peak_memory_of_a_long_packet() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
     let contents = noise(1, DEFAULT_RECEIVE_LIMIT);
@@ -314,25 +313,25 @@ fn the_peak_of_a_long_packet() {
         }
     });
     assert_eq!(arrived, 1);
-    // The tail is given back; the arena is the batch's to keep.
+    // The tail is freed. The batch keeps its arena.
     assert!(held <= whole + 8 * 1024, "{held} bytes held");
-    // While the tail grows by MAX_AHEAD it may lie in two places; the arena
-    // comes when it is whole.
+    // While the tail grows by MAX_PREALLOCATION, two copies of it may exist. The arena is
+    // allocated when the packet is complete.
     assert!(
         peak <= 2 * (whole + MAX_PREALLOCATION) + 8 * 1024,
         "{peak} bytes at most"
     );
 
-    // It can be told to give that back.
+    // The batch can be told to free the arena.
     let (_, _, _) = taken_by(|| batch.shrink_to(10_000));
     let before = TAKEN.get().held;
     drop(batch);
     assert!(before - TAKEN.get().held <= 20_000);
 }
 
-/// A reader that has taken a long packet does not stay large.
+/// A reader does not keep the memory of a long packet.
 #[test]
-fn a_reader_gives_a_long_packet_back() {
+fn a_reader_frees_the_memory_of_a_long_packet() {
     use packetlane::bip324::stream::{Reader, StreamError};
     let (mut sender, receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
@@ -358,9 +357,9 @@ fn a_reader_gives_a_long_packet_back() {
     assert!(held <= 256 * 1024, "{held} bytes");
 }
 
-/// Refusing a packet that is too long takes no memory for it.
+/// Refusing a packet that is too long allocates nothing for it.
 #[test]
-fn a_refused_claim_costs_nothing() {
+fn a_refused_length_allocates_nothing() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
     let contents = vec![0; DEFAULT_RECEIVE_LIMIT + 1];
@@ -379,9 +378,9 @@ fn a_refused_claim_costs_nothing() {
     assert!(matches!(error, Some(OpenError::TooLong { .. })));
 }
 
-/// A packet that fails gives back what its session held.
+/// A packet that fails frees its session's memory.
 #[test]
-fn a_failed_session_holds_nothing() {
+fn a_failed_session_frees_its_memory() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
     let contents = noise(1, 2_000_000);
@@ -412,9 +411,9 @@ fn a_failed_session_holds_nothing() {
     assert!(held <= 1024, "{held} bytes");
 }
 
-/// Many handshakes in a row: nothing stays but the sessions.
+/// After many handshakes only the sessions hold memory.
 #[test]
-fn handshakes_leave_nothing() {
+fn finished_handshakes_hold_no_memory() {
     let make = |seed| {
         let dressed = |seed| HandshakeConfig {
             garbage: noise(seed, 4095),
@@ -434,8 +433,8 @@ fn handshakes_leave_nothing() {
     assert!(held <= 20 * 2 * 4096, "{} bytes a session", held / 40);
 }
 
-/// Both directions, with all the keystream that a session precomputes: masks of
-/// lengths for a whole rekey interval, and first blocks of the next packets.
+/// Both directions, with all precomputed keystream: masks of lengths for a rekey interval, and
+/// first blocks of the next packets.
 #[test]
 fn a_session_takes_at_most_4_kib() {
     let keys = common::keys(
@@ -465,7 +464,7 @@ fn a_session_takes_at_most_4_kib() {
     drop(run(make()));
     let (_, heap, _) = taken_by(|| (0..10).for_each(|_| kept.extend(run(make()))));
     let each = heap / kept.len() + size_of::<Session>();
-    // Each of the two has precomputed keystream in both directions.
+    // Each of the two sessions has precomputed keystream in both directions.
     assert!(
         each >= 2 * (704 + 512),
         "{each} bytes: nothing is precomputed"
@@ -473,10 +472,10 @@ fn a_session_takes_at_most_4_kib() {
     assert!(each <= 4096, "{each} bytes a session");
 }
 
-/// Messages are hashed without memory from the allocator, a tree with one piece of it,
-/// half as large as its leaves.
+/// Hashing messages allocates nothing. A Merkle tree takes one allocation, half as large as its
+/// leaves.
 #[test]
-fn hashes_take_what_they_say() {
+fn hashing_allocates_as_documented() {
     let hasher = Hasher::with_backend(engine().backend());
     let text = noise(5, 32 * 1001);
     let mut digests = vec![[0; 32]; 1000];
@@ -495,8 +494,8 @@ fn hashes_take_what_they_say() {
     assert_eq!(tree, (1, 0, 32 * (500 + 2)));
 }
 
-/// Blocks that follow each other take no memory, neither to find them nor to take them
-/// apart; to verify one takes that of its two trees.
+/// Finding and parsing one block after another allocates nothing. Verifying a block allocates
+/// its two trees.
 #[test]
 fn blocks_allocate_nothing_in_the_steady_state() {
     let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/blocks/");
@@ -508,7 +507,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     let file = file.repeat(3);
     let mut scanner = Scanner::new(*b"magi", Obfuscation::default(), Hasher::best());
     let mut rest = &file[..];
-    // The last one waits for what follows it.
+    // The last block needs the bytes that follow it.
     let scanned = taken_by(|| {
         assert!(scanner.next(&mut rest, false).is_some());
         assert!(scanner.next(&mut rest, false).is_some());
@@ -528,10 +527,10 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     assert_eq!((verified.0, verified.1), (2, 0));
 }
 
-/// A stranger's block takes memory for the transactions that are there, not for those
-/// that it announces.
+/// A hostile block takes memory for the transactions that are there, not for those it
+/// announces.
 #[test]
-fn a_claim_of_many_transactions_takes_no_memory() {
+fn a_claimed_number_of_transactions_allocates_nothing() {
     let mut block = vec![0; 100_000];
     block[80..83].copy_from_slice(&[0xfd, 0xa0, 7]);
     let mut transactions = Vec::new();
@@ -539,7 +538,7 @@ fn a_claim_of_many_transactions_takes_no_memory() {
     assert_eq!(taken, (0, 0, 0));
 }
 
-/// QUIC packets of several connections, over key updates of their turns before.
+/// QUIC packets of several connections, over key updates.
 #[test]
 fn quic_batches_allocate_nothing_in_the_steady_state() {
     let engine = engine();

@@ -1,4 +1,4 @@
-//! The codec of messages and the framing of v1.
+//! The message codec and v1's framing.
 
 mod common;
 
@@ -9,7 +9,7 @@ use packetlane::bip324::{
 use packetlane::bitcoin::v1;
 use proptest::prelude::*;
 
-/// BIP324's own table, in its order: the id is the place.
+/// BIP324's table, in its order: the index is the id.
 const BIP324: [&str; 28] = [
     "addr",
     "block",
@@ -56,8 +56,8 @@ fn long_form(name: &[u8]) -> Vec<u8> {
     contents
 }
 
-/// Every id there is: the table's are sent in one byte; those that were assigned
-/// later are understood, and their types sent at length.
+/// Every id. Types in the table are sent in one byte. Ids assigned later are understood, but
+/// their types are sent in full.
 #[test]
 fn every_short_id() {
     let mut assigned = 0;
@@ -113,7 +113,7 @@ fn every_malformed_type() {
     }
     let refused = MessageType::new(b"thirteenchars");
     assert_eq!(refused, Err(MessageError::TypeTooLong { length: 13 }));
-    // Every byte at every place of a name, and behind it.
+    // Every byte at every place of a name, and after it.
     for place in 0..MAX_TYPE_LEN {
         for byte in 0..=255 {
             let mut field = *b"abcdefghijkl";
@@ -186,7 +186,7 @@ fn types_as_text() {
 
 #[test]
 #[should_panic(expected = "12 characters")]
-fn a_literal_too_long() {
+fn a_literal_that_is_too_long() {
     let _ = MessageType::literal("thirteenchars");
 }
 
@@ -211,8 +211,8 @@ proptest! {
         prop_assert_eq!(decode_message(&contents), Ok((message_type, &payload[..])));
     }
 
-    /// What is accepted is a message that encodes to something that decodes to
-    /// it; nothing panics.
+    /// A message that is accepted encodes to something that decodes to it again. Nothing
+    /// panics.
     #[test]
     fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..40), long: bool) {
         if long && !bytes.is_empty() {
@@ -234,7 +234,7 @@ fn v1_message(name: &[u8], payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The one empty message whose bytes everybody knows.
+/// The bytes of an empty message, `verack`, are well known.
 #[test]
 fn a_v1_verack() {
     let mut bytes = b"kept".to_vec();
@@ -254,7 +254,7 @@ fn a_v1_verack() {
 fn every_v1_error() {
     let good = v1_message(b"ping", b"12345678");
     assert_eq!(good.len(), v1::HEADER_LEN + 8);
-    // Cut anywhere, it has not come; with more behind it, it has.
+    // Cut anywhere it is incomplete; with more bytes after it, it is complete.
     for cut in 0..good.len() {
         assert_eq!(v1::decode(MAGIC, &good[..cut]), Ok(None));
     }
@@ -269,7 +269,7 @@ fn every_v1_error() {
             let mut bytes = good.clone();
             bytes[place] ^= bit;
             let decoded = v1::decode(MAGIC, &bytes);
-            // As soon as the byte is there, whatever else has not come.
+            // Recognised as soon as the byte is there, whatever else is missing.
             let early = match place {
                 0..4 => v1::decode(MAGIC, &bytes[..4]),
                 4..20 => v1::decode(MAGIC, &bytes[..20]),
@@ -333,7 +333,7 @@ fn the_v1_limit() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// A stream of messages cut anywhere.
+    /// A stream of messages, cut anywhere.
     #[test]
     fn any_split_of_a_v1_stream(
         messages in prop::collection::vec((name(), 0..2000_usize), 0..20),

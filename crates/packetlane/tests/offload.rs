@@ -1,5 +1,5 @@
-//! Batches of sessions on a device without hardware, and beside it on the CPU: the same bytes
-//! and verdicts as on the CPU alone, and nothing lost when the device fails.
+//! Batches of sessions on an emulated GPU, with and without the CPU's help: the same bytes and
+//! verdicts as on the CPU alone, and nothing lost when the device fails.
 #![cfg(feature = "cuda")]
 
 mod common;
@@ -10,8 +10,8 @@ use packetlane::{Batch, Engine, Offload, Outcome};
 use packetlane_gpu::stand_in::{Call, Held, StandIn};
 use packetlane_gpu::{Gpu, GpuError, PipelineConfig};
 
-/// A device that runs its work in the order of `seed`, in small pieces. It stays for good,
-/// as an engine's does.
+/// An emulated device that runs its work in an order given by `seed`, in small pieces. It lives
+/// for the whole process, like an engine's device.
 fn device(seed: u64) -> (StandIn, &'static Gpu) {
     let stand_in = StandIn::new(seed);
     let gpu = Box::leak(Box::new(Gpu::on(stand_in.clone())));
@@ -23,7 +23,7 @@ fn device(seed: u64) -> (StandIn, &'static Gpu) {
     (stand_in, gpu)
 }
 
-/// Engines on it: the device only, with the CPU, with several threads.
+/// Engines with the device: device only, with the CPU, with several threads.
 fn on(gpu: &'static Gpu) -> [Engine; 3] {
     let beside = engine().with_gpu(gpu);
     let alone = beside.with_offload(Offload::Always);
@@ -39,7 +39,7 @@ fn connections(count: usize) -> (Vec<Outbound>, Vec<Inbound>) {
     pairs.unzip()
 }
 
-/// What each session sends in each turn: lengths of packets.
+/// What each session sends in each turn, as lengths of packets.
 fn turns(seed: u64) -> Vec<Vec<usize>> {
     let mut random = Random::new(seed);
     let turn = |count| {
@@ -50,12 +50,12 @@ fn turns(seed: u64) -> Vec<Vec<usize>> {
             })
             .collect()
     };
-    // Few, which have precomputed keystream; and so many that sessions rekey in between.
+    // Few packets, which have precomputed keystream, and so many that sessions rekey.
     [1500, 1, 5, 900, 0, 3000].map(turn).into()
 }
 
-/// Sends all turns of three sessions through batches of `engine`'s; returns the wire bytes
-/// of each turn.
+/// Sends all turns of three sessions through batches of an engine. Returns the wire bytes of
+/// each turn.
 fn send(engine: Engine, batch: &mut Batch, turns: &[Vec<usize>]) -> Vec<Vec<u8>> {
     let (mut from, _) = connections(3);
     let contents = noise(1, 100_000);
@@ -83,8 +83,8 @@ fn send(engine: Engine, batch: &mut Batch, turns: &[Vec<usize>]) -> Vec<Vec<u8>>
         .collect()
 }
 
-/// Receives what `send` has sent, one packet of each long turn forged. Returns what came of
-/// each packet, and the contents.
+/// Receives what `send` has sent, with one forged packet in each long turn. Returns the results
+/// of all packets, and the contents.
 fn receive(
     engine: Engine,
     batch: &mut Batch,
@@ -99,7 +99,7 @@ fn receive(
             batch.clear();
             let mut wire = wire.clone();
             if lengths.len() > 1501 {
-                // In the tag of one of the second session's.
+                // Forged in the tag of one of the second session's packets.
                 let end: usize = lengths[..=1501].iter().map(|len| len + 20).sum();
                 wire[end - 1] ^= 1;
             }
@@ -107,7 +107,7 @@ fn receive(
             for (place, len) in lengths.iter().enumerate() {
                 let (packet, behind) = rest.split_at(len + 20);
                 rest = behind;
-                // Some come in pieces.
+                // Some arrive in pieces.
                 let (one, two) = packet.split_at(if place % 50 == 3 { 11 } else { 0 });
                 to[place % 3].feed(batch, one);
                 to[place % 3].feed(batch, two);
@@ -136,7 +136,7 @@ fn the_bytes_and_verdicts_are_the_same() {
         let (stand_in, gpu) = device(seed);
         for engine in on(gpu) {
             assert_eq!(engine.gpu(), Some(gpu));
-            // Page-locked memory that has to grow, that is as it has to be, and none.
+            // Page-locked memory that must grow, that has the right size, and none.
             let pinned = |bytes| Batch::pinned(gpu, bytes).unwrap();
             for mut batch in [pinned(0), pinned(1 << 20), Batch::new()] {
                 let launches = stand_in.count(Call::Launch);
@@ -156,7 +156,7 @@ fn the_bytes_and_verdicts_are_the_same() {
 }
 
 #[test]
-fn small_batches_stay_with_the_cpu() {
+fn small_batches_run_on_the_cpu() {
     let (stand_in, gpu) = device(1);
     let beside = engine().with_gpu(gpu);
     let lengths = [vec![100; 120]];
@@ -166,9 +166,9 @@ fn small_batches_stay_with_the_cpu() {
         &mut Batch::new(),
         &turns(1),
     );
-    // Twice as many threads, twice as many bytes.
+    // Twice as many threads need twice as many bytes.
     send(beside.with_threads(2), &mut Batch::new(), &[vec![100; 250]]);
-    // Without a device there is nothing to choose.
+    // Without a device there is no threshold.
     send(
         engine().with_offload(Offload::Always),
         &mut Batch::new(),
@@ -186,9 +186,9 @@ fn small_batches_stay_with_the_cpu() {
     assert!(stand_in.count(Call::Launch) > 0);
 }
 
-/// A packet with precomputed keystream may lack its key in the batch.
+/// The batch may lack the key of a packet with precomputed keystream.
 #[test]
-fn precomputed_keystream_stays_with_the_cpu() {
+fn packets_with_precomputed_keystream_run_on_the_cpu() {
     let (stand_in, gpu) = device(1);
     let alone = engine().with_gpu(gpu).with_offload(Offload::Always);
     let lengths: Vec<Vec<usize>> = (0..500).map(|turn| vec![turn % 90; 1 + turn % 3]).collect();
@@ -198,7 +198,7 @@ fn precomputed_keystream_stays_with_the_cpu() {
     assert!(wires == expected);
     let opened = receive(engine(), &mut Batch::new(), &lengths, &wires);
     assert!(receive(alone, &mut batch, &lengths, &wires) == opened);
-    // Those of the first turns are not short enough to be expected.
+    // Some packets, such as those of the first turns, have no precomputed keystream.
     assert!(stand_in.count(Call::Launch) < 500);
 }
 
@@ -237,7 +237,7 @@ fn a_device_that_fails_loses_nothing() {
                         assert_eq!(last, error);
                         assert_eq!(gpu.is_lost(), error == LOST);
                     } else {
-                        // There were not so many calls.
+                        // There were fewer calls.
                         assert!(at > 2);
                     }
                 }
@@ -255,7 +255,7 @@ fn page_locked_memory_may_run_out() {
     stand_in.fail(Call::AllocPinned, 1, GpuError::OutOfMemory { bytes: 1 });
     assert!(send(engine(), &mut batch, &turns) == expected);
     assert_eq!(stand_in.held().pinned, 0);
-    // And a batch can be made smaller.
+    // A batch can also shrink.
     let mut batch = Batch::pinned(gpu, 5000).unwrap();
     assert!(send(engine().with_gpu(gpu), &mut batch, &turns) == expected);
     assert!(batch.capacity() > 5000);

@@ -11,7 +11,7 @@ use packetlane::bip324::{
 use packetlane::{Batch, Engine};
 use proptest::prelude::*;
 
-/// What a side sends besides what it must.
+/// What a side sends in addition to the required bytes.
 #[derive(Clone, Debug)]
 struct Extras {
     garbage: usize,
@@ -24,9 +24,8 @@ fn extras() -> impl Strategy<Value = Extras> {
     (garbage, decoys).prop_map(|(garbage, decoys)| Extras { garbage, decoys })
 }
 
-/// A handshake of ours, as `role`, with one of theirs; what they send comes in
-/// pieces. `early` are contents of genuine packets that they send right behind
-/// the handshake.
+/// A handshake between ours, in `role`, and theirs. Their bytes arrive in pieces. `early` are
+/// contents of genuine packets that they send right after the handshake.
 fn meet(
     engine: Engine,
     role: Role,
@@ -52,7 +51,8 @@ fn meet(
     let mut key = vec![0; bip324::Handshake::<Initialized>::send_key_len(Some(&garbage))];
     let peer = peer.send_key(Some(&garbage), &mut key).unwrap();
 
-    // As initiator we need nothing of them, as responder a few bytes.
+    // Before their first bytes arrive, ours as initiator sends at once, as responder it needs a
+    // few bytes.
     let mut wire = handshake.take_output();
     assert_eq!(wire.is_empty(), role == Role::Responder);
     for piece in pieces(&key, random, 700) {
@@ -66,7 +66,7 @@ fn meet(
     let mut version = vec![0; len];
     let peer = peer.send_version(&mut version, Some(&decoys)).unwrap();
 
-    // They read all that we have to say before we have heard all of them.
+    // They read everything we send before we have read everything they send.
     let GarbageResult::FoundGarbage {
         handshake: mut peer,
         consumed_bytes,
@@ -94,8 +94,8 @@ fn meet(
         let outbound = cipher.outbound();
         version.extend(outbound.encrypt_to_vec(contents, PacketType::Genuine, None));
     }
-    // Early packets and the handshake's end may come in one piece; what the
-    // session does not get from the handshake it is fed.
+    // The end of the handshake may arrive together with early packets. Bytes that the handshake
+    // does not pass to the session are fed to it.
     let mut session = None;
     let mut batch = Batch::new();
     let mut packets = Vec::new();
@@ -129,7 +129,7 @@ fn meet(
     (session, cipher)
 }
 
-/// A packet to send: its size and whether it is a decoy.
+/// A packet to send: the length of its contents, and whether it is a decoy.
 type Packet = (usize, bool);
 
 /// Packets of 0 to 100 KB, most of them small.
@@ -142,8 +142,7 @@ fn packets(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value
     prop::collection::vec((size, prop::bool::weighted(0.15)), count)
 }
 
-/// Sends `packets` from them to us, the stream cut anywhere and the batches cut
-/// anywhere, and compares.
+/// Sends `packets` from them to us and compares. The stream and the batches are cut anywhere.
 fn they_send(
     engine: Engine,
     session: &mut Session,
@@ -166,7 +165,7 @@ fn they_send(
     let mut got = Vec::new();
     let mut batch = Batch::new();
     for piece in pieces(&wire, random, most) {
-        // Through the room of a socket that has less to say than fits, or fed.
+        // Read as from a socket, into more room than needed, or fed.
         if random.below(2) == 0 {
             let room = batch.room(piece.len() + random.below(100));
             room[..piece.len()].copy_from_slice(piece);
@@ -174,7 +173,7 @@ fn they_send(
         } else {
             session.inbound.feed(&mut batch, piece);
         }
-        // A turn ends after one piece or several.
+        // A turn has one piece or several.
         if random.below(3) == 0 {
             engine.open(&mut batch);
             let (more, error) = common::take(session, &batch);
@@ -194,7 +193,7 @@ fn they_send(
     assert_eq!(session.inbound.buffered(), 0);
 }
 
-/// Sends `packets` from us to them, in batches cut anywhere and one by one.
+/// Sends `packets` from us to them, in batches cut anywhere and one at a time.
 fn we_send(
     engine: Engine,
     session: &mut Session,
@@ -281,7 +280,7 @@ proptest! {
     }
 }
 
-/// Each extreme of garbage and decoys, in each role, whatever proptest draws.
+/// The extremes of garbage and decoys in each role, independent of proptest.
 #[test]
 fn extremes() {
     let extremes = [
@@ -319,7 +318,7 @@ fn extremes() {
     }
 }
 
-/// Their one packet with a byte changed is refused by us, and ours by them.
+/// Each side refuses the other's packet with one byte changed.
 #[test]
 fn damage_is_refused_by_both() {
     let extras = Extras {
@@ -336,7 +335,7 @@ fn damage_is_refused_by_both() {
                 .encrypt_to_vec(&[5; 50], PacketType::Genuine, None);
             packet[place] ^= 4;
             let refused = common::turn(&mut session, engine, &packet);
-            // The version packet was packet 0.
+            // Packet 0 was the version packet.
             let bad_tag = OpenError::BadTag {
                 packet: 1,
                 epoch: 0,

@@ -1,4 +1,4 @@
-//! Several threads for one batch: the same bytes and the same verdicts as one.
+//! Several threads for one batch give the same bytes and verdicts as one.
 #![cfg(feature = "parallel")]
 
 mod common;
@@ -8,8 +8,8 @@ use packetlane::bip324::{Inbound, OpenError, Outbound, PacketKind};
 use packetlane::quic::{self, Opener, Sealer, Secret, Suite, Version};
 use packetlane::{Batch, Engine, Outcome, Slot};
 
-/// Lengths whose sum makes a batch large: short packets, and long ones that are
-/// as much work as many of them.
+/// Lengths whose sum makes a batch large: short packets, and long ones that each take as long
+/// as many short ones.
 fn lengths(seed: u64) -> Vec<usize> {
     let mut random = Random::new(seed);
     (0..3000)
@@ -20,7 +20,7 @@ fn lengths(seed: u64) -> Vec<usize> {
         .collect()
 }
 
-/// Adds a packet of each length, by several sessions, one after the other.
+/// Adds a packet of each length, alternating between several sessions.
 fn fill(batch: &mut Batch, from: &mut [Outbound], lengths: &[usize]) -> Vec<Slot> {
     let contents = noise(1, 1 << 20);
     let packets = lengths.iter().enumerate();
@@ -43,7 +43,7 @@ fn connections(engine: Engine, count: usize) -> (Vec<Outbound>, Vec<Inbound>) {
     pairs.unzip()
 }
 
-/// What `lengths` are on the wire.
+/// The length on the wire of packets with these lengths.
 fn wire(engine: Engine, lengths: &[usize]) -> Vec<u8> {
     let (mut from, _) = connections(engine, 3);
     let mut batch = Batch::new();
@@ -64,7 +64,7 @@ fn the_bytes_are_the_same() {
             vec![61],
             vec![300_000],
             vec![0; 5000],
-            // One packet that is longer than all others together, at each place.
+            // One packet that is longer than all others together, at each position.
             [vec![1_000_000], vec![9; 100]].concat(),
             [vec![9; 100], vec![1_000_000]].concat(),
             [vec![9; 50], vec![1_000_000], vec![9; 50]].concat(),
@@ -96,8 +96,8 @@ fn each_packet_has_its_own_verdict() {
             engine.seal(&mut batch);
             let mut wires: Vec<Vec<u8>> =
                 slots.iter().map(|slot| batch.wire(slot).to_vec()).collect();
-            // The last byte of a tag: one packet of the second session, in what is
-            // another thread's part if there is one.
+            // The last byte of a tag: one packet of the second session. With several threads it
+            // is in another thread's part.
             let forged = 2500;
             assert_eq!(forged % 3, 1);
             *wires[forged].last_mut().unwrap() ^= 1;
@@ -138,8 +138,8 @@ fn each_packet_has_its_own_verdict() {
     }
 }
 
-/// A packet that comes in pieces is put together behind those that came with its
-/// end, and so lies out of order.
+/// A packet that arrives in pieces is assembled after those that came with its end, so it is
+/// out of order in the arena.
 #[test]
 fn packets_may_come_in_pieces() {
     for engine in engines() {
@@ -158,7 +158,7 @@ fn packets_may_come_in_pieces() {
                 let engine = engine.with_threads(threads);
                 let (_, mut to) = connections(engine, 1);
                 let mut opened = 0;
-                // Half a megabyte in each turn.
+                // 0.5 MB in each turn.
                 for turn in wire.chunks(500_000) {
                     batch.clear();
                     turn.chunks(piece)
@@ -183,8 +183,8 @@ fn threads_can_come_from_a_pool_of_the_callers() {
     assert!(pool.install(|| wire(engine.with_threads(2), &lengths(5))) == expected);
 }
 
-/// QUIC packets of several connections: sealed and opened on several threads they are what
-/// one thread makes of them, forged ones included.
+/// QUIC packets of several connections: several threads seal and open them like one thread,
+/// forged ones included.
 #[test]
 fn quic_batches_are_the_same() {
     const CONNECTIONS: usize = 7;
@@ -201,7 +201,7 @@ fn quic_batches_are_the_same() {
     ];
     let contents = noise(4, 60_000);
     let mut random = Random::new(8);
-    // Some 1.5 MB: every thread has something to do.
+    // About 1.5 MB, so every thread has work.
     let lengths: Vec<usize> = (0..2000)
         .map(|packet| match packet % 400 {
             9 => 50_000,
@@ -209,7 +209,7 @@ fn quic_batches_are_the_same() {
         })
         .collect();
     for (engine, suite) in engines().into_iter().flat_map(|e| suites.map(|s| (e, s))) {
-        // Sealed: the wire bytes. Opened: the whole arena and each packet's result.
+        // For sealing, the wire bytes. For opening, the whole arena and each packet's result.
         let seal = |threads: u16| -> Vec<u8> {
             let engine = engine.with_threads(threads);
             let sealer = |connection| Sealer::new(secret(suite(connection), connection));
@@ -223,7 +223,7 @@ fn quic_batches_are_the_same() {
                 let slot = sealer.push(&mut batch, number, &header, payload).unwrap();
                 assert_eq!(slot.wire_len(), 3 + len + 16);
                 if packet == 3 {
-                    // Some that are sealed before, in part.
+                    // Some are sealed earlier, in part.
                     batch.seal_payloads(&engine);
                 }
             }

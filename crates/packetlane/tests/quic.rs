@@ -1,5 +1,5 @@
-//! QUIC packet protection against the vectors of its RFCs, against rustls over *ring*,
-//! and against damage.
+//! QUIC packet protection against the RFCs' vectors, against rustls over *ring*, and with
+//! damaged packets.
 
 mod common;
 
@@ -52,7 +52,7 @@ fn seal(
     batch.wire(&slot).to_vec()
 }
 
-/// Number, header and payload.
+/// Packet number, header and payload.
 type Opened = (u64, Vec<u8>, Vec<u8>);
 
 /// Opens one packet.
@@ -74,7 +74,7 @@ fn open(
     ))
 }
 
-/// The keys of a vector seal its packet, one half after the other.
+/// The keys of a vector seal its packet, in two steps.
 fn check_keys(engine: &Engine, suite: Suite, vector: &Value) {
     let iv = hex(vector, "iv").try_into().unwrap();
     let packet_key = PacketKey::new(suite, &hex(vector, "key"), &iv).unwrap();
@@ -148,7 +148,7 @@ fn rfc_vectors() {
             check_keys(engine, suite, vector);
             let secret = Secret::new(suite, *version, &hex(vector, "secret")).unwrap();
             check_secret(engine, &secret, vector);
-            // The next secret has the next keys.
+            // The next secret gives the next keys.
             let next = Secret::new(suite, *version, &hex(vector, "ku")).unwrap();
             let [a, b] = [secret.next(), next].map(|secret| {
                 let header = hex(vector, "header");
@@ -202,8 +202,8 @@ fn ring(suite: Suite) -> &'static Tls13CipherSuite {
         .unwrap()
 }
 
-/// One direction's keys of a connection, as *ring* has them, and the secret that they
-/// follow from: the "initial" secret by the hash of any suite.
+/// One direction's keys of a connection in *ring*, and the secret from which they are derived:
+/// the "initial" secret with the hash of any suite.
 struct Peer {
     ring: DirectionalKeys,
     secret: Secret,
@@ -258,7 +258,7 @@ impl Peer {
     }
 }
 
-/// A packet before it is sealed.
+/// A packet to be sealed.
 struct Plain {
     peer: usize,
     number: u64,
@@ -267,7 +267,7 @@ struct Plain {
     payload: Vec<u8>,
 }
 
-/// A header of any form, and a payload that is long enough and no longer than `most`.
+/// A header of any form, and a payload that is long enough, of at most `most` bytes.
 fn plain(random: &mut Random, peer: usize, number: u64, most: usize) -> Plain {
     let len = random.below(4) + 1;
     let mut first = 0x40 | (len as u8 - 1);
@@ -287,8 +287,8 @@ fn plain(random: &mut Random, peer: usize, number: u64, most: usize) -> Plain {
     }
 }
 
-/// Many packets of many connections of all suites and versions in one batch: sealed they
-/// are what ring makes of them; opened they are what they were. Some are damaged.
+/// Packets of many connections, of all suites and versions, in one batch. Sealed, they equal
+/// *ring*'s; opened, they equal the originals. Some are damaged.
 #[test]
 fn batches_against_ring() {
     for engine in &engines() {
@@ -335,7 +335,7 @@ fn batches_against_ring() {
             for (p, slot) in plains.iter().zip(&slots) {
                 let wire = sealing.wire(slot);
                 assert_eq!(wire, peers[p.peer].seal(p.number, &p.header, &p.payload));
-                // One bit of a few, anywhere.
+                // One flipped bit, anywhere in the packet.
                 let mut wire = wire.to_vec();
                 let damage = random.below(5) == 0;
                 if damage {
@@ -361,7 +361,7 @@ fn batches_against_ring() {
                     let refused = opener.take(&opening, slot);
                     assert!(matches!(refused, Err(OpenError::BadTag { .. })));
                     assert_eq!(opener.forged(), forged + 1);
-                    // Nothing of it is shown.
+                    // A refused packet's plaintext is not shown.
                     let body = at + p.pn_offset + 4..at + wire.len();
                     assert_eq!(opening.bytes()[body], wire[p.pn_offset + 4..]);
                     damaged += 1;
@@ -380,7 +380,7 @@ fn batches_against_ring() {
     }
 }
 
-/// Our keys below rustls's interface do what ring's do, both ways.
+/// Our keys behind rustls's interface do what *ring*'s do, in both directions.
 #[test]
 fn rustls_keys_against_ring() {
     for engine in engines() {
@@ -433,7 +433,7 @@ fn check_direction(from: &DirectionalKeys, to: &DirectionalKeys) {
                 .encrypt_in_place_for_path(path, number, &header, &mut body),
         };
         body.extend_from_slice(tag.unwrap().as_ref());
-        // A header's protection goes on and off.
+        // Header protection is applied and removed.
         for len in 0..5 {
             let sample = noise(round, 16);
             let (first, number) = (header[0], noise(round + 1, len));
@@ -481,8 +481,8 @@ fn check_direction(from: &DirectionalKeys, to: &DirectionalKeys) {
     }
 }
 
-/// RFC 9000's definition in other words: of all numbers with these low bits the one in
-/// the window (expected - half, expected + half], if there is one.
+/// RFC 9000's definition in other words: of all numbers with these low bits, the one in the
+/// window (expected - half, expected + half], if there is one.
 fn nearest(expected: u64, truncated: u32, len: usize) -> Option<u64> {
     let (window, expected) = (1_i128 << (8 * len), i128::from(expected));
     let low = expected - window / 2 + 1;
@@ -493,8 +493,8 @@ fn nearest(expected: u64, truncated: u32, len: usize) -> Option<u64> {
 }
 
 #[test]
-fn packet_numbers_around_the_edges_of_their_windows() {
-    // Appendix A.
+fn packet_numbers_at_the_ends_of_their_windows() {
+    // RFC 9000, appendix A.
     assert_eq!(decode_packet_number(0xa82f_30eb, 0x9b32, 2), 0xa82f_9b32);
     let encode = |number, acked| encode_packet_number(number, acked).map(|n| n.bytes().to_vec());
     assert_eq!(encode(0xac_5c02, Some(0xab_e8b3)), Some(vec![0x5c, 0x02]));
@@ -503,7 +503,7 @@ fn packet_numbers_around_the_edges_of_their_windows() {
         Some(vec![0xac, 0xe8, 0xfe])
     );
 
-    // One byte: every number sent to every receiver near it.
+    // One byte: every number, for every receiver near it.
     for expected in (0..1200).chain(MAX_PACKET_NUMBER - 1200..=MAX_PACKET_NUMBER) {
         for truncated in 0..256 {
             let decoded = decode_packet_number(expected, truncated, 1);
@@ -514,7 +514,7 @@ fn packet_numbers_around_the_edges_of_their_windows() {
             assert!(decoded <= MAX_PACKET_NUMBER);
         }
     }
-    // All lengths, around each edge.
+    // All lengths, around the ends of each window.
     for len in 1..=4 {
         let window = 1_u64 << (8 * len);
         let near = |place: u64| place.saturating_sub(3)..=(place + 3).min(MAX_PACKET_NUMBER);
@@ -548,12 +548,12 @@ fn packet_numbers_around_the_edges_of_their_windows() {
             }
         }
     }
-    // What is encoded in the fewest bytes is decoded by whoever has what was
-    // acknowledged, and any number between.
+    // A number in its shortest encoding is decoded by any receiver that has the acknowledged
+    // packets, and some of the later ones.
     for acked in [None, Some(0), Some(1), Some(255), Some(1 << 40)] {
         let base = acked.map_or(0, |acked| acked + 1);
         for len in 1..=4 {
-            // The farthest number that len bytes carry.
+            // The farthest number that `len` bytes can encode.
             let farthest = acked.map_or(0, |acked| acked + 1) + (1 << (8 * len - 1)) - 1;
             for number in farthest - 2..=farthest + 2 {
                 let Some(encoded) = encode_packet_number(number, acked) else {
@@ -620,7 +620,7 @@ fn key_updates() {
                 .map(|slot| opener.take(&batch, slot).map(|p| (p.number, p.key_update)))
                 .collect()
         };
-        // In one batch: packets of the old phase behind those of the new one.
+        // In one batch: packets of the old key phase after those of the new one.
         let first = take(
             &mut opener,
             &[
@@ -634,7 +634,7 @@ fn key_updates() {
         let expected = [(0, false), (3, false), (10, true), (2, false), (11, false)];
         assert_eq!(first, expected.map(Ok));
         assert!(opener.key_phase());
-        // Old ones later, and the next update before they are dropped.
+        // Late packets of the old phase, then the next update before the old keys are dropped.
         assert_eq!(take(&mut opener, &[&phases[0][4]]), [Ok((4, false))]);
         let late = take(&mut opener, &[&phases[2][5], &phases[1][9], &phases[2][0]]);
         assert_eq!(late, [Ok((25, true)), Ok((19, false)), Ok((20, false))]);
@@ -644,11 +644,11 @@ fn key_updates() {
         opener.drop_previous_keys();
         assert_eq!(take(&mut opener, &[&phases[1][8]]), bad_tag(18));
         assert_eq!(opener.forged(), 2);
-        // Two phases ahead cannot be.
+        // Two phases ahead is impossible.
         assert_eq!(take(&mut opener, &[&phases[4][0]]), bad_tag(40));
         assert_eq!(take(&mut opener, &[&phases[3][0]]), [Ok((30, true))]);
 
-        // Older keys for a higher number, in one batch and in two: the peer is wrong.
+        // Old keys for a higher number, in one batch and in two: the peer is wrong.
         let (mut sealer, mut opener) = pair(suite);
         let (mut ahead, _) = pair(suite);
         ahead.update_keys();
@@ -665,7 +665,7 @@ fn key_updates() {
     }
 }
 
-/// Reserved bits are another error than a forged packet.
+/// Reserved bits give an error of their own.
 #[test]
 fn reserved_bits() {
     for suite in Suite::ALL {
@@ -681,7 +681,7 @@ fn reserved_bits() {
 }
 
 #[test]
-fn what_cannot_be_sealed() {
+fn packets_that_cannot_be_sealed() {
     let (mut sealer, _) = pair(Suite::Aes128Gcm);
     let mut batch = Batch::new();
     let mut push = |number, header: &[u8], payload: &[u8]| {
@@ -697,7 +697,7 @@ fn what_cannot_be_sealed() {
         assert_eq!(refused, Err(SealError::HeaderNumber { number: 5 }));
     }
     for len in 1..=4 {
-        // Numbers 6 to 9, of 1 to 4 bytes.
+        // Numbers 6 to 9, in 1 to 4 bytes.
         let number = 5 + len as u64;
         let header = [&[0x40 | (len as u8 - 1)], &number.to_be_bytes()[8 - len..]].concat();
         let needed = 4 - len;
@@ -755,8 +755,8 @@ fn what_cannot_be_sealed() {
     assert_eq!(sealer.sealed(), 1);
 }
 
-/// Short headers that are written in place are those that would be handed over: every
-/// length of connection ID and number, spin bit and key phase.
+/// Short headers written in place equal those passed as bytes: for every length of connection
+/// ID and number, spin bit and key phase.
 #[test]
 fn short_headers() {
     for suite in Suite::ALL {
@@ -796,7 +796,7 @@ fn short_headers() {
     }
 }
 
-/// What comes from a network is never too short or too long to be looked at.
+/// Packets of any length from the network are handled.
 #[test]
 fn short_packets_are_dropped() {
     let (mut sealer, mut opener) = pair(Suite::ChaCha20Poly1305);
@@ -847,7 +847,7 @@ fn headers() {
         (Version::V2, [0xd0, 0xe0, 0xf0, 0xc0]),
     ] {
         let [initial, zero_rtt, handshake, retry] = types.map(|first| long(first, version));
-        // A token of 3 bytes, a length of 25 in two, another packet behind.
+        // A token of 3 bytes, a length of 25 in two bytes, another packet after it.
         let token = [&initial[..], &[3, 1, 2, 3, 0x40, 25], &[0; 30]].concat();
         assert_eq!(parse(&token, 0), Ok((PacketType::Initial, 16, 41)));
         let header = Header::parse(&token, 0).unwrap();
@@ -865,7 +865,7 @@ fn headers() {
         let retry = [&retry[..], &[5; 20]].concat();
         assert_eq!(parse(&retry, 0), Ok((PacketType::Retry, 14, 30)));
         assert_eq!(parse(&retry[..25], 0), Err(HeaderError::Truncated));
-        // Lengths that reach too far.
+        // Lengths that exceed the datagram.
         for length in [&[31][..], &[0x7f, 0xff], &[0xbf; 4], &[0xff; 8]] {
             let packet = [&long(types[2], version)[..], length, &[0; 30]].concat();
             assert_eq!(parse(&packet, 0), Err(HeaderError::Truncated));
@@ -891,7 +891,7 @@ fn headers() {
 }
 
 #[test]
-fn lengths_of_keys() {
+fn key_lengths_are_checked() {
     let error = |len, expected| Some(KeyLenError { len, expected });
     for suite in Suite::ALL {
         let (key_len, secret_len) = (suite.key_len(), suite.secret_len());
@@ -904,7 +904,7 @@ fn lengths_of_keys() {
             assert_eq!(HeaderKey::new(suite, &bytes).err(), expected);
         }
     }
-    // And rustls asks for them.
+    // rustls asks for these lengths.
     for suite in Suite::ALL {
         let name = ring(suite).common.suite;
         let ours = packetlane::quic::rustls::cipher_suite(engine(), name).unwrap();
@@ -936,11 +936,11 @@ fn an_unsealed_slot_has_no_wire() {
     let mut batch = Batch::new();
     let slot = sealer.push(&mut batch, 0, &[0x40, 0], b"ping").unwrap();
     batch.seal_payloads(&engine());
-    // Its header is not protected.
+    // Its header is not protected yet.
     let _ = batch.wire(&slot);
 }
 
-/// A batch is for one direction: what the other one runs stays as it is.
+/// A batch is for one direction: running the other one does not change it.
 #[test]
 fn packets_of_the_other_direction_do_not_change() {
     let (mut sealer, mut opener) = pair(Suite::Aes128Gcm);
@@ -959,11 +959,10 @@ fn packets_of_the_other_direction_do_not_change() {
     assert!(batch.bytes().windows(4).any(|window| window == b"ping"));
 }
 
-/// One batch for everything: connections of all suites that come one after the other,
-/// packets to seal and packets that came, and the halves of the work in turns. Each packet
-/// becomes what it does alone.
+/// One batch for everything: connections of all suites, added one after another, packets to
+/// seal and packets to open, run in parts. Each packet gives the same result as alone.
 #[test]
-fn all_in_one_batch() {
+fn sealing_and_opening_in_one_batch() {
     const CONNECTIONS: usize = 9;
     let suite = |i: usize| Suite::ALL[i % 3];
     let secret = |i: usize, name: &[u8]| {
@@ -983,7 +982,7 @@ fn all_in_one_batch() {
     for turn in 0..4_u64 {
         let (mut sealed, mut opened) = (Vec::new(), Vec::new());
         for round in 0..20 {
-            // One connection at first, then more of them.
+            // One connection at first, more later.
             for i in 0..CONNECTIONS.min(1 + round) {
                 let number = 100 * turn + round as u64;
                 let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];

@@ -1,8 +1,8 @@
-//! Transfers through quinn between our packet protection and *ring*'s, over the loopback
-//! device, with key updates on both sides, with and without datagrams that are lost or
-//! come late.
+//! Transfers through quinn over the loopback device, between our packet protection and
+//! *ring*'s, with key updates on both sides, with and without lost and late datagrams.
 //!
-//! 48 MB in all unless the environment variable `PACKETLANE_QUIC_MB` says how many.
+//! They transfer 48 MB in all. Set the environment variable `PACKETLANE_QUIC_MB` for another
+//! amount.
 
 mod common;
 
@@ -24,17 +24,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-/// Who protects the packets of one side.
+/// The packet protection of one side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stack {
     Ring,
-    /// Our keys below rustls's interface.
+    /// Our keys behind rustls's interface.
     Ours,
     /// The same, with header protection in the same call.
     Fused,
 }
 
-/// Each of ours on either side of ring's.
+/// The combinations: each of ours with *ring*'s on the other side.
 const PAIRS: [(Stack, Stack); 4] = [
     (Stack::Ours, Stack::Ring),
     (Stack::Ring, Stack::Ours),
@@ -109,11 +109,11 @@ fn server_config(
     })
 }
 
-/// A socket that loses 1 % of what it is to send, and sends 1 % behind the next.
+/// A socket that loses 1 % of its datagrams, and delays 1 % until after the next one.
 #[derive(Debug)]
 struct Lossy {
     inner: Arc<dyn AsyncUdpSocket>,
-    /// The datagram that waits for the next.
+    /// The delayed datagram.
     state: Mutex<(Random, Option<Late>)>,
     lost: Arc<AtomicUsize>,
 }
@@ -163,7 +163,7 @@ impl AsyncUdpSocket for Lossy {
                 segment_size: None,
                 src_ip: None,
             };
-            // Where there is no room for it, it is lost.
+            // If the socket has no room for it, it is lost.
             let _ = self.inner.try_send(&transmit);
         }
         Ok(())
@@ -191,8 +191,8 @@ impl AsyncUdpSocket for Lossy {
     }
 }
 
-/// An endpoint on the loopback device; with a counter of datagrams to lose, one that
-/// loses some.
+/// An endpoint on the loopback device. With a counter of lost datagrams it uses the lossy
+/// socket.
 fn endpoint(server: Option<quinn::ServerConfig>, lost: Option<&Arc<AtomicUsize>>) -> Endpoint {
     let runtime = Arc::new(TokioRuntime);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -208,17 +208,17 @@ fn endpoint(server: Option<quinn::ServerConfig>, lost: Option<&Arc<AtomicUsize>>
     Endpoint::new_with_abstract_socket(EndpointConfig::default(), server, socket, runtime).unwrap()
 }
 
-/// How many bytes one direction of one of `cases` carries.
+/// Bytes to transfer in each direction of one of `cases`.
 fn bytes_each(cases: usize) -> usize {
     let all = match std::env::var("PACKETLANE_QUIC_MB") {
         Ok(text) => text.parse().expect("PACKETLANE_QUIC_MB is a number"),
         Err(_) => 48,
     };
-    // The other test has as many.
+    // The other test transfers as many.
     all * 1_000_000 / (2 * 2 * cases)
 }
 
-/// Sends `len` bytes, with a key update after a half.
+/// Sends `len` bytes, with a key update after half of them.
 async fn send(connection: &Connection, stream: &mut SendStream, len: usize) {
     let pattern = noise(7, 100_000);
     let mut sent = 0;
@@ -233,7 +233,7 @@ async fn send(connection: &Connection, stream: &mut SendStream, len: usize) {
     stream.finish().unwrap();
 }
 
-/// Receives what [`send`] sends.
+/// Receives the bytes from [`send`].
 async fn receive(stream: &mut RecvStream, len: usize) {
     let pattern = noise(7, 100_000);
     let mut buffer = vec![0; pattern.len()];
@@ -247,7 +247,7 @@ async fn receive(stream: &mut RecvStream, len: usize) {
     assert_eq!(stream.read(&mut buffer).await.unwrap(), None);
 }
 
-/// A stream with `len` bytes each way at the same time.
+/// Transfers `len` bytes in both directions of a stream at the same time.
 async fn transfer(
     (client, server): (Stack, Stack),
     suite: Suite,
@@ -272,7 +272,7 @@ async fn transfer(
         .unwrap();
     let (mut to, mut from) = connection.open_bi().await.unwrap();
     tokio::join!(send(&connection, &mut to, len), receive(&mut from, len));
-    // The other side has all as well.
+    // The other side has received everything too.
     to.stopped().await.unwrap();
     connection.close(0_u8.into(), b"done");
     caller.wait_idle().await;
@@ -311,7 +311,7 @@ async fn transfers_with_loss_and_reordering() {
     assert!(lost.load(Ordering::Relaxed) > 50);
 }
 
-/// A second connection sends data before its handshake is done.
+/// A second connection sends data before its handshake is complete.
 #[tokio::test]
 async fn zero_rtt() {
     let certificate = certificate();

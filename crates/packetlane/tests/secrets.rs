@@ -1,4 +1,4 @@
-//! No block of memory is given back with a secret in it.
+//! No memory is freed with a secret in it.
 
 #![allow(unsafe_code, reason = "an allocator that looks at what it gets back")]
 
@@ -17,16 +17,16 @@ use zeroize::ZeroizeOnDrop;
 const MOST: usize = 70;
 
 thread_local! {
-    /// What must not be seen, and how many of them there are.
+    /// The secrets to look for, and their number.
     static SECRETS: Cell<([[u8; 16]; MOST], usize)> = const { Cell::new(([[0; 16]; MOST], 0)) };
-    /// How often each was seen.
+    /// How often each was found.
     static SEEN: Cell<[usize; MOST]> = const { Cell::new([0; MOST]) };
 }
 
 struct Looking;
 
-// SAFETY: every call goes to the system's allocator. All memory is made of zeros
-// and so may be read when it comes back. The cells are plain data of the thread.
+// SAFETY: Every call is passed to the system's allocator. All memory is zeroed when allocated,
+// so it may be read when freed. The cells are plain data of the thread.
 unsafe impl GlobalAlloc for Looking {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -34,14 +34,14 @@ unsafe impl GlobalAlloc for Looking {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the block is still the caller's, of this size, and was
-        // initialised when it was made.
+        // SAFETY: The block is still the caller's, has this size, and was initialised when it
+        // was allocated.
         look(unsafe { std::slice::from_raw_parts(pointer, layout.size()) });
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(pointer, layout) }
     }
 
-    // `realloc` is the trait's: alloc, copy, dealloc.
+    // `realloc` is the trait's default: alloc, copy, dealloc.
 }
 
 #[global_allocator]
@@ -61,22 +61,22 @@ fn look(block: &[u8]) {
     }
 }
 
-/// Overwrites what a test has left of secrets on the stack below its caller: a value that
-/// is moved takes along what lies where it has no bytes of its own.
+/// Overwrites secrets that a test has left on the stack below its caller. A value that is moved
+/// takes along the stack's old content in its padding.
 #[inline(never)]
-fn forget_the_stack() {
+fn overwrite_the_stack() {
     std::hint::black_box([0_u8; 1 << 18]);
 }
 
-/// Runs `run` and says how often each secret came back in freed memory. Of each
-/// secret 16 bytes are looked for.
+/// Executes `run` and returns how often each secret was found in freed memory. It looks for 16
+/// bytes of each secret.
 fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
     let mut all = [[0; 16]; MOST];
     for (place, secret) in all.iter_mut().zip(secrets) {
         place.copy_from_slice(&secret[..16]);
         assert!(place.iter().any(|&byte| byte != 0));
     }
-    forget_the_stack();
+    overwrite_the_stack();
     SEEN.set([0; MOST]);
     SECRETS.set((all, secrets.len()));
     run();
@@ -85,7 +85,7 @@ fn seen_in(secrets: &[&[u8]], run: impl FnOnce()) -> Vec<usize> {
 }
 
 #[test]
-fn the_allocator_sees_what_is_left() {
+fn the_allocator_finds_unwiped_secrets() {
     let secret = noise(1, 32);
     let mut block = vec![0; 100];
     block[37..69].copy_from_slice(&secret);
@@ -96,14 +96,14 @@ fn the_allocator_sees_what_is_left() {
     };
     assert_eq!(seen_in(&[&secret], || drop(wiped)), [0]);
     assert_eq!(seen_in(&[&secret], || drop(block)), [1]);
-    // A vector that moves as it grows leaves its old block.
+    // A vector that moves when it grows frees its old block.
     let mut grown = Vec::with_capacity(32);
     grown.extend_from_slice(&secret);
     assert_eq!(seen_in(&[&secret], || grown.reserve(1000)), [1]);
 }
 
-/// The keys of one direction: of its lengths and of its packets, each with its
-/// two successors, and the keystream that masks its first lengths.
+/// The keys of one direction: the length key and the packet key, each with two successors, and
+/// the keystream that masks the first lengths.
 fn secrets_of(length: &[u8; 32], packet: &[u8; 32]) -> Vec<[u8; 32]> {
     let mut all = vec![*length, *packet];
     let (mut length, mut packet) = (*length, *packet);
@@ -131,10 +131,9 @@ fn dressed(seed: u64) -> HandshakeConfig {
     }
 }
 
-/// From the handshake over two rekeys to the end, through batches that grow and
-/// are cleared.
+/// From the handshake over two rekeys to the end, with batches that grow and are cleared.
 #[test]
-fn nothing_secret_is_given_back() {
+fn no_secret_is_freed_unwiped() {
     let [a, b] = [dressed(1), dressed(2)];
     let keys = common::keys(&a, &b);
     let pair = Keypair::new(&a.secret, &a.auxiliary).unwrap();
@@ -150,7 +149,7 @@ fn nothing_secret_is_given_back() {
         let initiator = Handshake::initiator(a).unwrap();
         let responder = Handshake::responder(b).unwrap();
         let (first, second) = common::shake(initiator, responder);
-        // Sessions are moved about.
+        // Sessions are moved.
         let mut both = [Box::new(first), Box::new(second)];
         let (mut sealing, mut opening) = (Batch::new(), Batch::new());
         for round in 0..10 {
@@ -163,8 +162,8 @@ fn nothing_secret_is_given_back() {
             }
             engine().seal(&mut sealing);
             sealing = Batch::new();
-            // What was sealed is lost to the other side but for its counters;
-            // the other direction goes all the way.
+            // The other side loses what was sealed here, except for the counters. The other
+            // direction is complete.
             for _ in 0..50 {
                 let kind = PacketKind::Genuine;
                 two.outbound.seal(kind, &[round; 40], &mut wire).unwrap();
@@ -181,12 +180,12 @@ fn nothing_secret_is_given_back() {
     assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
 }
 
-/// Precomputed keystream, in turns of one and of a few, in batches that
-/// grow, over a rekey, turned off, and left when the session ends.
+/// Precomputed keystream: in turns of one and of a few packets, in batches that grow, over a
+/// rekey, turned off, and dropped with the session.
 #[test]
 fn precomputed_keystream_is_wiped() {
     let keys = SessionKeys::derive(&noise(1, 32).try_into().unwrap(), MAGIC);
-    // Long ones alone, so that all of theirs is ahead, up to block 9.
+    // Long packets, so that all their precomputed keystream is used, up to block 9.
     for (len, last) in [(61, 64), (512, 576)] {
         let mut secrets = Vec::new();
         for number in (0..20_u32).chain(215..224) {
@@ -220,7 +219,7 @@ fn precomputed_keystream_is_wiped() {
     }
 }
 
-/// A batch with the keys of many sessions, which has to grow for them.
+/// A batch that grows for the keys of many sessions.
 #[test]
 fn a_batch_of_many_keys_wipes_them() {
     let keys: Vec<_> = (0..50)
@@ -244,7 +243,7 @@ fn a_batch_of_many_keys_wipes_them() {
     assert_eq!(seen.iter().sum::<usize>(), 0, "{seen:?}");
 }
 
-/// A handshake that is dropped halfway, or fails.
+/// A handshake that is dropped in the middle, or fails.
 #[test]
 fn a_handshake_that_ends_early_wipes_its_secrets() {
     let [a, b] = [dressed(1), dressed(2)];
@@ -270,7 +269,7 @@ fn a_handshake_that_ends_early_wipes_its_secrets() {
     }
 }
 
-/// QUIC keys and secrets, over key updates, with batches that outlive their connections.
+/// QUIC keys and secrets, over key updates, with batches that outlive the connections.
 #[test]
 fn quic_keys_are_wiped() {
     for suite in Suite::ALL {
@@ -290,7 +289,7 @@ fn quic_keys_are_wiped() {
             .unwrap();
             out
         };
-        // The first round key of AES is the key itself.
+        // The first AES round key is the key itself.
         let mut secrets = vec![bytes.clone(), expand(&bytes, "quic hp", suite.key_len())];
         let mut secret = bytes.clone();
         for _ in 0..3 {
@@ -315,7 +314,7 @@ fn quic_keys_are_wiped() {
                 let slot = opener.push(&mut opening, place, 1).unwrap();
                 engine().open(&mut opening);
                 opened += u8::from(opener.take(&opening, slot).is_ok());
-                // Moved about.
+                // Keys are moved.
                 (sealer, opener) = (Box::new(*sealer), Box::new(*opener));
             }
             drop((sealer, opener));
@@ -325,9 +324,9 @@ fn quic_keys_are_wiped() {
     }
 }
 
-/// The types that say so wipe themselves.
+/// Types that implement `ZeroizeOnDrop`.
 #[test]
-fn what_wipes_itself_says_so() {
+fn types_that_wipe_themselves_implement_zeroize_on_drop() {
     fn wipes<T: ZeroizeOnDrop>() {
         assert!(core::mem::needs_drop::<T>());
     }
@@ -337,6 +336,6 @@ fn what_wipes_itself_says_so() {
     wipes::<Secret>();
     wipes::<PacketKey>();
     wipes::<HeaderKey>();
-    // What HKDF leaves on the stack.
+    // HKDF leaves secrets on the stack.
     wipes::<sha2::Sha256>();
 }

@@ -1,5 +1,5 @@
-//! What sessions and batches promise: in turns, across rekeys, and when bytes are
-//! damaged or calls come in the wrong order.
+//! Sessions and batches: over turns and rekeys, with damaged bytes, and with calls in the wrong
+//! order.
 
 mod common;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use PacketKind::{Decoy, Genuine};
 
-/// Packets of `session`, sealed one by one.
+/// Seals packets of `session` one at a time.
 fn seal(session: &mut Session, packets: &[(PacketKind, &[u8])]) -> Vec<u8> {
     let mut wire = Vec::new();
     for (kind, contents) in packets {
@@ -26,9 +26,8 @@ fn some_packets() -> Vec<Vec<u8>> {
     [5, 0, 61, 300].map(|len| noise(len as u64, len)).to_vec()
 }
 
-/// Every byte of the second of four packets flipped, in a batch with other
-/// sessions: what came before it arrives, it and what follows does not, the
-/// others notice nothing.
+/// Flips every byte of the second of four packets, in a batch with other sessions. The packet
+/// before it arrives; it and the following ones do not; the other sessions are not affected.
 #[test]
 fn a_flipped_bit_ends_its_own_session_only() {
     let contents = [5, 40, 0, 300].map(|len| noise(len as u64, len));
@@ -61,8 +60,8 @@ fn a_flipped_bit_ends_its_own_session_only() {
     }
 }
 
-/// The error of a packet that is damaged at `place`, now or once enough has
-/// followed, and the same one ever after.
+/// Checks the error of a packet that is damaged at `place`, once enough bytes have followed,
+/// and that the error stays the same.
 fn check_damage(
     engine: Engine,
     receiver: &mut Session,
@@ -70,7 +69,7 @@ fn check_damage(
     mut error: Option<OpenError>,
 ) {
     if place < LENGTH_LEN && error.is_none() {
-        // It claims to be longer than what has come.
+        // The length is now more than what was received.
         assert!(receiver.inbound.buffered() > 0);
         let (packets, later) = turn(receiver, engine, &noise(7, 6000));
         assert_eq!(packets.len(), 0);
@@ -94,15 +93,14 @@ fn check_damage(
         batch.clear();
     }
     assert_eq!(receiver.inbound.buffered(), 0);
-    // The iterator ends behind its error.
+    // The iterator ends after its error.
     let mut packets = receiver.inbound.packets(&batch);
     assert_eq!(packets.next().map(Result::err), Some(error));
     assert_eq!(packets.next(), None);
     assert_eq!(packets.next(), None);
 }
 
-/// What was whole before a packet that is too long arrives; what follows does
-/// not.
+/// Packets that were complete before one that is too long arrive; those after it do not.
 #[test]
 fn packets_before_a_bad_length_arrive() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
@@ -129,7 +127,7 @@ fn packets_before_a_bad_length_arrive() {
     assert_eq!(turn(&mut receiver, engine(), &wire), (vec![], error));
 }
 
-/// A tag that is wrong shows nothing of its plaintext in the arena.
+/// A wrong tag leaves no plaintext in the arena.
 #[test]
 fn a_forged_packet_stays_encrypted() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
@@ -154,7 +152,7 @@ fn packets(max: usize) -> impl Strategy<Value = Vec<Packet>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
-    /// Whatever the calls cut the stream into and wherever turns end.
+    /// For any cuts of the stream between calls and between turns.
     #[test]
     fn any_split_gives_the_same_messages(packets in packets(300), seed: u64) {
         for engine in engines() {
@@ -190,7 +188,7 @@ proptest! {
                 }
                 if random.below(4) == 0 {
                     end_turn(&mut receiver, batch);
-                    // A batch need not be cleared, nor be the next turn's.
+                    // A batch need not be cleared, and need not be the same in the next turn.
                     if random.below(2) == 0 {
                         batch.clear();
                         used = random.below(2);
@@ -207,7 +205,7 @@ proptest! {
     }
 }
 
-/// Every cut of a short stream in two, and byte by byte.
+/// A short stream, cut at every byte, and byte by byte.
 #[test]
 fn every_cut_of_a_short_stream() {
     let contents = some_packets();
@@ -230,7 +228,7 @@ fn every_cut_of_a_short_stream() {
         got.extend(more);
     }
     assert_eq!(got, contents);
-    // All bytes in the same turn, one by one.
+    // All bytes in the same turn, one at a time.
     let (_, mut receiver) = sessions(engine(), 1);
     let mut batch = Batch::new();
     for byte in &wire {
@@ -240,7 +238,7 @@ fn every_cut_of_a_short_stream() {
     assert_eq!(take(&mut receiver, &batch), (contents, None));
 }
 
-/// More packets than a key serves, of several sessions, in one batch.
+/// More packets than one key serves, of several sessions, in one batch.
 #[test]
 fn a_batch_across_rekeys() {
     const COUNT: usize = 3 * REKEY_INTERVAL as usize + 5;
@@ -262,7 +260,7 @@ fn a_batch_across_rekeys() {
             packets.collect::<Vec<_>>().concat()
         });
         batch.clear();
-        // Each comes in runs, one session after the other.
+        // Packets of a session come in runs.
         let mut random = Random::new(3);
         let mut runs = streams
             .each_ref()
@@ -287,10 +285,10 @@ fn a_batch_across_rekeys() {
     }
 }
 
-/// Both directions of a session in two batches that take turns, across rekeys,
-/// with one-packet calls in between; one batch that seals and opens in a turn.
+/// Both directions of a session in two batches that alternate, across rekeys, with single
+/// packets in between. Also one batch that seals and opens in one turn.
 #[test]
-fn two_batches_in_turn() {
+fn two_alternating_batches() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batches = [Batch::new(), Batch::new()];
     for i in 0..3 * REKEY_INTERVAL as usize {
@@ -304,7 +302,7 @@ fn two_batches_in_turn() {
         wire.extend(a.wire(&first));
         wire.extend(b.wire(&second));
         sender.outbound.seal(Genuine, b"third", &mut wire).unwrap();
-        // The batch that was sealed takes what was received too.
+        // The batch whose packets were sealed also receives.
         receiver.inbound.feed(a, &wire);
         engine().open(a);
         let expected = vec![contents, b"second".to_vec(), b"third".to_vec()];
@@ -315,7 +313,7 @@ fn two_batches_in_turn() {
     }
 }
 
-/// The one-packet call and the batch write the same bytes.
+/// A single call and a batch write the same bytes.
 #[test]
 fn one_packet_is_a_batch_of_one() {
     for engine in engines() {
@@ -337,7 +335,7 @@ fn one_packet_is_a_batch_of_one() {
 }
 
 #[test]
-fn reserved_contents_are_those_that_were_written() {
+fn contents_written_in_place_are_sealed() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batch = Batch::with_capacity(2, 100);
     let (first, place) = sender.outbound.reserve(&mut batch, Genuine, 5).unwrap();
@@ -352,7 +350,7 @@ fn reserved_contents_are_those_that_were_written() {
 }
 
 #[test]
-fn slots_join_only_with_their_neighbours() {
+fn only_adjacent_slots_can_be_joined() {
     let (mut a, _) = sessions(engine(), 1);
     let (mut b, _) = sessions(engine(), 2);
     let mut batch = Batch::new();
@@ -371,7 +369,7 @@ fn slots_join_only_with_their_neighbours() {
     assert_eq!(batch.wire(&joined), apart);
 }
 
-fn one_in_a_batch() -> (Session, Batch, Slot) {
+fn batch_with_one_packet() -> (Session, Batch, Slot) {
     let (mut sender, _) = sessions(engine(), 1);
     let mut batch = Batch::new();
     let slot = sender.outbound.push(&mut batch, Genuine, b"plaintext");
@@ -381,24 +379,24 @@ fn one_in_a_batch() -> (Session, Batch, Slot) {
 #[test]
 #[should_panic(expected = "not sealed")]
 fn an_unsealed_slot_has_no_wire() {
-    let (_, batch, slot) = one_in_a_batch();
+    let (_, batch, slot) = batch_with_one_packet();
     let _ = batch.wire(&slot);
 }
 
 #[test]
 #[should_panic(expected = "not sealed")]
 fn a_slot_with_an_unsealed_packet_has_no_wire() {
-    let (mut sender, mut batch, slot) = one_in_a_batch();
+    let (mut sender, mut batch, slot) = batch_with_one_packet();
     engine().seal(&mut batch);
     let late = sender.outbound.push(&mut batch, Genuine, b"late").unwrap();
     let _ = batch.wire(&slot.join(&late).unwrap());
 }
 
-/// A slot of an earlier turn does not name bytes of this one, sealed or not.
+/// A slot of an earlier turn has no wire bytes, sealed or not.
 #[test]
 #[should_panic(expected = "cleared")]
 fn a_slot_of_an_earlier_turn_has_no_wire() {
-    let (mut sender, mut batch, _) = one_in_a_batch();
+    let (mut sender, mut batch, _) = batch_with_one_packet();
     let long = sender.outbound.push(&mut batch, Genuine, &[1; 50]).unwrap();
     engine().seal(&mut batch);
     let _ = batch.wire(&long);
@@ -419,7 +417,7 @@ fn a_slot_of_an_earlier_turn_has_no_wire() {
 
 #[test]
 #[should_panic(expected = "room")]
-fn more_than_the_room_is_not_received() {
+fn receiving_more_than_the_room_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
     let mut batch = Batch::new();
     batch.room(100);
@@ -429,7 +427,7 @@ fn more_than_the_room_is_not_received() {
 
 #[test]
 #[should_panic(expected = "room")]
-fn a_room_is_not_received_twice() {
+fn receiving_a_room_twice_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
     let (mut sender, _) = sessions(engine(), 1);
     let mut batch = Batch::new();
@@ -441,7 +439,7 @@ fn a_room_is_not_received_twice() {
     receiver.inbound.received(&mut batch, 1);
 }
 
-/// Every way to lose packets is an error, of their own session only.
+/// Every way to lose packets is an error, and only in their own session.
 #[test]
 fn lost_packets_are_errors() {
     let not_opened = (vec![], Some(OpenError::NotOpened));
@@ -463,7 +461,7 @@ fn lost_packets_are_errors() {
     engine().seal(&mut batch);
     let sealed = (vec![], Some(OpenError::Sealed));
     assert_eq!(take(&mut receiver, &batch), sealed);
-    // Cleared before it was opened, and after; the error comes with the next packets ...
+    // Cleared before or after it was opened. The error comes with the next packets ...
     for open in [false, true] {
         let (mut receiver, wire, mut batch) = start();
         receiver.inbound.feed(&mut batch, &wire);
@@ -483,7 +481,7 @@ fn lost_packets_are_errors() {
         engine().open(&mut batch);
         assert_eq!(take(&mut receiver, &batch), lost);
     }
-    // One of two taken.
+    // Only one of two packets taken.
     let (mut receiver, wire, mut batch) = start();
     receiver.inbound.feed(&mut batch, &wire);
     engine().open(&mut batch);
@@ -493,7 +491,7 @@ fn lost_packets_are_errors() {
     );
     batch.clear();
     assert_eq!(take(&mut receiver, &batch), lost);
-    // Looked for in another batch, with as many packets.
+    // Taken from another batch with the same number of packets.
     let (mut receiver, wire, mut batch) = start();
     receiver.inbound.feed(&mut batch, &wire);
     engine().open(&mut batch);
@@ -504,7 +502,7 @@ fn lost_packets_are_errors() {
     assert_eq!(take(&mut receiver, &another), lost);
     let both = vec![b"one".to_vec(), b"two".to_vec()];
     assert_eq!(take(&mut bystander, &another), (both, None));
-    // Nothing waits, so nothing is lost.
+    // No packet is waiting, so none is lost.
     let (mut receiver, wire, mut batch) = start();
     receiver.inbound.feed(&mut batch, &wire[..7]);
     batch.clear();
@@ -512,7 +510,7 @@ fn lost_packets_are_errors() {
     assert_eq!(turn(&mut receiver, engine(), &wire[7..]).0.len(), 2);
 }
 
-/// To the byte, in one piece and when the length comes alone.
+/// The limit holds to the byte, for whole packets and when the length comes first.
 #[test]
 fn the_receive_limit() {
     assert_eq!(DEFAULT_RECEIVE_LIMIT, 4_000_013);
@@ -540,7 +538,7 @@ fn the_receive_limit() {
     }
 }
 
-/// All that the format can say, and one byte more.
+/// The longest contents that the format allows, and one byte more.
 #[test]
 fn the_longest_contents() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
@@ -561,7 +559,7 @@ fn the_longest_contents() {
     let refused = sender.outbound.seal(Genuine, &contents, &mut wire);
     assert_eq!((refused, wire.len()), (Err(too_long), 0));
 
-    // The refusals have not counted.
+    // Refused packets do not count.
     contents.pop();
     assert_eq!(contents.len(), MAX_CONTENTS_LEN);
     let slot = sender
@@ -579,12 +577,12 @@ fn the_longest_contents() {
     assert_eq!((packets, error), (vec![b"after".to_vec()], None));
 }
 
-/// Appending to more bytes than a job's offsets can name.
+/// Appends to more bytes than a job's 32-bit offsets can address.
 #[test]
 #[cfg(target_pointer_width = "64")]
-fn sealing_behind_four_gigabytes() {
+fn appending_to_more_than_4_gib() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
-    // Zeros that nobody touches take no memory.
+    // Untouched zero pages take no memory.
     let mut wire = vec![0; (1 << 32) + 10];
     let before = wire.len();
     sender.outbound.seal(Genuine, b"secret", &mut wire).unwrap();
@@ -592,7 +590,7 @@ fn sealing_behind_four_gigabytes() {
     assert_eq!((packets, error), (vec![b"secret".to_vec()], None));
 }
 
-/// A session's half may go its own way: receiving does not disturb sending.
+/// The halves of a session are independent: receiving does not affect sending.
 #[test]
 fn both_directions_at_once() {
     let (mut a, mut b) = sessions(engine(), 1);
@@ -613,7 +611,7 @@ fn both_directions_at_once() {
     }
 }
 
-/// Contents begin behind the header byte, wherever the packet lies.
+/// Contents start after the header byte, wherever the packet is.
 #[test]
 fn header_and_contents_are_separate() {
     assert_eq!(HEADER_LEN, 1);
@@ -627,8 +625,8 @@ fn header_and_contents_are_separate() {
     assert_eq!(receiver.inbound.decoys(), 1);
 }
 
-/// Sessions of keys alone, in both roles, against the ciphers written out by
-/// hand: the same bytes over more than three rekeys.
+/// Sessions from keys, in both roles, against ciphers written by hand: the same bytes over more
+/// than three rekeys.
 #[test]
 fn sessions_from_keys() {
     for engine in engines() {
@@ -665,8 +663,8 @@ fn sessions_from_keys() {
     }
 }
 
-/// The same packets with precomputed keystream and without, at either end:
-/// through turns of one, of few and of many, and outside batches, over rekeys.
+/// Packets are the same with and without precomputed keystream on either side: in turns of one,
+/// few and many packets, outside batches, and over rekeys.
 #[test]
 fn precomputed_keystream_changes_no_byte() {
     for engine in engines() {
@@ -680,12 +678,12 @@ fn precomputed_keystream_changes_no_byte() {
         let mut turns = 0;
         while sent < 4 * REKEY_INTERVAL as usize {
             turns += 1;
-            // Long runs of small turns and of large ones, and now and then one alone.
+            // Long runs of small turns and of large ones, and sometimes a single packet.
             let most = if turns / 20 % 2 == 0 { 3 } else { 40 };
             let packets: Vec<_> = (0..1 + random.below(most))
                 .map(|i| {
                     let most = [20, 64, 130, 400, 3000][random.below(5)];
-                    // And some as long as those before them.
+                    // Some packets are as long as those before them.
                     let len = match turns / 5 % 3 {
                         0 => 40 * (turns / 15) % 900,
                         _ => random.below(most),
@@ -731,7 +729,7 @@ fn precomputed_keystream_changes_no_byte() {
     }
 }
 
-/// Turned off and on again in the middle, where the counters have gone on.
+/// Precomputed keystream is turned off and on again in the middle of a session.
 #[test]
 fn precomputed_keystream_is_turned_off_and_on() {
     let engine = engine();
@@ -749,9 +747,9 @@ fn precomputed_keystream_is_turned_off_and_on() {
     }
 }
 
-/// A forged packet with precomputed keystream shows nothing.
+/// A forged packet with precomputed keystream leaves no plaintext.
 #[test]
-fn forged_with_precomputed_keystream() {
+fn a_forged_packet_with_precomputed_keystream() {
     for engine in engines() {
         for len in [0, 5, 61, 63, 64, 200, 1000] {
             let (mut sender, mut receiver) = sessions(engine, 1);
@@ -772,7 +770,7 @@ fn forged_with_precomputed_keystream() {
                     };
                     let ended = (vec![], Some(bad_tag));
                     assert_eq!(take(&mut receiver, &batch), ended);
-                    // What lies in the arena is what came.
+                    // The arena holds what was received.
                     batch.clear();
                     assert!(batch.room(wire.len()) == wire);
                 } else {

@@ -1,5 +1,5 @@
-//! Double SHA-256 and Merkle trees on every backend of this machine, against
-//! RustCrypto's and a tree as naive as can be.
+//! Double SHA-256 and Merkle trees on every backend of this machine, against RustCrypto and a
+//! naive Merkle tree.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn double(message: &[u8]) -> Hash {
     Sha256::digest(Sha256::digest(message)).into()
 }
 
-/// As the protocol describes it: a level at a time, an odd node twice.
+/// As the protocol describes it: one level at a time, with an odd node repeated.
 fn naive(leaves: &[Hash]) -> MerkleRoot {
     let mut level = leaves.to_vec();
     let mut mutated = false;
@@ -40,7 +40,7 @@ fn leaves(seed: u64, count: usize) -> Vec<Hash> {
     noise(seed, 32 * count).as_chunks().0.to_vec()
 }
 
-/// Each way to hash, on each backend and through the functions.
+/// Each function, on each backend and on the default one.
 #[test]
 fn messages() {
     let text = noise(1, 5000);
@@ -104,7 +104,7 @@ fn roots() {
     }
 }
 
-/// Block 100000 of Bitcoin's chain.
+/// Block 100,000 of the main chain.
 #[test]
 fn published_root() {
     let path = format!("{}/../../vectors/sha256.json", env!("CARGO_MANIFEST_DIR"));
@@ -128,14 +128,14 @@ fn published_root() {
     }
 }
 
-/// Lists with the same root as a shorter one (CVE-2012-2459): what would be there
-/// twice for want of a partner is there twice indeed.
+/// Lists with the same root as a shorter one (CVE-2012-2459): they repeat the leaves that the
+/// tree would repeat.
 #[test]
 fn mutated() {
     for count in 1..=70_usize {
         let leaves = leaves(1000 + count as u64, count);
         let genuine = naive(&leaves);
-        // At each level that has an odd number of nodes, the leaves below its last one.
+        // At each level with an odd number of nodes, the leaves below its last node.
         let mut nodes = count;
         let mut below = 1;
         while nodes > 1 {
@@ -153,7 +153,7 @@ fn mutated() {
             nodes = nodes.div_ceil(2);
             below *= 2;
         }
-        // Two equal leaves count if they are a pair, else they do not.
+        // Two equal leaves count only if they are a pair.
         for place in 0..count - 1 {
             let mut leaves = leaves.clone();
             leaves[place + 1] = leaves[place];
@@ -165,7 +165,7 @@ fn mutated() {
     }
 }
 
-/// The functions hash whatever `PACKETLANE_BACKEND` says, even if it makes no sense.
+/// The functions ignore `PACKETLANE_BACKEND`, even if it is invalid.
 #[test]
 fn environment() {
     let test = std::env::current_exe().unwrap();
@@ -185,9 +185,9 @@ fn too_many_digests() {
     sha256d::many(&[b"a"], &mut [[0; 32]; 2]);
 }
 
-/// Whatever number is set is the one that counts, and the digests are the same.
+/// Any threshold can be set, and the digests are the same.
 #[test]
-fn lanes_from_any_number_on() {
+fn any_lane_threshold_gives_the_same_digests() {
     let text = noise(11, 4000);
     let messages: Vec<&[u8]> = (0..45)
         .map(|i| &text[7 * i..8 * i * i % 3000 + 7 * i])

@@ -1,5 +1,5 @@
-//! The adapter for tokio's streams: nothing is lost when a future is dropped, an
-//! end is reported once, and nothing waits for ever.
+//! The adapter for tokio streams: dropped futures lose nothing, an end is reported once, and
+//! nothing waits forever.
 
 mod common;
 
@@ -22,25 +22,25 @@ use tokio::io::{
 
 use PacketKind::{Decoy, Genuine};
 
-/// What a scripted stream does when it is asked.
+/// One step of a scripted stream.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Reading or writing goes on for up to so many bytes.
+    /// Reads or writes up to this many bytes.
     Bytes(usize),
     Pending,
     Fail(ErrorKind),
 }
 
-/// A stream that follows a script, then ends or takes everything.
+/// A stream that follows a script, then ends or accepts everything.
 struct Scripted {
     incoming: VecDeque<u8>,
     reads: VecDeque<Step>,
-    /// What reading does when the steps are used up.
+    /// What reads do after the script.
     then: Step,
     outgoing: Vec<u8>,
     writes: VecDeque<Step>,
     flushes: VecDeque<Step>,
-    /// How often it was asked.
+    /// Number of polls.
     polls: usize,
 }
 
@@ -152,8 +152,8 @@ async fn shake(
     (v2(initiator.unwrap()), v2(responder.unwrap()))
 }
 
-/// Messages both ways behind the handshake, through pipes of many widths: also
-/// such as hold less than either side has to say before it listens.
+/// Messages in both directions after the handshake, through pipes of many capacities, some
+/// smaller than what a side sends before it reads.
 #[tokio::test(start_paused = true)]
 async fn a_session_over_a_pipe() {
     for width in [1, 7, 100, 1500, 64 * 1024] {
@@ -189,10 +189,10 @@ async fn a_session_over_a_pipe() {
     }
 }
 
-/// Both sides have more to say in the handshake than the pipe between them
-/// holds, and neither hears the other before it is rid of it.
+/// Both sides send more in the handshake than the pipe holds, so each must read while it
+/// writes.
 #[tokio::test(start_paused = true)]
-async fn large_handshakes_do_not_lock_each_other() {
+async fn large_handshakes_do_not_deadlock() {
     let large = |seed| HandshakeConfig {
         garbage: noise(seed, 4095),
         decoys: vec![noise(seed, 300_000); 2],
@@ -207,7 +207,7 @@ async fn large_handshakes_do_not_lock_each_other() {
 
 /// Packets that come in the same read as the handshake's end.
 #[tokio::test]
-async fn packets_behind_the_handshake_are_read() {
+async fn packets_after_the_handshake_are_read() {
     let [ours, theirs] = [config(engine(), 1), config(engine(), 2)];
     let mut craft = common::craft_initiator(&theirs, &ours);
     let mut bytes = [&craft.public[..], &craft.terminator].concat();
@@ -242,10 +242,9 @@ fn wire_of(sender: &mut Session, messages: &[Vec<u8>]) -> Vec<u8> {
     wire
 }
 
-/// Every read is dropped at every await, of which there is one before each byte
-/// that comes.
+/// Every read is dropped at every await, and there is one before each byte.
 #[test]
-fn reads_that_are_dropped_lose_nothing() {
+fn dropped_reads_lose_nothing() {
     let messages: Vec<_> = (0..250).map(|i| noise(i, i as usize % 40)).collect();
     for mode in 0..3 {
         let (mut sender, receiver) = sessions(engine(), 1);
@@ -274,9 +273,9 @@ fn reads_that_are_dropped_lose_nothing() {
     }
 }
 
-/// The same of writes and flushes, with packets queued in between.
+/// Every write and flush is dropped at every await, with packets queued in between.
 #[test]
-fn flushes_that_are_dropped_lose_nothing() {
+fn dropped_flushes_lose_nothing() {
     for mode in 0..3_usize {
         let (sender, mut receiver) = sessions(engine(), 1);
         let mut stream = Scripted::new(b"");
@@ -314,8 +313,8 @@ fn flushes_that_are_dropped_lose_nothing() {
     }
 }
 
-/// A flush with nothing queued sends nothing, and a stream that takes nothing is
-/// an error and no spin.
+/// A flush with nothing queued sends nothing. A stream that accepts no bytes is an error, not
+/// an endless loop.
 #[tokio::test]
 async fn flushes_without_effect() {
     let (sender, _) = sessions(engine(), 1);
@@ -336,10 +335,10 @@ async fn flushes_without_effect() {
     assert_eq!(stream.outgoing.len(), 1 + packetlane::bip324::OVERHEAD);
 }
 
-/// An end between packets, within one, by error, by a bad tag: reported once, and
-/// then the stream is not asked again.
+/// An end between packets, within one, by error, by a bad tag: reported once, after which the
+/// stream is not polled again.
 #[tokio::test]
-async fn an_end_is_told_once() {
+async fn an_end_is_reported_once() {
     let start = || {
         let (mut sender, receiver) = sessions(engine(), 1);
         (wire_of(&mut sender, &[b"only".to_vec()]), receiver.inbound)
@@ -395,7 +394,7 @@ async fn an_end_is_told_once() {
         let error = reader.read().await.unwrap_err();
         assert!(!error.to_string().is_empty());
         match case {
-            // Noise may well say that it is long.
+            // A random length may be a long one.
             "tag" => assert!(matches!(
                 error,
                 StreamError::Open(_) | StreamError::Closed { .. }
@@ -413,7 +412,7 @@ async fn an_end_is_told_once() {
 
 /// An interrupted read is repeated.
 #[tokio::test]
-async fn interrupted_reads_go_on() {
+async fn interrupted_reads_are_repeated() {
     let (mut sender, receiver) = sessions(engine(), 1);
     let mut stream = Scripted::new(&wire_of(&mut sender, &[b"only".to_vec()]));
     let interrupted = Step::Fail(ErrorKind::Interrupted);
@@ -424,7 +423,7 @@ async fn interrupted_reads_go_on() {
     assert_eq!(reader.read().await.unwrap(), b"only");
 }
 
-/// The clock is tokio's own and stands still but for what is waited for.
+/// The clock is tokio's, and moves only when everything waits.
 #[tokio::test(start_paused = true)]
 async fn a_silent_peer_times_out() {
     assert_eq!(HANDSHAKE_TIMEOUT, Duration::from_secs(60));
@@ -440,13 +439,13 @@ async fn a_silent_peer_times_out() {
         assert_eq!(timeout, Duration::from_secs(5));
         assert_eq!(started.elapsed(), Duration::from_secs(5));
     }
-    // One that takes nothing, too.
+    // A peer that reads nothing.
     let (mut a, _b) = duplex(10);
     let initiator = Handshake::initiator(dressed(1)).unwrap();
     let error = handshake(&mut a, initiator, Duration::from_secs(5)).await;
     assert!(matches!(error, Err(StreamError::HandshakeTimeout { .. })));
-    // And one that drips garbage for ever: four bytes a second do not reach the
-    // end of what garbage may be.
+    // A peer that sends garbage forever: at four bytes per second it does not reach the limit
+    // in time.
     let (mut a, mut b) = duplex(100_000);
     let drip = async {
         for i in 0.. {
@@ -486,7 +485,7 @@ async fn a_v1_peer_is_handed_back() {
         b.read_to_end(&mut bytes).await.unwrap();
         assert_eq!(bytes, message);
     }
-    // Nothing was said to it.
+    // Nothing was sent to the v1 peer.
     let mut stream = Scripted::new(&message);
     let responder = Handshake::responder(dressed(1)).unwrap();
     let accepted = handshake(&mut stream, responder, HANDSHAKE_TIMEOUT).await;
@@ -494,7 +493,7 @@ async fn a_v1_peer_is_handed_back() {
     assert!(stream.outgoing.is_empty());
 }
 
-/// However a peer hangs up before it has answered: a caller can try v1.
+/// However a peer closes before it has answered, the caller may try v1.
 #[tokio::test]
 async fn closed_before_an_answer() {
     type Script = fn(&mut Scripted);
@@ -527,7 +526,7 @@ async fn closed_before_an_answer() {
             let Err(StreamError::Handshake(error)) = error else {
                 panic!("{case}: {error:?}");
             };
-            // A write fails before the answer is read, if it fails.
+            // If a write fails, it fails before the answer is read.
             let expected = match answered && !case.ends_with("speak") {
                 true => HandshakeError::Closed,
                 false => HandshakeError::ClosedUnanswered,
@@ -545,7 +544,7 @@ async fn closed_before_an_answer() {
             "{case}"
         );
     }
-    // Other failures are what they are, and an interruption is none.
+    // Other errors are returned as they are, and an interruption is not an error.
     let mut stream = Scripted::new(b"");
     stream.then = Step::Fail(ErrorKind::PermissionDenied);
     let initiator = Handshake::initiator(dressed(1)).unwrap();
@@ -561,9 +560,9 @@ async fn closed_before_an_answer() {
     assert_eq!(stream.outgoing.len(), 64 + 1000);
 }
 
-/// What a peer says that ends in an error of the protocol.
+/// Bytes from a peer that end in a protocol error.
 #[tokio::test]
-async fn errors_of_the_handshake_are_passed_on() {
+async fn handshake_errors_are_returned() {
     let mut stream = Scripted::new(&noise(1, 64 + 4111));
     let initiator = Handshake::initiator(dressed(1)).unwrap();
     let error = handshake(&mut stream, initiator, HANDSHAKE_TIMEOUT).await;

@@ -33,7 +33,7 @@ fn role(vector: &Value, name: &str) -> Role {
     }
 }
 
-/// The keys of a packet vector, and the sending cipher's constructor.
+/// The keys of a packet vector, and the role of its side.
 fn keys(vector: &Value) -> (SessionKeys, Role) {
     let public = array(vector, "in_ellswift_ours");
     let pair = Keypair::from_parts(&array(vector, "in_priv_ours"), public).unwrap();
@@ -100,7 +100,7 @@ fn bip324_packets() {
             assert_eq!(packet, whole);
         }
 
-        // And back, packet by packet.
+        // And back, one packet at a time.
         let mut receiver = cipher(engine, &keys, role);
         let mut at = 0;
         for i in 0..=index {
@@ -172,9 +172,9 @@ fn rfc5869() {
     }
 }
 
-/// A public key that is made decodes to the point of its secret.
+/// A generated public key decodes to the point of its secret key.
 #[test]
-fn a_made_key_agrees_with_its_peer() {
+fn a_generated_key_agrees_with_its_peer() {
     for i in 1..50_u8 {
         let a = Keypair::new(&[i; 32], &[i ^ 0x55; 32]).unwrap();
         let b = Keypair::new(&[i + 100; 32], &[i ^ 0xaa; 32]).unwrap();

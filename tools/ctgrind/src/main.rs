@@ -155,7 +155,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     };
     let keys: Vec<_> = raw.iter().enumerate().map(key).collect();
     let keys: Vec<_> = keys.iter().collect();
-    // Treats each packet's AAD as a header, whose mask is public like the header itself.
+    // Also masks the start of each sealed text, as if it were a header.
     let header_keys: Vec<_> = raw.iter().map(AesKey::aes256).collect();
     let header_keys: Vec<_> = header_keys.iter().collect();
     let headers: Vec<_> = jobs

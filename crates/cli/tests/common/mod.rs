@@ -1,5 +1,5 @@
-//! Runs the `packetlane` command, and whatever else, for a bounded time.
-#![allow(dead_code, reason = "a module of many tests, none of which uses all")]
+//! Runs the `packetlane` command, and other commands, for a limited time.
+#![allow(dead_code, reason = "each test file uses a part of this module")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// No command of these tests takes longer, on the slowest machine.
+/// More than any command of these tests takes on the slowest machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How a command ended.
@@ -34,7 +34,7 @@ impl Finished {
         line
     }
 
-    /// Asserts that it succeeded and said nothing on standard error.
+    /// Asserts that it succeeded and printed nothing to standard error.
     #[track_caller]
     pub(crate) fn expect_success(self) -> Self {
         assert!(self.success && self.stderr.is_empty(), "{self:#?}");
@@ -53,10 +53,10 @@ impl Finished {
     }
 }
 
-/// A process that does not outlive the test.
+/// A process that is killed when the test ends.
 pub(crate) struct Running {
     child: Child,
-    /// Its lines; a thread waits for them, so that a test need not wait long.
+    /// Its lines. A thread reads them, so that a test can wait with a timeout.
     stdout: Receiver<String>,
     stderr: Option<JoinHandle<String>>,
 }
@@ -76,7 +76,7 @@ impl Running {
         thread::spawn(move || {
             let mut line = String::new();
             while stdout.read_line(&mut line).is_ok_and(|length| length > 0) {
-                // Whoever started it may have gone.
+                // The receiver may be gone.
                 let _ = sender.send(std::mem::take(&mut line));
             }
         });
@@ -91,7 +91,7 @@ impl Running {
         }
     }
 
-    /// The next line of its standard output, or nothing if there is none.
+    /// The next line of its standard output; empty at the end.
     pub(crate) fn line(&mut self) -> String {
         self.stdout.recv_timeout(LIMIT).unwrap_or_default()
     }

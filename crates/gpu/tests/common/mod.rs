@@ -1,4 +1,4 @@
-//! What the tests of the host share.
+//! Helpers of the host's tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -9,7 +9,7 @@ use packetlane_gpu::stand_in::StandIn;
 use packetlane_gpu::{Bytes, DeviceWork, Gpu, Op, PipelineConfig, RunOptions, Timings, pending};
 use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 
-/// A stream of numbers that looks random and is the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub struct Random(u64);
 
 impl Random {
@@ -38,7 +38,7 @@ impl Random {
         }
     }
 
-    /// A length of the published mix.
+    /// A length of the profile `mail`.
     pub fn mail(&mut self) -> usize {
         match self.below(10) {
             0..4 => 1 + self.below(32),
@@ -49,7 +49,7 @@ impl Random {
     }
 }
 
-/// A batch, to seal or to open.
+/// A batch to seal or to open.
 #[derive(Clone)]
 pub struct Made {
     pub op: Op,
@@ -65,8 +65,8 @@ pub fn cpu() -> Backend {
 }
 
 impl Made {
-    /// Plaintext of these lengths behind each other, some bytes apart, under `keys` keys
-    /// whose epochs change now and then. One in `aad` has AAD.
+    /// Plaintexts of these lengths, some bytes apart, under `keys` keys whose epochs change now
+    /// and then. One in `aad` packets has AAD.
     pub fn new(random: &mut Random, lengths: &[usize], keys: usize, aad: usize) -> Self {
         let keys: Vec<Key> = (0..keys).map(|_| random.bytes()).collect();
         let mut epochs = vec![0_u64; keys.len()];
@@ -108,8 +108,8 @@ impl Made {
         }
     }
 
-    /// The same, sealed, to be opened. One in `forged` is forged, in one bit of its text,
-    /// its tag or its AAD.
+    /// The same batch, sealed, to be opened. One in `forged` packets is forged, in one bit of
+    /// its text, tag or AAD.
     pub fn sealed(mut self, random: &mut Random, forged: usize) -> Self {
         assert_eq!(self.on_cpu(), vec![Outcome::Sealed; self.jobs.len()]);
         self.op = Op::Open;
@@ -127,7 +127,7 @@ impl Made {
         self
     }
 
-    /// What comes out for a backend, by itself.
+    /// The results of a backend alone.
     pub fn on_cpu(&mut self) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
         let secrets = Secrets::from(&self.keys[..]);
@@ -145,15 +145,15 @@ impl Made {
         Secrets::from(&self.keys[..])
     }
 
-    /// What the CPU makes of it, and its verdicts.
+    /// The CPU's bytes and verdicts.
     pub fn expected(&self) -> (Made, Vec<Outcome>) {
         let mut expected = self.clone();
         let verdicts = expected.on_cpu();
         (expected, verdicts)
     }
 
-    /// Runs it on a device, in ordinary and in page-locked memory, and compares with the
-    /// CPU's.
+    /// Runs the batch on a device, in ordinary and in page-locked memory, and compares it with
+    /// the CPU's results.
     pub fn check_on(&self, gpu: &Gpu, timed: bool, seed: u64) -> [Timings; 2] {
         let (expected, verdicts) = self.expected();
         let used = self.bytes.len();
@@ -189,7 +189,7 @@ pub fn run(op: Op, work: Work<'_>) {
     }
 }
 
-/// Runs what has not run.
+/// Runs the jobs that have not run.
 pub fn finish(
     op: Op,
     bytes: &mut [u8],
@@ -210,7 +210,7 @@ pub fn finish(
     }
 }
 
-/// A stand-in and a device on it that sends small pieces.
+/// An emulated device, and a `Gpu` on it that works in small pieces.
 pub fn device(seed: u64, streams: usize, piece_bytes: usize) -> (StandIn, Gpu) {
     let stand_in = StandIn::new(seed);
     let gpu = Gpu::on(stand_in.clone());

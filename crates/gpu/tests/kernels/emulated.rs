@@ -1,10 +1,10 @@
-//! The kernels' PTX, executed by `packetlane_gpu::ptx`.
+//! Runs the kernels' PTX with `packetlane_gpu::ptx`.
 
 use packetlane_gpu::ptx::{Memory, Module, Order};
 
 use super::{Batch, Class, Device};
 
-/// The emulated device, how many instructions it took, and the trace of its last run.
+/// The emulated device, its number of executed instructions, and the trace of its last run.
 pub(crate) struct Emulated {
     pub(crate) module: Module,
     pub(crate) order: Order,
@@ -13,7 +13,7 @@ pub(crate) struct Emulated {
 }
 
 impl Emulated {
-    /// Of a module's text.
+    /// A device for this module text.
     pub(crate) fn new(ptx: &str, order: Order) -> Emulated {
         let module = Module::parse(ptx).unwrap_or_else(|error| panic!("{error}"));
         Emulated {
@@ -45,7 +45,7 @@ impl Device for Emulated {
         let chunk_count = chunks.len() / 8;
         let chunks = upload(&chunks);
         let count = batch.jobs.len();
-        // Neither is written by the host: what a kernel leaves out is found.
+        // The host writes neither, so bytes that a kernel omits are found.
         let (verdicts, partial) = (memory.alloc(count), memory.alloc(chunk_count * 24));
 
         let mut params = vec![arena, packets, keys, count as u64, verdicts];

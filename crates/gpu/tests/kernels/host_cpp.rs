@@ -1,4 +1,4 @@
-//! The kernels' source as C++, under address and undefined-behaviour sanitizers.
+//! Runs the kernels' source as C++, under address and undefined-behaviour sanitizers.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ const FLAGS: [&str; 6] = [
     "-Wno-unknown-pragmas",
 ];
 
-/// The kernels' source, and what it includes.
+/// The kernels' source, and the header that it includes.
 pub(crate) const SOURCE: &str = include_str!("../../kernels/packetlane.cu");
 const PRELUDE: &str = include_str!("../../kernels/prelude.h");
 
@@ -25,11 +25,11 @@ const PRELUDE: &str = include_str!("../../kernels/prelude.h");
 pub(crate) struct HostCpp {
     process: Child,
     log: PathBuf,
-    /// 0 forward, 1 reversed, otherwise a seed.
+    /// 0 for forward, 1 for reversed, otherwise a seed.
     pub(crate) order: u64,
 }
 
-/// A compiler whose programs run with the sanitizers; otherwise why there is none.
+/// A compiler whose programs run with the sanitizers, or why there is none.
 pub(crate) fn compiler() -> Result<&'static str, &'static str> {
     static FOUND: OnceLock<Result<&str, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -71,7 +71,7 @@ fn folder(name: &str) -> PathBuf {
     dir
 }
 
-/// Compiles a program of tests/host_cpp that includes a source of the kernels.
+/// Compiles a program of tests/host_cpp that includes the kernels' source.
 pub(crate) fn compile(
     compiler: &str,
     level: &str,
@@ -102,7 +102,7 @@ pub(crate) fn compile(
 }
 
 impl HostCpp {
-    /// Builds a source with a level of optimisation, under a name of its own, and starts it.
+    /// Compiles a source at a level of optimisation, under its own name, and starts it.
     pub(crate) fn build(compiler: &str, level: &str, name: &str, source: &str) -> HostCpp {
         let program = compile(compiler, level, name, source, "main.cpp");
         let dir = folder(name);
@@ -120,7 +120,7 @@ impl HostCpp {
         }
     }
 
-    /// What the process says when it is gone: the line that tells what is wrong.
+    /// The error message of a process that has ended.
     fn last_words(&mut self) -> String {
         let status = self.process.wait().expect("a child of ours");
         let log = fs::read_to_string(&self.log).unwrap_or_default();
@@ -133,7 +133,7 @@ impl HostCpp {
 
 impl Drop for HostCpp {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -169,7 +169,7 @@ impl Device for HostCpp {
 
         let (mut out, mut verdicts) = (vec![0; bytes.len()], vec![0; batch.jobs.len()]);
         let stdin = self.process.stdin.as_mut().expect("it is piped");
-        // It answers only when it has read everything.
+        // It answers only after it has read everything.
         let asked = stdin.write_all(&request).and_then(|()| stdin.flush());
         let stdout = self.process.stdout.as_mut().expect("it is piped");
         let answered = asked

@@ -1,4 +1,4 @@
-//! Batches for the kernels, and what has to come out: for every way to run a kernel.
+//! Batches for the kernels, with the expected results, for every way to run a kernel.
 
 // Each test uses a part of it.
 #![allow(dead_code)]
@@ -10,13 +10,13 @@ use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use packetlane_lanes::{Backend, Job, Outcome, Work};
 
-/// The PTX that ships.
+/// The shipped PTX.
 pub(crate) const PTX: &str = include_str!("../../kernels/packetlane.ptx");
 
-/// Bytes of a text that make one chunk.
+/// Bytes of text per chunk.
 pub(crate) const CHUNK: u32 = 16320;
 
-/// Which kernels take a packet.
+/// Which kernels process a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     One,
@@ -28,7 +28,7 @@ pub(crate) enum Class {
 impl Class {
     pub(crate) const ALL: [Class; 4] = [Class::One, Class::Four, Class::Warp, Class::Chunks];
 
-    /// What has to be launched, in this order, and how many threads for a packet or a chunk.
+    /// The kernels to launch, in order, and their threads per packet or chunk.
     pub(crate) fn entries(self, open: bool) -> (&'static [&'static str], u32) {
         match (self, open) {
             (Class::One, false) => (&["seal_1"], 1),
@@ -43,7 +43,7 @@ impl Class {
     }
 }
 
-/// Random numbers that are the same in each run.
+/// Pseudo-random numbers, the same in every run.
 pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {
@@ -65,7 +65,7 @@ impl Noise {
     }
 }
 
-/// A packet to be: the length of its AAD and text, and the text's offset modulo 16.
+/// The shape of a packet: lengths of AAD and text, and the text's offset modulo 16.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) aad: usize,
@@ -77,7 +77,7 @@ pub(crate) fn shape(aad: usize, text: usize, align: usize) -> Shape {
     Shape { aad, text, align }
 }
 
-/// A batch as a device gets it, and what has to come out.
+/// A batch as a device gets it, and the expected results.
 pub(crate) struct Batch {
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
@@ -86,8 +86,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Packets of these shapes beside each other, each behind its AAD; the first begins
-    /// and the last ends with the arena.
+    /// Adjacent packets of these shapes, each after its AAD. The first starts and the last ends
+    /// with the arena.
     pub(crate) fn new(noise: &mut Noise, shapes: &[Shape]) -> Batch {
         let keys: Vec<packetlane_lanes::Key> = (0..3)
             .map(|_| noise.bytes(32).try_into().expect("32"))
@@ -95,7 +95,7 @@ impl Batch {
         let mut plain = Vec::new();
         let mut jobs = Vec::new();
         for (i, shape) in shapes.iter().enumerate() {
-            // Nothing lies between two packets but what their alignment takes.
+            // Only padding for alignment is between two packets.
             let aad = plain.len();
             plain.extend(noise.bytes(shape.aad));
             while i > 0 && plain.len() % 16 != shape.align {
@@ -116,7 +116,7 @@ impl Batch {
         Batch::sealed(plain, jobs, keys)
     }
 
-    /// One packet, behind its AAD.
+    /// One packet, after its AAD.
     pub(crate) fn one(key: &[u8], nonce: [u8; 12], aad: &[u8], text: &[u8]) -> Batch {
         let job = Job {
             text: aad.len() as u32,
@@ -159,7 +159,7 @@ impl Batch {
         }
     }
 
-    /// Of each packet 16 bytes: text, text_len, key, counter.
+    /// 16 bytes per packet: text, text_len, key, counter.
     pub(crate) fn packets(&self) -> Vec<u8> {
         let words = self.jobs.iter().enumerate().flat_map(|(i, job)| {
             let counter = u32::from_le_bytes(job.nonce[..4].try_into().expect("4"));
@@ -168,7 +168,7 @@ impl Batch {
         words.flat_map(u32::to_le_bytes).collect()
     }
 
-    /// Of each packet a key of its own, 48 bytes: key, the nonce's tail, aad, aad_len.
+    /// A key of its own per packet, 48 bytes: key, the nonce's end, aad, aad_len.
     pub(crate) fn keys(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for job in &self.jobs {
@@ -180,7 +180,7 @@ impl Batch {
         bytes
     }
 
-    /// Of each chunk 8 bytes: packet, first.
+    /// 8 bytes per chunk: packet, first.
     pub(crate) fn chunks(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (i, job) in self.jobs.iter().enumerate() {
@@ -193,7 +193,7 @@ impl Batch {
     }
 }
 
-/// Every length to 1100, beside each other with little between, at all alignments.
+/// Every length up to 1100, adjacent with little padding, at all alignments.
 pub(crate) fn every_length(seed: u64) -> (Batch, Noise) {
     let mut noise = Noise(seed);
     let shapes: Vec<_> = (0..=1100)
@@ -202,7 +202,7 @@ pub(crate) fn every_length(seed: u64) -> (Batch, Noise) {
     (Batch::new(&mut noise, &shapes), noise)
 }
 
-/// AAD of every length to 70 and some longer, before short texts of every alignment.
+/// AAD of every length up to 70 and some longer ones, before short texts of every alignment.
 pub(crate) fn with_aad(seed: u64) -> (Batch, Noise) {
     let mut noise = Noise(seed);
     let lengths = (0..=70).chain([127, 128, 129, 1000, 4111]);
@@ -212,8 +212,8 @@ pub(crate) fn with_aad(seed: u64) -> (Batch, Noise) {
     (Batch::new(&mut noise, &shapes), noise)
 }
 
-/// Lengths about those where something changes, to 300 KB, and one of 39 chunks: more than
-/// a warp puts together at once.
+/// Lengths around every limit, up to 300 KB, and one of 39 chunks, which is more than a warp
+/// combines at once.
 pub(crate) fn long(seed: u64) -> (Batch, Noise) {
     let mut noise = Noise(seed);
     let chunk = CHUNK as usize;
@@ -237,9 +237,9 @@ pub(crate) fn long(seed: u64) -> (Batch, Noise) {
     (Batch::new(&mut noise, &shapes), noise)
 }
 
-/// A way to run the kernels of a class over a batch.
+/// A way to run the kernels of a class on a batch.
 pub(crate) trait Device {
-    /// Runs them over these bytes: what the bytes are then, and the verdicts.
+    /// Runs them on these bytes. Returns the resulting bytes and the verdicts.
     fn run(
         &mut self,
         class: Class,
@@ -249,7 +249,7 @@ pub(crate) trait Device {
     ) -> Result<(Vec<u8>, Vec<u8>), String>;
 }
 
-/// Seals the batch, opens it, and opens it after some packets were forged.
+/// Seals the batch, opens it, and opens it again after some packets were forged.
 pub(crate) fn check(
     device: &mut dyn Device,
     noise: &mut Noise,
@@ -270,7 +270,7 @@ pub(crate) fn check(
     same(class, "opened", batch, &bytes, &opened)?;
     same_verdicts(class, "opened", batch, &verdicts, &right)?;
 
-    // One bit of about every second packet: of text, tag or AAD, wherever it falls.
+    // One bit of about every second packet: in text, tag or AAD.
     let mut forged = batch.sealed.clone();
     let mut verdicts_wanted = right;
     for (job, verdict) in batch.jobs.iter().zip(&mut verdicts_wanted) {
@@ -287,7 +287,7 @@ pub(crate) fn check(
         let text = job.text as usize..(job.text + job.text_len) as usize;
         opened[text.clone()].copy_from_slice(&forged[text]);
     }
-    // What was forged stays as it came: so do tags and AAD.
+    // Forged packets are unchanged, as are all tags and AAD.
     let mut wanted = forged.clone();
     for (job, verdict) in batch.jobs.iter().zip(&verdicts_wanted) {
         if *verdict == 1 {

@@ -247,7 +247,7 @@ mod tests {
 
     /// The counters stop after their last packet: seal, open and batches return an error.
     #[test]
-    fn counters_end_in_an_error() {
+    fn counters_stop_with_an_error() {
         let engine = Engine::portable();
         let cipher = || Cipher::at_epoch(engine, &[1; 32], &[2; 32], u64::MAX);
         let (mut sender, mut receiver) = (cipher(), cipher());

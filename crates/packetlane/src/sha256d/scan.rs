@@ -330,7 +330,7 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn obfuscation_depends_on_the_place_in_the_file_alone() {
+    fn obfuscation_depends_only_on_the_offset_in_the_file() {
         let key = Obfuscation([1, 2, 3, 4, 5, 6, 7, 8]);
         let mut whole = vec![0; 40];
         key.apply(0, &mut whole);

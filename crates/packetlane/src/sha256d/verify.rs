@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_may_be_the_target_itself_and_no_more() {
+    fn a_hash_may_equal_the_target_but_not_exceed_it() {
         let mut hash = [0; 32];
         hash[2] = 0x12;
         assert_eq!(check_work(&hash, 0x0312_0000), Ok(()));

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers of this crate's tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -15,14 +15,14 @@ use std::sync::Once;
 
 pub const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// An engine on every backend of this machine; says once which it leaves out.
+/// An engine on every backend of this machine. Prints once which backends are left out.
 pub fn engines() -> Vec<Engine> {
     static SAID: Once = Once::new();
     let (have, lack): (Vec<Backend>, Vec<Backend>) =
         Backend::ALL.iter().copied().partition(|b| b.is_available());
     SAID.call_once(|| {
         for backend in lack {
-            // Past the test harness, which hides what passing tests print.
+            // Written past the test harness, which hides the output of passing tests.
             let _ = writeln!(
                 std::io::stderr(),
                 "NOT RUN: this CPU lacks the backend {backend:?}"
@@ -35,18 +35,18 @@ pub fn engines() -> Vec<Engine> {
         .collect()
 }
 
-/// The most capable engine, for tests of what does not depend on it.
+/// The most capable engine, for tests that do not depend on the engine.
 pub fn engine() -> Engine {
     *engines().last().unwrap()
 }
 
-/// Bytes that differ from place to place; `seed` tells runs apart.
+/// Pseudo-random bytes, different for each `seed`.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     (0..len).map(|_| random.next().to_le_bytes()[7]).collect()
 }
 
-/// A stream of numbers that looks random and is the same in every run.
+/// Pseudo-random numbers, the same in every run.
 #[derive(Debug)]
 pub struct Random(u64);
 
@@ -70,17 +70,17 @@ impl Random {
 
 fn secret(seed: u64) -> [u8; 32] {
     let mut secret: [u8; 32] = noise(seed, 32).try_into().unwrap();
-    // Below the order of the curve, whatever the noise.
+    // Below the order of the curve for any noise.
     secret[0] &= 0x7f;
     secret
 }
 
-/// A configuration without garbage and decoys, the same for the same `seed`.
+/// A configuration without garbage or decoys, the same for the same `seed`.
 pub fn config(engine: Engine, seed: u64) -> HandshakeConfig {
     HandshakeConfig::new(MAGIC, engine, secret(2 * seed), secret(2 * seed + 1))
 }
 
-/// Carries what `from` has to say to `to`.
+/// Passes the output of `from` to `to`.
 fn carry(from: &mut Handshake, to: &mut Handshake) -> Option<Session> {
     let bytes = from.take_output();
     if bytes.is_empty() {
@@ -93,7 +93,7 @@ fn carry(from: &mut Handshake, to: &mut Handshake) -> Option<Session> {
     }
 }
 
-/// Lets the two sides talk until both are done.
+/// Passes bytes between both sides until both are done.
 pub fn shake(mut initiator: Handshake, mut responder: Handshake) -> (Session, Session) {
     assert!(carry(&mut initiator, &mut responder).is_none());
     let ours = carry(&mut responder, &mut initiator).expect("the initiator is not done");
@@ -101,7 +101,7 @@ pub fn shake(mut initiator: Handshake, mut responder: Handshake) -> (Session, Se
     (ours, theirs)
 }
 
-/// Two sessions that talk to each other: initiator's and responder's.
+/// Two connected sessions: the initiator's and the responder's.
 pub fn sessions(engine: Engine, seed: u64) -> (Session, Session) {
     shake(
         Handshake::initiator(config(engine, 2 * seed)).unwrap(),
@@ -109,8 +109,7 @@ pub fn sessions(engine: Engine, seed: u64) -> (Session, Session) {
     )
 }
 
-/// The keys that the sides with these two configurations will share, derived
-/// apart from the handshake.
+/// The keys that these two configurations share, derived without a handshake.
 pub fn keys(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> SessionKeys {
     let ours = Keypair::new(&initiator.secret, &initiator.auxiliary).unwrap();
     let theirs = Keypair::new(&responder.secret, &responder.auxiliary).unwrap();
@@ -118,14 +117,14 @@ pub fn keys(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> Session
     SessionKeys::derive(&shared, initiator.magic)
 }
 
-/// What one side sends in a handshake, made by hand of the parts.
+/// The bytes of one side of a handshake, built by hand.
 pub struct Craft {
     pub public: [u8; 64],
     pub terminator: [u8; 16],
     pub forge: Forge,
 }
 
-/// The initiator's part of a handshake with `config`'s keys, by hand.
+/// The initiator's side of a handshake with `config`'s keys, built by hand.
 pub fn craft_initiator(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> Craft {
     let keys = keys(initiator, responder);
     let pair = Keypair::new(&initiator.secret, &initiator.auxiliary).unwrap();
@@ -136,7 +135,7 @@ pub fn craft_initiator(initiator: &HandshakeConfig, responder: &HandshakeConfig)
     }
 }
 
-/// The responder's part of a handshake with `config`'s keys, by hand.
+/// The responder's side of a handshake with `config`'s keys, built by hand.
 pub fn craft_responder(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> Craft {
     let keys = keys(initiator, responder);
     let pair = Keypair::new(&responder.secret, &responder.auxiliary).unwrap();
@@ -147,13 +146,12 @@ pub fn craft_responder(initiator: &HandshakeConfig, responder: &HandshakeConfig)
     }
 }
 
-/// The sending ciphers of one direction as BIP324 words them, slow and small,
-/// with a say in what the library never sends: other header bytes, wrong
-/// lengths.
+/// The sending ciphers of one direction, written as BIP324 describes them. They can also
+/// produce what the library never sends: other header bytes, wrong lengths.
 pub struct Forge {
     length_key: Key,
     packet_key: Key,
-    /// Numbers of the next length and of the next packet.
+    /// The numbers of the next length and of the next packet.
     lengths: u64,
     packets: u64,
 }
@@ -191,7 +189,7 @@ impl Forge {
         core::array::from_fn(|i| plain[i] ^ stream[place + i])
     }
 
-    /// The next packet behind its length: header and contents, sealed.
+    /// The next packet without its length: header and contents, sealed.
     pub fn body(&mut self, header: u8, aad: &[u8], contents: &[u8]) -> Vec<u8> {
         let interval = u64::from(REKEY_INTERVAL);
         let (number, epoch) = (self.packets % interval, self.packets / interval);
@@ -206,7 +204,7 @@ impl Forge {
             text,
         );
         if number + 1 == REKEY_INTERVAL {
-            // The AEAD of 32 zeros.
+            // The new key: the AEAD of 32 zero bytes.
             let mut next = [0; 32 + TAG_LEN];
             let nonce = nonce(u32::MAX, epoch);
             Engine::portable().seal_single(&self.packet_key, nonce, &mut next, 0..0, 0..32);
@@ -224,7 +222,7 @@ impl Forge {
     }
 }
 
-/// Feeds `bytes` to a session in one turn and returns what comes out.
+/// Feeds `bytes` to a session in one turn. Returns its packets and error.
 pub fn turn(
     session: &mut Session,
     engine: Engine,
@@ -236,7 +234,7 @@ pub fn turn(
     take(session, &batch)
 }
 
-/// The packets of a session in an opened batch, and the error behind them.
+/// The packets of a session in an opened batch, and the error after them.
 pub fn take(session: &mut Session, batch: &Batch) -> (Vec<Vec<u8>>, Option<OpenError>) {
     let mut packets = Vec::new();
     for packet in session.inbound.packets(batch) {
@@ -248,7 +246,7 @@ pub fn take(session: &mut Session, batch: &Batch) -> (Vec<Vec<u8>>, Option<OpenE
     (packets, None)
 }
 
-/// `bytes` cut at random places into pieces of up to `most` bytes, some empty.
+/// `bytes` cut at random into pieces of at most `most` bytes, some of them empty.
 pub fn pieces<'b>(bytes: &'b [u8], random: &mut Random, most: usize) -> Vec<&'b [u8]> {
     let mut rest = bytes;
     let mut pieces = Vec::new();
