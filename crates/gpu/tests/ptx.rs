@@ -172,7 +172,7 @@ fn unsupported_lines_are_reported() {
         ),
         (
             "@%p1 add.s32 %r2, %r1, 1;",
-            "only branches have a condition",
+            "only branches may have a condition",
         ),
         ("bra $nowhere;", "the label does not exist"),
         ("add.s32 %r2, %r99, 1;", "expected a register or a constant"),
