@@ -459,8 +459,9 @@ impl Batch {
     }
 
     /// Runs what waits on the GPU of `engine`, if it is for that. Returns whether it was.
+    // Not part of its callers, most of which have no device.
     #[cfg(feature = "cuda")]
-    #[inline]
+    #[inline(never)]
     fn offload(&mut self, engine: &Engine, op: packetlane_gpu::Op) -> bool {
         let Some(device) = engine.device_for(&self.jobs[self.done..]) else {
             return false;
@@ -550,7 +551,7 @@ impl PacketBatch for Batch {
     #[inline]
     fn seal_on(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
-        if self.offload(engine, packetlane_gpu::Op::Seal) {
+        if engine.has_device() && self.offload(engine, packetlane_gpu::Op::Seal) {
             return;
         }
         engine.cpu().run(Backend::seal, self.take_pending());
@@ -559,7 +560,7 @@ impl PacketBatch for Batch {
     #[inline]
     fn open_on(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
-        if self.offload(engine, packetlane_gpu::Op::Open) {
+        if engine.has_device() && self.offload(engine, packetlane_gpu::Op::Open) {
             return;
         }
         engine.cpu().run(Backend::open, self.take_pending());

@@ -216,6 +216,13 @@ impl Engine {
         self.cpu
     }
 
+    /// Whether it has a GPU.
+    #[cfg(feature = "cuda")]
+    #[inline]
+    pub(crate) fn has_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// The GPU, if these jobs go there.
     #[cfg(feature = "cuda")]
     #[inline]
