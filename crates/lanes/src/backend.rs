@@ -85,7 +85,7 @@ impl Backend {
     ///
     /// If this CPU lacks the backend.
     #[inline]
-    pub(crate) fn aes_set(self) -> AesSet {
+    fn aes_set(self) -> AesSet {
         // SAFETY: `aes_index` returns only the index of a table that this CPU has.
         unsafe { AesSet::at(self.aes_index()) }
     }

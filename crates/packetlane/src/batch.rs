@@ -13,6 +13,8 @@ use crate::arena::Memory;
 use crate::arena::{self, Arena, BatchFull, KeyIndex, Slot, index};
 use crate::copy::copy;
 use crate::engine::{Engine, PacketBatch, sealed::Sealed};
+#[cfg(feature = "cuda")]
+use crate::engine::{cpu::Cpu, offload::Device};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
@@ -458,14 +460,14 @@ impl Batch {
         core::mem::replace(&mut self.done, self.jobs.len())
     }
 
-    /// Runs what waits on the GPU of `engine`, if it is for that. Returns whether it was.
+    /// Runs what waits on `device`, if it is for that. Returns whether it was.
     // Not part of its callers, most of which have no device.
     #[cfg(feature = "cuda")]
     #[inline(never)]
-    fn offload(&mut self, engine: &Engine, op: packetlane_gpu::Op) -> bool {
-        let Some(device) = engine.device_for(&self.jobs[self.done..]) else {
+    fn offload(&mut self, device: Device, cpu: Cpu, op: packetlane_gpu::Op) -> bool {
+        if !device.wants(cpu, &self.jobs[self.done..]) {
             return false;
-        };
+        }
         let first = self.begin_pending();
         let work = packetlane_gpu::DeviceWork {
             bytes: self.arena.for_device(),
@@ -476,7 +478,7 @@ impl Batch {
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         };
-        device.run(engine.cpu(), op, work);
+        device.run(cpu, op, work);
         true
     }
 
@@ -551,7 +553,9 @@ impl PacketBatch for Batch {
     #[inline]
     fn seal_on(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
-        if engine.has_device() && self.offload(engine, packetlane_gpu::Op::Seal) {
+        if let Some(device) = engine.device()
+            && self.offload(device, engine.cpu(), packetlane_gpu::Op::Seal)
+        {
             return;
         }
         engine.cpu().run(Backend::seal, self.take_pending());
@@ -560,7 +564,9 @@ impl PacketBatch for Batch {
     #[inline]
     fn open_on(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
-        if engine.has_device() && self.offload(engine, packetlane_gpu::Op::Open) {
+        if let Some(device) = engine.device()
+            && self.offload(device, engine.cpu(), packetlane_gpu::Op::Open)
+        {
             return;
         }
         engine.cpu().run(Backend::open, self.take_pending());

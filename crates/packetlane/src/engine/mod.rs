@@ -3,7 +3,7 @@
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
-mod offload;
+pub(crate) mod offload;
 #[cfg(feature = "parallel")]
 pub(crate) mod threads;
 
@@ -216,19 +216,11 @@ impl Engine {
         self.cpu
     }
 
-    /// Whether it has a GPU.
+    /// Its GPU.
     #[cfg(feature = "cuda")]
     #[inline]
-    pub(crate) fn has_device(&self) -> bool {
-        self.device.is_some()
-    }
-
-    /// The GPU, if these jobs go there.
-    #[cfg(feature = "cuda")]
-    #[inline]
-    pub(crate) fn device_for(&self, jobs: &[packetlane_lanes::Job]) -> Option<offload::Device> {
-        let device = self.device?;
-        device.wants(self.cpu, jobs).then_some(device)
+    pub(crate) fn device(&self) -> Option<offload::Device> {
+        self.device
     }
 
     /// Seals one packet in place: `bytes[text]`, whose tag of 16 bytes follows it, with
