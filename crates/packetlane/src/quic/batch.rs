@@ -8,7 +8,7 @@
 use super::error::OpenError;
 use super::header;
 use super::key_ring::{KeyRef, KeyRing, Phase};
-use super::window::{Keys, OpenPart, Opening, SealPart, WINDOW};
+use super::window::{KeyRings, OpenPart, Opening, SealPart, WINDOW};
 use crate::arena::{self, Arena, KeyIndex, Slot, index};
 use crate::copy::copy;
 use crate::engine::cpu::Cpu;
@@ -48,9 +48,7 @@ pub struct Batch {
 #[derive(Default)]
 struct Packets {
     /// What the packets' indices refer to: the key ring of each connection, once.
-    keys: Vec<Arc<KeyRing>>,
-    /// As [`Keys::mixed`].
-    mixed: bool,
+    rings: KeyRings,
     /// The payloads to seal.
     jobs: Vec<Job>,
     /// Their headers.
@@ -192,7 +190,7 @@ impl Batch {
     pub fn seal_payloads(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            if !packets.keys.is_empty() {
+            if !packets.rings.is_empty() {
                 packets.seal_payloads(engine.backend(), bytes);
             }
         }
@@ -204,7 +202,7 @@ impl Batch {
     pub fn protect_headers(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            if !packets.keys.is_empty() {
+            if !packets.rings.is_empty() {
                 packets.protect_headers(engine.backend(), bytes);
             }
         }
@@ -252,9 +250,7 @@ impl Batch {
     #[inline]
     fn add_keys(&mut self, keys: &Arc<KeyRing>) -> u32 {
         let packets = self.packets(keys.is_aes());
-        packets.mixed |= !packets.keys.is_empty();
-        packets.keys.push(Arc::clone(keys));
-        index(packets.keys.len() - 1)
+        packets.rings.add(keys)
     }
 
     #[inline]
@@ -355,7 +351,7 @@ impl PacketBatch for Batch {
         }
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
-            if !packets.keys.is_empty() {
+            if !packets.rings.is_empty() {
                 packets.seal(engine.cpu(), bytes);
             }
         }
@@ -367,7 +363,7 @@ impl PacketBatch for Batch {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
             // Then nothing else of it has to be in the cache.
-            if packets.keys.is_empty() {
+            if packets.rings.is_empty() {
                 continue;
             }
             if !packets.to_open.is_empty() {
@@ -406,11 +402,10 @@ impl Packets {
 
     fn clear(&mut self) {
         // Without keys nothing was added.
-        if self.keys.is_empty() {
+        if self.rings.is_empty() {
             return;
         }
-        self.keys.clear();
-        self.mixed = false;
+        self.rings.clear();
         self.jobs.clear();
         self.headers.clear();
         self.opening.clear();
@@ -429,7 +424,7 @@ impl Packets {
             None => self.search(place)?,
         };
         let outcome = self.outcomes.get(found).copied().unwrap_or_default();
-        Some((packet, &self.keys[packet.keys as usize], outcome))
+        Some((packet, self.rings.ring(packet.keys), outcome))
     }
 
     #[cold]
@@ -456,10 +451,7 @@ impl Packets {
         (self.sealed, self.protected) = (waiting.end, waiting.end);
         let part = SealPart {
             backend: cpu.backend,
-            keys: Keys {
-                rings: &self.keys,
-                mixed: self.mixed,
-            },
+            keys: self.rings.keys(),
             base: 0,
             bytes,
             jobs: &mut self.jobs[waiting.clone()],
@@ -487,10 +479,7 @@ impl Packets {
         }
         let part = OpenPart {
             backend: cpu.backend,
-            keys: Keys {
-                rings: &self.keys,
-                mixed: self.mixed,
-            },
+            keys: self.rings.keys(),
             base: 0,
             bytes,
             packets: &mut self.opening[waiting.clone()],
@@ -504,10 +493,7 @@ impl Packets {
     }
 
     fn seal_payloads(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let keys = Keys {
-            rings: &self.keys,
-            mixed: self.mixed,
-        };
+        let keys = self.rings.keys();
         for jobs in self.jobs[self.sealed..].chunks_mut(WINDOW) {
             keys.seal(backend, bytes, jobs);
         }
@@ -515,10 +501,7 @@ impl Packets {
     }
 
     fn protect_headers(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let keys = Keys {
-            rings: &self.keys,
-            mixed: self.mixed,
-        };
+        let keys = self.rings.keys();
         for headers in self.headers[self.protected..self.sealed].chunks_mut(WINDOW) {
             keys.protect(backend, bytes, headers);
         }
@@ -526,22 +509,18 @@ impl Packets {
     }
 
     fn unprotect_headers(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let keys = Keys {
-            rings: &self.keys,
-            mixed: self.mixed,
-        };
+        let keys = self.rings.keys();
+        let mut mixed = false;
         for packets in self.opening[self.unprotected..].chunks_mut(WINDOW) {
             let jobs = &mut self.to_open;
-            self.mixed |= keys.unprotect(backend, (0, bytes), packets, jobs);
+            mixed |= keys.unprotect(backend, (0, bytes), packets, jobs);
         }
+        self.rings.mixed |= mixed;
         self.unprotected = self.opening.len();
     }
 
     fn open_payloads(&mut self, backend: Backend, bytes: &mut [u8]) {
-        let keys = Keys {
-            rings: &self.keys,
-            mixed: self.mixed,
-        };
+        let keys = self.rings.keys();
         let opened = self.outcomes.len();
         self.outcomes.resize(self.unprotected, Outcome::Pending);
         let outcomes = self.outcomes[opened..].chunks_mut(WINDOW);

@@ -46,6 +46,49 @@ impl Opening {
     }
 }
 
+/// The key rings of the packets with one cipher, each once.
+#[derive(Default)]
+pub(super) struct KeyRings {
+    list: Vec<Arc<KeyRing>>,
+    /// As [`Keys::mixed`].
+    pub(super) mixed: bool,
+}
+
+impl KeyRings {
+    /// Adds a ring. Returns its index.
+    #[inline]
+    pub(super) fn add(&mut self, ring: &Arc<KeyRing>) -> u32 {
+        self.mixed |= !self.list.is_empty();
+        self.list.push(Arc::clone(ring));
+        index(self.list.len() - 1)
+    }
+
+    /// The ring of an index.
+    #[inline]
+    pub(super) fn ring(&self, at: u32) -> &KeyRing {
+        &self.list[at as usize]
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        self.mixed = false;
+    }
+
+    /// What the kernels are called with.
+    #[inline]
+    pub(super) fn keys(&self) -> Keys<'_> {
+        Keys {
+            rings: &self.list,
+            mixed: self.mixed,
+        }
+    }
+}
+
 /// The keys of packets with one cipher.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'k> {
