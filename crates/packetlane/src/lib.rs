@@ -2,8 +2,8 @@
 //! batches of packets; and double SHA-256 over many messages.
 //!
 //! The packets of one turn of an event loop, whichever sessions they belong to, lie in the
-//! arena of one [`Batch`]. An [`Engine`] seals or opens them all at once, in place, and each
-//! packet has its own outcome.
+//! arena of one batch: a [`SealBatch`] or an [`OpenBatch`]. An [`Engine`] seals or opens them
+//! all at once, in place, and each packet has its own outcome.
 //!
 //! - [`bip324`]: handshake and sessions of BIP324, without I/O.
 //! - [`bitcoin`]: networks, messages and the framing of version 1, the old transport.
@@ -15,7 +15,7 @@
 //! ```
 //! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress};
 //! use packetlane::bitcoin::Network;
-//! use packetlane::{Batch, Engine};
+//! use packetlane::{Engine, OpenBatch, SealBatch};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::detect()?;
@@ -31,13 +31,13 @@
 //! };
 //! assert_eq!(alice.id(), bob.id());
 //!
-//! let mut batch = Batch::new();
+//! let mut batch = SealBatch::new();
 //! let ping = alice.outbound.push(&mut batch, PacketKind::Genuine, b"ping")?;
 //! engine.seal(&mut batch);
-//! let wire = batch.wire(&ping).to_vec();
+//! let wire = batch.wire(&ping)?;
 //!
-//! batch.clear();
-//! bob.inbound.feed(&mut batch, &wire);
+//! let mut batch = OpenBatch::new();
+//! bob.inbound.feed(&mut batch, wire)?;
 //! engine.open(&mut batch);
 //! let packets: Result<Vec<_>, _> = bob.inbound.packets(&batch).collect();
 //! assert_eq!(packets?, [b"ping"]);
@@ -69,15 +69,19 @@ pub mod bip324;
 pub mod bitcoin;
 mod copy;
 mod engine;
+mod outbox;
 pub mod quic;
 pub mod sha256d;
 
-pub use arena::{BatchFull, KeyIndex, Slot};
-pub use batch::{BadTag, Batch, Protection, Received};
+pub use arena::{KeyIndex, Slot, SlotError};
+pub use batch::{
+    AddError, BadTag, Batch, OpenBatch, Opening, Protection, Received, SealBatch, Sealing,
+};
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use engine::Offload;
-pub use engine::{BACKEND_VARIABLE, BackendError, Engine, PacketBatch};
+pub use engine::{BACKEND_VARIABLE, BackendError, Engine, ToOpen, ToSeal};
+pub use outbox::Outbox;
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use packetlane_gpu as gpu;

@@ -153,9 +153,9 @@ impl Cipher {
     /// Adds a job for the next packet of this direction. Its length starts at `start` in the
     /// batch's arena, and its text follows.
     #[inline(always)]
-    pub(super) fn add_job(
+    pub(super) fn add_job<Direction>(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Batch<Direction>,
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
@@ -270,7 +270,7 @@ mod tests {
         let refused = receiver.open(&mut [0; 17], 0..0, 0..17);
         assert_eq!(refused, Err(OpenError::Exhausted));
         // In a batch too.
-        let mut batch = Batch::new();
+        let mut batch = crate::batch::SealBatch::new();
         assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
         assert!(batch.is_empty());
     }

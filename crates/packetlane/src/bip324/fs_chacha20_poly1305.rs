@@ -77,9 +77,9 @@ impl FsChaCha20Poly1305 {
     /// Adds the next packet to the jobs of `batch`: the text of `text_len` bytes at `start`
     /// of its arena, without AAD.
     #[inline(always)]
-    pub(super) fn add_job(
+    pub(super) fn add_job<Direction>(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Batch<Direction>,
         start: usize,
         text_len: usize,
     ) -> Result<(), Exhausted> {
@@ -115,7 +115,12 @@ impl FsChaCha20Poly1305 {
     /// blocks are computed, and more for the packets behind it. Returns the index of the
     /// first block, and how many there are.
     #[inline(always)]
-    fn add_keystream(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
+    fn add_keystream<Direction>(
+        &mut self,
+        batch: &mut Batch<Direction>,
+        packets: usize,
+        text_len: usize,
+    ) -> (u32, u32) {
         let backend = self.cpu.backend;
         let wanted = self.keystream.wanted(backend, packets, text_len);
         let blocks = self.keystream.blocks(self.keystream.per_packet());

@@ -4,8 +4,9 @@
 use super::cipher::Cipher;
 use super::error::SealError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
-use crate::arena::Slot;
-use crate::batch::Batch;
+use crate::arena::{Owner, Slot};
+use crate::batch::SealBatch;
+use crate::bitcoin::message::{MessageType, encoded_len, write_type};
 use crate::copy::copy;
 use alloc::vec::Vec;
 
@@ -16,11 +17,14 @@ use alloc::vec::Vec;
 #[derive(Debug)]
 pub struct Outbound {
     cipher: Cipher,
+    /// Whose its slots are.
+    owner: Owner,
 }
 
 impl Outbound {
     pub(super) fn new(cipher: Cipher) -> Self {
-        Self { cipher }
+        let owner = Owner::new();
+        Self { cipher, owner }
     }
 
     /// Whether keystream of the next packets is precomputed; see
@@ -37,7 +41,7 @@ impl Outbound {
         self.cipher.prefetch();
     }
 
-    /// Adds a packet with `contents` to the batch. [`Batch::wire`] gives its
+    /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] gives its
     /// bytes when the batch has been sealed.
     ///
     /// # Errors
@@ -46,7 +50,7 @@ impl Outbound {
     #[inline]
     pub fn push(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SealBatch,
         kind: PacketKind,
         contents: &[u8],
     ) -> Result<Slot, SealError> {
@@ -66,7 +70,7 @@ impl Outbound {
     #[inline]
     pub fn reserve<'b>(
         &mut self,
-        batch: &'b mut Batch,
+        batch: &'b mut SealBatch,
         kind: PacketKind,
         contents_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
@@ -88,8 +92,63 @@ impl Outbound {
         batch.arena_mut().bytes_mut()[front].copy_from_slice(&header);
         self.cipher.add_job(batch, start, contents_len)?;
         let arena = batch.arena_mut();
-        let slot = arena.slot(start..start + wire_len, packet..packet + 1);
+        let slot = arena.slot(self.owner, start..start + wire_len, packet..packet + 1);
         Ok((slot, &mut arena.bytes_mut()[contents]))
+    }
+
+    /// Adds a packet with a message to the batch: its type in the shortest form that every
+    /// peer understands, then its payload.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    ///
+    /// ```
+    /// # use packetlane::bip324::{Role, Session, SessionKeys};
+    /// use packetlane::bitcoin::message::MessageType;
+    /// use packetlane::{Engine, SealBatch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::detect()?;
+    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+    /// # let mut session = Session::from_keys(engine, &keys, Role::Initiator);
+    ///
+    /// const PING: MessageType = MessageType::literal("ping");
+    /// let mut batch = SealBatch::new();
+    /// let nonce = 7_u64.to_le_bytes();
+    /// let slot = session.outbound.push_message(&mut batch, PING, &nonce)?;
+    /// assert_eq!(slot.wire_len(), 20 + 1 + 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn push_message(
+        &mut self,
+        batch: &mut SealBatch,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<Slot, SealError> {
+        let (slot, place) = self.reserve_message(batch, message_type, payload.len())?;
+        copy(place, payload);
+        Ok(slot)
+    }
+
+    /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
+    /// to write into the slice that is returned: all of it must be written, as with
+    /// [`Outbound::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn reserve_message<'b>(
+        &mut self,
+        batch: &'b mut SealBatch,
+        message_type: MessageType,
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let contents_len = encoded_len(message_type, payload_len);
+        let (slot, contents) = self.reserve(batch, PacketKind::Genuine, contents_len)?;
+        Ok((slot, write_type(message_type, contents)))
     }
 
     /// Appends one packet to `out`, sealed, without a batch.

@@ -36,7 +36,7 @@ use super::outbound::Outbound;
 use super::packet::PacketKind;
 use super::session::Session;
 use crate::arena::Slot;
-use crate::batch::Batch;
+use crate::batch::{Batch, OpenBatch, SealBatch};
 use crate::engine::Engine;
 use alloc::vec::Vec;
 use core::fmt;
@@ -58,7 +58,7 @@ const READ_LEN: usize = 64 * 1024;
 const KEPT_ARENA: usize = 4 * READ_LEN;
 
 /// Prepares `batch` for the next turn.
-fn clear(batch: &mut Batch) {
+fn clear<Direction>(batch: &mut Batch<Direction>) {
     batch.clear();
     if batch.capacity() > KEPT_ARENA {
         batch.shrink_to(READ_LEN);
@@ -182,7 +182,7 @@ pub struct Reader<R> {
     stream: R,
     engine: Engine,
     inbound: Inbound,
-    batch: Batch,
+    batch: OpenBatch,
     ended: bool,
 }
 
@@ -193,7 +193,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             stream,
             engine,
             inbound,
-            batch: Batch::new(),
+            batch: OpenBatch::new(),
             ended: false,
         };
         // Packets that came with the end of the handshake.
@@ -202,7 +202,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     fn received(&mut self, len: usize) {
-        self.inbound.received(&mut self.batch, len);
+        // `read` returns its error, after the packets before it.
+        let _ = self.inbound.received(&mut self.batch, len);
         self.engine.open(&mut self.batch);
     }
 
@@ -259,7 +260,7 @@ pub struct Writer<W> {
     stream: W,
     engine: Engine,
     outbound: Outbound,
-    batch: Batch,
+    batch: SealBatch,
     /// All packets since the last flush.
     queued: Option<Slot>,
     written: usize,
@@ -272,7 +273,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             stream,
             engine,
             outbound,
-            batch: Batch::new(),
+            batch: SealBatch::new(),
             queued: None,
             written: 0,
         }
@@ -302,7 +303,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     pub async fn flush(&mut self) -> Result<(), StreamError> {
         self.engine.seal(&mut self.batch);
         if let Some(queued) = &self.queued {
-            let wire = self.batch.wire(queued);
+            let wire = self.batch.wire(queued).map_err(io::Error::other)?;
             while self.written < wire.len() {
                 let written = self.stream.write(&wire[self.written..]).await?;
                 if written == 0 {

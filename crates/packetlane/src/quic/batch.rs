@@ -9,12 +9,12 @@ use super::error::OpenError;
 use super::header;
 use super::key_ring::{KeyRef, KeyRing, Phase};
 use super::window::{KeyRings, OpenPart, Opening, SealPart, WINDOW};
-use crate::arena::{self, Arena, KeyIndex, Slot, index};
+use crate::arena::{self, Arena, KeyIndex, Owner, Slot, SlotError, index};
 use crate::copy::copy;
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "parallel")]
 use crate::engine::threads;
-use crate::engine::{Engine, PacketBatch, sealed::Sealed};
+use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -168,20 +168,18 @@ impl Batch {
 
     /// The sealed packets of `slot`, ready for the wire.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If one of them has not been sealed, header and payload: plaintext
-    /// must not reach a socket. And if the batch has been cleared since, or is another one.
-    #[must_use]
-    pub fn wire(&self, slot: &Slot) -> &[u8] {
-        self.arena.assert_has(slot);
+    /// [`SlotError::NotSealed`] if one of them has not been sealed, header and payload:
+    /// plaintext must not reach a socket. [`SlotError::Stale`].
+    pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
+        self.arena.check(slot.turn)?;
         let to_open = |packets: &Packets| packets.has_to_open(&slot.packets);
-        assert!(
-            slot.packets.end <= self.protected
-                && ![&self.aes, &self.chacha20].into_iter().any(to_open),
-            "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
-        );
-        &self.arena.bytes()[slot.bytes.clone()]
+        if slot.packets.end > self.protected || [&self.aes, &self.chacha20].into_iter().any(to_open)
+        {
+            return Err(SlotError::NotSealed);
+        }
+        Ok(&self.arena.bytes()[slot.bytes.clone()])
     }
 
     /// The first half of [`Engine::seal`], for a caller that protects headers by other
@@ -265,9 +263,9 @@ impl Batch {
     /// The packet to open of `slot`, its keys, and what became of it.
     #[inline]
     pub(super) fn to_open(&self, slot: &Slot) -> Result<(&Opening, &KeyRing, Outcome), OpenError> {
-        if !self.arena.has(slot) {
-            return Err(OpenError::NotInBatch);
-        }
+        self.arena
+            .check(slot.turn)
+            .map_err(|_| OpenError::NotInBatch)?;
         let place = slot.packets.start;
         let found = self.aes.find(place).or_else(|| self.chacha20.find(place));
         found.ok_or(OpenError::NotToOpen)
@@ -338,13 +336,13 @@ impl Batch {
     fn slot(&mut self, bytes: Range<usize>) -> Slot {
         let place = self.len;
         self.len += 1;
-        self.arena.slot(bytes, place..place + 1)
+        self.arena.slot(Owner::of_key(0), bytes, place..place + 1)
     }
 }
 
 impl Sealed for Batch {}
 
-impl PacketBatch for Batch {
+impl ToSeal for Batch {
     fn seal_on(&mut self, engine: &Engine) {
         if self.protected < self.sealed {
             self.protect_headers(engine);
@@ -358,7 +356,9 @@ impl PacketBatch for Batch {
         self.sealed = self.len;
         self.protected = self.len;
     }
+}
 
+impl ToOpen for Batch {
     fn open_on(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
