@@ -282,10 +282,19 @@ impl<Direction> Batch<Direction> {
         self.done = 0;
     }
 
-    /// Gives back memory, down to `bytes` bytes of arena or those that are taken. A batch
-    /// otherwise stays as large as its largest turn.
+    /// Gives back memory, down to `bytes` bytes of arena or those that are taken, and what
+    /// its packets need. A batch otherwise stays as large as its largest turn.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.arena.shrink_to(bytes);
+        self.jobs.shrink_to_fit();
+        self.outcomes.shrink_to_fit();
+        // Lists of secrets are not shrunk while they hold any: that would leave copies.
+        if self.keys.is_empty() {
+            self.keys = Vec::new();
+        }
+        if self.keystream.is_empty() {
+            self.keystream = Vec::new();
+        }
     }
 
     /// How many bytes of memory its arena has.

@@ -3,7 +3,6 @@
 
 use super::error::{OpenError, SealError};
 use super::handshake::{Handshake, HandshakeConfig, HandshakeError, Progress};
-use super::inbound::Packets;
 use super::packet::PacketKind;
 use super::session::Session;
 use crate::arena::Slot;
@@ -20,7 +19,7 @@ use core::fmt;
 ///    [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES), and tell its connection by
 ///    [`Connection::received`]. The next turn goes on with the other sockets.
 /// 2. [`Engine::open`](crate::Engine::open), then take each connection's
-///    [`packets`](Connection::packets) and [`push`](Connection::push) the answers. Where
+///    packets ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. Where
 ///    [`Outbox::len`] says that the peer does not read them, [`Connection::defer`] the rest.
 /// 3. [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
 /// 4. Clear both batches. A connection that [`needs_turn`](Connection::needs_turn) has its
@@ -57,8 +56,8 @@ use core::fmt;
 ///         incoming.room(network.len()).copy_from_slice(&network);
 ///         there.received(&mut incoming, network.len())?;
 ///         engine.open(&mut incoming);
-///         for contents in there.packets(&incoming) {
-///             heard.push(contents?.to_vec());
+///         while let Some(contents) = there.next_packet(&incoming)? {
+///             heard.push(contents.to_vec());
 ///         }
 ///         incoming.clear();
 ///     }
@@ -158,7 +157,6 @@ impl Connection {
             Progress::V1(received) => Err(ConnectionError::V1 { received }),
             Progress::Complete(mut session) => {
                 // Packets may have come with the handshake's last bytes.
-                batch.room(0);
                 let added = session.inbound.received(batch, 0);
                 self.stage = Stage::Session(session);
                 Ok(added?)
@@ -174,11 +172,19 @@ impl Connection {
             .is_some_and(|session| session.inbound.needs_turn())
     }
 
-    /// The contents of its packets in the batch, which has been opened; see
-    /// [`Inbound::packets`](super::Inbound::packets). None during the handshake.
-    pub fn packets<'c, 'b>(&'c mut self, batch: &'b OpenBatch) -> Packets<'c, 'b> {
-        let session = self.session_mut();
-        Packets::new(session.map(|session| &mut session.inbound), batch)
+    /// The contents of its next packet in the batch, which has been opened: as
+    /// [`Packets`](super::Packets), one at a time. `None` behind the last one, and during
+    /// the handshake.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    #[inline]
+    pub fn next_packet<'b>(&mut self, batch: &'b OpenBatch) -> Result<Option<&'b [u8]>, OpenError> {
+        match &mut self.stage {
+            Stage::Session(session) => session.inbound.packets(batch).next().transpose(),
+            Stage::Handshake(_) => Ok(None),
+        }
     }
 
     /// Keeps the packets of the batch that were not taken, for a later turn; see
@@ -244,6 +250,16 @@ impl Connection {
             Stage::Session(session) => ConnectionError::Closed {
                 within_packet: session.inbound.buffered() > 0,
             },
+        }
+    }
+}
+
+/// A connection after a handshake that was done elsewhere.
+impl From<Session> for Connection {
+    fn from(session: Session) -> Self {
+        Self {
+            stage: Stage::Session(Box::new(session)),
+            outbox: Outbox::new(),
         }
     }
 }

@@ -404,7 +404,11 @@ impl Inbound {
     ///
     /// After the last packet it yields the error that [`Inbound::received`] returned, if one.
     pub fn packets<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
-        Packets::new(Some(self), batch)
+        Packets {
+            inbound: self,
+            batch,
+            ended: false,
+        }
     }
 
     /// One step of [`Packets`]: where the next genuine packet's contents lie in
@@ -533,18 +537,12 @@ impl Waiting {
 }
 
 /// Iterator over the packets of one session in a batch; see
-/// [`Inbound::packets`].
+/// [`Inbound::packets`]. It ends after an error.
 #[derive(Debug)]
 pub struct Packets<'s, 'b> {
-    /// `None` after an error.
-    inbound: Option<&'s mut Inbound>,
+    inbound: &'s mut Inbound,
     batch: &'b OpenBatch,
-}
-
-impl<'s, 'b> Packets<'s, 'b> {
-    pub(super) fn new(inbound: Option<&'s mut Inbound>, batch: &'b OpenBatch) -> Self {
-        Self { inbound, batch }
-    }
+    ended: bool,
 }
 
 impl<'b> Iterator for Packets<'_, 'b> {
@@ -552,10 +550,11 @@ impl<'b> Iterator for Packets<'_, 'b> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.inbound.as_mut()?.next_packet(self.batch)?;
-        if next.is_err() {
-            self.inbound = None;
+        if self.ended {
+            return None;
         }
+        let next = self.inbound.next_packet(self.batch)?;
+        self.ended = next.is_err();
         Some(next.map(|contents| &self.batch.arena().bytes()[contents]))
     }
 }
