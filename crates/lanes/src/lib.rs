@@ -26,6 +26,7 @@
 )]
 
 mod aead;
+pub use aead::TUNE;
 mod aes_keys;
 mod backend;
 mod calibrate;

@@ -93,7 +93,8 @@ pub struct Batch<Direction> {
     outcomes: Vec<Outcome>,
     /// How many jobs the last turn had that had any.
     last_len: usize,
-    /// How many jobs have run.
+    /// How many jobs an engine has been called for. What became of the others is not shown,
+    /// even where they have run when they were added: a forgotten call must show at once.
     done: usize,
     direction: PhantomData<Direction>,
 }
@@ -385,8 +386,11 @@ impl<Direction> Batch<Direction> {
     #[must_use]
     pub fn outcome(&self, packet: usize) -> Outcome {
         assert!(packet < self.jobs.len(), "there is no packet {packet}");
-        let outcome = self.outcomes.get(packet);
-        outcome.copied().unwrap_or(Outcome::Pending)
+        if packet < self.done {
+            self.outcomes[packet]
+        } else {
+            Outcome::Pending
+        }
     }
 
     /// Runs the packets that wait by `run`, which does what [`Engine::seal`] or
@@ -415,13 +419,29 @@ impl<Direction> Batch<Direction> {
     /// Returns the number of the first job that has not run, and counts all as run.
     #[inline(always)]
     fn begin_pending(&mut self) -> usize {
+        let first = self.outcomes.len();
         // A single outcome is written faster than `memset` is called.
-        if self.outcomes.len() + 1 == self.jobs.len() {
+        if first + 1 == self.jobs.len() {
             self.outcomes.push(Outcome::Pending);
         } else {
             self.outcomes.resize(self.jobs.len(), Outcome::Pending);
         }
-        core::mem::replace(&mut self.done, self.jobs.len())
+        self.done = self.jobs.len();
+        first
+    }
+
+    /// Whether a job has not run.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.outcomes.len() < self.jobs.len()
+    }
+
+    /// Adds a packet that has run. None before it may be pending.
+    #[inline]
+    pub(crate) fn add_done(&mut self, job: Job, outcome: Outcome) {
+        debug_assert!(!self.has_pending());
+        self.jobs.push(job);
+        self.outcomes.push(outcome);
     }
 
     /// Runs what waits on `device`, if it is for that. Returns whether it was.
@@ -429,7 +449,7 @@ impl<Direction> Batch<Direction> {
     #[cfg(feature = "cuda")]
     #[inline(never)]
     fn offload(&mut self, device: Device, cpu: Cpu, op: packetlane_gpu::Op) -> bool {
-        if !device.wants(cpu, &self.jobs[self.done..]) {
+        if !device.wants(cpu, &self.jobs[self.outcomes.len()..]) {
             return false;
         }
         let first = self.begin_pending();

@@ -87,7 +87,9 @@ fn visit(engine: Engine, address: SocketAddr, manners: Manners, random: &mut Ran
         _ => {}
     }
     let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     match manners {
         Manners::Honest | Manners::Large => unreachable!("they have returned"),
         Manners::Garbage => {
@@ -137,7 +139,10 @@ fn visit(engine: Engine, address: SocketAddr, manners: Manners, random: &mut Ran
             for _ in 0..400 {
                 wire.clear();
                 let kind = PacketKind::Genuine;
-                session.outbound.seal(kind, &[1; 50_000], &mut wire).unwrap();
+                session
+                    .outbound
+                    .seal(kind, &[1; 50_000], &mut wire)
+                    .unwrap();
                 if socket.write_all(&wire).is_err() {
                     break;
                 }
@@ -158,7 +163,12 @@ fn hostile_clients_hurt_nobody_else() {
             scope.spawn(move || {
                 let mut random = Random::new(number as u64);
                 std::thread::sleep(Duration::from_millis(random.below(200) as u64));
-                visit(engine, address, MANNERS[number % MANNERS.len()], &mut random);
+                visit(
+                    engine,
+                    address,
+                    MANNERS[number % MANNERS.len()],
+                    &mut random,
+                );
             });
         }
         serve(engine, listener, CLIENTS).unwrap();

@@ -12,6 +12,7 @@ use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKi
 use crate::batch::Batch;
 use crate::copy::append;
 use crate::engine::Engine;
+use crate::engine::cpu::Kernel;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -161,6 +162,21 @@ impl Cipher {
     ) -> Result<(), Exhausted> {
         let packet = &mut self.state.packet;
         packet.add_job(batch, start + LENGTH_LEN, HEADER_LEN + contents_len)
+    }
+
+    /// As [`Self::add_job`], for contents that are there already, to be sealed or opened by
+    /// `kernel`.
+    #[inline(always)]
+    pub(super) fn add_ready_job<Direction>(
+        &mut self,
+        kernel: Kernel,
+        batch: &mut Batch<Direction>,
+        start: usize,
+        contents_len: usize,
+    ) -> Result<(), Exhausted> {
+        let packet = &mut self.state.packet;
+        let text_len = HEADER_LEN + contents_len;
+        packet.add_ready_job(kernel, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
-use packetlane_lanes::Outcome;
+use packetlane_lanes::{Backend, Outcome};
 
 /// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes: the largest
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
@@ -393,7 +393,9 @@ impl Inbound {
         wire_len: usize,
     ) -> Result<(), OpenError> {
         let job = batch.len();
-        self.cipher.add_job(batch, start, wire_len - OVERHEAD)?;
+        let contents_len = wire_len - OVERHEAD;
+        self.cipher
+            .add_ready_job(Backend::open, batch, start, contents_len)?;
         self.rest.expected = None;
         self.rest.waiting.add(job);
         Ok(())

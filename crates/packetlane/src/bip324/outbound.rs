@@ -6,9 +6,11 @@ use super::error::SealError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use crate::arena::{Owner, Slot};
 use crate::batch::SealBatch;
-use crate::bitcoin::message::{MessageType, encoded_len, write_type};
+use crate::bitcoin::message::MessageType;
 use crate::copy::copy;
 use alloc::vec::Vec;
+use core::ops::Range;
+use packetlane_lanes::Backend;
 
 /// The sending half of a session.
 ///
@@ -54,9 +56,7 @@ impl Outbound {
         kind: PacketKind,
         contents: &[u8],
     ) -> Result<Slot, SealError> {
-        let (slot, place) = self.reserve(batch, kind, contents.len())?;
-        copy(place, contents);
-        Ok(slot)
+        self.add(batch, kind, &[], contents)
     }
 
     /// Adds a packet with contents of `contents_len` bytes to the batch, for the
@@ -74,6 +74,46 @@ impl Outbound {
         kind: PacketKind,
         contents_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let packet = batch.len();
+        let wire = self.place(batch, kind, contents_len)?;
+        self.cipher.add_job(batch, wire.start, contents_len)?;
+        let contents = wire.start + LENGTH_LEN + HEADER_LEN;
+        let arena = batch.arena_mut();
+        let slot = arena.slot(self.owner, wire, packet..packet + 1);
+        Ok((slot, &mut arena.bytes_mut()[contents..contents + contents_len]))
+    }
+
+    /// Adds a packet whose contents are `beginning`, then `rest`.
+    #[inline]
+    fn add(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        beginning: &[u8],
+        rest: &[u8],
+    ) -> Result<Slot, SealError> {
+        let packet = batch.len();
+        let contents_len = rest.len().saturating_add(beginning.len());
+        let wire = self.place(batch, kind, contents_len)?;
+        let contents = wire.start + LENGTH_LEN + HEADER_LEN;
+        let contents = &mut batch.arena_mut().bytes_mut()[contents..contents + contents_len];
+        let (place, rest_place) = contents.split_at_mut(beginning.len());
+        place.copy_from_slice(beginning);
+        copy(rest_place, rest);
+        self.cipher
+            .add_ready_job(Backend::seal, batch, wire.start, contents_len)?;
+        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
+    }
+
+    /// Takes the place of a packet in the arena and writes its length and header. Returns
+    /// where it lies.
+    #[inline]
+    fn place(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        contents_len: usize,
+    ) -> Result<Range<usize>, SealError> {
         if contents_len > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong {
                 length: contents_len,
@@ -84,16 +124,11 @@ impl Outbound {
             return Err(SealError::BatchFull);
         }
         let [a, b, c] = self.cipher.encrypt_length(contents_len)?;
-        let packet = batch.len();
         let start = batch.arena_mut().take(wire_len);
         let front = start..start + LENGTH_LEN + HEADER_LEN;
-        let contents = front.end..front.end + contents_len;
         let header = [a, b, c, kind.header()];
         batch.arena_mut().bytes_mut()[front].copy_from_slice(&header);
-        self.cipher.add_job(batch, start, contents_len)?;
-        let arena = batch.arena_mut();
-        let slot = arena.slot(self.owner, start..start + wire_len, packet..packet + 1);
-        Ok((slot, &mut arena.bytes_mut()[contents]))
+        Ok(start..start + wire_len)
     }
 
     /// Adds a packet with a message to the batch: its type in the shortest form that every
@@ -127,9 +162,7 @@ impl Outbound {
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<Slot, SealError> {
-        let (slot, place) = self.reserve_message(batch, message_type, payload.len())?;
-        copy(place, payload);
-        Ok(slot)
+        self.add(batch, PacketKind::Genuine, &message_type.encoded(), payload)
     }
 
     /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
@@ -146,9 +179,12 @@ impl Outbound {
         message_type: MessageType,
         payload_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
-        let contents_len = encoded_len(message_type, payload_len);
+        let encoded = message_type.encoded();
+        let contents_len = payload_len.saturating_add(encoded.len());
         let (slot, contents) = self.reserve(batch, PacketKind::Genuine, contents_len)?;
-        Ok((slot, write_type(message_type, contents)))
+        let (place, payload) = contents.split_at_mut(encoded.len());
+        place.copy_from_slice(&encoded);
+        Ok((slot, payload))
     }
 
     /// Appends one packet to `out`, sealed, without a batch.

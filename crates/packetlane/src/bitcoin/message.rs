@@ -168,7 +168,7 @@ impl MessageType {
     }
 
     /// The beginning of the contents that carry a message of this type.
-    fn encoded(self) -> ArrayVec<u8, { 1 + MAX_TYPE_LEN }> {
+    pub(crate) fn encoded(self) -> ArrayVec<u8, { 1 + MAX_TYPE_LEN }> {
         let mut encoded = ArrayVec::new();
         match self.short_id() {
             Some(id) => encoded.push(id),
@@ -210,15 +210,6 @@ pub fn encode_message(message_type: MessageType, payload: &[u8], out: &mut Vec<u
     out.reserve(encoded_len(message_type, payload.len()));
     out.extend_from_slice(&message_type.encoded());
     append(out, payload);
-}
-
-/// Writes the type to the beginning of `contents`, which has [`encoded_len`] bytes. Returns
-/// the place of the payload.
-pub(crate) fn write_type(message_type: MessageType, contents: &mut [u8]) -> &mut [u8] {
-    let encoded = message_type.encoded();
-    let (place, payload) = contents.split_at_mut(encoded.len());
-    place.copy_from_slice(&encoded);
-    payload
 }
 
 /// The message in a packet's contents: its type and its payload.

@@ -7,9 +7,7 @@ use crate::record::{Metric, record};
 use crate::report::{Case, OURS, Report};
 use crate::sentence::Figure;
 use crate::workload::packets::PREPARED_BYTES;
-use packetlane::bip324::{
-    Connection, Network, OVERHEAD, Outbound, PacketKind, Role, Session, SessionKeys,
-};
+use packetlane::bip324::{Connection, Network, Outbound, PacketKind, Role, Session, SessionKeys};
 use packetlane::{Engine, OpenBatch, SealBatch};
 
 const SESSIONS: [usize; 6] = [1, 4, 8, 16, 64, 200];
@@ -67,14 +65,26 @@ fn run(
     let mut answers = [Vec::new(), Vec::new()];
     let [batches, single] = &mut answers;
     let mut contenders = [
-        contender(OURS, backend, Clients::new(engine, sessions, bytes), {
-            let mut server = InBatches::new(engine, sessions);
-            move |wires: &[u8], answers: &mut dyn FnMut(&[u8])| server.turn(wires, answers)
-        }, batches),
-        contender("one-at-a-time", backend, Clients::new(engine, sessions, bytes), {
-            let mut server = OneAtATime::new(engine, sessions);
-            move |wires: &[u8], answers: &mut dyn FnMut(&[u8])| server.turn(wires, answers)
-        }, single),
+        contender(
+            OURS,
+            backend,
+            Clients::new(engine, sessions, bytes),
+            {
+                let mut server = InBatches::new(engine, sessions);
+                move |wires: &[u8], answers: &mut dyn FnMut(&[u8])| server.turn(wires, answers)
+            },
+            batches,
+        ),
+        contender(
+            "one-at-a-time",
+            backend,
+            Clients::new(engine, sessions, bytes),
+            {
+                let mut server = OneAtATime::new(engine, sessions);
+                move |wires: &[u8], answers: &mut dyn FnMut(&[u8])| server.turn(wires, answers)
+            },
+            single,
+        ),
     ];
     let samples = in_turn(&mut contenders, plan);
     drop(contenders);
@@ -247,6 +257,7 @@ fn words(key: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetlane::bip324::OVERHEAD;
 
     /// Over more than one rekey, with both kinds of server.
     #[test]
