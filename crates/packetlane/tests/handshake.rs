@@ -689,6 +689,28 @@ fn another_networks_magic_finds_no_terminator() {
     );
 }
 
+/// Neither the terminators nor the session id are shown in any state.
+#[test]
+fn debug_shows_neither_terminator_nor_session_id() {
+    let keys = common::keys(&config(1), &config(2));
+    let hidden = [
+        &keys.session_id[..4],
+        &keys.initiator_terminator[..4],
+        &keys.responder_terminator[..4],
+    ];
+    for (role, config, transcript) in transcripts() {
+        let mut handshake = with_role(role, config);
+        for byte in transcript {
+            handshake.receive(&[byte]).unwrap();
+            let shown = format!("{handshake:?}");
+            for hidden in hidden {
+                let list = format!("{hidden:?}");
+                assert!(!shown.contains(list.trim_matches(['[', ']'])), "{shown}");
+            }
+        }
+    }
+}
+
 /// Random configurations all differ, and their garbage is within its limits.
 #[test]
 fn random_configurations_differ() {

@@ -665,6 +665,65 @@ fn key_updates() {
     }
 }
 
+/// The first packet number of a key phase is the smallest that came with its keys, in whatever
+/// order they came (RFC 9001, section 6.4).
+#[test]
+fn a_late_packet_lowers_the_first_number_of_its_key_phase() {
+    for suite in Suite::ALL {
+        let old = |number| short(&mut pair(suite).0, number);
+        let new = |number| {
+            let mut sealer = pair(suite).0;
+            sealer.update_keys();
+            short(&mut sealer, number)
+        };
+        let take = |opener: &mut Opener, turns: &[&[&[u8]]]| {
+            let mut results = Vec::new();
+            for packets in turns {
+                let mut batch = Batch::new();
+                let slots: Vec<_> = packets
+                    .iter()
+                    .map(|packet| {
+                        let place = batch.feed(packet);
+                        opener.push(&mut batch, place, 1).unwrap()
+                    })
+                    .collect();
+                engine().open(&mut batch);
+                for slot in slots {
+                    results.push(opener.take(&batch, slot).map(|packet| packet.number));
+                }
+            }
+            results
+        };
+        let [zero, four] = [0, 4].map(old);
+        let [five, three] = [5, 3].map(new);
+        let number = 4;
+        let old_keys = OpenError::OldKeysAfterNew { number, first: 3 };
+        // In one batch and in two the old keys open packet 4. Once packet 3 has come they are
+        // no longer tried.
+        for (turns, refusal) in [
+            (&[&[&zero[..], &five, &three, &four][..]][..], old_keys),
+            (&[&[&zero, &five], &[&three, &four]], old_keys),
+            (
+                &[&[&zero], &[&five], &[&three], &[&four]],
+                OpenError::BadTag { number },
+            ),
+        ] {
+            let results = take(&mut pair(suite).1, turns);
+            assert_eq!(results, [Ok(0), Ok(5), Ok(3), Err(refusal)], "{suite:?}");
+        }
+        // Old keys first, then new ones for a lower number.
+        for turns in [
+            &[&[&zero[..], &five, &four, &three][..]][..],
+            &[&[&zero], &[&five], &[&four], &[&three]],
+        ] {
+            let (number, largest) = (3, 4);
+            let new_keys = OpenError::NewKeysBeforeOld { number, largest };
+            let results = take(&mut pair(suite).1, turns);
+            assert_eq!(results, [Ok(0), Ok(5), Ok(4), Err(new_keys)], "{suite:?}");
+        }
+    }
+}
+
 /// Reserved bits give an error of their own.
 #[test]
 fn reserved_bits() {

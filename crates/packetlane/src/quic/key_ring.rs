@@ -57,7 +57,7 @@ impl KeyRing {
 
     pub(super) fn gcm_key(&self, phase: Phase) -> &GcmKey {
         match &self.packet_key(phase).aead {
-            Aead::Gcm(key) => key,
+            Aead::Gcm(keys) => &keys.key,
             Aead::ChaCha20(_) => unreachable!("among packets of the other cipher"),
         }
     }
@@ -71,7 +71,7 @@ impl KeyRing {
 
     pub(super) fn chacha20_key(&self, phase: Phase) -> &Key {
         match &self.packet_key(phase).aead {
-            Aead::ChaCha20(key) => key,
+            Aead::ChaCha20(keys) => &keys.key,
             Aead::Gcm(_) => unreachable!("among packets of the other cipher"),
         }
     }

@@ -23,6 +23,9 @@ pub struct Opener {
     keys: Arc<KeyRing>,
     /// The largest number of a packet that was authentic, plus 1.
     expected: u64,
+    /// The largest number that came with older keys than the current ones, plus 1. 0 if none
+    /// did.
+    old_keys_end: u64,
     forged: u64,
     /// Where a batch holds `keys`.
     key_index: KeyIndex,
@@ -51,6 +54,7 @@ impl Opener {
             keys: KeyRing::first(&secret),
             secret,
             expected: 0,
+            old_keys_end: 0,
             forged: 0,
             key_index: KeyIndex::default(),
         }
@@ -123,16 +127,31 @@ impl Opener {
             Phase::Next => then + 1,
         };
         let key_update = generation > self.keys.generation;
-        if key_update && number < self.expected {
-            let largest = self.expected - 1;
-            return Err(OpenError::NewKeysBeforeOld { number, largest });
-        }
-        let first = self.keys.first_number;
-        if generation < self.keys.generation && number > first {
-            return Err(OpenError::OldKeysAfterNew { number, first });
-        }
-        if key_update {
-            self.update_keys(number);
+        if generation < self.keys.generation {
+            let first = self.keys.first_number;
+            if number > first {
+                return Err(OpenError::OldKeysAfterNew { number, first });
+            }
+            self.old_keys_end = self.old_keys_end.max(number + 1);
+        } else {
+            // A key update must not be below any number that came before it.
+            let old_end = match key_update {
+                true => self.expected,
+                false => self.old_keys_end,
+            };
+            if number < old_end {
+                let largest = old_end - 1;
+                return Err(OpenError::NewKeysBeforeOld { number, largest });
+            }
+            if key_update {
+                self.old_keys_end = old_end;
+                self.update_keys(number);
+            } else if number < self.keys.first_number {
+                self.set_keys(|keys, _| KeyRing {
+                    first_number: number,
+                    ..keys
+                });
+            }
         }
         self.expected = self.expected.max(number + 1).min(MAX_PACKET_NUMBER);
         Ok(Packet {

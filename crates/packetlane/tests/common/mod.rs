@@ -110,7 +110,7 @@ pub fn sessions(engine: Engine, seed: u64) -> (Session, Session) {
 }
 
 /// The keys that these two configurations share, derived without a handshake.
-pub fn keys(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> SessionKeys {
+pub fn keys(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> Box<SessionKeys> {
     let ours = Keypair::new(&initiator.secret, &initiator.auxiliary).unwrap();
     let theirs = Keypair::new(&responder.secret, &responder.auxiliary).unwrap();
     let shared = ours.shared_secret(theirs.public(), Role::Initiator);
