@@ -673,6 +673,10 @@ impl Sealed for SealBatch {}
 impl ToSeal for SealBatch {
     #[inline]
     fn seal_on(&mut self, engine: &Engine) {
+        if !self.has_pending() {
+            self.done = self.jobs.len();
+            return;
+        }
         #[cfg(feature = "cuda")]
         if let Some(device) = engine.device()
             && self.offload(device, engine.cpu(), packetlane_gpu::Op::Seal)
@@ -688,6 +692,10 @@ impl Sealed for OpenBatch {}
 impl ToOpen for OpenBatch {
     #[inline]
     fn open_on(&mut self, engine: &Engine) {
+        if !self.has_pending() {
+            self.done = self.jobs.len();
+            return;
+        }
         #[cfg(feature = "cuda")]
         if let Some(device) = engine.device()
             && self.offload(device, engine.cpu(), packetlane_gpu::Op::Open)

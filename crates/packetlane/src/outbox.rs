@@ -145,21 +145,26 @@ impl Outbox {
     /// were written or kept. The connection cannot go on then.
     #[cfg(feature = "std")]
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[inline]
     pub fn write(
         &mut self,
         batch: &SealBatch,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
         while !self.is_empty() {
-            let mut slices = ArrayVec::<_, MAX_SLICES>::new();
-            let mut skip = self.written;
-            for piece in self.pieces.iter().take(MAX_SLICES) {
-                let bytes = piece.bytes(batch).map_err(io::Error::other)?;
-                slices.push(IoSlice::new(&bytes[skip..]));
-                skip = 0;
-            }
-            let result = write(&slices);
-            drop(slices);
+            // Mostly there is one piece.
+            let result = if self.pieces.len() == 1 {
+                write(&[IoSlice::new(self.front(batch).map_err(io::Error::other)?)])
+            } else {
+                let mut slices = ArrayVec::<_, MAX_SLICES>::new();
+                let mut skip = self.written;
+                for piece in self.pieces.iter().take(MAX_SLICES) {
+                    let bytes = piece.bytes(batch).map_err(io::Error::other)?;
+                    slices.push(IoSlice::new(&bytes[skip..]));
+                    skip = 0;
+                }
+                write(&slices)
+            };
             match result {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.written(written),
@@ -180,6 +185,7 @@ impl Outbox {
     ///
     /// [`SlotError::NotSealed`] if the batch has not been sealed, [`SlotError::Stale`] if it
     /// was cleared before its packets were written or kept.
+    #[inline]
     pub fn front<'a>(&'a self, batch: &'a SealBatch) -> Result<&'a [u8], SlotError> {
         match self.pieces.front() {
             Some(piece) => Ok(&piece.bytes(batch)?[self.written..]),
@@ -188,8 +194,13 @@ impl Outbox {
     }
 
     /// Forgets the first `len` bytes: they have been written.
+    #[inline]
     pub fn written(&mut self, len: usize) {
-        let len = len.min(self.len);
+        if len >= self.len {
+            self.pieces.clear();
+            (self.len, self.written) = (0, 0);
+            return;
+        }
         self.len -= len;
         self.written += len;
         while let Some(piece) = self.pieces.front()

@@ -107,8 +107,10 @@ impl Cipher {
     /// Turns the precomputed keystream on or off; it is on by default. It is used where packets
     /// come a few at a time, and makes each several times as fast. It holds up to
     /// [`MAX_PRECOMPUTED_KEYSTREAM`](super::MAX_PRECOMPUTED_KEYSTREAM) bytes, which are as
-    /// secret as the key, because they decrypt the next packets. Turning it off wipes them.
-    /// Blocks already taken by packets in a batch are wiped by [`Batch::clear`].
+    /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
+    /// gives their memory back: a program may do that to sessions that have been idle for long,
+    /// and turn it on again. Blocks already taken by packets in a batch are wiped by
+    /// [`Batch::clear`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
     }

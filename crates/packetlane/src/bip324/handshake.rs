@@ -407,7 +407,10 @@ impl Handshake {
         let shared = keypair.shared_secret(theirs, self.role);
         self.keypair = None;
         let keys = SessionKeys::derive(&shared, self.config.magic);
-        let [mut outbound, inbound] = Cipher::pair(self.config.engine, &keys, self.role);
+        let [mut outbound, mut inbound] = Cipher::pair(self.config.engine, &keys, self.role);
+        // A peer that falls silent after the handshake costs no keystream of packets to come.
+        outbound.set_precomputed_keystream(false);
+        inbound.set_precomputed_keystream(false);
         let (ours, theirs) = match self.role {
             Role::Initiator => (keys.initiator_terminator, keys.responder_terminator),
             Role::Responder => (keys.responder_terminator, keys.initiator_terminator),
@@ -465,7 +468,9 @@ impl Handshake {
     }
 
     /// Builds the session. Bytes in the buffer from `at` on belong to it.
-    fn complete(&mut self, ciphers: Ciphers, at: usize) -> Box<Session> {
+    fn complete(&mut self, mut ciphers: Ciphers, at: usize) -> Box<Session> {
+        ciphers.outbound.set_precomputed_keystream(true);
+        ciphers.inbound.set_precomputed_keystream(true);
         // A copy, because the buffer's capacity is that of the garbage or of a decoy.
         let buffered = self.buffer[at..].to_vec();
         self.buffer = Vec::new();

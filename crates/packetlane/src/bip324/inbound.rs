@@ -163,8 +163,11 @@ impl Inbound {
         }
         let before = batch.len();
         let start = batch.arena_mut().take_received(len);
-        let scanned = self.scan(batch, start..start + len);
-        match scanned.and_then(|()| self.put_back(batch)) {
+        let mut result = self.scan(batch, start..start + len).map(|()| 0);
+        if result.is_ok() && !self.rest.deferred.is_empty() {
+            result = self.put_back(batch);
+        }
+        match result {
             Ok(deferred) => Ok(batch.len() - before + deferred),
             Err(error) => {
                 self.rest.failed = Some(error);
@@ -174,6 +177,7 @@ impl Inbound {
     }
 
     /// Puts the packets that were deferred into the batch. Returns how many.
+    #[cold]
     fn put_back(&mut self, batch: &mut OpenBatch) -> Result<usize, OpenError> {
         let deferred = self.rest.deferred.len();
         for contents in self.rest.deferred.drain(..) {
@@ -415,12 +419,16 @@ impl Inbound {
 
     /// One step of [`Packets`]: where the next genuine packet's contents lie in
     /// the batch's arena.
+    #[inline]
     pub(super) fn next_packet(
         &mut self,
         batch: &OpenBatch,
     ) -> Option<Result<Range<usize>, OpenError>> {
+        if self.rest.is_taken() {
+            return self.rest.failed.map(Err);
+        }
         // A mistake of the caller's leaves the packets where they are.
-        if !self.rest.is_taken() && self.rest.turn != batch.arena().turn() {
+        if self.rest.turn != batch.arena().turn() {
             return Some(Err(OpenError::NotInBatch));
         }
         if let Some(contents) = self.rest.back.pop_front() {

@@ -80,7 +80,10 @@ impl Outbound {
         let contents = wire.start + LENGTH_LEN + HEADER_LEN;
         let arena = batch.arena_mut();
         let slot = arena.slot(self.owner, wire, packet..packet + 1);
-        Ok((slot, &mut arena.bytes_mut()[contents..contents + contents_len]))
+        Ok((
+            slot,
+            &mut arena.bytes_mut()[contents..contents + contents_len],
+        ))
     }
 
     /// Adds a packet whose contents are `beginning`, then `rest`.

@@ -25,7 +25,6 @@ const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
 /// the next packet that it saves less than it costs to carry them through the batch.
 const MAX_PACKET_BLOCKS: usize = 12;
 
-
 /// After so many packets in a row of at most a block of text, the next is expected to be
 /// one, too.
 const SHORT_PACKETS: u8 = 4;
@@ -57,11 +56,12 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Turns it on or off. Off wipes all blocks.
+    /// Turns it on or off. Off wipes all blocks and gives their memory back.
     pub(super) fn enable(&mut self, on: bool) {
         self.enabled = on;
         if !on {
             self.wipe();
+            self.blocks = None;
         }
     }
 

@@ -207,36 +207,37 @@ impl InBatches {
     }
 }
 
-/// A server that knows no batches.
+/// A server that knows no batches: each session has what its socket has not taken yet.
 struct OneAtATime {
-    sessions: Vec<Session>,
+    sessions: Vec<(Session, Vec<u8>)>,
     received: Vec<u8>,
-    answer: Vec<u8>,
 }
 
 impl OneAtATime {
     fn new(engine: Engine, count: usize) -> Self {
         Self {
-            sessions: sessions(engine, count, Role::Responder).collect(),
+            sessions: sessions(engine, count, Role::Responder)
+                .map(|session| (session, Vec::new()))
+                .collect(),
             received: Vec::new(),
-            answer: Vec::new(),
         }
     }
 
     fn turn(&mut self, wires: &[u8], write: &mut dyn FnMut(&[u8])) {
         let len = wires.len() / self.sessions.len();
         self.received.resize(len, 0);
-        for (session, wire) in self.sessions.iter_mut().zip(wires.chunks(len)) {
+        for ((session, unsent), wire) in self.sessions.iter_mut().zip(wires.chunks(len)) {
             self.received.copy_from_slice(wire);
             let mut bytes = &self.received[..];
-            self.answer.clear();
             while let Some(contents) = session.inbound.open(&mut bytes).expect("authentic") {
                 session
                     .outbound
-                    .seal(PacketKind::Genuine, contents, &mut self.answer)
+                    .seal(PacketKind::Genuine, contents, unsent)
                     .expect("short contents");
             }
-            write(&self.answer);
+            write(unsent);
+            let written = unsent.len();
+            unsent.drain(..written);
         }
     }
 }
