@@ -5,8 +5,9 @@
 //! continues at the next magic, so that damage stays local. Zeros at the end of a file are not
 //! damage: Bitcoin Core preallocates its files.
 
-use super::block::{Block, MAX_BLOCK_SERIALIZED_SIZE, MIN_BLOCK_LEN};
+use super::block::{Block, MIN_BLOCK_LEN};
 use super::hasher::Hasher;
+use super::reader::MAX_BLOCK_SERIALIZED_SIZE;
 use super::verify::{BlockFault, Verifier};
 use crate::bitcoin::Network;
 use alloc::vec::Vec;
