@@ -868,6 +868,38 @@ fn damage_to_a_file_stays_local() {
     );
 }
 
+/// Frames within one another, all of which end where the file ends. What they share is
+/// verified a few times, not as often as there are frames.
+#[test]
+fn the_work_for_nested_frames_does_not_grow_with_their_number() {
+    const FRAMES: usize = 500;
+    // Each frame holds a block whose first transaction has the next frame in its script. The
+    // transactions at the end belong to all of these blocks.
+    let tail = Tx::new(&[b"in"], &[b"out"], None).whole().repeat(200);
+    let mut file = Vec::new();
+    for _ in 0..FRAMES {
+        let block = [
+            &[0; 80][..],
+            &[201],
+            &[2, 0, 0, 0, 1],
+            &[7; 36],
+            &compact(file.len()),
+            &file,
+            &[0xff; 4],
+            &[0; 5],
+        ]
+        .concat();
+        let length = (block.len() + tail.len()) as u32;
+        file = [&MAGIC[..], &length.to_le_bytes(), &block].concat();
+    }
+    file.extend(tail);
+    let (blocks, faults) = find(&file, PLAIN);
+    assert_eq!((blocks.len(), faults.len()), (0, FRAMES));
+    let unverified = |fault: &&FileFault| matches!(fault.cause, Cause::Unverified { .. });
+    let verified = FRAMES - faults.iter().filter(unverified).count();
+    assert!((1..10).contains(&verified), "{verified}");
+}
+
 #[test]
 fn a_truncated_file_loses_only_its_last_block() {
     let blocks = small_blocks(3);
