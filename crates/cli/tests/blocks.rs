@@ -206,7 +206,7 @@ fn problems_are_reported_with_their_offset_and_the_rest_is_verified() {
             places[6]
         ),
         format!(
-            "{}, byte 0, block {HASH}: byte 80 of the block announces 3315 entries",
+            "{}, byte 0, block {HASH}: malformed block: byte 80 announces 3315 entries",
             other.display()
         ),
     ];

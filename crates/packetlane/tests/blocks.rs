@@ -7,8 +7,9 @@ use bzip2::read::BzDecoder;
 use common::{Random, noise};
 use packetlane::bitcoin::Network;
 use packetlane::sha256d::{
-    Block, BlockError, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher,
-    MAX_BLOCK_SERIALIZED_SIZE, MAX_NEEDED, Obfuscation, Scanner, Verifier, block_hash,
+    Block, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher, MAX_BLOCK_SERIALIZED_SIZE,
+    MAX_NEEDED, Obfuscation, ParseError, Scanner, Transaction, TransactionError, Verifier,
+    block_hash, txids, wtxids,
 };
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -221,7 +222,7 @@ fn fault(block: &[u8]) -> BlockFault {
 }
 
 #[track_caller]
-fn malformed(block: &[u8]) -> BlockError {
+fn malformed(block: &[u8]) -> ParseError {
     match fault(block) {
         BlockFault::Malformed(error) => error,
         fault => panic!("{fault}"),
@@ -344,14 +345,8 @@ fn blocks_of_btcds_tests_match_known_values() {
     // One transaction of 1 MB.
     if let Some(tx) = btcd("wire/testdata/megatx.bin.bz2") {
         let id = hash("bb41a757f405890fb0f5856228e23b715702d714d59bf2b1feb70d8b2b4e3e08");
-        let block = [header(&id), vec![1], tx].concat();
-        assert_eq!(
-            Verifier::new(Hasher::best())
-                .verify(&block)
-                .unwrap()
-                .transactions,
-            1
-        );
+        assert_eq!(Transaction::parse(&tx).unwrap().txid(), id);
+        assert_eq!(txids(&[&tx]), Ok(vec![id]));
     }
 }
 
@@ -479,7 +474,7 @@ fn damage_to_a_real_block_is_found() {
     }
     let length = good.len();
     let longer = [&good[..], &[0]].concat();
-    let error = BlockError::Trailing {
+    let error = ParseError::Trailing {
         offset: length,
         length: 1,
     };
@@ -581,6 +576,63 @@ fn the_work_is_compared_with_the_headers_target() {
 }
 
 #[test]
+fn ids_of_raw_transactions_match_a_naive_implementation() {
+    let mut random = Random::new(4);
+    for count in [0, 1, 2, 15, 17, 300] {
+        let all: Vec<Tx> = (0..count).map(|_| Tx::any(&mut random)).collect();
+        let raw: Vec<Vec<u8>> = all.iter().map(Tx::whole).collect();
+        let raw: Vec<&[u8]> = raw.iter().map(|raw| &raw[..]).collect();
+        let expected: Vec<Hash> = all.iter().map(|tx| sha256d(&tx.stripped())).collect();
+        assert_eq!(txids(&raw), Ok(expected));
+        let expected: Vec<Hash> = raw.iter().map(|raw| sha256d(raw)).collect();
+        assert_eq!(wtxids(&raw), Ok(expected));
+        for (tx, raw) in all.iter().zip(&raw) {
+            let transaction = Transaction::parse(raw).unwrap();
+            assert_eq!(transaction.has_witness(), tx.witness.is_some());
+            assert_eq!(transaction.txid_pieces().concat(), tx.stripped());
+            assert_eq!(transaction.bytes(), *raw);
+            assert_eq!(transaction.txid(), sha256d(&tx.stripped()));
+            assert_eq!(transaction.wtxid(), sha256d(raw));
+        }
+    }
+}
+
+#[test]
+fn what_is_no_transaction_is_named() {
+    let good = Tx::new(&[b"in"], &[b"out"], Some(&[&[b"witness"]])).whole();
+    for length in 0..good.len() {
+        let bad = &good[..length];
+        let cause = Transaction::parse(bad).unwrap_err();
+        let expected = TransactionError { index: 2, cause };
+        let list = [&good[..], &good, bad, &[]];
+        assert_eq!(txids(&list), Err(expected));
+        assert_eq!(wtxids(&list), Err(expected));
+        assert!(expected.to_string().starts_with("number 2 (from 0) "));
+    }
+    let longer = [&good[..], &[0]].concat();
+    let trailing = ParseError::Trailing {
+        offset: good.len(),
+        length: 1,
+    };
+    assert_eq!(Transaction::parse(&longer), Err(trailing));
+    // Marker and flag without a witness, and no input.
+    let mut empty = Tx::new(&[b"in"], &[b"out"], Some(&[&[]])).whole();
+    assert!(matches!(
+        Transaction::parse(&empty),
+        Err(ParseError::NoWitness { .. })
+    ));
+    empty[5] = 0;
+    let no_inputs = ParseError::NoInputs { offset: 4 };
+    assert_eq!(Transaction::parse(&empty), Err(no_inputs));
+    empty[5] = 2;
+    let flag = ParseError::Flag { offset: 5, flag: 2 };
+    assert_eq!(Transaction::parse(&empty), Err(flag));
+    let length = MAX_BLOCK_SERIALIZED_SIZE + 1;
+    let too_long = ParseError::TooLong { length };
+    assert_eq!(Transaction::parse(&vec![0; length]), Err(too_long));
+}
+
+#[test]
 fn every_malformed_block_is_reported_with_its_offset() {
     let header = vec![0; 80];
     let behind = |parts: &[&[u8]]| [&header, &parts.concat()[..]].concat();
@@ -590,14 +642,14 @@ fn every_malformed_block_is_reported_with_its_offset() {
 
     let long = vec![0; MAX_BLOCK_SERIALIZED_SIZE + 1];
     let length = long.len();
-    assert_eq!(malformed(&long), BlockError::TooLong { length });
+    assert_eq!(malformed(&long), ParseError::TooLong { length });
     // Values exactly at the limit are accepted.
     assert_eq!(
         malformed(&long[1..]),
-        BlockError::NoTransactions { offset: 80 }
+        ParseError::NoTransactions { offset: 80 }
     );
 
-    let cut = |offset, needed, left| BlockError::Cut {
+    let cut = |offset, needed, left| ParseError::Cut {
         offset,
         needed,
         left,
@@ -628,11 +680,11 @@ fn every_malformed_block_is_reported_with_its_offset() {
         (&[0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0], 0xffff_ffff),
         (&[0xff, 0, 0, 0, 0, 0, 0, 0, 0], 0),
     ] {
-        let error = BlockError::NotShortest { offset: 80, number };
+        let error = ParseError::NotShortest { offset: 80, number };
         assert_eq!(malformed(&behind(&[bytes, &filler])), error);
     }
 
-    let too_many = |offset, count, most| BlockError::TooMany {
+    let too_many = |offset, count, most| ParseError::TooMany {
         offset,
         count,
         most,
@@ -655,23 +707,23 @@ fn every_malformed_block_is_reported_with_its_offset() {
     );
 
     let block = behind(&[&[0], &filler]);
-    assert_eq!(malformed(&block), BlockError::NoTransactions { offset: 80 });
+    assert_eq!(malformed(&block), ParseError::NoTransactions { offset: 80 });
     let block = behind(&[&[1], &version, &[0, 0], &filler]);
-    assert_eq!(malformed(&block), BlockError::NoInputs { offset: 85 });
+    assert_eq!(malformed(&block), ParseError::NoInputs { offset: 85 });
     let block = behind(&[&[1], &version, &[0, 1, 0], &filler]);
-    assert_eq!(malformed(&block), BlockError::NoInputs { offset: 87 });
+    assert_eq!(malformed(&block), ParseError::NoInputs { offset: 87 });
     for flag in [2, 3, 0xff] {
         let block = behind(&[&[1], &version, &[0, flag], &filler]);
-        assert_eq!(malformed(&block), BlockError::Flag { offset: 86, flag });
+        assert_eq!(malformed(&block), ParseError::Flag { offset: 86, flag });
     }
     let block = behind(&[&segwit, &[0], &[0; 4]]);
     let offset = 80 + segwit.len();
-    assert_eq!(malformed(&block), BlockError::NoWitness { offset });
+    assert_eq!(malformed(&block), ParseError::NoWitness { offset });
     let block = behind(&[&segwit, &[1, 0], &[0; 4], &[9; 3]]);
     let offset = offset + 6;
     assert_eq!(
         malformed(&block),
-        BlockError::Trailing { offset, length: 3 }
+        ParseError::Trailing { offset, length: 3 }
     );
 }
 
@@ -814,6 +866,38 @@ fn damage_to_a_file_stays_local() {
             }][..]
         )
     );
+}
+
+/// Frames within one another, all of which end where the file ends. What they share is
+/// verified a few times, not as often as there are frames.
+#[test]
+fn the_work_for_nested_frames_does_not_grow_with_their_number() {
+    const FRAMES: usize = 500;
+    // Each frame holds a block whose first transaction has the next frame in its script. The
+    // transactions at the end belong to all of these blocks.
+    let tail = Tx::new(&[b"in"], &[b"out"], None).whole().repeat(200);
+    let mut file = Vec::new();
+    for _ in 0..FRAMES {
+        let block = [
+            &[0; 80][..],
+            &[201],
+            &[2, 0, 0, 0, 1],
+            &[7; 36],
+            &compact(file.len()),
+            &file,
+            &[0xff; 4],
+            &[0; 5],
+        ]
+        .concat();
+        let length = (block.len() + tail.len()) as u32;
+        file = [&MAGIC[..], &length.to_le_bytes(), &block].concat();
+    }
+    file.extend(tail);
+    let (blocks, faults) = find(&file, PLAIN);
+    assert_eq!((blocks.len(), faults.len()), (0, FRAMES));
+    let unverified = |fault: &&FileFault| matches!(fault.cause, Cause::Unverified { .. });
+    let verified = FRAMES - faults.iter().filter(unverified).count();
+    assert!((1..10).contains(&verified), "{verified}");
 }
 
 #[test]

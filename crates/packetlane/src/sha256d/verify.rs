@@ -10,9 +10,11 @@
 //! be checked with the chain. A block from which all witnesses have been removed looks like one
 //! from before BIP141, and passes.
 
-use super::block::{Block, BlockError, Transaction, hash_one};
+use super::block::Block;
 use super::hasher::{Hash, Hasher};
 use super::merkle::inner_nodes;
+use super::reader::ParseError;
+use super::transaction::{TransactionOffsets, hash_one};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -36,7 +38,7 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Verifier {
     hasher: Hasher,
-    transactions: Vec<Transaction>,
+    transactions: Vec<TransactionOffsets>,
     /// Empty between calls, so it borrows nothing.
     pieces: Vec<[&'static [u8]; 3]>,
     digests: Vec<Hash>,
@@ -107,7 +109,7 @@ impl Verifier {
                     self.wtxids.clear();
                     self.wtxids.push(Hash::default());
                     let mut digests = witness_digests.iter();
-                    let others = block.places().iter().zip(txids).skip(1);
+                    let others = block.iter().zip(txids).skip(1);
                     self.wtxids.extend(others.map(|(transaction, txid)| {
                         let digest = transaction.has_witness().then(|| digests.next());
                         *digest.flatten().unwrap_or(txid)
@@ -176,7 +178,7 @@ fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
 #[non_exhaustive]
 pub enum BlockFault {
     /// The bytes are not a block.
-    Malformed(BlockError),
+    Malformed(ParseError),
     /// The target is zero, which no hash meets.
     ZeroTarget {
         /// The target in the header's compact form.
@@ -226,7 +228,7 @@ pub enum BlockFault {
 impl fmt::Display for BlockFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(error) => error.fmt(f),
+            Self::Malformed(error) => write!(f, "malformed block: {error}"),
             Self::ZeroTarget { bits } => {
                 write!(f, "the target {bits:08x} in the header is zero")
             }
