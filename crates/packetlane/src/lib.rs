@@ -47,6 +47,8 @@
 //!
 //! # Features
 //!
+//! - `bip324` (default): the module [`bip324`]. It needs a C compiler, for secp256k1; everything
+//!   else but `rustls` and `quinn`, which bring ring, is built from Rust alone.
 //! - `std` (default): entropy from the operating system, the environment variable
 //!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
 //! - `parallel`: `Engine::with_threads`, one large batch on several threads, through rayon.
@@ -57,6 +59,14 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "bip324"),
+    allow(
+        dead_code,
+        rustdoc::broken_intra_doc_links,
+        reason = "some methods serve only BIP324's sessions, and some documentation names them"
+    )
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
@@ -65,6 +75,8 @@ extern crate std;
 
 mod arena;
 mod batch;
+#[cfg(feature = "bip324")]
+#[cfg_attr(docsrs, doc(cfg(feature = "bip324")))]
 pub mod bip324;
 pub mod bitcoin;
 mod copy;

@@ -1,11 +1,18 @@
 //! The key exchange: ElligatorSwift public keys, the shared secret, and the keys that HKDF
 //! derives from it (BIP324, "Key exchange" and "Keys and session ID").
 
+#![allow(
+    deprecated,
+    reason = "what all versions of secp256k1 that Cargo.toml admits have in common"
+)]
+
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
 use once_cell::race::OnceBox;
-use secp256k1::ellswift::{ElligatorSwift, ElligatorSwiftSharedSecret, Party};
+use secp256k1::ellswift::{
+    ElligatorSwift, ElligatorSwiftParty as Party, ElligatorSwiftSharedSecret,
+};
 use secp256k1::{All, Secp256k1, SecretKey};
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -86,8 +93,8 @@ impl Keypair {
         let ours = ElligatorSwift::from_array(self.public);
         let theirs = ElligatorSwift::from_array(*theirs);
         let (initiator, responder, party) = match role {
-            Role::Initiator => (ours, theirs, Party::Initiator),
-            Role::Responder => (theirs, ours, Party::Responder),
+            Role::Initiator => (ours, theirs, Party::A),
+            Role::Responder => (theirs, ours, Party::B),
         };
         let mut shared =
             ElligatorSwift::shared_secret(initiator, responder, *self.secret, party, None);
@@ -115,7 +122,7 @@ impl fmt::Debug for Keypair {
 }
 
 fn parse(secret: &[u8; 32]) -> Result<SecretKey, SecretKeyError> {
-    SecretKey::from_byte_array(*secret).map_err(|_| SecretKeyError)
+    SecretKey::from_slice(secret).map_err(|_| SecretKeyError)
 }
 
 /// The context for all key generation. There is one per process, because creating it costs half

@@ -144,12 +144,9 @@ impl Engine {
     /// [`rayon::ThreadPool::install`]: https://docs.rs/rayon/latest/rayon/struct.ThreadPool.html#method.install
     #[cfg(feature = "parallel")]
     #[must_use]
-    pub const fn with_threads(self, threads: u16) -> Self {
-        let cpu = Cpu {
-            threads,
-            ..self.cpu
-        };
-        Self { cpu, ..self }
+    pub const fn with_threads(mut self, threads: u16) -> Self {
+        self.cpu.threads = threads;
+        self
     }
 
     /// The backend that it runs on.
