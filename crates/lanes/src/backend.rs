@@ -201,13 +201,6 @@ impl Backend {
         aead::max_precomputed_blocks(self.set())
     }
 
-    /// The most packets of a turn, one of each session, that are sealed or opened as fast one
-    /// at a time with precomputed keystream as all at once.
-    #[must_use]
-    pub fn max_precomputed_packets(self) -> usize {
-        aead::max_precomputed_packets(self.set())
-    }
-
     /// Computes ChaCha20 keystream blocks of future packets under `key` (RFC 8439, section
     /// 2.3): `blocks[i]` becomes the block with counter `counters_and_nonces[i].0` and nonce
     /// `counters_and_nonces[i].1`. As many blocks as a vector has lanes cost little more than

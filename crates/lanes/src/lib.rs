@@ -34,7 +34,6 @@
 )]
 
 mod aead;
-pub use aead::TUNE;
 mod aes_keys;
 mod backend;
 mod calibrate;

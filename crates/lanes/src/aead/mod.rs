@@ -23,8 +23,7 @@ mod tag;
 mod tuning;
 
 pub(crate) use keystream::{precompute_keystream, xor_keystream};
-pub use run::TUNE;
-pub(crate) use run::{max_precomputed_blocks, max_precomputed_packets, open, seal};
+pub(crate) use run::{max_precomputed_blocks, open, seal};
 pub(crate) use single::{open_detached, seal_detached};
 pub(crate) use tag::poly1305;
 pub(crate) use tuning::Tuning;

@@ -82,9 +82,3 @@ pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
         false => usize::MAX,
     }
 }
-
-pub static TUNE: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(7);
-/// See [`crate::Backend::max_precomputed_packets`].
-pub(crate) fn max_precomputed_packets(_set: Set) -> usize {
-    TUNE.load(core::sync::atomic::Ordering::Relaxed)
-}

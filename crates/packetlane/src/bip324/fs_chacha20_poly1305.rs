@@ -85,7 +85,7 @@ impl FsChaCha20Poly1305 {
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
         let packets = batch.expected_len();
-        let (keystream, keystream_blocks) = if self.keystream.concerns(self.cpu.backend, packets) {
+        let (keystream, keystream_blocks) = if self.keystream.concerns(packets) {
             self.add_keystream(batch, packets, text_len)
         } else {
             (0, 0)
@@ -122,7 +122,7 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let packets = batch.expected_len();
-        if !self.keystream.concerns(self.cpu.backend, packets) || batch.has_pending() {
+        if !self.keystream.concerns(packets) || batch.has_pending() {
             return self.add_job(batch, start, text_len);
         }
         let (number, epoch) = self.next()?;

@@ -25,6 +25,10 @@ const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
 /// the next packet that it saves less than it costs to carry them through the batch.
 const MAX_PACKET_BLOCKS: usize = 12;
 
+/// A batch of fewer packets is small. With two blocks each, so many packets have their
+/// keystream at a time.
+const SMALL_BATCH: usize = MAX_BLOCKS / 2;
+
 /// After so many packets in a row of at most a block of text, the next is expected to be
 /// one, too.
 const SHORT_PACKETS: u8 = 4;
@@ -68,8 +72,8 @@ impl PrecomputedKeystream {
     /// Whether it concerns a packet that is one of `packets` of a turn: blocks are left, or
     /// the batch is small.
     #[inline]
-    pub(super) fn concerns(&self, backend: Backend, packets: usize) -> bool {
-        self.next < self.end || packets <= backend.max_precomputed_packets()
+    pub(super) fn concerns(&self, packets: usize) -> bool {
+        self.next < self.end || packets < SMALL_BATCH
     }
 
     /// How many blocks to have of a packet with `text_len` bytes of text, one of `packets` of
@@ -85,9 +89,7 @@ impl PrecomputedKeystream {
             0
         };
         if !self.enabled
-            || packets > 2
-                && (packets > backend.max_precomputed_packets()
-                    || self.short_packets <= SHORT_PACKETS)
+            || packets > 2 && (packets >= SMALL_BATCH || self.short_packets <= SHORT_PACKETS)
         {
             return 0;
         }
