@@ -16,7 +16,7 @@ use packetlane::sha256d::{
     Block, FRAME_LEN, Found, Hash, Hasher, MAX_NEEDED, Obfuscation, Scanner, Verifier, many,
     many_in_pieces, merkle_root,
 };
-use packetlane::{Batch, Engine};
+use packetlane::{Engine, OpenBatch};
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();
 
@@ -260,7 +260,7 @@ pub fn opener(data: &[u8]) -> bool {
     let mut bystander = Session::from_keys(engine, &other, Role::Responder);
     let mut friend = Session::from_keys(engine, &other, Role::Initiator);
 
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     let mut got = Vec::new();
     let mut error: Option<OpenError> = None;
     let mut rest = &stream[..];
@@ -268,14 +268,23 @@ pub fn opener(data: &[u8]) -> bool {
         for _ in 0..=input.below(3) {
             let piece = input.piece(&mut rest);
             batch.room(piece.len() + 5)[..piece.len()].copy_from_slice(piece);
-            session.inbound.received(&mut batch, piece.len());
+            let before = batch.len();
+            match session.inbound.received(&mut batch, piece.len()) {
+                Ok(added) => {
+                    assert_eq!(error, None, "packets after an error");
+                    assert_eq!(added, batch.len() - before);
+                }
+                // Packets from before it still come.
+                Err(OpenError::TooLong { .. }) => {}
+                Err(new) => assert_eq!(error, Some(new), "an error that did not come before"),
+            }
         }
         let mut packet = Vec::new();
         let sealed = friend
             .outbound
             .seal(PacketKind::Genuine, b"still here", &mut packet);
         sealed.expect("the contents are short enough");
-        bystander.inbound.feed(&mut batch, &packet);
+        assert_eq!(bystander.inbound.feed(&mut batch, &packet), Ok(1));
         engine.open(&mut batch);
         for packet in session.inbound.packets(&batch) {
             match packet {
@@ -698,7 +707,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
         engine.seal(&mut batch);
         let mut datagrams = Vec::new();
         for (of, slot, number, pn_offset, payload) in sealed {
-            let mut wire = batch.wire(&slot).to_vec();
+            let mut wire = batch.wire(&slot).expect("a sealed packet").to_vec();
             let damaged = input.byte() % 8 == 7 && input.damage(&mut wire).is_some();
             datagrams.push((of, wire, number, pn_offset, payload, damaged));
         }

@@ -6,13 +6,13 @@
 mod common;
 
 use common::{Random, engine, noise, sessions, take};
-use packetlane::Batch;
 use packetlane::bip324::{
     DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION, OVERHEAD, OpenError,
     PacketKind, Progress, REKEY_INTERVAL, Role, Session,
 };
 use packetlane::quic::{self, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
+use packetlane::{OpenBatch, SealBatch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -109,7 +109,7 @@ fn the_allocation_counter_works() {
 fn the_steady_state_allocates_nothing() {
     let engine = engine();
     let mut pairs: Vec<_> = (0..20).map(|seed| sessions(engine, seed)).collect();
-    let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+    let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
     let contents = noise(1, 3000);
     let mut wires = vec![Vec::with_capacity(100_000); pairs.len()];
     let mut slots = Vec::with_capacity(1000);
@@ -129,7 +129,7 @@ fn the_steady_state_allocates_nothing() {
         }
         engine.seal(&mut sealing);
         for (i, slot) in slots.drain(..).enumerate() {
-            wires[i % 20].extend_from_slice(sealing.wire(&slot));
+            wires[i % 20].extend_from_slice(sealing.wire(&slot).unwrap());
         }
         sealing.clear();
         // One more packet outside a batch, and a large one.
@@ -149,7 +149,7 @@ fn the_steady_state_allocates_nothing() {
                 };
                 let room = opening.room(4096 + len);
                 room[..len].copy_from_slice(&wire[..len]);
-                receiver.inbound.received(&mut opening, len);
+                receiver.inbound.received(&mut opening, len).unwrap();
                 wire.drain(..len);
             }
             engine.open(&mut opening);
@@ -185,16 +185,16 @@ fn a_claim_costs_what_arrives_and_256_kib() {
             .seal(PacketKind::Genuine, &contents, &mut wire)
             .unwrap();
         for piece in [1, 1000, usize::MAX] {
-            let mut batch = Batch::new();
+            let mut batch = OpenBatch::new();
             let (_, mut fresh) = sessions(engine(), 1);
             let inbound = &mut fresh.inbound;
             let (_, held, peak) = taken_by(|| {
                 for piece in wire[..3 + sent].chunks(piece) {
-                    inbound.feed(&mut batch, piece);
+                    inbound.feed(&mut batch, piece).unwrap();
                     batch.clear();
                 }
                 // Memory of the turn's batch is not the session's.
-                batch = Batch::new();
+                batch = OpenBatch::new();
             });
             assert!(
                 held <= 3 + sent + MAX_PREALLOCATION,
@@ -299,11 +299,11 @@ fn peak_memory_of_a_long_packet() {
         .seal(PacketKind::Genuine, &contents, &mut wire)
         .unwrap();
     let whole = contents.len() + OVERHEAD;
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     let mut arrived = 0;
     let (_, held, peak) = taken_by(|| {
         for piece in wire.chunks(1024) {
-            receiver.inbound.feed(&mut batch, piece);
+            receiver.inbound.feed(&mut batch, piece).unwrap();
             engine().open(&mut batch);
             for packet in receiver.inbound.packets(&batch) {
                 assert!(packet.unwrap() == contents);
@@ -367,10 +367,11 @@ fn a_refused_length_allocates_nothing() {
         .outbound
         .seal(PacketKind::Genuine, &contents, &mut wire)
         .unwrap();
-    let mut batch = Batch::with_capacity(10, 1000);
+    let mut batch = OpenBatch::with_capacity(10, 1000);
     let engine = engine();
     let (calls, _, _) = taken_by(|| {
-        receiver.inbound.feed(&mut batch, &wire[..1000]);
+        let refused = receiver.inbound.feed(&mut batch, &wire[..1000]);
+        assert!(matches!(refused, Err(OpenError::TooLong { .. })));
         engine.open(&mut batch);
     });
     assert_eq!(calls, 0);
@@ -391,10 +392,10 @@ fn a_failed_session_frees_its_memory() {
     let last = wire.len() - 1;
     wire[last] ^= 1;
     let (_, held, _) = taken_by(|| {
-        let mut batch = Batch::new();
+        let mut batch = OpenBatch::new();
         let mut random = Random::new(1);
         for piece in common::pieces(&wire, &mut random, 100_000) {
-            receiver.inbound.feed(&mut batch, piece);
+            receiver.inbound.feed(&mut batch, piece).unwrap();
         }
         engine().open(&mut batch);
         assert_eq!(
@@ -442,7 +443,7 @@ fn a_session_takes_at_most_4_kib() {
         &common::config(engine(), 1001),
     );
     let mut wire = Vec::with_capacity(1000);
-    let mut batch = Batch::with_capacity(10, 1000);
+    let mut batch = OpenBatch::with_capacity(10, 1000);
     let mut kept = Vec::with_capacity(20);
     let mut run = |[mut one, mut two]: [Session; 2]| {
         for _ in 0..2 {
@@ -451,7 +452,7 @@ fn a_session_takes_at_most_4_kib() {
             one.outbound
                 .seal(PacketKind::Genuine, &contents, &mut wire)
                 .unwrap();
-            two.inbound.feed(&mut batch, &wire);
+            two.inbound.feed(&mut batch, &wire).unwrap();
             engine().open(&mut batch);
             assert_eq!(take(&mut two, &batch).0, [contents]);
             batch.clear();
@@ -567,7 +568,7 @@ fn quic_batches_allocate_nothing_in_the_steady_state() {
         }
         engine.seal(&mut sealing);
         for (i, slot) in slots.drain(..).enumerate() {
-            let wire = sealing.wire(&slot);
+            let wire = sealing.wire(&slot).unwrap();
             opening.room(2000)[..wire.len()].copy_from_slice(wire);
             let place = opening.received(wire.len());
             let (_, opener) = &mut pairs[i % 20];

@@ -9,7 +9,7 @@ use packetlane::bip324::{
     Cipher, Handshake, HandshakeConfig, Keypair, PacketKind, Progress, Role, Session, SessionKeys,
 };
 use packetlane::quic::{self, HeaderKey, PacketKey, Secret, Suite, Version};
-use packetlane::{Backend, Batch};
+use packetlane::{Backend, OpenBatch, SealBatch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use zeroize::ZeroizeOnDrop;
@@ -151,7 +151,7 @@ fn no_secret_is_freed_unwiped() {
         let (first, second) = common::shake(initiator, responder);
         // Sessions are moved.
         let mut both = [Box::new(first), Box::new(second)];
-        let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+        let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         for round in 0..10 {
             let [one, two] = &mut both;
             let mut wire = Vec::new();
@@ -161,14 +161,14 @@ fn no_secret_is_freed_unwiped() {
                 one.outbound.push(&mut sealing, kind, &contents).unwrap();
             }
             engine().seal(&mut sealing);
-            sealing = Batch::new();
+            sealing = SealBatch::new();
             // The other side loses what was sealed here, except for the counters. The other
             // direction is complete.
             for _ in 0..50 {
                 let kind = PacketKind::Genuine;
                 two.outbound.seal(kind, &[round; 40], &mut wire).unwrap();
             }
-            one.inbound.feed(&mut opening, &wire);
+            one.inbound.feed(&mut opening, &wire).unwrap();
             engine().open(&mut opening);
             packets += take(one, &opening).0.len();
             opening.clear();
@@ -198,7 +198,7 @@ fn precomputed_keystream_is_wiped() {
         let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
         for packets in [1, 13, 222, 224] {
             let seen = seen_in(&secrets, || {
-                let mut batch = Batch::new();
+                let mut batch = SealBatch::new();
                 let mut session = Session::from_keys(engine(), &keys, Role::Initiator);
                 let contents = vec![7; len];
                 for sent in 0..packets {
@@ -227,7 +227,7 @@ fn a_batch_of_many_keys_wipes_them() {
         .collect();
     let secrets: Vec<_> = keys.iter().map(|keys| &keys.initiator_packet[..]).collect();
     let seen = seen_in(&secrets, || {
-        let mut batch = Batch::new();
+        let mut batch = SealBatch::new();
         let mut sessions: Vec<_> = keys
             .iter()
             .map(|keys| Session::from_keys(engine(), keys, Role::Initiator))
@@ -386,7 +386,7 @@ fn quic_keys_are_wiped() {
                 }
                 let slot = sealer.push(&mut sealing, number.into(), &[0x40, number], b"ping");
                 engine().seal(&mut sealing);
-                let place = opening.feed(sealing.wire(&slot.unwrap()));
+                let place = opening.feed(sealing.wire(&slot.unwrap()).unwrap());
                 let slot = opener.push(&mut opening, place, 1).unwrap();
                 engine().open(&mut opening);
                 opened += u8::from(opener.take(&opening, slot).is_ok());

@@ -8,7 +8,7 @@ use packetlane::bip324::{
     DEFAULT_RECEIVE_LIMIT, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError,
     PacketKind, REKEY_INTERVAL, Role, SealError, Session, SessionKeys,
 };
-use packetlane::{Batch, Engine, Outcome, Slot};
+use packetlane::{Engine, OpenBatch, Outcome, SealBatch, Slot, SlotError};
 use proptest::prelude::*;
 
 use PacketKind::{Decoy, Genuine};
@@ -36,14 +36,15 @@ fn a_flipped_bit_ends_its_own_session_only() {
         for place in 0..contents[1].len() + OVERHEAD {
             for bit in [0x01, 0x80] {
                 let mut pairs = [1, 2, 3].map(|seed| sessions(engine, seed));
-                let mut batch = Batch::new();
+                let mut batch = OpenBatch::new();
                 for (i, (sender, receiver)) in pairs.iter_mut().enumerate() {
                     let mut wire = seal(sender, &packets);
                     if i == 1 {
                         wire[contents[0].len() + OVERHEAD + place] ^= bit;
                     }
                     receiver.inbound.set_receive_limit(5000);
-                    receiver.inbound.feed(&mut batch, &wire);
+                    let added = receiver.inbound.feed(&mut batch, &wire);
+                    assert!(added == Ok(4) || i == 1 && place < LENGTH_LEN);
                 }
                 engine.open(&mut batch);
                 for (i, (_, receiver)) in pairs.iter_mut().enumerate() {
@@ -84,10 +85,11 @@ fn check_damage(
         }
         other => panic!("place {place}: {other:?}"),
     }
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     assert_eq!(take(receiver, &batch), (vec![], error));
     for len in [0, 1, 1000] {
-        receiver.inbound.feed(&mut batch, &noise(1, len));
+        let refused = receiver.inbound.feed(&mut batch, &noise(1, len));
+        assert_eq!(refused.err(), error);
         engine.open(&mut batch);
         assert_eq!(take(receiver, &batch), (vec![], error));
         batch.clear();
@@ -134,8 +136,8 @@ fn a_forged_packet_stays_encrypted() {
     let mut wire = seal(&mut sender, &[(Genuine, &[b'p'; 200])]);
     let last = wire.len() - 1;
     wire[last] ^= 1;
-    let mut batch = Batch::new();
-    receiver.inbound.feed(&mut batch, &wire);
+    let mut batch = OpenBatch::new();
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
     engine().open(&mut batch);
     assert_eq!(batch.outcome(0), Outcome::BadTag);
     batch.clear();
@@ -169,10 +171,10 @@ proptest! {
             }
             let mut random = Random::new(seed);
             let most = [3, 40, 3000, 100_000][random.below(4)];
-            let batches = &mut [Batch::new(), Batch::new()];
+            let batches = &mut [OpenBatch::new(), OpenBatch::new()];
             let mut used = 0;
             let mut got = Vec::new();
-            let mut end_turn = |receiver: &mut Session, batch: &mut Batch| {
+            let mut end_turn = |receiver: &mut Session, batch: &mut OpenBatch| {
                 engine.open(batch);
                 let (packets, error) = take(receiver, batch);
                 assert_eq!(error, None);
@@ -180,12 +182,14 @@ proptest! {
             };
             for piece in pieces(&wire, &mut random, most) {
                 let batch = &mut batches[used];
-                if random.below(2) == 0 {
+                let before = batch.len();
+                let added = if random.below(2) == 0 {
                     batch.room(piece.len() + 13)[..piece.len()].copy_from_slice(piece);
-                    receiver.inbound.received(batch, piece.len());
+                    receiver.inbound.received(batch, piece.len())
                 } else {
-                    receiver.inbound.feed(batch, piece);
-                }
+                    receiver.inbound.feed(batch, piece)
+                };
+                prop_assert_eq!(added, Ok(batch.len() - before));
                 if random.below(4) == 0 {
                     end_turn(&mut receiver, batch);
                     // A batch need not be cleared, and need not be the same in the next turn.
@@ -230,10 +234,9 @@ fn every_cut_of_a_short_stream() {
     assert_eq!(got, contents);
     // All bytes in the same turn, one at a time.
     let (_, mut receiver) = sessions(engine(), 1);
-    let mut batch = Batch::new();
-    for byte in &wire {
-        receiver.inbound.feed(&mut batch, &[*byte]);
-    }
+    let mut batch = OpenBatch::new();
+    let added = |byte: &u8| receiver.inbound.feed(&mut batch, &[*byte]).unwrap();
+    assert_eq!(wire.iter().map(added).sum::<usize>(), contents.len());
     engine().open(&mut batch);
     assert_eq!(take(&mut receiver, &batch), (contents, None));
 }
@@ -245,7 +248,7 @@ fn a_batch_across_rekeys() {
     for engine in engines() {
         let mut pairs = [1, 2, 3, 4].map(|seed| sessions(engine, seed));
         let contents = |session: usize, i: usize| noise((1000 * session + i) as u64, i % 90);
-        let mut batch = Batch::new();
+        let mut batch = SealBatch::new();
         let mut slots = [const { Vec::new() }; 4];
         for i in 0..COUNT {
             for (s, (sender, _)) in pairs.iter_mut().enumerate() {
@@ -256,10 +259,10 @@ fn a_batch_across_rekeys() {
         assert_eq!(batch.len(), 4 * COUNT);
         engine.seal(&mut batch);
         let streams = slots.map(|slots| {
-            let packets = slots.iter().map(|slot| batch.wire(slot));
+            let packets = slots.iter().map(|slot| batch.wire(slot).unwrap());
             packets.collect::<Vec<_>>().concat()
         });
-        batch.clear();
+        let mut batch = OpenBatch::new();
         // Packets of a session come in runs.
         let mut random = Random::new(3);
         let mut runs = streams
@@ -268,7 +271,7 @@ fn a_batch_across_rekeys() {
         while runs.iter().any(|run| run.len() > 0) {
             for (run, (_, receiver)) in runs.iter_mut().zip(&mut pairs) {
                 if let Some(bytes) = run.next() {
-                    receiver.inbound.feed(&mut batch, bytes);
+                    receiver.inbound.feed(&mut batch, bytes).unwrap();
                 }
             }
         }
@@ -285,12 +288,13 @@ fn a_batch_across_rekeys() {
     }
 }
 
-/// Both directions of a session in two batches that alternate, across rekeys, with single
-/// packets in between. Also one batch that seals and opens in one turn.
+/// The packets of a session in two batches that alternate, across rekeys, with single packets
+/// in between.
 #[test]
 fn two_alternating_batches() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
-    let mut batches = [Batch::new(), Batch::new()];
+    let mut batches = [SealBatch::new(), SealBatch::new()];
+    let mut opening = [OpenBatch::new(), OpenBatch::new()];
     for i in 0..3 * REKEY_INTERVAL as usize {
         let contents = noise(i as u64, i % 70);
         let [a, b] = &mut batches;
@@ -299,17 +303,19 @@ fn two_alternating_batches() {
         let mut wire = Vec::new();
         engine().seal(a);
         engine().seal(b);
-        wire.extend(a.wire(&first));
-        wire.extend(b.wire(&second));
+        wire.extend(a.wire(&first).unwrap());
+        wire.extend(b.wire(&second).unwrap());
         sender.outbound.seal(Genuine, b"third", &mut wire).unwrap();
-        // The batch whose packets were sealed also receives.
-        receiver.inbound.feed(a, &wire);
-        engine().open(a);
-        let expected = vec![contents, b"second".to_vec(), b"third".to_vec()];
-        assert_eq!(take(&mut receiver, a), (expected, None));
         a.clear();
         b.clear();
         batches.swap(0, 1);
+
+        assert_eq!(receiver.inbound.feed(&mut opening[0], &wire), Ok(3));
+        engine().open(&mut opening[0]);
+        let expected = vec![contents, b"second".to_vec(), b"third".to_vec()];
+        assert_eq!(take(&mut receiver, &opening[0]), (expected, None));
+        opening[0].clear();
+        opening.swap(0, 1);
     }
 }
 
@@ -324,11 +330,11 @@ fn one_packet_is_a_batch_of_one() {
             let kind = if i % 5 == 0 { Decoy } else { Genuine };
             let mut wire = b"before".to_vec();
             alone.outbound.seal(kind, &contents, &mut wire).unwrap();
-            let mut batch = Batch::new();
+            let mut batch = SealBatch::new();
             let slot = batched.outbound.push(&mut batch, kind, &contents).unwrap();
             assert_eq!(slot.wire_len(), contents.len() + OVERHEAD);
             engine.seal(&mut batch);
-            assert_eq!(&wire[6..], batch.wire(&slot));
+            assert_eq!(batch.wire(&slot), Ok(&wire[6..]));
             assert_eq!(&wire[..6], b"before");
         }
     }
@@ -337,14 +343,14 @@ fn one_packet_is_a_batch_of_one() {
 #[test]
 fn contents_written_in_place_are_sealed() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
-    let mut batch = Batch::with_capacity(2, 100);
+    let mut batch = SealBatch::with_capacity(2, 100);
     let (first, place) = sender.outbound.reserve(&mut batch, Genuine, 5).unwrap();
     place.copy_from_slice(b"hello");
     let (second, place) = sender.outbound.reserve(&mut batch, Genuine, 0).unwrap();
     assert!(place.is_empty());
     engine().seal(&mut batch);
     let both = first.join(&second).unwrap();
-    let wire = batch.wire(&both).to_vec();
+    let wire = batch.wire(&both).unwrap().to_vec();
     let (packets, error) = turn(&mut receiver, engine(), &wire);
     assert_eq!((packets, error), (vec![b"hello".to_vec(), vec![]], None));
 }
@@ -353,7 +359,7 @@ fn contents_written_in_place_are_sealed() {
 fn only_adjacent_slots_can_be_joined() {
     let (mut a, _) = sessions(engine(), 1);
     let (mut b, _) = sessions(engine(), 2);
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let first = a.outbound.push(&mut batch, Genuine, b"1").unwrap();
     let second = a.outbound.push(&mut batch, Genuine, b"22").unwrap();
     let other = b.outbound.push(&mut batch, Genuine, b"333").unwrap();
@@ -365,42 +371,46 @@ fn only_adjacent_slots_can_be_joined() {
     let joined = first.join(&second).unwrap();
     assert_eq!(joined.wire_len(), 1 + 2 + 2 * OVERHEAD);
     engine().seal(&mut batch);
-    let apart = [batch.wire(&first), batch.wire(&second)].concat();
-    assert_eq!(batch.wire(&joined), apart);
+    let apart = [&first, &second].map(|slot| batch.wire(slot).unwrap());
+    assert_eq!(batch.wire(&joined), Ok(&apart.concat()[..]));
 }
 
-fn batch_with_one_packet() -> (Session, Batch, Slot) {
+fn batch_with_one_packet() -> (Session, SealBatch, Slot) {
     let (mut sender, _) = sessions(engine(), 1);
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let slot = sender.outbound.push(&mut batch, Genuine, b"plaintext");
     (sender, batch, slot.unwrap())
 }
 
 #[test]
-#[should_panic(expected = "not sealed")]
 fn an_unsealed_slot_has_no_wire() {
-    let (_, batch, slot) = batch_with_one_packet();
-    let _ = batch.wire(&slot);
+    let (_, mut batch, slot) = batch_with_one_packet();
+    assert_eq!(batch.wire(&slot), Err(SlotError::NotSealed));
+    engine().seal(&mut batch);
+    assert!(batch.wire(&slot).is_ok());
 }
 
 #[test]
-#[should_panic(expected = "not sealed")]
 fn a_slot_with_an_unsealed_packet_has_no_wire() {
     let (mut sender, mut batch, slot) = batch_with_one_packet();
     engine().seal(&mut batch);
     let late = sender.outbound.push(&mut batch, Genuine, b"late").unwrap();
-    let _ = batch.wire(&slot.join(&late).unwrap());
+    let both = slot.join(&late).unwrap();
+    assert_eq!(batch.wire(&both), Err(SlotError::NotSealed));
+    assert!(batch.wire(&slot).is_ok());
+    engine().seal(&mut batch);
+    assert!(batch.wire(&both).is_ok());
 }
 
 /// A slot of an earlier turn has no wire bytes, sealed or not.
 #[test]
-#[should_panic(expected = "cleared")]
 fn a_slot_of_an_earlier_turn_has_no_wire() {
     let (mut sender, mut batch, _) = batch_with_one_packet();
     let long = sender.outbound.push(&mut batch, Genuine, &[1; 50]).unwrap();
     engine().seal(&mut batch);
-    let _ = batch.wire(&long);
+    assert!(batch.wire(&long).is_ok());
     batch.clear();
+    assert_eq!(batch.wire(&long), Err(SlotError::Stale));
     for _ in 0..2 {
         sender
             .outbound
@@ -412,31 +422,30 @@ fn a_slot_of_an_earlier_turn_has_no_wire() {
         .outbound
         .push(&mut batch, Genuine, &[b'p'; 90])
         .unwrap();
-    let _ = batch.wire(&long);
+    assert_eq!(batch.wire(&long), Err(SlotError::Stale));
+    // Nor has it in another batch.
+    let (_, other, _) = batch_with_one_packet();
+    assert_eq!(other.wire(&long), Err(SlotError::Stale));
 }
 
 #[test]
 #[should_panic(expected = "room")]
 fn receiving_more_than_the_room_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     batch.room(100);
     batch.room(10);
-    receiver.inbound.received(&mut batch, 11);
+    let _ = receiver.inbound.received(&mut batch, 11);
 }
 
 #[test]
 #[should_panic(expected = "room")]
 fn receiving_a_room_twice_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
-    let (mut sender, _) = sessions(engine(), 1);
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     batch.room(100).fill(0);
-    sender
-        .outbound
-        .push(&mut batch, Genuine, b"on the room")
-        .unwrap();
-    receiver.inbound.received(&mut batch, 1);
+    receiver.inbound.received(&mut batch, 50).unwrap();
+    let _ = receiver.inbound.received(&mut batch, 1);
 }
 
 /// Every way to lose packets is an error, and only in their own session.
@@ -444,46 +453,38 @@ fn receiving_a_room_twice_panics() {
 fn lost_packets_are_errors() {
     let not_opened = (vec![], Some(OpenError::NotOpened));
     let lost = (vec![], Some(OpenError::NotInBatch));
+    let both = || vec![b"one".to_vec(), b"two".to_vec()];
     let start = || {
-        let (mut sender, receiver) = sessions(engine(), 1);
+        let (mut sender, mut receiver) = sessions(engine(), 1);
         let wire = seal(&mut sender, &[(Genuine, b"one"), (Genuine, b"two")]);
-        (receiver, wire, Batch::new())
+        let mut batch = OpenBatch::new();
+        assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(2));
+        (receiver, wire, batch)
     };
-    // Taken before it was opened.
-    let (mut receiver, wire, mut batch) = start();
-    receiver.inbound.feed(&mut batch, &wire);
+    // Taken before it was opened: nothing is lost.
+    let (mut receiver, _, mut batch) = start();
+    assert_eq!(take(&mut receiver, &batch), not_opened);
     assert_eq!(take(&mut receiver, &batch), not_opened);
     engine().open(&mut batch);
-    assert_eq!(take(&mut receiver, &batch), not_opened);
-    // Sealed instead of opened.
-    let (mut receiver, wire, mut batch) = start();
-    receiver.inbound.feed(&mut batch, &wire);
-    engine().seal(&mut batch);
-    let sealed = (vec![], Some(OpenError::Sealed));
-    assert_eq!(take(&mut receiver, &batch), sealed);
-    // Cleared before or after it was opened. The error comes with the next packets ...
+    assert_eq!(take(&mut receiver, &batch), (both(), None));
+    // Cleared before or after it was opened. The error comes with the next packets, and ends
+    // the session at the next bytes.
     for open in [false, true] {
         let (mut receiver, wire, mut batch) = start();
-        receiver.inbound.feed(&mut batch, &wire);
         if open {
             engine().open(&mut batch);
         }
         batch.clear();
         assert_eq!(take(&mut receiver, &batch), lost);
-        // ... or at the next bytes.
-        let (mut receiver, wire, mut batch) = start();
-        receiver.inbound.feed(&mut batch, &wire);
-        if open {
+        for bytes in [&b""[..], &wire] {
+            let refused = receiver.inbound.feed(&mut batch, bytes);
+            assert_eq!(refused, Err(OpenError::NotInBatch));
             engine().open(&mut batch);
+            assert_eq!(take(&mut receiver, &batch), lost);
         }
-        batch.clear();
-        receiver.inbound.feed(&mut batch, b"");
-        engine().open(&mut batch);
-        assert_eq!(take(&mut receiver, &batch), lost);
     }
     // Only one of two packets taken.
-    let (mut receiver, wire, mut batch) = start();
-    receiver.inbound.feed(&mut batch, &wire);
+    let (mut receiver, _, mut batch) = start();
     engine().open(&mut batch);
     assert_eq!(
         receiver.inbound.packets(&batch).next(),
@@ -491,20 +492,19 @@ fn lost_packets_are_errors() {
     );
     batch.clear();
     assert_eq!(take(&mut receiver, &batch), lost);
-    // Taken from another batch with the same number of packets.
-    let (mut receiver, wire, mut batch) = start();
-    receiver.inbound.feed(&mut batch, &wire);
+    // Taken from another batch with the same number of packets: nothing is lost.
+    let (mut receiver, _, mut batch) = start();
     engine().open(&mut batch);
-    let (_, mut bystander) = sessions(engine(), 1);
-    let mut another = Batch::new();
-    bystander.inbound.feed(&mut another, &wire);
+    let (mut bystander, _, mut another) = start();
     engine().open(&mut another);
     assert_eq!(take(&mut receiver, &another), lost);
-    let both = vec![b"one".to_vec(), b"two".to_vec()];
-    assert_eq!(take(&mut bystander, &another), (both, None));
+    assert_eq!(take(&mut bystander, &another), (both(), None));
+    assert_eq!(take(&mut receiver, &batch), (both(), None));
     // No packet is waiting, so none is lost.
-    let (mut receiver, wire, mut batch) = start();
-    receiver.inbound.feed(&mut batch, &wire[..7]);
+    let (_, mut receiver) = sessions(engine(), 1);
+    let (_, wire, mut batch) = start();
+    batch.clear();
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire[..7]), Ok(0));
     batch.clear();
     assert_eq!(take(&mut receiver, &batch), (vec![], None));
     assert_eq!(turn(&mut receiver, engine(), &wire[7..]).0.len(), 2);
@@ -545,7 +545,7 @@ fn the_longest_contents() {
     receiver.inbound.set_receive_limit(MAX_CONTENTS_LEN);
     let mut contents = noise(1, 1 << 20).repeat(16);
     let too_long = SealError::TooLong { length: 1 << 24 };
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let refused = sender.outbound.push(&mut batch, Genuine, &contents);
     assert_eq!(refused, Err(too_long));
     let refused = sender.outbound.reserve(&mut batch, Genuine, usize::MAX);
@@ -567,7 +567,7 @@ fn the_longest_contents() {
         .push(&mut batch, Genuine, &contents)
         .unwrap();
     engine().seal(&mut batch);
-    let (first, rest) = batch.wire(&slot).split_at(5_000_000);
+    let (first, rest) = batch.wire(&slot).unwrap().split_at(5_000_000);
     assert_eq!(turn(&mut receiver, engine(), first), (vec![], None));
     let (packets, error) = turn(&mut receiver, engine(), rest);
     assert_eq!(error, None);
@@ -597,17 +597,18 @@ fn both_directions_at_once() {
     let mut heard = Vec::new();
     for round in 0..1200_usize {
         let me = if round % 2 == 0 { &mut a } else { &mut b };
-        let mut batch = Batch::new();
-        me.inbound.feed(&mut batch, &heard);
+        let mut batch = OpenBatch::new();
+        me.inbound.feed(&mut batch, &heard).unwrap();
         engine().open(&mut batch);
         let expected = match round {
             0 => vec![],
             _ => vec![noise(1, round - 1)],
         };
         assert_eq!(take(me, &batch), (expected, None));
+        let mut batch = SealBatch::new();
         let slot = me.outbound.push(&mut batch, Genuine, &noise(1, round));
         engine().seal(&mut batch);
-        heard = batch.wire(&slot.unwrap()).to_vec();
+        heard = batch.wire(&slot.unwrap()).unwrap().to_vec();
     }
 }
 
@@ -673,7 +674,7 @@ fn precomputed_keystream_changes_no_byte() {
         let (mut without, mut without_receiver) = sessions(engine, 1);
         without.outbound.set_precomputed_keystream(false);
         without_receiver.inbound.set_precomputed_keystream(false);
-        let mut batch = Batch::new();
+        let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         let mut sent = 0;
         let mut turns = 0;
         while sent < 4 * REKEY_INTERVAL as usize {
@@ -701,28 +702,28 @@ fn precomputed_keystream_changes_no_byte() {
                     }
                     return wire;
                 }
-                batch.clear();
+                sealing.clear();
                 let slots: Vec<_> = packets
                     .iter()
                     .map(|contents| {
                         session
                             .outbound
-                            .push(&mut batch, Genuine, contents)
+                            .push(&mut sealing, Genuine, contents)
                             .unwrap()
                     })
                     .collect();
-                engine.seal(&mut batch);
+                engine.seal(&mut sealing);
                 for slot in &slots {
-                    wire.extend_from_slice(batch.wire(slot));
+                    wire.extend_from_slice(sealing.wire(slot).unwrap());
                 }
                 wire
             });
             assert!(wire == other, "{engine:?}: after {sent} packets");
             for receiver in [&mut with_receiver, &mut without_receiver] {
-                batch.clear();
-                receiver.inbound.feed(&mut batch, &wire);
-                engine.open(&mut batch);
-                assert_eq!(take(receiver, &batch), (packets.clone(), None));
+                opening.clear();
+                receiver.inbound.feed(&mut opening, &wire).unwrap();
+                engine.open(&mut opening);
+                assert_eq!(take(receiver, &opening), (packets.clone(), None));
             }
             sent += packets.len();
         }
@@ -740,10 +741,7 @@ fn precomputed_keystream_is_turned_off_and_on() {
         receiver.inbound.set_precomputed_keystream(i / 7 % 2 == 0);
         let contents = noise(i, 61);
         let wire = seal(&mut sender, &[(Genuine, &contents)]);
-        let mut batch = Batch::new();
-        receiver.inbound.feed(&mut batch, &wire);
-        engine.open(&mut batch);
-        assert_eq!(take(&mut receiver, &batch), (vec![contents], None));
+        assert_eq!(turn(&mut receiver, engine, &wire), (vec![contents], None));
     }
 }
 
@@ -754,14 +752,14 @@ fn a_forged_packet_with_precomputed_keystream() {
         for len in [0, 5, 61, 63, 64, 200, 1000] {
             let (mut sender, mut receiver) = sessions(engine, 1);
             let contents = noise(3, len);
-            let mut batch = Batch::new();
+            let mut batch = OpenBatch::new();
             // The second packet's keystream is precomputed with the first.
             for forged in [false, true] {
                 let mut wire = seal(&mut sender, &[(Genuine, &contents)]);
                 let last = wire.len() - 1;
                 wire[last] ^= u8::from(forged);
                 batch.clear();
-                receiver.inbound.feed(&mut batch, &wire);
+                assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
                 engine.open(&mut batch);
                 if forged {
                     let bad_tag = OpenError::BadTag {

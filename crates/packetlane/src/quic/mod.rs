@@ -39,7 +39,7 @@
 //! let (slot, payload) = sealer.reserve_short(&mut batch, &header, 6)?;
 //! payload.copy_from_slice(b"frames");
 //! engine.seal(&mut batch);
-//! let wire = batch.wire(&slot).to_vec();
+//! let wire = batch.wire(&slot)?.to_vec();
 //!
 //! batch.clear();
 //! let datagram = batch.feed(&wire);

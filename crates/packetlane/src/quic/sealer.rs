@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(sealer.sealed(), 0);
             let slot = push(&mut sealer, &mut batch, 2).unwrap();
             Engine::portable().seal(&mut batch);
-            let wire = batch.wire(&slot).to_vec();
+            let wire = batch.wire(&slot).unwrap().to_vec();
             batch.clear();
             let place = batch.feed(&wire);
             let slot = opener.push(&mut batch, place, 1).unwrap();
