@@ -412,7 +412,8 @@ fn a_failed_session_frees_its_memory() {
     assert!(held <= 1024, "{held} bytes");
 }
 
-/// After many handshakes only the sessions hold memory.
+/// After many handshakes only the sessions hold memory, and as long as they are idle, no more
+/// than 2 KiB each.
 #[test]
 fn finished_handshakes_hold_no_memory() {
     let make = |seed| {
@@ -431,7 +432,68 @@ fn finished_handshakes_hold_no_memory() {
     assert_eq!(held, 0);
     let mut kept = Vec::with_capacity(20);
     let (_, held, _) = taken_by(|| kept.extend((0..20).map(make)));
-    assert!(held <= 20 * 2 * 4096, "{} bytes a session", held / 40);
+    let each = held / 40 + size_of::<Session>();
+    assert!(each <= 2048, "{each} bytes a session");
+    // So it is again after packets, where their keystream is given back.
+    for (one, other) in &mut kept {
+        let mut wire = Vec::new();
+        let kind = PacketKind::Genuine;
+        one.outbound.seal(kind, &[7; 61], &mut wire).unwrap();
+        let opened = other.inbound.open(&mut &wire[..]).unwrap();
+        assert_eq!(opened, Some(&[7; 61][..]));
+        one.outbound.set_precomputed_keystream(false);
+        other.inbound.set_precomputed_keystream(false);
+    }
+    let (_, more, _) = taken_by(|| {
+        for (one, other) in &mut kept {
+            one.outbound.set_precomputed_keystream(true);
+            other.inbound.set_precomputed_keystream(true);
+        }
+    });
+    assert_eq!(more, 0);
+}
+
+/// A connected pair over tokio's sockets, which wait for each other: session, reader and
+/// writer of a side take no more than 16 KiB, also after a long message.
+#[test]
+fn an_idle_stream_takes_at_most_16_kib_a_side() {
+    use packetlane::bip324::stream::{Reader, Writer};
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (here, there) = tokio::net::UnixStream::pair().unwrap();
+        let (here, there) = (here.into_split(), there.into_split());
+        let message = noise(1, 4_000_000);
+        let before = TAKEN.get().held;
+        let (alice, bob) = sessions(engine(), 1);
+        let mut alice = (
+            Reader::new(here.0, engine(), alice.inbound),
+            Writer::new(here.1, engine(), alice.outbound),
+        );
+        let mut bob = (
+            Reader::new(there.0, engine(), bob.inbound),
+            Writer::new(there.1, engine(), bob.outbound),
+        );
+        for (from, to) in [(&mut alice.1, &mut bob.0), (&mut bob.1, &mut alice.0)] {
+            for message in [&message[..], b"short"] {
+                let (sent, heard) =
+                    tokio::join!(from.write(PacketKind::Genuine, message), to.read());
+                sent.unwrap();
+                assert!(heard.unwrap() == message);
+            }
+        }
+        for reader in [&mut alice.0, &mut bob.0] {
+            let mut waiting = pin!(reader.read());
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(matches!(waiting.as_mut().poll(&mut context), Poll::Pending));
+        }
+        let held = usize::try_from(TAKEN.get().held - before).unwrap();
+        assert!(held <= 2 * 16 * 1024, "{held} bytes a pair");
+    });
 }
 
 /// Both directions, with all precomputed keystream: masks of lengths for a rekey interval, and

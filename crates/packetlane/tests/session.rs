@@ -778,3 +778,48 @@ fn a_forged_packet_with_precomputed_keystream() {
         }
     }
 }
+
+/// Where packets are few they run when they are added. Nothing shows it before the engine is
+/// called, so that a forgotten call is noticed with one session, too; also where other packets
+/// of the turn wait.
+#[test]
+fn nothing_shows_before_the_engine_is_called() {
+    for engine in engines() {
+        let (mut alice, mut bob) = sessions(engine, 1);
+        let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
+        let mut random = Random::new(1);
+        for turn in 0..300 {
+            let packets = 1 + random.below(9);
+            let contents: Vec<_> = (0..packets)
+                .map(|at| noise(turn * 10 + at as u64, random.below(200)))
+                .collect();
+            let mut slots = Vec::new();
+            for contents in &contents {
+                let kind = PacketKind::Genuine;
+                slots.push(if random.below(4) == 0 {
+                    let len = contents.len();
+                    let (slot, place) = alice.outbound.reserve(&mut sealing, kind, len).unwrap();
+                    place.copy_from_slice(contents);
+                    slot
+                } else {
+                    alice.outbound.push(&mut sealing, kind, contents).unwrap()
+                });
+                for slot in &slots {
+                    assert_eq!(sealing.wire(slot), Err(SlotError::NotSealed));
+                }
+            }
+            engine.seal(&mut sealing);
+            for slot in &slots {
+                let wire = sealing.wire(slot).unwrap();
+                assert_eq!(bob.inbound.feed(&mut opening, wire), Ok(1));
+                let taken = bob.inbound.packets(&opening).next();
+                assert_eq!(taken, Some(Err(OpenError::NotOpened)));
+            }
+            engine.open(&mut opening);
+            let opened: Vec<_> = bob.inbound.packets(&opening).map(Result::unwrap).collect();
+            assert_eq!(opened, contents);
+            sealing.clear();
+            opening.clear();
+        }
+    }
+}
