@@ -216,12 +216,16 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// As [`Outbox::front`].
+    /// As [`Outbox::front`]. Nothing changes then.
     pub fn keep(&mut self, batch: &SealBatch) -> Result<(), SlotError> {
         let in_batch = |piece: &Piece| matches!(piece, Piece::Packets(_));
         let Some(first) = self.pieces.iter().position(in_batch) else {
             return Ok(());
         };
+        // First of all, so that an error changes nothing.
+        for piece in self.pieces.range(first..) {
+            piece.bytes(batch)?;
+        }
         // The front is cut to what is left of it.
         let pieces: Vec<_> = self.pieces.drain(first..).collect();
         let mut skip = if first == 0 {

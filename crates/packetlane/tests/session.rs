@@ -5,11 +5,13 @@ mod common;
 
 use common::{Forge, Random, engine, engines, noise, pieces, sessions, take, turn};
 use packetlane::bip324::{
-    DEFAULT_RECEIVE_LIMIT, HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, OpenError,
-    PacketKind, REKEY_INTERVAL, Role, SealError, Session, SessionKeys,
+    DEFAULT_RECEIVE_LIMIT, HEADER_LEN, Handshake, LENGTH_LEN, MAX_CONTENTS_LEN, MessageType,
+    OVERHEAD, OpenError, PacketKind, Progress, REKEY_INTERVAL, Role, SealError, Session,
+    SessionKeys, decode_message, encode_message,
 };
 use packetlane::{Engine, OpenBatch, Outcome, SealBatch, Slot, SlotError};
 use proptest::prelude::*;
+use std::time::{Duration, Instant};
 
 use PacketKind::{Decoy, Genuine};
 
@@ -365,6 +367,9 @@ fn only_adjacent_slots_can_be_joined() {
     let other = b.outbound.push(&mut batch, Genuine, b"333").unwrap();
     let third = a.outbound.push(&mut batch, Genuine, b"4444").unwrap();
     assert_eq!(first.join(&other), None);
+    // Neighbours, but of two sessions.
+    assert_eq!(second.join(&other), None);
+    assert_eq!(other.join(&third), None);
     assert_eq!(second.join(&first), None);
     assert_eq!(second.join(&third), None);
     assert_eq!(first.join(&first), None);
@@ -822,4 +827,499 @@ fn nothing_shows_before_the_engine_is_called() {
             opening.clear();
         }
     }
+}
+/// A packet goes into the batch as soon as it is whole; decoys are packets, too.
+#[test]
+fn received_says_how_many_packets_it_added() {
+    let packets: [(_, &[u8]); 4] = [
+        (Genuine, b"one"),
+        (Decoy, b"noise"),
+        (Genuine, b""),
+        (Genuine, b"four"),
+    ];
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let wire = seal(&mut sender, &packets);
+    let mut batch = OpenBatch::new();
+    assert_eq!(receiver.inbound.feed(&mut batch, b""), Ok(0));
+    let two = 3 + 5 + 2 * OVERHEAD;
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire[..two + 4]), Ok(2));
+    for place in two + 4..wire.len() {
+        let ends = [two + OVERHEAD, wire.len()].contains(&(place + 1));
+        let added = receiver.inbound.feed(&mut batch, &wire[place..=place]);
+        assert_eq!(added, Ok(usize::from(ends)), "byte {place}");
+    }
+    assert_eq!(batch.len(), 4);
+    engine().open(&mut batch);
+    receiver.inbound.defer(&batch).unwrap();
+    batch.clear();
+    // Three were deferred, since nobody sees the decoy again, and one is new.
+    let wire = seal(&mut sender, &[(Genuine, b"five")]);
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(3 + 1));
+    assert_eq!(receiver.inbound.received(&mut batch, 0), Ok(0));
+}
+
+/// The error comes with the length's third byte, and packets from before it can be taken,
+/// also those that were deferred.
+#[test]
+fn a_packet_that_is_too_long_is_told_at_once() {
+    for defer in [false, true] {
+        let (mut sender, mut receiver) = sessions(engine(), 1);
+        receiver.inbound.set_receive_limit(100);
+        let expected = OpenError::TooLong {
+            length: 101,
+            limit: 100,
+        };
+        let mut batch = OpenBatch::new();
+        let wire = seal(&mut sender, &[(Genuine, b"one"), (Decoy, b"")]);
+        assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(2));
+        if defer {
+            engine().open(&mut batch);
+            receiver.inbound.defer(&batch).unwrap();
+            batch.clear();
+        }
+        let wire = seal(&mut sender, &[(Genuine, b"two"), (Genuine, &[0; 101])]);
+        let length = 3 + OVERHEAD + LENGTH_LEN;
+        let added = receiver.inbound.feed(&mut batch, &wire[..length - 1]);
+        assert_eq!(added, Ok(1 + usize::from(defer)));
+        // In the same turn, or in another one.
+        let refused = receiver.inbound.feed(&mut batch, &wire[length - 1..length]);
+        assert_eq!(refused, Err(expected));
+        engine().open(&mut batch);
+        let both = vec![b"one".to_vec(), b"two".to_vec()];
+        assert_eq!(take(&mut receiver, &batch), (both, Some(expected)));
+    }
+    // In the call that also brings packets back.
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    receiver.inbound.set_receive_limit(100);
+    let wire = seal(&mut sender, &[(Genuine, b"one")]);
+    let mut batch = OpenBatch::new();
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
+    engine().open(&mut batch);
+    receiver.inbound.defer(&batch).unwrap();
+    batch.clear();
+    let wire = seal(&mut sender, &[(Genuine, b"two"), (Genuine, &[0; 101])]);
+    let refused = receiver.inbound.feed(&mut batch, &wire);
+    let too_long = matches!(refused, Err(OpenError::TooLong { .. }));
+    assert!(too_long, "{refused:?}");
+    engine().open(&mut batch);
+    let both = vec![b"one".to_vec(), b"two".to_vec()];
+    assert_eq!(take(&mut receiver, &batch), (both, refused.err()));
+}
+
+/// What a responder has after a handshake whose last bytes came with `extra`.
+fn after_handshake(extra: impl FnOnce(&mut Session) -> Vec<u8>) -> Box<Session> {
+    let mut initiator = Handshake::initiator(common::config(engine(), 1)).unwrap();
+    let mut responder = Handshake::responder(common::config(engine(), 2)).unwrap();
+    responder.receive(&initiator.take_output()).unwrap();
+    let done = initiator.receive(&responder.take_output()).unwrap();
+    let Progress::Complete(mut sender) = done else {
+        panic!("the initiator is not done");
+    };
+    let mut bytes = initiator.take_output();
+    bytes.extend(extra(&mut sender));
+    match responder.receive(&bytes).unwrap() {
+        Progress::Complete(session) => session,
+        _ => panic!("the responder is not done"),
+    }
+}
+
+/// A server that waits for its socket would wait for ever: the client may send nothing more
+/// before it has an answer.
+#[test]
+fn packets_that_came_with_the_handshake_need_a_turn() {
+    let whole = |sender: &mut Session| seal(sender, &[(Genuine, b"7 bytes")]);
+    let mut session = after_handshake(whole);
+    assert_eq!(session.inbound.buffered(), 27);
+    assert!(session.inbound.needs_turn());
+    let mut batch = OpenBatch::new();
+    assert_eq!(session.inbound.received(&mut batch, 0), Ok(1));
+    assert!(!session.inbound.needs_turn());
+    engine().open(&mut batch);
+    let packet = vec![b"7 bytes".to_vec()];
+    assert_eq!(take(&mut session, &batch), (packet.clone(), None));
+    assert!(!session.inbound.needs_turn());
+
+    // Part of a packet: the rest must come from the socket, at the latest after one turn.
+    for keep in 0..27 {
+        let mut wire = Vec::new();
+        let mut session = after_handshake(|sender| {
+            wire = whole(sender);
+            wire[..keep].to_vec()
+        });
+        assert_eq!(session.inbound.needs_turn(), keep >= LENGTH_LEN);
+        let mut batch = OpenBatch::new();
+        assert_eq!(session.inbound.received(&mut batch, 0), Ok(0));
+        assert!(!session.inbound.needs_turn(), "{keep} bytes");
+        assert_eq!(session.inbound.feed(&mut batch, &wire[keep..]), Ok(1));
+        assert!(!session.inbound.needs_turn());
+        engine().open(&mut batch);
+        assert_eq!(take(&mut session, &batch), (packet.clone(), None));
+    }
+
+    // Several, without a batch: one at a time.
+    let packets: [(_, &[u8]); 4] = [
+        (Genuine, b"one"),
+        (Decoy, b"2"),
+        (Genuine, b"three"),
+        (Decoy, b""),
+    ];
+    let mut session = after_handshake(|sender| seal(sender, &packets));
+    for expected in [b"one".as_slice(), b"three"] {
+        assert!(session.inbound.needs_turn());
+        assert_eq!(session.inbound.open(&mut &[][..]), Ok(Some(expected)));
+    }
+    assert_eq!(session.inbound.open(&mut &[][..]), Ok(None));
+    assert!(!session.inbound.needs_turn());
+    assert_eq!(session.inbound.decoys(), 2);
+    assert_eq!(session.inbound.buffered(), 0);
+}
+
+/// Two sessions, and a batch with packets of `contents` that the second has received.
+fn received(contents: &[&[u8]]) -> (Session, Session, OpenBatch) {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let packets: Vec<_> = contents.iter().map(|c| (Genuine, *c)).collect();
+    let wire = seal(&mut sender, &packets);
+    let mut batch = OpenBatch::new();
+    let added = receiver.inbound.feed(&mut batch, &wire);
+    assert_eq!(added, Ok(contents.len()));
+    (sender, receiver, batch)
+}
+
+#[test]
+fn deferred_packets_survive_clear() {
+    let (mut sender, mut receiver, mut batch) = received(&[b"1", b"2", b"", b"4"]);
+    engine().open(&mut batch);
+    let first = receiver.inbound.packets(&batch).next();
+    assert_eq!(first, Some(Ok(&b"1"[..])));
+    // Twice, once in another batch.
+    for _ in 0..2 {
+        receiver.inbound.defer(&batch).unwrap();
+        assert_eq!(take(&mut receiver, &batch), (vec![], None));
+        assert!(receiver.inbound.needs_turn());
+        assert_eq!(receiver.inbound.buffered(), 2);
+        batch = OpenBatch::new();
+        assert_eq!(receiver.inbound.received(&mut batch, 0), Ok(3));
+        assert!(!receiver.inbound.needs_turn());
+        assert_eq!(receiver.inbound.buffered(), 0);
+        engine().open(&mut batch);
+    }
+    // Before others, some of which come in the same turn.
+    receiver.inbound.defer(&batch).unwrap();
+    let wire = seal(
+        &mut sender,
+        &[(Genuine, b"5"), (Decoy, b"6"), (Genuine, b"7")],
+    );
+    let (first, rest) = wire.split_at(30);
+    assert_eq!(receiver.inbound.feed(&mut batch, first), Ok(3 + 1));
+    assert_eq!(receiver.inbound.feed(&mut batch, rest), Ok(2));
+    engine().open(&mut batch);
+    let expected = [&b"2"[..], b"", b"4", b"5", b"7"].map(<[u8]>::to_vec);
+    assert_eq!(take(&mut receiver, &batch), (expected.to_vec(), None));
+    // Nothing waits: nothing is deferred.
+    receiver.inbound.defer(&batch).unwrap();
+    assert!(!receiver.inbound.needs_turn());
+}
+
+/// Deferring too early is a mistake that loses nothing and changes no order.
+#[test]
+fn packets_are_deferred_only_when_they_are_opened() {
+    let (mut sender, mut receiver, mut batch) = received(&[b"one", b"two"]);
+    let refused = receiver.inbound.defer(&batch);
+    assert_eq!(refused, Err(OpenError::NotOpened));
+    let refused = receiver.inbound.defer(&OpenBatch::new());
+    assert_eq!(refused, Err(OpenError::NotInBatch));
+    engine().open(&mut batch);
+    // Some are opened, and one is not.
+    let wire = seal(&mut sender, &[(Genuine, b"three")]);
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
+    let refused = receiver.inbound.defer(&batch);
+    assert_eq!(refused, Err(OpenError::NotOpened));
+    assert!(!receiver.inbound.needs_turn());
+    engine().open(&mut batch);
+    let all = ["one", "two", "three"].map(|text| text.as_bytes().to_vec());
+    assert_eq!(take(&mut receiver, &batch), (all.to_vec(), None));
+}
+
+/// Packets that are forged end the session when they are deferred, as when they are taken.
+#[test]
+fn a_forged_packet_is_not_deferred() {
+    let (mut sender, mut receiver, mut batch) = received(&[b"one"]);
+    let mut wire = seal(&mut sender, &[(Genuine, b"two")]);
+    wire[10] ^= 1;
+    assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
+    engine().open(&mut batch);
+    let bad_tag = OpenError::BadTag {
+        packet: 2,
+        epoch: 0,
+    };
+    assert_eq!(receiver.inbound.defer(&batch), Err(bad_tag));
+    assert!(!receiver.inbound.needs_turn());
+    assert_eq!(receiver.inbound.buffered(), 0);
+    batch.clear();
+    assert_eq!(receiver.inbound.received(&mut batch, 0), Err(bad_tag));
+    assert_eq!(receiver.inbound.open(&mut &[][..]), Err(bad_tag));
+}
+
+/// Turns in which some packets are taken and the others deferred, in any mixture, also with
+/// packets that are taken without a batch.
+#[test]
+fn deferring_keeps_the_order() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let (mut sender, mut receiver) = sessions(engine(), 1);
+        let mut wire = Vec::new();
+        let mut expected = Vec::new();
+        for i in 0..1 + random.below(300) {
+            let contents = noise(i as u64, random.below(80));
+            let kind = [Genuine, Genuine, Decoy][random.below(3)];
+            sender.outbound.seal(kind, &contents, &mut wire).unwrap();
+            if kind == Genuine {
+                expected.push(contents);
+            }
+        }
+        let mut got: Vec<Vec<u8>> = Vec::new();
+        let mut batch = OpenBatch::new();
+        let mut pieces = pieces(&wire, &mut random, 700).into_iter();
+        loop {
+            let piece = pieces.next();
+            if piece.is_none() && !receiver.inbound.needs_turn() {
+                break;
+            }
+            let mut piece = piece.unwrap_or_default();
+            if random.below(4) == 0 && !receiver.inbound.needs_turn() {
+                while let Some(contents) = receiver.inbound.open(&mut piece).unwrap() {
+                    got.push(contents.to_vec());
+                }
+                continue;
+            }
+            receiver.inbound.feed(&mut batch, piece).unwrap();
+            engine().open(&mut batch);
+            let taken = receiver.inbound.packets(&batch).take(random.below(9));
+            got.extend(taken.map(|packet| packet.unwrap().to_vec()));
+            receiver.inbound.defer(&batch).unwrap();
+            if random.below(3) > 0 {
+                batch.clear();
+            }
+        }
+        assert_eq!(got, expected, "seed {seed}");
+        assert_eq!(receiver.inbound.buffered(), 0);
+    }
+}
+
+/// Takes packets without a batch. Returns them, and the error after them.
+fn open(session: &mut Session, mut bytes: &[u8]) -> (Vec<Vec<u8>>, Option<OpenError>) {
+    let mut packets = Vec::new();
+    loop {
+        match session.inbound.open(&mut bytes) {
+            Ok(Some(contents)) => packets.push(contents.to_vec()),
+            Ok(None) => {
+                assert!(bytes.is_empty());
+                return (packets, None);
+            }
+            Err(error) => return (packets, Some(error)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// Without a batch, with one, and with both in turn: the same packets and errors from any
+    /// cuts of any stream.
+    #[test]
+    fn opening_without_a_batch_is_as_with_one(
+        packets in packets(300),
+        seed: u64,
+        damaged: bool,
+        limited: bool,
+    ) {
+        for engine in engines() {
+            let (mut sender, _) = sessions(engine, 1);
+            let mut receivers = [(); 3].map(|()| sessions(engine, 1).1);
+            let mut wire = Vec::new();
+            for (i, &(len, decoy)) in packets.iter().enumerate() {
+                let kind = if decoy { Decoy } else { Genuine };
+                sender.outbound.seal(kind, &noise(i as u64, len), &mut wire).unwrap();
+            }
+            let mut random = Random::new(seed);
+            if damaged && !wire.is_empty() {
+                let place = random.below(wire.len());
+                wire[place] ^= 1 << random.below(8);
+            }
+            for receiver in &mut receivers {
+                if limited {
+                    receiver.inbound.set_receive_limit(1500);
+                }
+            }
+            let most = [3, 40, 3000, 100_000][random.below(4)];
+            for piece in pieces(&wire, &mut random, most) {
+                let [with, without, mixed] = &mut receivers;
+                let expected = turn(with, engine, piece);
+                let alone = open(without, piece);
+                let mixed = match random.below(2) {
+                    0 => turn(mixed, engine, piece),
+                    _ => open(mixed, piece),
+                };
+                let failed = expected.1.is_some();
+                prop_assert!(alone == expected && mixed == expected);
+                let [with, without, mixed] = &receivers;
+                for receiver in [without, mixed] {
+                    let waits = receiver.inbound.buffered();
+                    prop_assert!(failed || waits == with.inbound.buffered());
+                    let decoys = receiver.inbound.decoys();
+                    prop_assert_eq!(decoys, with.inbound.decoys());
+                }
+            }
+        }
+    }
+}
+
+/// Packets that wait in a batch come first. Asking for a later one is a mistake that loses
+/// nothing.
+#[test]
+fn opening_waits_for_the_packets_of_a_batch() {
+    let (mut sender, mut receiver, mut batch) = received(&[b"one", b"two"]);
+    let wire = seal(&mut sender, &[(Genuine, b"three")]);
+    let refused = |receiver: &mut Session| {
+        let mut bytes = &wire[..];
+        let refused = receiver.inbound.open(&mut bytes);
+        assert_eq!(refused, Err(OpenError::NotInBatch));
+        assert_eq!(bytes.len(), wire.len());
+    };
+    refused(&mut receiver);
+    engine().open(&mut batch);
+    let first = receiver.inbound.packets(&batch).next();
+    assert_eq!(first, Some(Ok(&b"one"[..])));
+    refused(&mut receiver);
+    receiver.inbound.defer(&batch).unwrap();
+    refused(&mut receiver);
+    batch.clear();
+    assert_eq!(receiver.inbound.received(&mut batch, 0), Ok(1));
+    refused(&mut receiver);
+    engine().open(&mut batch);
+    assert_eq!(take(&mut receiver, &batch), (vec![b"two".to_vec()], None));
+    let last = open(&mut receiver, &wire);
+    assert_eq!(last, (vec![b"three".to_vec()], None));
+}
+
+/// A stranger's thousands of packets in one piece, taken one at a time, are not moved again
+/// and again: with each packet moved once for every one before it, this would take minutes.
+#[test]
+fn many_packets_after_a_handshake_are_opened_without_a_batch() {
+    const COUNT: usize = 200_000;
+    let mut session = after_handshake(|sender| {
+        let mut wire = Vec::new();
+        for _ in 0..COUNT {
+            sender.outbound.seal(Genuine, b"", &mut wire).unwrap();
+        }
+        wire
+    });
+    let start = Instant::now();
+    for _ in 0..COUNT {
+        assert_eq!(session.inbound.open(&mut &[][..]), Ok(Some(&b""[..])));
+    }
+    assert_eq!(session.inbound.open(&mut &[][..]), Ok(None));
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// More than a batch can hold is refused, not a panic.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn feeding_more_than_4_gib_is_refused() {
+    let (_, mut receiver) = sessions(engine(), 1);
+    // Untouched zero pages take no memory.
+    let bytes = vec![0; OpenBatch::MAX_BYTES + 1];
+    let refused = receiver.inbound.feed(&mut OpenBatch::new(), &bytes);
+    assert_eq!(refused, Err(OpenError::BatchFull));
+}
+
+/// Message types to send: all that have ids, later ones included, and random others.
+fn message_types() -> Vec<MessageType> {
+    let mut random = Random::new(5);
+    let mut types: Vec<_> = (0..=255).filter_map(MessageType::from_short_id).collect();
+    assert_eq!(types.len(), 37);
+    types.extend((0..100).map(|_| {
+        let name = noise(random.next(), random.below(13));
+        let name: Vec<u8> = name.iter().map(|byte| b'a' + byte % 26).collect();
+        MessageType::new(&name).unwrap()
+    }));
+    types
+}
+
+/// A message that is written into its packet is the one that `encode_message` writes.
+#[test]
+fn messages_are_written_where_their_packets_lie() {
+    let (mut pushed, mut receiver) = sessions(engine(), 1);
+    let (mut reserved, _) = sessions(engine(), 1);
+    let (mut encoded, _) = sessions(engine(), 1);
+    let mut batch = SealBatch::new();
+    for (i, message_type) in message_types().into_iter().enumerate() {
+        let payload = noise(i as u64, 7 * i);
+        let mut contents = Vec::new();
+        encode_message(message_type, &payload, &mut contents);
+        let expected = encoded.outbound.push(&mut batch, Genuine, &contents);
+        let one = pushed
+            .outbound
+            .push_message(&mut batch, message_type, &payload);
+        let place = reserved
+            .outbound
+            .reserve_message(&mut batch, message_type, payload.len());
+        let (two, place) = place.unwrap();
+        place.copy_from_slice(&payload);
+        engine().seal(&mut batch);
+        let wire = batch.wire(&expected.unwrap()).unwrap().to_vec();
+        assert_eq!(wire.len(), contents.len() + OVERHEAD);
+        assert_eq!(batch.wire(&one.unwrap()), Ok(&wire[..]), "{message_type}");
+        assert_eq!(batch.wire(&two), Ok(&wire[..]), "{message_type}");
+        let (packets, error) = turn(&mut receiver, engine(), &wire);
+        assert_eq!((packets.len(), error), (1, None));
+        let decoded = decode_message(&packets[0]);
+        assert_eq!(decoded, Ok((message_type, &payload[..])));
+        batch.clear();
+    }
+}
+
+/// Its id, 37, was assigned after BIP324: not every peer understands it.
+#[test]
+fn the_type_feature_is_sent_in_full() {
+    let feature = MessageType::literal("feature");
+    assert_eq!(MessageType::from_short_id(37), Some(feature));
+    assert_eq!(feature.short_id(), None);
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut batch = SealBatch::new();
+    let slot = sender.outbound.push_message(&mut batch, feature, b"data");
+    let slot = slot.unwrap();
+    assert_eq!(slot.wire_len(), OVERHEAD + 13 + 4);
+    engine().seal(&mut batch);
+    let (packets, _) = turn(&mut receiver, engine(), batch.wire(&slot).unwrap());
+    assert_eq!(packets, [b"\0feature\0\0\0\0\0data"]);
+}
+
+/// The type counts towards the longest contents. Nothing is added and nothing counted.
+#[test]
+fn messages_that_are_too_long_are_refused() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut batch = SealBatch::new();
+    let payload = vec![0; MAX_CONTENTS_LEN];
+    for (name, type_len) in [("ping", 1), ("feature", 13)] {
+        let message_type = MessageType::literal(name);
+        let most = MAX_CONTENTS_LEN - type_len;
+        let mut push = |len: usize| {
+            let slot = sender
+                .outbound
+                .push_message(&mut batch, message_type, &payload[..len]);
+            slot.map(|slot| slot.wire_len())
+        };
+        let length = MAX_CONTENTS_LEN + 1;
+        assert_eq!(push(most + 1), Err(SealError::TooLong { length }));
+        let reserved = sender
+            .outbound
+            .reserve_message(&mut batch, message_type, usize::MAX);
+        let length = usize::MAX;
+        assert_eq!(reserved.unwrap_err(), SealError::TooLong { length });
+    }
+    assert!(batch.is_empty());
+    assert_eq!(batch.bytes_used(), 0);
+    let wire = seal(&mut sender, &[(Genuine, b"first")]);
+    let first = turn(&mut receiver, engine(), &wire);
+    assert_eq!(first, (vec![b"first".to_vec()], None));
 }

@@ -248,7 +248,7 @@ impl Connection {
         match &self.stage {
             Stage::Handshake(handshake) => handshake.closed().into(),
             Stage::Session(session) => ConnectionError::Closed {
-                within_packet: session.inbound.buffered() > 0,
+                within_packet: session.inbound.is_within_packet(),
             },
         }
     }

@@ -36,8 +36,8 @@ pub struct Inbound {
 #[derive(Debug)]
 struct Reception {
     limit: usize,
-    /// The beginning of a packet whose end has not come, behind `taken` bytes of a packet
-    /// that [`Inbound::open`] has returned. After the handshake, whatever came with it.
+    /// The beginning of a packet whose end has not come, behind `taken` bytes of packets that
+    /// [`Inbound::open`] has returned. After the handshake, whatever came with it.
     tail: Vec<u8>,
     taken: usize,
     /// Length on the wire, in bytes, of the packet that `tail` begins, once its length has
@@ -111,6 +111,11 @@ impl Inbound {
         self.rest.tail.len() - self.rest.taken + deferred
     }
 
+    /// Whether a packet has come in part.
+    pub(super) fn is_within_packet(&self) -> bool {
+        self.rest.tail.len() > self.rest.taken
+    }
+
     /// Whether packets may wait here for a turn, without another byte from the peer: they
     /// came with the handshake, or were deferred. Then call [`Inbound::received`] with 0,
     /// for the peer may send nothing more until it has an answer.
@@ -127,6 +132,9 @@ impl Inbound {
     ///
     /// As [`Inbound::received`].
     pub fn feed(&mut self, batch: &mut OpenBatch, bytes: &[u8]) -> Result<usize, OpenError> {
+        if !batch.arena().fits(bytes.len()) {
+            return Err(*self.rest.failed.get_or_insert(OpenError::BatchFull));
+        }
         copy(batch.room(bytes.len()), bytes);
         self.received(batch, bytes.len())
     }
@@ -164,8 +172,9 @@ impl Inbound {
         let before = batch.len();
         let start = batch.arena_mut().take_received(len);
         let mut result = self.scan(batch, start..start + len).map(|()| 0);
-        if result.is_ok() && !self.rest.deferred.is_empty() {
-            result = self.put_back(batch);
+        // Also if a new packet is refused: those that were deferred came before it.
+        if !self.rest.deferred.is_empty() {
+            result = result.and(self.put_back(batch));
         }
         match result {
             Ok(deferred) => Ok(batch.len() - before + deferred),
@@ -198,7 +207,9 @@ impl Inbound {
     ///
     /// # Errors
     ///
-    /// As [`Packets`]: the batch must have been opened.
+    /// As [`Packets`]: [`OpenError::NotOpened`] if the batch has not been opened; then nothing
+    /// changes. A packet that cannot be opened ends the session, and packets before it are
+    /// lost: take them instead if they matter.
     ///
     /// ```
     /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
@@ -226,6 +237,14 @@ impl Inbound {
     /// # }
     /// ```
     pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
+        // All or none: what stays would be taken before what was deferred. Packets are opened
+        // in the order in which they were added.
+        let last = self.rest.waiting.last();
+        if self.rest.turn == batch.arena().turn()
+            && last.is_some_and(|last| batch.outcome(last) == Outcome::Pending)
+        {
+            return Err(OpenError::NotOpened);
+        }
         while let Some(contents) = self.next_packet(batch) {
             let contents = batch.arena().bytes()[contents?].to_vec();
             self.rest.deferred.push(contents);
@@ -240,8 +259,8 @@ impl Inbound {
     ///
     /// # Errors
     ///
-    /// See [`OpenError`]. Every error ends the session. [`OpenError::NotInBatch`] if packets
-    /// of this session wait in a batch or were deferred: they come first.
+    /// See [`OpenError`]. Every error ends the session but [`OpenError::NotInBatch`]: packets
+    /// of this session wait in a batch or were deferred, and come first.
     ///
     /// ```
     /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
@@ -264,6 +283,12 @@ impl Inbound {
     /// # }
     /// ```
     pub fn open(&mut self, bytes: &mut &[u8]) -> Result<Option<&[u8]>, OpenError> {
+        if let Some(error) = self.rest.failed {
+            return Err(error);
+        }
+        if !self.rest.is_taken() || !self.rest.deferred.is_empty() {
+            return Err(OpenError::NotInBatch);
+        }
         match self.open_next(bytes) {
             Ok(None) => Ok(None),
             Ok(Some(contents)) => Ok(Some(&self.rest.tail[contents])),
@@ -273,33 +298,25 @@ impl Inbound {
 
     /// As [`Inbound::open`]: where the contents lie in `tail`.
     fn open_next(&mut self, bytes: &mut &[u8]) -> Result<Option<Range<usize>>, OpenError> {
-        if let Some(error) = self.rest.failed {
-            return Err(error);
-        }
-        if !self.rest.is_taken() || !self.rest.deferred.is_empty() {
-            return Err(OpenError::NotInBatch);
-        }
         loop {
-            self.rest.drop_taken();
             let wire_len = match self.rest.expected {
                 Some(wire_len) => wire_len,
                 None => {
-                    self.rest.append(bytes, LENGTH_LEN);
-                    let Some(&length) = self.rest.tail.first_chunk() else {
+                    let Some(length) = self.rest.reach(bytes, LENGTH_LEN) else {
                         return Ok(None);
                     };
+                    let length = core::array::from_fn(|at| self.rest.tail[length.start + at]);
                     let wire_len = self.decrypt_length(length)?;
                     self.rest.expected = Some(wire_len);
                     wire_len
                 }
             };
-            self.rest.append(bytes, wire_len);
-            if self.rest.tail.len() < wire_len {
+            let Some(packet) = self.rest.reach(bytes, wire_len) else {
                 return Ok(None);
-            }
+            };
             self.rest.expected = None;
-            self.rest.taken = wire_len;
-            let packet = LENGTH_LEN..wire_len;
+            self.rest.taken = packet.end;
+            let packet = packet.start + LENGTH_LEN..packet.end;
             match self.cipher.open(&mut self.rest.tail, 0..0, packet)? {
                 (PacketKind::Genuine, contents) => return Ok(Some(contents)),
                 (PacketKind::Decoy, _) => self.rest.decoys += 1,
@@ -474,7 +491,7 @@ impl Reception {
         self.waiting.is_empty() && self.back.is_empty()
     }
 
-    /// Forgets the packet that [`Inbound::open`] has returned.
+    /// Forgets the packets that [`Inbound::open`] has returned.
     #[inline]
     fn drop_taken(&mut self) {
         if self.taken > 0 {
@@ -492,12 +509,20 @@ impl Reception {
         }
     }
 
-    /// Moves bytes from the front of `bytes` to the end of the tail, until it has `len`.
-    fn append(&mut self, bytes: &mut &[u8], len: usize) {
-        let missing = len.saturating_sub(self.tail.len());
-        let (new, others) = bytes.split_at(missing.min(bytes.len()));
-        append_expected(&mut self.tail, new, len);
-        *bytes = others;
+    /// Moves bytes from the front of `bytes` to the end of the tail, until it has `len` that
+    /// are not taken. Returns where they lie, if there are so many.
+    fn reach(&mut self, bytes: &mut &[u8], len: usize) -> Option<Range<usize>> {
+        // What was taken is dropped only now, so that many packets in the tail are not moved
+        // for each of them.
+        if self.tail.len() - self.taken < len {
+            self.drop_taken();
+            let missing = len - self.tail.len();
+            let (new, others) = bytes.split_at(missing.min(bytes.len()));
+            append_expected(&mut self.tail, new, len);
+            *bytes = others;
+        }
+        let place = self.taken..self.taken + len;
+        (place.end <= self.tail.len()).then_some(place)
     }
 }
 
@@ -534,6 +559,11 @@ impl Waiting {
 
     fn first(&self) -> Option<usize> {
         (!self.first.is_empty()).then_some(self.first.start)
+    }
+
+    fn last(&self) -> Option<usize> {
+        let run = self.others.back().unwrap_or(&self.first);
+        (!run.is_empty()).then(|| run.end - 1)
     }
 
     fn remove_first(&mut self) {

@@ -312,7 +312,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// Reads once into the batch. Where nothing has come, it gives memory back before it
-    /// waits.
+    /// waits or ends.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(self.batch.room(self.read_len));
         let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
@@ -323,7 +323,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         } else {
             MIN_READ_LEN
         };
-        if read.is_pending() {
+        if len == 0 {
             clear(&mut self.batch);
         }
         read.map_ok(|()| len)
