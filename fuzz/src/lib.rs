@@ -598,7 +598,7 @@ fn arbitrary_datagrams(input: &mut Input) {
     let mut opener = quic::Opener::new(quic_secret(input, 1));
     opener.set_expected(u64::MAX >> input.below(64));
     let cid_len = input.below(22);
-    let mut batch = quic::Batch::new();
+    let mut batch = quic::OpenBatch::new();
     let mut slots = Vec::new();
     while !input.rest.is_empty() {
         let mut datagram = Vec::new();
@@ -655,7 +655,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
     let mut openers = secrets.map(quic::Opener::new);
     let mut numbers = [0_u64; 2];
     let mut opened = 0;
-    let mut batch = quic::Batch::new();
+    let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
     // Several turns, with at most one key update of each side per turn.
     for _ in 0..=input.below(4) {
         let mut sealed = Vec::new();
@@ -688,13 +688,13 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                     spin: number % 2 == 1,
                     number: least,
                 };
-                let reserved = sealers[of].reserve_short(&mut batch, &header, payload.len());
+                let reserved = sealers[of].reserve_short(&mut sealing, &header, payload.len());
                 reserved.map(|(slot, place)| {
                     place.copy_from_slice(&payload);
                     slot
                 })
             } else {
-                sealers[of].push(&mut batch, number, &header, &payload)
+                sealers[of].push(&mut sealing, number, &header, &payload)
             };
             sealed.push((
                 of,
@@ -704,14 +704,14 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 payload,
             ));
         }
-        engine.seal(&mut batch);
+        engine.seal(&mut sealing);
         let mut datagrams = Vec::new();
         for (of, slot, number, pn_offset, payload) in sealed {
-            let mut wire = batch.wire(&slot).expect("a sealed packet").to_vec();
+            let mut wire = sealing.wire(&slot).expect("a sealed packet").to_vec();
             let damaged = input.byte() % 8 == 7 && input.damage(&mut wire).is_some();
             datagrams.push((of, wire, number, pn_offset, payload, damaged));
         }
-        batch.clear();
+        sealing.clear();
         // Some packets come late.
         for _ in 0..input.below(4) {
             let count = datagrams.len().max(1);
@@ -722,8 +722,8 @@ fn authentic_datagrams(input: &mut Input) -> bool {
         }
         let mut waiting = Vec::new();
         for (of, wire, number, pn_offset, payload, damaged) in datagrams {
-            let place = batch.feed(&wire);
-            let slot = openers[of].push(&mut batch, place, pn_offset);
+            let place = opening.feed(&wire);
+            let slot = openers[of].push(&mut opening, place, pn_offset);
             waiting.push((
                 of,
                 slot.expect("the packet is long enough"),
@@ -732,9 +732,9 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 damaged,
             ));
         }
-        engine.open(&mut batch);
+        engine.open(&mut opening);
         for (of, slot, number, payload, damaged) in waiting {
-            match openers[of].take(&batch, slot) {
+            match openers[of].take(&opening, slot) {
                 Ok(packet) => {
                     assert!(!damaged);
                     assert_eq!((packet.number, packet.payload), (number, &payload[..]));
@@ -746,7 +746,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 }
             }
         }
-        batch.clear();
+        opening.clear();
     }
     opened > 0
 }

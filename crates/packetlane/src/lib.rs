@@ -8,7 +8,7 @@
 //! - [`bip324`]: handshake and sessions of BIP324, without I/O.
 //! - [`bitcoin`]: networks, messages and the framing of version 1, the old transport.
 //! - [`quic`]: packet protection of QUIC, without I/O. It has its own
-//!   [`Batch`](quic::Batch).
+//!   [`SealBatch`](quic::SealBatch) and [`OpenBatch`](quic::OpenBatch).
 //! - [`sha256d`]: transaction ids, Merkle trees and blocks. It needs none of the others.
 //! - [`Batch`], [`Protection`], [`KeyIndex`]: any other protocol with ChaCha20-Poly1305.
 //!

@@ -614,7 +614,7 @@ fn quic_batches_allocate_nothing_in_the_steady_state() {
             (quic::Sealer::new(secret.clone()), quic::Opener::new(secret))
         })
         .collect();
-    let (mut sealing, mut opening) = (quic::Batch::new(), quic::Batch::new());
+    let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
     let payload = noise(1, 1300);
     let mut slots = Vec::with_capacity(1000);
     let mut received = Vec::with_capacity(1000);

@@ -216,7 +216,7 @@ fn quic_batches_are_the_same() {
             let engine = engine.with_threads(threads);
             let sealer = |connection| Sealer::new(secret(suite(connection), connection));
             let mut sealers: Vec<_> = (0..CONNECTIONS).map(sealer).collect();
-            let mut batch = quic::Batch::new();
+            let mut batch = quic::SealBatch::new();
             for (packet, &len) in lengths.iter().enumerate() {
                 let number = packet as u64;
                 let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
@@ -246,7 +246,7 @@ fn quic_batches_are_the_same() {
             let engine = engine.with_threads(threads);
             let opener = |connection| Opener::new(secret(suite(connection), connection));
             let mut openers: Vec<_> = (0..CONNECTIONS).map(opener).collect();
-            let mut batch = quic::Batch::new();
+            let mut batch = quic::OpenBatch::new();
             let mut slots = Vec::new();
             let mut rest = batch.feed(&damaged).start;
             for (packet, &len) in lengths.iter().enumerate() {

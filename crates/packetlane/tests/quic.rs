@@ -6,9 +6,10 @@ mod common;
 use common::{Random, engine, engines, noise};
 use hkdf::Hkdf;
 use packetlane::quic::{
-    Batch, Header, HeaderError, HeaderKey, KeyLenError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER,
-    OpenError, Opener, PacketKey, PacketType, SealError, Sealer, Secret, ShortHeader, Suite,
-    TooShort, Version, decode_packet_number, encode_packet_number, retry_tag, verify_retry,
+    Header, HeaderError, HeaderKey, KeyLenError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER,
+    OpenBatch, OpenError, Opener, PacketKey, PacketType, SealBatch, SealError, Sealer, Secret,
+    ShortHeader, Suite, TooShort, Version, decode_packet_number, encode_packet_number, retry_tag,
+    verify_retry,
 };
 use packetlane::{Engine, SlotError, TAG_LEN};
 use rustls::crypto::cipher::AeadKey;
@@ -46,7 +47,7 @@ fn seal(
     header: &[u8],
     payload: &[u8],
 ) -> Vec<u8> {
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let slot = sealer.push(&mut batch, number, header, payload).unwrap();
     engine.seal(&mut batch);
     batch.wire(&slot).unwrap().to_vec()
@@ -62,7 +63,7 @@ fn open(
     packet: &[u8],
     pn_offset: usize,
 ) -> Result<Opened, OpenError> {
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     let place = batch.feed(packet);
     let slot = opener.push(&mut batch, place, pn_offset)?;
     engine.open(&mut batch);
@@ -310,7 +311,7 @@ fn batches_against_ring() {
             .map(|p| Opener::new(p.secret.clone()))
             .collect();
         let mut numbers = vec![0_u64; peers.len()];
-        let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+        let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         let mut damaged = 0;
         for (round, count) in [1, 2, 5, 63, 64, 65, 200, 1, 300].into_iter().enumerate() {
             let most = [1, 30, 300, 1500][round % 4];
@@ -606,7 +607,7 @@ fn key_updates() {
             sealer.update_keys();
         }
         let take = |opener: &mut Opener, packets: &[&[u8]]| -> Vec<_> {
-            let mut batch = Batch::new();
+            let mut batch = OpenBatch::new();
             let slots: Vec<_> = packets
                 .iter()
                 .map(|packet| {
@@ -679,7 +680,7 @@ fn a_late_packet_lowers_the_first_number_of_its_key_phase() {
         let take = |opener: &mut Opener, turns: &[&[&[u8]]]| {
             let mut results = Vec::new();
             for packets in turns {
-                let mut batch = Batch::new();
+                let mut batch = OpenBatch::new();
                 let slots: Vec<_> = packets
                     .iter()
                     .map(|packet| {
@@ -742,7 +743,7 @@ fn reserved_bits() {
 #[test]
 fn packets_that_cannot_be_sealed() {
     let (mut sealer, _) = pair(Suite::Aes128Gcm);
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let mut push = |number, header: &[u8], payload: &[u8]| {
         sealer.push(&mut batch, number, header, payload).map(drop)
     };
@@ -809,7 +810,7 @@ fn packets_that_cannot_be_sealed() {
     let number = 100_000_000;
     let next = number + 1;
     assert_eq!(used, Err(SealError::PacketNumberUsed { number, next }));
-    let full = push(100_000_001, 100_000_000, &[], Batch::MAX_BYTES);
+    let full = push(100_000_001, 100_000_000, &[], SealBatch::MAX_BYTES);
     assert_eq!(full, Err(SealError::BatchFull));
     assert_eq!(sealer.sealed(), 1);
 }
@@ -839,7 +840,7 @@ fn short_headers() {
                     spin,
                     number: encoded,
                 };
-                let mut batch = Batch::new();
+                let mut batch = SealBatch::new();
                 let reserved = written.reserve_short(&mut batch, &header, payload.len());
                 let (slot, place) = reserved.unwrap();
                 place.copy_from_slice(&payload);
@@ -981,7 +982,7 @@ fn key_lengths_are_checked() {
 fn debug_shows_nothing_secret() {
     let secret = Secret::new(Suite::ChaCha20Poly1305, Version::V1, &[0xab; 32]).unwrap();
     let (mut sealer, opener) = (Sealer::new(secret.clone()), Opener::new(secret.clone()));
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     sealer.push(&mut batch, 0, &[0x40, 0], &[0xab; 20]).unwrap();
     let keys = (secret.packet_key(), secret.header_key());
     let shown = format!("{secret:?} {sealer:?} {opener:?} {batch:?} {keys:?}");
@@ -995,7 +996,7 @@ fn debug_shows_nothing_secret() {
 #[test]
 fn an_unsealed_slot_has_no_wire() {
     let (mut sealer, _) = pair(Suite::Aes128Gcm);
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let slot = sealer.push(&mut batch, 0, &[0x40, 0], b"ping").unwrap();
     batch.seal_payloads(&engine());
     // Its header is not protected yet.
@@ -1006,29 +1007,57 @@ fn an_unsealed_slot_has_no_wire() {
     assert_eq!(batch.wire(&slot), Err(SlotError::Stale));
 }
 
-/// A batch is for one direction: running the other one does not change it.
+/// A slot that is no longer, or not, the opener's own is refused and changes nothing.
 #[test]
-fn packets_of_the_other_direction_do_not_change() {
-    let (mut sealer, mut opener) = pair(Suite::Aes128Gcm);
-    let packet = short(&mut sealer, 0);
-    let mut batch = Batch::new();
-    let place = batch.feed(&packet);
-    let slot = opener.push(&mut batch, place, 1).unwrap();
-    engine().seal(&mut batch);
-    assert_eq!(batch.bytes(), packet);
-    assert_eq!(opener.take(&batch, slot.clone()), Err(OpenError::NotOpened));
-    batch.clear();
-    assert_eq!(opener.take(&batch, slot), Err(OpenError::NotInBatch));
-    assert_eq!(opener.forged(), 0);
-    sealer.push(&mut batch, 1, &[0x40, 1], b"ping").unwrap();
-    engine().open(&mut batch);
-    assert!(batch.bytes().windows(4).any(|window| window == b"ping"));
+fn slots_have_owners() {
+    for suite in Suite::ALL {
+        let (mut sealer, mut opener) = pair(suite);
+        let secret = peer(suite, Version::V1, b"another").secret;
+        let (mut other_sealer, mut other) = (Sealer::new(secret.clone()), Opener::new(secret));
+        let mut batch = OpenBatch::new();
+        let mut add = |sealer: &mut Sealer, opener: &mut Opener, number| {
+            let place = batch.feed(&short(sealer, number));
+            opener.push(&mut batch, place, 1).unwrap()
+        };
+        let first = add(&mut sealer, &mut opener, 0);
+        let second = add(&mut sealer, &mut opener, 1);
+        let foreign = add(&mut other_sealer, &mut other, 2);
+        assert_eq!(second.join(&foreign), None);
+        assert_eq!(
+            opener.take(&batch, first.clone()),
+            Err(OpenError::NotOpened)
+        );
+        engine().open(&mut batch);
+        let refused = opener.take(&batch, foreign.clone());
+        assert_eq!(refused, Err(OpenError::OtherOpener));
+        let refused = other.take(&batch, first.clone());
+        assert_eq!(refused, Err(OpenError::OtherOpener));
+        let both = first.join(&second).unwrap();
+        let refused = opener.take(&batch, both);
+        assert_eq!(refused, Err(OpenError::SeveralPackets));
+        assert_eq!((opener.expected(), other.expected()), (0, 0));
+        assert_eq!(opener.take(&batch, first.clone()).unwrap().number, 0);
+        assert_eq!(other.take(&batch, foreign).unwrap().number, 2);
+        batch.clear();
+        assert_eq!(opener.take(&batch, first), Err(OpenError::NotInBatch));
+        assert_eq!((opener.forged(), other.forged()), (0, 0));
+        // A key update changes the keys and not the owner.
+        let mut sealing = SealBatch::new();
+        let before = sealer.push(&mut sealing, 2, &[0x40, 2], b"ping").unwrap();
+        sealer.update_keys();
+        let after = sealer.push(&mut sealing, 3, &[0x40, 3], b"ping").unwrap();
+        let foreign = other_sealer.push(&mut sealing, 3, &[0x40, 3], b"ping");
+        assert_eq!(after.join(&foreign.unwrap()), None);
+        engine().seal(&mut sealing);
+        let both = before.join(&after).unwrap();
+        assert_eq!(sealing.wire(&both).unwrap().len(), both.wire_len());
+    }
 }
 
-/// One batch for everything: connections of all suites, added one after another, packets to
-/// seal and packets to open, run in parts. Each packet gives the same result as alone.
+/// Connections of all suites, added one after another, whose packets are sealed and opened in
+/// parts. Each packet gives the same result as alone.
 #[test]
-fn sealing_and_opening_in_one_batch() {
+fn sealing_and_opening_in_parts() {
     const CONNECTIONS: usize = 9;
     let suite = |i: usize| Suite::ALL[i % 3];
     let secret = |i: usize, name: &[u8]| {
@@ -1044,7 +1073,7 @@ fn sealing_and_opening_in_one_batch() {
     let mut openers: Vec<_> = (0..CONNECTIONS)
         .map(|i| Opener::new(secret(i, b"in")))
         .collect();
-    let mut batch = Batch::new();
+    let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
     for turn in 0..4_u64 {
         let (mut sealed, mut opened) = (Vec::new(), Vec::new());
         for round in 0..20 {
@@ -1054,46 +1083,37 @@ fn sealing_and_opening_in_one_batch() {
                 let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
                 let payload = vec![i as u8; 5 + 61 * round];
                 let wire = seal(&engine(), &mut alone[i], number, &header, &payload);
-                let slot = ours[i].push(&mut batch, number, &header, &payload).unwrap();
-                sealed.push((slot, wire));
+                let slot = ours[i].push(&mut sealing, number, &header, &payload);
+                sealed.push((slot.unwrap(), wire));
                 let wire = short(&mut theirs[i], number);
-                let place = batch.feed(&wire);
-                let slot = openers[i].push(&mut batch, place, 1).unwrap();
+                let place = opening.feed(&wire);
+                let slot = openers[i].push(&mut opening, place, 1).unwrap();
                 opened.push((i, slot, number));
             }
             match (turn, round % 5) {
-                (0, 2) => engine().seal(&mut batch),
-                (1, 1) => batch.seal_payloads(&engine()),
-                (1, 3) => batch.protect_headers(&engine()),
-                (0, 3) | (2, 2) => engine().open(&mut batch),
-                (2, 3) | (3, 1) => batch.unprotect_headers(&engine()),
-                (3, 3) => batch.open_payloads(&engine()),
+                (0, 2) => engine().seal(&mut sealing),
+                (1, 1) => sealing.seal_payloads(&engine()),
+                (1, 3) => sealing.protect_headers(&engine()),
+                (0, 3) | (2, 2) => engine().open(&mut opening),
+                (2, 3) | (3, 1) => opening.unprotect_headers(&engine()),
+                (3, 3) => opening.open_payloads(&engine()),
                 _ => {}
             }
         }
-        engine().seal(&mut batch);
-        engine().open(&mut batch);
-        assert_eq!(batch.len(), sealed.len() + opened.len());
+        engine().seal(&mut sealing);
+        engine().open(&mut opening);
+        assert_eq!((sealing.len(), opening.len()), (sealed.len(), opened.len()));
         for (slot, wire) in &sealed {
-            assert!(batch.wire(slot) == Ok(wire));
-            assert_eq!(
-                openers[0].take(&batch, slot.clone()),
-                Err(OpenError::NotToOpen)
-            );
+            assert!(sealing.wire(slot) == Ok(wire));
         }
         for (i, slot, number) in opened {
-            let refused = batch.wire(&slot);
-            assert_eq!(
-                refused,
-                Err(SlotError::NotSealed),
-                "a received packet is not to be sent"
-            );
-            let packet = openers[i].take(&batch, slot).unwrap();
+            let packet = openers[i].take(&opening, slot).unwrap();
             assert_eq!(
                 (packet.number, packet.payload),
                 (number, &number.to_be_bytes()[..])
             );
         }
-        batch.clear();
+        sealing.clear();
+        opening.clear();
     }
 }

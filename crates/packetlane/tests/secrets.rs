@@ -379,7 +379,7 @@ fn quic_keys_are_wiped() {
             let secret = Secret::new(suite, Version::V1, secrets[0]).unwrap();
             let mut sealer = Box::new(quic::Sealer::new(secret.clone()));
             let mut opener = Box::new(quic::Opener::new(secret));
-            let (mut sealing, mut opening) = (quic::Batch::new(), quic::Batch::new());
+            let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
             for number in 0..6_u8 {
                 if number % 2 == 0 && number > 0 {
                     sealer.update_keys();

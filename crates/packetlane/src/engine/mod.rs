@@ -38,14 +38,14 @@ pub struct Engine {
 }
 
 /// A batch whose packets [`Engine::seal`] can seal: [`SealBatch`](crate::SealBatch) and
-/// [`quic::Batch`](crate::quic::Batch). This trait is sealed: nothing else implements it.
+/// [`quic::SealBatch`](crate::quic::SealBatch). This trait is sealed: nothing else implements it.
 pub trait ToSeal: sealed::Sealed {
     /// [`Engine::seal`].
     fn seal_on(&mut self, engine: &Engine);
 }
 
 /// A batch whose packets [`Engine::open`] can open: [`OpenBatch`](crate::OpenBatch) and
-/// [`quic::Batch`](crate::quic::Batch). This trait is sealed: nothing else implements it.
+/// [`quic::OpenBatch`](crate::quic::OpenBatch). This trait is sealed: nothing else implements it.
 pub trait ToOpen: sealed::Sealed {
     /// [`Engine::open`].
     fn open_on(&mut self, engine: &Engine);

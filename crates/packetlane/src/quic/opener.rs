@@ -1,7 +1,7 @@
 //! The receiving side of a packet number space: which keys its packets have, which numbers,
 //! and how many may fail.
 
-use super::batch::Batch;
+use super::batch::OpenBatch;
 use super::error::OpenError;
 use super::header::{MAX_PACKET_NUMBER, TooShort, has_reserved_bits, is_short, sample};
 use super::key_ring::{KeyRing, Phase};
@@ -61,7 +61,7 @@ impl Opener {
     }
 
     /// Adds a packet to the batch that was received there: it lies in `packet` of
-    /// [`Batch::bytes`], and its packet number begins at `pn_offset` of it (see
+    /// [`Batch::bytes`](super::Batch::bytes), and its packet number begins at `pn_offset` of it (see
     /// [`Header`](super::Header)). [`Opener::take`] gives the result when the batch
     /// has been opened.
     ///
@@ -71,11 +71,11 @@ impl Opener {
     ///
     /// # Panics
     ///
-    /// If `packet` is not in [`Batch::bytes`].
+    /// If `packet` is not in [`Batch::bytes`](super::Batch::bytes).
     #[inline]
     pub fn push(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut OpenBatch,
         packet: Range<usize>,
         pn_offset: usize,
     ) -> Result<Slot, OpenError> {
@@ -100,8 +100,11 @@ impl Opener {
     /// See [`OpenError`], whose variants say whether to drop the packet or to end the
     /// connection.
     #[inline]
-    pub fn take<'b>(&mut self, batch: &'b Batch, slot: Slot) -> Result<Packet<'b>, OpenError> {
+    pub fn take<'b>(&mut self, batch: &'b OpenBatch, slot: Slot) -> Result<Packet<'b>, OpenError> {
         let (packet, keys, outcome) = batch.to_open(&slot)?;
+        if keys.owner != self.keys.owner {
+            return Err(OpenError::OtherOpener);
+        }
         let number = packet.number;
         match outcome {
             Outcome::Authentic => {}
@@ -170,6 +173,7 @@ impl Opener {
             current: keys.next.unwrap_or_else(|| Arc::new(secret.packet_key())),
             next: Some(Arc::new(secret.next().packet_key())),
             generation: keys.generation + 1,
+            owner: keys.owner,
             first_number: number,
             header: keys.header,
         });
@@ -259,7 +263,7 @@ mod tests {
             let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]);
             let mut opener = Opener::new(secret.unwrap());
             let fail = |opener: &mut Opener| {
-                let mut batch = Batch::new();
+                let mut batch = OpenBatch::new();
                 let place = batch.feed(&[0x41; 40]);
                 let slot = opener.push(&mut batch, place, 1).unwrap();
                 Engine::portable().open(&mut batch);
