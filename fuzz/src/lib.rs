@@ -365,7 +365,7 @@ fn check_message(message_type: MessageType, payload: &[u8]) {
 
 /// Block files: arbitrary bytes, and valid blocks among noise, zeros and damage.
 pub fn blocks(data: &[u8]) -> bool {
-    let mut verifier = Verifier::new(Hasher::best());
+    let mut verifier = verifier();
     let headed = [&[0; 80], data].concat();
     for bytes in [data, &headed] {
         verify(&mut verifier, bytes);
@@ -412,10 +412,15 @@ pub fn blocks(data: &[u8]) -> bool {
     any
 }
 
+/// Generated blocks have regtest's target.
+fn verifier() -> Verifier {
+    Verifier::new(Hasher::best(), Network::Regtest)
+}
+
 /// Verifies a block with a used verifier and with a new one.
 fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     let verdict = verifier.verify(block);
-    assert_eq!(verdict, Verifier::new(Hasher::best()).verify(block));
+    assert_eq!(verdict, self::verifier().verify(block));
     match &verdict {
         Ok(summary) => {
             assert_eq!(summary.bytes, block.len());
@@ -434,7 +439,7 @@ fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
 /// The blocks in a file. They must not depend on the pieces in which the file is read.
 fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize]) -> Vec<&'f [u8]> {
     let in_pieces = |piece: usize| {
-        let mut scanner = Scanner::new(*magic, key, Hasher::best());
+        let mut scanner = Scanner::new(*magic, key, verifier());
         let mut found = Vec::new();
         let (mut start, mut end) = (0, 0);
         while end < file.len() {
@@ -519,7 +524,8 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     let tag = [38, 0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
     let coinbase = [
         &[1],
-        &[0; 36][..],
+        &[0; 32][..],
+        &[0xff; 4],
         &short(90),
         &[9; 4],
         &[1],
