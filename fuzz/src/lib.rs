@@ -344,7 +344,7 @@ fn check_message(message_type: MessageType, payload: &[u8]) {
 
 /// Block files: arbitrary bytes, and valid blocks among noise, zeros and damage.
 pub fn blocks(data: &[u8]) -> bool {
-    let mut verifier = Verifier::new(Hasher::best());
+    let mut verifier = verifier(Hasher::best());
     let headed = [&[0; 80], data].concat();
     for bytes in [data, &headed] {
         verify(&mut verifier, bytes);
@@ -391,11 +391,16 @@ pub fn blocks(data: &[u8]) -> bool {
     any
 }
 
+/// Generated blocks have regtest's target.
+fn verifier(hasher: Hasher) -> Verifier {
+    Verifier::new(hasher, Network::Regtest)
+}
+
 /// Verifies a block with a used verifier, and with a new one on every backend.
 fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     let verdict = verifier.verify(block);
     let again = on_every_backend(|engine| {
-        Verifier::new(Hasher::with_backend(engine.backend())).verify(block)
+        self::verifier(Hasher::with_backend(engine.backend())).verify(block)
     });
     assert_eq!(verdict, again);
     match &verdict {
@@ -416,7 +421,7 @@ fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
 /// The blocks in a file. They must not depend on the pieces in which the file is read.
 fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize]) -> Vec<&'f [u8]> {
     let in_pieces = |piece: usize| {
-        let mut scanner = Scanner::new(*magic, key, Hasher::best());
+        let mut scanner = Scanner::new(*magic, key, verifier(Hasher::best()));
         let mut found = Vec::new();
         let (mut start, mut end) = (0, 0);
         while end < file.len() {
@@ -501,7 +506,8 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     let tag = [38, 0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
     let coinbase = [
         &[1],
-        &[0; 36][..],
+        &[0; 32][..],
+        &[0xff; 4],
         &short(90),
         &[9; 4],
         &[1],

@@ -17,6 +17,7 @@ mod measure;
 mod node;
 mod peer;
 mod report;
+mod terminal;
 mod wire;
 
 use clap::{Args, Parser, Subcommand};
@@ -58,9 +59,12 @@ enum Command {
     Listen(Listen),
     /// Verify blocks in Bitcoin Core's files, or in files of one block each.
     ///
-    /// Hashes every transaction. Checks each block's Merkle root, witness commitment and proof
-    /// of work, and reports where a file is damaged. The exit status is 0 only if nothing was
-    /// wrong.
+    /// Hashes every transaction. Checks each block's Merkle root, coinbase, witness commitment
+    /// and proof of work, and reports where a file is damaged. The exit status is 0 only if
+    /// nothing was wrong.
+    ///
+    /// Does not check what depends on the chain (the target that it requires, times, coins,
+    /// scripts), nor weight and signature operations.
     Blocks(blocks::Blocks),
 }
 
@@ -162,7 +166,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            terminal::complain(format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -181,7 +185,7 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     let text_lines =
         text_lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let text_lines: Vec<_> = text_lines.filter(|line| !line.is_empty()).collect();
-    eprintln!("{}; see --help", text_lines.join(" "));
+    terminal::complain(format_args!("{}; see --help", text_lines.join(" ")));
     ExitCode::from(2)
 }
 

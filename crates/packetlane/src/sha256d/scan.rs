@@ -6,7 +6,6 @@
 //! damage: Bitcoin Core preallocates its files.
 
 use super::block::{Block, MIN_BLOCK_LEN};
-use super::hasher::Hasher;
 use super::reader::MAX_BLOCK_SERIALIZED_SIZE;
 use super::verify::{BlockFault, Verifier};
 use crate::bitcoin::Network;
@@ -101,32 +100,36 @@ struct Skipping {
 impl Scanner {
     /// A scanner at the start of a block file. `magic` is the network's. The scanner's input
     /// must have been de-obfuscated; it uses `obfuscation` only to recognise zeros in the file.
-    /// It verifies a frame that no other frame follows with `hasher`.
+    /// `verifier` is of the same network, and decides about a frame that no other frame follows.
     #[must_use]
-    pub fn new(magic: [u8; 4], obfuscation: Obfuscation, hasher: Hasher) -> Self {
+    pub fn new(magic: [u8; 4], obfuscation: Obfuscation, verifier: Verifier) -> Self {
         Self {
             magic,
             obfuscation,
             position: 0,
             skipping: None,
-            verifier: Verifier::new(hasher),
+            verifier,
             verified: 0,
         }
     }
 
     /// Whether a file that consists of `bytes` is one block without a frame. True if it does
-    /// not start like a frame of any network, and either is a block or holds no frame anywhere.
+    /// not start like a frame of any network, and either is a block, or starts with a header
+    /// that has proof of work and holds no frame anywhere.
     #[must_use]
     pub fn is_bare_block(&self, bytes: &[u8]) -> bool {
         let Some((first, _)) = bytes.split_first_chunk() else {
             return false;
         };
         let framed = *first == self.magic || Network::from_magic(*first).is_some();
+        let header = bytes.first_chunk();
         let empty = self.obfuscation.padding(bytes.len() as u64, bytes) == bytes.len();
         !framed
             && !empty
             && bytes.len() <= MAX_BLOCK_SERIALIZED_SIZE
-            && (Block::parse(bytes, &mut Vec::new()).is_ok() || find(&self.magic, bytes).is_none())
+            && (Block::parse(bytes, &mut Vec::new()).is_ok()
+                || (header.is_some_and(|header| self.verifier.has_work(header))
+                    && find(&self.magic, bytes).is_none()))
     }
 
     /// Returns the next block or fault. `rest` must start where the last call left it; consumed
