@@ -9,6 +9,7 @@ use crate::capture::{self, CaptureError, Record};
 use packetlane::bip324::{MessageType, PacketKind, encode_message, encoded_len};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
@@ -170,17 +171,24 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// If the folder has no recording, or if it is damaged or empty.
+    /// If the folder has no recording, or none with a whole record. Of a file that is not whole,
+    /// the whole records count, and a line on standard error says so.
     pub fn replay(folder: &Path) -> Result<Self, CaptureError> {
-        let conversations = capture::read_dir(folder)?;
-        let records = conversations
+        let recording = capture::read_dir(folder)?;
+        let records = recording
+            .conversations
             .into_iter()
             .flat_map(|conversation| [conversation.received, conversation.sent].concat());
         let records: Vec<_> = records.collect();
+        let mut damaged = recording.damaged.into_iter();
         if records.is_empty() {
-            return Err(CaptureError::Nothing {
+            return Err(damaged.next().unwrap_or(CaptureError::Nothing {
                 dir: folder.to_owned(),
-            });
+            }));
+        }
+        for error in damaged {
+            // Nobody may be reading.
+            let _ = writeln!(std::io::stderr(), "{error}; only what is before it counts");
         }
         Ok(Self::replayed("replay", records))
     }
