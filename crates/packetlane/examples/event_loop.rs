@@ -11,7 +11,8 @@ use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::SocketAddr;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -56,7 +57,7 @@ impl Client {
 
     fn write(&mut self, outgoing: &SealBatch) -> Result<()> {
         let Self { socket, connection } = self;
-        let write = |pieces: &[_]| socket.write_vectored(pieces);
+        let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
         Ok(connection.outbox.write(outgoing, write)?)
     }
 }
@@ -117,7 +118,7 @@ pub fn serve(engine: Engine, mut listener: TcpListener, clients: usize) -> Resul
 }
 
 /// A client with a blocking socket, which sends `messages` and checks that they come back.
-fn client(engine: Engine, address: std::net::SocketAddr, messages: &[Vec<u8>]) -> Result<()> {
+pub fn client(engine: Engine, address: SocketAddr, messages: &[Vec<u8>]) -> Result<()> {
     let mut socket = std::net::TcpStream::connect(address)?;
     let config = HandshakeConfig::random(Network::Regtest.magic(), engine)?;
     let mut connection = Connection::initiator(config)?;
@@ -131,7 +132,7 @@ fn client(engine: Engine, address: std::net::SocketAddr, messages: &[Vec<u8>]) -
             sent = true;
         }
         engine.seal(&mut outgoing);
-        let write = |pieces: &[_]| socket.write_vectored(pieces);
+        let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
         connection.outbox.write(&outgoing, write)?;
         outgoing.clear();
         let len = socket.read(incoming.room(READ_LEN))?;

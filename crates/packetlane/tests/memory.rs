@@ -7,8 +7,8 @@ mod common;
 
 use common::{Random, engine, noise, sessions, take};
 use packetlane::bip324::{
-    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION, OVERHEAD, OpenError,
-    PacketKind, Progress, REKEY_INTERVAL, Role, Session,
+    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION, Network, OVERHEAD,
+    OpenError, PacketKind, Progress, REKEY_INTERVAL, Role, Session,
 };
 use packetlane::quic::{self, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
@@ -557,6 +557,10 @@ fn hashing_allocates_as_documented() {
     assert_eq!(tree, (1, 0, 32 * (500 + 2)));
 }
 
+fn verifier() -> Verifier {
+    Verifier::new(Hasher::best(), Network::Mainnet)
+}
+
 /// Finding and parsing one block after another allocates nothing. Verifying a block allocates
 /// its two trees.
 #[test]
@@ -568,7 +572,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     file.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_le_bytes());
     file.extend_from_slice(&bytes);
     let file = file.repeat(3);
-    let mut scanner = Scanner::new(*b"magi", Obfuscation::default(), Hasher::best());
+    let mut scanner = Scanner::new(*b"magi", Obfuscation::default(), verifier());
     let mut rest = &file[..];
     // The last block needs the bytes that follow it.
     let scanned = taken_by(|| {
@@ -583,7 +587,7 @@ fn blocks_allocate_nothing_in_the_steady_state() {
     let parsed = taken_by(|| assert!(Block::parse(&bytes, &mut transactions).is_ok()));
     assert_eq!(parsed, (0, 0, 0));
 
-    let mut verifier = Verifier::new(Hasher::best());
+    let mut verifier = verifier();
     verifier.verify(&bytes).unwrap();
     let verified = taken_by(|| assert!(verifier.verify(&bytes).is_ok()));
     // Two trees.
