@@ -1158,12 +1158,12 @@ fn listening_tells_of_peers_that_come_and_go() {
                 break line;
             }
         };
-        let (least, by) = match leaves {
-            true => (" ms, by the peer\n", "closed            after "),
-            false => (" s, by us\n", "closed            after 2.0"),
+        let (start, end) = match leaves {
+            true => ("closed            after ", "s, by the peer\n"),
+            false => ("closed            after 2.", " s, by us\n"),
         };
         assert!(
-            closed.starts_with(by) && closed.ends_with(least),
+            closed.starts_with(start) && closed.ends_with(end),
             "{closed}"
         );
         while !listening.line().starts_with("total") {}

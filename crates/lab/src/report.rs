@@ -32,7 +32,7 @@ pub struct Report {
     /// Where the run took place.
     pub machine: Machine,
     /// The folder of the recording that `profile=replay` is, if one was replayed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<String>,
     /// The measured figures, in the order of measuring.
     pub rows: Vec<Row>,

@@ -2,7 +2,11 @@
 //! by the others.
 
 mod common;
-#[allow(dead_code, reason = "its main is not called")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "it is a program, whose main is not called"
+)]
 #[path = "../examples/event_loop.rs"]
 mod event_loop;
 
