@@ -7,7 +7,7 @@ use packetlane::sha256d::{Hasher, merkle_root};
 #[test]
 fn quic_packets() {
     let engine = Engine::best();
-    let mut batch = quic::Batch::new();
+    let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
     for suite in Suite::ALL {
         let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]).unwrap();
         let mut sealer = Sealer::new(secret.clone());
@@ -15,22 +15,24 @@ fn quic_packets() {
         let header = [0x40, 1, 2, 3, 4, 5];
         let slots = [5, 6].map(|number| {
             let header = [&header[..], &[number as u8]].concat();
-            sealer.push(&mut batch, number, &header, b"frames").unwrap()
+            sealer
+                .push(&mut sealing, number, &header, b"frames")
+                .unwrap()
         });
-        engine.seal(&mut batch);
-        let mut packets = slots.map(|slot| batch.wire(&slot).to_vec());
+        engine.seal(&mut sealing);
+        let mut packets = slots.map(|slot| sealing.wire(&slot).unwrap().to_vec());
         packets[1][9] ^= 1;
-        batch.clear();
+        sealing.clear();
         let slots = packets.map(|packet| {
-            let place = batch.feed(&packet);
-            opener.push(&mut batch, place, header.len()).unwrap()
+            let place = opening.feed(&packet);
+            opener.push(&mut opening, place, header.len()).unwrap()
         });
-        engine.open(&mut batch);
+        engine.open(&mut opening);
         let [whole, damaged] =
-            slots.map(|slot| opener.take(&batch, slot).map(|p| p.payload.to_vec()));
+            slots.map(|slot| opener.take(&opening, slot).map(|p| p.payload.to_vec()));
         assert_eq!(whole.unwrap(), b"frames");
         damaged.unwrap_err();
-        batch.clear();
+        opening.clear();
     }
 }
 
