@@ -1,7 +1,7 @@
 //! Opens or accepts connections: `packetlane connect` and `packetlane listen`. Both print the
 //! same report.
 
-use crate::node::{self, Ended, Observed, Plan};
+use crate::node::{self, EndedBy, Observed, Plan};
 use crate::peer::{Peer, PeerError};
 use crate::record::{RecordError, Recorder, Recordings};
 use crate::report::{FellBack, Report, Times};
@@ -307,14 +307,14 @@ async fn talk(
         Ok(Ok(ended)) => (ended, None),
         Ok(Err(error)) => {
             let ended = match error.is_close() {
-                true => Ended::ByPeer,
-                false => Ended::ByUs,
+                true => EndedBy::Peer,
+                false => EndedBy::Us,
             };
             (ended, Some(error.at(remote)))
         }
         Err(stopped) => {
             let failure = (plan.initiator && !observed.is_complete()).then(|| stopped.into());
-            (Ended::BySignal(stopped.signal), failure)
+            (EndedBy::Signal(stopped.signal), failure)
         }
     };
     status.clear();

@@ -50,23 +50,23 @@ pub(crate) enum Start {
     Block(BlockHash),
 }
 
-/// How the talk with a peer ended.
+/// Who ended the talk with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum EndedBy {
     /// The peer closed the connection.
-    ByPeer,
+    Peer,
     /// We close it.
-    ByUs,
+    Us,
     /// We close it after this signal.
-    BySignal(&'static str),
+    Signal(&'static str),
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for EndedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ByPeer => "the peer",
-            Self::ByUs => "us",
-            Self::BySignal(signal) => signal,
+            Self::Peer => "the peer",
+            Self::Us => "us",
+            Self::Signal(signal) => signal,
         })
     }
 }
@@ -205,7 +205,7 @@ pub(crate) async fn run_plan(
     version: &Version,
     observed: &mut Observed,
     mut progress: impl FnMut(&str),
-) -> Result<Ended, PeerError> {
+) -> Result<EndedBy, PeerError> {
     let begun = Instant::now();
     let leave = plan.stay.map(|stay| begun + stay);
     let mut pings = Pings::new(begun);
@@ -228,8 +228,8 @@ pub(crate) async fn run_plan(
         let now = Instant::now();
         let seen = observed.is_complete();
         match leave {
-            Some(leave) if now >= leave && (seen || !plan.initiator) => break Ended::ByUs,
-            None if seen && plan.initiator => break Ended::ByUs,
+            Some(leave) if now >= leave && (seen || !plan.initiator) => break EndedBy::Us,
+            None if seen && plan.initiator => break EndedBy::Us,
             _ => {}
         }
 
@@ -266,7 +266,7 @@ pub(crate) async fn run_plan(
 
         let message = match timeout_at(wake, peer.receive()).await {
             Err(_) => continue,
-            Ok(Err(PeerError::Closed)) if !plan.initiator => break Ended::ByPeer,
+            Ok(Err(PeerError::Closed)) if !plan.initiator => break EndedBy::Peer,
             Ok(Err(PeerError::Closed))
                 if observed.fetched.is_some_and(|fetched| !fetched.is_complete)
                     && is_pruned(version) =>

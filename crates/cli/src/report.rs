@@ -1,6 +1,6 @@
 //! The report on a connection, as text and as JSON.
 
-use crate::node::{Ended, Fetched, Observed};
+use crate::node::{EndedBy, Fetched, Observed};
 use crate::peer::{Count, Peer};
 use crate::wire::{Version, printable};
 use packetlane::bitcoin::Network;
@@ -38,7 +38,7 @@ pub(crate) struct Report<'r> {
     pub(crate) times: Times,
     /// How long the connection was open.
     pub(crate) stayed: Duration,
-    pub(crate) ended: Ended,
+    pub(crate) ended: EndedBy,
     pub(crate) version: &'r Version,
     pub(crate) observed: &'r Observed,
     pub(crate) peer: &'r Peer,

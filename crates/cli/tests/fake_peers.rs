@@ -250,7 +250,9 @@ fn what_is_known_at_once() {
         io::copy(&mut reader, &mut stream).map(|_| ())
     }
     let echoed = "the peer sent our own bytes back: it is an echo server";
-    let cases: [(fn(TcpStream) -> io::Result<()>, &str, &str); 6] = [
+    /// What the peer does; what it is said to be; the same with `--v1`, where that differs.
+    type Case = (fn(TcpStream) -> io::Result<()>, &'static str, &'static str);
+    let cases: [Case; 6] = [
         (ssh_server, "\"SSH-2.0-OpenSSH_9.2p1 Debian-2\"", ""),
         (short_banner, "\"SSH-2.0-Go\"", ""),
         (patient_web_server, "\"HTTP/1.1 400 Bad Request\"", ""),

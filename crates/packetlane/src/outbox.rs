@@ -196,18 +196,16 @@ impl Outbox {
     /// Forgets the first `len` bytes: they have been written.
     #[inline]
     pub fn written(&mut self, len: usize) {
-        if len >= self.len {
-            self.pieces.clear();
-            (self.len, self.written) = (0, 0);
-            return;
-        }
-        self.len -= len;
+        self.len = self.len.saturating_sub(len);
         self.written += len;
         while let Some(piece) = self.pieces.front()
             && piece.len() <= self.written
         {
             self.written -= piece.len();
             self.pieces.pop_front();
+        }
+        if self.pieces.is_empty() {
+            self.written = 0;
         }
     }
 

@@ -111,7 +111,7 @@ impl<'b> Transaction<'b> {
     }
 }
 
-/// The offsets of a transaction in its block, for [`Block::parse`].
+/// The offsets of a transaction in its block, for [`Block::parse`](super::Block::parse).
 #[derive(Clone, Copy, Debug)]
 pub struct TransactionOffsets {
     start: u32,

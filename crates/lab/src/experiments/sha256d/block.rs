@@ -132,7 +132,7 @@ mod tests {
         use packetlane::sha256d::{txids, wtxids};
 
         let block: bitcoin::Block = deserialize(BLOCK).unwrap();
-        let raw: Vec<Vec<u8>> = block.txdata.iter().map(|tx| serialize(tx)).collect();
+        let raw: Vec<Vec<u8>> = block.txdata.iter().map(serialize).collect();
         let raw: Vec<&[u8]> = raw.iter().map(Vec::as_slice).collect();
         let theirs = block.txdata.iter();
         let theirs = theirs.map(|tx| tx.compute_txid().to_byte_array());
