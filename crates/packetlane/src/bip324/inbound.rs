@@ -383,11 +383,13 @@ impl Inbound {
                 kept = kept.max(at);
             }
         }
-        append_expected(
-            &mut self.rest.tail,
-            &batch.arena().bytes()[at..new.end],
-            self.rest.expected.unwrap_or(LENGTH_LEN),
-        );
+        if at < new.end {
+            append_expected(
+                &mut self.rest.tail,
+                &batch.arena().bytes()[at..new.end],
+                self.rest.expected.unwrap_or(LENGTH_LEN),
+            );
+        }
         batch.arena_mut().give_back(kept);
         Ok(())
     }
