@@ -4,7 +4,7 @@ use crate::capture;
 use crate::experiment::{Bench, Experiment, Task};
 use crate::experiments::ALL;
 use crate::measure::Plan;
-use crate::progress::{self, Progress};
+use crate::progress::Progress;
 use crate::published::Figures;
 use crate::report::{Machine, Published, Report, matches};
 use crate::rivals::aead::left_out;
@@ -148,7 +148,7 @@ fn find_gpu(
             };
             lines
                 .iter()
-                .for_each(|line| progress::note(&format!("{line}: {error}")));
+                .for_each(|line| crate::progress::note(&format!("{line}: {error}")));
             Ok(None)
         }
     }
