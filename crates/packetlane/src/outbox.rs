@@ -196,16 +196,14 @@ impl Outbox {
     /// Forgets the first `len` bytes: they have been written.
     #[inline]
     pub fn written(&mut self, len: usize) {
-        self.len = self.len.saturating_sub(len);
+        let len = len.min(self.len);
+        self.len -= len;
         self.written += len;
         while let Some(piece) = self.pieces.front()
             && piece.len() <= self.written
         {
             self.written -= piece.len();
             self.pieces.pop_front();
-        }
-        if self.pieces.is_empty() {
-            self.written = 0;
         }
     }
 
