@@ -50,7 +50,10 @@ const KEPT_TOGETHER: usize = 16 * 1024;
 /// ```
 #[derive(Debug, Default)]
 pub struct Outbox {
-    pieces: VecDeque<Piece>,
+    /// Mostly there is one piece, which so needs no list.
+    first: Option<Piece>,
+    /// Empty if there is no first.
+    others: VecDeque<Piece>,
     /// How many bytes of the first piece have been written.
     written: usize,
     /// How many bytes wait.
@@ -87,7 +90,8 @@ impl Outbox {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            pieces: VecDeque::new(),
+            first: None,
+            others: VecDeque::new(),
             written: 0,
             len: 0,
         }
@@ -110,12 +114,18 @@ impl Outbox {
     #[inline]
     pub fn push(&mut self, slot: Slot) {
         self.len += slot.wire_len();
-        if let Some(Piece::Packets(last)) = self.pieces.back_mut()
-            && let Some(both) = last.join(&slot)
-        {
-            *last = both;
-        } else {
-            self.pieces.push_back(Piece::Packets(slot));
+        match self.last_mut() {
+            None => self.first = Some(Piece::Packets(slot)),
+            Some(Piece::Packets(last)) if let Some(both) = last.join(&slot) => *last = both,
+            Some(_) => self.others.push_back(Piece::Packets(slot)),
+        }
+    }
+
+    #[inline]
+    fn last_mut(&mut self) -> Option<&mut Piece> {
+        match self.others.back_mut() {
+            None => self.first.as_mut(),
+            last => last,
         }
     }
 
@@ -126,9 +136,10 @@ impl Outbox {
             return;
         }
         self.len += bytes.len();
-        match self.pieces.back_mut() {
+        match self.last_mut() {
+            None => self.first = Some(Piece::Kept(bytes.to_vec())),
             Some(Piece::Kept(last)) if last.len() < KEPT_TOGETHER => last.extend_from_slice(bytes),
-            _ => self.pieces.push_back(Piece::Kept(bytes.to_vec())),
+            Some(_) => self.others.push_back(Piece::Kept(bytes.to_vec())),
         }
     }
 
@@ -152,13 +163,12 @@ impl Outbox {
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
         while !self.is_empty() {
-            // Mostly there is one piece.
-            let result = if self.pieces.len() == 1 {
+            let result = if self.others.is_empty() {
                 write(&[IoSlice::new(self.front(batch).map_err(io::Error::other)?)])
             } else {
                 let mut slices = ArrayVec::<_, MAX_SLICES>::new();
                 let mut skip = self.written;
-                for piece in self.pieces.iter().take(MAX_SLICES) {
+                for piece in self.first.iter().chain(&self.others).take(MAX_SLICES) {
                     let bytes = piece.bytes(batch).map_err(io::Error::other)?;
                     slices.push(IoSlice::new(&bytes[skip..]));
                     skip = 0;
@@ -187,7 +197,7 @@ impl Outbox {
     /// was cleared before its packets were written or kept.
     #[inline]
     pub fn front<'a>(&'a self, batch: &'a SealBatch) -> Result<&'a [u8], SlotError> {
-        match self.pieces.front() {
+        match &self.first {
             Some(piece) => Ok(&piece.bytes(batch)?[self.written..]),
             None => Ok(&[]),
         }
@@ -199,11 +209,11 @@ impl Outbox {
         let len = len.min(self.len);
         self.len -= len;
         self.written += len;
-        while let Some(piece) = self.pieces.front()
+        while let Some(piece) = &self.first
             && piece.len() <= self.written
         {
             self.written -= piece.len();
-            self.pieces.pop_front();
+            self.first = self.others.pop_front();
         }
     }
 
@@ -215,21 +225,21 @@ impl Outbox {
     /// As [`Outbox::front`]. Nothing changes then.
     pub fn keep(&mut self, batch: &SealBatch) -> Result<(), SlotError> {
         let in_batch = |piece: &Piece| matches!(piece, Piece::Packets(_));
-        let Some(first) = self.pieces.iter().position(in_batch) else {
+        let mut pieces = self.first.iter().chain(&self.others);
+        let Some(before) = pieces.clone().position(in_batch) else {
             return Ok(());
         };
         // First of all, so that an error changes nothing.
-        for piece in self.pieces.range(first..) {
-            piece.bytes(batch)?;
+        pieces.try_for_each(|piece| piece.bytes(batch).map(drop))?;
+        let mut skip = 0;
+        let mut to_keep = Vec::new();
+        if before == 0 {
+            // The front is cut to what is left of it.
+            skip = core::mem::take(&mut self.written);
+            to_keep.extend(self.first.take());
         }
-        // The front is cut to what is left of it.
-        let pieces: Vec<_> = self.pieces.drain(first..).collect();
-        let mut skip = if first == 0 {
-            core::mem::take(&mut self.written)
-        } else {
-            0
-        };
-        for piece in pieces {
+        to_keep.extend(self.others.drain(before.saturating_sub(1)..));
+        for piece in to_keep {
             let bytes = &piece.bytes(batch)?[skip..];
             self.len -= bytes.len();
             self.push_bytes(bytes);
