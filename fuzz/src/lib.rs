@@ -16,67 +16,28 @@ use packetlane::sha256d::{
     Block, FRAME_LEN, Found, Hash, Hasher, MAX_NEEDED, Obfuscation, Scanner, Verifier, many,
     many_in_pieces, merkle_root,
 };
-use packetlane::{Batch, Engine};
+use packetlane::{Backend, Engine, OpenBatch};
+
+mod input;
+mod lanes;
+
+use input::Input;
+pub use lanes::lanes;
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();
 
-/// Bytes from which decisions are taken, then zeros.
-struct Input<'d> {
-    rest: &'d [u8],
-}
-
-impl<'d> Input<'d> {
-    fn byte(&mut self) -> u8 {
-        match self.rest.split_first() {
-            Some((&byte, rest)) => {
-                self.rest = rest;
-                byte
-            }
-            None => 0,
+/// Runs `target` on every backend that this CPU has. What it returns must not depend on the
+/// backend.
+fn on_every_backend<R: PartialEq>(target: impl Fn(Engine) -> R) -> R {
+    let expected = target(Engine::portable());
+    for &backend in Backend::ALL {
+        if let Ok(engine) = Engine::on(backend)
+            && backend != Backend::Portable
+        {
+            assert!(target(engine) == expected, "{backend:?} differs");
         }
     }
-
-    /// A number below `bound`, which must be at least 1.
-    fn below(&mut self, bound: usize) -> usize {
-        usize::from(u16::from_le_bytes([self.byte(), self.byte()])) % bound
-    }
-
-    fn flag(&mut self) -> bool {
-        self.byte() & 1 == 1
-    }
-
-    fn bytes(&mut self, most: usize) -> &'d [u8] {
-        let len = self.below(most + 1).min(self.rest.len());
-        let (bytes, rest) = self.rest.split_at(len);
-        self.rest = rest;
-        bytes
-    }
-
-    /// Up to `most` pseudo-random bytes. Takes two bytes of the input.
-    fn noise(&mut self, most: usize) -> Vec<u8> {
-        let len = self.below(most + 1);
-        (0..len).map(|i| (i * i / 3 + len) as u8).collect()
-    }
-
-    /// Takes the bytes of one read, at least one, from the front of `stream`.
-    fn piece<'s>(&mut self, stream: &mut &'s [u8]) -> &'s [u8] {
-        let len = match self.byte() {
-            0 => stream.len(),
-            len @ 1..128 => usize::from(len),
-            len => 30 * usize::from(len - 127),
-        };
-        let (piece, rest) = stream.split_at(len.min(stream.len()));
-        *stream = rest;
-        piece
-    }
-
-    /// Flips bits of one byte of `stream`. Returns the byte's offset, if one was changed.
-    fn damage(&mut self, stream: &mut [u8]) -> Option<usize> {
-        let mask = self.byte();
-        let place = self.below(stream.len().max(1));
-        *stream.get_mut(place)? ^= mask;
-        (mask != 0).then_some(place)
-    }
+    expected
 }
 
 fn role(input: &mut Input) -> Role {
@@ -94,26 +55,26 @@ fn start(role: Role, config: HandshakeConfig) -> Handshake {
     handshake.expect("the configuration is valid")
 }
 
-fn config(seed: u8) -> HandshakeConfig {
-    HandshakeConfig::new(MAGIC, Engine::portable(), [seed; 32], [seed + 1; 32])
+fn config(engine: Engine, seed: u8) -> HandshakeConfig {
+    HandshakeConfig::new(MAGIC, engine, [seed; 32], [seed + 1; 32])
 }
 
 /// A handshake that receives arbitrary bytes, or a peer's bytes with one changed.
 pub fn handshake(data: &[u8]) -> bool {
-    let mut input = Input { rest: data };
-    let role = role(&mut input);
-    match input.flag() {
-        true => authentic_handshake(&mut input, role),
-        false => {
-            arbitrary_handshake(&mut input, role);
-            false
+    on_every_backend(|engine| {
+        let mut input = Input { rest: data };
+        let role = role(&mut input);
+        match input.flag() {
+            true => authentic_handshake(engine, &mut input, role),
+            false => (arbitrary_handshake(engine, &mut input, role), false),
         }
-    }
+    })
+    .1
 }
 
 /// Nobody without the peer's secret completes a handshake, and only v1's own first bytes are
-/// taken for v1.
-fn arbitrary_handshake(input: &mut Input, role: Role) {
+/// taken for v1. Returns what was sent to the stranger.
+fn arbitrary_handshake(engine: Engine, input: &mut Input, role: Role) -> Vec<u8> {
     let mut first = [&MAGIC[..], b"version\0\0\0\0\0"].concat();
     first.truncate(input.below(first.len() + 1));
     input.damage(&mut first);
@@ -121,9 +82,10 @@ fn arbitrary_handshake(input: &mut Input, role: Role) {
     if input.flag() {
         first.resize(first.len() + 5000, 0x5a);
     }
-    let mut handshake = start(role, config(1));
+    let mut handshake = start(role, config(engine, 1));
     let mut stream = &first[..];
     let mut fed = 0;
+    let mut sent = Vec::new();
     while !stream.is_empty() {
         let piece = input.piece(&mut stream);
         fed += piece.len();
@@ -134,13 +96,15 @@ fn arbitrary_handshake(input: &mut Input, role: Role) {
                 assert!(fed < 64 + 4111 + 64, "the handshake waits forever");
                 let silent = role == Role::Responder && like_v1;
                 assert!(!silent || fed < 16);
-                assert!(handshake.take_output().is_empty() || !silent);
+                let output = handshake.take_output();
+                assert!(output.is_empty() || !silent);
+                sent.extend(output);
             }
             Ok(Progress::V1(bytes)) => {
                 assert!(role == Role::Responder && like_v1);
                 assert_eq!(bytes, first[..fed]);
                 assert!(handshake.take_output().is_empty());
-                return;
+                return sent;
             }
             Ok(Progress::Complete(_)) => panic!("completed without the peer's secret"),
             Err(HandshakeError::NoTerminator) => assert!(fed >= 64 + 4111),
@@ -155,17 +119,18 @@ fn arbitrary_handshake(input: &mut Input, role: Role) {
             assert!(matches!(ended, Err(HandshakeError::Ended)));
         }
     }
+    sent
 }
 
 /// A real peer's bytes, cut anywhere: a session if they are unchanged, and none if one byte was
-/// changed.
-fn authentic_handshake(input: &mut Input, role: Role) -> bool {
+/// changed. Returns the peer's bytes, and whether they led to a session.
+fn authentic_handshake(engine: Engine, input: &mut Input, role: Role) -> (Vec<u8>, bool) {
     let mut dressed = |seed| HandshakeConfig {
         garbage: input.noise(MAX_GARBAGE_LEN),
         decoys: (0..input.below(4)).map(|_| input.noise(700)).collect(),
         version: input.noise(50),
         receive_limit: 2000,
-        ..config(seed)
+        ..config(engine, seed)
     };
     let (ours, theirs) = (dressed(1), dressed(3));
     let (initiator, responder) = match role {
@@ -194,18 +159,18 @@ fn authentic_handshake(input: &mut Input, role: Role) -> bool {
         match handshake.receive(input.piece(&mut stream)) {
             Ok(Progress::Waiting) if stream.is_empty() => {
                 assert!(damaged);
-                return false;
+                return (transcript, false);
             }
             Ok(Progress::Waiting) => {}
             Ok(Progress::Complete(other)) => {
                 assert!(!damaged && stream.is_empty());
                 assert_eq!(session.id(), other.id());
-                return true;
+                return (transcript, true);
             }
             Ok(Progress::V1(_)) => panic!("a public key was taken for v1's first message"),
             Err(error) => {
                 assert!(damaged, "{error}");
-                return false;
+                return (transcript, false);
             }
         }
     }
@@ -214,8 +179,13 @@ fn authentic_handshake(input: &mut Input, role: Role) -> bool {
 /// A session that receives arbitrary bytes, or a peer's packets with one byte changed, in a
 /// batch with another session, which must not be affected.
 pub fn opener(data: &[u8]) -> bool {
+    let (_, messages, _) = on_every_backend(|engine| opener_on(engine, data));
+    !messages.is_empty()
+}
+
+/// What was sent, the messages that it led to, and the error.
+fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<OpenError>) {
     let mut input = Input { rest: data };
-    let engine = Engine::portable();
     let mut secret = [7; 32];
     secret[0] = input.byte();
     let keys = SessionKeys::derive(&secret, MAGIC);
@@ -260,7 +230,7 @@ pub fn opener(data: &[u8]) -> bool {
     let mut bystander = Session::from_keys(engine, &other, Role::Responder);
     let mut friend = Session::from_keys(engine, &other, Role::Initiator);
 
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     let mut got = Vec::new();
     let mut error: Option<OpenError> = None;
     let mut rest = &stream[..];
@@ -268,14 +238,23 @@ pub fn opener(data: &[u8]) -> bool {
         for _ in 0..=input.below(3) {
             let piece = input.piece(&mut rest);
             batch.room(piece.len() + 5)[..piece.len()].copy_from_slice(piece);
-            session.inbound.received(&mut batch, piece.len());
+            let before = batch.len();
+            match session.inbound.received(&mut batch, piece.len()) {
+                Ok(added) => {
+                    assert_eq!(error, None, "packets after an error");
+                    assert_eq!(added, batch.len() - before);
+                }
+                // Packets from before it still come.
+                Err(OpenError::TooLong { .. }) => {}
+                Err(new) => assert_eq!(error, Some(new), "an error that did not come before"),
+            }
         }
         let mut packet = Vec::new();
         let sealed = friend
             .outbound
             .seal(PacketKind::Genuine, b"still here", &mut packet);
         sealed.expect("the contents are short enough");
-        bystander.inbound.feed(&mut batch, &packet);
+        assert_eq!(bystander.inbound.feed(&mut batch, &packet), Ok(1));
         engine.open(&mut batch);
         for packet in session.inbound.packets(&batch) {
             match packet {
@@ -301,7 +280,7 @@ pub fn opener(data: &[u8]) -> bool {
     assert!(error.is_none() || damaged.is_some());
     assert_eq!(got, expected);
     assert!(damaged.is_some() || session.inbound.buffered() == 0);
-    !got.is_empty()
+    (stream, got, error)
 }
 
 /// Messages in packets and in v1's frames: arbitrary bytes, and messages made from them.
@@ -365,7 +344,7 @@ fn check_message(message_type: MessageType, payload: &[u8]) {
 
 /// Block files: arbitrary bytes, and valid blocks among noise, zeros and damage.
 pub fn blocks(data: &[u8]) -> bool {
-    let mut verifier = Verifier::new(Hasher::best());
+    let mut verifier = verifier(Hasher::best());
     let headed = [&[0; 80], data].concat();
     for bytes in [data, &headed] {
         verify(&mut verifier, bytes);
@@ -412,10 +391,18 @@ pub fn blocks(data: &[u8]) -> bool {
     any
 }
 
-/// Verifies a block with a used verifier and with a new one.
+/// Generated blocks have regtest's target.
+fn verifier(hasher: Hasher) -> Verifier {
+    Verifier::new(hasher, Network::Regtest)
+}
+
+/// Verifies a block with a used verifier, and with a new one on every backend.
 fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
     let verdict = verifier.verify(block);
-    assert_eq!(verdict, Verifier::new(Hasher::best()).verify(block));
+    let again = on_every_backend(|engine| {
+        self::verifier(Hasher::with_backend(engine.backend())).verify(block)
+    });
+    assert_eq!(verdict, again);
     match &verdict {
         Ok(summary) => {
             assert_eq!(summary.bytes, block.len());
@@ -434,7 +421,7 @@ fn verify(verifier: &mut Verifier, block: &[u8]) -> bool {
 /// The blocks in a file. They must not depend on the pieces in which the file is read.
 fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize]) -> Vec<&'f [u8]> {
     let in_pieces = |piece: usize| {
-        let mut scanner = Scanner::new(*magic, key, Hasher::best());
+        let mut scanner = Scanner::new(*magic, key, verifier(Hasher::best()));
         let mut found = Vec::new();
         let (mut start, mut end) = (0, 0);
         while end < file.len() {
@@ -519,7 +506,8 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     let tag = [38, 0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
     let coinbase = [
         &[1],
-        &[0; 36][..],
+        &[0; 32][..],
+        &[0xff; 4],
         &short(90),
         &[9; 4],
         &[1],
@@ -567,14 +555,14 @@ fn transaction(body: Vec<u8>, witness: Vec<u8>) -> [Vec<u8>; 4] {
 /// QUIC datagrams: arbitrary ones, none of which may open, or a peer's packets, some of them
 /// damaged, in a batch with another connection's.
 pub fn quic(data: &[u8]) -> bool {
-    let mut input = Input { rest: data };
-    match input.flag() {
-        true => authentic_datagrams(&mut input),
-        false => {
-            arbitrary_datagrams(&mut input);
-            false
+    let (_, opened) = on_every_backend(|engine| {
+        let mut input = Input { rest: data };
+        match input.flag() {
+            true => authentic_datagrams(engine, &mut input),
+            false => (arbitrary_datagrams(engine, &mut input), 0),
         }
-    }
+    });
+    opened > 0
 }
 
 fn quic_secret(input: &mut Input, seed: u8) -> Secret {
@@ -584,12 +572,12 @@ fn quic_secret(input: &mut Input, seed: u8) -> Secret {
     Secret::new(suite, version, &secret[..suite.secret_len()]).expect("the suite's length")
 }
 
-fn arbitrary_datagrams(input: &mut Input) {
-    let engine = Engine::portable();
+/// Returns the datagrams as opening leaves them.
+fn arbitrary_datagrams(engine: Engine, input: &mut Input) -> Vec<u8> {
     let mut opener = quic::Opener::new(quic_secret(input, 1));
     opener.set_expected(u64::MAX >> input.below(64));
     let cid_len = input.below(22);
-    let mut batch = quic::Batch::new();
+    let mut batch = quic::OpenBatch::new();
     let mut slots = Vec::new();
     while !input.rest.is_empty() {
         let mut datagram = Vec::new();
@@ -637,16 +625,18 @@ fn arbitrary_datagrams(input: &mut Input) {
             before[place.end - 16..place.end]
         );
     }
+    batch.bytes().to_vec()
 }
 
-fn authentic_datagrams(input: &mut Input) -> bool {
-    let engine = Engine::portable();
+/// Returns all sealed packets, and how many were opened.
+fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
     let secrets = [quic_secret(input, 1), quic_secret(input, 2)];
     let mut sealers = secrets.clone().map(quic::Sealer::new);
     let mut openers = secrets.map(quic::Opener::new);
     let mut numbers = [0_u64; 2];
     let mut opened = 0;
-    let mut batch = quic::Batch::new();
+    let mut all = Vec::new();
+    let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
     // Several turns, with at most one key update of each side per turn.
     for _ in 0..=input.below(4) {
         let mut sealed = Vec::new();
@@ -679,13 +669,13 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                     spin: number % 2 == 1,
                     number: least,
                 };
-                let reserved = sealers[of].reserve_short(&mut batch, &header, payload.len());
+                let reserved = sealers[of].reserve_short(&mut sealing, &header, payload.len());
                 reserved.map(|(slot, place)| {
                     place.copy_from_slice(&payload);
                     slot
                 })
             } else {
-                sealers[of].push(&mut batch, number, &header, &payload)
+                sealers[of].push(&mut sealing, number, &header, &payload)
             };
             sealed.push((
                 of,
@@ -695,14 +685,15 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 payload,
             ));
         }
-        engine.seal(&mut batch);
+        engine.seal(&mut sealing);
         let mut datagrams = Vec::new();
         for (of, slot, number, pn_offset, payload) in sealed {
-            let mut wire = batch.wire(&slot).to_vec();
+            let mut wire = sealing.wire(&slot).expect("a sealed packet").to_vec();
+            all.extend_from_slice(&wire);
             let damaged = input.byte() % 8 == 7 && input.damage(&mut wire).is_some();
             datagrams.push((of, wire, number, pn_offset, payload, damaged));
         }
-        batch.clear();
+        sealing.clear();
         // Some packets come late.
         for _ in 0..input.below(4) {
             let count = datagrams.len().max(1);
@@ -713,8 +704,8 @@ fn authentic_datagrams(input: &mut Input) -> bool {
         }
         let mut waiting = Vec::new();
         for (of, wire, number, pn_offset, payload, damaged) in datagrams {
-            let place = batch.feed(&wire);
-            let slot = openers[of].push(&mut batch, place, pn_offset);
+            let place = opening.feed(&wire);
+            let slot = openers[of].push(&mut opening, place, pn_offset);
             waiting.push((
                 of,
                 slot.expect("the packet is long enough"),
@@ -723,9 +714,9 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 damaged,
             ));
         }
-        engine.open(&mut batch);
+        engine.open(&mut opening);
         for (of, slot, number, payload, damaged) in waiting {
-            match openers[of].take(&batch, slot) {
+            match openers[of].take(&opening, slot) {
                 Ok(packet) => {
                     assert!(!damaged);
                     assert_eq!((packet.number, packet.payload), (number, &payload[..]));
@@ -737,7 +728,7 @@ fn authentic_datagrams(input: &mut Input) -> bool {
                 }
             }
         }
-        batch.clear();
+        opening.clear();
     }
-    opened > 0
+    (all, opened)
 }

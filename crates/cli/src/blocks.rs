@@ -9,14 +9,16 @@ use crate::wire::BlockHash;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetlane::bitcoin::Network;
-use packetlane::sha256d::{Found, Hasher, MAX_NEEDED, Obfuscation, Scanner, Verifier, block_hash};
-use serde::Serialize;
+use packetlane::sha256d::{
+    Block, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher, MAX_NEEDED, Obfuscation,
+    Scanner, Summary, Verifier, block_hash,
+};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::error::Error;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -38,7 +40,8 @@ const SPARE_WINDOWS: usize = 2;
 /// Maximum for `--threads`.
 const MAX_THREADS: u16 = 1024;
 
-/// Maximum number of problems to list: those earliest in the files. All are counted.
+/// Maximum number of problems to list, and of notes: those earliest in the files. All are
+/// counted.
 const MAX_LISTED: usize = 1000;
 
 /// The file with the key by which Bitcoin Core obfuscates the block files next to it.
@@ -56,7 +59,7 @@ pub(crate) struct Blocks {
     /// Number of threads that verify; one per core by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]
     threads: Option<u16>,
-    /// Print the report as JSON
+    /// Print the report as JSON, with a list of the good blocks
     #[arg(long)]
     json: bool,
 }
@@ -74,13 +77,16 @@ pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
         network: args.network.name(),
         backend: hasher.backend().name(),
         threads,
-        ..verify(&inputs, args.network, hasher, threads)
+        ..verify(&inputs, args, hasher, threads)
     };
-    let shown = match args.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => report.to_string(),
+    let mut out = BufWriter::new(io::stdout().lock());
+    let printed = match args.json {
+        true => serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out)),
+        false => write!(out, "{report}"),
     };
-    match io::stdout().lock().write_all(shown.as_bytes()) {
+    match printed.and_then(|()| out.flush()) {
         // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -96,8 +102,54 @@ pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
 /// A file to read.
 struct Input {
     path: PathBuf,
+    /// The path as text.
+    name: String,
     length: u64,
-    obfuscation: Obfuscation,
+    /// The key of its obfuscation, if it has one.
+    key: Option<Obfuscation>,
+    /// Why it is not read, if it holds no blocks for a reason that is known before.
+    not_read: Option<&'static str>,
+}
+
+impl Input {
+    fn new(path: PathBuf, metadata: &Metadata, key: Option<Obfuscation>) -> Self {
+        let not_read = match kind(&path) {
+            _ if metadata.is_dir() => Some("a folder, not a file of blocks"),
+            _ if !metadata.is_file() => Some("neither a file nor a folder"),
+            Kind::Undo => Some("Bitcoin Core's undo data, which holds no blocks"),
+            Kind::Key => Some("the key of the block files next to it, which holds no blocks"),
+            _ if metadata.len() == 0 => Some("an empty file"),
+            Kind::Blocks | Kind::Other => None,
+        };
+        Self {
+            name: path.display().to_string(),
+            path,
+            length: not_read.map_or(metadata.len(), |_| 0),
+            key,
+            not_read,
+        }
+    }
+}
+
+/// What a file is, by its name.
+enum Kind {
+    /// Bitcoin Core's blocks.
+    Blocks,
+    /// Bitcoin Core's undo data, which it writes beside the blocks.
+    Undo,
+    /// [`KEY_FILE`].
+    Key,
+    Other,
+}
+
+fn kind(path: &Path) -> Kind {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.strip_suffix(".dat") {
+        Some(name) if name.starts_with("blk") => Kind::Blocks,
+        Some(name) if name.starts_with("rev") => Kind::Undo,
+        _ if name == KEY_FILE => Kind::Key,
+        _ => Kind::Other,
+    }
 }
 
 /// The files that `paths` name. The files of a folder are in numeric order.
@@ -106,68 +158,79 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
     for path in paths {
         let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
         if metadata.is_file() {
-            let key_folder = is_numbered(path).then(|| path.parent()).flatten();
-            inputs.push(Input {
-                path: path.clone(),
-                length: metadata.len(),
-                obfuscation: key_folder.map_or(Ok(Obfuscation::default()), obfuscation)?,
-            });
+            let key_folder = match kind(path) {
+                Kind::Blocks => path.parent(),
+                _ => None,
+            };
+            let key = key_folder.map_or(Ok(None), key)?;
+            inputs.push(Input::new(path.clone(), &metadata, key));
         } else if metadata.is_dir() {
-            let obfuscation = obfuscation(path)?;
-            let mut files = Vec::new();
-            for entry in fs::read_dir(path).map_err(|error| cannot_read(path, &error))? {
-                let file = entry.map_err(|error| cannot_read(path, &error))?.path();
-                if is_numbered(&file) {
-                    files.push(file);
-                }
-            }
+            let mut files = block_files(path)?;
             if files.is_empty() {
-                let path = path.display();
-                return Err(format!("{path} is a folder without blk*.dat files"));
+                let inner = path.join("blocks");
+                let hint = match block_files(&inner) {
+                    Ok(files) if !files.is_empty() => format!("; {} has some", shown(&inner)),
+                    _ => String::new(),
+                };
+                let path = shown(path);
+                return Err(format!("{path} is a folder without blk*.dat files{hint}"));
             }
+            let key = key(path)?;
             // A longer name has a higher number.
             files.sort_by_key(|file| (file.as_os_str().len(), file.clone()));
             for path in files {
                 let metadata = fs::metadata(&path).map_err(|error| cannot_read(&path, &error))?;
-                if metadata.is_file() {
-                    inputs.push(Input {
-                        path,
-                        length: metadata.len(),
-                        obfuscation,
-                    });
-                }
+                inputs.push(Input::new(path, &metadata, key));
             }
         } else {
-            let path = path.display();
+            let path = shown(path);
             return Err(format!("{path} is neither a file nor a folder"));
         }
     }
     Ok(inputs)
 }
 
+/// What in `folder` is named like Bitcoin Core's block files.
+fn block_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| cannot_read(folder, &error))? {
+        let file = entry.map_err(|error| cannot_read(folder, &error))?.path();
+        if let Kind::Blocks = kind(&file) {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
 fn cannot_read(path: &Path, error: &io::Error) -> String {
-    format!("cannot read {}: {error}", path.display())
+    format!("cannot read {}: {error}", shown(path))
 }
 
-/// Whether `path` is named like Bitcoin Core's block files.
-fn is_numbered(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with("blk") && name.ends_with(".dat"))
+/// The path for a terminal, which must not obey what is in a name: quotes, backslashes and
+/// whatever cannot be printed are escaped.
+fn shown(path: &Path) -> String {
+    let quoted = format!("{path:?}");
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// The key for the files in `folder`; all zeros if they are not obfuscated.
-fn obfuscation(folder: &Path) -> Result<Obfuscation, String> {
+/// The key for the files in `folder`; none if there is no [`KEY_FILE`].
+fn key(folder: &Path) -> Result<Option<Obfuscation>, String> {
     let path = folder.join(KEY_FILE);
+    // Not opened before it is known to be a file: opening a FIFO waits for its other end.
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(format!("{} is not a file", shown(&path)));
+        }
+        _ => {}
+    }
     let mut key = Vec::new();
     // One byte more than a key, to notice a file that is too long.
     let read = File::open(&path).and_then(|file| file.take(9).read_to_end(&mut key));
-    match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Obfuscation::default()),
-        Err(error) => Err(cannot_read(&path, &error)),
-        Ok(_) => key.try_into().map(Obfuscation).map_err(|_| {
-            let path = path.display();
-            format!("{path} is not a key of 8 bytes")
-        }),
+    read.map_err(|error| cannot_read(&path, &error))?;
+    match key.try_into() {
+        Ok(key) => Ok(Some(Obfuscation(key))),
+        Err(_) => Err(format!("{} is not a key of 8 bytes", shown(&path))),
     }
 }
 
@@ -184,11 +247,14 @@ struct Window {
 }
 
 /// Verifies every block in `inputs` on `threads` threads.
-fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) -> Report {
+fn verify<'r>(inputs: &'r [Input], args: &Blocks, hasher: Hasher, threads: usize) -> Report<'r> {
+    let network = args.network;
     let begun = Instant::now();
     let bar = progress_bar(inputs.iter().map(|input| input.length).sum());
     let report = Mutex::new(Report {
         files: inputs.len(),
+        // The text names a block that is alone. All others would take up memory in vain.
+        most_good_listed: if args.json { usize::MAX } else { 1 },
         ..Report::default()
     });
     let (give_back, free) = channel();
@@ -203,7 +269,7 @@ fn verify(inputs: &[Input], network: Network, hasher: Hasher, threads: usize) ->
             let give_back = give_back.clone();
             let (report, full, bar) = (&report, &full, &bar);
             scope.spawn(move || {
-                let mut verifier = Verifier::new(hasher);
+                let mut verifier = Verifier::new(hasher, network);
                 while let Some(mut window) = next(full) {
                     let blocks = check(&mut verifier, inputs, &mut window, report);
                     bar.inc(window.read as u64);
@@ -244,62 +310,87 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Verifies the blocks of a window. Returns the number of blocks verified so far, in all
 /// windows.
-fn check(
+fn check<'r>(
     verifier: &mut Verifier,
-    inputs: &[Input],
+    inputs: &'r [Input],
     window: &mut Window,
-    report: &Mutex<Report>,
+    report: &Mutex<Report<'r>>,
 ) -> u64 {
-    let mut good = Report::default();
     for (offset, range) in window.blocks.drain(..) {
         let bytes = &window.buffer[range];
+        let place = (window.file, offset);
+        let file = &inputs[window.file].name;
         match verifier.verify(bytes) {
             Ok(summary) => {
-                good.blocks += 1;
-                good.transactions += summary.transactions as u64;
-                good.bytes += summary.bytes as u64;
-                good.hashes += summary.hashes as u64;
+                let note = note(bytes, &summary);
+                let mut report = lock(report);
+                report.add_good(place, file, &summary);
+                if let Some(note) = note {
+                    report.add_note(place, Finding::new(file, offset, Some(summary.hash), note));
+                }
             }
             Err(faults) => {
-                let problem = Problem {
-                    file: inputs[window.file].path.display().to_string(),
-                    offset,
-                    block: bytes
-                        .first_chunk()
-                        .map(|header| BlockHash(block_hash(header)).to_string()),
-                    what: faults.iter().map(ToString::to_string).collect(),
-                };
+                // Bytes that are not even a block in form are one that was damaged only if they
+                // have its proof of work. Otherwise their hash would be that of any bytes.
+                let header = bytes.first_chunk().filter(|header| match faults[0] {
+                    BlockFault::Malformed(_) => verifier.has_work(header),
+                    _ => true,
+                });
+                let hash = header.map(block_hash);
+                let what = faults.iter().map(ToString::to_string).collect();
                 let mut report = lock(report);
-                report.blocks += 1;
-                report.bad_blocks += 1;
-                report.bytes += bytes.len() as u64;
-                report.add(window.file, problem);
+                if hash.is_some() {
+                    report.blocks += 1;
+                    report.bad_blocks += 1;
+                }
+                report.add_problem(place, Finding::new(file, offset, hash, what));
             }
         }
     }
-    let mut report = lock(report);
-    report.blocks += good.blocks;
-    report.transactions += good.transactions;
-    report.bytes += good.bytes;
-    report.hashes += good.hashes;
-    report.blocks
+    lock(report).blocks
+}
+
+/// What is unusual about a good block, if anything is.
+fn note(bytes: &[u8], summary: &Summary) -> Option<Vec<String>> {
+    let count = summary.transactions_of_64_bytes;
+    if count == 0 {
+        return None;
+    }
+    let mut transactions = Vec::new();
+    let block = Block::parse(bytes, &mut transactions).ok()?;
+    let length = |pieces: [&[u8]; 3]| pieces.map(<[u8]>::len).iter().sum::<usize>();
+    let mut all = block.iter().enumerate();
+    let (number, first) = all.find(|(_, transaction)| length(transaction.txid_pieces()) == 64)?;
+    let (has, which) = match count {
+        1 => ("1 transaction has".to_owned(), "it"),
+        _ => (format!("{count} transactions have"), "the first"),
+    };
+    Some(vec![format!(
+        "{has} 64 bytes, as long as two nodes of the Merkle tree (CVE-2017-12842); {which} is \
+         number {number} (from 0), {}",
+        BlockHash(first.txid())
+    )])
 }
 
 /// Reads the files and finds the blocks in them.
-struct Reader<'r> {
+struct Reader<'m, 'r> {
     inputs: &'r [Input],
     network: Network,
     hasher: Hasher,
     free: Receiver<Window>,
     hand_out: Sender<Window>,
-    report: &'r Mutex<Report>,
+    report: &'m Mutex<Report<'r>>,
     /// The end of the last window, which was not a whole block.
     carried: Vec<u8>,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     fn run(mut self) {
         for (number, input) in self.inputs.iter().enumerate() {
+            if let Some(why) = input.not_read {
+                self.problem(number, 0, why.to_owned());
+                continue;
+            }
             match File::open(&input.path) {
                 Ok(file) => self.read(number, input, file),
                 Err(error) => self.problem(number, 0, format!("cannot be read: {error}")),
@@ -308,7 +399,9 @@ impl Reader<'_> {
     }
 
     fn read(&mut self, number: usize, input: &Input, mut file: File) {
-        let mut scanner = Scanner::new(self.network.magic(), input.obfuscation, self.hasher);
+        let obfuscation = input.key.unwrap_or_default();
+        let verifier = Verifier::new(self.hasher, self.network);
+        let mut scanner = Scanner::new(self.network.magic(), obfuscation, verifier);
         self.carried.clear();
         // The window's offset in the file.
         let mut start = 0;
@@ -324,11 +417,21 @@ impl Reader<'_> {
             let done = Read::take(&mut file, wanted as u64).read_to_end(buffer);
             let read = buffer.len() - carried;
             let position = start + carried as u64;
-            input.obfuscation.apply(position, &mut buffer[carried..]);
-            let ends = done.is_ok() && read < wanted;
+            obfuscation.apply(position, &mut buffer[carried..]);
+            let mut ends = done.is_ok() && read < wanted;
 
             let mut rest = &buffer[..];
-            if start == 0 && ends && scanner.is_bare_block(rest) {
+            if start == 0 && is_obfuscated(rest) {
+                let what = match input.key {
+                    None => {
+                        "a file of blocks that is obfuscated, and its key is missing: it is in the \
+                         xor.dat of the folder that the file comes from"
+                    }
+                    Some(_) => "a file of blocks, but xor.dat next to it is not its key",
+                };
+                self.problem(number, 0, what.to_owned());
+                (rest, ends) = (&[], true);
+            } else if start == 0 && ends && scanner.is_bare_block(rest) {
                 blocks.push((0, 0..rest.len()));
                 rest = &[];
             }
@@ -338,7 +441,10 @@ impl Reader<'_> {
                         let place = buffer.len() - rest.len() - bytes.len();
                         blocks.push((offset, place..place + bytes.len()));
                     }
-                    Found::Fault(fault) => self.problem(number, fault.offset, fault.to_string()),
+                    Found::Fault(fault) => {
+                        let hint = hint(&fault, input);
+                        self.problem(number, fault.offset, format!("{fault}{hint}"));
+                    }
                 }
             }
             self.carried.clear();
@@ -359,13 +465,47 @@ impl Reader<'_> {
     }
 
     fn problem(&self, number: usize, offset: u64, what: String) {
-        let problem = Problem {
-            file: self.inputs[number].path.display().to_string(),
-            offset,
-            block: None,
-            what: vec![what],
-        };
-        lock(self.report).add(number, problem);
+        let finding = Finding::new(&self.inputs[number].name, offset, None, vec![what]);
+        lock(self.report).add_problem((number, offset), finding);
+    }
+}
+
+/// Whether a file starts with a network's frame and block, but obfuscated.
+///
+/// The key has 8 bytes, so two places at a distance of a multiple of 8 have the same bytes of
+/// it, which cancel out: here the magic, and the highest 4 bytes of the hash of the block
+/// before. The easiest targets of all networks but regtest leave no hash with a one among these
+/// bits, except for the lowest ones on signet.
+fn is_obfuscated(file: &[u8]) -> bool {
+    const HIGHEST: usize = FRAME_LEN + 4 + 32 - 4;
+    const { assert!(HIGHEST.is_multiple_of(8)) };
+    let word = |at: usize| Some(u32::from_le_bytes(*file.get(at..)?.first_chunk()?));
+    let (Some(magic), Some(highest)) = (word(0), word(HIGHEST)) else {
+        return false;
+    };
+    let named = |word: u32| Network::from_magic(word.to_le_bytes()).is_some();
+    let most = |network| match network {
+        Network::Signet => 0x377,
+        _ => 0,
+    };
+    !named(magic)
+        && !named(highest)
+        && Network::ALL
+            .into_iter()
+            .any(|network| magic ^ highest ^ u32::from_le_bytes(network.magic()) <= most(network))
+}
+
+/// What may help with a fault.
+fn hint(fault: &FileFault, input: &Input) -> String {
+    match (fault.cause, kind(&input.path), input.key) {
+        (Cause::OtherNetwork { network }, ..) => format!("; try --network {}", network.name()),
+        (Cause::Garbage, Kind::Blocks, None) if fault.offset == 0 => {
+            "; if the file is obfuscated, xor.dat is missing next to it".to_owned()
+        }
+        (Cause::Garbage, Kind::Blocks, Some(_)) if fault.offset == 0 => {
+            "; if the file is obfuscated, xor.dat is not its key".to_owned()
+        }
+        _ => String::new(),
     }
 }
 
@@ -381,9 +521,12 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     ProgressBar::with_draw_target(Some(bytes), target).with_style(style)
 }
 
+/// The index of a file and an offset in it.
+type Place = (usize, u64);
+
 /// The result.
 #[derive(Default, Serialize)]
-struct Report {
+struct Report<'r> {
     schema: u32,
     network: &'static str,
     /// The backend that computed the hashes.
@@ -393,51 +536,110 @@ struct Report {
     /// All blocks; `bad_blocks` are those with a fault.
     blocks: u64,
     bad_blocks: u64,
-    /// Length of all blocks, in bytes.
+    /// Length of the good blocks, in bytes. `transactions` and `hashes` are theirs, too.
     bytes: u64,
-    /// Number in blocks without a fault, as for `hashes`.
     transactions: u64,
     hashes: u64,
     seconds: f64,
     blocks_per_second: f64,
     bytes_per_second: f64,
     hashes_per_second: f64,
-    /// By index of the file and offset. Holds the first [`MAX_LISTED`].
+    /// By place. Holds the first [`MAX_LISTED`].
     #[serde(serialize_with = "list")]
-    problems: BTreeMap<(usize, u64), Problem>,
+    problems: BTreeMap<Place, Finding<'r>>,
     problems_not_listed: u64,
+    /// What is unusual about good blocks. By place; holds the first [`MAX_LISTED`].
+    #[serde(serialize_with = "list")]
+    notes: BTreeMap<Place, Finding<'r>>,
+    notes_not_listed: u64,
+    /// By place. Holds the first `most_good_listed`.
+    #[serde(serialize_with = "list")]
+    good_blocks: BTreeMap<Place, GoodBlock<'r>>,
+    #[serde(skip)]
+    most_good_listed: usize,
 }
 
-/// Something wrong at one place in a file.
+/// Something to report about one place in a file.
 #[derive(Serialize)]
-struct Problem {
-    file: String,
+struct Finding<'r> {
+    file: &'r str,
     offset: u64,
     /// The hash of the block at this offset, if there is one.
     block: Option<String>,
     what: Vec<String>,
 }
 
-fn list<S: serde::Serializer>(
-    problems: &BTreeMap<(usize, u64), Problem>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(problems.values())
+impl<'r> Finding<'r> {
+    fn new(file: &'r str, offset: u64, block: Option<Hash>, what: Vec<String>) -> Self {
+        Self {
+            file,
+            offset,
+            block: block.map(|hash| BlockHash(hash).to_string()),
+            what,
+        }
+    }
 }
 
-impl Report {
-    /// Adds a problem with the file of index `file`.
-    fn add(&mut self, file: usize, problem: Problem) {
-        match self.problems.entry((file, problem.offset)) {
-            // For example, a file ends within a block and also cannot be read further.
-            Entry::Occupied(mut same) => same.get_mut().what.extend(problem.what),
-            Entry::Vacant(place) => {
-                place.insert(problem);
-            }
+/// A block without a fault.
+#[derive(Serialize)]
+struct GoodBlock<'r> {
+    file: &'r str,
+    offset: u64,
+    #[serde(serialize_with = "text")]
+    block: BlockHash,
+    bytes: usize,
+    transactions: usize,
+}
+
+fn list<S: Serializer, T: Serialize>(
+    entries: &BTreeMap<Place, T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(entries.values())
+}
+
+fn text<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Adds an entry to the first `most` ones. Returns how many are left out for it: 0 or 1.
+fn insert<T>(entries: &mut BTreeMap<Place, T>, most: usize, place: Place, entry: T) -> u64 {
+    entries.insert(place, entry);
+    match entries.len() > most {
+        true => {
+            entries.pop_last();
+            1
         }
-        if self.problems.len() > MAX_LISTED {
-            self.problems.pop_last();
-            self.problems_not_listed += 1;
+        false => 0,
+    }
+}
+
+impl<'r> Report<'r> {
+    fn add_good(&mut self, place: Place, file: &'r str, summary: &Summary) {
+        self.blocks += 1;
+        self.transactions += summary.transactions as u64;
+        self.bytes += summary.bytes as u64;
+        self.hashes += summary.hashes as u64;
+        let block = GoodBlock {
+            file,
+            offset: place.1,
+            block: BlockHash(summary.hash),
+            bytes: summary.bytes,
+            transactions: summary.transactions,
+        };
+        insert(&mut self.good_blocks, self.most_good_listed, place, block);
+    }
+
+    fn add_note(&mut self, place: Place, note: Finding<'r>) {
+        self.notes_not_listed += insert(&mut self.notes, MAX_LISTED, place, note);
+    }
+
+    fn add_problem(&mut self, place: Place, problem: Finding<'r>) {
+        // For example, a file ends within a block and also cannot be read further.
+        if let Some(same) = self.problems.get_mut(&place) {
+            same.what.extend(problem.what);
+        } else {
+            self.problems_not_listed += insert(&mut self.problems, MAX_LISTED, place, problem);
         }
     }
 
@@ -454,7 +656,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (blocks, bad) = (self.blocks, self.bad_blocks);
         match (bad, blocks) {
@@ -465,8 +667,8 @@ impl fmt::Display for Report {
         }
         match self.problem_count() - bad {
             0 => writeln!(f)?,
-            1 => writeln!(f, ", and the files are damaged in 1 place")?,
-            places => writeln!(f, ", and the files are damaged in {places} places")?,
+            1 => writeln!(f, ", and there is 1 problem in the files")?,
+            problems => writeln!(f, ", and there are {problems} problems in the files")?,
         }
         writeln!(f)?;
         writeln!(f, "network           {}", self.network)?;
@@ -474,9 +676,13 @@ impl fmt::Display for Report {
         writeln!(f, "backend           {backend}, threads: {threads}")?;
         writeln!(f, "files             {}", self.files)?;
         writeln!(f, "blocks            {blocks}")?;
-        writeln!(f, "bytes             {}", self.bytes)?;
-        writeln!(f, "transactions      {}", self.transactions)?;
-        writeln!(f, "hashes            {}", self.hashes)?;
+        if let (1, Some(GoodBlock { block, .. })) = (blocks, self.good_blocks.values().next()) {
+            writeln!(f, "block             {block}")?;
+        }
+        let of_good = if bad > 0 { " in good blocks" } else { "" };
+        writeln!(f, "bytes             {}{of_good}", self.bytes)?;
+        writeln!(f, "transactions      {}{of_good}", self.transactions)?;
+        writeln!(f, "hashes            {}{of_good}", self.hashes)?;
         writeln!(
             f,
             "time              {:.3} s: {:.0} blocks/s, {:.1} MB/s, {:.0} hashes/s",
@@ -485,27 +691,38 @@ impl fmt::Display for Report {
             self.bytes_per_second / 1e6,
             self.hashes_per_second
         )?;
-        if !self.problems.is_empty() {
-            writeln!(f)?;
-        }
-        for problem in self.problems.values() {
-            let Problem {
-                file,
-                offset,
-                block,
-                what,
-            } = problem;
-            for what in what {
-                write!(f, "{file}, byte {offset}")?;
-                if let Some(block) = block {
-                    write!(f, ", block {block}")?;
-                }
-                writeln!(f, ": {what}")?;
+        writeln!(f, "not checked       {NOT_CHECKED}")?;
+        findings(f, "", &self.problems, self.problems_not_listed)?;
+        findings(f, "note: ", &self.notes, self.notes_not_listed)
+    }
+}
+
+/// What a block's validity depends on and this command does not know or does not check.
+const NOT_CHECKED: &str =
+    "the chain's own target, times, weight, signature operations, coins, scripts";
+
+/// Writes a line for each of `entries`, after an empty line.
+fn findings(
+    f: &mut fmt::Formatter<'_>,
+    word: &str,
+    entries: &BTreeMap<Place, Finding<'_>>,
+    not_listed: u64,
+) -> fmt::Result {
+    if !entries.is_empty() {
+        writeln!(f)?;
+    }
+    for finding in entries.values() {
+        let file = shown(Path::new(finding.file));
+        for what in &finding.what {
+            write!(f, "{file}, byte {}", finding.offset)?;
+            if let Some(block) = &finding.block {
+                write!(f, ", block {block}")?;
             }
+            writeln!(f, ": {word}{what}")?;
         }
-        match self.problems_not_listed {
-            0 => Ok(()),
-            more => writeln!(f, "and {more} more"),
-        }
+    }
+    match not_listed {
+        0 => Ok(()),
+        more => writeln!(f, "and {more} more"),
     }
 }

@@ -1,15 +1,21 @@
 //! Opens or accepts connections: `packetlane connect` and `packetlane listen`. Both print the
 //! same report.
 
-use crate::node::{self, Observed, Plan};
-use crate::peer::{Peer, PeerError, Recorder};
-use crate::report::{Report, Status, Times};
+use crate::node::{self, EndedBy, Observed, Plan};
+use crate::peer::{Peer, PeerError};
+use crate::record::{RecordError, Recorder, Recordings};
+use crate::report::{FellBack, Report, Times};
+use crate::stop::{Stop, Stopped};
+use crate::terminal::{Status, complain, print};
+use crate::wire::{Version, printable};
 use packetlane::bip324::{HandshakeError, Network};
+use packetlane::bitcoin::v1;
 use packetlane::{BackendError, Engine};
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -22,9 +28,6 @@ const MAX_CONNECTIONS: usize = 32;
 /// and some of ours may be closed meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long an interrupted `listen` waits for the last reports.
-const LAST_REPORTS: Duration = Duration::from_secs(1);
-
 /// Which transport to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransportChoice {
@@ -34,60 +37,131 @@ pub(crate) enum TransportChoice {
     V2Only,
 }
 
-/// Connects to `address`, carries out `plan` and prints the report.
+/// A connection after both handshakes, the transport's and that of versions.
+struct Connected {
+    peer: Peer,
+    version: Version,
+    remote: SocketAddr,
+    /// When TCP was connected.
+    begun: Instant,
+    times: Times,
+    fell_back: Option<FellBack>,
+}
+
+/// Connects to `address`, carries out `plan` and prints the report, as JSON or as text.
 pub(crate) async fn connect(
     address: &str,
     choice: TransportChoice,
     record: Option<PathBuf>,
+    json: bool,
     plan: Plan,
+    stop: Stop,
 ) -> Result<(), ConnectError> {
     let engine = Engine::detect()?;
-    let addresses = resolve(address, plan.network, plan.step_timeout).await?;
-    // Created before the connection, so that the user learns of an unusable folder at once.
-    let recorder = record.as_deref().map(Recorder::create).transpose()?;
+    let addresses = resolve(address, plan.network, plan.step_timeout);
+    let addresses = stop.or(addresses).await??;
+    // Before the connection, so that the user learns of an unusable folder at once.
+    let recorder = record.map(Recorder::in_folder).transpose()?;
     let status = Status::new();
+    let connected = reach(&addresses, choice, engine, recorder, &plan, &status);
+    let connected = stop.or(connected).await??;
+    talk(connected, &plan, json, &status, &stop).await
+}
 
+/// Connects to the first of `addresses` that answers, and exchanges versions.
+async fn reach(
+    addresses: &[SocketAddr],
+    choice: TransportChoice,
+    engine: Engine,
+    recorder: Option<Recorder>,
+    plan: &Plan,
+    status: &Status,
+) -> Result<Connected, ConnectError> {
     status.show("connecting");
-    let (stream, remote, mut tcp) = open(&addresses, plan.step_timeout).await?;
-    let begun = Instant::now();
-    let (mut peer, keys, fell_back) = if choice == TransportChoice::V1Only {
-        let peer = Peer::initiate_v1(stream, plan.network, plan.step_timeout);
-        (peer, None, false)
+    let (stream, remote, mut tcp) = open(addresses, plan.step_timeout).await?;
+    let mut begun = Instant::now();
+    let mut keys = None;
+    let mut fell_back = None;
+    let mut peer = if choice == TransportChoice::V1Only {
+        Peer::v1(stream, plan.network, plan.step_timeout)
     } else {
         status.show("exchanging keys");
         match Peer::initiate_v2(stream, plan.network, engine, plan.step_timeout).await {
-            Ok(peer) => (peer, Some(begun.elapsed()), false),
-            Err(PeerError::Handshake(HandshakeError::ClosedUnanswered))
-                if choice == TransportChoice::Either =>
-            {
+            Ok(peer) => {
+                keys = Some(begun.elapsed());
+                peer
+            }
+            Err(error) => {
+                fell_back = match error {
+                    _ if choice == TransportChoice::V2Only => None,
+                    PeerError::Handshake(HandshakeError::ClosedUnanswered) => {
+                        Some(FellBack::Closed)
+                    }
+                    PeerError::SpeaksV1 => Some(FellBack::Answered),
+                    _ => None,
+                };
+                if fell_back.is_none() {
+                    return Err(error.at(remote));
+                }
                 status.show("connecting again, with v1");
                 let stream;
-                (stream, _, tcp) = open(&[remote], plan.step_timeout).await?;
-                let peer = Peer::initiate_v1(stream, plan.network, plan.step_timeout);
-                (peer, None, true)
+                (stream, _, tcp) = match open(&[remote], plan.step_timeout).await {
+                    Err(ConnectError::Refused { remote }) => {
+                        return Err(ConnectError::Gone { remote });
+                    }
+                    opened => opened?,
+                };
+                begun = Instant::now();
+                Peer::v1(stream, plan.network, plan.step_timeout)
             }
-            Err(error) => return Err(error.at(remote)),
         }
     };
     peer.record(recorder);
-    let times = Times {
-        tcp: Some(tcp),
-        keys,
-        version: Duration::ZERO,
+    status.show("exchanging versions");
+    let exchanged = Instant::now();
+    let version = match node::exchange_versions(&mut peer, plan).await {
+        // The peer closed both connections without an answer, so the transport is not the
+        // cause.
+        Err(PeerError::ClosedBeforeVersion { network }) if fell_back == Some(FellBack::Closed) => {
+            return Err(ConnectError::ClosedTwice { remote, network });
+        }
+        version => version.map_err(|error| error.at(remote))?,
     };
-    after_handshake(peer, remote, &plan, times, fell_back, &status).await
+    Ok(Connected {
+        peer,
+        version,
+        remote,
+        begun,
+        times: Times {
+            tcp: Some(tcp),
+            keys,
+            version: exchanged.elapsed(),
+        },
+        fell_back,
+    })
 }
 
-/// Accepts connections at `address`, carries out `plan` with each and prints its report. With
-/// `once` it ends after the first.
+/// How `listen` accepts connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accepting {
+    /// Exit after the first connection.
+    pub(crate) once: bool,
+    /// Speak v1 only.
+    pub(crate) v1: bool,
+}
+
+/// Accepts connections at `address`, carries out `plan` with each and prints its report.
 pub(crate) async fn listen(
     address: &str,
-    once: bool,
+    accepting: Accepting,
     record: Option<PathBuf>,
     plan: Plan,
+    stop: Stop,
 ) -> Result<(), ConnectError> {
     let engine = Engine::detect()?;
-    let addresses = resolve(address, plan.network, plan.step_timeout).await?;
+    let recordings = record.map(Recordings::in_folder).transpose()?.map(Arc::new);
+    let addresses = resolve(address, plan.network, plan.step_timeout);
+    let addresses = stop.or(addresses).await??;
     let cannot_listen = |error| ConnectError::Listen {
         address: address.to_owned(),
         error,
@@ -101,112 +175,176 @@ pub(crate) async fn listen(
 
     let serve = |stream: TcpStream, remote: SocketAddr| {
         let plan = plan.clone();
-        // Named like Bitcoin Core's folders for its peers.
-        let folder = record.as_ref().map(|dir| {
-            let ip = remote.ip().to_string().replace(':', ".");
-            dir.join(format!("{ip}_{}", remote.port()))
-        });
+        let stop = stop.clone();
+        // IPv4 as such, also where the socket takes both.
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        let recordings = recordings.as_ref();
+        let recorder = recordings.map(|recordings| Recorder::of_peer(recordings, remote));
         async move {
-            let begun = Instant::now();
-            let mut peer = Peer::respond(stream, plan.network, engine, plan.step_timeout)
-                .await
+            let connected = respond(stream, remote, engine, accepting, recorder, &plan);
+            let connected = stop
+                .or(connected)
+                .await?
                 .map_err(|error| error.at(remote))?;
-            peer.record(folder.as_deref().map(Recorder::create).transpose()?);
-            let times = Times {
-                tcp: None,
-                keys: peer.session_id().map(|_| begun.elapsed()),
-                version: Duration::ZERO,
-            };
-            after_handshake(peer, remote, &plan, times, false, &Status::hidden()).await
+            print(format_args!("{connected}\n"));
+            talk(connected, &plan, false, &Status::hidden(), &stop).await
         }
     };
 
     let mut connections = JoinSet::new();
     loop {
+        let has_room = connections.len() < MAX_CONNECTIONS;
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            // Every connection receives the signal too and prints its report.
-            _ = tokio::signal::ctrl_c() => {
-                let reports = async { while connections.join_next().await.is_some() {} };
-                let _ = timeout(LAST_REPORTS, reports).await;
-                return Ok(());
-            }
+            signal = stop.signalled() => match accepting.once {
+                true => return Err(Stopped { signal }.into()),
+                false => break,
+            },
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept(), if has_room => accepted,
         };
-        let (stream, remote) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok((stream, remote)) if accepting.once => return serve(stream, remote).await,
+            Ok((stream, remote)) => {
+                let served = serve(stream, remote);
+                connections.spawn(async move {
+                    match served.await {
+                        // The user knows that a signal came.
+                        Ok(()) | Err(ConnectError::Stopped(_)) => {}
+                        Err(error) => complain(format_args!("error: {error}")),
+                    }
+                });
+            }
             // The peer left at once, or the process has no free descriptors. Keep listening in
             // both cases.
             Err(_) => {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+                let _ = stop.or(tokio::time::sleep(ACCEPT_PAUSE)).await;
             }
+        }
+    }
+    // Every connection sees the signal too and prints its report.
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Answers a peer that has connected, and exchanges versions.
+async fn respond(
+    stream: TcpStream,
+    remote: SocketAddr,
+    engine: Engine,
+    accepting: Accepting,
+    recorder: Option<Recorder>,
+    plan: &Plan,
+) -> Result<Connected, PeerError> {
+    let begun = Instant::now();
+    no_delay(&stream)?;
+    let mut peer = match accepting.v1 {
+        true => Peer::v1(stream, plan.network, plan.step_timeout),
+        false => Peer::respond(stream, plan.network, engine, plan.step_timeout).await?,
+    };
+    peer.record(recorder);
+    let keys = peer.session_id().map(|_| begun.elapsed());
+    let exchanged = Instant::now();
+    let version = match node::exchange_versions(&mut peer, plan).await {
+        Err(PeerError::V1(v1::Error::Magic { found }))
+            if accepting.v1 && Network::from_magic(found).is_none() =>
+        {
+            return Err(PeerError::NotV1);
+        }
+        version => version?,
+    };
+    Ok(Connected {
+        peer,
+        version,
+        remote,
+        begun,
+        times: Times {
+            tcp: None,
+            keys,
+            version: exchanged.elapsed(),
+        },
+        fell_back: None,
+    })
+}
+
+impl fmt::Display for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = match self.peer.session_id() {
+            Some(_) => "v2",
+            None => "v1",
         };
-        if once {
-            return serve(stream, remote).await;
-        }
-        let served = serve(stream, remote);
-        connections.spawn(async move {
-            if let Err(error) = served.await {
-                eprintln!("error: {error}");
-            }
-        });
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= MAX_CONNECTIONS {
-            connections.join_next().await;
-        }
+        let user_agent = printable(&self.version.user_agent);
+        write!(
+            f,
+            "{} has connected: {transport}, {user_agent}",
+            self.remote
+        )
     }
 }
 
-/// Everything after the transport's handshake: exchanges versions, carries out `plan` and
-/// prints the report.
-async fn after_handshake(
-    mut peer: Peer,
-    remote: SocketAddr,
+/// Carries out `plan` and prints the report.
+async fn talk(
+    connected: Connected,
     plan: &Plan,
-    mut times: Times,
-    fell_back: bool,
+    json: bool,
     status: &Status,
+    stop: &Stop,
 ) -> Result<(), ConnectError> {
-    status.show("exchanging versions");
-    let begun = Instant::now();
-    let version = match node::exchange_versions(&mut peer, plan).await {
-        // The peer closed both connections without an answer, so the transport is not the
-        // cause.
-        Err(PeerError::ClosedBeforeVersion { network }) if fell_back => {
-            return Err(ConnectError::ClosedTwice { remote, network });
-        }
-        version => version.map_err(|error| error.at(remote))?,
-    };
-    times.version = begun.elapsed();
-
+    let Connected {
+        mut peer,
+        version,
+        remote,
+        begun,
+        times,
+        fell_back,
+    } = connected;
     status.show("talking");
     let mut observed = Observed::default();
-    let talk = node::run_plan(&mut peer, plan, &mut observed, |text| status.show(text));
-    let ended = tokio::select! {
-        ended = talk => ended,
-        // After Ctrl-C the user still wants the report.
-        _ = tokio::signal::ctrl_c() => Ok(()),
+    let talk = node::run_plan(&mut peer, plan, &version, &mut observed, |text| {
+        status.show(text);
+    });
+    // After a signal the user still wants the report.
+    let (ended, failure) = match stop.or(talk).await {
+        Ok(Ok(ended)) => (ended, None),
+        Ok(Err(error)) => {
+            let ended = match error.is_close() {
+                true => EndedBy::Peer,
+                false => EndedBy::Us,
+            };
+            (ended, Some(error.at(remote)))
+        }
+        Err(stopped) => {
+            let failure = (plan.initiator && !observed.is_complete()).then(|| stopped.into());
+            (EndedBy::Signal(stopped.signal), failure)
+        }
     };
-    let recorded = peer.finish_recording();
     status.clear();
     let report = Report {
         remote,
         network: plan.network,
         fell_back,
         times,
+        stayed: begun.elapsed(),
+        ended,
         version: &version,
         observed: &observed,
         peer: &peer,
     };
-    // The reports of `listen` are separated by an empty line.
-    let gap = if plan.initiator { "" } else { "\n" };
-    print(format_args!("{gap}{report}"));
-    ended.and(recorded).map_err(|error| error.at(remote))
+    match json {
+        true => {
+            let failure = failure.as_ref().map(ToString::to_string);
+            print(format_args!("{:#}\n", report.to_json(failure.as_deref())));
+        }
+        // The reports of `listen` are separated by an empty line.
+        false if plan.initiator => print(format_args!("{report}")),
+        false => print(format_args!("\n{report}")),
+    }
+    failure.map_or(Ok(()), Err)
 }
 
-/// Prints to standard output. A reader that has closed the pipe is not an error.
-fn print(text: fmt::Arguments<'_>) {
-    let _ = io::stdout().write_fmt(text);
+/// Sends small messages at once. Otherwise the system would delay them to merge them (Nagle), by
+/// 40 ms with a peer that waits for one.
+fn no_delay(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)
 }
 
 /// Connects to the first of `addresses` that answers. Also returns how long that took.
@@ -220,10 +358,7 @@ async fn open(
         match timeout(step_timeout, TcpStream::connect(remote)).await {
             Ok(Ok(stream)) => {
                 let took = begun.elapsed();
-                // Otherwise the system would delay small messages to merge them (Nagle).
-                stream
-                    .set_nodelay(true)
-                    .map_err(|error| ConnectError::Unreachable { remote, error })?;
+                no_delay(&stream).map_err(|error| ConnectError::Unreachable { remote, error })?;
                 return Ok((stream, remote, took));
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -335,15 +470,20 @@ pub(crate) enum ConnectError {
     },
     /// The system does not let us listen at the address.
     Listen { address: String, error: io::Error },
+    /// The peer closed the v2 connection without an answer, and then nothing listened any more.
+    Gone { remote: SocketAddr },
     /// The peer closed both the v2 and the v1 connection without an answer.
     ClosedTwice {
         remote: SocketAddr,
         network: Network,
     },
+    /// A signal came before the work was done.
+    Stopped(Stopped),
+    /// The folder for recordings cannot be used.
+    Record(RecordError),
     /// The connection failed.
     Peer {
-        /// `None` if the error came before the connection.
-        remote: Option<SocketAddr>,
+        remote: SocketAddr,
         error: PeerError,
     },
 }
@@ -352,7 +492,7 @@ impl PeerError {
     /// Adds the address of the connection that failed.
     fn at(self, remote: SocketAddr) -> ConnectError {
         ConnectError::Peer {
-            remote: Some(remote),
+            remote,
             error: self,
         }
     }
@@ -384,14 +524,16 @@ impl fmt::Display for ConnectError {
                  v1: it refuses us, is not on {}, or is not a Bitcoin node",
                 network.name()
             ),
-            Self::Peer {
-                remote: Some(remote),
-                error,
-            } => write!(f, "{remote}: {error}"),
-            Self::Peer {
-                remote: None,
-                error,
-            } => error.fmt(f),
+            Self::Gone { remote } => write!(
+                f,
+                "{remote}: the peer closed the connection before it answered, and nothing listens \
+                 there any more: the node has stopped"
+            ),
+            Self::Stopped(Stopped { signal }) => {
+                write!(f, "{signal} came before all was done that was asked for")
+            }
+            Self::Record(error) => error.fmt(f),
+            Self::Peer { remote, error } => write!(f, "{remote}: {error}"),
         }
     }
 }
@@ -404,12 +546,15 @@ impl From<BackendError> for ConnectError {
     }
 }
 
-impl From<PeerError> for ConnectError {
-    fn from(error: PeerError) -> Self {
-        Self::Peer {
-            remote: None,
-            error,
-        }
+impl From<RecordError> for ConnectError {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
+
+impl From<Stopped> for ConnectError {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `packetlane gpu`: checks a CUDA device against the CPU.
 
+use crate::terminal::print;
 use clap::Subcommand;
 use packetlane::Engine;
 use packetlane_lab::gpu_check;
@@ -32,17 +33,19 @@ pub(crate) fn run(command: &Gpu) -> Result<(), Box<dyn Error>> {
     let Gpu::Check { packets, longest } = *command;
     let gpu = packetlane::gpu::Gpu::detect()?;
     let backend = Engine::detect()?.backend();
-    println!("{} against {}", gpu.name(), backend.name());
+    print(format_args!("{} against {}\n", gpu.name(), backend.name()));
     let begin = Instant::now();
-    let checked = gpu_check::check(gpu, backend, packets, longest, |line| println!("{line}"))?;
-    println!(
+    let checked = gpu_check::check(gpu, backend, packets, longest, |line| {
+        print(format_args!("{line}\n"));
+    })?;
+    print(format_args!(
         "the same, bit for bit: {} random packets sealed and opened and {} of the suite, in {} \
-         batches; {} forged ones refused; {:.0} s",
+         batches; {} forged ones refused; {:.0} s\n",
         checked.random,
         checked.suite,
         checked.batches,
         checked.forged,
         begin.elapsed().as_secs_f64()
-    );
+    ));
     Ok(())
 }

@@ -2,7 +2,8 @@
 //!
 //! - `blocks` verifies files of blocks: [`blocks`].
 //! - `connect` talks to a node, over BIP324 if the node supports it, and reports what it saw:
-//!   [`connect`], [`peer`] (framing), [`node`] (the protocol), [`wire`] (payloads), [`report`].
+//!   [`connect`], [`peer`] (framing), [`meter`] (bytes), [`node`] (the protocol), [`wire`]
+//!   (payloads), [`record`] (recordings), [`report`], [`stop`] (signals), [`terminal`].
 //! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
 //! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
 //!   machine: [`measure`].
@@ -14,18 +15,24 @@ mod connect;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod measure;
+mod meter;
 mod node;
 mod peer;
+mod record;
 mod report;
+mod stop;
+mod terminal;
 mod wire;
 
 use clap::{Args, Parser, Subcommand};
-use connect::TransportChoice;
-use node::Plan;
+use connect::{Accepting, TransportChoice};
+use node::{Blocks, Plan, Start};
 use packetlane::bitcoin::Network;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use stop::Stop;
+use terminal::complain;
 
 /// BIP324, Bitcoin's encrypted transport: measure it, and try it against real nodes.
 #[derive(Parser)]
@@ -49,18 +56,23 @@ enum Command {
     /// Connect to a node and report its transport, its version and the messages exchanged.
     ///
     /// Speaks v2 (BIP324). If the node closes before it answers, connects again and speaks v1.
-    /// Ends after the handshakes, three pings and everything that --fetch asked for. The exit
-    /// status is 0 only if all of that succeeded.
+    /// Ends after the handshakes, three pings and everything that --fetch asked for; or after
+    /// SIGINT, SIGTERM or SIGHUP, with a report on what there was. The exit status is 0 only if
+    /// all of it succeeded.
     Connect(Connect),
     /// Accept connections from nodes, over v2 or v1, and print the same report for each.
     ///
     /// Claims to be a full node, because other nodes disconnect otherwise, but has no blocks.
+    /// Ends after SIGINT, SIGTERM or SIGHUP.
     Listen(Listen),
     /// Verify blocks in Bitcoin Core's files, or in files of one block each.
     ///
-    /// Hashes every transaction. Checks each block's Merkle root, witness commitment and proof
-    /// of work, and reports where a file is damaged. The exit status is 0 only if nothing was
-    /// wrong.
+    /// Hashes every transaction. Checks each block's Merkle root, coinbase, witness commitment
+    /// and proof of work, and reports where a file is damaged. The exit status is 0 only if
+    /// nothing was wrong.
+    ///
+    /// Does not check what depends on the chain (the target that it requires, times, coins,
+    /// scripts), nor weight and signature operations.
     Blocks(blocks::Blocks),
 }
 
@@ -79,10 +91,17 @@ struct Connect {
     /// Fail if the node does not speak v2
     #[arg(long)]
     v2_only: bool,
-    /// Fetch up to N headers, starting at the genesis block, then their blocks. Headers come
-    /// 2000 at a time
+    /// Fetch up to N blocks, after the headers up to the last of them. Headers come 2000 at a
+    /// time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_FETCH)))]
     fetch: Option<u32>,
+    /// The first block to fetch: its height, for which all headers from the genesis block on are
+    /// fetched; or its hash, which the node must have in its chain
+    #[arg(long, value_name = "START", requires = "fetch", default_value = "1", value_parser = args::start)]
+    from: Start,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -94,6 +113,9 @@ struct Listen {
     /// Exit after the first connection; the exit status is 0 only if it succeeded
     #[arg(long)]
     once: bool,
+    /// Speak v1 only, like a node without BIP324
+    #[arg(long)]
+    v1: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -104,7 +126,8 @@ struct Common {
     #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
     network: Network,
     /// Record all messages in DIR in the format of Bitcoin Core's -capturemessages:
-    /// msgs_recv.dat and msgs_sent.dat (`listen` creates one folder per peer)
+    /// msgs_recv.dat and msgs_sent.dat. `listen` creates one folder per peer, for 1000 peers and
+    /// 10 GB at most
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Stay connected for SECONDS, with a ping every 10 seconds
@@ -116,7 +139,7 @@ struct Common {
 }
 
 impl Common {
-    fn plan(&self, initiator: bool, fetch: Option<usize>) -> Plan {
+    fn plan(&self, initiator: bool, fetch: Option<Blocks>) -> Plan {
         Plan {
             network: self.network,
             initiator,
@@ -143,6 +166,8 @@ fn main() -> ExitCode {
                 v1,
                 v2_only,
                 fetch,
+                from,
+                json,
                 common,
             } = connect;
             let choice = match (v1, v2_only) {
@@ -150,19 +175,29 @@ fn main() -> ExitCode {
                 (false, true) => TransportChoice::V2Only,
                 (false, false) => TransportChoice::Either,
             };
-            let plan = common.plan(true, fetch.map(|count| count as usize));
-            run(connect::connect(&address, choice, common.record, plan))
+            let blocks = fetch.map(|wanted| Blocks {
+                wanted: wanted as usize,
+                start: from,
+            });
+            let plan = common.plan(true, blocks);
+            run(|stop| connect::connect(&address, choice, common.record, json, plan, stop))
         }
         Command::Listen(listen) => {
-            let plan = listen.common.plan(false, None);
-            let record = listen.common.record;
-            run(connect::listen(&listen.address, listen.once, record, plan))
+            let Listen {
+                address,
+                once,
+                v1,
+                common,
+            } = listen;
+            let plan = common.plan(false, None);
+            let accepting = Accepting { once, v1 };
+            run(|stop| connect::listen(&address, accepting, common.record, plan, stop))
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            complain(format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -181,18 +216,20 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     let text_lines =
         text_lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let text_lines: Vec<_> = text_lines.filter(|line| !line.is_empty()).collect();
-    eprintln!("{}; see --help", text_lines.join(" "));
+    complain(format_args!("{}; see --help", text_lines.join(" ")));
     ExitCode::from(2)
 }
 
-/// Runs `task` to completion on a new Tokio runtime.
-fn run<T>(
-    task: impl Future<Output = Result<T, connect::ConnectError>>,
-) -> Result<T, Box<dyn std::error::Error>> {
+/// Runs a task to completion on a new Tokio runtime. The task is told of signals.
+fn run<T, F>(task: impl FnOnce(Stop) -> F) -> Result<T, Box<dyn std::error::Error>>
+where
+    F: Future<Output = Result<T, connect::ConnectError>>,
+{
+    let stop = Stop::on_signals()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let done = runtime.block_on(task);
+    let done = runtime.block_on(task(stop));
     // Do not wait for a name lookup that is still running.
     runtime.shutdown_background();
     Ok(done?)

@@ -65,9 +65,11 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
     }
     let report = run::run(Engine::detect()?, &options)?;
 
+    // Arguments need not be UTF-8: a path is what the system takes for one.
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let origin = Origin {
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: words.collect::<Vec<_>>().join(" "),
     };
     let write = |path: &Path, text: String| {
         fs::write(path, text).map_err(|error| cannot_write(path, &error))

@@ -5,6 +5,7 @@ use crate::peer::{Message, Peer, PeerError};
 use crate::wire::{self, BlockHash, Services, Version, WireError};
 use packetlane::bip324::{MessageType, Network};
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout_at};
 
@@ -23,13 +24,51 @@ pub(crate) struct Plan {
     pub(crate) network: Network,
     /// Whether we opened the connection.
     pub(crate) initiator: bool,
-    /// Number of blocks to fetch; with `None`, no headers either.
-    pub(crate) fetch: Option<usize>,
+    /// The blocks to fetch; with `None`, no headers either.
+    pub(crate) fetch: Option<Blocks>,
     /// How long to stay. With `None`, an initiator leaves when pings and blocks are done, and a
     /// responder stays until the peer leaves.
     pub(crate) stay: Option<Duration>,
     /// How long to wait for the peer at each step.
     pub(crate) step_timeout: Duration,
+}
+
+/// The blocks to fetch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks {
+    /// How many, at most.
+    pub(crate) wanted: usize,
+    pub(crate) start: Start,
+}
+
+/// The first block to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The one at this height; 0 is the genesis block.
+    Height(usize),
+    /// The one with this hash.
+    Block(BlockHash),
+}
+
+/// Who ended the talk with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// The peer closed the connection.
+    Peer,
+    /// We close it.
+    Us,
+    /// We close it after this signal.
+    Signal(&'static str),
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Peer => "the peer",
+            Self::Us => "us",
+            Self::Signal(signal) => signal,
+        })
+    }
 }
 
 /// What was observed on a connection.
@@ -39,6 +78,14 @@ pub(crate) struct Observed {
     pub(crate) pings: Vec<Duration>,
     /// `Some` if the plan asks for blocks.
     pub(crate) fetched: Option<Fetched>,
+}
+
+impl Observed {
+    /// Whether there is everything for which an initiator stays by default.
+    pub(crate) fn is_complete(&self) -> bool {
+        let fetched = self.fetched.is_none_or(|fetched| fetched.is_complete);
+        fetched && self.pings.len() >= FIRST_PINGS
+    }
 }
 
 /// The headers and blocks that were fetched.
@@ -52,12 +99,17 @@ pub(crate) struct Fetched {
     /// Length of the blocks' payloads, in bytes.
     pub(crate) bytes: u64,
     pub(crate) took: Duration,
+    /// Whether the peer's chain ended before there were as many as wanted.
+    pub(crate) chain_ended: bool,
+    /// Whether nothing is awaited any more.
+    pub(crate) is_complete: bool,
 }
 
 /// Exchanges `version` and `verack`. Returns the peer's version.
 pub(crate) async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, PeerError> {
     let deadline = Instant::now() + plan.step_timeout;
-    let version = our_version(plan)?.encode();
+    let ours = our_version(plan)?;
+    let version = ours.encode();
     if plan.initiator {
         peer.send(wire::VERSION, &version).await?;
     }
@@ -72,9 +124,18 @@ pub(crate) async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Ve
             // Checked here too: a peer that keeps sending never lets `timeout_at` expire.
             Ok(message) if Instant::now() < deadline => message,
             _ if peer.is_silent() => return Err(PeerError::SentNothing { waited }),
-            _ => return Err(PeerError::VersionTimeout { waited }),
+            _ => {
+                let has_version = theirs.is_some();
+                return Err(PeerError::VersionTimeout {
+                    waited,
+                    has_version,
+                });
+            }
         };
         let message = message.map_err(|error| match (error, &theirs) {
+            (PeerError::Closed, None) if !plan.initiator && peer.is_silent() => {
+                PeerError::LeftWithoutAByte
+            }
             (PeerError::Closed, None) => PeerError::ClosedBeforeVersion {
                 network: plan.network,
             },
@@ -83,7 +144,11 @@ pub(crate) async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Ve
         })?;
         match message.message_type {
             wire::VERSION if theirs.is_none() => {
-                theirs = Some(Version::decode(&message.payload).map_err(malformed(&message))?);
+                let decoded = Version::decode(&message.payload).map_err(malformed(&message))?;
+                if decoded.nonce == ours.nonce {
+                    return Err(PeerError::Echo);
+                }
+                theirs = Some(decoded);
                 if !plan.initiator {
                     peer.send(wire::VERSION, &version).await?;
                 }
@@ -131,37 +196,40 @@ fn malformed(message: &Message) -> impl Fn(WireError) -> PeerError + use<> {
     }
 }
 
-/// Carries out the plan after [`exchange_versions`]. `observed` holds what was seen so far,
-/// also after an error. `progress` is called with a line for the user.
+/// Carries out the plan after [`exchange_versions`], which returned `version`. Returns who ends
+/// the connection. `observed` holds what was seen so far, also after an error. `progress` is
+/// called with a line for the user.
 pub(crate) async fn run_plan(
     peer: &mut Peer,
     plan: &Plan,
+    version: &Version,
     observed: &mut Observed,
     mut progress: impl FnMut(&str),
-) -> Result<(), PeerError> {
+) -> Result<EndedBy, PeerError> {
     let begun = Instant::now();
     let leave = plan.stay.map(|stay| begun + stay);
     let mut pings = Pings::new(begun);
     let mut fetch = match plan.fetch.zip(BlockHash::genesis(plan.network)) {
-        Some((wanted, genesis)) => {
+        Some((blocks, genesis)) => {
             observed.fetched = Some(Fetched {
-                wanted,
+                wanted: blocks.wanted,
                 ..Fetched::default()
             });
-            peer.send(wire::GETHEADERS, &wire::encode_getheaders(genesis))
-                .await?;
-            Some(Fetch::new(wanted, genesis, begun))
+            check_serves(version, blocks.start)?;
+            let fetch = Fetch::new(blocks, genesis, begun);
+            let question = wire::encode_getheaders(fetch.tip);
+            peer.send(wire::GETHEADERS, &question).await?;
+            Some(fetch)
         }
         None => None,
     };
 
-    loop {
+    let ended = loop {
         let now = Instant::now();
-        let fetched = fetch.as_ref().is_none_or(Fetch::is_done);
-        let seen = fetched && observed.pings.len() >= FIRST_PINGS;
+        let seen = observed.is_complete();
         match leave {
-            Some(leave) if now >= leave && (seen || !plan.initiator) => break,
-            None if seen && plan.initiator => break,
+            Some(leave) if now >= leave && (seen || !plan.initiator) => break EndedBy::Us,
+            None if seen && plan.initiator => break EndedBy::Us,
             _ => {}
         }
 
@@ -198,7 +266,13 @@ pub(crate) async fn run_plan(
 
         let message = match timeout_at(wake, peer.receive()).await {
             Err(_) => continue,
-            Ok(Err(PeerError::Closed)) if !plan.initiator => break,
+            Ok(Err(PeerError::Closed)) if !plan.initiator => break EndedBy::Peer,
+            Ok(Err(PeerError::Closed))
+                if observed.fetched.is_some_and(|fetched| !fetched.is_complete)
+                    && is_pruned(version) =>
+            {
+                return Err(PeerError::ClosedByPruned);
+            }
             Ok(message) => message?,
         };
         match message.message_type {
@@ -213,6 +287,7 @@ pub(crate) async fn run_plan(
                 if let (Some(fetch), Some(fetched)) = (&mut fetch, &mut observed.fetched) {
                     let question = fetch.receive(&message, fetched)?;
                     fetched.took = fetch.last_progress - begun;
+                    fetched.is_complete = fetch.is_done();
                     if let Some((message_type, payload)) = question {
                         peer.send(message_type, &payload).await?;
                     }
@@ -231,10 +306,35 @@ pub(crate) async fn run_plan(
                 }
             }
         }
-    }
+    };
     match fetch.map_or(0, |fetch| fetch.missing) {
-        0 => Ok(()),
+        0 => Ok(ended),
         missing => Err(PeerError::NotFound { missing }),
+    }
+}
+
+/// A pruned node serves this many of its latest blocks (BIP159).
+const LIMITED_BLOCKS: usize = 288;
+
+/// Whether a node serves its latest blocks only.
+fn is_pruned(version: &Version) -> bool {
+    !version.services.has(Services::NETWORK) && version.services.has(Services::NETWORK_LIMITED)
+}
+
+/// Refuses to ask a node for blocks that it does not serve: it would disconnect.
+fn check_serves(version: &Version, start: Start) -> Result<(), PeerError> {
+    let services = version.services;
+    if services.has(Services::NETWORK) {
+        return Ok(());
+    }
+    if !services.has(Services::NETWORK_LIMITED) {
+        return Err(PeerError::NoBlocks { services });
+    }
+    let tip = usize::try_from(version.start_height).unwrap_or(0);
+    let oldest = (tip + 1).saturating_sub(LIMITED_BLOCKS);
+    match start {
+        Start::Height(start) if start < oldest => Err(PeerError::Pruned { start, oldest }),
+        _ => Ok(()),
     }
 }
 
@@ -298,14 +398,18 @@ impl Pings {
     }
 }
 
-/// Fetches headers starting at the genesis block, then their blocks.
+/// Fetches headers, then their blocks.
 struct Fetch {
-    wanted: usize,
+    blocks: Blocks,
+    /// The block from which the headers go on: the genesis block, unless a hash was given.
+    base: BlockHash,
     /// The last header so far. The next one must build on it.
     tip: BlockHash,
+    /// How many headers after the base precede the first block to fetch.
+    skipped: usize,
     headers_done: bool,
     /// Blocks that we have not asked for yet; `in_flight` are those we have.
-    blocks: VecDeque<BlockHash>,
+    queue: VecDeque<BlockHash>,
     in_flight: Vec<BlockHash>,
     /// Number of blocks that the peer says it does not have.
     missing: usize,
@@ -314,12 +418,27 @@ struct Fetch {
 }
 
 impl Fetch {
-    fn new(wanted: usize, genesis: BlockHash, now: Instant) -> Self {
+    fn new(blocks: Blocks, genesis: BlockHash, now: Instant) -> Self {
+        let base = match blocks.start {
+            Start::Height(_) => genesis,
+            Start::Block(hash) => hash,
+        };
+        // Whether the first block is the base itself.
+        let (skipped, with_base) = match blocks.start {
+            Start::Height(0) | Start::Block(_) => (0, true),
+            Start::Height(height) => (height - 1, false),
+        };
+        let mut queue = VecDeque::new();
+        if with_base && blocks.wanted > 0 {
+            queue.push_back(base);
+        }
         Self {
-            wanted,
-            tip: genesis,
+            blocks,
+            base,
+            tip: base,
+            skipped,
             headers_done: false,
-            blocks: VecDeque::new(),
+            queue,
             in_flight: Vec::new(),
             missing: 0,
             last_progress: now,
@@ -327,7 +446,7 @@ impl Fetch {
     }
 
     fn is_done(&self) -> bool {
-        self.headers_done && self.in_flight.is_empty() && self.blocks.is_empty()
+        self.headers_done && self.in_flight.is_empty() && self.queue.is_empty()
     }
 
     fn awaited(&self) -> &'static str {
@@ -350,25 +469,31 @@ impl Fetch {
                 for header in &headers {
                     fetched.headers += 1;
                     if header.previous != self.tip {
-                        let height = fetched.headers;
-                        return Err(PeerError::UnconnectedHeader { height });
+                        return Err(self.unconnected(fetched.headers));
                     }
                     self.tip = header.hash;
-                    if fetched.headers <= self.wanted {
-                        self.blocks.push_back(header.hash);
+                    if fetched.headers > self.skipped && self.queue.len() < self.blocks.wanted {
+                        self.queue.push_back(header.hash);
                     }
                 }
                 self.last_progress = Instant::now();
-                if fetched.headers < self.wanted && headers.len() == wire::MAX_HEADERS {
+                let is_short = self.queue.len() < self.blocks.wanted;
+                if is_short && headers.len() == wire::MAX_HEADERS {
                     let question = wire::encode_getheaders(self.tip);
                     return Ok(Some((wire::GETHEADERS, question)));
                 }
                 self.headers_done = true;
+                fetched.chain_ended = is_short;
+                if let Start::Height(start) = self.blocks.start
+                    && start > fetched.headers + 1
+                {
+                    let height = fetched.headers;
+                    return Err(PeerError::ShortChain { height, start });
+                }
             }
             wire::BLOCK => {
                 let hash = wire::block_hash(payload).map_err(malformed(message))?;
                 if !self.arrived(hash) {
-                    let hash = hash.to_string();
                     return Err(PeerError::WrongBlock { hash });
                 }
                 fetched.blocks += 1;
@@ -385,12 +510,22 @@ impl Fetch {
             _ => return Ok(None),
         }
         // One request at a time: the next follows when all blocks of this one are here.
-        if !self.in_flight.is_empty() || self.blocks.is_empty() {
+        if !self.headers_done || !self.in_flight.is_empty() || self.queue.is_empty() {
             return Ok(None);
         }
-        let count = self.blocks.len().min(BLOCKS_IN_FLIGHT);
-        self.in_flight.extend(self.blocks.drain(..count));
+        let count = self.queue.len().min(BLOCKS_IN_FLIGHT);
+        self.in_flight.extend(self.queue.drain(..count));
         Ok(Some((wire::GETDATA, wire::encode_getdata(&self.in_flight))))
+    }
+
+    /// The error for header `number` after the base, which builds on another block.
+    fn unconnected(&self, number: usize) -> PeerError {
+        let start = self.base;
+        match self.blocks.start {
+            // A node that does not know a block goes on from one that it knows.
+            Start::Block(_) if number == 1 => PeerError::UnknownStart { start },
+            _ => PeerError::UnconnectedHeader { start, number },
+        }
     }
 
     /// Removes a block from those in flight. Returns whether it was one of them.

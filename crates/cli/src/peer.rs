@@ -4,7 +4,9 @@
 //! The peer is not trusted: the framing checks all lengths, text is escaped before it is
 //! printed, and no state grows with what the peer sends.
 
-use crate::wire::{WireError, printable};
+use crate::meter::{Meter, Metered};
+use crate::record::{RecordError, Recorder};
+use crate::wire::{BlockHash, Services, WireError, printable};
 use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, Reader, StreamError, Writer};
 use packetlane::bip324::{
@@ -12,15 +14,12 @@ use packetlane::bip324::{
     decode_message, encode_message,
 };
 use packetlane::bitcoin::v1;
-use packetlane_lab::capture;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -33,9 +32,12 @@ const MAX_TYPES: usize = 64;
 /// Bytes per read of a v1 stream.
 const READ_LEN: usize = 64 * 1024;
 
-/// How many of the peer's first bytes are kept, to describe them if they are not a handshake. A
+/// How many of the first bytes are kept, to describe the peer if they are not a handshake. A
 /// BIP324 public key is as long.
 const KEPT_LEN: usize = 64;
+
+/// The message type of a v1 peer's first message, which follows the magic.
+const V1_VERSION: &[u8] = b"version\0\0\0\0\0";
 
 /// Number of messages, and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,68 +79,6 @@ impl Traffic {
     }
 }
 
-/// Writes messages to the two files of a folder.
-#[derive(Debug)]
-pub(crate) struct Recorder {
-    folder: PathBuf,
-    received: capture::Writer<BufWriter<File>>,
-    sent: capture::Writer<BufWriter<File>>,
-}
-
-impl Recorder {
-    /// Creates the folder, if it does not exist, and the two files, which must not exist.
-    pub(crate) fn create(folder: &Path) -> Result<Self, PeerError> {
-        let create = |name| {
-            let path = folder.join(name);
-            match File::create_new(&path) {
-                Ok(file) => Ok(capture::Writer::new(BufWriter::new(file))),
-                Err(error) => Err(PeerError::Record { path, error }),
-            }
-        };
-        std::fs::create_dir_all(folder).map_err(|error| PeerError::Record {
-            path: folder.to_owned(),
-            error,
-        })?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            received: create(capture::RECEIVED_FILE)?,
-            sent: create(capture::SENT_FILE)?,
-        })
-    }
-
-    fn received(&mut self, message_type: MessageType, payload: &[u8]) -> Result<(), PeerError> {
-        let written = self.received.write(now(), message_type, payload);
-        written.map_err(|error| self.error(capture::RECEIVED_FILE, error))
-    }
-
-    fn sent(&mut self, message_type: MessageType, payload: &[u8]) -> Result<(), PeerError> {
-        let written = self.sent.write(now(), message_type, payload);
-        written.map_err(|error| self.error(capture::SENT_FILE, error))
-    }
-
-    fn flush(&mut self) -> Result<(), PeerError> {
-        let flushed = self.received.flush();
-        flushed.map_err(|error| self.error(capture::RECEIVED_FILE, error))?;
-        let flushed = self.sent.flush();
-        flushed.map_err(|error| self.error(capture::SENT_FILE, error))
-    }
-
-    fn error(&self, name: &str, error: io::Error) -> PeerError {
-        PeerError::Record {
-            path: self.folder.join(name),
-            error,
-        }
-    }
-}
-
-/// Microseconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-    })
-}
-
 /// A message from the peer.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -151,6 +91,8 @@ pub(crate) struct Message {
 pub(crate) struct Peer {
     framing: Framing,
     pub(crate) traffic: Traffic,
+    /// All bytes on the socket.
+    pub(crate) meter: Meter,
     recorder: Option<Recorder>,
     /// Maximum time for a write. A peer that does not read ends the connection.
     step_timeout: Duration,
@@ -160,7 +102,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 enum Framing {
     V1 {
-        stream: TcpStream,
+        stream: Metered<TcpStream>,
         magic: [u8; 4],
         /// Bytes received and not yet removed.
         buffer: Vec<u8>,
@@ -169,38 +111,44 @@ enum Framing {
     },
     V2 {
         id: [u8; 32],
-        reader: Box<Reader<OwnedReadHalf>>,
-        writer: Box<Writer<OwnedWriteHalf>>,
+        /// Bytes of the handshake, received and sent.
+        handshake: [u64; 2],
+        reader: Box<Reader<Metered<OwnedReadHalf>>>,
+        writer: Box<Writer<Metered<OwnedWriteHalf>>>,
     },
 }
 
 impl Peer {
     /// A v1 connection whose peer has already sent `buffer`.
-    fn v1(stream: TcpStream, network: Network, buffer: Vec<u8>, step_timeout: Duration) -> Self {
-        let magic = network.magic();
-        Self::new(
-            Framing::V1 {
-                stream,
-                magic,
-                buffer,
-                taken: 0,
-            },
-            step_timeout,
-        )
+    fn after_v1(
+        stream: Metered<TcpStream>,
+        network: Network,
+        buffer: Vec<u8>,
+        step_timeout: Duration,
+    ) -> Self {
+        let meter = stream.meter.clone();
+        let framing = Framing::V1 {
+            stream,
+            magic: network.magic(),
+            buffer,
+            taken: 0,
+        };
+        Self::new(framing, meter, step_timeout)
     }
 
-    fn new(framing: Framing, step_timeout: Duration) -> Self {
+    fn new(framing: Framing, meter: Meter, step_timeout: Duration) -> Self {
         Self {
             framing,
             traffic: Traffic::default(),
+            meter,
             recorder: None,
             step_timeout,
         }
     }
 
-    /// Speaks v1 on `stream`, a connection that we opened.
-    pub(crate) fn initiate_v1(stream: TcpStream, network: Network, step_timeout: Duration) -> Self {
-        Self::v1(stream, network, Vec::new(), step_timeout)
+    /// Speaks v1 on `stream`, whoever opened it.
+    pub(crate) fn v1(stream: TcpStream, network: Network, step_timeout: Duration) -> Self {
+        Self::after_v1(Metered::new(stream), network, Vec::new(), step_timeout)
     }
 
     /// Speaks v2 on `stream`, a connection that we opened.
@@ -212,7 +160,8 @@ impl Peer {
     ) -> Result<Self, PeerError> {
         let config = HandshakeConfig::random(network.magic(), engine)?;
         let handshake = Handshake::initiator(config)?;
-        Self::accept(stream, handshake, network, engine, step_timeout).await
+        let stream = ObservedStream::initiator(stream, network);
+        Self::accept(stream, handshake, engine, step_timeout).await
     }
 
     /// Speaks v2 or v1 on `stream`, a connection that the peer opened, as the peer does.
@@ -224,41 +173,43 @@ impl Peer {
     ) -> Result<Self, PeerError> {
         let config = HandshakeConfig::random(network.magic(), engine)?;
         let handshake = Handshake::responder(config)?;
-        Self::accept(stream, handshake, network, engine, step_timeout).await
+        let stream = ObservedStream::responder(stream, network);
+        Self::accept(stream, handshake, engine, step_timeout).await
     }
 
     async fn accept(
-        stream: TcpStream,
+        mut stream: ObservedStream,
         handshake: Handshake,
-        network: Network,
         engine: Engine,
         step_timeout: Duration,
     ) -> Result<Self, PeerError> {
-        let mut observed = ObservedStream::to(stream);
-        match stream::handshake(&mut observed, handshake, step_timeout).await {
-            Ok(Accepted::V1(bytes)) => Ok(Self::v1(observed.stream, network, bytes, step_timeout)),
+        match stream::handshake(&mut stream, handshake, step_timeout).await {
+            Ok(Accepted::V1(bytes)) => {
+                let ObservedStream {
+                    stream, network, ..
+                } = stream;
+                Ok(Self::after_v1(stream, network, bytes, step_timeout))
+            }
             Ok(Accepted::V2(session)) => {
-                let id = *session.id();
-                let (read, write) = observed.stream.into_split();
+                let meter = stream.stream.meter.clone();
+                let (read, write) = stream.stream.into_split();
+                // What follows the handshake may have come with its last bytes.
+                let after = session.inbound.buffered() as u64;
                 let framing = Framing::V2 {
-                    id,
+                    id: *session.id(),
+                    handshake: [meter.received() - after, meter.sent()],
                     reader: Box::new(Reader::new(read, engine, session.inbound)),
                     writer: Box::new(Writer::new(write, engine, session.outbound)),
                 };
-                Ok(Self::new(framing, step_timeout))
+                Ok(Self::new(framing, meter, step_timeout))
             }
-            Err(error) => Err(observed.explain(error, network)),
+            Err(error) => Err(stream.explain(error)),
         }
     }
 
     /// Records all messages from now on.
     pub(crate) fn record(&mut self, recorder: Option<Recorder>) {
         self.recorder = recorder;
-    }
-
-    /// Flushes the recording to its files.
-    pub(crate) fn finish_recording(&mut self) -> Result<(), PeerError> {
-        self.recorder.as_mut().map_or(Ok(()), Recorder::flush)
     }
 
     /// The BIP324 session id; `None` on v1.
@@ -269,12 +220,17 @@ impl Peer {
         }
     }
 
+    /// Bytes of the v2 handshake, received and sent; `None` on v1.
+    pub(crate) fn handshake_bytes(&self) -> Option<[u64; 2]> {
+        match &self.framing {
+            Framing::V1 { .. } => None,
+            Framing::V2 { handshake, .. } => Some(*handshake),
+        }
+    }
+
     /// Whether the peer has sent nothing at all.
     pub(crate) fn is_silent(&self) -> bool {
-        match &self.framing {
-            Framing::V1 { buffer, .. } => buffer.is_empty(),
-            Framing::V2 { .. } => false,
-        }
+        self.meter.received() == 0
     }
 
     /// Number of decoy packets received.
@@ -315,10 +271,10 @@ impl Peer {
             waited: self.step_timeout,
         })??;
         self.traffic.sent(message_type, wire_len);
-        match &mut self.recorder {
-            Some(recorder) => recorder.sent(message_type, payload),
-            None => Ok(()),
+        if let Some(recorder) = &mut self.recorder {
+            recorder.sent(message_type, payload)?;
         }
+        Ok(())
     }
 }
 
@@ -387,29 +343,72 @@ impl Framing {
     }
 }
 
-/// A stream that keeps the peer's first bytes, so that a failed handshake can be explained.
+/// A stream under a v2 handshake. It keeps the first bytes of both sides, and ends as soon as the
+/// peer's are certainly no handshake.
 struct ObservedStream {
-    stream: TcpStream,
-    first: Vec<u8>,
-    received: u64,
+    stream: Metered<TcpStream>,
+    network: Network,
+    /// Whether we opened the connection.
+    initiator: bool,
+    received: Vec<u8>,
+    sent: Vec<u8>,
 }
 
 impl ObservedStream {
-    fn to(stream: TcpStream) -> Self {
+    fn initiator(stream: TcpStream, network: Network) -> Self {
         Self {
-            stream,
-            first: Vec::with_capacity(KEPT_LEN),
-            received: 0,
+            stream: Metered::new(stream),
+            network,
+            initiator: true,
+            received: Vec::with_capacity(KEPT_LEN),
+            sent: Vec::with_capacity(KEPT_LEN),
         }
     }
 
+    fn responder(stream: TcpStream, network: Network) -> Self {
+        Self {
+            initiator: false,
+            ..Self::initiator(stream, network)
+        }
+    }
+
+    /// What the peer certainly is, if its first bytes are no v2 handshake. A random public key
+    /// is refused in less than one of 100 million connections.
+    fn refusal(&self) -> Option<PeerError> {
+        let Self { received, sent, .. } = self;
+        if received.len() == KEPT_LEN && received == sent {
+            return Some(PeerError::Echo);
+        }
+        // A responder is told by its handshake.
+        if let Some((magic, rest)) = received.split_first_chunk()
+            && rest.starts_with(V1_VERSION)
+            && self.initiator
+        {
+            return Some(match *magic == self.network.magic() {
+                true => PeerError::SpeaksV1,
+                false => HandshakeError::V1OtherNetwork { magic: *magic }.into(),
+            });
+        }
+        // 98 of the 256 bytes are text.
+        const CERTAIN_TEXT: usize = 20;
+        const CERTAIN_LINE: usize = 12;
+        let is_long = received.len() >= CERTAIN_TEXT
+            || (received.len() >= CERTAIN_LINE && received.ends_with(b"\r\n"));
+        let answer = text(received).filter(|_| is_long);
+        answer.map(|answer| PeerError::NotBitcoin { answer })
+    }
+
     /// Turns an error of the v2 handshake into one that describes the peer.
-    fn explain(&self, error: StreamError, network: Network) -> PeerError {
+    fn explain(&self, error: StreamError) -> PeerError {
+        if let Some(refusal) = self.refusal() {
+            return refusal;
+        }
         // An answer in plain text says more than the handshake's error.
-        if let Some(answer) = text(&self.first) {
+        if let Some(answer) = text(&self.received) {
             return PeerError::NotBitcoin { answer };
         }
-        let received = self.received;
+        let network = self.network;
+        let received = self.stream.meter.received();
         match error {
             StreamError::HandshakeTimeout { timeout } if received == 0 => {
                 PeerError::SentNothing { waited: timeout }
@@ -424,6 +423,9 @@ impl ObservedStream {
                 received,
                 waited: timeout,
             },
+            StreamError::Handshake(HandshakeError::Closed) if received == 0 => {
+                PeerError::LeftWithoutAByte
+            }
             StreamError::Handshake(HandshakeError::Closed) => {
                 PeerError::ClosedInHandshake { received }
             }
@@ -437,6 +439,12 @@ impl ObservedStream {
     }
 }
 
+/// Appends `new` to the first bytes that are kept.
+fn keep(first: &mut Vec<u8>, new: &[u8]) {
+    let kept = new.len().min(KEPT_LEN - first.len());
+    first.extend_from_slice(&new[..kept]);
+}
+
 impl AsyncRead for ObservedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -445,11 +453,12 @@ impl AsyncRead for ObservedStream {
     ) -> Poll<io::Result<()>> {
         let held = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        let new = &buffer.filled()[held..];
-        self.received += new.len() as u64;
-        let kept = new.len().min(KEPT_LEN - self.first.len());
-        self.first.extend_from_slice(&new[..kept]);
-        Poll::Ready(Ok(()))
+        keep(&mut self.received, &buffer.filled()[held..]);
+        Poll::Ready(match self.refusal() {
+            // `explain` gives the reason.
+            Some(refusal) => Err(io::Error::other(refusal)),
+            None => Ok(()),
+        })
     }
 }
 
@@ -459,7 +468,9 @@ impl AsyncWrite for ObservedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?;
+        keep(&mut self.sent, &bytes[..written]);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -510,6 +521,14 @@ fn is_closed(error: &io::Error) -> bool {
 pub(crate) enum PeerError {
     /// The peer answered in plain text.
     NotBitcoin { answer: String },
+    /// The peer sends our own bytes back.
+    Echo,
+    /// The peer sent a v1 `version` of our network where a v2 handshake was expected.
+    SpeaksV1,
+    /// The peer's first bytes are no v1 message, where v1 alone is spoken.
+    NotV1,
+    /// The peer that connected to us closed without having sent anything.
+    LeftWithoutAByte,
     /// The peer sent nothing.
     SentNothing { waited: Duration },
     /// The peer stopped before its part of the v2 handshake was complete.
@@ -533,7 +552,11 @@ pub(crate) enum PeerError {
     /// The peer sent its version but closed before it acknowledged ours.
     ClosedBeforeVerack,
     /// The exchange of versions took too long.
-    VersionTimeout { waited: Duration },
+    VersionTimeout {
+        waited: Duration,
+        /// Whether the peer's version came, and only its `verack` is missing.
+        has_version: bool,
+    },
     /// The peer does not read what we send.
     NotReading { waited: Duration },
     /// A payload is malformed.
@@ -549,13 +572,27 @@ pub(crate) enum PeerError {
         waited: Duration,
     },
     /// A header does not build on the one before it.
-    UnconnectedHeader { height: usize },
+    UnconnectedHeader {
+        start: BlockHash,
+        /// The number of the header, of those after `start`.
+        number: usize,
+    },
+    /// The block to begin at is not in the peer's chain.
+    UnknownStart { start: BlockHash },
+    /// The peer's chain ends before the height to begin at.
+    ShortChain { height: usize, start: usize },
+    /// The peer serves no blocks.
+    NoBlocks { services: Services },
+    /// The peer is pruned, and the blocks to fetch begin before its oldest.
+    Pruned { start: usize, oldest: usize },
+    /// The peer, which is pruned, closed instead of sending a block.
+    ClosedByPruned,
     /// The peer sent a block that we did not ask for.
-    WrongBlock { hash: String },
-    /// The peer lacks some of the blocks whose headers it sent.
+    WrongBlock { hash: BlockHash },
+    /// The peer lacks some of the blocks that we asked for.
     NotFound { missing: usize },
     /// Messages cannot be recorded.
-    Record { path: PathBuf, error: io::Error },
+    Record(RecordError),
 }
 
 impl fmt::Display for PeerError {
@@ -564,6 +601,17 @@ impl fmt::Display for PeerError {
             Self::NotBitcoin { answer } => {
                 write!(f, "this is not a Bitcoin node: it answered \"{answer}\"")
             }
+            Self::Echo => f.write_str(
+                "the peer sent our own bytes back: it is an echo server, or we are connected to \
+                 ourselves",
+            ),
+            Self::SpeaksV1 => f.write_str("the peer speaks v1: it sent a v1 version"),
+            Self::NotV1 => f.write_str(
+                "the peer does not speak v1: it tries v2 first, or is not a Bitcoin node",
+            ),
+            Self::LeftWithoutAByte => f.write_str(
+                "the peer connected and left without sending a byte, as a port scan does",
+            ),
             Self::SentNothing { waited } => {
                 write!(
                     f,
@@ -586,6 +634,11 @@ impl fmt::Display for PeerError {
             ),
             Self::Handshake(error) => error.fmt(f),
             Self::Stream(error) => error.fmt(f),
+            // A type may hold a byte that the terminal would obey.
+            Self::V1(v1::Error::Checksum { message_type }) => {
+                let name = printable(message_type.name().as_bytes());
+                write!(f, "the checksum of a {name} message is wrong")
+            }
             Self::V1(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
             Self::Closed => f.write_str("the peer closed the connection"),
@@ -598,10 +651,19 @@ impl fmt::Display for PeerError {
             Self::ClosedBeforeVerack => {
                 f.write_str("the peer closed the connection during the version handshake")
             }
-            Self::VersionTimeout { waited } => write!(
-                f,
-                "the peer did not finish the version handshake within {waited:?}"
-            ),
+            Self::VersionTimeout {
+                waited,
+                has_version,
+            } => {
+                let what = match has_version {
+                    true => ": it sent its version but no verack",
+                    false => "",
+                };
+                write!(
+                    f,
+                    "the peer did not finish the version handshake within {waited:?}{what}"
+                )
+            }
             Self::NotReading { waited } => {
                 write!(f, "the peer has not read what we sent for {waited:?}")
             }
@@ -615,26 +677,63 @@ impl fmt::Display for PeerError {
             Self::NotFetched { what, waited } => {
                 write!(f, "the peer sent no {what} for {waited:?}")
             }
-            Self::UnconnectedHeader { height } => write!(
+            Self::UnconnectedHeader { start, number } => write!(
                 f,
-                "the peer's headers do not form a chain from the genesis block: the one at height \
-                 {height} builds on another block"
+                "the peer's headers do not form a chain: number {number} after block {start} \
+                 builds on another block"
+            ),
+            Self::UnknownStart { start } => write!(
+                f,
+                "block {start} is not in the peer's chain: give --from another block"
+            ),
+            Self::ShortChain { height, start } => write!(
+                f,
+                "the peer's chain ends at height {height}: there is no block at {start} to begin \
+                 at"
+            ),
+            Self::NoBlocks { services } => write!(
+                f,
+                "the peer serves no blocks, so there is nothing to fetch: its services are \
+                 {services}"
+            ),
+            Self::Pruned { start, oldest } => write!(
+                f,
+                "the peer is pruned (NETWORK_LIMITED without NETWORK): it serves blocks from \
+                 about height {oldest} on, and {start} is older; give --from {oldest} or higher"
+            ),
+            Self::ClosedByPruned => f.write_str(
+                "the peer closed the connection; it is pruned (NETWORK_LIMITED without NETWORK) \
+                 and serves only its latest 288 blocks",
             ),
             Self::WrongBlock { hash } => {
                 write!(f, "the peer sent block {hash}, which it was not asked for")
             }
             Self::NotFound { missing } => write!(
                 f,
-                "the peer does not have {missing} of the blocks whose headers it sent"
+                "the peer does not have {missing} of the blocks that it was asked for"
             ),
-            Self::Record { path, error } => {
-                write!(f, "cannot record messages in {}: {error}", path.display())
-            }
+            Self::Record(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for PeerError {}
+
+impl PeerError {
+    /// Whether it was the peer that closed.
+    pub(crate) fn is_close(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed | Self::ClosedByPruned | Self::Stream(StreamError::Closed { .. })
+        )
+    }
+}
+
+impl From<RecordError> for PeerError {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
 
 impl From<HandshakeError> for PeerError {
     fn from(error: HandshakeError) -> Self {

@@ -1,11 +1,11 @@
-//! Text for the user: the report on a connection, and a status line while it runs.
+//! The report on a connection, as text and as JSON.
 
-use crate::node::{Fetched, Observed};
+use crate::node::{EndedBy, Fetched, Observed};
 use crate::peer::{Count, Peer};
 use crate::wire::{Version, printable};
 use packetlane::bitcoin::Network;
+use serde_json::{Value, json};
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -20,13 +20,25 @@ pub(crate) struct Times {
     pub(crate) version: Duration,
 }
 
+/// Why we speak v1 with a peer that was asked to speak v2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FellBack {
+    /// It closed the v2 connection.
+    Closed,
+    /// It answered in v1.
+    Answered,
+}
+
 /// The report on a connection.
 pub(crate) struct Report<'r> {
     pub(crate) remote: SocketAddr,
     pub(crate) network: Network,
-    /// Whether the peer closed on v2 and we connected again with v1.
-    pub(crate) fell_back: bool,
+    /// `Some` if we connected again, with v1.
+    pub(crate) fell_back: Option<FellBack>,
     pub(crate) times: Times,
+    /// How long the connection was open.
+    pub(crate) stayed: Duration,
+    pub(crate) ended: EndedBy,
     pub(crate) version: &'r Version,
     pub(crate) observed: &'r Observed,
     pub(crate) peer: &'r Peer,
@@ -45,15 +57,16 @@ impl fmt::Display for Report<'_> {
         let network = self.network.name();
         let transport = match peer.session_id() {
             Some(_) => "v2, encrypted (BIP324)",
-            None if self.fell_back => "v1, not encrypted: the peer closed the v2 connection",
-            None => "v1, not encrypted",
+            None => match self.fell_back {
+                Some(FellBack::Closed) => "v1, not encrypted: the peer closed the v2 connection",
+                Some(FellBack::Answered) => "v1, not encrypted: the peer answered v2 in v1",
+                None => "v1, not encrypted",
+            },
         };
         writeln!(f, "{remote} on {network}")?;
         writeln!(f, "transport         {transport}")?;
         if let Some(id) = peer.session_id() {
-            f.write_str("session id        ")?;
-            id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-            writeln!(f)?;
+            writeln!(f, "session id        {}", hex(id))?;
         }
         let Version {
             protocol, services, ..
@@ -90,40 +103,67 @@ impl fmt::Display for Report<'_> {
                 blocks,
                 bytes,
                 took,
+                chain_ended,
+                ..
             } = fetched;
             let took = Time(*took);
+            let end = match chain_ended {
+                true => ": the peer's chain has no more",
+                false => "",
+            };
             writeln!(
                 f,
                 "fetched           {headers} headers, {blocks} of {wanted} blocks ({bytes} bytes) \
-                 in {took}"
+                 in {took}{end}"
             )?;
         }
+        let stayed = Time(self.stayed);
+        writeln!(f, "closed            after {stayed}, by {}", self.ended)?;
         writeln!(f)?;
         self.table(f)
     }
 }
 
 impl Report<'_> {
-    /// Messages and bytes on the wire by type, in both directions.
-    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let traffic = &self.peer.traffic;
-        let mut rows: Vec<(&str, [Count; 2])> = traffic
-            .types
-            .iter()
-            .map(|(message_type, counts)| (message_type.name(), *counts))
-            .collect();
-        if traffic.other != Count::default() {
-            rows.push(("(other)", [traffic.other, Count::default()]));
+    /// The rows of the table: messages and bytes on the wire by type, received and sent. The
+    /// last is their sum, which is all that passed the socket.
+    fn rows(&self) -> Vec<(String, [Count; 2])> {
+        let Peer { traffic, meter, .. } = self.peer;
+        let mut rows = Vec::new();
+        let bytes = |bytes: [u64; 2]| bytes.map(|bytes| Count { messages: 0, bytes });
+        if let Some(handshake) = self.peer.handshake_bytes() {
+            rows.push(("(handshake)".to_owned(), bytes(handshake)));
         }
-        let mut total = [Count::default(); 2];
+        // A type may hold a byte that the terminal would obey.
+        let types = traffic.types.iter().map(|(message_type, counts)| {
+            let name = printable(message_type.name().as_bytes());
+            (name, *counts)
+        });
+        rows.extend(types);
+        if traffic.other != Count::default() {
+            rows.push(("(other)".to_owned(), [traffic.other, Count::default()]));
+        }
+        let mut total = bytes([0, 0]);
         for (_, counts) in &rows {
             for (total, count) in total.iter_mut().zip(counts) {
                 total.messages += count.messages;
                 total.bytes += count.bytes;
             }
         }
-        rows.push(("total", total));
+        // Decoys, and what we did not read any more.
+        let all = [meter.received(), meter.sent()];
+        let rest = [0, 1].map(|side| all[side].saturating_sub(total[side].bytes));
+        if rest != [0, 0] {
+            rows.push(("(rest)".to_owned(), bytes(rest)));
+        }
+        for (total, all) in total.iter_mut().zip(all) {
+            total.bytes = all;
+        }
+        rows.push(("total".to_owned(), total));
+        rows
+    }
 
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, cells: [&dyn fmt::Display; 4]| {
             write!(f, "{name:<14}")?;
             for cell in cells {
@@ -132,7 +172,7 @@ impl Report<'_> {
             writeln!(f)
         };
         line(f, "message", [&"received", &"bytes", &"sent", &"bytes"])?;
-        for (name, [received, sent]) in &rows {
+        for (name, [received, sent]) in &self.rows() {
             line(
                 f,
                 name,
@@ -149,6 +189,71 @@ impl Report<'_> {
             decoys => writeln!(f, "received {decoys} decoys"),
         }
     }
+
+    /// The report as JSON. `failure` is what went wrong after the handshakes. Times are in
+    /// seconds.
+    pub(crate) fn to_json(&self, failure: Option<&str>) -> Value {
+        let Self {
+            times,
+            version,
+            observed,
+            peer,
+            ..
+        } = self;
+        let seconds = |time: Duration| time.as_secs_f64();
+        let fetched = observed.fetched.as_ref().map(|fetched| {
+            json!({
+                "wanted": fetched.wanted,
+                "headers": fetched.headers,
+                "blocks": fetched.blocks,
+                "bytes": fetched.bytes,
+                "seconds": seconds(fetched.took),
+                "chain_ended": fetched.chain_ended,
+            })
+        });
+        let row = |(name, [received, sent]): (String, [Count; 2])| {
+            json!({
+                "type": name,
+                "received": received.messages,
+                "received_bytes": received.bytes,
+                "sent": sent.messages,
+                "sent_bytes": sent.bytes,
+            })
+        };
+        let mut messages: Vec<_> = self.rows().into_iter().map(row).collect();
+        let total = messages.pop();
+        json!({
+            "schema": 1,
+            "address": self.remote.to_string(),
+            "network": self.network.name(),
+            "transport": if peer.session_id().is_some() { "v2" } else { "v1" },
+            "fell_back": self.fell_back.is_some(),
+            "session_id": peer.session_id().map(|id| hex(id)),
+            "user_agent": printable(&version.user_agent),
+            "protocol_version": version.protocol,
+            // In hexadecimal, because not every reader of JSON has integers of 64 bits.
+            "services": format!("{:016x}", version.services.0),
+            "services_names": version.services.names(),
+            "start_height": version.start_height,
+            "seconds": {
+                "tcp": times.tcp.map(seconds),
+                "keys": times.keys.map(seconds),
+                "version": seconds(times.version),
+                "connection": seconds(self.stayed),
+            },
+            "closed_by": self.ended.to_string(),
+            "pings": observed.pings.iter().copied().map(seconds).collect::<Vec<_>>(),
+            "fetched": fetched,
+            "decoys": peer.decoys(),
+            "messages": messages,
+            "total": total,
+            "error": failure,
+        })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Shows a time with three digits and a suitable unit.
@@ -168,44 +273,6 @@ impl fmt::Display for Time {
             _ => 2,
         };
         write!(f, "{value:.decimals$} {unit}")
-    }
-}
-
-/// A status line on standard error. Shows nothing if standard error is not a terminal.
-pub(crate) struct Status {
-    visible: bool,
-}
-
-impl Status {
-    pub(crate) fn new() -> Self {
-        Self {
-            visible: io::stderr().is_terminal(),
-        }
-    }
-
-    /// For concurrent connections, whose lines would overwrite each other.
-    pub(crate) fn hidden() -> Self {
-        Self { visible: false }
-    }
-
-    /// Replaces the line by `text`.
-    pub(crate) fn show(&self, text: &str) {
-        if self.visible {
-            // Return to the start of the line and clear it. A failed write of a status line is
-            // ignored.
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    /// Clears the line.
-    pub(crate) fn clear(&self) {
-        self.show("");
-    }
-}
-
-impl Drop for Status {
-    fn drop(&mut self) {
-        self.clear();
     }
 }
 

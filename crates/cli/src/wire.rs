@@ -40,11 +40,24 @@ pub(crate) struct Services(pub(crate) u64);
 impl Services {
     pub(crate) const NETWORK: Self = Self(1);
     pub(crate) const WITNESS: Self = Self(1 << 3);
+    pub(crate) const NETWORK_LIMITED: Self = Self(1 << 10);
     pub(crate) const P2P_V2: Self = Self(1 << 11);
 
     /// The union of both sets.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Whether all bits of `other` are set.
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The names of the bits that are set, the lowest first.
+    pub(crate) fn names(self) -> Vec<String> {
+        let bits = (0..u64::BITS).filter(|bit| self.0 >> bit & 1 == 1);
+        bits.map(|bit| Self::name(bit).map_or_else(|| format!("bit {bit}"), str::to_owned))
+            .collect()
     }
 
     /// The name of a bit, if it has one in use.
@@ -65,19 +78,10 @@ impl Services {
 
 impl fmt::Display for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 {
-            return f.write_str("none");
+        match self.0 {
+            0 => f.write_str("none"),
+            _ => f.write_str(&self.names().join(", ")),
         }
-        let mut separator = "";
-        for bit in (0..u64::BITS).filter(|bit| self.0 >> bit & 1 == 1) {
-            f.write_str(separator)?;
-            match Self::name(bit) {
-                Some(name) => f.write_str(name)?,
-                None => write!(f, "bit {bit}")?,
-            }
-            separator = ", ";
-        }
-        Ok(())
     }
 }
 
@@ -154,6 +158,18 @@ impl BlockHash {
             i += 1;
         }
         Self(hash)
+    }
+
+    /// Parses a displayed hash: 64 hexadecimal digits.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut hash = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (index, byte) in hash.iter_mut().rev().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+        }
+        Some(Self(hash))
     }
 
     /// The hash of a block's header.
@@ -437,10 +453,16 @@ mod tests {
         let genesis = BlockHash::genesis(Network::Mainnet).unwrap();
         assert_eq!(block_hash(&header), Ok(genesis));
         assert_eq!(block_hash(&header[..79]), Err(WireError::Cut));
-        assert_eq!(
-            genesis.to_string(),
-            "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f"
-        );
+        let text = "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f";
+        assert_eq!(genesis.to_string(), text);
+        assert_eq!(BlockHash::parse(text), Some(genesis));
+        for wrong in [
+            "",
+            &text[1..],
+            "0x0000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f",
+        ] {
+            assert_eq!(BlockHash::parse(wrong), None, "{wrong}");
+        }
 
         // A `headers` message with that header alone.
         let mut payload = vec![1];

@@ -117,7 +117,7 @@ fn a_folder_of_block_files_is_verified_in_order() {
                 .any(|line| line.starts_with("backend  ") && line.ends_with(&about))
         );
         assert!(
-            lines.last().unwrap().contains(" blocks/s, "),
+            lines.iter().any(|line| line.contains(" blocks/s, ")),
             "{finished:#?}"
         );
     }
@@ -149,6 +149,19 @@ fn the_json_report_has_the_same_figures() {
     }
     assert_eq!(document["network"], "main");
     assert_eq!(document["problems"], Value::Array(vec![]));
+    assert_eq!(document["notes"], Value::Array(vec![]));
+    let good = document["good_blocks"].as_array().unwrap();
+    assert_eq!(good.len(), 4);
+    assert_eq!(
+        (&good[1]["block"], &good[1]["offset"]),
+        (&GENESIS.into(), &301.into())
+    );
+    assert_eq!(good[1]["file"], file.to_str().unwrap());
+    assert_eq!(good[3]["block"], HASH);
+    assert_eq!(
+        (&good[3]["bytes"], &good[3]["transactions"]),
+        (&1_245_250.into(), &3315.into())
+    );
     assert!(!document["backend"].as_str().unwrap().is_empty());
     for rate in [
         "seconds",
@@ -184,7 +197,7 @@ fn problems_are_reported_with_their_offset_and_the_rest_is_verified() {
     let finished = blocks(&[&path, &other], &[]);
     assert_eq!(finished.error_line(), "error: found 5 problems");
     let mut lines = finished.stdout.lines();
-    let first = "2 of 5 blocks are bad, and the files are damaged in 3 places";
+    let first = "2 of 5 blocks are bad, and there are 3 problems in the files";
     assert_eq!(lines.next(), Some(first));
     let problems: Vec<&str> = lines.skip_while(|line| !line.starts_with('/')).collect();
     let file = path.display();
@@ -206,7 +219,7 @@ fn problems_are_reported_with_their_offset_and_the_rest_is_verified() {
             places[6]
         ),
         format!(
-            "{}, byte 0, block {HASH}: byte 80 of the block announces 3315 entries",
+            "{}, byte 0, block {HASH}: malformed block: byte 80 announces 3315 entries",
             other.display()
         ),
     ];
@@ -233,6 +246,22 @@ fn problems_are_reported_with_their_offset_and_the_rest_is_verified() {
             .contains("Merkle root")
     );
     assert_eq!(problems[1]["block"], Value::Null);
+    // The figures are those of the good blocks.
+    let good: Vec<&Value> = document["good_blocks"].as_array().unwrap().iter().collect();
+    assert_eq!(good.len(), 3);
+    assert!(good.iter().all(|block| block["block"] == GENESIS));
+    assert_eq!(good[2]["offset"], places[5] + 8);
+    for (key, expected) in [("bytes", 3 * 285), ("transactions", 3), ("hashes", 3 * 2)] {
+        assert_eq!(document[key], expected, "{key}");
+    }
+    for line in [
+        "bytes             855",
+        "transactions      3",
+        "hashes            6",
+    ] {
+        let line = format!("\n{line} in good blocks\n");
+        assert!(finished.stdout.contains(&line), "{finished:#?}");
+    }
 }
 
 #[test]
@@ -270,6 +299,8 @@ fn obfuscated_files_are_read_with_their_key() {
     // Other files are as they are.
     let finished = blocks(&[&bare], &[]).expect_success();
     assert!(finished.stdout.starts_with("the block is good\n"));
+    let named = format!("\nblock             {GENESIS}\n");
+    assert!(finished.stdout.contains(&named), "{finished:#?}");
 
     for wrong in [&key[..7], &[0; 9], &[]] {
         dir.write("xor.dat", wrong);
@@ -280,11 +311,243 @@ fn obfuscated_files_are_read_with_their_key() {
                 .ends_with("xor.dat is not a key of 8 bytes")
         );
     }
+    // A FIFO is not opened: nobody writes to it.
     fs::remove_file(dir.0.join("xor.dat")).unwrap();
-    let finished = blocks(&[&dir.0], &[]);
-    assert_eq!(finished.error_line(), "error: found 1 problem");
-    let first = "found no block, and the files are damaged in 1 place\n";
-    assert!(finished.stdout.starts_with(first), "{finished:#?}");
+    fifo(&dir.0.join("xor.dat"));
+    for path in [&dir.0, &path] {
+        let finished = blocks(&[path], &[]);
+        assert!(finished.error_line().ends_with("xor.dat is not a file"));
+    }
+}
+
+fn fifo(path: &Path) {
+    let status = Command::new("mkfifo").arg(path).status();
+    assert!(status.unwrap().success(), "{}", path.display());
+}
+
+#[test]
+fn a_file_without_its_key_is_recognised() {
+    let dir = TempDir::new("no-key");
+    let key = Obfuscation([0x8f, 1, 2, 0xfd, 4, 5, 6, 7]);
+    // A second file of a chain does not begin with a block whose predecessor has the hash zero.
+    for (name, block) in [("blk00000.dat", genesis()), ("blk00001.dat", large())] {
+        let mut file = framed(&block).repeat(3);
+        key.apply(0, &mut file);
+        let path = dir.write(name, &file);
+        let only = |expected: &str| {
+            let (document, success) = json(&[&path], &[]);
+            assert!(!success);
+            let problems = document["problems"].as_array().unwrap();
+            assert_eq!(problems.len(), 1, "{document:#}");
+            assert_eq!(problems[0]["block"], Value::Null);
+            let what = problems[0]["what"][0].as_str().unwrap();
+            assert!(what.contains(expected), "{what}");
+            assert_eq!(document["blocks"], 0);
+        };
+        only("obfuscated, and its key is missing: it is in the xor.dat");
+        // The key of another folder.
+        dir.write("xor.dat", &[1, 2, 3, 4, 5, 6, 7, 8]);
+        only("xor.dat next to it is not its key");
+        fs::write(&path, framed(&block)).unwrap();
+        only("xor.dat next to it is not its key");
+        fs::remove_file(dir.0.join("xor.dat")).unwrap();
+    }
+    let finished = blocks(&[&dir.0], &[]).expect_success();
+    assert!(finished.stdout.starts_with("all 2 blocks are good\n"));
+}
+
+/// Bytes that look like nothing.
+fn random_bytes(count: usize) -> Vec<u8> {
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..count).map(|_| byte()).collect()
+}
+
+#[test]
+fn random_bytes_are_not_a_bad_block() {
+    let dir = TempDir::new("random");
+    let noise = random_bytes(5000);
+    let named = dir.write("blk00000.dat", &noise);
+    let other = dir.write("noise.bin", &noise);
+    let framed = dir.write("framed.bin", &[framed(&noise), framed(&genesis())].concat());
+    for (path, expected) in [
+        (
+            &named,
+            "no block begins here (5000 bytes skipped); if the file is obfuscated, xor.dat",
+        ),
+        (&other, "no block begins here (5000 bytes skipped)"),
+        (&framed, "malformed block: "),
+    ] {
+        let (document, success) = json(&[path], &[]);
+        assert!(!success);
+        assert_eq!(document["bad_blocks"], 0, "{document:#}");
+        assert_eq!(document["blocks"], u64::from(path == &framed));
+        let problems = document["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 1, "{document:#}");
+        assert_eq!(problems[0]["block"], Value::Null);
+        let what = problems[0]["what"][0].as_str().unwrap();
+        assert!(what.starts_with(expected), "{what}");
+    }
+}
+
+#[test]
+fn what_is_no_file_of_blocks_is_named() {
+    let dir = TempDir::new("others");
+    let good = dir.write("blk00000.dat", &framed(&genesis()));
+    dir.write("blk00001.dat", &[]);
+    fs::create_dir(dir.0.join("blk00002.dat")).unwrap();
+    fifo(&dir.0.join("blk00003.dat"));
+    // Frames with the network's magic and without blocks.
+    let undo = [&MAGIC[..], &40_u32.to_le_bytes(), &[7; 72]]
+        .concat()
+        .repeat(254);
+    let undo = dir.write("rev00000.dat", &undo);
+    let key = dir.write("xor.dat", &[0; 8]);
+    let problems = |paths: &[&Path]| {
+        let finished = blocks(paths, &[]);
+        assert!(finished.stdout.contains("\nblocks            1\n"));
+        let lines = finished
+            .stdout
+            .lines()
+            .filter(|line| line.contains(", byte 0: "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let line = |name: &str, what: &str| format!("{}, byte 0: {what}", dir.0.join(name).display());
+    assert_eq!(
+        problems(&[&dir.0]),
+        [
+            line("blk00001.dat", "an empty file"),
+            line("blk00002.dat", "a folder, not a file of blocks"),
+            line("blk00003.dat", "neither a file nor a folder"),
+        ]
+    );
+    assert_eq!(
+        problems(&[&good, &undo, &key]),
+        [
+            line(
+                "rev00000.dat",
+                "Bitcoin Core's undo data, which holds no blocks"
+            ),
+            line(
+                "xor.dat",
+                "the key of the block files next to it, which holds no blocks"
+            ),
+        ]
+    );
+    // The folder above, which is Bitcoin Core's data folder.
+    let data = TempDir::new("data");
+    fs::create_dir(data.0.join("blocks")).unwrap();
+    let finished = blocks(&[&data.0], &[]);
+    assert!(
+        finished
+            .error_line()
+            .ends_with("is a folder without blk*.dat files")
+    );
+    fs::write(data.0.join("blocks/blk00000.dat"), []).unwrap();
+    let finished = blocks(&[&data.0], &[]);
+    let hint = format!(
+        "without blk*.dat files; {}/blocks has some",
+        data.0.display()
+    );
+    assert!(finished.error_line().ends_with(&hint), "{finished:#?}");
+}
+
+/// A name cannot forge a line or control the terminal.
+#[test]
+fn names_are_printed_escaped() {
+    let dir = TempDir::new("names");
+    let name = "blk\u{1b}[2K\rall 9 blocks are good\nM\u{fc}ller.dat";
+    let path = dir.write(name, b"garbage");
+    let finished = blocks(&[&path], &[]);
+    let escaped = r"/blk\u{1b}[2K\rall 9 blocks are good\nMüller.dat, byte 0: ";
+    assert!(finished.stdout.contains(escaped), "{finished:#?}");
+    assert!(!finished.stdout.contains('\u{1b}'));
+    let finished = blocks(&[&dir.0.join("\u{1b}[2K")], &[]);
+    assert!(
+        finished.error_line().contains(r"/\u{1b}[2K: "),
+        "{finished:#?}"
+    );
+    // For programs they stay as they are.
+    let (document, _) = json(&[&path], &[]);
+    assert_eq!(document["problems"][0]["file"], path.to_str().unwrap());
+}
+
+fn sha256d(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [[0; 32]];
+    packetlane::sha256d::many(&[bytes], &mut hash);
+    hash[0]
+}
+
+/// A block of these transactions, without witnesses, that has regtest's work.
+fn regtest_block(transactions: &[Vec<u8>]) -> Vec<u8> {
+    let ids: Vec<_> = transactions.iter().map(|raw| sha256d(raw)).collect();
+    let root = packetlane::sha256d::merkle_root(&ids).root;
+    let header = |nonce: u32| {
+        let bits = 0x207f_ffff_u32.to_le_bytes();
+        [&[1; 36][..], &root, &[2; 4], &bits, &nonce.to_le_bytes()].concat()
+    };
+    let mut headers = (0..).map(header);
+    let mut block = headers.find(|header| sha256d(header)[31] < 0x7f).unwrap();
+    block.push(transactions.len() as u8);
+    block.extend(transactions.concat());
+    block
+}
+
+#[test]
+fn the_networks_limit_and_the_coinbase_are_checked_and_short_transactions_named() {
+    let dir = TempDir::new("rules");
+    let transaction = |outpoint: &[u8], script: &[u8]| {
+        let script = [&[script.len() as u8], script].concat();
+        [
+            &[2, 0, 0, 0, 1],
+            outpoint,
+            &script,
+            &[0xff; 4],
+            &[1],
+            &[0; 8],
+            &[0],
+            &[0; 4],
+        ]
+        .concat()
+    };
+    let null = [&[0; 32][..], &[0xff; 4]].concat();
+    let coinbase = transaction(&null, b"height");
+    let of_64_bytes = transaction(&[7; 36], b"abcd");
+    assert_eq!(of_64_bytes.len(), 64);
+
+    let good = dir.write("good.blk", &regtest_block(&[coinbase, of_64_bytes.clone()]));
+    let finished = blocks(&[&good], &["--network", "regtest"]).expect_success();
+    let mut txid = sha256d(&of_64_bytes);
+    txid.reverse();
+    let txid: String = txid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let note = format!(
+        ": note: 1 transaction has 64 bytes, as long as two nodes of the Merkle tree \
+         (CVE-2017-12842); it is number 1 (from 0), {txid}\n"
+    );
+    assert!(finished.stdout.ends_with(&note), "{finished:#?}");
+    assert!(
+        finished
+            .stdout
+            .contains("\nnot checked       the chain's own target, ")
+    );
+    let (document, success) = json(&[&good], &["--network", "regtest"]);
+    assert!(success);
+    assert_eq!(document["notes"].as_array().unwrap().len(), 1);
+
+    let finished = blocks(&[&good], &["--network", "main"]);
+    let fault =
+        "the target 207fffff in the header is easier than 1d00ffff, the easiest of the network";
+    assert!(finished.stdout.contains(fault), "{finished:#?}");
+
+    let bad = dir.write("bad.blk", &regtest_block(&[of_64_bytes]));
+    let finished = blocks(&[&bad], &["--network", "regtest"]);
+    let fault = "the first transaction is no coinbase: ";
+    assert!(finished.stdout.contains(fault), "{finished:#?}");
 }
 
 #[test]
@@ -294,9 +557,9 @@ fn a_file_of_another_network_is_recognised() {
     let finished = blocks(&[&path], &["--network", "signet"]);
     assert_eq!(finished.error_line(), "error: found 1 problem");
     assert!(
-        finished
-            .stdout
-            .contains("byte 0: a block of another network, main"),
+        finished.stdout.contains(
+            "byte 0: a block of another network, main (582 bytes skipped); try --network main\n"
+        ),
         "{finished:#?}"
     );
 }
@@ -323,10 +586,10 @@ fn unreadable_paths_are_reported_in_one_line() {
         "error: /dev/null is neither a file nor a folder"
     );
     // Nothing at all is no success either.
-    for empty in [&[][..], &[0; 1000]] {
-        let path = dir.write("blk00000.dat", empty);
-        assert_eq!(blocks(&[&path], &[]).error_line(), "error: found no block");
-    }
+    let path = dir.write("blk00000.dat", &[0; 1000]);
+    assert_eq!(blocks(&[&path], &[]).error_line(), "error: found no block");
+    let path = dir.write("blk00000.dat", &[]);
+    assert_eq!(blocks(&[&path], &[]).error_line(), "error: found 1 problem");
     for wrong in [&["--threads", "0"][..], &["--network", "mars"]] {
         let finished = blocks(&[&dir.0], wrong);
         assert!(

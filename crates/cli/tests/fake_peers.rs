@@ -6,19 +6,20 @@
 
 mod common;
 
-use common::{Finished, packetlane};
+use common::node::{LIMIT, Node, REGTEST, version, wait_for_close};
+use common::{Finished, Running, listen_on, packetlane};
 use packetlane::Engine;
-use packetlane::bip324::{Handshake, HandshakeConfig, MessageType, Network, Progress};
+use packetlane::bip324::{
+    Handshake, HandshakeConfig, MessageType, Network, PacketKind, Progress, decode_message,
+    encode_message, stream,
+};
 use packetlane::bitcoin::v1;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// How long a peer waits for anything.
-const LIMIT: Duration = Duration::from_secs(30);
-
-const REGTEST: [u8; 4] = Network::Regtest.magic();
 
 /// Passes a listener's connections to `peers`, in order.
 fn serve<const N: usize>(
@@ -65,97 +66,6 @@ fn assert_error(finished: &Finished, expected: &str) {
         line.starts_with("error: 127.0.0.1:") && line.contains(expected),
         "{line}\nexpected: {expected}"
     );
-}
-
-/// Reads until the command closes the connection.
-fn wait_for_close(stream: &mut TcpStream) -> io::Result<()> {
-    io::copy(stream, &mut io::sink()).map(|_| ())
-}
-
-/// A v1 peer that behaves well unless told otherwise.
-struct Node {
-    stream: TcpStream,
-    received: Vec<u8>,
-    /// Nonces of pings that arrived while something else was expected.
-    pings: Vec<Vec<u8>>,
-}
-
-impl Node {
-    fn new(stream: TcpStream) -> Self {
-        Self {
-            stream,
-            received: Vec::new(),
-            pings: Vec::new(),
-        }
-    }
-
-    fn send(&mut self, name: &str, payload: &[u8]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        v1::encode(REGTEST, MessageType::literal(name), payload, &mut bytes);
-        self.stream.write_all(&bytes)
-    }
-
-    fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
-        loop {
-            if let Some(message) = v1::decode(REGTEST, &self.received).expect("what it sends") {
-                let name = message.message_type.name().to_owned();
-                let payload = message.payload.to_vec();
-                let length = message.wire_len();
-                self.received.drain(..length);
-                return Ok((name, payload));
-            }
-            let mut bytes = [0; 4096];
-            match self.stream.read(&mut bytes)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                length => self.received.extend_from_slice(&bytes[..length]),
-            }
-        }
-    }
-
-    /// The next message with this name.
-    fn expect(&mut self, expected: &str) -> io::Result<Vec<u8>> {
-        loop {
-            let (name, payload) = self.receive()?;
-            if name == expected {
-                return Ok(payload);
-            }
-            if name == "ping" {
-                self.pings.push(payload);
-            }
-        }
-    }
-
-    fn introduce(&mut self) -> io::Result<()> {
-        self.expect("version")?;
-        self.send("version", &version(b"/fake:1.0/"))?;
-        self.send("sendaddrv2", &[])?;
-        self.send("verack", &[])?;
-        self.expect("verack").map(|_| ())
-    }
-
-    /// Answers pings until the command closes the connection.
-    fn answer_pings(&mut self) -> io::Result<()> {
-        loop {
-            for nonce in std::mem::take(&mut self.pings) {
-                self.send("pong", &nonce)?;
-            }
-            let nonce = self.expect("ping")?;
-            self.pings.push(nonce);
-        }
-    }
-}
-
-/// The payload of a `version` message.
-fn version(user_agent: &[u8]) -> Vec<u8> {
-    let mut payload = Vec::new();
-    payload.extend_from_slice(&70016_i32.to_le_bytes());
-    payload.extend_from_slice(&0x809_u64.to_le_bytes());
-    payload.extend_from_slice(&[0; 8 + 26 + 26 + 8]);
-    payload.push(user_agent.len() as u8);
-    payload.extend_from_slice(user_agent);
-    payload.extend_from_slice(&7_i32.to_le_bytes());
-    payload.push(1);
-    payload
 }
 
 fn good_v1(stream: TcpStream) -> io::Result<()> {
@@ -267,6 +177,25 @@ fn a_host_that_does_not_answer() {
     assert_error(&finished, "unreachable: no answer within 3s");
 }
 
+/// The node is killed before it has answered.
+#[test]
+fn a_node_that_stops_during_the_keys() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let node = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        drop(listener);
+        drop(stream);
+    });
+    let finished = packetlane(&format!("connect {address} --network regtest")).finish();
+    node.join().unwrap();
+    assert_error(
+        &finished,
+        "the peer closed the connection before it answered, and nothing listens there any more: \
+         the node has stopped",
+    );
+}
+
 #[test]
 fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -284,6 +213,94 @@ fn a_peer_that_is_not_a_bitcoin_node() {
             "this is not a Bitcoin node: it answered \"HTTP/1.1 400 Bad Request\"",
         );
     }
+}
+
+/// What is no node is told as soon as it has said so, and not at the timeout.
+#[test]
+fn what_is_known_at_once() {
+    fn ssh_server(mut stream: TcpStream) -> io::Result<()> {
+        stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")?;
+        wait_for_close(&mut stream)
+    }
+    fn short_banner(mut stream: TcpStream) -> io::Result<()> {
+        stream.write_all(b"SSH-2.0-Go\r\n")?;
+        wait_for_close(&mut stream)
+    }
+    fn patient_web_server(mut stream: TcpStream) -> io::Result<()> {
+        web_server(stream.try_clone()?)?;
+        wait_for_close(&mut stream)
+    }
+    fn v1_of_another_network(mut stream: TcpStream) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let magic = Network::Signet.magic();
+        let name = MessageType::literal("version");
+        v1::encode(magic, name, &version(b""), &mut bytes);
+        stream.write_all(&bytes)?;
+        wait_for_close(&mut stream)
+    }
+    fn v1_of_no_network(mut stream: TcpStream) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let name = MessageType::literal("version");
+        v1::encode([1, 2, 3, 4], name, &[], &mut bytes);
+        stream.write_all(&bytes)?;
+        wait_for_close(&mut stream)
+    }
+    fn echo(mut stream: TcpStream) -> io::Result<()> {
+        let mut reader = stream.try_clone()?;
+        io::copy(&mut reader, &mut stream).map(|_| ())
+    }
+    let echoed = "the peer sent our own bytes back: it is an echo server";
+    /// What the peer does; what it is said to be; the same with `--v1`, where that differs.
+    type Case = (fn(TcpStream) -> io::Result<()>, &'static str, &'static str);
+    let cases: [Case; 6] = [
+        (ssh_server, "\"SSH-2.0-OpenSSH_9.2p1 Debian-2\"", ""),
+        (short_banner, "\"SSH-2.0-Go\"", ""),
+        (patient_web_server, "\"HTTP/1.1 400 Bad Request\"", ""),
+        (
+            v1_of_another_network,
+            "its magic is signet",
+            "the peer is on signet",
+        ),
+        (
+            v1_of_no_network,
+            "its magic is 01020304",
+            "begins with 01020304",
+        ),
+        (echo, echoed, ""),
+    ];
+    for (peer, expected, with_v1) in cases {
+        for options in ["", " --v1", " --v2-only"] {
+            let begun = Instant::now();
+            let finished = connect(options, [peer]);
+            let took = begun.elapsed();
+            let expected = match with_v1 {
+                line if options == " --v1" && !line.is_empty() => line,
+                _ => expected,
+            };
+            assert_error(&finished, expected);
+            assert!(
+                took < Duration::from_secs(5),
+                "{took:?}{options}: {expected}"
+            );
+        }
+    }
+}
+
+/// A v1 node that speaks first, whoever opened the connection.
+#[test]
+fn a_node_that_answers_in_v1() {
+    fn speaks_first(stream: TcpStream) -> io::Result<()> {
+        let mut node = Node::new(stream);
+        node.send("version", &version(b"/fake:1.0/"))?;
+        wait_for_close(&mut node.stream)
+    }
+    let finished = connect("", [speaks_first, good_v1]).expect_success();
+    let transport = "transport         v1, not encrypted: the peer answered v2 in v1\n";
+    assert!(finished.stdout.contains(transport), "{finished:#?}");
+    assert_error(
+        &connect(" --v2-only", [speaks_first]),
+        "the peer speaks v1: it sent a v1 version",
+    );
 }
 
 #[test]
@@ -407,6 +424,20 @@ fn a_silent_peer() {
 }
 
 #[test]
+fn a_peer_that_sends_its_version_and_nothing_else() {
+    fn peer(stream: TcpStream) -> io::Result<()> {
+        let mut node = Node::new(stream);
+        node.send("version", &version(b"/fake:1.0/"))?;
+        wait_for_close(&mut node.stream)
+    }
+    assert_error(
+        &connect(" --v1 --timeout 2", [peer]),
+        "the peer did not finish the version handshake within 2s: it sent its version but no \
+         verack",
+    );
+}
+
+#[test]
 fn a_peer_that_stops_within_its_public_key() {
     fn peer(mut stream: TcpStream) -> io::Result<()> {
         stream.write_all(&[0xa5; 63])?;
@@ -489,8 +520,8 @@ fn malformed_payloads() {
     );
     assert_error(
         &connect(" --v1 --fetch 1", [loose_headers]),
-        "the peer's headers do not form a chain from the genesis block: the one at height 1 \
-         builds on another block",
+        "the peer's headers do not form a chain: number 1 after block \
+         0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206 builds on another block",
     );
     assert_error(
         &connect(" --v1", [endless_message]),
@@ -549,18 +580,191 @@ fn blocks_are_checked() {
             .contains("fetched           1 headers, 1 of 5 blocks (80 bytes) in "),
         "{finished:#?}"
     );
+    assert!(
+        finished.stdout.contains(": the peer's chain has no more\n"),
+        "{finished:#?}"
+    );
     assert_error(
         &connect(" --v1 --fetch 1", [wrong]),
         "which it was not asked for",
     );
     assert_error(
         &connect(" --v1 --fetch 1", [pruned]),
-        "the peer does not have 1 of the blocks whose headers it sent",
+        "the peer does not have 1 of the blocks that it was asked for",
     );
     assert_error(
         &connect(" --v1 --fetch 1 --timeout 5", [lazy]),
         "the peer sent no blocks for 5s",
     );
+}
+
+/// Headers of a chain on regtest's genesis block.
+fn chain(length: usize) -> Vec<[u8; 80]> {
+    let mut headers = vec![header_on_genesis(0)];
+    while headers.len() < length {
+        let mut next = [headers.len() as u8; 80];
+        let last = headers.last().unwrap();
+        next[4..36].copy_from_slice(&Sha256::digest(Sha256::digest(last)));
+        headers.push(next);
+    }
+    headers
+}
+
+fn hash_of(header: &[u8; 80]) -> String {
+    let hash = Sha256::digest(Sha256::digest(header));
+    hash.iter()
+        .rev()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// A node with [`chain`]`(5)`. Like Bitcoin Core, it answers `getheaders` of a block that it does
+/// not know from the genesis block on.
+fn node_with_a_chain(stream: TcpStream) -> io::Result<()> {
+    let mut node = Node::new(stream);
+    node.introduce()?;
+    let chain = chain(5);
+    loop {
+        let (name, payload) = node.receive()?;
+        match name.as_str() {
+            "getheaders" => {
+                let known = &payload[5..37];
+                let begins = chain.iter().position(|header| header[4..36] == *known);
+                let has_tip = Sha256::digest(Sha256::digest(chain[4]))[..] == *known;
+                let rest = match has_tip {
+                    true => &[],
+                    false => &chain[begins.unwrap_or(0)..],
+                };
+                let mut headers = vec![rest.len() as u8];
+                for header in rest {
+                    headers.extend_from_slice(header);
+                    headers.push(0);
+                }
+                node.send("headers", &headers)?;
+            }
+            "getdata" => {
+                for entry in payload[1..].chunks(36) {
+                    let is_it = |header: &&[u8; 80]| {
+                        Sha256::digest(Sha256::digest(header))[..] == entry[4..]
+                    };
+                    match chain.iter().find(is_it) {
+                        Some(header) => node.send("block", header)?,
+                        None => node.send("notfound", &[&[1], entry].concat())?,
+                    }
+                }
+            }
+            "ping" => node.send("pong", &payload)?,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn fetching_begins_at_a_height_or_a_hash() {
+    let chain = chain(5);
+    let third = hash_of(&chain[2]);
+    let unknown = "ab".repeat(32);
+    let genesis = "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206";
+    let more = ": the peer's chain has no more\n";
+    for (options, expected, ends) in [
+        ("--fetch 2", "5 headers, 2 of 2 blocks (160 bytes) in ", ""),
+        (
+            "--fetch 2 --from 3",
+            "5 headers, 2 of 2 blocks (160 bytes) in ",
+            "",
+        ),
+        (
+            "--fetch 9 --from 3",
+            "5 headers, 3 of 9 blocks (240 bytes) in ",
+            more,
+        ),
+        (
+            "--fetch 9 --from 6",
+            "5 headers, 0 of 9 blocks (0 bytes) in ",
+            more,
+        ),
+        (
+            &format!("--fetch 9 --from {third}"),
+            "2 headers, 3 of 9 blocks (240 bytes) in ",
+            more,
+        ),
+        (
+            &format!("--fetch 1 --from {}", hash_of(&chain[4])),
+            "0 headers, 1 of 1 blocks (80 bytes) in ",
+            "",
+        ),
+    ] {
+        let finished = connect(&format!(" --v1 {options}"), [node_with_a_chain]).expect_success();
+        let lines = finished.stdout.lines();
+        let line = lines
+            .map(|line| format!("{line}\n"))
+            .find(|line| line.starts_with("fetched"));
+        let line = line.unwrap_or_default();
+        assert!(line.contains(expected), "{options}: {line}");
+        assert_eq!(line.contains(more), !ends.is_empty(), "{options}: {line}");
+    }
+    for (options, expected) in [
+        (
+            format!("--fetch 2 --from {unknown}"),
+            format!("block {unknown} is not in the peer's chain: give --from another block"),
+        ),
+        (
+            "--fetch 2 --from 7".to_owned(),
+            "the peer's chain ends at height 5: there is no block at 7 to begin at".to_owned(),
+        ),
+        (
+            // The node has no block for it.
+            format!("--fetch 1 --from {genesis}"),
+            "the peer does not have 1 of the blocks that it was asked for".to_owned(),
+        ),
+    ] {
+        let finished = connect(&format!(" --v1 {options}"), [node_with_a_chain]);
+        assert_error(&finished, &expected);
+    }
+}
+
+/// A pruned node would disconnect, so it is not asked.
+#[test]
+fn fetching_from_a_node_without_the_blocks() {
+    fn with_services(stream: TcpStream, services: u64, height: i32) -> io::Result<Node> {
+        let mut version = version(b"/fake:1.0/");
+        version[4..12].copy_from_slice(&services.to_le_bytes());
+        let end = version.len();
+        version[end - 5..end - 1].copy_from_slice(&height.to_le_bytes());
+        let mut node = Node::new(stream);
+        node.expect("version")?;
+        node.send("version", &version)?;
+        node.send("verack", &[])?;
+        Ok(node)
+    }
+    fn pruned(stream: TcpStream) -> io::Result<()> {
+        with_services(stream, 0xc08, 1000)?.answer_pings()
+    }
+    fn pruned_and_closes(stream: TcpStream) -> io::Result<()> {
+        with_services(stream, 0xc08, 1000)?
+            .expect("getheaders")
+            .map(|_| ())
+    }
+    fn without_blocks(stream: TcpStream) -> io::Result<()> {
+        with_services(stream, 0x808, 1000)?.answer_pings()
+    }
+    assert_error(
+        &connect(" --v1 --fetch 5", [pruned]),
+        "the peer is pruned (NETWORK_LIMITED without NETWORK): it serves blocks from about \
+         height 713 on, and 1 is older; give --from 713 or higher",
+    );
+    assert_error(
+        &connect(" --v1 --fetch 5 --from 713", [pruned_and_closes]),
+        "the peer closed the connection; it is pruned (NETWORK_LIMITED without NETWORK) and \
+         serves only its latest 288 blocks",
+    );
+    assert_error(
+        &connect(" --v1 --fetch 5", [without_blocks]),
+        "the peer serves no blocks, so there is nothing to fetch: its services are WITNESS, \
+         P2P_V2",
+    );
+    // Without --fetch they are nodes like others.
+    connect(" --v1", [pruned]).expect_success();
 }
 
 /// Requests that a peer must answer; other messages get no answer.
@@ -626,7 +830,9 @@ fn staying_and_recording() {
     let begun = Instant::now();
     connect(&options, [good_v1]).expect_success();
     assert!(begun.elapsed() >= Duration::from_secs(1));
-    let conversations = packetlane_lab::capture::read_dir(&dir).unwrap();
+    let conversations = packetlane_lab::capture::read_dir(&dir)
+        .unwrap()
+        .conversations;
     assert_eq!(conversations.len(), 1);
     let names = |records: &[packetlane_lab::capture::Record]| -> Vec<_> {
         let name = |record: &packetlane_lab::capture::Record| record.message_type.name().to_owned();
@@ -657,18 +863,143 @@ fn staying_and_recording() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// A v2 peer that answers pings, with decoys in between.
+fn good_v2(stream: TcpStream) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    stream.set_nonblocking(true)?;
+    let talk = async {
+        let mut stream = tokio::net::TcpStream::from_std(stream)?;
+        let engine = Engine::detect().unwrap();
+        let config = HandshakeConfig::random(REGTEST, engine).unwrap();
+        let handshake = Handshake::responder(config).unwrap();
+        let accepted = stream::handshake(&mut stream, handshake, LIMIT).await;
+        let Ok(stream::Accepted::V2(session)) = accepted else {
+            panic!("{accepted:?}");
+        };
+        let (read, write) = stream.into_split();
+        let mut reader = stream::Reader::new(read, engine, session.inbound);
+        let mut writer = stream::Writer::new(write, engine, session.outbound);
+        loop {
+            let Ok(contents) = reader.read().await else {
+                return Ok(());
+            };
+            let (message_type, payload) = decode_message(contents).unwrap();
+            let answers = match message_type.name() {
+                "version" => vec![("version", version(b"/fake:2.0/")), ("verack", vec![])],
+                "ping" => vec![("pong", payload.to_vec())],
+                _ => vec![],
+            };
+            for (name, payload) in answers {
+                let mut contents = Vec::new();
+                encode_message(MessageType::literal(name), &payload, &mut contents);
+                writer.push(PacketKind::Decoy, &[0; 100]).unwrap();
+                writer.push(PacketKind::Genuine, &contents).unwrap();
+                if writer.flush().await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    };
+    runtime.block_on(talk)
+}
+
+/// Passes one connection on to `address`. Returns how many bytes came from each side.
+fn pass_on(address: SocketAddr) -> (SocketAddr, JoinHandle<[u64; 2]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = listener.local_addr().unwrap();
+    let thread = thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(address).unwrap();
+        let (from_client, to_client) = (client.try_clone().unwrap(), client);
+        let (from_server, to_server) = (server.try_clone().unwrap(), server);
+        let answers = thread::spawn(move || io::copy(&mut &from_server, &mut &to_client).unwrap());
+        let sent = io::copy(&mut &from_client, &mut &to_server).unwrap();
+        to_server.shutdown(Shutdown::Write).unwrap();
+        [answers.join().unwrap(), sent]
+    });
+    (here, thread)
+}
+
+/// All that passed the socket, as nodes count it: with the handshake and with decoys.
+#[test]
+fn the_totals_are_those_of_the_socket() {
+    for (peer, options) in [
+        (good_v2 as fn(TcpStream) -> io::Result<()>, "--v2-only"),
+        (good_v1, "--v1"),
+    ] {
+        let (address, node) = serve([peer]);
+        let (address, passed) = pass_on(address);
+        let finished = packetlane(&format!("connect {address} --network regtest {options}"));
+        let finished = finished.finish().expect_success();
+        let [received, sent] = passed.join().unwrap();
+        node.join().unwrap();
+        let [_, total_received, _, total_sent] = finished.row("total");
+        assert_eq!(
+            [total_received, total_sent],
+            [received, sent],
+            "{finished:#?}"
+        );
+        if options == "--v2-only" {
+            let [_, received, _, sent] = finished.row("(handshake)");
+            assert!(received >= 100 && sent >= 100, "{finished:#?}");
+            // Those with the messages: version, verack and three pongs.
+            assert_eq!(finished.row("(rest)"), [0, 5 * 120, 0, 0]);
+            assert!(
+                finished.stdout.contains("received 5 decoys"),
+                "{finished:#?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_report_as_json() {
+    let finished = connect(" --v1 --json", [good_v1]).expect_success();
+    let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    for (pointer, expected) in [
+        ("/schema", json!(1)),
+        ("/network", json!("regtest")),
+        ("/transport", json!("v1")),
+        ("/fell_back", json!(false)),
+        ("/session_id", json!(null)),
+        ("/user_agent", json!("/fake:1.0/")),
+        ("/protocol_version", json!(70016)),
+        ("/services", json!("0000000000000809")),
+        ("/services_names/2", json!("P2P_V2")),
+        ("/start_height", json!(7)),
+        ("/closed_by", json!("us")),
+        ("/fetched", json!(null)),
+        ("/error", json!(null)),
+        ("/total/sent", json!(5)),
+    ] {
+        assert_eq!(
+            report.pointer(pointer),
+            Some(&expected),
+            "{pointer} in {report}"
+        );
+    }
+    assert_eq!(report["pings"].as_array().unwrap().len(), 3);
+    assert!(report["seconds"]["tcp"].as_f64().unwrap() > 0.0);
+    let messages = report["messages"].as_array().unwrap();
+    let ping = messages.iter().find(|row| row["type"] == "ping").unwrap();
+    assert_eq!([&ping["sent"], &ping["sent_bytes"]], [3, 96]);
+
+    // An error after the handshakes is part of it.
+    fn leaves(stream: TcpStream) -> io::Result<()> {
+        Node::new(stream).introduce()
+    }
+    let finished = connect(" --v1 --json", [leaves]);
+    let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report["closed_by"], "the peer");
+    let error = report["error"].as_str().unwrap();
+    assert_eq!(finished.error_line(), format!("error: {error}"));
+}
+
 /// Starts `listen --once`. Returns the process and its address.
-fn listen(options: &str) -> (common::Running, SocketAddr) {
-    let mut listening = packetlane(&format!(
-        "listen 127.0.0.1:0 --once --network regtest{options}"
-    ));
-    let line = listening.line();
-    let address = line
-        .strip_prefix("listening on ")
-        .and_then(|line| line.strip_suffix(" (regtest)\n"))
-        .unwrap_or_else(|| panic!("{line}"));
-    let address = address.parse().unwrap();
-    (listening, address)
+fn listen(options: &str) -> (Running, SocketAddr) {
+    listen_on("127.0.0.1", &format!(" --once{options}"))
 }
 
 /// `connect` and `listen` with each other, over each transport.
@@ -755,6 +1086,121 @@ fn listening_to_misbehaving_peers() {
         let line = say(" --timeout 3", bytes);
         assert!(line.contains(expected), "{line}\nexpected: {expected}");
     }
+    // Known at once.
+    let begun = Instant::now();
+    let line = say("", b"GET / HTTP/1.1\r\n\r\n");
+    assert!(line.contains("it answered \"GET / HTTP/1.1\""), "{line}");
+    let line = say(" --v1", &[0xa5; 64]);
+    assert!(
+        line.contains("the peer does not speak v1: it tries v2 first"),
+        "{line}"
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// A port scan connects and leaves.
+#[test]
+fn a_visitor_who_sends_nothing() {
+    for options in ["", " --v1"] {
+        let (listening, address) = listen(options);
+        drop(TcpStream::connect(address).unwrap());
+        let finished = listening.finish();
+        assert_error(
+            &finished,
+            "the peer connected and left without sending a byte, as a port scan does",
+        );
+    }
+}
+
+/// A node that was made for v1 alone, to which nodes connect again with v1.
+#[test]
+fn listening_with_v1_only() {
+    let (mut listening, address) = listen_on("127.0.0.1", " --v1");
+    let connected = packetlane(&format!("connect {address} --network regtest"));
+    let connected = connected.finish().expect_success();
+    let transport = "transport         v1, not encrypted: the peer closed the v2 connection\n";
+    assert!(connected.stdout.contains(transport), "{connected:#?}");
+    let line = listening.line();
+    assert!(line.contains(" has connected: v1, /packetlane:"), "{line}");
+}
+
+/// It says so when a peer comes, and who ended the connection when.
+#[test]
+fn listening_tells_of_peers_that_come_and_go() {
+    let (mut listening, address) = listen_on("127.0.0.1", " --for 2");
+    let greet = |pings: usize| {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let remote = stream.local_addr().unwrap();
+        let mut node = Node::new(stream);
+        node.send("version", &version(b"/fake:1.0/")).unwrap();
+        node.expect("verack").unwrap();
+        node.send("verack", &[]).unwrap();
+        for _ in 0..pings {
+            let nonce = node.expect("ping").unwrap();
+            node.send("pong", &nonce).unwrap();
+        }
+        (node, remote)
+    };
+    for leaves in [true, false] {
+        let (mut node, remote) = greet(3);
+        let line = listening.line();
+        assert_eq!(line, format!("{remote} has connected: v1, /fake:1.0/\n"));
+        match leaves {
+            true => drop(node),
+            false => wait_for_close(&mut node.stream).unwrap(),
+        }
+        let closed = loop {
+            let line = listening.line();
+            if line.starts_with("closed") || line.is_empty() {
+                break line;
+            }
+        };
+        let (start, end) = match leaves {
+            true => ("closed            after ", "s, by the peer\n"),
+            false => ("closed            after 2.", " s, by us\n"),
+        };
+        assert!(
+            closed.starts_with(start) && closed.ends_with(end),
+            "{closed}"
+        );
+        while !listening.line().starts_with("total") {}
+    }
+    let (_node, _) = greet(1);
+    while !listening.line().contains("has connected") {}
+    listening.signal("TERM");
+    let finished = listening.finish().expect_success();
+    assert!(finished.stdout.contains(", by SIGTERM\n"), "{finished:#?}");
+}
+
+/// A client that waits for our verack, and whose system does not acknowledge our version before.
+#[cfg(target_os = "linux")]
+#[test]
+fn small_messages_are_not_delayed() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (_listening, address) = listen_on("127.0.0.1", "");
+    let exchange = || {
+        let connected = tokio::net::TcpStream::connect(address);
+        let stream = runtime.block_on(connected).unwrap();
+        stream.set_quickack(false).unwrap();
+        let stream = stream.into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let begun = Instant::now();
+        let mut node = Node::new(stream);
+        node.send("version", &version(b"/fake:1.0/")).unwrap();
+        node.expect("verack").unwrap();
+        begun.elapsed()
+    };
+    let fastest = (0..10).map(|_| exchange()).min().unwrap();
+    assert!(fastest < Duration::from_millis(30), "{fastest:?}");
 }
 
 #[test]
@@ -768,4 +1214,18 @@ fn the_command_line_is_checked() {
     let finished = packetlane("connect 127.0.0.1 --fetch 1000001").finish();
     assert!(!finished.success);
     assert!(finished.stderr.contains("--fetch <N>"), "{finished:#?}");
+    let finished = packetlane("connect 127.0.0.1 --fetch 1 --from here").finish();
+    assert!(!finished.success);
+    assert!(
+        finished
+            .stderr
+            .contains("expected a height, or a block's hash"),
+        "{finished:#?}"
+    );
+    let finished = packetlane("connect 127.0.0.1 --from 5").finish();
+    assert!(!finished.success);
+    assert!(finished.stderr.contains("--fetch <N>"), "{finished:#?}");
+    // Bitcoin Core's name for testnet3.
+    let line = packetlane("connect 127.0.0.1:x --network test").finish();
+    assert!(line.error_line().contains("not an address"), "{line:#?}");
 }

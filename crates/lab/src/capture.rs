@@ -23,7 +23,7 @@ pub const SENT_FILE: &str = "msgs_sent.dat";
 pub const DEFAULT_LIMIT: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
 
 /// The length of a record before its payload, in bytes.
-const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
+pub const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
 
 /// A recorded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,8 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `file`, which should be buffered, because a record takes two writes.
+    /// Writes to `file`, a record in one write. Without a buffer in between, a process that is
+    /// killed leaves whole records.
     pub fn new(file: W) -> Self {
         Self { file }
     }
@@ -65,21 +66,12 @@ impl<W: Write> Writer<W> {
                 "a payload must be shorter than 4 GiB",
             )
         })?;
-        let mut header = [0; HEADER_LEN];
-        header[..8].copy_from_slice(&time.to_le_bytes());
-        header[8..8 + MAX_TYPE_LEN].copy_from_slice(message_type.padded());
-        header[8 + MAX_TYPE_LEN..].copy_from_slice(&length.to_le_bytes());
-        self.file.write_all(&header)?;
-        self.file.write_all(payload)
-    }
-
-    /// Flushes the file.
-    ///
-    /// # Errors
-    ///
-    /// Errors of the file.
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        let mut record = Vec::with_capacity(HEADER_LEN + payload.len());
+        record.extend_from_slice(&time.to_le_bytes());
+        record.extend_from_slice(message_type.padded());
+        record.extend_from_slice(&length.to_le_bytes());
+        record.extend_from_slice(payload);
+        self.file.write_all(&record)
     }
 }
 
@@ -199,13 +191,24 @@ pub struct Conversation {
     pub sent: Vec<Record>,
 }
 
+/// What [`read_dir`] found.
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// Every conversation, with the whole records of its files.
+    pub conversations: Vec<Conversation>,
+    /// The files that are not whole, for instance because the recording node was killed. The
+    /// records before the damage are among the conversations.
+    pub damaged: Vec<CaptureError>,
+}
+
 /// Reads every conversation in `dir`: the files in it, then those in its subfolders, by name.
-/// Either file of a conversation may be missing.
+/// Either file of a conversation may be missing. A damaged file ends at its damage and spoils
+/// nothing else.
 ///
 /// # Errors
 ///
-/// If there is no conversation, or if a file cannot be read or is damaged.
-pub fn read_dir(dir: &Path) -> Result<Vec<Conversation>, CaptureError> {
+/// If `dir` cannot be read or has no conversation.
+pub fn read_dir(dir: &Path) -> Result<Recording, CaptureError> {
     let mut folders = vec![dir.to_owned()];
     for entry in dir
         .read_dir()
@@ -218,32 +221,42 @@ pub fn read_dir(dir: &Path) -> Result<Vec<Conversation>, CaptureError> {
     }
     folders[1..].sort();
 
-    let mut conversations = Vec::new();
+    let mut recording = Recording::default();
     for folder in folders {
         let received = folder.join(RECEIVED_FILE);
         let sent = folder.join(SENT_FILE);
         if received.exists() || sent.exists() {
-            conversations.push(Conversation {
-                received: read_file(&received)?,
-                sent: read_file(&sent)?,
-            });
+            let conversation = Conversation {
+                received: read_file(&received, &mut recording.damaged),
+                sent: read_file(&sent, &mut recording.damaged),
+            };
+            recording.conversations.push(conversation);
         }
     }
-    if conversations.is_empty() {
+    if recording.conversations.is_empty() {
         return Err(CaptureError::Nothing {
             dir: dir.to_owned(),
         });
     }
-    Ok(conversations)
+    Ok(recording)
 }
 
-fn read_file(path: &Path) -> Result<Vec<Record>, CaptureError> {
+/// The whole records of a file, if there is one. Adds what is wrong with it to `damaged`.
+fn read_file(path: &Path, damaged: &mut Vec<CaptureError>) -> Vec<Record> {
     if !path.exists() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    Reader::open(path)?
-        .collect::<Result<_, _>>()
-        .map_err(|error| error.in_file(path))
+    let mut records = Vec::new();
+    let read = Reader::open(path).and_then(|mut reader| {
+        reader.try_for_each(|record| {
+            records.push(record?);
+            Ok(())
+        })
+    });
+    if let Err(error) = read {
+        damaged.push(error.in_file(path));
+    }
+    records
 }
 
 /// Why recorded traffic cannot be read.
@@ -367,7 +380,6 @@ mod tests {
             } = record;
             writer.write(*time, *message_type, payload).unwrap();
         }
-        writer.flush().unwrap();
         file
     }
 
@@ -389,6 +401,32 @@ mod tests {
         let read: Result<Vec<_>, _> = Reader::new(&file[..]).collect();
         assert_eq!(read.unwrap(), records());
         assert_eq!(Reader::new(&[][..]).count(), 0);
+    }
+
+    /// So that a process that is killed leaves whole records.
+    #[test]
+    fn a_record_is_one_write() {
+        struct Writes(Vec<usize>);
+        impl Write for Writes {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(bytes.len());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut writes = Writes(Vec::new());
+        let mut writer = Writer::new(&mut writes);
+        for record in records() {
+            let Record {
+                time,
+                message_type,
+                payload,
+            } = record;
+            writer.write(time, message_type, &payload).unwrap();
+        }
+        assert_eq!(writes.0, [24, 24 + 8, 24 + 1000]);
     }
 
     /// A file cut at any byte yields its complete records, then an error with the offset of the
@@ -468,21 +506,32 @@ mod tests {
         std::fs::write(dir.join("a_18444").join(RECEIVED_FILE), &file).unwrap();
         std::fs::write(dir.join("b_18444").join(RECEIVED_FILE), &file[..24]).unwrap();
         std::fs::write(dir.join("b_18444").join(SENT_FILE), &file[..56]).unwrap();
-        let conversations = read_dir(&dir).unwrap();
-        let counts: Vec<_> = conversations
-            .iter()
-            .map(|conversation| (conversation.received.len(), conversation.sent.len()))
-            .collect();
-        assert_eq!(counts, [(0, 3), (3, 0), (1, 2)]);
+        let read = || {
+            let recording = read_dir(&dir).unwrap();
+            let counts = recording.conversations.iter();
+            let counts = counts.map(|both| (both.received.len(), both.sent.len()));
+            let damaged = recording.damaged.iter().map(ToString::to_string);
+            (counts.collect::<Vec<_>>(), damaged.collect::<Vec<_>>())
+        };
+        assert_eq!(read(), (vec![(0, 3), (3, 0), (1, 2)], vec![]));
 
+        // Files that are cut keep their whole records, and the others all of theirs.
+        std::fs::write(dir.join("a_18444").join(RECEIVED_FILE), &file[..10]).unwrap();
         std::fs::write(dir.join("b_18444").join(SENT_FILE), &file[..57]).unwrap();
-        let error = read_dir(&dir).unwrap_err().to_string();
-        assert!(
-            error.ends_with(
-                "msgs_sent.dat: the file ends in the middle of the record that begins at byte 56"
-            ),
-            "{error}"
-        );
+        let (counts, damaged) = read();
+        assert_eq!(counts, [(0, 3), (0, 0), (1, 2)]);
+        let [first, second] = &damaged[..] else {
+            panic!("{damaged:?}")
+        };
+        for (line, file, byte) in [
+            (first, "a_18444/msgs_recv.dat", 0),
+            (second, "b_18444/msgs_sent.dat", 56),
+        ] {
+            let end = format!(
+                "{file}: the file ends in the middle of the record that begins at byte {byte}"
+            );
+            assert!(line.ends_with(&end), "{line}");
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 //! There is no bar where standard error is not a terminal (a pipe, a log, CI).
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 /// A bar that counts the cases of a run. Dropping it clears the bar.
 pub(crate) struct Progress(ProgressBar);
@@ -35,11 +35,16 @@ impl Progress {
     /// Writes a line above the bar, or alone where there is no bar.
     pub(crate) fn note(&self, line: &str) {
         if self.0.is_hidden() {
-            eprintln!("{line}");
+            note(line);
         } else {
             self.0.println(line);
         }
     }
+}
+
+/// Writes a line to standard error. A run goes on where nobody reads it.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Drop for Progress {

@@ -31,6 +31,9 @@ pub struct Report {
     pub schema: u32,
     /// Where the run took place.
     pub machine: Machine,
+    /// The folder of the recording that `profile=replay` is, if one was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<String>,
     /// The measured figures, in the order of measuring.
     pub rows: Vec<Row>,
     /// Ours against the other implementations of a case.
@@ -131,6 +134,7 @@ impl Report {
         Self {
             schema: SCHEMA,
             machine,
+            replayed: None,
             rows: Vec::new(),
             ratios: Vec::new(),
             published: Vec::new(),

@@ -52,6 +52,8 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
     }
 
     let mut report = Report::new(Machine::here());
+    let replayed = options.replay.as_ref();
+    report.replayed = replayed.map(|folder| folder.display().to_string());
     #[cfg(feature = "cuda")]
     {
         let name = bench.gpu.map(|gpu| gpu.name().to_owned());
@@ -144,7 +146,9 @@ fn find_gpu(
                 true => crate::report::distinct(areas),
                 false => names.collect(),
             };
-            lines.iter().for_each(|line| eprintln!("{line}: {error}"));
+            lines
+                .iter()
+                .for_each(|line| crate::progress::note(&format!("{line}: {error}")));
             Ok(None)
         }
     }

@@ -9,6 +9,7 @@ use crate::capture::{self, CaptureError, Record};
 use packetlane::bip324::{MessageType, PacketKind, encode_message, encoded_len};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
@@ -33,6 +34,10 @@ const FIXED: [&str; 12] = [
 
 /// Maximum length of a payload, in bytes.
 const MAX_PAYLOAD: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
+
+/// Maximum length of a case's replayed contents together, in bytes, but for the last of them:
+/// recorded messages may be long, and every implementation seals and opens all of a case.
+const MAX_REPLAYED: usize = 16 << 20;
 
 /// The classes of `mail`: share in per cent, minimum and maximum length in bytes.
 const MAIL: [(u32, usize, usize); 4] =
@@ -166,17 +171,24 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// If the folder has no recording, or if it is damaged or empty.
+    /// If the folder has no recording, or none with a whole record. Of a file that is not whole,
+    /// the whole records count, and a line on standard error says so.
     pub fn replay(folder: &Path) -> Result<Self, CaptureError> {
-        let conversations = capture::read_dir(folder)?;
-        let records = conversations
+        let recording = capture::read_dir(folder)?;
+        let records = recording
+            .conversations
             .into_iter()
             .flat_map(|conversation| [conversation.received, conversation.sent].concat());
         let records: Vec<_> = records.collect();
+        let mut damaged = recording.damaged.into_iter();
         if records.is_empty() {
-            return Err(CaptureError::Nothing {
+            return Err(damaged.next().unwrap_or(CaptureError::Nothing {
                 dir: folder.to_owned(),
-            });
+            }));
+        }
+        for error in damaged {
+            // Nobody may be reading.
+            let _ = writeln!(std::io::stderr(), "{error}; only what is before it counts");
         }
         Ok(Self::replayed("replay", records))
     }
@@ -196,14 +208,20 @@ impl Profile {
 
     /// Generates `turns` turns of `batch` packets each. `decoys` per cent of the packets are
     /// decoys, with the same lengths as the others. The same arguments give the same packets.
+    ///
+    /// A recording's packets end early, within a turn or before the last, when they have 16 MiB.
     #[must_use]
     pub fn turns(&self, turns: usize, batch: usize, decoys: usize) -> Vec<Turn> {
         let mut rng = StdRng::seed_from_u64(0x0324);
         let mut replayed = 0;
+        let mut replayed_bytes = 0;
         let mut sent = 0;
         let mut make_turn = || {
             let mut turn = Turn::default();
             for _ in 0..batch {
+                if replayed_bytes >= MAX_REPLAYED {
+                    break;
+                }
                 sent += 1;
                 // Spreads the decoys evenly.
                 let kind = if sent * decoys / 100 > (sent - 1) * decoys / 100 {
@@ -220,6 +238,7 @@ impl Profile {
                     Source::Replay(contents) => {
                         let contents = &contents[replayed % contents.len()];
                         replayed += 1;
+                        replayed_bytes += contents.len();
                         let start = turn.bytes.len();
                         turn.bytes.extend_from_slice(contents);
                         turn.packets.push((kind, start..turn.bytes.len()));
@@ -228,7 +247,8 @@ impl Profile {
             }
             turn
         };
-        (0..turns).map(|_| make_turn()).collect()
+        let turns = (0..turns).map(|_| make_turn());
+        turns.take_while(|turn| !turn.packets.is_empty()).collect()
     }
 }
 
@@ -325,6 +345,38 @@ mod tests {
             assert_eq!(packets, 1000 * batch);
             assert_eq!(packets - genuine, packets * decoys / 100);
         }
+    }
+
+    /// Recordings with long messages: of 2 to 4 GB in cases that are not bounded.
+    #[test]
+    fn a_replay_is_bounded_in_bytes() {
+        let record = |length: usize| Record {
+            time: 0,
+            message_type: MessageType::literal("block"),
+            payload: vec![7; length],
+        };
+        let ordinary = [vec![record(100); 100], vec![record(1_500_000); 2]].concat();
+        for (records, least) in [(ordinary, 500), (vec![record(MAX_PAYLOAD)], 4)] {
+            let longest = MAX_PAYLOAD + 1;
+            let profile = Profile::replayed("replay", records);
+            for (turns, batch) in [(1024, 1), (16, 64), (1, 4096)] {
+                let turns = profile.turns(turns, batch, 20);
+                let packets = turns.iter().flat_map(Turn::packets);
+                let bytes: usize = packets.map(|(_, contents)| contents.len()).sum();
+                assert!((MAX_REPLAYED..MAX_REPLAYED + longest).contains(&bytes));
+                let packets: usize = turns.iter().map(|turn| turn.packets().len()).sum();
+                assert!(packets >= least, "{packets}");
+                assert!(
+                    turns
+                        .iter()
+                        .all(|turn| (1..=batch).contains(&turn.packets().len()))
+                );
+            }
+        }
+        // Short messages are all there.
+        let profile = Profile::replayed("replay", vec![record(100); 3]);
+        let turns = profile.turns(16, 64, 0);
+        assert!(turns.len() == 16 && turns.iter().all(|turn| turn.packets().len() == 64));
     }
 
     #[test]

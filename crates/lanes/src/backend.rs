@@ -196,6 +196,7 @@ impl Backend {
     /// The largest packet for which [precomputed keystream](Self::precompute_keystream) makes a
     /// single seal or open faster, in keystream blocks, including block 0 for the one-time key.
     /// `usize::MAX` if precomputed keystream helps every packet.
+    #[inline]
     #[must_use]
     pub fn max_precomputed_blocks(self) -> usize {
         aead::max_precomputed_blocks(self.set())

@@ -20,6 +20,14 @@
 //! for public data: it wipes nothing.
 
 #![no_std]
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "only the vectors of x86-64 use some of the kernels"
+    )
+)]
 #![allow(
     unsafe_code,
     reason = "vector instructions need it; the other crates have no unsafe CPU code"

@@ -8,10 +8,11 @@
 //! After the handshake it sends a `ping` and prints what comes back. A real node may send
 //! something else, or nothing: it expects a `version` message first.
 
-use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress, Session};
+use packetlane::Engine;
+use packetlane::bip324::{Connection, HandshakeConfig};
 use packetlane::bitcoin::Network;
-use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
-use packetlane::{Batch, Engine};
+use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::{OpenBatch, SealBatch};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -22,92 +23,90 @@ const PING: MessageType = MessageType::literal("ping");
 const PONG: MessageType = MessageType::literal("pong");
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-struct Connection {
+/// A peer at the other end of a socket.
+struct Peer {
     engine: Engine,
     stream: TcpStream,
-    session: Session,
+    connection: Connection,
     /// Packets that have come. Those that nobody took yet wait here.
-    incoming: Batch,
-    outgoing: Batch,
+    incoming: OpenBatch,
+    outgoing: SealBatch,
 }
 
-impl Connection {
+impl Peer {
     /// Performs the handshake.
-    fn new(engine: Engine, mut stream: TcpStream, mut handshake: Handshake) -> Result<Self> {
+    fn new(engine: Engine, stream: TcpStream, connection: Connection) -> Result<Self> {
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
-        let mut buffer = [0; 4096];
-        let session = loop {
-            stream.write_all(&handshake.take_output())?;
-            let len = stream.read(&mut buffer)?;
-            if len == 0 {
-                return Err(handshake.closed().into());
-            }
-            match handshake.receive(&buffer[..len])? {
-                Progress::Waiting => {}
-                Progress::V1(_) => return Err("the peer speaks v1".into()),
-                Progress::Complete(session) => break *session,
-            }
-        };
-        stream.write_all(&handshake.take_output())?;
-        let (incoming, outgoing) = (Batch::new(), Batch::new());
-        let mut connection = Self {
+        let (incoming, outgoing) = (OpenBatch::new(), SealBatch::new());
+        let mut peer = Self {
             engine,
             stream,
-            session,
+            connection,
             incoming,
             outgoing,
         };
-        // Packets may have come with the handshake's last bytes.
-        connection.open(0);
-        Ok(connection)
+        peer.write()?;
+        while peer.connection.session().is_none() {
+            peer.read()?;
+        }
+        Ok(peer)
     }
 
-    /// Opens the packets in the first `len` bytes of the batch's room.
-    fn open(&mut self, len: usize) {
-        self.session.inbound.received(&mut self.incoming, len);
+    /// Reads once, opens the packets that came and writes what the handshake answers.
+    fn read(&mut self) -> Result<()> {
+        self.incoming.clear();
+        match self.stream.read(self.incoming.room(64 << 10))? {
+            0 => return Err(self.connection.closed().into()),
+            len => self.connection.received(&mut self.incoming, len)?,
+        };
         self.engine.open(&mut self.incoming);
+        self.write()
     }
 
-    /// The next message; `None` if the peer has closed the connection.
-    fn receive(&mut self) -> Result<Option<(MessageType, Vec<u8>)>> {
+    /// Seals and writes what waits.
+    fn write(&mut self) -> Result<()> {
+        self.engine.seal(&mut self.outgoing);
+        let outbox = &mut self.connection.outbox;
+        outbox.write(&self.outgoing, |pieces| self.stream.write_vectored(pieces))?;
+        self.outgoing.clear();
+        Ok(())
+    }
+
+    /// The next message.
+    fn receive(&mut self) -> Result<(MessageType, Vec<u8>)> {
         loop {
-            if let Some(contents) = self.session.inbound.packets(&self.incoming).next() {
-                let (message_type, payload) = decode_message(contents?)?;
-                return Ok(Some((message_type, payload.to_vec())));
+            if let Some(contents) = self.connection.next_packet(&self.incoming)? {
+                let (message_type, payload) = decode_message(contents)?;
+                return Ok((message_type, payload.to_vec()));
             }
-            self.incoming.clear();
-            match self.stream.read(self.incoming.room(64 << 10))? {
-                0 => return Ok(None),
-                len => self.open(len),
-            }
+            self.read()?;
         }
     }
 
     fn send(&mut self, message_type: MessageType, payload: &[u8]) -> Result<()> {
-        let mut contents = Vec::new();
-        encode_message(message_type, payload, &mut contents);
-        self.outgoing.clear();
-        let outbound = &mut self.session.outbound;
-        let slot = outbound.push(&mut self.outgoing, PacketKind::Genuine, &contents)?;
-        self.engine.seal(&mut self.outgoing);
-        Ok(self.stream.write_all(self.outgoing.wire(&slot))?)
+        let outgoing = &mut self.outgoing;
+        self.connection
+            .push_message(outgoing, message_type, payload)?;
+        self.write()
     }
 }
 
-fn connect(engine: Engine, address: &str) -> Result<Connection> {
-    let config = HandshakeConfig::random(Network::Mainnet.magic(), engine)?;
-    let stream = TcpStream::connect(address)?;
-    Connection::new(engine, stream, Handshake::initiator(config)?)
+fn config(engine: Engine) -> Result<HandshakeConfig> {
+    Ok(HandshakeConfig::random(Network::Mainnet.magic(), engine)?)
+}
+
+fn connect(engine: Engine, address: &str) -> Result<Peer> {
+    let connection = Connection::initiator(config(engine)?)?;
+    Peer::new(engine, TcpStream::connect(address)?, connection)
 }
 
 /// Accepts one connection and answers one `ping`.
 fn respond(engine: Engine, listener: &TcpListener) -> Result<()> {
-    let config = HandshakeConfig::random(Network::Mainnet.magic(), engine)?;
-    let (stream, _) = listener.accept()?;
-    let mut connection = Connection::new(engine, stream, Handshake::responder(config)?)?;
-    let (message_type, nonce) = connection.receive()?.ok_or("closed before the ping")?;
+    let connection = Connection::responder(config(engine)?)?;
+    let mut peer = Peer::new(engine, listener.accept()?.0, connection)?;
+    let (message_type, nonce) = peer.receive()?;
     assert_eq!(message_type, PING);
-    connection.send(PONG, &nonce)
+    peer.send(PONG, &nonce)
 }
 
 fn main() -> Result<()> {
@@ -117,8 +116,7 @@ fn main() -> Result<()> {
         let mut node = connect(engine, &address)?;
         node.send(PING, &nonce)?;
         match node.receive() {
-            Ok(Some((answer, _))) => println!("{address} speaks v2 and sent {answer}."),
-            Ok(None) => println!("{address} speaks v2 and closed the connection."),
+            Ok((answer, _)) => println!("{address} speaks v2 and sent {answer}."),
             Err(error) => println!("{address} speaks v2; then came no message: {error}."),
         }
         return Ok(());
@@ -128,7 +126,7 @@ fn main() -> Result<()> {
     let responder = std::thread::spawn(move || respond(engine, &listener));
     let mut node = connect(engine, &address)?;
     node.send(PING, &nonce)?;
-    assert_eq!(node.receive()?, Some((PONG, nonce.to_vec())));
+    assert_eq!(node.receive()?, (PONG, nonce.to_vec()));
     responder.join().expect("the responder panicked")?;
     println!("BIP324: a ping went to {address}, and its pong came back.");
     Ok(())

@@ -6,8 +6,8 @@
 //! and the counter; it has no AAD. The handshake that agrees on keys is left out.
 
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, aead::Aead};
-use packetlane::{Batch, BatchFull, Engine, Key, KeyIndex, Nonce, Protection};
-use packetlane::{Received, Slot, TAG_LEN};
+use packetlane::{AddError, Engine, Key, KeyIndex, Nonce, OpenBatch, Protection};
+use packetlane::{Received, SealBatch, Slot, TAG_LEN};
 
 const HEADER_LEN: usize = 16;
 const DATA: [u8; 4] = [4, 0, 0, 0];
@@ -28,7 +28,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn push(&mut self, batch: &mut Batch, packet: &[u8]) -> Result<Slot, BatchFull> {
+    fn push(&mut self, batch: &mut SealBatch, packet: &[u8]) -> Result<Slot, AddError> {
         batch.ensure_key(&mut self.key_index, &self.key);
         let text = HEADER_LEN..HEADER_LEN + packet.len().next_multiple_of(16);
         let protection = Protection {
@@ -65,8 +65,8 @@ struct Waiting(usize, u64, Slot);
 impl Receiver {
     /// Adds a message to the batch, whose index names one of `sessions`; `None` if it is
     /// malformed.
-    fn push(sessions: &mut [Self], batch: &mut Batch, wire: Received) -> Option<Waiting> {
-        let bytes = batch.received_bytes(&wire);
+    fn push(sessions: &mut [Self], batch: &mut OpenBatch, wire: Received) -> Option<Waiting> {
+        let bytes = batch.received_bytes(&wire).ok()?;
         if bytes.len() < HEADER_LEN + TAG_LEN || !bytes.starts_with(&DATA) {
             return None;
         }
@@ -80,13 +80,13 @@ impl Receiver {
             aad: 0..0,
             text: HEADER_LEN..wire.len() - TAG_LEN,
         };
-        let slot = batch.add_to_open(wire, protection);
+        let slot = batch.add_to_open(wire, protection).ok()?;
         Some(Waiting(session, counter, slot))
     }
 
     /// The packet of an opened message, with its padding; `None` if its tag is wrong or it
     /// is a replay. The window moves only here, after the tag has been checked.
-    fn take<'b>(&mut self, batch: &'b Batch, counter: u64, slot: &Slot) -> Option<&'b [u8]> {
+    fn take<'b>(&mut self, batch: &'b OpenBatch, counter: u64, slot: &Slot) -> Option<&'b [u8]> {
         let packet = batch.opened(slot).ok()?;
         if counter >= self.next {
             let shift = u32::try_from(counter - self.next + 1).unwrap_or(u32::MAX);
@@ -113,12 +113,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let packet = |i: usize| vec![i as u8; 20 + 7 * i];
 
-    let (mut batch, mut slots) = (Batch::new(), Vec::new());
+    let (mut batch, mut slots) = (SealBatch::new(), Vec::new());
     for i in 0..40 {
         slots.push(senders[i % SESSIONS].push(&mut batch, &packet(i))?);
     }
     engine.seal(&mut batch);
-    let mut wires: Vec<_> = slots.iter().map(|slot| batch.wire(slot).to_vec()).collect();
+    let mut wires = Vec::new();
+    for slot in &slots {
+        wires.push(batch.wire(slot)?.to_vec());
+    }
     for (i, wire) in wires.iter().enumerate() {
         let other = ChaCha20Poly1305::new(&senders[i % SESSIONS].key.into());
         let opened = other.decrypt(&nonce((i / SESSIONS) as u64).into(), &wire[HEADER_LEN..]);
@@ -128,7 +131,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     wires.swap(10, 20); // The network reorders,
     wires.push(wires[3].clone()); // repeats,
     wires[7][30] ^= 1; // and damages.
-    batch.clear();
+    let mut batch = OpenBatch::new();
     let mut waiting = Vec::new();
     for wire in &wires {
         let wire = batch.feed(wire);

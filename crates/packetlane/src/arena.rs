@@ -12,7 +12,11 @@ mod memory;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(target_has_atomic = "64")]
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering;
+#[cfg(not(target_has_atomic = "64"))]
+use portable_atomic::AtomicU64;
 
 #[cfg(feature = "cuda")]
 pub(crate) use memory::Memory;
@@ -45,8 +49,9 @@ pub(crate) struct Arena {
     used: usize,
     /// How many bytes of the last room may still be taken as received.
     room: usize,
-    /// A number that no other turn of a batch in this process has. Never 0.
-    turn: usize,
+    /// A number that no other turn of a batch in this process has. Never 0. It has 64 bits
+    /// on every machine: 32 would come round.
+    turn: u64,
 }
 
 impl Arena {
@@ -100,7 +105,7 @@ impl Arena {
 
     /// Tells this turn from every other turn of every batch.
     #[inline]
-    pub(crate) fn turn(&self) -> usize {
+    pub(crate) fn turn(&self) -> u64 {
         self.turn
     }
 
@@ -193,41 +198,57 @@ impl Arena {
 
     /// The slot of the packets with numbers `packets` in `bytes`.
     #[inline]
-    pub(crate) fn slot(&self, bytes: Range<usize>, packets: Range<usize>) -> Slot {
+    pub(crate) fn slot(&self, owner: Owner, bytes: Range<usize>, packets: Range<usize>) -> Slot {
         let turn = self.turn;
         Slot {
             bytes,
             packets,
             turn,
+            owner,
         }
     }
 
-    /// Whether a slot is of this turn.
-    #[inline]
-    pub(crate) fn has(&self, slot: &Slot) -> bool {
-        slot.turn == self.turn
-    }
-
-    /// # Panics
+    /// # Errors
     ///
-    /// Unless the slot is of this turn.
+    /// [`SlotError::Stale`] unless `turn`, that of a slot, is this one.
     #[inline]
-    pub(crate) fn assert_has(&self, slot: &Slot) {
-        assert!(
-            self.has(slot),
-            "the batch has been cleared since {slot:?}, or is another one"
-        );
+    pub(crate) fn check(&self, turn: u64) -> Result<(), SlotError> {
+        if turn == self.turn {
+            Ok(())
+        } else {
+            Err(SlotError::Stale)
+        }
     }
 }
 
-/// Where one packet, or a run of neighbours, lies in a batch. Valid for one turn: until
-/// the batch is cleared.
+/// Where one packet of a session, or a run of neighbours, lies in a batch. Valid for one
+/// turn: until the batch is cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub(crate) bytes: Range<usize>,
     /// The packets' numbers, in the order in which they were added to the batch.
     pub(crate) packets: Range<usize>,
-    turn: usize,
+    pub(crate) turn: u64,
+    pub(crate) owner: Owner,
+}
+
+/// Whose packets lie in a slot: one direction of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u64);
+
+impl Owner {
+    /// One that nobody else in this process is.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Who has the key number `key` of a batch. In one turn of that batch it is nobody
+    /// else, and slots of different turns differ by their turns.
+    #[inline]
+    pub(crate) fn of_key(key: u32) -> Self {
+        Self(1 << 63 | u64::from(key))
+    }
 }
 
 impl Slot {
@@ -237,17 +258,19 @@ impl Slot {
         self.bytes.len()
     }
 
-    /// One slot of two, if `next` begins where this one ends: for one write to a socket of
-    /// packets that were added one right after the other.
+    /// One slot of two, if `next` is of the same session and begins where this one ends: for
+    /// one write to a socket of packets that were added one right after the other.
     #[must_use]
     pub fn join(&self, next: &Slot) -> Option<Slot> {
         let neighbours = self.turn == next.turn
+            && self.owner == next.owner
             && self.bytes.end == next.bytes.start
             && self.packets.end == next.packets.start;
         neighbours.then_some(Slot {
             bytes: self.bytes.start..next.bytes.end,
             packets: self.packets.start..next.packets.end,
             turn: self.turn,
+            owner: self.owner,
         })
     }
 }
@@ -260,7 +283,7 @@ impl Slot {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyIndex {
     /// 0 if it is the index of no key.
-    turn: usize,
+    turn: u64,
     index: u32,
 }
 
@@ -279,10 +302,46 @@ impl KeyIndex {
     }
 }
 
-/// The packet does not fit the batch, which holds at most 2^32 - 1 bytes: run the batch and
-/// clear it first.
+/// Why a batch does not show the packets of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchFull;
+#[non_exhaustive]
+pub enum SlotError {
+    /// The batch has been cleared since, or is another one: the bytes are not the slot's.
+    Stale,
+    /// A packet has not been sealed: plaintext must not reach a socket.
+    NotSealed,
+    /// The packet has not been opened.
+    NotOpened,
+    /// The packet's tag is wrong: it was damaged or forged on its way. Its text stays
+    /// encrypted.
+    BadTag,
+    /// The slot is of several packets, of which each has its own outcome.
+    SeveralPackets,
+}
+
+impl fmt::Display for SlotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stale => {
+                "the batch has been cleared since the slot was taken, or is another one: use a \
+                 slot in the turn that it is from"
+            }
+            Self::NotSealed => {
+                "the slot's packets are not sealed: call Engine::seal before Batch::wire"
+            }
+            Self::NotOpened => {
+                "the slot's packet is not opened: call Engine::open before taking it"
+            }
+            Self::BadTag => "the packet's tag is wrong: it was damaged or forged on its way",
+            Self::SeveralPackets => "the slot is of several packets: take each by its own slot",
+        })
+    }
+}
+
+impl core::error::Error for SlotError {}
+
+/// What a packet that does not fit a batch is told.
+pub(crate) struct BatchFull;
 
 impl fmt::Display for BatchFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -293,15 +352,13 @@ impl fmt::Display for BatchFull {
     }
 }
 
-impl core::error::Error for BatchFull {}
-
 /// How many turns an arena numbers from one visit to the counter that all share: a program
 /// that clears a batch for each packet should not pay for an atomic addition each time.
-const TURNS_AT_ONCE: usize = 256;
+const TURNS_AT_ONCE: u64 = 256;
 
 /// The first of [`TURNS_AT_ONCE`] numbers that no other arena has. Not 0.
-fn new_turns() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(TURNS_AT_ONCE);
+fn new_turns() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(TURNS_AT_ONCE);
     NEXT.fetch_add(TURNS_AT_ONCE, Ordering::Relaxed)
 }
 

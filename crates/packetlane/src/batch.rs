@@ -5,22 +5,38 @@
 //! from the arena. [`Batch::clear`] makes the batch ready for the next turn and keeps its
 //! memory, so that a steady state allocates nothing.
 //!
-//! A batch is for one direction at a time: packets to seal or packets to open. If it holds
-//! both, sessions report an error, whichever of the two runs, and no plaintext shows.
+//! A batch is for one direction: [`SealBatch`] or [`OpenBatch`]. The two are one type with a
+//! parameter, so that what both have is written once and mixing them does not compile.
 
 #[cfg(feature = "cuda")]
 use crate::arena::Memory;
-use crate::arena::{self, Arena, BatchFull, KeyIndex, Slot, index};
+use crate::arena::{self, Arena, BatchFull, KeyIndex, Owner, Slot, SlotError, index};
 use crate::copy::copy;
-use crate::engine::{Engine, PacketBatch, sealed::Sealed};
+use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
 #[cfg(feature = "cuda")]
 use crate::engine::{cpu::Cpu, offload::Device};
 use alloc::vec::Vec;
 use core::fmt;
+use core::marker::PhantomData;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 
-/// Many packets in one arena, of as many sessions as there are.
+/// Packets to seal.
+pub type SealBatch = Batch<Sealing>;
+
+/// Packets to open.
+pub type OpenBatch = Batch<Opening>;
+
+/// The direction of a [`SealBatch`].
+#[derive(Debug)]
+pub enum Sealing {}
+
+/// The direction of an [`OpenBatch`].
+#[derive(Debug)]
+pub enum Opening {}
+
+/// Many packets in one arena, of as many sessions as there are: a [`SealBatch`] or an
+/// [`OpenBatch`].
 ///
 /// BIP324's sessions add their packets themselves
 /// ([`Outbound::push`](crate::bip324::Outbound::push),
@@ -28,11 +44,11 @@ use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LE
 /// ChaCha20-Poly1305 adds them like this:
 ///
 /// ```
-/// use packetlane::{Batch, Engine, KeyIndex, Protection, TAG_LEN};
+/// use packetlane::{Engine, KeyIndex, OpenBatch, Protection, SealBatch, TAG_LEN};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (engine, key) = (Engine::detect()?, [7; 32]);
-/// let mut batch = Batch::new();
+/// let mut batch = SealBatch::new();
 /// let mut key_index = KeyIndex::default();
 ///
 /// // A packet of one byte, which is its AAD, five bytes of text and a tag.
@@ -41,19 +57,32 @@ use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LE
 /// let (slot, packet) = batch.add_to_seal(6 + TAG_LEN, protection)?;
 /// packet[..6].copy_from_slice(b"\x04hello");
 /// engine.seal(&mut batch);
-/// let wire = batch.wire(&slot).to_vec();
+/// let wire = batch.wire(&slot)?;
 ///
-/// batch.clear();
+/// let mut batch = OpenBatch::new();
 /// batch.ensure_key(&mut key_index, &key);
-/// let packet = batch.feed(&wire);
+/// let packet = batch.feed(wire);
 /// let protection = Protection { key: key_index, nonce: [0; 12], aad: 0..1, text: 1..6 };
-/// let slot = batch.add_to_open(packet, protection);
+/// let slot = batch.add_to_open(packet, protection)?;
 /// engine.open(&mut batch);
-/// assert_eq!(batch.opened(&slot), Ok(&b"hello"[..]));
+/// assert_eq!(batch.opened(&slot)?, b"hello");
 /// # Ok(())
 /// # }
 /// ```
-pub struct Batch {
+///
+/// A batch of received packets cannot be sealed, which would decrypt them without a look at
+/// their tags, nor one of plaintext be opened:
+///
+/// ```compile_fail,E0277
+/// # use packetlane::{Engine, OpenBatch};
+/// Engine::portable().seal(&mut OpenBatch::new());
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use packetlane::{Engine, SealBatch};
+/// Engine::portable().open(&mut SealBatch::new());
+/// ```
+pub struct Batch<Direction> {
     arena: Arena,
     /// The distinct keys of the jobs. Wiped by `clear` and on drop, as is the next.
     keys: Vec<Key>,
@@ -64,8 +93,10 @@ pub struct Batch {
     outcomes: Vec<Outcome>,
     /// How many jobs the last turn had that had any.
     last_len: usize,
-    /// How many jobs have run.
+    /// How many jobs an engine has been called for. What became of the others is not shown,
+    /// even where they have run when they were added: a forgotten call must show at once.
     done: usize,
+    direction: PhantomData<Direction>,
 }
 
 /// How one packet of a [`Batch`] is protected. Ranges count from the packet's first byte.
@@ -86,14 +117,15 @@ pub struct Protection {
 /// Bytes of a batch's arena that came from the network and belong to no packet yet.
 #[derive(Debug)]
 pub struct Received {
-    slot: Slot,
+    bytes: Range<usize>,
+    turn: u64,
 }
 
 impl Received {
     /// How many they are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slot.bytes.len()
+        self.bytes.len()
     }
 
     /// Whether there are none.
@@ -103,18 +135,16 @@ impl Received {
     }
 
     /// Keeps the first `len` bytes and returns the others: for a datagram of several
-    /// packets.
-    ///
-    /// # Panics
-    ///
-    /// If there are not so many.
+    /// packets. `None` if there are not so many.
     #[must_use]
-    pub fn split_off(&mut self, len: usize) -> Received {
-        assert!(len <= self.len(), "{len} bytes of {}", self.len());
-        let mut rest = self.slot.clone();
-        rest.bytes.start += len;
-        self.slot.bytes.end = rest.bytes.start;
-        Received { slot: rest }
+    pub fn split_off(&mut self, len: usize) -> Option<Received> {
+        if len > self.len() {
+            return None;
+        }
+        let bytes = self.bytes.start + len..self.bytes.end;
+        self.bytes.end = bytes.start;
+        let turn = self.turn;
+        Some(Received { bytes, turn })
     }
 }
 
@@ -131,7 +161,61 @@ impl fmt::Display for BadTag {
 
 impl core::error::Error for BadTag {}
 
-impl Batch {
+/// Why a packet was not added to a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddError {
+    /// The batch has no room left: it holds at most [`Batch::MAX_BYTES`].
+    BatchFull,
+    /// The key is not in the batch in this turn: call [`Batch::ensure_key`] first.
+    NoKey,
+    /// What was received is of another turn or another batch.
+    Stale,
+    /// The text and its tag do not lie within the packet.
+    TextOutside {
+        /// The text.
+        text: Range<usize>,
+        /// Length of the packet, in bytes.
+        packet_len: usize,
+    },
+    /// The AAD does not lie within the packet, or overlaps the text or its tag.
+    AadMisplaced {
+        /// The AAD.
+        aad: Range<usize>,
+        /// The text.
+        text: Range<usize>,
+        /// Length of the packet, in bytes.
+        packet_len: usize,
+    },
+}
+
+impl fmt::Display for AddError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BatchFull => BatchFull.fmt(f),
+            Self::NoKey => f.write_str(
+                "the key is not in the batch in this turn: call Batch::ensure_key first",
+            ),
+            Self::Stale => SlotError::Stale.fmt(f),
+            Self::TextOutside { text, packet_len } => write!(
+                f,
+                "text {text:?} and its tag do not fit a packet of {packet_len} bytes"
+            ),
+            Self::AadMisplaced {
+                aad,
+                text,
+                packet_len,
+            } => write!(
+                f,
+                "AAD {aad:?} overlaps text {text:?} or its tag, or ends behind {packet_len} bytes"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for AddError {}
+
+impl<Direction> Batch<Direction> {
     /// The most bytes that a batch holds: jobs address them by 32 bits.
     pub const MAX_BYTES: usize = arena::MAX_BYTES;
 
@@ -180,6 +264,7 @@ impl Batch {
             outcomes: Vec::with_capacity(packets),
             last_len: 0,
             done: 0,
+            direction: PhantomData,
         }
     }
 
@@ -198,10 +283,19 @@ impl Batch {
         self.done = 0;
     }
 
-    /// Gives back memory, down to `bytes` bytes of arena or those that are taken. A batch
-    /// otherwise stays as large as its largest turn.
+    /// Gives back memory, down to `bytes` bytes of arena or those that are taken, and what
+    /// its packets need. A batch otherwise stays as large as its largest turn.
     pub fn shrink_to(&mut self, bytes: usize) {
         self.arena.shrink_to(bytes);
+        self.jobs.shrink_to_fit();
+        self.outcomes.shrink_to_fit();
+        // Lists of secrets are not shrunk while they hold any: that would leave copies.
+        if self.keys.is_empty() {
+            self.keys = Vec::new();
+        }
+        if self.keystream.is_empty() {
+            self.keystream = Vec::new();
+        }
     }
 
     /// How many bytes of memory its arena has.
@@ -233,55 +327,6 @@ impl Batch {
         self.arena.used()
     }
 
-    /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
-    /// wrote are taken by [`Batch::received`] or
-    /// [`Inbound::received`](crate::bip324::Inbound::received); the rest stays free. The
-    /// room shows bytes of earlier turns, for the socket to write over.
-    ///
-    /// # Panics
-    ///
-    /// If the arena would exceed [`Batch::MAX_BYTES`].
-    #[inline]
-    pub fn room(&mut self, len: usize) -> &mut [u8] {
-        self.arena.room(len)
-    }
-
-    /// Takes the first `len` bytes of the last [`Batch::room`].
-    ///
-    /// # Panics
-    ///
-    /// If that room was shorter, or has been taken or written over since.
-    #[inline]
-    pub fn received(&mut self, len: usize) -> Received {
-        let start = self.arena.take_received(len);
-        let none = self.jobs.len();
-        Received {
-            slot: self.arena.slot(start..start + len, none..none),
-        }
-    }
-
-    /// As [`Batch::received`], for bytes that lie elsewhere.
-    ///
-    /// # Panics
-    ///
-    /// As [`Batch::room`].
-    pub fn feed(&mut self, bytes: &[u8]) -> Received {
-        copy(self.arena.room(bytes.len()), bytes);
-        self.received(bytes.len())
-    }
-
-    /// The bytes themselves, still encrypted: for a protocol to read its header.
-    ///
-    /// # Panics
-    ///
-    /// If the batch has been cleared since, or is another one.
-    #[inline]
-    #[must_use]
-    pub fn received_bytes(&self, received: &Received) -> &[u8] {
-        self.arena.assert_has(&received.slot);
-        &self.arena.bytes()[received.slot.bytes.clone()]
-    }
-
     /// Makes sure that `key` lies in the batch in this turn, and that `key_index` says
     /// where: the key is added if `key_index` is of another turn or another batch. The batch
     /// wipes its copy when it is cleared.
@@ -307,57 +352,17 @@ impl Batch {
         index(self.keys.len() - 1)
     }
 
-    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
-    /// caller to write: header, AAD and plaintext where `protection` has them. They show
-    /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
-    /// the sealed packet.
-    ///
-    /// # Errors
-    ///
-    /// [`BatchFull`]. Nothing is added then.
-    ///
-    /// # Panics
-    ///
-    /// If text, tag or AAD lie outside of the packet, if the AAD overlaps text or tag, or
-    /// if the key is not of this turn.
+    /// Where the packet's key lies.
     #[inline]
-    pub fn add_to_seal(
-        &mut self,
-        wire_len: usize,
-        protection: Protection,
-    ) -> Result<(Slot, &mut [u8]), BatchFull> {
-        protection.check(wire_len);
-        if !self.arena.fits(wire_len) {
-            return Err(BatchFull);
-        }
-        let start = self.arena.take(wire_len);
-        let bytes = start..start + wire_len;
-        let slot = self.add(bytes.clone(), protection);
-        Ok((slot, &mut self.arena.bytes_mut()[bytes]))
-    }
-
-    /// Adds a packet to open, which is all of `received`. [`Batch::opened`] gives its text.
-    ///
-    /// # Panics
-    ///
-    /// As [`Batch::add_to_seal`], or if `received` is not of this turn.
-    #[inline]
-    pub fn add_to_open(&mut self, received: Received, protection: Protection) -> Slot {
-        protection.check(received.len());
-        self.arena.assert_has(&received.slot);
-        self.add(received.slot.bytes, protection)
+    fn key(&self, protection: &Protection) -> Result<u32, AddError> {
+        protection.key.get(&self.arena).ok_or(AddError::NoKey)
     }
 
     #[inline]
-    fn add(&mut self, bytes: Range<usize>, protection: Protection) -> Slot {
+    fn add(&mut self, bytes: Range<usize>, key: u32, protection: Protection) -> Slot {
         let Protection {
-            key,
-            nonce,
-            aad,
-            text,
+            nonce, aad, text, ..
         } = protection;
-        let key = key.get(&self.arena);
-        let key = key.expect("the key is not of this turn: call Batch::ensure_key first");
         let packet = self.jobs.len();
         self.jobs.push(Job {
             text: index(bytes.start + text.start),
@@ -368,48 +373,8 @@ impl Batch {
             nonce,
             ..Job::default()
         });
-        self.arena.slot(bytes, packet..packet + 1)
-    }
-
-    /// The sealed packets of `slot`, ready for the wire.
-    ///
-    /// # Panics
-    ///
-    /// If one of them has not been sealed: plaintext must not reach a socket. And if the
-    /// batch has been cleared since, or is another one: the bytes are not the slot's.
-    #[inline]
-    #[must_use]
-    pub fn wire(&self, slot: &Slot) -> &[u8] {
-        self.arena.assert_has(slot);
-        let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
-        assert!(
-            slot.packets.end <= self.done && self.outcomes[slot.packets.clone()].iter().all(sealed),
-            "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
-        );
-        &self.arena.bytes()[slot.bytes.clone()]
-    }
-
-    /// The text of a packet that was opened.
-    ///
-    /// # Errors
-    ///
-    /// [`BadTag`]. The text stays encrypted then, and is not shown.
-    ///
-    /// # Panics
-    ///
-    /// If the packet has not been opened, if the batch has been cleared since or is another
-    /// one, or if `slot` is of several packets.
-    #[inline]
-    pub fn opened(&self, slot: &Slot) -> Result<&[u8], BadTag> {
-        self.arena.assert_has(slot);
-        assert!(slot.packets.len() == 1, "{slot:?} is of several packets");
-        match self.outcome(slot.packets.start) {
-            Outcome::Authentic => Ok(&self.arena.bytes()[self.text(slot.packets.start)]),
-            Outcome::BadTag => Err(BadTag),
-            Outcome::Pending | Outcome::Sealed => {
-                panic!("{slot:?} is not opened: call Engine::open before Batch::opened")
-            }
-        }
+        let owner = Owner::of_key(key);
+        self.arena.slot(owner, bytes, packet..packet + 1)
     }
 
     /// What became of packet number `packet`, in the order in which they were added.
@@ -421,8 +386,11 @@ impl Batch {
     #[must_use]
     pub fn outcome(&self, packet: usize) -> Outcome {
         assert!(packet < self.jobs.len(), "there is no packet {packet}");
-        let outcome = self.outcomes.get(packet);
-        outcome.copied().unwrap_or(Outcome::Pending)
+        if packet < self.done {
+            self.outcomes[packet]
+        } else {
+            Outcome::Pending
+        }
     }
 
     /// Runs the packets that wait by `run`, which does what [`Engine::seal`] or
@@ -451,13 +419,29 @@ impl Batch {
     /// Returns the number of the first job that has not run, and counts all as run.
     #[inline(always)]
     fn begin_pending(&mut self) -> usize {
+        let first = self.outcomes.len();
         // A single outcome is written faster than `memset` is called.
-        if self.outcomes.len() + 1 == self.jobs.len() {
+        if first + 1 == self.jobs.len() {
             self.outcomes.push(Outcome::Pending);
         } else {
             self.outcomes.resize(self.jobs.len(), Outcome::Pending);
         }
-        core::mem::replace(&mut self.done, self.jobs.len())
+        self.done = self.jobs.len();
+        first
+    }
+
+    /// Whether a job has not run.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.outcomes.len() < self.jobs.len()
+    }
+
+    /// Adds a packet that has run. None before it may be pending.
+    #[inline]
+    pub(crate) fn add_done(&mut self, job: Job, outcome: Outcome) {
+        debug_assert!(!self.has_pending());
+        self.jobs.push(job);
+        self.outcomes.push(outcome);
     }
 
     /// Runs what waits on `device`, if it is for that. Returns whether it was.
@@ -465,7 +449,7 @@ impl Batch {
     #[cfg(feature = "cuda")]
     #[inline(never)]
     fn offload(&mut self, device: Device, cpu: Cpu, op: packetlane_gpu::Op) -> bool {
-        if !device.wants(cpu, &self.jobs[self.done..]) {
+        if !device.wants(cpu, &self.jobs[self.outcomes.len()..]) {
             return false;
         }
         let first = self.begin_pending();
@@ -528,30 +512,171 @@ impl Batch {
     }
 }
 
-impl Protection {
-    /// # Panics
+impl SealBatch {
+    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
+    /// caller to write: header, AAD and plaintext where `protection` has them. They show
+    /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
+    /// the sealed packet.
     ///
-    /// If it does not fit a packet of `len` bytes.
+    /// # Errors
+    ///
+    /// See [`AddError`]. Nothing is added then.
     #[inline]
-    fn check(&self, len: usize) {
-        let Self { aad, text, .. } = self;
-        assert!(
-            text.start <= text.end && text.end <= len && len - text.end >= TAG_LEN,
-            "text {text:?} and its tag do not fit a packet of {len} bytes"
-        );
-        let apart = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
-        assert!(
-            aad.start <= aad.end && aad.end <= len && (aad.is_empty() || apart),
-            "AAD {aad:?} overlaps text {text:?} or its tag, or ends behind {len} bytes"
-        );
+    pub fn add_to_seal(
+        &mut self,
+        wire_len: usize,
+        protection: Protection,
+    ) -> Result<(Slot, &mut [u8]), AddError> {
+        protection.check(wire_len)?;
+        let key = self.key(&protection)?;
+        if !self.arena.fits(wire_len) {
+            return Err(AddError::BatchFull);
+        }
+        let start = self.arena.take(wire_len);
+        let bytes = start..start + wire_len;
+        let slot = self.add(bytes.clone(), key, protection);
+        Ok((slot, &mut self.arena.bytes_mut()[bytes]))
+    }
+
+    /// The sealed packets of `slot`, ready for the wire.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::NotSealed`] if one of them has not been sealed, [`SlotError::Stale`].
+    #[inline]
+    pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
+        self.arena.check(slot.turn)?;
+        let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
+        if slot.packets.end <= self.done && self.outcomes[slot.packets.clone()].iter().all(sealed) {
+            Ok(&self.arena.bytes()[slot.bytes.clone()])
+        } else {
+            Err(SlotError::NotSealed)
+        }
     }
 }
 
-impl Sealed for Batch {}
+impl OpenBatch {
+    /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
+    /// wrote are taken by [`Batch::received`] or
+    /// [`Inbound::received`](crate::bip324::Inbound::received); the rest stays free. The
+    /// room shows bytes of earlier turns, for the socket to write over.
+    ///
+    /// # Panics
+    ///
+    /// If the arena would exceed [`Batch::MAX_BYTES`].
+    #[inline]
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
+        self.arena.room(len)
+    }
 
-impl PacketBatch for Batch {
+    /// Takes the first `len` bytes of the last [`Batch::room`].
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter, or has been taken or written over since.
+    #[inline]
+    pub fn received(&mut self, len: usize) -> Received {
+        let start = self.arena.take_received(len);
+        let turn = self.arena.turn();
+        Received {
+            bytes: start..start + len,
+            turn,
+        }
+    }
+
+    /// As [`Batch::received`], for bytes that lie elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// As [`Batch::room`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Received {
+        copy(self.arena.room(bytes.len()), bytes);
+        self.received(bytes.len())
+    }
+
+    /// The bytes themselves, still encrypted: for a protocol to read its header.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::Stale`].
+    #[inline]
+    pub fn received_bytes(&self, received: &Received) -> Result<&[u8], SlotError> {
+        self.arena.check(received.turn)?;
+        Ok(&self.arena.bytes()[received.bytes.clone()])
+    }
+
+    /// Adds a packet to open, which is all of `received`. [`Batch::opened`] gives its text.
+    ///
+    /// # Errors
+    ///
+    /// See [`AddError`]. Nothing is added then.
+    #[inline]
+    pub fn add_to_open(
+        &mut self,
+        received: Received,
+        protection: Protection,
+    ) -> Result<Slot, AddError> {
+        protection.check(received.len())?;
+        let key = self.key(&protection)?;
+        if self.arena.check(received.turn).is_err() {
+            return Err(AddError::Stale);
+        }
+        Ok(self.add(received.bytes, key, protection))
+    }
+
+    /// The text of a packet that was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::BadTag`]: the text stays encrypted then, and is not shown.
+    /// [`SlotError::NotOpened`], [`SlotError::Stale`], [`SlotError::SeveralPackets`].
+    #[inline]
+    pub fn opened(&self, slot: &Slot) -> Result<&[u8], SlotError> {
+        self.arena.check(slot.turn)?;
+        let packet = slot.packets.start;
+        if slot.packets.len() != 1 {
+            return Err(SlotError::SeveralPackets);
+        }
+        match self.outcome(packet) {
+            Outcome::Authentic => Ok(&self.arena.bytes()[self.text(packet)]),
+            Outcome::BadTag => Err(SlotError::BadTag),
+            Outcome::Pending | Outcome::Sealed => Err(SlotError::NotOpened),
+        }
+    }
+}
+
+impl Protection {
+    /// Whether it fits a packet of `len` bytes.
+    #[inline]
+    fn check(&self, len: usize) -> Result<(), AddError> {
+        let Self { aad, text, .. } = self;
+        if text.start > text.end || text.end > len || len - text.end < TAG_LEN {
+            return Err(AddError::TextOutside {
+                text: text.clone(),
+                packet_len: len,
+            });
+        }
+        let apart = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
+        if aad.start > aad.end || aad.end > len || !(aad.is_empty() || apart) {
+            return Err(AddError::AadMisplaced {
+                aad: aad.clone(),
+                text: text.clone(),
+                packet_len: len,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Sealed for SealBatch {}
+
+impl ToSeal for SealBatch {
     #[inline]
     fn seal_on(&mut self, engine: &Engine) {
+        if !self.has_pending() {
+            self.done = self.jobs.len();
+            return;
+        }
         #[cfg(feature = "cuda")]
         if let Some(device) = engine.device()
             && self.offload(device, engine.cpu(), packetlane_gpu::Op::Seal)
@@ -560,9 +685,17 @@ impl PacketBatch for Batch {
         }
         engine.cpu().run(Backend::seal, self.take_pending());
     }
+}
 
+impl Sealed for OpenBatch {}
+
+impl ToOpen for OpenBatch {
     #[inline]
     fn open_on(&mut self, engine: &Engine) {
+        if !self.has_pending() {
+            self.done = self.jobs.len();
+            return;
+        }
         #[cfg(feature = "cuda")]
         if let Some(device) = engine.device()
             && self.offload(device, engine.cpu(), packetlane_gpu::Op::Open)
@@ -573,13 +706,13 @@ impl PacketBatch for Batch {
     }
 }
 
-impl Default for Batch {
+impl<Direction> Default for Batch<Direction> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Batch {
+impl<Direction> Drop for Batch<Direction> {
     fn drop(&mut self) {
         self.wipe();
     }
@@ -612,7 +745,7 @@ fn push<T: Copy>(list: &mut Vec<T>, secrets: &[T], nothing: T) {
     }
 }
 
-impl fmt::Debug for Batch {
+impl<Direction> fmt::Debug for Batch<Direction> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither keys nor contents.
         f.debug_struct("Batch")
@@ -628,7 +761,7 @@ mod tests {
 
     #[test]
     fn an_empty_turn_does_not_change_the_expected_length() {
-        let mut batch = Batch::new();
+        let mut batch = SealBatch::new();
         for _ in 0..3 {
             batch.add_job(Job::default());
         }

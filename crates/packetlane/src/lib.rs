@@ -2,20 +2,20 @@
 //! batches of packets; and double SHA-256 over many messages.
 //!
 //! The packets of one turn of an event loop, whichever sessions they belong to, lie in the
-//! arena of one [`Batch`]. An [`Engine`] seals or opens them all at once, in place, and each
-//! packet has its own outcome.
+//! arena of one batch: a [`SealBatch`] or an [`OpenBatch`]. An [`Engine`] seals or opens them
+//! all at once, in place, and each packet has its own outcome.
 //!
 //! - [`bip324`]: handshake and sessions of BIP324, without I/O.
 //! - [`bitcoin`]: networks, messages and the framing of version 1, the old transport.
 //! - [`quic`]: packet protection of QUIC, without I/O. It has its own
-//!   [`Batch`](quic::Batch).
+//!   [`SealBatch`](quic::SealBatch) and [`OpenBatch`](quic::OpenBatch).
 //! - [`sha256d`]: transaction ids, Merkle trees and blocks. It needs none of the others.
 //! - [`Batch`], [`Protection`], [`KeyIndex`]: any other protocol with ChaCha20-Poly1305.
 //!
 //! ```
 //! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress};
 //! use packetlane::bitcoin::Network;
-//! use packetlane::{Batch, Engine};
+//! use packetlane::{Engine, OpenBatch, SealBatch};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::detect()?;
@@ -31,13 +31,13 @@
 //! };
 //! assert_eq!(alice.id(), bob.id());
 //!
-//! let mut batch = Batch::new();
+//! let mut batch = SealBatch::new();
 //! let ping = alice.outbound.push(&mut batch, PacketKind::Genuine, b"ping")?;
 //! engine.seal(&mut batch);
-//! let wire = batch.wire(&ping).to_vec();
+//! let wire = batch.wire(&ping)?;
 //!
-//! batch.clear();
-//! bob.inbound.feed(&mut batch, &wire);
+//! let mut batch = OpenBatch::new();
+//! bob.inbound.feed(&mut batch, wire)?;
 //! engine.open(&mut batch);
 //! let packets: Result<Vec<_>, _> = bob.inbound.packets(&batch).collect();
 //! assert_eq!(packets?, [b"ping"]);
@@ -47,6 +47,8 @@
 //!
 //! # Features
 //!
+//! - `bip324` (default): the module [`bip324`]. It needs a C compiler, for secp256k1; everything
+//!   else but `rustls` and `quinn`, which bring ring, is built from Rust alone.
 //! - `std` (default): entropy from the operating system, the environment variable
 //!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
 //! - `parallel`: `Engine::with_threads`, one large batch on several threads, through rayon.
@@ -57,6 +59,14 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "bip324"),
+    allow(
+        dead_code,
+        rustdoc::broken_intra_doc_links,
+        reason = "some methods serve only BIP324's sessions, and some documentation names them"
+    )
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
@@ -65,19 +75,25 @@ extern crate std;
 
 mod arena;
 mod batch;
+#[cfg(feature = "bip324")]
+#[cfg_attr(docsrs, doc(cfg(feature = "bip324")))]
 pub mod bip324;
 pub mod bitcoin;
 mod copy;
 mod engine;
+mod outbox;
 pub mod quic;
 pub mod sha256d;
 
-pub use arena::{BatchFull, KeyIndex, Slot};
-pub use batch::{BadTag, Batch, Protection, Received};
+pub use arena::{KeyIndex, Slot, SlotError};
+pub use batch::{
+    AddError, BadTag, Batch, OpenBatch, Opening, Protection, Received, SealBatch, Sealing,
+};
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use engine::Offload;
-pub use engine::{BACKEND_VARIABLE, BackendError, Engine, PacketBatch};
+pub use engine::{BACKEND_VARIABLE, BackendError, Engine, ToOpen, ToSeal};
+pub use outbox::Outbox;
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use packetlane_gpu as gpu;

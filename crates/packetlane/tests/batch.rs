@@ -5,10 +5,10 @@ mod common;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use common::{Random, engine, engines, noise};
 use packetlane::{
-    BadTag, Batch, BatchFull, Engine, Key, KeyIndex, Outcome, Protection, Received, TAG_LEN,
+    AddError, Engine, Key, KeyIndex, OpenBatch, Outcome, Protection, Received, SealBatch,
+    SlotError, TAG_LEN,
 };
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A packet of an invented protocol: AAD, text, tag, and further bytes.
 struct Packet {
@@ -76,7 +76,7 @@ fn any_protocol_with_chacha20_poly1305() {
         let keys: Vec<Key> = (0..6).map(|i| [i as u8; 32]).collect();
         let mut sealing_keys = vec![KeyIndex::default(); keys.len()];
         let mut opening_keys = sealing_keys.clone();
-        let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+        let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         for count in [1, 2, 40, 1, 300] {
             let packets: Vec<_> = (0..count)
                 .map(|number| Packet::random(&mut random, keys.len(), number))
@@ -97,7 +97,8 @@ fn any_protocol_with_chacha20_poly1305() {
             opening.clear();
             let mut waiting = Vec::new();
             // All packets in one read.
-            let wires: Vec<_> = slots.iter().map(|slot| sealing.wire(slot)).collect();
+            let wires = slots.iter().map(|slot| sealing.wire(slot).unwrap());
+            let wires: Vec<_> = wires.collect();
             let mut wire = wires.concat();
             let mut start = 0;
             for (packet, sealed) in packets.iter().zip(wires) {
@@ -111,20 +112,20 @@ fn any_protocol_with_chacha20_poly1305() {
             let mut received = opening.feed(&wire);
             let mut opened = Vec::new();
             for (packet, damaged) in packets.iter().zip(waiting) {
-                let rest = received.split_off(packet.bytes.len());
-                let bytes = opening.received_bytes(&received);
+                let rest = received.split_off(packet.bytes.len()).unwrap();
+                let bytes = opening.received_bytes(&received).unwrap();
                 assert_eq!(bytes[packet.aad.clone()], packet.bytes[packet.aad.clone()]);
                 let key = &mut opening_keys[packet.session];
                 opening.ensure_key(key, &keys[packet.session]);
                 let protection = packet.protection(*key);
-                opened.push((opening.add_to_open(received, protection), damaged));
+                opened.push((opening.add_to_open(received, protection).unwrap(), damaged));
                 received = rest;
             }
             assert!(received.is_empty());
             engine.open(&mut opening);
             for (packet, (slot, damaged)) in packets.iter().zip(opened) {
                 let expected = match damaged {
-                    true => Err(BadTag),
+                    true => Err(SlotError::BadTag),
                     false => Ok(&packet.bytes[packet.text.clone()]),
                 };
                 assert_eq!(opening.opened(&slot), expected);
@@ -142,108 +143,220 @@ fn protection(key: KeyIndex, aad: Range<usize>, text: Range<usize>) -> Protectio
     }
 }
 
-/// A batch with one key, and a packet that it received.
-fn start() -> (Batch, KeyIndex, Received) {
-    let (mut batch, mut key) = (Batch::new(), KeyIndex::default());
+/// A batch to seal with one key.
+fn sealing() -> (SealBatch, KeyIndex) {
+    let (mut batch, mut key) = (SealBatch::new(), KeyIndex::default());
+    batch.ensure_key(&mut key, &[1; 32]);
+    (batch, key)
+}
+
+/// A batch to open with one key, and 40 bytes that it received.
+fn opening() -> (OpenBatch, KeyIndex, Received) {
+    let (mut batch, mut key) = (OpenBatch::new(), KeyIndex::default());
     batch.ensure_key(&mut key, &[1; 32]);
     let received = batch.feed(&[0; 40]);
     (batch, key, received)
 }
 
-/// The message with which `run` panics.
-fn panics<T>(run: impl FnOnce() -> T) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(|| drop(Some(run()))));
-    let panic = panic.expect_err("it did not panic");
-    match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => (*panic.downcast::<&str>().unwrap()).to_string(),
+#[test]
+fn a_key_is_valid_for_one_turn_of_one_batch() {
+    let seal = |batch: &mut SealBatch, key| {
+        let added = batch.add_to_seal(40, protection(key, 0..0, 0..24));
+        added.map(drop)
+    };
+    let (mut batch, key) = sealing();
+    assert_eq!(seal(&mut batch, key), Ok(()));
+    let refused = seal(&mut batch, KeyIndex::default());
+    assert_eq!(refused, Err(AddError::NoKey));
+    assert!(AddError::NoKey.to_string().contains("ensure_key"));
+    let mut another = SealBatch::new();
+    assert_eq!(seal(&mut another, key), Err(AddError::NoKey));
+    assert_eq!(batch.len(), 1);
+    batch.clear();
+    assert_eq!(seal(&mut batch, key), Err(AddError::NoKey));
+    assert!(batch.is_empty());
+    // Nor is the key of one direction another's.
+    let (mut batch, _, received) = opening();
+    let refused = batch.add_to_open(received, protection(key, 0..0, 0..24));
+    assert_eq!(refused, Err(AddError::NoKey));
+    assert!(batch.is_empty());
+}
+
+/// What was received belongs to one turn of one batch.
+#[test]
+fn received_bytes_are_valid_for_one_turn_of_one_batch() {
+    let (mut batch, mut key, received) = opening();
+    let (mut another, mut other_key, other) = opening();
+    assert_eq!(batch.received_bytes(&received), Ok(&[0; 40][..]));
+    assert_eq!(batch.received_bytes(&other), Err(SlotError::Stale));
+    let refused = batch.add_to_open(other, protection(key, 0..0, 0..24));
+    assert_eq!(refused, Err(AddError::Stale));
+    assert!(AddError::Stale.to_string().contains("cleared"));
+    batch.clear();
+    assert_eq!(batch.received_bytes(&received), Err(SlotError::Stale));
+    for (batch, key) in [(&mut batch, &mut key), (&mut another, &mut other_key)] {
+        batch.ensure_key(key, &[1; 32]);
+        let (_, _, received) = opening();
+        let refused = batch.add_to_open(received, protection(*key, 0..0, 0..24));
+        assert_eq!(refused, Err(AddError::Stale));
+        assert!(batch.is_empty());
     }
 }
 
 #[test]
-fn a_key_is_valid_for_one_turn_of_one_batch() {
-    let (mut batch, key, received) = start();
-    let seal = |batch: &mut Batch, key| drop(batch.add_to_seal(40, protection(key, 0..0, 0..24)));
-    seal(&mut batch, key);
-    assert!(panics(|| seal(&mut batch, KeyIndex::default())).contains("ensure_key"));
-    assert!(panics(|| seal(&mut Batch::new(), key)).contains("ensure_key"));
-    batch.clear();
-    assert!(panics(|| seal(&mut batch, key)).contains("ensure_key"));
-    let open = || batch.add_to_open(received, protection(key, 0..0, 0..24));
-    assert!(panics(open).contains("cleared"));
-    assert!(batch.is_empty());
+fn received_bytes_are_split_within_their_length() {
+    let (mut batch, _, _) = opening();
+    let mut received = batch.feed(b"datagram");
+    assert!(received.split_off(9).is_none());
+    assert!(received.split_off(usize::MAX).is_none());
+    let nothing = received.split_off(8).unwrap();
+    assert!(nothing.is_empty());
+    let rest = received.split_off(4).unwrap();
+    assert_eq!((received.len(), rest.len()), (4, 4));
+    assert_eq!(batch.received_bytes(&received), Ok(&b"data"[..]));
+    assert_eq!(batch.received_bytes(&rest), Ok(&b"gram"[..]));
 }
 
 #[test]
 fn a_packet_must_hold_its_text_and_tag() {
-    let (mut batch, key, _) = start();
-    for (aad, text) in [
-        (0..0, 0..25),
-        (0..0, 24..25),
-        (0..0, 41..41),
-        (0..0, usize::MAX..usize::MAX),
-        // The AAD overlaps the text or the tag, or ends outside.
-        (0..9, 8..20),
-        (10..11, 8..20),
-        (35..36, 8..20),
-        (36..41, 8..20),
-        (0..usize::MAX, 8..20),
-    ] {
-        let text = panics(|| batch.add_to_seal(40, protection(key, aad, text)).is_ok());
-        assert!(text.contains("text"), "{text}");
+    let (mut batch, key) = sealing();
+    for text in [0..25, 24..25, 41..41, usize::MAX..usize::MAX] {
+        let refused = batch.add_to_seal(40, protection(key, 0..0, text.clone()));
+        let packet_len = 40;
+        let outside = AddError::TextOutside { text, packet_len };
+        assert_eq!(refused.map(drop), Err(outside));
+    }
+    // The AAD overlaps the text or the tag, or ends outside.
+    for aad in [0..9, 10..11, 35..36, 36..41, 0..usize::MAX] {
+        let text = 8..20;
+        let refused = batch.add_to_seal(40, protection(key, aad.clone(), text.clone()));
+        let misplaced = AddError::AadMisplaced {
+            aad,
+            text,
+            packet_len: 40,
+        };
+        assert_eq!(refused.map(drop), Err(misplaced));
+    }
+    assert_eq!((batch.len(), batch.bytes_used()), (0, 0));
+    let good = [(0..8, 8..24), (36..40, 8..20), (0..0, 0..0), (9..9, 8..20)];
+    for (aad, text) in good.clone() {
+        batch.add_to_seal(40, protection(key, aad, text)).unwrap();
+    }
+    assert_eq!(batch.len(), 4);
+    // The same for packets to open.
+    let (mut batch, key, _) = opening();
+    for (aad, text) in [(0..0, 0..25), (0..9, 8..20), (36..41, 8..20)] {
+        let received = batch.feed(&[0; 40]);
+        let refused = batch.add_to_open(received, protection(key, aad, text));
+        assert!(matches!(
+            refused,
+            Err(AddError::TextOutside { .. } | AddError::AadMisplaced { .. })
+        ));
     }
     assert!(batch.is_empty());
-    for (aad, text) in [(0..8, 8..24), (36..40, 8..20), (0..0, 0..0), (9..9, 8..20)] {
-        batch.add_to_seal(40, protection(key, aad, text)).unwrap();
+    for (aad, text) in good {
+        let received = batch.feed(&[0; 40]);
+        batch
+            .add_to_open(received, protection(key, aad, text))
+            .unwrap();
     }
     assert_eq!(batch.len(), 4);
 }
 
 #[test]
 fn a_full_batch_takes_no_packet() {
-    let (mut batch, key, _) = start();
-    let used = batch.bytes_used();
-    let full = batch.add_to_seal(Batch::MAX_BYTES, protection(key, 0..0, 0..8));
-    assert_eq!(full.map(drop), Err(BatchFull));
-    assert_eq!((batch.len(), batch.bytes_used()), (0, used));
+    let (mut batch, key) = sealing();
+    let first = batch.add_to_seal(40, protection(key, 0..0, 0..24));
+    first.unwrap();
+    let full = batch.add_to_seal(SealBatch::MAX_BYTES, protection(key, 0..0, 0..8));
+    assert_eq!(full.map(drop), Err(AddError::BatchFull));
+    assert_eq!((batch.len(), batch.bytes_used()), (1, 40));
 }
 
-/// Plaintext never reaches a socket, and ciphertext never reaches a protocol.
+/// Plaintext never reaches a socket.
 #[test]
-fn results_are_shown_only_after_their_operation() {
-    let (mut batch, key, received) = start();
-    let protection = |text| protection(key, 0..0, text);
-    let (sealed, bytes) = batch.add_to_seal(40, protection(0..24)).unwrap();
+fn wire_bytes_are_shown_only_when_sealed() {
+    let (mut batch, key) = sealing();
+    let (slot, bytes) = batch.add_to_seal(40, protection(key, 0..0, 0..24)).unwrap();
     bytes.fill(5);
-    let received = batch.add_to_open(received, protection(0..24));
-    for slot in [&sealed, &received] {
-        assert!(panics(|| batch.wire(slot)).contains("not sealed"));
-        assert!(panics(|| batch.opened(slot)).contains("not opened"));
+    assert_eq!(batch.wire(&slot), Err(SlotError::NotSealed));
+    engine().seal(&mut batch);
+    assert_eq!(batch.wire(&slot).map(<[u8]>::len), Ok(40));
+    assert_eq!(batch.outcome(0), Outcome::Sealed);
+    // A later packet does not hide it, nor does it show the later one.
+    let (later, bytes) = batch.add_to_seal(40, protection(key, 0..0, 0..24)).unwrap();
+    bytes.fill(6);
+    assert!(batch.wire(&slot).is_ok());
+    let both = slot.join(&later).unwrap();
+    for slot in [&later, &both] {
+        assert_eq!(batch.wire(slot), Err(SlotError::NotSealed));
     }
-    // After opening, both fail: the one was plaintext, the other noise.
-    engine().open(&mut batch);
-    for slot in [&sealed, &received] {
-        assert!(panics(|| batch.wire(slot)).contains("not sealed"));
-        assert_eq!(batch.opened(slot), Err(BadTag));
-    }
-    assert_eq!(batch.outcome(0), Outcome::BadTag);
-    let both = sealed.join(&received);
-    assert_eq!(both, None);
     batch.clear();
-    assert!(panics(|| batch.wire(&sealed)).contains("cleared"));
-    assert!(panics(|| batch.opened(&sealed)).contains("cleared"));
+    for slot in [&slot, &later, &both] {
+        assert_eq!(batch.wire(slot), Err(SlotError::Stale));
+        assert_eq!(SealBatch::new().wire(slot), Err(SlotError::Stale));
+    }
+}
+
+/// Ciphertext never reaches a protocol.
+#[test]
+fn texts_are_shown_only_when_opened() {
+    let (mut sealed, key) = sealing();
+    let (slot, bytes) = sealed
+        .add_to_seal(40, protection(key, 0..0, 0..24))
+        .unwrap();
+    bytes.fill(5);
+    engine().seal(&mut sealed);
+    let (mut batch, key, forged) = opening();
+    let received = batch.feed(sealed.wire(&slot).unwrap());
+    let [forged, good] = [forged, received].map(|received| {
+        let added = batch.add_to_open(received, protection(key, 0..0, 0..24));
+        added.unwrap()
+    });
+    for slot in [&forged, &good] {
+        assert_eq!(batch.opened(slot), Err(SlotError::NotOpened));
+    }
+    engine().open(&mut batch);
+    assert_eq!(batch.opened(&forged), Err(SlotError::BadTag));
+    assert_eq!(batch.opened(&good), Ok(&[5; 24][..]));
+    let outcomes = [0, 1].map(|packet| batch.outcome(packet));
+    assert_eq!(outcomes, [Outcome::BadTag, Outcome::Authentic]);
+    let both = forged.join(&good).unwrap();
+    assert_eq!(batch.opened(&both), Err(SlotError::SeveralPackets));
+    // The slot of a packet to seal is in no batch of packets to open, nor the other way round.
+    assert_eq!(batch.opened(&slot), Err(SlotError::Stale));
+    assert_eq!(sealed.wire(&good), Err(SlotError::Stale));
+    batch.clear();
+    for slot in [&forged, &good, &both] {
+        assert_eq!(batch.opened(slot), Err(SlotError::Stale));
+    }
+}
+
+/// Slots of different keys are not joined, though the packets are neighbours.
+#[test]
+fn slots_of_two_keys_are_not_joined() {
+    let (mut batch, key) = sealing();
+    let mut other = KeyIndex::default();
+    batch.ensure_key(&mut other, &[2; 32]);
+    let [one, two, three, four] = [key, key, other, other].map(|key| {
+        let added = batch.add_to_seal(40, protection(key, 0..0, 0..24));
+        added.unwrap().0
+    });
+    assert!(one.join(&two).is_some());
+    assert_eq!(two.join(&three), None);
+    assert!(three.join(&four).is_some());
 }
 
 /// Packets that no engine has sealed are sealed by the closure given to `run_with`.
 #[test]
 fn other_implementations_can_run_a_batch() {
     let packet = Packet::random(&mut Random::new(1), 1, 5);
-    let (mut batch, mut key) = (Batch::new(), KeyIndex::default());
+    let (mut batch, mut key) = (SealBatch::new(), KeyIndex::default());
     batch.ensure_key(&mut key, &[1; 32]);
     let added = batch.add_to_seal(packet.bytes.len(), packet.protection(key));
     let (slot, bytes) = added.unwrap();
     bytes.copy_from_slice(&packet.bytes);
     batch.run_with(|work| Engine::portable().backend().seal(work));
-    assert_eq!(batch.wire(&slot), packet.sealed(&[1; 32]));
+    assert_eq!(batch.wire(&slot), Ok(&packet.sealed(&[1; 32])[..]));
     batch.run_with(|work| assert!(work.jobs.is_empty()));
 }

@@ -7,8 +7,9 @@ use bzip2::read::BzDecoder;
 use common::{Random, noise};
 use packetlane::bitcoin::Network;
 use packetlane::sha256d::{
-    Block, BlockError, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher,
-    MAX_BLOCK_SERIALIZED_SIZE, MAX_NEEDED, Obfuscation, Scanner, Verifier, block_hash,
+    Block, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher, MAX_BLOCK_SERIALIZED_SIZE,
+    MAX_NEEDED, Obfuscation, ParseError, Scanner, Transaction, TransactionError, Verifier,
+    block_hash, txids, wtxids,
 };
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -48,6 +49,11 @@ fn btcd(path: &str) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     BzDecoder::new(&bytes[..]).read_to_end(&mut plain).unwrap();
     Some(plain)
+}
+
+/// A verifier for generated blocks, which have regtest's target, and for real ones.
+fn verifier() -> Verifier {
+    Verifier::new(Hasher::best(), Network::Regtest)
 }
 
 fn sha256d(bytes: &[u8]) -> Hash {
@@ -125,6 +131,14 @@ impl Tx {
         tx
     }
 
+    /// Gives an input the null outpoint, which a coinbase has. All inputs before it must have
+    /// empty scripts.
+    fn spend_null(&mut self, input: usize) {
+        let outpoint = &mut self.inputs[1 + 41 * input..][..36];
+        outpoint.fill(0);
+        outpoint[32..].fill(0xff);
+    }
+
     /// A random transaction.
     fn any(random: &mut Random) -> Self {
         let mut list = |most: usize, longest: usize| -> Vec<Vec<u8>> {
@@ -194,8 +208,14 @@ fn block_of(others: &[Tx]) -> Vec<u8> {
     with_coinbase(&coinbase, others)
 }
 
+/// A block of `coinbase`, whose first input gets the null outpoint, and these transactions.
 fn with_coinbase(coinbase: &Tx, others: &[Tx]) -> Vec<u8> {
-    let all: Vec<&Tx> = [coinbase].into_iter().chain(others).collect();
+    let mut coinbase = coinbase.clone();
+    coinbase.spend_null(0);
+    block_with(&[&[coinbase], others].concat())
+}
+
+fn block_with(all: &[Tx]) -> Vec<u8> {
     let ids: Vec<Hash> = all.iter().map(|tx| sha256d(&tx.stripped())).collect();
     let mut block = header(&plain_root(&ids));
     block.extend(compact(all.len()));
@@ -214,14 +234,14 @@ fn header(root: &Hash) -> Vec<u8> {
 
 #[track_caller]
 fn fault(block: &[u8]) -> BlockFault {
-    let faults = Verifier::new(Hasher::best()).verify(block).unwrap_err();
+    let faults = verifier().verify(block).unwrap_err();
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(!faults[0].to_string().is_empty());
     faults[0]
 }
 
 #[track_caller]
-fn malformed(block: &[u8]) -> BlockError {
+fn malformed(block: &[u8]) -> ParseError {
     match fault(block) {
         BlockFault::Malformed(error) => error,
         fault => panic!("{fault}"),
@@ -230,7 +250,7 @@ fn malformed(block: &[u8]) -> BlockError {
 
 /// The results of scanning a file in pieces of `piece` bytes.
 fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Found<'_>> {
-    let mut scanner = Scanner::new(MAGIC, obfuscation, Hasher::best());
+    let mut scanner = Scanner::new(MAGIC, obfuscation, verifier());
     let mut found = Vec::new();
     let (mut start, mut end) = (0, 0);
     while end < file.len() {
@@ -289,7 +309,8 @@ const PLAIN: Obfuscation = Obfuscation([0; 8]);
 #[test]
 fn a_real_block_with_witnesses_matches_known_values() {
     let bytes = segwit_block();
-    let summary = Verifier::new(Hasher::best()).verify(&bytes).unwrap();
+    let mut verifier = Verifier::new(Hasher::best(), Network::Mainnet);
+    let summary = verifier.verify(&bytes).unwrap();
     assert_eq!(shown(&summary.hash), SEGWIT_BLOCK);
     assert_eq!((summary.transactions, summary.bytes), (3315, 1_245_250));
     // Header, ids, witness ids of all but the first, two trees, the commitment.
@@ -322,14 +343,14 @@ fn a_real_block_with_witnesses_matches_known_values() {
 fn blocks_of_btcds_tests_match_known_values() {
     let large = "00000000000000000021868c2cefc52a480d173c849412fe81c4e5ab806f94ab";
     if let Some(block) = btcd(&format!("wire/testdata/block-{large}.blk")) {
-        let summary = Verifier::new(Hasher::best()).verify(&block).unwrap();
+        let summary = verifier().verify(&block).unwrap();
         assert_eq!(shown(&summary.hash), large);
         assert_eq!((summary.transactions, summary.bytes), (230, 2_259_447));
     }
     if let Some(file) = btcd("blockchain/testdata/277647.dat.bz2") {
         let (blocks, faults) = find(&file, PLAIN);
         assert_eq!((blocks.len(), &faults[..]), (1, &[][..]));
-        let summary = Verifier::new(Hasher::best()).verify(blocks[0].1).unwrap();
+        let summary = verifier().verify(blocks[0].1).unwrap();
         assert_eq!(
             shown(&summary.hash),
             "0000000000000000054a714e580b16c583701712ab91060e92dbde6eb1e052a8"
@@ -344,14 +365,8 @@ fn blocks_of_btcds_tests_match_known_values() {
     // One transaction of 1 MB.
     if let Some(tx) = btcd("wire/testdata/megatx.bin.bz2") {
         let id = hash("bb41a757f405890fb0f5856228e23b715702d714d59bf2b1feb70d8b2b4e3e08");
-        let block = [header(&id), vec![1], tx].concat();
-        assert_eq!(
-            Verifier::new(Hasher::best())
-                .verify(&block)
-                .unwrap()
-                .transactions,
-            1
-        );
+        assert_eq!(Transaction::parse(&tx).unwrap().txid(), id);
+        assert_eq!(txids(&[&tx]), Ok(vec![id]));
     }
 }
 
@@ -375,7 +390,7 @@ fn the_first_blocks_of_the_chain_are_linked() {
         let Some(file) = btcd(path) else { continue };
         let (blocks, faults) = find(&file, PLAIN);
         assert_eq!((blocks.len(), &faults[..]), (count, &[][..]), "{path}");
-        let mut verifier = Verifier::new(Hasher::best());
+        let mut verifier = Verifier::new(Hasher::best(), Network::Mainnet);
         let hashes: Vec<Hash> = blocks
             .iter()
             .map(|(offset, block)| match verifier.verify(block) {
@@ -393,7 +408,7 @@ fn the_first_blocks_of_the_chain_are_linked() {
 #[test]
 fn generated_blocks_match_a_naive_implementation() {
     let mut random = Random::new(1);
-    let mut verifier = Verifier::new(Hasher::best());
+    let mut verifier = verifier();
     for count in [0, 1, 2, 3, 4, 7, 8, 9, 30, 100, 300, 2] {
         let others: Vec<Tx> = (0..count).map(|_| Tx::any(&mut random)).collect();
         let bytes = block_of(&others);
@@ -438,9 +453,7 @@ fn damage_to_a_real_block_is_found() {
 
     // In bytes that an id covers: both roots change.
     for place in [place(version), place(body) + 10, place(lock_time)] {
-        let faults = Verifier::new(Hasher::best())
-            .verify(&flip(place))
-            .unwrap_err();
+        let faults = verifier().verify(&flip(place)).unwrap_err();
         assert!(matches!(
             faults[..],
             [BlockFault::MerkleRoot { header, computed }, BlockFault::Commitment { .. }]
@@ -467,9 +480,7 @@ fn damage_to_a_real_block_is_found() {
 
     // In the header: the block hash changes, and the Merkle root if it is hit.
     for place in [0, 4, 36, 68, 76] {
-        let faults = Verifier::new(Hasher::best())
-            .verify(&flip(place))
-            .unwrap_err();
+        let faults = verifier().verify(&flip(place)).unwrap_err();
         assert!(matches!(faults[0], BlockFault::Work { .. }), "{faults:?}");
         assert_eq!(faults.len(), if place == 36 { 2 } else { 1 });
     }
@@ -479,7 +490,7 @@ fn damage_to_a_real_block_is_found() {
     }
     let length = good.len();
     let longer = [&good[..], &[0]].concat();
-    let error = BlockError::Trailing {
+    let error = ParseError::Trailing {
         offset: length,
         length: 1,
     };
@@ -498,7 +509,7 @@ fn repeated_transactions_are_reported_as_mutation() {
             })
             .collect();
         let good = block_of(&others);
-        let summary = Verifier::new(Hasher::best()).verify(&good).unwrap();
+        let summary = verifier().verify(&good).unwrap();
         let mut bad = good[..80].to_vec();
         bad.extend(compact(count + repeated));
         bad.extend(&good[81..]);
@@ -514,9 +525,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
     let spend = Tx::new(&[b""], &[b""], Some(&[&[b"witness"]]));
     let plain = Tx::new(&[b"script"], &[b""], None);
     let others = [spend, plain.clone()];
-    Verifier::new(Hasher::best())
-        .verify(&block_of(&others))
-        .unwrap();
+    verifier().verify(&block_of(&others)).unwrap();
 
     let coinbase = Tx::new(&[b"coinbase"], &[b"out"], Some(&[&[&[0; 32]]]));
     assert_eq!(
@@ -548,7 +557,7 @@ fn witnesses_need_a_commitment_and_its_reserved_value() {
 
     // Without witnesses a commitment is ignored: some blocks before BIP141 have one.
     let coinbase = Tx::new(&[b"coinbase"], &[&script], None);
-    Verifier::new(Hasher::best())
+    verifier()
         .verify(&with_coinbase(&coinbase, &[plain]))
         .unwrap();
 }
@@ -581,6 +590,132 @@ fn the_work_is_compared_with_the_headers_target() {
 }
 
 #[test]
+fn the_target_is_compared_with_the_networks_limit() {
+    let block = block_of(&[]);
+    let bits = 0x207f_ffff;
+    for network in Network::ALL {
+        let verdict = Verifier::new(Hasher::best(), network).verify(&block);
+        let easiest = match network {
+            Network::Regtest => {
+                verdict.unwrap();
+                continue;
+            }
+            Network::Signet => 0x1e03_77ae,
+            _ => 0x1d00_ffff,
+        };
+        let fault = BlockFault::TargetAboveLimit { bits, easiest };
+        assert_eq!(verdict, Err(vec![fault]), "{}", network.name());
+    }
+    // The limit itself is allowed.
+    for network in Network::ALL {
+        let bits = network.easiest_target();
+        let mut block = block.clone();
+        block[72..76].copy_from_slice(&bits.to_le_bytes());
+        let hash = sha256d(&block[..80]);
+        let verdict = Verifier::new(Hasher::best(), network).verify(&block);
+        let work = Err(vec![BlockFault::Work { hash, bits }]);
+        assert!(verdict.is_ok() || verdict == work, "{verdict:?}");
+    }
+}
+
+#[test]
+fn only_the_first_transaction_has_the_null_outpoint() {
+    let plain = Tx::new(&[b"", b""], &[b"out"], None);
+    assert_eq!(
+        fault(&block_with(std::slice::from_ref(&plain))),
+        BlockFault::NoCoinbase
+    );
+    // A coinbase has no further input.
+    let mut two = plain.clone();
+    two.spend_null(0);
+    assert_eq!(
+        fault(&block_with(std::slice::from_ref(&two))),
+        BlockFault::NoCoinbase
+    );
+    let coinbase = Tx::new(&[b"coinbase"], &[b"miner"], None);
+    for input in [0, 1] {
+        let mut null = plain.clone();
+        null.spend_null(input);
+        let mut last = Tx::new(&[b""], &[b"last"], None);
+        last.spend_null(0);
+        let others = [plain.clone(), null, last];
+        let expected = BlockFault::NullOutpoint { transaction: 2 };
+        assert_eq!(fault(&with_coinbase(&coinbase, &others)), expected);
+    }
+}
+
+#[test]
+fn transactions_of_64_bytes_are_counted() {
+    // Version, counts, outpoint, sequence, value and lock time have 60 bytes.
+    let of_64_bytes = Tx::new(&[b"abc"], &[b"d"], None);
+    assert_eq!(of_64_bytes.stripped().len(), 64);
+    let with_witness = Tx::new(&[b"ab"], &[b"cd"], Some(&[&[b"witness"]]));
+    let others = [Tx::new(&[b"ab"], &[b"d"], None), of_64_bytes, with_witness];
+    let of = |others: &[Tx]| {
+        let summary = verifier().verify(&block_of(others)).unwrap();
+        summary.transactions_of_64_bytes
+    };
+    assert_eq!([of(&others), of(&others[..2]), of(&others[..1])], [2, 1, 0]);
+}
+
+#[test]
+fn ids_of_raw_transactions_match_a_naive_implementation() {
+    let mut random = Random::new(4);
+    for count in [0, 1, 2, 15, 17, 300] {
+        let all: Vec<Tx> = (0..count).map(|_| Tx::any(&mut random)).collect();
+        let raw: Vec<Vec<u8>> = all.iter().map(Tx::whole).collect();
+        let raw: Vec<&[u8]> = raw.iter().map(|raw| &raw[..]).collect();
+        let expected: Vec<Hash> = all.iter().map(|tx| sha256d(&tx.stripped())).collect();
+        assert_eq!(txids(&raw), Ok(expected));
+        let expected: Vec<Hash> = raw.iter().map(|raw| sha256d(raw)).collect();
+        assert_eq!(wtxids(&raw), Ok(expected));
+        for (tx, raw) in all.iter().zip(&raw) {
+            let transaction = Transaction::parse(raw).unwrap();
+            assert_eq!(transaction.has_witness(), tx.witness.is_some());
+            assert_eq!(transaction.txid_pieces().concat(), tx.stripped());
+            assert_eq!(transaction.bytes(), *raw);
+            assert_eq!(transaction.txid(), sha256d(&tx.stripped()));
+            assert_eq!(transaction.wtxid(), sha256d(raw));
+        }
+    }
+}
+
+#[test]
+fn what_is_no_transaction_is_named() {
+    let good = Tx::new(&[b"in"], &[b"out"], Some(&[&[b"witness"]])).whole();
+    for length in 0..good.len() {
+        let bad = &good[..length];
+        let cause = Transaction::parse(bad).unwrap_err();
+        let expected = TransactionError { index: 2, cause };
+        let list = [&good[..], &good, bad, &[]];
+        assert_eq!(txids(&list), Err(expected));
+        assert_eq!(wtxids(&list), Err(expected));
+        assert!(expected.to_string().starts_with("number 2 (from 0) "));
+    }
+    let longer = [&good[..], &[0]].concat();
+    let trailing = ParseError::Trailing {
+        offset: good.len(),
+        length: 1,
+    };
+    assert_eq!(Transaction::parse(&longer), Err(trailing));
+    // Marker and flag without a witness, and no input.
+    let mut empty = Tx::new(&[b"in"], &[b"out"], Some(&[&[]])).whole();
+    assert!(matches!(
+        Transaction::parse(&empty),
+        Err(ParseError::NoWitness { .. })
+    ));
+    empty[5] = 0;
+    let no_inputs = ParseError::NoInputs { offset: 4 };
+    assert_eq!(Transaction::parse(&empty), Err(no_inputs));
+    empty[5] = 2;
+    let flag = ParseError::Flag { offset: 5, flag: 2 };
+    assert_eq!(Transaction::parse(&empty), Err(flag));
+    let length = MAX_BLOCK_SERIALIZED_SIZE + 1;
+    let too_long = ParseError::TooLong { length };
+    assert_eq!(Transaction::parse(&vec![0; length]), Err(too_long));
+}
+
+#[test]
 fn every_malformed_block_is_reported_with_its_offset() {
     let header = vec![0; 80];
     let behind = |parts: &[&[u8]]| [&header, &parts.concat()[..]].concat();
@@ -590,14 +725,14 @@ fn every_malformed_block_is_reported_with_its_offset() {
 
     let long = vec![0; MAX_BLOCK_SERIALIZED_SIZE + 1];
     let length = long.len();
-    assert_eq!(malformed(&long), BlockError::TooLong { length });
+    assert_eq!(malformed(&long), ParseError::TooLong { length });
     // Values exactly at the limit are accepted.
     assert_eq!(
         malformed(&long[1..]),
-        BlockError::NoTransactions { offset: 80 }
+        ParseError::NoTransactions { offset: 80 }
     );
 
-    let cut = |offset, needed, left| BlockError::Cut {
+    let cut = |offset, needed, left| ParseError::Cut {
         offset,
         needed,
         left,
@@ -628,11 +763,11 @@ fn every_malformed_block_is_reported_with_its_offset() {
         (&[0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0], 0xffff_ffff),
         (&[0xff, 0, 0, 0, 0, 0, 0, 0, 0], 0),
     ] {
-        let error = BlockError::NotShortest { offset: 80, number };
+        let error = ParseError::NotShortest { offset: 80, number };
         assert_eq!(malformed(&behind(&[bytes, &filler])), error);
     }
 
-    let too_many = |offset, count, most| BlockError::TooMany {
+    let too_many = |offset, count, most| ParseError::TooMany {
         offset,
         count,
         most,
@@ -655,23 +790,23 @@ fn every_malformed_block_is_reported_with_its_offset() {
     );
 
     let block = behind(&[&[0], &filler]);
-    assert_eq!(malformed(&block), BlockError::NoTransactions { offset: 80 });
+    assert_eq!(malformed(&block), ParseError::NoTransactions { offset: 80 });
     let block = behind(&[&[1], &version, &[0, 0], &filler]);
-    assert_eq!(malformed(&block), BlockError::NoInputs { offset: 85 });
+    assert_eq!(malformed(&block), ParseError::NoInputs { offset: 85 });
     let block = behind(&[&[1], &version, &[0, 1, 0], &filler]);
-    assert_eq!(malformed(&block), BlockError::NoInputs { offset: 87 });
+    assert_eq!(malformed(&block), ParseError::NoInputs { offset: 87 });
     for flag in [2, 3, 0xff] {
         let block = behind(&[&[1], &version, &[0, flag], &filler]);
-        assert_eq!(malformed(&block), BlockError::Flag { offset: 86, flag });
+        assert_eq!(malformed(&block), ParseError::Flag { offset: 86, flag });
     }
     let block = behind(&[&segwit, &[0], &[0; 4]]);
     let offset = 80 + segwit.len();
-    assert_eq!(malformed(&block), BlockError::NoWitness { offset });
+    assert_eq!(malformed(&block), ParseError::NoWitness { offset });
     let block = behind(&[&segwit, &[1, 0], &[0; 4], &[9; 3]]);
     let offset = offset + 6;
     assert_eq!(
         malformed(&block),
-        BlockError::Trailing { offset, length: 3 }
+        ParseError::Trailing { offset, length: 3 }
     );
 }
 
@@ -786,7 +921,7 @@ fn damage_to_a_file_stays_local() {
             },
             Some(bytes) => Cause::NoBlock {
                 length,
-                fault: Verifier::new(Hasher::best()).verify(bytes).unwrap_err()[0],
+                fault: verifier().verify(bytes).unwrap_err()[0],
             },
         };
         only(cut, cause);
@@ -814,6 +949,36 @@ fn damage_to_a_file_stays_local() {
             }][..]
         )
     );
+}
+
+/// Frames within one another, all of which end where the file ends. What they share is
+/// verified a few times, not as often as there are frames.
+#[test]
+fn the_work_for_nested_frames_does_not_grow_with_their_number() {
+    const FRAMES: usize = 500;
+    // Each frame holds a block whose first transaction has all later frames in its script. The
+    // other transactions belong to all of these blocks.
+    let tail = [
+        &[0xff; 4][..],
+        &[0; 5],
+        &Tx::new(&[b"in"], &[b"out"], None).whole().repeat(200),
+    ]
+    .concat();
+    let mut frames = Vec::new();
+    for _ in 0..FRAMES {
+        let outpoint = &[7; 36][..];
+        let script = compact(frames.len());
+        let head = [&[0; 80][..], &[201], &[2, 0, 0, 0, 1], outpoint, &script].concat();
+        let length = (head.len() + frames.len() + tail.len()) as u32;
+        frames = [&MAGIC[..], &length.to_le_bytes(), &head, &frames].concat();
+    }
+    let file = [frames, tail].concat();
+    let (blocks, faults) = find(&file, PLAIN);
+    // The last frame holds no other, so its bytes are a block, whatever its faults.
+    assert_eq!((blocks.len(), faults.len()), (1, FRAMES - 1));
+    let verified = |fault: &&FileFault| matches!(fault.cause, Cause::NoBlock { .. });
+    let verified = faults.iter().filter(verified).count();
+    assert!((1..10).contains(&verified), "{verified}");
 }
 
 #[test]
@@ -851,7 +1016,7 @@ fn a_truncated_file_loses_only_its_last_block() {
 
 #[test]
 fn a_block_without_a_frame_is_recognised() {
-    let bare = |bytes: &[u8]| Scanner::new(MAGIC, PLAIN, Hasher::best()).is_bare_block(bytes);
+    let bare = |bytes: &[u8]| Scanner::new(MAGIC, PLAIN, verifier()).is_bare_block(bytes);
     let block = block_of(&[]);
     assert!(bare(&block));
     assert!(bare(&segwit_block()));

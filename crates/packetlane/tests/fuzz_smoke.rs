@@ -73,3 +73,10 @@ fn quic() {
     assert!((500..=2000).contains(&opened), "{opened}");
     targets::quic(&[]);
 }
+
+#[test]
+fn lanes() {
+    let authentic: u64 = (0..4).map(|kind| run(targets::lanes, 500, &[kind])).sum();
+    assert!((500..=1000).contains(&authentic), "{authentic}");
+    targets::lanes(&[]);
+}

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Craft, MAGIC, Random, craft_initiator, craft_responder, engine, noise, pieces, take};
-use packetlane::Batch;
+use packetlane::OpenBatch;
 use packetlane::bip324::{
     ELLSWIFT_LEN, Handshake, HandshakeConfig, HandshakeError, LENGTH_LEN, MAX_GARBAGE_LEN, Network,
     OVERHEAD, OpenError, PacketKind, Progress, Role, SealError, Session, TERMINATOR_LEN,
@@ -616,7 +616,7 @@ fn many_tiny_packets_take_linear_time() {
         for piece in [usize::MAX, 7] {
             let mut handshake = with_role(role, ours.clone());
             let mut session = None;
-            let mut batch = Batch::new();
+            let mut batch = OpenBatch::new();
             let mut packets = 0;
             for piece in bytes.chunks(piece) {
                 match &mut session {
@@ -624,11 +624,12 @@ fn many_tiny_packets_take_linear_time() {
                         Progress::Waiting => continue,
                         progress => {
                             let session = session.insert(complete(progress));
-                            session.inbound.received(&mut batch, 0);
+                            session.inbound.received(&mut batch, 0)
                         }
                     },
                     Some(session) => session.inbound.feed(&mut batch, piece),
                 }
+                .unwrap();
                 engine().open(&mut batch);
                 let (more, error) = take(session.as_mut().unwrap(), &batch);
                 assert_eq!(error, None);
@@ -687,6 +688,28 @@ fn another_networks_magic_finds_no_terminator() {
         responder.receive(&noise(1, 4111)),
         HandshakeError::NoTerminator,
     );
+}
+
+/// Neither the terminators nor the session id are shown in any state.
+#[test]
+fn debug_shows_neither_terminator_nor_session_id() {
+    let keys = common::keys(&config(1), &config(2));
+    let hidden = [
+        &keys.session_id[..4],
+        &keys.initiator_terminator[..4],
+        &keys.responder_terminator[..4],
+    ];
+    for (role, config, transcript) in transcripts() {
+        let mut handshake = with_role(role, config);
+        for byte in transcript {
+            handshake.receive(&[byte]).unwrap();
+            let shown = format!("{handshake:?}");
+            for hidden in hidden {
+                let list = format!("{hidden:?}");
+                assert!(!shown.contains(list.trim_matches(['[', ']'])), "{shown}");
+            }
+        }
+    }
 }
 
 /// Random configurations all differ, and their garbage is within its limits.

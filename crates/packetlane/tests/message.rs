@@ -73,7 +73,6 @@ fn every_short_id() {
             continue;
         };
         assigned += 1;
-        assert_eq!(message_type.short_id(), Some(id));
         assert_eq!(decode_message(&contents), Ok((message_type, &payload[..])));
         let name = message_type.name();
         let long = [long_form(name.as_bytes()), payload.clone()].concat();
@@ -81,9 +80,13 @@ fn every_short_id() {
         match BIP324.get(usize::from(id) - 1) {
             Some(expected) => {
                 assert_eq!(name, *expected);
+                assert_eq!(message_type.short_id(), Some(id));
                 assert_eq!(encoded(message_type, &payload), contents);
             }
-            None => assert_eq!(encoded(message_type, &payload), long),
+            None => {
+                assert_eq!(message_type.short_id(), None);
+                assert_eq!(encoded(message_type, &payload), long);
+            }
         }
     }
     assert_eq!(assigned, 37);

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Random, engine, noise, sessions};
 use packetlane::bip324::{Inbound, Outbound, PacketKind};
-use packetlane::{Batch, Engine, Offload, Outcome};
+use packetlane::{Engine, Offload, OpenBatch, Outcome, SealBatch};
 use packetlane_gpu::stand_in::{Call, Held, StandIn};
 use packetlane_gpu::{Gpu, GpuError, PipelineConfig};
 
@@ -54,9 +54,20 @@ fn turns(seed: u64) -> Vec<Vec<usize>> {
     [1500, 1, 5, 900, 0, 3000].map(turn).into()
 }
 
+/// A batch of each direction, in page-locked memory of so many bytes or in none.
+fn batches(gpu: &'static Gpu, bytes: Option<usize>) -> (SealBatch, OpenBatch) {
+    match bytes {
+        Some(bytes) => (
+            SealBatch::pinned(gpu, bytes).unwrap(),
+            OpenBatch::pinned(gpu, bytes).unwrap(),
+        ),
+        None => (SealBatch::new(), OpenBatch::new()),
+    }
+}
+
 /// Sends all turns of three sessions through batches of an engine. Returns the wire bytes of
 /// each turn.
-fn send(engine: Engine, batch: &mut Batch, turns: &[Vec<usize>]) -> Vec<Vec<u8>> {
+fn send(engine: Engine, batch: &mut SealBatch, turns: &[Vec<usize>]) -> Vec<Vec<u8>> {
     let (mut from, _) = connections(3);
     let contents = noise(1, 100_000);
     turns
@@ -76,7 +87,7 @@ fn send(engine: Engine, batch: &mut Batch, turns: &[Vec<usize>]) -> Vec<Vec<u8>>
             engine.seal(batch);
             slots
                 .iter()
-                .flat_map(|slot| batch.wire(slot))
+                .flat_map(|slot| batch.wire(slot).unwrap())
                 .copied()
                 .collect()
         })
@@ -87,7 +98,7 @@ fn send(engine: Engine, batch: &mut Batch, turns: &[Vec<usize>]) -> Vec<Vec<u8>>
 /// of all packets, and the contents.
 fn receive(
     engine: Engine,
-    batch: &mut Batch,
+    batch: &mut OpenBatch,
     turns: &[Vec<usize>],
     wires: &[Vec<u8>],
 ) -> Vec<(Vec<Outcome>, Vec<Vec<u8>>)> {
@@ -109,8 +120,8 @@ fn receive(
                 rest = behind;
                 // Some arrive in pieces.
                 let (one, two) = packet.split_at(if place % 50 == 3 { 11 } else { 0 });
-                to[place % 3].feed(batch, one);
-                to[place % 3].feed(batch, two);
+                to[place % 3].feed(batch, one).unwrap();
+                to[place % 3].feed(batch, two).unwrap();
             }
             engine.open(batch);
             let outcomes = (0..lengths.len())
@@ -129,21 +140,21 @@ fn receive(
 fn the_bytes_and_verdicts_are_the_same() {
     for seed in 0..3 {
         let turns = turns(seed);
-        let expected = send(engine(), &mut Batch::new(), &turns);
-        let opened = receive(engine(), &mut Batch::new(), &turns, &expected);
+        let expected = send(engine(), &mut SealBatch::new(), &turns);
+        let opened = receive(engine(), &mut OpenBatch::new(), &turns, &expected);
         assert_eq!(opened[5].0[1501], Outcome::BadTag);
         assert_eq!(opened[5].0[1502], Outcome::Authentic);
         let (stand_in, gpu) = device(seed);
         for engine in on(gpu) {
             assert_eq!(engine.gpu(), Some(gpu));
             // Page-locked memory that must grow, that has the right size, and none.
-            let pinned = |bytes| Batch::pinned(gpu, bytes).unwrap();
-            for mut batch in [pinned(0), pinned(1 << 20), Batch::new()] {
+            for bytes in [Some(0), Some(1 << 20), None] {
+                let (mut sealing, mut opening) = batches(gpu, bytes);
                 let launches = stand_in.count(Call::Launch);
-                let wires = send(engine, &mut batch, &turns);
+                let wires = send(engine, &mut sealing, &turns);
                 assert!(wires == expected, "{engine:?}");
                 assert!(
-                    receive(engine, &mut batch, &turns, &wires) == opened,
+                    receive(engine, &mut opening, &turns, &wires) == opened,
                     "{engine:?}"
                 );
                 assert!(stand_in.count(Call::Launch) > launches + 20);
@@ -160,27 +171,31 @@ fn small_batches_run_on_the_cpu() {
     let (stand_in, gpu) = device(1);
     let beside = engine().with_gpu(gpu);
     let lengths = [vec![100; 120]];
-    send(beside, &mut Batch::new(), &lengths);
+    send(beside, &mut SealBatch::new(), &lengths);
     send(
         beside.with_offload(Offload::Never),
-        &mut Batch::new(),
+        &mut SealBatch::new(),
         &turns(1),
     );
     // Twice as many threads need twice as many bytes.
-    send(beside.with_threads(2), &mut Batch::new(), &[vec![100; 250]]);
+    send(
+        beside.with_threads(2),
+        &mut SealBatch::new(),
+        &[vec![100; 250]],
+    );
     // Without a device there is no threshold.
     send(
         engine().with_offload(Offload::Always),
-        &mut Batch::new(),
+        &mut SealBatch::new(),
         &lengths,
     );
     assert_eq!(stand_in.count(Call::Launch), 0);
-    send(beside, &mut Batch::new(), &[vec![100; 250]]);
+    send(beside, &mut SealBatch::new(), &[vec![100; 250]]);
     assert!(stand_in.count(Call::Launch) > 0);
     let (stand_in, gpu) = device(1);
     send(
         engine().with_gpu(gpu).with_offload(Offload::Always),
-        &mut Batch::new(),
+        &mut SealBatch::new(),
         &lengths,
     );
     assert!(stand_in.count(Call::Launch) > 0);
@@ -192,12 +207,12 @@ fn packets_with_precomputed_keystream_run_on_the_cpu() {
     let (stand_in, gpu) = device(1);
     let alone = engine().with_gpu(gpu).with_offload(Offload::Always);
     let lengths: Vec<Vec<usize>> = (0..500).map(|turn| vec![turn % 90; 1 + turn % 3]).collect();
-    let expected = send(engine(), &mut Batch::new(), &lengths);
-    let mut batch = Batch::pinned(gpu, 1000).unwrap();
-    let wires = send(alone, &mut batch, &lengths);
+    let expected = send(engine(), &mut SealBatch::new(), &lengths);
+    let (mut sealing, mut opening) = batches(gpu, Some(1000));
+    let wires = send(alone, &mut sealing, &lengths);
     assert!(wires == expected);
-    let opened = receive(engine(), &mut Batch::new(), &lengths, &wires);
-    assert!(receive(alone, &mut batch, &lengths, &wires) == opened);
+    let opened = receive(engine(), &mut OpenBatch::new(), &lengths, &wires);
+    assert!(receive(alone, &mut opening, &lengths, &wires) == opened);
     // Some packets, such as those of the first turns, have no precomputed keystream.
     assert!(stand_in.count(Call::Launch) < 500);
 }
@@ -209,8 +224,8 @@ fn a_device_that_fails_loses_nothing() {
         code: 719,
     };
     let turns = turns(7);
-    let expected = send(engine(), &mut Batch::new(), &turns);
-    let opened = receive(engine(), &mut Batch::new(), &turns, &expected);
+    let expected = send(engine(), &mut SealBatch::new(), &turns);
+    let opened = receive(engine(), &mut OpenBatch::new(), &turns, &expected);
     for call in [
         Call::Alloc,
         Call::AllocPinned,
@@ -224,14 +239,12 @@ fn a_device_that_fails_loses_nothing() {
             for error in [LOST, GpuError::OutOfMemory { bytes: 1 }] {
                 let (stand_in, gpu) = device(at as u64);
                 for (turn, engine) in on(gpu).into_iter().cycle().take(4).enumerate() {
-                    let mut batch = match turn {
-                        0 => Batch::pinned(gpu, 100_000).unwrap(),
-                        _ => Batch::new(),
-                    };
+                    let bytes = (turn == 0).then_some(100_000);
+                    let (mut sealing, mut opening) = batches(gpu, bytes);
                     stand_in.fail(call, at, error.clone());
-                    let wires = send(engine, &mut batch, &turns);
+                    let wires = send(engine, &mut sealing, &turns);
                     assert!(wires == expected, "{call:?} {at} {engine:?}");
-                    let again = receive(engine, &mut batch, &turns, &wires);
+                    let again = receive(engine, &mut opening, &turns, &wires);
                     assert!(again == opened, "{call:?} {at} {engine:?}");
                     if let Some(last) = gpu.last_error() {
                         assert_eq!(last, error);
@@ -250,13 +263,13 @@ fn a_device_that_fails_loses_nothing() {
 fn page_locked_memory_may_run_out() {
     let (stand_in, gpu) = device(1);
     let turns = turns(2);
-    let expected = send(engine(), &mut Batch::new(), &turns);
-    let mut batch = Batch::pinned(gpu, 5000).unwrap();
+    let expected = send(engine(), &mut SealBatch::new(), &turns);
+    let mut batch = SealBatch::pinned(gpu, 5000).unwrap();
     stand_in.fail(Call::AllocPinned, 1, GpuError::OutOfMemory { bytes: 1 });
     assert!(send(engine(), &mut batch, &turns) == expected);
     assert_eq!(stand_in.held().pinned, 0);
     // A batch can also shrink.
-    let mut batch = Batch::pinned(gpu, 5000).unwrap();
+    let mut batch = SealBatch::pinned(gpu, 5000).unwrap();
     assert!(send(engine().with_gpu(gpu), &mut batch, &turns) == expected);
     assert!(batch.capacity() > 5000);
     let (mut from, _) = connections(1);
@@ -265,10 +278,10 @@ fn page_locked_memory_may_run_out() {
         .push(&mut batch, PacketKind::Genuine, b"kept")
         .unwrap();
     engine().seal(&mut batch);
-    let wire = batch.wire(&slot).to_vec();
+    let wire = batch.wire(&slot).unwrap().to_vec();
     batch.shrink_to(0);
     assert!(batch.capacity() < 100);
-    assert_eq!(batch.wire(&slot), wire);
+    assert_eq!(batch.wire(&slot), Ok(&wire[..]));
     drop(batch);
     gpu.release();
     assert_eq!(stand_in.held(), Held::default());

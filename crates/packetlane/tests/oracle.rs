@@ -8,7 +8,7 @@ use packetlane::bip324::{
     Handshake, HandshakeConfig, LENGTH_LEN, MAX_GARBAGE_LEN, OpenError, PacketKind, Progress, Role,
     Session,
 };
-use packetlane::{Batch, Engine};
+use packetlane::{Engine, OpenBatch, SealBatch};
 use proptest::prelude::*;
 
 /// What a side sends in addition to the required bytes.
@@ -97,7 +97,7 @@ fn meet(
     // The end of the handshake may arrive together with early packets. Bytes that the handshake
     // does not pass to the session are fed to it.
     let mut session = None;
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     let mut packets = Vec::new();
     for piece in pieces(&version, random, 700) {
         match &mut session {
@@ -105,12 +105,13 @@ fn meet(
                 Progress::Waiting => continue,
                 Progress::Complete(complete) => {
                     let session = session.insert(*complete);
-                    session.inbound.received(&mut batch, 0);
+                    session.inbound.received(&mut batch, 0)
                 }
                 Progress::V1(_) => panic!("they speak v2"),
             },
             Some(session) => session.inbound.feed(&mut batch, piece),
         }
+        .unwrap();
         engine.open(&mut batch);
         let (more, error) = common::take(session.as_mut().unwrap(), &batch);
         assert_eq!(error, None);
@@ -163,16 +164,17 @@ fn they_send(
     let before = session.inbound.decoys();
     let most = [1 + random.below(60), 5000, 200_000][random.below(3)];
     let mut got = Vec::new();
-    let mut batch = Batch::new();
+    let mut batch = OpenBatch::new();
     for piece in pieces(&wire, random, most) {
         // Read as from a socket, into more room than needed, or fed.
-        if random.below(2) == 0 {
+        let added = if random.below(2) == 0 {
             let room = batch.room(piece.len() + random.below(100));
             room[..piece.len()].copy_from_slice(piece);
-            session.inbound.received(&mut batch, piece.len());
+            session.inbound.received(&mut batch, piece.len())
         } else {
-            session.inbound.feed(&mut batch, piece);
-        }
+            session.inbound.feed(&mut batch, piece)
+        };
+        assert!(added.is_ok());
         // A turn has one piece or several.
         if random.below(3) == 0 {
             engine.open(&mut batch);
@@ -202,7 +204,7 @@ fn we_send(
     random: &mut Random,
 ) {
     let mut wire = Vec::new();
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let mut slots = Vec::new();
     for (i, &(len, decoy)) in packets.iter().enumerate() {
         let kind = [PacketKind::Genuine, PacketKind::Decoy][usize::from(decoy)];
@@ -211,7 +213,7 @@ fn we_send(
         if turn_ends || i + 1 == packets.len() {
             engine.seal(&mut batch);
             for slot in slots.drain(..) {
-                wire.extend_from_slice(batch.wire(&slot));
+                wire.extend_from_slice(batch.wire(&slot).unwrap());
             }
             batch.clear();
             session.outbound.seal(kind, &contents, &mut wire).unwrap();

@@ -6,7 +6,7 @@ mod common;
 use common::{Random, engines, noise, sessions};
 use packetlane::bip324::{Inbound, OpenError, Outbound, PacketKind};
 use packetlane::quic::{self, Opener, Sealer, Secret, Suite, Version};
-use packetlane::{Batch, Engine, Outcome, Slot};
+use packetlane::{Engine, OpenBatch, Outcome, SealBatch, Slot};
 
 /// Lengths whose sum makes a batch large: short packets, and long ones that each take as long
 /// as many short ones.
@@ -21,7 +21,7 @@ fn lengths(seed: u64) -> Vec<usize> {
 }
 
 /// Adds a packet of each length, alternating between several sessions.
-fn fill(batch: &mut Batch, from: &mut [Outbound], lengths: &[usize]) -> Vec<Slot> {
+fn fill(batch: &mut SealBatch, from: &mut [Outbound], lengths: &[usize]) -> Vec<Slot> {
     let contents = noise(1, 1 << 20);
     let packets = lengths.iter().enumerate();
     packets
@@ -46,12 +46,12 @@ fn connections(engine: Engine, count: usize) -> (Vec<Outbound>, Vec<Inbound>) {
 /// The length on the wire of packets with these lengths.
 fn wire(engine: Engine, lengths: &[usize]) -> Vec<u8> {
     let (mut from, _) = connections(engine, 3);
-    let mut batch = Batch::new();
+    let mut batch = SealBatch::new();
     let slots = fill(&mut batch, &mut from, lengths);
     engine.seal(&mut batch);
     slots
         .iter()
-        .flat_map(|slot| batch.wire(slot))
+        .flat_map(|slot| batch.wire(slot).unwrap())
         .copied()
         .collect()
 }
@@ -91,20 +91,20 @@ fn each_packet_has_its_own_verdict() {
         for threads in [1, 2, 5] {
             let engine = engine.with_threads(threads);
             let (mut from, mut to) = connections(engine, 3);
-            let mut batch = Batch::new();
+            let mut batch = SealBatch::new();
             let slots = fill(&mut batch, &mut from, &lengths);
             engine.seal(&mut batch);
-            let mut wires: Vec<Vec<u8>> =
-                slots.iter().map(|slot| batch.wire(slot).to_vec()).collect();
+            let wires = slots.iter().map(|slot| batch.wire(slot).unwrap().to_vec());
+            let mut wires: Vec<Vec<u8>> = wires.collect();
             // The last byte of a tag: one packet of the second session. With several threads it
             // is in another thread's part.
             let forged = 2500;
             assert_eq!(forged % 3, 1);
             *wires[forged].last_mut().unwrap() ^= 1;
 
-            batch.clear();
+            let mut batch = OpenBatch::new();
             for (place, wire) in wires.iter().enumerate() {
-                to[place % 3].feed(&mut batch, wire);
+                to[place % 3].feed(&mut batch, wire).unwrap();
             }
             engine.open(&mut batch);
             for place in 0..lengths.len() {
@@ -145,14 +145,15 @@ fn packets_may_come_in_pieces() {
     for engine in engines() {
         let lengths = lengths(3);
         let (mut from, _) = connections(engine, 1);
-        let mut batch = Batch::new();
+        let mut batch = SealBatch::new();
         let slots = fill(&mut batch, &mut from, &lengths);
         engine.seal(&mut batch);
         let wire: Vec<u8> = slots
             .iter()
-            .flat_map(|slot| batch.wire(slot))
+            .flat_map(|slot| batch.wire(slot).unwrap())
             .copied()
             .collect();
+        let mut batch = OpenBatch::new();
         for threads in [1, 2, 4] {
             for piece in [1_500, 16_384, 200_003] {
                 let engine = engine.with_threads(threads);
@@ -161,8 +162,9 @@ fn packets_may_come_in_pieces() {
                 // 0.5 MB in each turn.
                 for turn in wire.chunks(500_000) {
                     batch.clear();
-                    turn.chunks(piece)
-                        .for_each(|piece| to[0].feed(&mut batch, piece));
+                    for piece in turn.chunks(piece) {
+                        to[0].feed(&mut batch, piece).unwrap();
+                    }
                     engine.open(&mut batch);
                     opened += to[0].packets(&batch).map(Result::unwrap).count();
                 }
@@ -214,7 +216,7 @@ fn quic_batches_are_the_same() {
             let engine = engine.with_threads(threads);
             let sealer = |connection| Sealer::new(secret(suite(connection), connection));
             let mut sealers: Vec<_> = (0..CONNECTIONS).map(sealer).collect();
-            let mut batch = quic::Batch::new();
+            let mut batch = quic::SealBatch::new();
             for (packet, &len) in lengths.iter().enumerate() {
                 let number = packet as u64;
                 let header = [0x41, number.to_be_bytes()[6], number.to_be_bytes()[7]];
@@ -244,7 +246,7 @@ fn quic_batches_are_the_same() {
             let engine = engine.with_threads(threads);
             let opener = |connection| Opener::new(secret(suite(connection), connection));
             let mut openers: Vec<_> = (0..CONNECTIONS).map(opener).collect();
-            let mut batch = quic::Batch::new();
+            let mut batch = quic::OpenBatch::new();
             let mut slots = Vec::new();
             let mut rest = batch.feed(&damaged).start;
             for (packet, &len) in lengths.iter().enumerate() {

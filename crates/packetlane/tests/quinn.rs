@@ -5,9 +5,12 @@
 //! amount.
 
 mod common;
+#[path = "quinn/hostile.rs"]
+mod hostile;
 
 use common::{Random, engine, noise};
 use packetlane::quic::{Suite, quinn as fused, rustls as ours};
+use quinn::crypto::ClientConfig;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{
@@ -68,11 +71,15 @@ fn provider(stack: Stack, suite: Suite) -> (Arc<CryptoProvider>, rustls::quic::S
 
 type Certificate = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-fn client_config(
+fn client_config(stack: Stack, suite: Suite, certificate: &Certificate) -> quinn::ClientConfig {
+    quinn::ClientConfig::new(client_crypto(stack, suite, certificate))
+}
+
+fn client_crypto(
     stack: Stack,
     suite: Suite,
     (certificate, _): &Certificate,
-) -> quinn::ClientConfig {
+) -> Arc<dyn ClientConfig> {
     let (provider, initial) = provider(stack, suite);
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
@@ -83,10 +90,10 @@ fn client_config(
         .with_no_client_auth();
     tls.enable_early_data = true;
     let quic = Arc::new(QuicClientConfig::with_initial(Arc::new(tls), initial).unwrap());
-    quinn::ClientConfig::new(match stack {
+    match stack {
         Stack::Fused => fused::client_config(quic),
         _ => quic,
-    })
+    }
 }
 
 fn server_config(

@@ -6,10 +6,10 @@ mod common;
 
 use common::{MAGIC, engine, noise, take};
 use packetlane::bip324::{
-    Cipher, Handshake, HandshakeConfig, Keypair, PacketKind, Role, Session, SessionKeys,
+    Cipher, Handshake, HandshakeConfig, Keypair, PacketKind, Progress, Role, Session, SessionKeys,
 };
 use packetlane::quic::{self, HeaderKey, PacketKey, Secret, Suite, Version};
-use packetlane::{Backend, Batch};
+use packetlane::{Backend, OpenBatch, SealBatch};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use zeroize::ZeroizeOnDrop;
@@ -141,7 +141,7 @@ fn no_secret_is_freed_unwiped() {
     let shared = pair.shared_secret(&theirs, Role::Initiator);
     let mut secrets = secrets_of(&keys.initiator_length, &keys.initiator_packet);
     secrets.extend(secrets_of(&keys.responder_length, &keys.responder_packet));
-    secrets.extend([*shared, *a.secret, *b.secret]);
+    secrets.extend([**shared, **a.secret, **b.secret]);
     let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
 
     let mut packets = 0;
@@ -151,7 +151,7 @@ fn no_secret_is_freed_unwiped() {
         let (first, second) = common::shake(initiator, responder);
         // Sessions are moved.
         let mut both = [Box::new(first), Box::new(second)];
-        let (mut sealing, mut opening) = (Batch::new(), Batch::new());
+        let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         for round in 0..10 {
             let [one, two] = &mut both;
             let mut wire = Vec::new();
@@ -161,14 +161,14 @@ fn no_secret_is_freed_unwiped() {
                 one.outbound.push(&mut sealing, kind, &contents).unwrap();
             }
             engine().seal(&mut sealing);
-            sealing = Batch::new();
+            sealing = SealBatch::new();
             // The other side loses what was sealed here, except for the counters. The other
             // direction is complete.
             for _ in 0..50 {
                 let kind = PacketKind::Genuine;
                 two.outbound.seal(kind, &[round; 40], &mut wire).unwrap();
             }
-            one.inbound.feed(&mut opening, &wire);
+            one.inbound.feed(&mut opening, &wire).unwrap();
             engine().open(&mut opening);
             packets += take(one, &opening).0.len();
             opening.clear();
@@ -198,7 +198,7 @@ fn precomputed_keystream_is_wiped() {
         let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
         for packets in [1, 13, 222, 224] {
             let seen = seen_in(&secrets, || {
-                let mut batch = Batch::new();
+                let mut batch = SealBatch::new();
                 let mut session = Session::from_keys(engine(), &keys, Role::Initiator);
                 let contents = vec![7; len];
                 for sent in 0..packets {
@@ -227,7 +227,7 @@ fn a_batch_of_many_keys_wipes_them() {
         .collect();
     let secrets: Vec<_> = keys.iter().map(|keys| &keys.initiator_packet[..]).collect();
     let seen = seen_in(&secrets, || {
-        let mut batch = Batch::new();
+        let mut batch = SealBatch::new();
         let mut sessions: Vec<_> = keys
             .iter()
             .map(|keys| Session::from_keys(engine(), keys, Role::Initiator))
@@ -250,7 +250,7 @@ fn a_handshake_that_ends_early_wipes_its_secrets() {
     let keys = common::keys(&a, &b);
     let mut secrets = secrets_of(&keys.initiator_length, &keys.initiator_packet);
     secrets.extend(secrets_of(&keys.responder_length, &keys.responder_packet));
-    secrets.extend([*a.secret, *b.secret]);
+    secrets.extend([**a.secret, **b.secret]);
     let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
     for end in 0..3 {
         let (a, b) = (a.clone(), b.clone());
@@ -266,6 +266,82 @@ fn a_handshake_that_ends_early_wipes_its_secrets() {
             }
         });
         assert_eq!(seen.iter().sum::<usize>(), 0, "{end}: {seen:?}");
+    }
+}
+
+/// Moves a value through a box and through a vector that grows: both free where it was.
+fn moved<T>(value: T) -> T {
+    let mut list = Vec::with_capacity(1);
+    list.push(*Box::new(value));
+    list.reserve(1000);
+    list.pop().unwrap()
+}
+
+/// Configurations and handshakes that are moved, before and after each of their steps.
+#[test]
+fn moved_handshakes_leave_no_secret() {
+    let [a, b] = [dressed(1), dressed(2)];
+    let keys = common::keys(&a, &b);
+    let mut secrets = secrets_of(&keys.initiator_length, &keys.initiator_packet);
+    secrets.extend(secrets_of(&keys.responder_length, &keys.responder_packet));
+    for config in [&a, &b] {
+        secrets.push(config.secret[..].try_into().unwrap());
+        secrets.push(config.auxiliary[..].try_into().unwrap());
+    }
+    let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();
+    let seen = seen_in(&secrets, || {
+        let mut responder = moved(Handshake::responder(moved(b)).unwrap());
+        let mut initiator = moved(Handshake::initiator(moved(a.clone())).unwrap());
+        responder.receive(&initiator.take_output()).unwrap();
+        responder = moved(responder);
+        let Ok(Progress::Complete(one)) = initiator.receive(&responder.take_output()) else {
+            panic!("the initiator has received all");
+        };
+        initiator = moved(initiator);
+        let Ok(Progress::Complete(two)) = responder.receive(&initiator.take_output()) else {
+            panic!("the responder has received all");
+        };
+        assert_eq!(one.id(), two.id());
+        drop((moved(one), moved(two), moved(responder)));
+        // One that ends without an answer.
+        drop(moved(Handshake::initiator(a).unwrap()));
+    });
+    assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
+}
+
+/// Keys that are moved, of both protocols.
+#[test]
+fn moved_keys_leave_no_secret() {
+    let config = dressed(1);
+    let pair = || Keypair::new(&config.secret, &config.auxiliary).unwrap();
+    let theirs = *Keypair::new(&[7; 32], &[7; 32]).unwrap().public();
+    let shared = pair().shared_secret(&theirs, Role::Initiator);
+    let keys = SessionKeys::derive(&shared, MAGIC);
+    let secrets = [
+        &config.secret[..],
+        &shared[..],
+        &keys.initiator_length,
+        &keys.initiator_packet,
+        &keys.responder_length,
+        &keys.responder_packet,
+        &keys.session_id,
+    ];
+    let seen = seen_in(&secrets, || {
+        let pair = moved(pair());
+        let shared = moved(pair.shared_secret(&theirs, Role::Initiator));
+        drop(moved(SessionKeys::derive(&shared, MAGIC)));
+    });
+    assert!(seen.iter().all(|&times| times == 0), "{seen:?}");
+
+    for suite in Suite::ALL {
+        let (key, iv) = (noise(4, suite.key_len()), [7; 12]);
+        let secret = noise(3, suite.secret_len());
+        let seen = seen_in(&[&secret, &key], || {
+            drop(moved(Secret::new(suite, Version::V1, &secret).unwrap()));
+            drop(moved(PacketKey::new(suite, &key, &iv).unwrap()));
+            drop(moved(HeaderKey::new(suite, &key).unwrap()));
+        });
+        assert_eq!(seen, [0, 0], "{suite:?}");
     }
 }
 
@@ -303,14 +379,14 @@ fn quic_keys_are_wiped() {
             let secret = Secret::new(suite, Version::V1, secrets[0]).unwrap();
             let mut sealer = Box::new(quic::Sealer::new(secret.clone()));
             let mut opener = Box::new(quic::Opener::new(secret));
-            let (mut sealing, mut opening) = (quic::Batch::new(), quic::Batch::new());
+            let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
             for number in 0..6_u8 {
                 if number % 2 == 0 && number > 0 {
                     sealer.update_keys();
                 }
                 let slot = sealer.push(&mut sealing, number.into(), &[0x40, number], b"ping");
                 engine().seal(&mut sealing);
-                let place = opening.feed(sealing.wire(&slot.unwrap()));
+                let place = opening.feed(sealing.wire(&slot.unwrap()).unwrap());
                 let slot = opener.push(&mut opening, place, 1).unwrap();
                 engine().open(&mut opening);
                 opened += u8::from(opener.take(&opening, slot).is_ok());

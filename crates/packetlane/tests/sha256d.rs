@@ -91,6 +91,33 @@ fn messages() {
     }
 }
 
+/// Lengths with and without a block of padding of their own, pairs of nodes, and headers.
+#[test]
+fn messages_of_one_length() {
+    fn check<const N: usize>() {
+        let text = noise(N as u64, 600 * N);
+        for count in [0, 1, 2, 15, 16, 17, 255, 256, 257, 600] {
+            let messages: &[[u8; N]] = &text.as_chunks().0[..count];
+            let expected: Vec<_> = messages.iter().map(|m| double(m)).collect();
+            let mut digests = vec![[0xee; 32]; count];
+            for hasher in hashers() {
+                digests.fill([0xee; 32]);
+                hasher.many_fixed(messages, &mut digests);
+                assert_eq!(digests, expected, "{hasher:?}: {count} of {N}");
+            }
+            digests.fill([0xee; 32]);
+            sha256d::many_fixed(messages, &mut digests);
+            assert_eq!(digests, expected);
+        }
+    }
+    check::<32>();
+    check::<55>();
+    check::<56>();
+    check::<64>();
+    check::<80>();
+    check::<200>();
+}
+
 #[test]
 fn roots() {
     for count in (0..=300).chain([1023, 1024, 1025, 9001]) {

@@ -1,7 +1,11 @@
 //! Runs the `packetlane` command, and other commands, for a limited time.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
+pub(crate) mod node;
+
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
@@ -44,12 +48,17 @@ impl Finished {
     /// The numbers of a message type in the report: received, bytes, sent, bytes.
     #[track_caller]
     pub(crate) fn row(&self, name: &str) -> [u64; 4] {
-        let row = self.stdout.lines().find_map(|line| {
+        let row = self.find_row(name);
+        row.unwrap_or_else(|| panic!("no row {name}: {}", self.stdout))
+    }
+
+    /// As [`Finished::row`]; `None` if there is no such row.
+    pub(crate) fn find_row(&self, name: &str) -> Option<[u64; 4]> {
+        self.stdout.lines().find_map(|line| {
             let cells: Vec<_> = line.strip_prefix(name)?.split_whitespace().collect();
             let numbers: Result<Vec<u64>, _> = cells.iter().map(|cell| cell.parse()).collect();
             numbers.ok()?.try_into().ok()
-        });
-        row.unwrap_or_else(|| panic!("no row {name}: {}", self.stdout))
+        })
     }
 }
 
@@ -91,6 +100,13 @@ impl Running {
         }
     }
 
+    /// Sends it a signal: INT, TERM, HUP, KILL.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success(), "kill -s {name}");
+    }
+
     /// The next line of its standard output; empty at the end.
     pub(crate) fn line(&mut self) -> String {
         self.stdout.recv_timeout(LIMIT).unwrap_or_default()
@@ -126,6 +142,47 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A folder that is removed on drop.
+pub(crate) struct TempDir(pub(crate) PathBuf);
+
+impl TempDir {
+    /// Creates an empty folder. No other test has one of this name.
+    pub(crate) fn new(name: &str) -> Self {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("packetlane-{name}-{id}"));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The names in it, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = self.0.read_dir().unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts `listen` on a free port of `host`, on regtest. Returns the process and its address.
+pub(crate) fn listen_on(host: &str, options: &str) -> (Running, SocketAddr) {
+    let mut listening = packetlane(&format!("listen {host}:0 --network regtest{options}"));
+    let line = listening.line();
+    let address = line
+        .strip_prefix("listening on ")
+        .and_then(|line| line.strip_suffix(" (regtest)\n"))
+        .unwrap_or_else(|| panic!("{line}"));
+    let address = address.parse().unwrap();
+    (listening, address)
 }
 
 /// The `packetlane` command with these arguments, separated by spaces.

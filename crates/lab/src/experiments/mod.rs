@@ -13,6 +13,7 @@ mod bip324 {
     pub(super) mod primitives;
     pub(super) mod sessions;
     pub(super) mod threads;
+    pub(super) mod turn;
 }
 
 mod sha256d {
@@ -47,6 +48,7 @@ pub static ALL: &[&Experiment] = &[
     &bip324::alone::EXPERIMENT,
     &bip324::latency::EXPERIMENT,
     &bip324::sessions::EXPERIMENT,
+    &bip324::turn::EXPERIMENT,
     &bip324::threads::EXPERIMENT,
     &bip324::handshake::EXPERIMENT,
     &bip324::primitives::EXPERIMENT,

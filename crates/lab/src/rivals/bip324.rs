@@ -14,7 +14,7 @@ use packetlane::bip324::{
     ELLSWIFT_LEN, Handshake, HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound,
     PacketKind, Progress, Role, Session, SessionKeys, TERMINATOR_LEN,
 };
-use packetlane::{Batch, Engine, Job, Key, Outcome, Slot, TAG_LEN};
+use packetlane::{Batch, Engine, Job, Key, OpenBatch, Outcome, SealBatch, Slot, TAG_LEN};
 
 /// The secret keys of the two sides, for every implementation.
 const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
@@ -26,19 +26,19 @@ pub(crate) trait Runner {
     const USES_PRECOMPUTED_KEYSTREAM: bool;
 
     /// Seals the packets that wait.
-    fn seal(&mut self, batch: &mut Batch);
+    fn seal(&mut self, batch: &mut SealBatch);
     /// Opens the packets that wait.
-    fn open(&mut self, batch: &mut Batch);
+    fn open(&mut self, batch: &mut OpenBatch);
 }
 
 impl Runner for Engine {
     const USES_PRECOMPUTED_KEYSTREAM: bool = true;
 
-    fn seal(&mut self, batch: &mut Batch) {
+    fn seal(&mut self, batch: &mut SealBatch) {
         Engine::seal(self, batch);
     }
 
-    fn open(&mut self, batch: &mut Batch) {
+    fn open(&mut self, batch: &mut OpenBatch) {
         Engine::open(self, batch);
     }
 }
@@ -67,9 +67,9 @@ impl<L: Library> OneByOne<L> {
         }
     }
 
-    fn run(
+    fn run<Direction>(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Batch<Direction>,
         one: impl Fn(&mut L::Prepared, &Job, &[u8], &mut [u8]) -> Outcome,
     ) {
         batch.run_with(|pending| {
@@ -94,7 +94,7 @@ impl<L: Library> OneByOne<L> {
 impl<L: Library> Runner for OneByOne<L> {
     const USES_PRECOMPUTED_KEYSTREAM: bool = false;
 
-    fn seal(&mut self, batch: &mut Batch) {
+    fn seal(&mut self, batch: &mut SealBatch) {
         self.run(batch, |key, job, aad, text_and_tag| {
             let (text, tag) = text_and_tag.split_at_mut(job.text_len as usize);
             tag.copy_from_slice(&L::seal(key, &job.nonce, aad, text));
@@ -102,7 +102,7 @@ impl<L: Library> Runner for OneByOne<L> {
         });
     }
 
-    fn open(&mut self, batch: &mut Batch) {
+    fn open(&mut self, batch: &mut OpenBatch) {
         self.run(batch, |key, job, aad, text_and_tag| {
             match L::open(key, &job.nonce, aad, text_and_tag) {
                 true => Outcome::Authentic,
@@ -130,20 +130,21 @@ pub(crate) trait Peer {
 /// Our session. `R` runs its batches.
 pub(crate) struct OurPeer<R> {
     runner: R,
-    batch: Batch,
+    sealing: SealBatch,
+    opening: OpenBatch,
     outbound: Outbound,
     inbound: Inbound,
 }
 
 impl<R: Runner> Peer for OurPeer<R> {
     fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
-        self.batch.clear();
+        self.sealing.clear();
         let mut whole: Option<Slot> = None;
         for (kind, contents) in turn.packets() {
-            if self.batch.bytes_used() >= Batch::ENOUGH_BYTES {
+            if self.sealing.bytes_used() >= SealBatch::ENOUGH_BYTES {
                 self.send(whole.take(), send);
             }
-            let slot = self.outbound.push(&mut self.batch, kind, contents);
+            let slot = self.outbound.push(&mut self.sealing, kind, contents);
             let slot = slot.expect("contents of at most 2^24 - 1 bytes");
             whole = Some(match whole {
                 None => slot,
@@ -154,11 +155,12 @@ impl<R: Runner> Peer for OurPeer<R> {
     }
 
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
-        for received in wire.chunks(Batch::ENOUGH_BYTES) {
-            self.batch.clear();
-            self.inbound.feed(&mut self.batch, received);
-            self.runner.open(&mut self.batch);
-            for contents in self.inbound.packets(&self.batch) {
+        for received in wire.chunks(OpenBatch::ENOUGH_BYTES) {
+            self.opening.clear();
+            let added = self.inbound.feed(&mut self.opening, received);
+            added.expect("packets of an honest peer");
+            self.runner.open(&mut self.opening);
+            for contents in self.inbound.packets(&self.opening) {
                 each(contents.expect("an authentic packet"));
             }
         }
@@ -168,11 +170,11 @@ impl<R: Runner> Peer for OurPeer<R> {
 impl<R: Runner> OurPeer<R> {
     /// Seals and sends the packets that wait.
     fn send(&mut self, packets: Option<Slot>, send: &mut dyn FnMut(&[u8])) {
-        self.runner.seal(&mut self.batch);
+        self.runner.seal(&mut self.sealing);
         if let Some(packets) = packets {
-            send(self.batch.wire(&packets));
+            send(self.sealing.wire(&packets).expect("sealed packets"));
         }
-        self.batch.clear();
+        self.sealing.clear();
     }
 }
 
@@ -191,7 +193,7 @@ impl Peer for Bip324Crate {
                 PacketKind::Decoy => bip324::PacketType::Decoy,
             };
             // In parts, as ours does.
-            if at >= Batch::ENOUGH_BYTES {
+            if at >= SealBatch::ENOUGH_BYTES {
                 send(&self.buffer[..at]);
                 at = 0;
             }
@@ -299,7 +301,8 @@ fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Bo
             .set_precomputed_keystream(R::USES_PRECOMPUTED_KEYSTREAM);
         Box::new(OurPeer {
             runner: runner(),
-            batch: Batch::new(),
+            sealing: SealBatch::new(),
+            opening: OpenBatch::new(),
             outbound: session.outbound,
             inbound: session.inbound,
         })
@@ -326,9 +329,9 @@ pub(crate) fn sessions(engine: Engine) -> [Session; 2] {
             .outbound
             .seal(PacketKind::Genuine, &[], &mut version);
         sealed.expect("an empty packet");
-        let mut batch = Batch::new();
+        let mut batch = OpenBatch::new();
         let inbound = &mut ends[to].inbound;
-        inbound.feed(&mut batch, &version);
+        assert_eq!(inbound.feed(&mut batch, &version), Ok(1));
         engine.open(&mut batch);
         assert_eq!(inbound.packets(&batch).next(), Some(Ok(&[][..])));
     }
@@ -440,7 +443,7 @@ mod tests {
     fn all_agree() {
         let mut turns = Profile::mail().turns(20, 64, 20);
         // A turn that is sent in parts.
-        turns.extend(Profile::mail().turns(1, 4 * Batch::ENOUGH_BYTES / 325, 0));
+        turns.extend(Profile::mail().turns(1, 4 * SealBatch::ENOUGH_BYTES / 325, 0));
         let mut wires: Vec<(String, Vec<u8>)> = Vec::new();
         let ours = ours(Engine::detect().unwrap(), false);
         for implementation in implementations(&ours) {

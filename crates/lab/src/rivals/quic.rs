@@ -1,4 +1,4 @@
-//! QUIC packet protection: ours, which protects all packets of a call in one [`Batch`], and
+//! QUIC packet protection: ours, which protects all packets of a call in one batch, and
 //! libraries through rustls's traits.
 //!
 //! The libraries do what quinn does with them: one packet after another, AEAD and header
@@ -7,8 +7,8 @@
 
 use super::ours::{Ours, ours};
 use packetlane::quic::{
-    Batch, Opener, SAMPLE_LEN, Sealer, Secret, ShortHeader, Suite, Version, decode_packet_number,
-    encode_packet_number,
+    OpenBatch, Opener, SAMPLE_LEN, SealBatch, Sealer, Secret, ShortHeader, Suite, Version,
+    decode_packet_number, encode_packet_number,
 };
 use packetlane::{Engine, Slot, TAG_LEN};
 use rustls::crypto::CryptoProvider;
@@ -122,7 +122,7 @@ struct OurSealer {
     shape: Shape,
     secret: Secret,
     sealer: Sealer,
-    batch: Batch,
+    batch: SealBatch,
     number: u64,
 }
 
@@ -134,7 +134,7 @@ impl OurSealer {
             shape,
             sealer: Sealer::new(secret.clone()),
             secret,
-            batch: Batch::new(),
+            batch: SealBatch::new(),
             number: UNACKED,
         }
     }
@@ -182,7 +182,7 @@ struct OurOpener {
     engine: Engine,
     packet_len: usize,
     opener: Opener,
-    batches: Vec<Batch>,
+    batches: Vec<OpenBatch>,
     slots: Vec<Slot>,
 }
 
@@ -192,7 +192,7 @@ impl OurOpener {
             engine,
             packet_len: shape.packet_len(),
             opener: Opener::new(secret(shape.suite)),
-            batches: (0..batches).map(|_| Batch::new()).collect(),
+            batches: (0..batches).map(|_| OpenBatch::new()).collect(),
             slots: Vec::with_capacity(shape.batch),
         }
     }

@@ -177,6 +177,11 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         writeln!(out, "<p class=\"soft\">Instruction sets: {features}</p>")?;
     }
 
+    if let Some(folder) = &report.replayed {
+        let folder = escape(folder);
+        writeln!(out, "<p class=\"soft\">Replayed: <code>{folder}</code></p>")?;
+    }
+
     writeln!(out, "<h2>Answers</h2>\n<dl class=\"answers\">")?;
     for answer in answers(report) {
         let (name, text) = (escape(&answer.experiment), escape(&answer.text));

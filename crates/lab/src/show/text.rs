@@ -37,6 +37,10 @@ pub fn render(report: &Report) -> String {
     }
     out.push('\n');
     wrap(&mut out, "Machine", &about, 9);
+    if let Some(folder) = &report.replayed {
+        // In one line, because it is one name. Its characters must not control the terminal.
+        out += &format!("Replayed {}\n", folder.escape_debug());
+    }
 
     let mut last = String::new();
     for table in tables(report) {

@@ -2,10 +2,8 @@
 
 use packetlane::sha256d::Hash;
 
-/// The block, from the published vectors (`vectors/README.md`).
-pub(crate) const BLOCK: &[u8] = include_bytes!(
-    "../../../../vectors/blocks/0000000000000000001602407ac49862a7bca9d00f7f402db20b7be2f5de59d2.blk"
-);
+/// The block, from the published vectors (`vectors/README.md`), to which this is a link.
+pub(crate) const BLOCK: &[u8] = include_bytes!("../../data/block-574200.blk");
 
 /// Its height in the chain.
 pub(crate) const BLOCK_HEIGHT: u32 = 574_200;

@@ -9,6 +9,7 @@
 //! from host memory to host memory, in wall time. These are never one figure.
 
 use crate::measure::{Clock, Contender, Plan, Samples, in_turn};
+use crate::progress::note;
 use crate::record::{Metric, enter, record};
 use crate::report::{Case, OURS, Report, Row, distinct, pairs};
 use crate::traffic::{Profile, Turn};
@@ -335,7 +336,7 @@ impl Failed {
 /// leaves the case out.
 pub(crate) fn attempt(case: &Case, run: impl FnOnce() -> Result<(), GpuError>) {
     if let Err(error) = run() {
-        eprintln!("{} {}: {error}", case.experiment, case.text);
+        note(&format!("{} {}: {error}", case.experiment, case.text));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::traffic::Turn;
 use packetlane::bip324::{
     Inbound, Network, Outbound, PacketKind, REKEY_INTERVAL, Role, Session, SessionKeys,
 };
-use packetlane::{Batch, Engine, Slot};
+use packetlane::{Engine, OpenBatch, SealBatch, Slot};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -42,7 +42,7 @@ impl Order {
 /// The sending ends of many connections.
 pub(crate) struct Senders<R> {
     runner: R,
-    batch: Batch,
+    batch: SealBatch,
     slots: Vec<Slot>,
     ends: Vec<Outbound>,
     order: Vec<usize>,
@@ -51,7 +51,7 @@ pub(crate) struct Senders<R> {
 /// The receiving ends of many connections.
 pub(crate) struct Receivers<R> {
     runner: R,
-    batch: Batch,
+    batch: OpenBatch,
     ends: Vec<Inbound>,
     order: Vec<usize>,
 }
@@ -90,14 +90,14 @@ pub(crate) fn many_sessions<R: Runner>(
     let (senders, receivers) = pairs.into_iter().unzip();
     let senders = Senders {
         runner: runner(),
-        batch: Batch::new(),
+        batch: SealBatch::new(),
         slots: Vec::new(),
         ends: senders,
         order: visits.clone(),
     };
     let receivers = Receivers {
         runner: runner(),
-        batch: Batch::new(),
+        batch: OpenBatch::new(),
         ends: receivers,
         order: visits,
     };
@@ -106,16 +106,17 @@ pub(crate) fn many_sessions<R: Runner>(
 
 /// Sends an empty packet from one end of each connection to the other.
 fn advance(engine: Engine, pairs: &mut [&mut (Outbound, Inbound)]) {
-    let mut sent = Batch::new();
+    let mut sent = SealBatch::new();
     let push = |(from, _): &mut &mut (Outbound, _)| {
         let slot = from.push(&mut sent, PacketKind::Genuine, &[]);
         slot.expect("an empty packet")
     };
     let slots: Vec<Slot> = pairs.iter_mut().map(push).collect();
     engine.seal(&mut sent);
-    let mut received = Batch::new();
+    let mut received = OpenBatch::new();
     for ((_, to), slot) in pairs.iter_mut().map(|pair| &mut **pair).zip(&slots) {
-        to.feed(&mut received, sent.wire(slot));
+        let wire = sent.wire(slot).expect("a sealed packet");
+        assert_eq!(to.feed(&mut received, wire), Ok(1));
     }
     engine.open(&mut received);
     for (_, to) in pairs.iter_mut().map(|pair| &mut **pair) {
@@ -129,7 +130,7 @@ fn batches(
     order: &[usize],
     packet_len: usize,
 ) -> impl Iterator<Item = impl Iterator<Item = (usize, Option<usize>)> + Clone> {
-    let at_once = Batch::ENOUGH_BYTES.div_ceil(packet_len);
+    let at_once = SealBatch::ENOUGH_BYTES.div_ceil(packet_len);
     let starts = (0..order.len()).step_by(at_once);
     starts.map(move |start| {
         let places = start..order.len().min(start + at_once);
@@ -155,7 +156,7 @@ impl<R: Runner> Senders<R> {
             }
             self.runner.seal(&mut self.batch);
             for slot in &self.slots {
-                each(self.batch.wire(slot));
+                each(self.batch.wire(slot).expect("a sealed packet"));
             }
         }
     }
@@ -176,7 +177,8 @@ impl<R: Runner> Receivers<R> {
                 if let Some(later) = later {
                     self.ends[later].prefetch();
                 }
-                self.ends[end].feed(&mut self.batch, packet);
+                let added = self.ends[end].feed(&mut self.batch, packet);
+                added.expect("a packet of an honest peer");
             }
             self.runner.open(&mut self.batch);
             for (end, _) in sessions {

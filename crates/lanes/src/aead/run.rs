@@ -74,6 +74,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
 }
 
 /// See [`crate::Backend::max_precomputed_blocks`].
+#[inline]
 pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
     // A larger packet hides its hash in its own rounds. With precomputed keystream it would
     // have fewer rounds to hide it in, and gain nothing.

@@ -1,11 +1,12 @@
 //! Values whose origin the compiler must not see, because it would choose slower instructions.
+//! Miri has no assembly, and no instructions to choose.
 
 /// Returns `word`. The compiler cannot keep it in a lane of a vector.
 #[inline(always)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_mut))]
 pub(crate) fn scalar_u32(mut word: u32) -> u32 {
     // SAFETY: the assembly text is only a comment, so no instruction runs.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         core::arch::asm!("/* {:e} */", inout(reg) word, options(pure, nomem, nostack, preserves_flags));
     }
@@ -14,10 +15,10 @@ pub(crate) fn scalar_u32(mut word: u32) -> u32 {
 
 /// Returns `value`. The compiler does not know any bound of it.
 #[inline(always)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_mut))]
 pub(crate) fn opaque_u64(mut value: u64) -> u64 {
     // SAFETY: the assembly text is only a comment, so no instruction runs.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         core::arch::asm!("/* {} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags));
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 pub const MAX_PREALLOCATION: usize = 256 * 1024;
 
 /// Buffers above this size, in bytes, are given back when they are empty.
-pub(super) const KEPT_BUFFER: usize = 64 * 1024;
+pub(super) const KEPT_BUFFER: usize = 4 * 1024;
 
 /// Appends `bytes` to a buffer that will hold `expected` bytes in all, if the peer tells the
 /// truth: takes memory for that many, but for no more than [`MAX_PREALLOCATION`] beyond

@@ -12,6 +12,7 @@ use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKi
 use crate::batch::Batch;
 use crate::copy::append;
 use crate::engine::Engine;
+use crate::engine::cpu::Kernel;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -106,8 +107,10 @@ impl Cipher {
     /// Turns the precomputed keystream on or off; it is on by default. It is used where packets
     /// come a few at a time, and makes each several times as fast. It holds up to
     /// [`MAX_PRECOMPUTED_KEYSTREAM`](super::MAX_PRECOMPUTED_KEYSTREAM) bytes, which are as
-    /// secret as the key, because they decrypt the next packets. Turning it off wipes them.
-    /// Blocks already taken by packets in a batch are wiped by [`Batch::clear`].
+    /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
+    /// gives their memory back: a program may do that to sessions that have been idle for long,
+    /// and turn it on again. Blocks already taken by packets in a batch are wiped by
+    /// [`Batch::clear`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
     }
@@ -153,14 +156,29 @@ impl Cipher {
     /// Adds a job for the next packet of this direction. Its length starts at `start` in the
     /// batch's arena, and its text follows.
     #[inline(always)]
-    pub(super) fn add_job(
+    pub(super) fn add_job<Direction>(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Batch<Direction>,
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
         let packet = &mut self.state.packet;
         packet.add_job(batch, start + LENGTH_LEN, HEADER_LEN + contents_len)
+    }
+
+    /// As [`Self::add_job`], for contents that are there already, to be sealed or opened by
+    /// `kernel`.
+    #[inline(always)]
+    pub(super) fn add_ready_job<Direction>(
+        &mut self,
+        kernel: Kernel,
+        batch: &mut Batch<Direction>,
+        start: usize,
+        contents_len: usize,
+    ) -> Result<(), Exhausted> {
+        let packet = &mut self.state.packet;
+        let text_len = HEADER_LEN + contents_len;
+        packet.add_ready_job(kernel, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has
@@ -270,7 +288,7 @@ mod tests {
         let refused = receiver.open(&mut [0; 17], 0..0, 0..17);
         assert_eq!(refused, Err(OpenError::Exhausted));
         // In a batch too.
-        let mut batch = Batch::new();
+        let mut batch = crate::batch::SealBatch::new();
         assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
         assert!(batch.is_empty());
     }

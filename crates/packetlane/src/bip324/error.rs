@@ -81,12 +81,10 @@ pub enum OpenError {
     BatchFull,
     /// The packet counters are spent, after 224 * 2^64 packets.
     Exhausted,
-    /// The caller took packets of a batch before it was opened.
+    /// The caller took packets of a batch before it was opened. They still wait in it.
     NotOpened,
-    /// The caller sealed the batch in which packets wait to be opened.
-    Sealed,
-    /// The batch holds the session's packets no more: it was cleared before they were
-    /// taken, or is another one.
+    /// The batch does not hold the session's packets: it is another one, or was cleared
+    /// before they were taken or deferred.
     NotInBatch,
 }
 
@@ -111,12 +109,9 @@ impl fmt::Display for OpenError {
             Self::NotOpened => {
                 f.write_str("the packets are not opened: call Engine::open before taking them")
             }
-            Self::Sealed => f.write_str(
-                "the packets were sealed: call Engine::open on a batch of received ones",
-            ),
             Self::NotInBatch => f.write_str(
-                "the packets are lost: take them from the batch that holds them, before \
-                 Batch::clear",
+                "the session's packets are not in this batch: take or defer them before \
+                 Batch::clear, from the batch that received them",
             ),
         }
     }

@@ -77,9 +77,9 @@ impl FsChaCha20Poly1305 {
     /// Adds the next packet to the jobs of `batch`: the text of `text_len` bytes at `start`
     /// of its arena, without AAD.
     #[inline(always)]
-    pub(super) fn add_job(
+    pub(super) fn add_job<Direction>(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Batch<Direction>,
         start: usize,
         text_len: usize,
     ) -> Result<(), Exhausted> {
@@ -110,12 +110,53 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
+    /// As [`Self::add_job`], for a text that is there already, to be sealed or opened by
+    /// `kernel`. Where that is as fast as the batch, the packet is run here and now, and the
+    /// batch only has what became of it: keys and keystream need not travel through it.
+    #[inline(always)]
+    pub(super) fn add_ready_job<Direction>(
+        &mut self,
+        kernel: Kernel,
+        batch: &mut Batch<Direction>,
+        start: usize,
+        text_len: usize,
+    ) -> Result<(), Exhausted> {
+        let packets = batch.expected_len();
+        if !self.keystream.concerns(packets) || batch.has_pending() {
+            return self.add_job(batch, start, text_len);
+        }
+        let (number, epoch) = self.next()?;
+        let wanted = self.keystream.wanted(self.cpu.backend, packets, text_len);
+        let alone = packets == 1;
+        if !alone && wanted.max(self.keystream.left()) <= text_len.div_ceil(size_of::<Block>()) {
+            return self.add_job(batch, start, text_len);
+        }
+        let text = start..start + text_len;
+        let bytes = batch.arena_mut().bytes_mut();
+        let outcome = self.run(kernel, wanted, bytes, 0..0, text)?;
+        batch.add_done(
+            Job {
+                text: index(start),
+                text_len: index(text_len),
+                nonce: nonce(number, epoch),
+                ..Job::default()
+            },
+            outcome,
+        );
+        Ok(())
+    }
+
     /// Moves the precomputed keystream of the next packet into `batch`. The packet has
     /// `text_len` bytes of text and is one of `packets` of a turn. Where it pays, missing
     /// blocks are computed, and more for the packets behind it. Returns the index of the
     /// first block, and how many there are.
     #[inline(always)]
-    fn add_keystream(&mut self, batch: &mut Batch, packets: usize, text_len: usize) -> (u32, u32) {
+    fn add_keystream<Direction>(
+        &mut self,
+        batch: &mut Batch<Direction>,
+        packets: usize,
+        text_len: usize,
+    ) -> (u32, u32) {
         let backend = self.cpu.backend;
         let wanted = self.keystream.wanted(backend, packets, text_len);
         let blocks = self.keystream.blocks(self.keystream.per_packet());
@@ -141,16 +182,27 @@ impl FsChaCha20Poly1305 {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
+        let wanted = self.keystream.wanted(self.cpu.backend, 1, text.len());
+        self.run(kernel, wanted, bytes, aad, text)
+    }
+
+    /// Seals or opens the next packet, with `wanted` blocks of precomputed keystream.
+    fn run(
+        &mut self,
+        kernel: Kernel,
+        wanted: usize,
+        bytes: &mut [u8],
+        aad: Range<usize>,
+        text: Range<usize>,
+    ) -> Result<Outcome, Exhausted> {
         let (number, epoch) = self.next()?;
-        let backend = self.cpu.backend;
-        let wanted = self.keystream.wanted(backend, 1, text.len());
         // A packet's blocks must be neighbours here: if some of the last packet's are
         // missing, all of them are computed again.
         let left = self.keystream.left();
         if left < wanted && left <= self.keystream.per_packet() {
             self.keystream.consume(left);
             self.keystream
-                .compute(backend, &self.key, (number, epoch), 0, wanted);
+                .compute(self.cpu.backend, &self.key, (number, epoch), 0, wanted);
         }
         let blocks = self.keystream.blocks(self.keystream.per_packet());
         let (secrets, count) = ((&self.key, blocks), blocks.len());

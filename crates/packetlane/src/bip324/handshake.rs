@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Maximum length of a side's garbage, in bytes.
 pub const MAX_GARBAGE_LEN: usize = 4095;
@@ -45,10 +45,11 @@ pub struct HandshakeConfig {
     pub magic: [u8; 4],
     /// The engine for packets that are not part of a batch, and for setting up keys.
     pub engine: Engine,
-    /// The secret key: 32 random bytes, big-endian, fresh for each connection.
-    pub secret: Zeroizing<[u8; 32]>,
+    /// The secret key: 32 random bytes, big-endian, fresh for each connection. Boxed, because
+    /// moving a secret leaves a copy at its old address, which nothing wipes.
+    pub secret: Box<Zeroizing<[u8; 32]>>,
     /// 32 random bytes that choose the encoding of the public key.
-    pub auxiliary: Zeroizing<[u8; 32]>,
+    pub auxiliary: Box<Zeroizing<[u8; 32]>>,
     /// Bytes to send after the public key, at most [`MAX_GARBAGE_LEN`]. They hide the length of
     /// the handshake and should be random.
     pub garbage: Vec<u8>,
@@ -63,17 +64,25 @@ pub struct HandshakeConfig {
 impl HandshakeConfig {
     /// A configuration with these two secrets, without garbage or decoys.
     #[must_use]
-    pub fn new(magic: [u8; 4], engine: Engine, secret: [u8; 32], auxiliary: [u8; 32]) -> Self {
-        Self {
+    pub fn new(
+        magic: [u8; 4],
+        engine: Engine,
+        mut secret: [u8; 32],
+        mut auxiliary: [u8; 32],
+    ) -> Self {
+        let config = Self {
             magic,
             engine,
-            secret: Zeroizing::new(secret),
-            auxiliary: Zeroizing::new(auxiliary),
+            secret: Box::new(Zeroizing::new(secret)),
+            auxiliary: Box::new(Zeroizing::new(auxiliary)),
             garbage: Vec::new(),
             decoys: Vec::new(),
             version: Vec::new(),
             receive_limit: DEFAULT_RECEIVE_LIMIT,
-        }
+        };
+        secret.zeroize();
+        auxiliary.zeroize();
+        config
     }
 
     /// A configuration with secrets and garbage from the operating system's random number
@@ -88,8 +97,8 @@ impl HandshakeConfig {
             getrandom::fill(bytes).map_err(|_| HandshakeError::NoEntropy)
         }
         let mut config = Self::new(magic, engine, [0; 32], [0; 32]);
-        fill(&mut *config.secret)?;
-        fill(&mut *config.auxiliary)?;
+        fill(&mut **config.secret)?;
+        fill(&mut **config.auxiliary)?;
         let mut length = [0; 2];
         fill(&mut length)?;
         // 4096 divides 65536, so all lengths are equally likely.
@@ -111,10 +120,11 @@ impl fmt::Debug for HandshakeConfig {
 }
 
 /// One side of a handshake.
-#[derive(Debug)]
 pub struct Handshake {
     role: Role,
+    /// Without its secrets once `keypair` is computed.
     config: HandshakeConfig,
+    /// Between the computation of the public key and the key exchange.
     keypair: Option<Keypair>,
     state: State,
     /// Received bytes that no state has consumed.
@@ -124,7 +134,6 @@ pub struct Handshake {
 }
 
 /// What the handshake expects next.
-#[derive(Debug)]
 enum State {
     /// Responder: all bytes so far equal v1's first message.
     Prefix,
@@ -151,7 +160,6 @@ enum State {
 }
 
 /// The result of the key exchange.
-#[derive(Debug)]
 struct Ciphers {
     outbound: Cipher,
     inbound: Cipher,
@@ -247,6 +255,7 @@ impl Handshake {
         let progress = self.advance();
         if !matches!(progress, Ok(Progress::Waiting)) {
             self.state = State::Ended;
+            self.keypair = None;
         }
         progress
     }
@@ -364,12 +373,15 @@ impl Handshake {
         }
     }
 
-    /// Computes the keypair; appends the public key and the garbage to the output.
+    /// Computes the keypair, which then has the secret alone; appends the public key and the
+    /// garbage to the output.
     fn send_key(&mut self) -> Result<(), HandshakeError> {
         let keypair = Keypair::new(&self.config.secret, &self.config.auxiliary)?;
         self.output.extend_from_slice(keypair.public());
         self.output.extend_from_slice(&self.config.garbage);
         self.keypair = Some(keypair);
+        self.config.secret.zeroize();
+        self.config.auxiliary.zeroize();
         Ok(())
     }
 
@@ -390,11 +402,15 @@ impl Handshake {
         &mut self,
         theirs: &[u8; ELLSWIFT_LEN],
     ) -> Result<Box<Ciphers>, HandshakeError> {
-        // `send_key` has stored the keypair. It is wiped when this function returns.
-        let keypair = self.keypair.take().ok_or(HandshakeError::Ended)?;
+        // `send_key` has stored the keypair.
+        let keypair = self.keypair.as_ref().ok_or(HandshakeError::Ended)?;
         let shared = keypair.shared_secret(theirs, self.role);
+        self.keypair = None;
         let keys = SessionKeys::derive(&shared, self.config.magic);
-        let [mut outbound, inbound] = Cipher::pair(self.config.engine, &keys, self.role);
+        let [mut outbound, mut inbound] = Cipher::pair(self.config.engine, &keys, self.role);
+        // A peer that falls silent after the handshake costs no keystream of packets to come.
+        outbound.set_precomputed_keystream(false);
+        inbound.set_precomputed_keystream(false);
         let (ours, theirs) = match self.role {
             Role::Initiator => (keys.initiator_terminator, keys.responder_terminator),
             Role::Responder => (keys.responder_terminator, keys.initiator_terminator),
@@ -452,7 +468,9 @@ impl Handshake {
     }
 
     /// Builds the session. Bytes in the buffer from `at` on belong to it.
-    fn complete(&mut self, ciphers: Ciphers, at: usize) -> Box<Session> {
+    fn complete(&mut self, mut ciphers: Ciphers, at: usize) -> Box<Session> {
+        ciphers.outbound.set_precomputed_keystream(true);
+        ciphers.inbound.set_precomputed_keystream(true);
         // A copy, because the buffer's capacity is that of the garbage or of a decoy.
         let buffered = self.buffer[at..].to_vec();
         self.buffer = Vec::new();
@@ -461,6 +479,25 @@ impl Handshake {
             inbound: Inbound::new(ciphers.inbound, self.config.receive_limit, buffered),
             id: ciphers.session_id,
         })
+    }
+}
+
+impl fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither the peer's terminator, by which its garbage is found, nor the session id.
+        let expects = match self.state {
+            State::Prefix => "v1 or v2",
+            State::Key => "public key",
+            State::Garbage { .. } => "garbage",
+            State::Version { .. } => "version packet",
+            State::Ended => "nothing",
+        };
+        f.debug_struct("Handshake")
+            .field("role", &self.role)
+            .field("expects", &expects)
+            .field("buffered", &self.buffer.len())
+            .field("output", &self.output.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,14 +6,14 @@ use super::cipher::Cipher;
 use super::error::OpenError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, OVERHEAD, PacketKind};
 use super::rekey::number_and_epoch;
-use crate::batch::Batch;
+use crate::batch::OpenBatch;
 use crate::bitcoin::message::MAX_TYPE_LEN;
 use crate::copy::copy;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
-use packetlane_lanes::{Nonce, Outcome};
+use packetlane_lanes::{Backend, Outcome};
 
 /// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes: the largest
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
@@ -21,9 +21,10 @@ pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MAX_TYPE_LEN;
 
 /// The receiving half of a session.
 ///
-/// In each turn: read from the socket into [`Batch::room`], say how much came
-/// ([`Inbound::received`]), open the batch, take the packets
-/// ([`Inbound::packets`]). Bytes of a packet that has not come whole wait here.
+/// In each turn: read from the socket into [`OpenBatch::room`], say how much came
+/// ([`Inbound::received`]), open the batch, take the packets ([`Inbound::packets`]) or defer
+/// them ([`Inbound::defer`]). Bytes of a packet that has not come whole wait here. Without a
+/// batch, [`Inbound::open`] does all of it.
 #[derive(Debug)]
 pub struct Inbound {
     cipher: Cipher,
@@ -35,14 +36,20 @@ pub struct Inbound {
 #[derive(Debug)]
 struct Reception {
     limit: usize,
-    /// The beginning of a packet whose end has not come.
+    /// The beginning of a packet whose end has not come, behind `taken` bytes of packets that
+    /// [`Inbound::open`] has returned. After the handshake, whatever came with it.
     tail: Vec<u8>,
+    taken: usize,
     /// Length on the wire, in bytes, of the packet that `tail` begins, once its length has
     /// been decrypted.
     expected: Option<usize>,
     /// The packets that wait in a batch to be taken, and that batch's turn.
     waiting: Waiting,
-    turn: usize,
+    turn: u64,
+    /// Contents of packets that were opened and deferred. They go back into a batch before
+    /// any other, and then lie in its arena.
+    deferred: Vec<Vec<u8>>,
+    back: VecDeque<Range<usize>>,
     /// The end of this half: packets before it may still wait.
     failed: Option<OpenError>,
     decoys: u64,
@@ -53,9 +60,12 @@ impl Inbound {
         let rest = Reception {
             limit,
             tail: buffered,
+            taken: 0,
             expected: None,
             waiting: Waiting::default(),
             turn: 0,
+            deferred: Vec::new(),
+            back: VecDeque::new(),
             failed: None,
             decoys: 0,
         };
@@ -93,48 +103,231 @@ impl Inbound {
         self.rest.decoys
     }
 
-    /// How many bytes wait for the rest of their packet.
+    /// How many bytes wait here: those of a packet that has not come whole, and contents
+    /// that were deferred.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        self.rest.tail.len()
+        let deferred: usize = self.rest.deferred.iter().map(Vec::len).sum();
+        self.rest.tail.len() - self.rest.taken + deferred
+    }
+
+    /// Whether a packet has come in part.
+    pub(super) fn is_within_packet(&self) -> bool {
+        self.rest.tail.len() > self.rest.taken
+    }
+
+    /// Whether packets may wait here for a turn, without another byte from the peer: they
+    /// came with the handshake, or were deferred. Then call [`Inbound::received`] with 0,
+    /// for the peer may send nothing more until it has an answer.
+    #[must_use]
+    pub fn needs_turn(&self) -> bool {
+        let needed = self.rest.expected.unwrap_or(LENGTH_LEN);
+        self.rest.failed.is_none()
+            && (!self.rest.deferred.is_empty() || self.rest.tail.len() - self.rest.taken >= needed)
     }
 
     /// As [`Inbound::received`], for bytes that lie elsewhere.
-    pub fn feed(&mut self, batch: &mut Batch, bytes: &[u8]) {
+    ///
+    /// # Errors
+    ///
+    /// As [`Inbound::received`].
+    pub fn feed(&mut self, batch: &mut OpenBatch, bytes: &[u8]) -> Result<usize, OpenError> {
+        if !batch.arena().fits(bytes.len()) {
+            return Err(*self.rest.failed.get_or_insert(OpenError::BatchFull));
+        }
         copy(batch.room(bytes.len()), bytes);
-        self.received(batch, bytes.len());
+        self.received(batch, bytes.len())
     }
 
-    /// Takes the first `len` bytes of the batch's last [`Batch::room`]: adds
-    /// every packet that is now whole to the batch and keeps the rest for later.
+    /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: adds every
+    /// packet that is now whole to the batch, after those that were deferred, and keeps the
+    /// rest for later. Returns how many packets it added.
     ///
-    /// Call it once with 0 after the handshake: packets may have come with it.
-    /// After a failure the bytes are dropped; [`Inbound::packets`] returns the error.
+    /// With 0 it adds what waits here ([`Inbound::needs_turn`]).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::TooLong`] as soon as the peer announces such a packet. Packets from
+    /// before it can still be taken. [`OpenError::NotInBatch`] if packets of an earlier turn
+    /// were neither taken nor deferred. [`OpenError::BatchFull`], [`OpenError::Exhausted`].
+    /// Every error ends the session: bytes that come later are dropped.
     ///
     /// # Panics
     ///
     /// If that room was shorter than `len`, or has been taken or written over
     /// since.
-    pub fn received(&mut self, batch: &mut Batch, len: usize) {
-        if self.rest.turn != batch.arena().turn() {
-            if !self.rest.waiting.is_empty() && self.rest.failed.is_none() {
-                self.rest.failed = Some(OpenError::NotInBatch);
+    pub fn received(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, OpenError> {
+        let rest = &mut *self.rest;
+        if rest.turn != batch.arena().turn() {
+            if !rest.is_taken() && rest.failed.is_none() {
+                rest.failed = Some(OpenError::NotInBatch);
             }
-            self.rest.waiting.clear();
-            self.rest.turn = batch.arena().turn();
+            rest.waiting.clear();
+            rest.back.clear();
+            rest.turn = batch.arena().turn();
         }
-        if self.rest.failed.is_some() {
-            return;
+        if let Some(error) = rest.failed {
+            return Err(error);
         }
+        let before = batch.len();
         let start = batch.arena_mut().take_received(len);
-        if let Err(error) = self.scan(batch, start..start + len) {
-            self.rest.failed = Some(error);
+        let mut result = self.scan(batch, start..start + len).map(|()| 0);
+        // Also if a new packet is refused: those that were deferred came before it.
+        if !self.rest.deferred.is_empty() {
+            result = result.and(self.put_back(batch));
+        }
+        match result {
+            Ok(deferred) => Ok(batch.len() - before + deferred),
+            Err(error) => {
+                self.rest.failed = Some(error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts the packets that were deferred into the batch. Returns how many.
+    #[cold]
+    fn put_back(&mut self, batch: &mut OpenBatch) -> Result<usize, OpenError> {
+        let deferred = self.rest.deferred.len();
+        for contents in self.rest.deferred.drain(..) {
+            if !batch.arena().fits(contents.len()) {
+                return Err(OpenError::BatchFull);
+            }
+            let place = batch.arena_mut().take(contents.len());
+            let place = place..place + contents.len();
+            copy(&mut batch.arena_mut().bytes_mut()[place.clone()], &contents);
+            self.rest.back.push_back(place);
+        }
+        Ok(deferred)
+    }
+
+    /// Keeps the packets of the batch that nobody took, for a later turn: they would be lost
+    /// when the batch is cleared. For a peer that sends faster than it takes its answers;
+    /// until it has taken some, read nothing more from it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Packets`]: [`OpenError::NotOpened`] if the batch has not been opened; then nothing
+    /// changes. A packet that cannot be opened ends the session, and packets before it are
+    /// lost: take them instead if they matter.
+    ///
+    /// ```
+    /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
+    /// # use packetlane::{Engine, OpenBatch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::detect()?;
+    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+    /// # let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
+    /// # let mut bob = Session::from_keys(engine, &keys, Role::Responder);
+    /// # let mut wire = Vec::new();
+    /// # alice.outbound.seal(PacketKind::Genuine, b"one", &mut wire)?;
+    /// # alice.outbound.seal(PacketKind::Genuine, b"two", &mut wire)?;
+    /// let mut batch = OpenBatch::new();
+    /// bob.inbound.feed(&mut batch, &wire)?;
+    /// engine.open(&mut batch);
+    /// assert_eq!(bob.inbound.packets(&batch).next(), Some(Ok(&b"one"[..])));
+    /// bob.inbound.defer(&batch)?;
+    ///
+    /// batch.clear();
+    /// assert!(bob.inbound.needs_turn());
+    /// bob.inbound.received(&mut batch, 0)?;
+    /// engine.open(&mut batch);
+    /// assert_eq!(bob.inbound.packets(&batch).next(), Some(Ok(&b"two"[..])));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
+        // All or none: what stays would be taken before what was deferred. Packets are opened
+        // in the order in which they were added.
+        let last = self.rest.waiting.last();
+        if self.rest.turn == batch.arena().turn()
+            && last.is_some_and(|last| batch.outcome(last) == Outcome::Pending)
+        {
+            return Err(OpenError::NotOpened);
+        }
+        while let Some(contents) = self.next_packet(batch) {
+            let contents = batch.arena().bytes()[contents?].to_vec();
+            self.rest.deferred.push(contents);
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of the peer from the front of `bytes` up to the end of the next genuine
+    /// packet, and returns its contents. `None` if they end before it; then `bytes` is
+    /// empty. Decoys are dropped and counted. For a program without batches: call it until
+    /// it returns `None`, also right after the handshake, with no bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]. Every error ends the session but [`OpenError::NotInBatch`]: packets
+    /// of this session wait in a batch or were deferred, and come first.
+    ///
+    /// ```
+    /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
+    /// # use packetlane::Engine;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::detect()?;
+    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+    /// # let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
+    /// # let mut bob = Session::from_keys(engine, &keys, Role::Responder);
+    /// # let mut wire = Vec::new();
+    /// # alice.outbound.seal(PacketKind::Genuine, b"one", &mut wire)?;
+    /// # alice.outbound.seal(PacketKind::Genuine, b"two", &mut wire)?;
+    /// // Bytes arrive as they like: here with all but the last of the second packet.
+    /// let mut bytes = &wire[..wire.len() - 1];
+    /// assert_eq!(bob.inbound.open(&mut bytes)?, Some(&b"one"[..]));
+    /// assert_eq!(bob.inbound.open(&mut bytes)?, None);
+    /// let mut bytes = &wire[wire.len() - 1..];
+    /// assert_eq!(bob.inbound.open(&mut bytes)?, Some(&b"two"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open(&mut self, bytes: &mut &[u8]) -> Result<Option<&[u8]>, OpenError> {
+        if let Some(error) = self.rest.failed {
+            return Err(error);
+        }
+        if !self.rest.is_taken() || !self.rest.deferred.is_empty() {
+            return Err(OpenError::NotInBatch);
+        }
+        match self.open_next(bytes) {
+            Ok(None) => Ok(None),
+            Ok(Some(contents)) => Ok(Some(&self.rest.tail[contents])),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// As [`Inbound::open`]: where the contents lie in `tail`.
+    fn open_next(&mut self, bytes: &mut &[u8]) -> Result<Option<Range<usize>>, OpenError> {
+        loop {
+            let wire_len = match self.rest.expected {
+                Some(wire_len) => wire_len,
+                None => {
+                    let Some(length) = self.rest.reach(bytes, LENGTH_LEN) else {
+                        return Ok(None);
+                    };
+                    let length = core::array::from_fn(|at| self.rest.tail[length.start + at]);
+                    let wire_len = self.decrypt_length(length)?;
+                    self.rest.expected = Some(wire_len);
+                    wire_len
+                }
+            };
+            let Some(packet) = self.rest.reach(bytes, wire_len) else {
+                return Ok(None);
+            };
+            self.rest.expected = None;
+            self.rest.taken = packet.end;
+            let packet = packet.start + LENGTH_LEN..packet.end;
+            match self.cipher.open(&mut self.rest.tail, 0..0, packet)? {
+                (PacketKind::Genuine, contents) => return Ok(Some(contents)),
+                (PacketKind::Decoy, _) => self.rest.decoys += 1,
+            }
         }
     }
 
     /// Finds the packets in the bytes that came, which lie in `new`: the last bytes of the
     /// arena that are taken.
-    fn scan(&mut self, batch: &mut Batch, new: Range<usize>) -> Result<(), OpenError> {
+    fn scan(&mut self, batch: &mut OpenBatch, new: Range<usize>) -> Result<(), OpenError> {
+        self.rest.drop_taken();
         // How far the new bytes and the tail are used, and the end of the bytes that the
         // batch keeps.
         let mut at = new.start;
@@ -178,9 +371,7 @@ impl Inbound {
         self.rest.tail.drain(..from_tail);
         // The other packets lie where they came.
         if self.rest.tail.is_empty() {
-            if self.rest.tail.capacity() > KEPT_BUFFER {
-                self.rest.tail = Vec::new();
-            }
+            self.rest.give_back_tail();
             while let Some(&length) = batch.arena().bytes()[at..new.end].first_chunk() {
                 let expected = self.decrypt_length(length)?;
                 if expected > new.end - at {
@@ -192,11 +383,13 @@ impl Inbound {
                 kept = kept.max(at);
             }
         }
-        append_expected(
-            &mut self.rest.tail,
-            &batch.arena().bytes()[at..new.end],
-            self.rest.expected.unwrap_or(LENGTH_LEN),
-        );
+        if at < new.end {
+            append_expected(
+                &mut self.rest.tail,
+                &batch.arena().bytes()[at..new.end],
+                self.rest.expected.unwrap_or(LENGTH_LEN),
+            );
+        }
         batch.arena_mut().give_back(kept);
         Ok(())
     }
@@ -216,9 +409,16 @@ impl Inbound {
 
     /// Adds the packet of `wire_len` bytes at `start` to the batch.
     #[inline(always)]
-    fn add(&mut self, batch: &mut Batch, start: usize, wire_len: usize) -> Result<(), OpenError> {
+    fn add(
+        &mut self,
+        batch: &mut OpenBatch,
+        start: usize,
+        wire_len: usize,
+    ) -> Result<(), OpenError> {
         let job = batch.len();
-        self.cipher.add_job(batch, start, wire_len - OVERHEAD)?;
+        let contents_len = wire_len - OVERHEAD;
+        self.cipher
+            .add_ready_job(Backend::open, batch, start, contents_len)?;
         self.rest.expected = None;
         self.rest.waiting.add(job);
         Ok(())
@@ -227,8 +427,8 @@ impl Inbound {
     /// The contents of the packets that [`Inbound::received`] added to the batch and that
     /// nobody took yet, once the batch has been opened. Decoys are dropped and counted.
     ///
-    /// The first error ends the session: every later call returns the same error.
-    pub fn packets<'s, 'b>(&'s mut self, batch: &'b Batch) -> Packets<'s, 'b> {
+    /// After the last packet it yields the error that [`Inbound::received`] returned, if one.
+    pub fn packets<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
         Packets {
             inbound: self,
             batch,
@@ -238,15 +438,29 @@ impl Inbound {
 
     /// One step of [`Packets`]: where the next genuine packet's contents lie in
     /// the batch's arena.
-    pub(super) fn next_packet(&mut self, batch: &Batch) -> Option<Result<Range<usize>, OpenError>> {
+    #[inline]
+    pub(super) fn next_packet(
+        &mut self,
+        batch: &OpenBatch,
+    ) -> Option<Result<Range<usize>, OpenError>> {
+        if self.rest.is_taken() {
+            return self.rest.failed.map(Err);
+        }
+        // A mistake of the caller's leaves the packets where they are.
+        if self.rest.turn != batch.arena().turn() {
+            return Some(Err(OpenError::NotInBatch));
+        }
+        if let Some(contents) = self.rest.back.pop_front() {
+            return Some(Ok(contents));
+        }
         while let Some(packet) = self.rest.waiting.first() {
-            if self.rest.turn != batch.arena().turn() {
-                return Some(Err(self.fail(OpenError::NotInBatch)));
-            }
-            let outcome = batch.outcome(packet);
-            if outcome != Outcome::Authentic {
-                let error = refusal(outcome, batch.nonce(packet));
-                return Some(Err(self.fail(error)));
+            match batch.outcome(packet) {
+                Outcome::Authentic => {}
+                Outcome::Pending | Outcome::Sealed => return Some(Err(OpenError::NotOpened)),
+                Outcome::BadTag => {
+                    let (packet, epoch) = number_and_epoch(batch.nonce(packet));
+                    return Some(Err(self.fail(OpenError::BadTag { packet, epoch })));
+                }
             }
             self.rest.waiting.remove_first();
             let text = batch.text(packet);
@@ -259,24 +473,58 @@ impl Inbound {
     }
 
     /// Ends the session; packets that still wait are lost.
+    #[cold]
     fn fail(&mut self, error: OpenError) -> OpenError {
-        self.rest.waiting.clear();
-        self.rest.tail = Vec::new();
-        self.rest.failed = Some(error);
+        let rest = &mut *self.rest;
+        rest.waiting.clear();
+        rest.back.clear();
+        rest.deferred = Vec::new();
+        rest.tail = Vec::new();
+        rest.taken = 0;
+        rest.failed = Some(error);
         error
     }
 }
 
-/// Why a packet with this outcome and nonce has no contents.
-#[cold]
-fn refusal(outcome: Outcome, nonce: Nonce) -> OpenError {
-    match outcome {
-        Outcome::Sealed => OpenError::Sealed,
-        Outcome::Pending => OpenError::NotOpened,
-        Outcome::BadTag | Outcome::Authentic => {
-            let (packet, epoch) = number_and_epoch(nonce);
-            OpenError::BadTag { packet, epoch }
+impl Reception {
+    /// Whether all packets that it added to the batch have been taken.
+    #[inline]
+    fn is_taken(&self) -> bool {
+        self.waiting.is_empty() && self.back.is_empty()
+    }
+
+    /// Forgets the packets that [`Inbound::open`] has returned.
+    #[inline]
+    fn drop_taken(&mut self) {
+        if self.taken > 0 {
+            self.tail.drain(..self.taken);
+            self.taken = 0;
+            self.give_back_tail();
         }
+    }
+
+    /// Gives the memory of a long packet back, once it is not needed.
+    #[inline]
+    fn give_back_tail(&mut self) {
+        if self.tail.is_empty() && self.tail.capacity() > KEPT_BUFFER {
+            self.tail = Vec::new();
+        }
+    }
+
+    /// Moves bytes from the front of `bytes` to the end of the tail, until it has `len` that
+    /// are not taken. Returns where they lie, if there are so many.
+    fn reach(&mut self, bytes: &mut &[u8], len: usize) -> Option<Range<usize>> {
+        // What was taken is dropped only now, so that many packets in the tail are not moved
+        // for each of them.
+        if self.tail.len() - self.taken < len {
+            self.drop_taken();
+            let missing = len - self.tail.len();
+            let (new, others) = bytes.split_at(missing.min(bytes.len()));
+            append_expected(&mut self.tail, new, len);
+            *bytes = others;
+        }
+        let place = self.taken..self.taken + len;
+        (place.end <= self.tail.len()).then_some(place)
     }
 }
 
@@ -315,6 +563,11 @@ impl Waiting {
         (!self.first.is_empty()).then_some(self.first.start)
     }
 
+    fn last(&self) -> Option<usize> {
+        let run = self.others.back().unwrap_or(&self.first);
+        (!run.is_empty()).then(|| run.end - 1)
+    }
+
     fn remove_first(&mut self) {
         self.first.start += 1;
         if self.first.is_empty()
@@ -326,11 +579,11 @@ impl Waiting {
 }
 
 /// Iterator over the packets of one session in a batch; see
-/// [`Inbound::packets`].
+/// [`Inbound::packets`]. It ends after an error.
 #[derive(Debug)]
 pub struct Packets<'s, 'b> {
     inbound: &'s mut Inbound,
-    batch: &'b Batch,
+    batch: &'b OpenBatch,
     ended: bool,
 }
 

@@ -1,11 +1,18 @@
 //! The key exchange: ElligatorSwift public keys, the shared secret, and the keys that HKDF
 //! derives from it (BIP324, "Key exchange" and "Keys and session ID").
 
+#![allow(
+    deprecated,
+    reason = "what all versions of secp256k1 that Cargo.toml admits have in common"
+)]
+
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
 use once_cell::race::OnceBox;
-use secp256k1::ellswift::{ElligatorSwift, ElligatorSwiftSharedSecret, Party};
+use secp256k1::ellswift::{
+    ElligatorSwift, ElligatorSwiftParty as Party, ElligatorSwiftSharedSecret,
+};
 use secp256k1::{All, Secp256k1, SecretKey};
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -28,7 +35,8 @@ pub enum Role {
 /// A secret key and its ElligatorSwift public key (BIP324, "ElligatorSwift encoding"). The
 /// secret is wiped on drop.
 pub struct Keypair {
-    secret: SecretKey,
+    /// Boxed, because moving a secret leaves a copy at its old address, which nothing wipes.
+    secret: Box<SecretKey>,
     public: [u8; ELLSWIFT_LEN],
 }
 
@@ -46,7 +54,7 @@ impl Keypair {
         let secret = parse(secret)?;
         let public = ElligatorSwift::from_seckey(context(auxiliary), secret, Some(*auxiliary));
         Ok(Self {
-            secret,
+            secret: Box::new(secret),
             public: public.to_array(),
         })
     }
@@ -62,7 +70,7 @@ impl Keypair {
         public: [u8; ELLSWIFT_LEN],
     ) -> Result<Self, SecretKeyError> {
         Ok(Self {
-            secret: parse(secret)?,
+            secret: Box::new(parse(secret)?),
             public,
         })
     }
@@ -74,18 +82,24 @@ impl Keypair {
     }
 
     /// The secret that this key, in `role`, shares with the peer's public key `theirs`
-    /// (BIP324's `v2_ecdh`). Any 64 bytes encode a public key.
+    /// (BIP324's `v2_ecdh`). Any 64 bytes encode a public key. It is wiped on drop, and boxed so
+    /// that a move leaves no copy.
     #[must_use]
-    pub fn shared_secret(&self, theirs: &[u8; ELLSWIFT_LEN], role: Role) -> Zeroizing<[u8; 32]> {
+    pub fn shared_secret(
+        &self,
+        theirs: &[u8; ELLSWIFT_LEN],
+        role: Role,
+    ) -> Box<Zeroizing<[u8; 32]>> {
         let ours = ElligatorSwift::from_array(self.public);
         let theirs = ElligatorSwift::from_array(*theirs);
         let (initiator, responder, party) = match role {
-            Role::Initiator => (ours, theirs, Party::Initiator),
-            Role::Responder => (theirs, ours, Party::Responder),
+            Role::Initiator => (ours, theirs, Party::A),
+            Role::Responder => (theirs, ours, Party::B),
         };
         let mut shared =
-            ElligatorSwift::shared_secret(initiator, responder, self.secret, party, None);
-        let secret = Zeroizing::new(shared.to_secret_bytes());
+            ElligatorSwift::shared_secret(initiator, responder, *self.secret, party, None);
+        let mut secret = Box::new(Zeroizing::new([0; 32]));
+        secret.copy_from_slice(shared.as_secret_bytes());
         // secp256k1's type does not wipe itself.
         shared = ElligatorSwiftSharedSecret::from_secret_bytes([0; 32]);
         zeroize::optimization_barrier(&shared);
@@ -108,7 +122,7 @@ impl fmt::Debug for Keypair {
 }
 
 fn parse(secret: &[u8; 32]) -> Result<SecretKey, SecretKeyError> {
-    SecretKey::from_byte_array(*secret).map_err(|_| SecretKeyError)
+    SecretKey::from_slice(secret).map_err(|_| SecretKeyError)
 }
 
 /// The context for all key generation. There is one per process, because creating it costs half
@@ -154,18 +168,19 @@ pub struct SessionKeys {
 }
 
 impl SessionKeys {
-    /// Derives the keys with HKDF-SHA256 for the network of this magic.
+    /// Derives the keys with HKDF-SHA256 for the network of this magic. They are boxed so that a
+    /// move leaves no copy.
     #[must_use]
-    pub fn derive(shared_secret: &[u8; 32], magic: [u8; 4]) -> Self {
+    pub fn derive(shared_secret: &[u8; 32], magic: [u8; 4]) -> Box<Self> {
         let mut salt = *b"bitcoin_v2_shared_secret....";
         salt[24..].copy_from_slice(&magic);
         let hkdf = Hkdf::<Sha256>::new(Some(&salt), shared_secret);
-        // Keys are written in place, because a move leaves a copy behind.
+        // Keys are written in place, too.
         let expand = |info: &[u8], place: &mut [u8; 32]| {
             hkdf.expand(info, place)
                 .expect("32 bytes are less than HKDF's 255 * 32");
         };
-        let mut keys = Self {
+        let mut keys = Box::new(Self {
             initiator_length: [0; 32],
             initiator_packet: [0; 32],
             responder_length: [0; 32],
@@ -173,7 +188,7 @@ impl SessionKeys {
             initiator_terminator: [0; TERMINATOR_LEN],
             responder_terminator: [0; TERMINATOR_LEN],
             session_id: [0; 32],
-        };
+        });
         expand(b"initiator_L", &mut keys.initiator_length);
         expand(b"initiator_P", &mut keys.initiator_packet);
         expand(b"responder_L", &mut keys.responder_length);

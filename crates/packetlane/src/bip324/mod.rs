@@ -4,6 +4,7 @@
 //! Everything here is sans-I/O: bytes come in and go out as slices, without sockets and
 //! clocks.
 //!
+//! - [`Connection`]: all that one connection of an event loop needs, but its socket.
 //! - [`Handshake`]: from the first byte to a session, for both sides.
 //! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a time
 //!   through a [`Batch`](crate::Batch), or one at a time.
@@ -16,7 +17,7 @@
 //! ```
 //! use packetlane::bip324::{Keypair, PacketKind, Role, Session, SessionKeys};
 //! use packetlane::bitcoin::Network;
-//! use packetlane::{Batch, Engine};
+//! use packetlane::{Engine, OpenBatch, SealBatch};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Two sides exchange keys. (Real secrets are random; Handshake does all of this.)
@@ -30,15 +31,15 @@
 //! let mut bob = Session::from_keys(engine, &keys, Role::Responder);
 //!
 //! // Two packets, of which the receiver sees one.
-//! let mut batch = Batch::new();
+//! let mut batch = SealBatch::new();
 //! let decoy = alice.outbound.push(&mut batch, PacketKind::Decoy, b"noise")?;
 //! let hello = alice.outbound.push(&mut batch, PacketKind::Genuine, b"hello")?;
 //! engine.seal(&mut batch);
 //! let both = decoy.join(&hello).expect("neighbours");
-//! let wire = batch.wire(&both).to_vec();
+//! let wire = batch.wire(&both)?;
 //!
-//! batch.clear();
-//! bob.inbound.feed(&mut batch, &wire);
+//! let mut batch = OpenBatch::new();
+//! bob.inbound.feed(&mut batch, wire)?;
 //! engine.open(&mut batch);
 //! let packets: Result<Vec<_>, _> = bob.inbound.packets(&batch).collect();
 //! assert_eq!((packets?, bob.inbound.decoys()), (vec![&b"hello"[..]], 1));
@@ -48,6 +49,7 @@
 
 mod buffer;
 mod cipher;
+mod connection;
 mod error;
 mod fs_chacha20;
 mod fs_chacha20_poly1305;
@@ -69,6 +71,7 @@ pub use crate::bitcoin::message::{
 };
 pub use buffer::MAX_PREALLOCATION;
 pub use cipher::Cipher;
+pub use connection::{Connection, ConnectionError};
 pub use error::{Exhausted, OpenError, SealError};
 pub use handshake::{Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress};
 pub use inbound::{DEFAULT_RECEIVE_LIMIT, Inbound, Packets};

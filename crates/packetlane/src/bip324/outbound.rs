@@ -4,10 +4,13 @@
 use super::cipher::Cipher;
 use super::error::SealError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
-use crate::arena::Slot;
-use crate::batch::Batch;
+use crate::arena::{Owner, Slot};
+use crate::batch::SealBatch;
+use crate::bitcoin::message::MessageType;
 use crate::copy::copy;
 use alloc::vec::Vec;
+use core::ops::Range;
+use packetlane_lanes::Backend;
 
 /// The sending half of a session.
 ///
@@ -16,11 +19,14 @@ use alloc::vec::Vec;
 #[derive(Debug)]
 pub struct Outbound {
     cipher: Cipher,
+    /// Whose its slots are.
+    owner: Owner,
 }
 
 impl Outbound {
     pub(super) fn new(cipher: Cipher) -> Self {
-        Self { cipher }
+        let owner = Owner::new();
+        Self { cipher, owner }
     }
 
     /// Whether keystream of the next packets is precomputed; see
@@ -37,7 +43,7 @@ impl Outbound {
         self.cipher.prefetch();
     }
 
-    /// Adds a packet with `contents` to the batch. [`Batch::wire`] gives its
+    /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] gives its
     /// bytes when the batch has been sealed.
     ///
     /// # Errors
@@ -46,13 +52,11 @@ impl Outbound {
     #[inline]
     pub fn push(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SealBatch,
         kind: PacketKind,
         contents: &[u8],
     ) -> Result<Slot, SealError> {
-        let (slot, place) = self.reserve(batch, kind, contents.len())?;
-        copy(place, contents);
-        Ok(slot)
+        self.add(batch, kind, &[], contents)
     }
 
     /// Adds a packet with contents of `contents_len` bytes to the batch, for the
@@ -66,10 +70,53 @@ impl Outbound {
     #[inline]
     pub fn reserve<'b>(
         &mut self,
-        batch: &'b mut Batch,
+        batch: &'b mut SealBatch,
         kind: PacketKind,
         contents_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let packet = batch.len();
+        let wire = self.place(batch, kind, contents_len)?;
+        self.cipher.add_job(batch, wire.start, contents_len)?;
+        let contents = wire.start + LENGTH_LEN + HEADER_LEN;
+        let arena = batch.arena_mut();
+        let slot = arena.slot(self.owner, wire, packet..packet + 1);
+        Ok((
+            slot,
+            &mut arena.bytes_mut()[contents..contents + contents_len],
+        ))
+    }
+
+    /// Adds a packet whose contents are `beginning`, then `rest`.
+    #[inline]
+    fn add(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        beginning: &[u8],
+        rest: &[u8],
+    ) -> Result<Slot, SealError> {
+        let packet = batch.len();
+        let contents_len = rest.len().saturating_add(beginning.len());
+        let wire = self.place(batch, kind, contents_len)?;
+        let contents = wire.start + LENGTH_LEN + HEADER_LEN;
+        let contents = &mut batch.arena_mut().bytes_mut()[contents..contents + contents_len];
+        let (place, rest_place) = contents.split_at_mut(beginning.len());
+        place.copy_from_slice(beginning);
+        copy(rest_place, rest);
+        self.cipher
+            .add_ready_job(Backend::seal, batch, wire.start, contents_len)?;
+        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
+    }
+
+    /// Takes the place of a packet in the arena and writes its length and header. Returns
+    /// where it lies.
+    #[inline]
+    fn place(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        contents_len: usize,
+    ) -> Result<Range<usize>, SealError> {
         if contents_len > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong {
                 length: contents_len,
@@ -80,16 +127,67 @@ impl Outbound {
             return Err(SealError::BatchFull);
         }
         let [a, b, c] = self.cipher.encrypt_length(contents_len)?;
-        let packet = batch.len();
         let start = batch.arena_mut().take(wire_len);
         let front = start..start + LENGTH_LEN + HEADER_LEN;
-        let contents = front.end..front.end + contents_len;
         let header = [a, b, c, kind.header()];
         batch.arena_mut().bytes_mut()[front].copy_from_slice(&header);
-        self.cipher.add_job(batch, start, contents_len)?;
-        let arena = batch.arena_mut();
-        let slot = arena.slot(start..start + wire_len, packet..packet + 1);
-        Ok((slot, &mut arena.bytes_mut()[contents]))
+        Ok(start..start + wire_len)
+    }
+
+    /// Adds a packet with a message to the batch: its type in the shortest form that every
+    /// peer understands, then its payload.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    ///
+    /// ```
+    /// # use packetlane::bip324::{Role, Session, SessionKeys};
+    /// use packetlane::bitcoin::message::MessageType;
+    /// use packetlane::{Engine, SealBatch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::detect()?;
+    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+    /// # let mut session = Session::from_keys(engine, &keys, Role::Initiator);
+    ///
+    /// const PING: MessageType = MessageType::literal("ping");
+    /// let mut batch = SealBatch::new();
+    /// let nonce = 7_u64.to_le_bytes();
+    /// let slot = session.outbound.push_message(&mut batch, PING, &nonce)?;
+    /// assert_eq!(slot.wire_len(), 20 + 1 + 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn push_message(
+        &mut self,
+        batch: &mut SealBatch,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<Slot, SealError> {
+        self.add(batch, PacketKind::Genuine, &message_type.encoded(), payload)
+    }
+
+    /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
+    /// to write into the slice that is returned: all of it must be written, as with
+    /// [`Outbound::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is added and nothing counted then.
+    #[inline]
+    pub fn reserve_message<'b>(
+        &mut self,
+        batch: &'b mut SealBatch,
+        message_type: MessageType,
+        payload_len: usize,
+    ) -> Result<(Slot, &'b mut [u8]), SealError> {
+        let encoded = message_type.encoded();
+        let contents_len = payload_len.saturating_add(encoded.len());
+        let (slot, contents) = self.reserve(batch, PacketKind::Genuine, contents_len)?;
+        let (place, payload) = contents.split_at_mut(encoded.len());
+        place.copy_from_slice(&encoded);
+        Ok((slot, payload))
     }
 
     /// Appends one packet to `out`, sealed, without a batch.

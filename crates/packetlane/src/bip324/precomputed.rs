@@ -60,11 +60,12 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Turns it on or off. Off wipes all blocks.
+    /// Turns it on or off. Off wipes all blocks and gives their memory back.
     pub(super) fn enable(&mut self, on: bool) {
         self.enabled = on;
         if !on {
             self.wipe();
+            self.blocks = None;
         }
     }
 

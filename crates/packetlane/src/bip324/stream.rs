@@ -30,38 +30,42 @@
 //! ```
 
 use super::error::{OpenError, SealError};
-use super::handshake::{Handshake, HandshakeError, Progress};
+use super::handshake::{Handshake, HandshakeConfig, HandshakeError, Progress};
 use super::inbound::Inbound;
 use super::outbound::Outbound;
 use super::packet::PacketKind;
 use super::session::Session;
-use crate::arena::Slot;
-use crate::batch::Batch;
+use crate::batch::{Batch, OpenBatch, SealBatch};
+use crate::bitcoin::message::MessageType;
 use crate::engine::Engine;
+use crate::outbox::Outbox;
 use alloc::vec::Vec;
 use core::fmt;
 use core::future::poll_fn;
 use core::pin::Pin;
-use core::task::Poll;
+use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// The timeout of Bitcoin Core for a handshake: 60 seconds.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes per read.
-const READ_LEN: usize = 64 * 1024;
+/// Most bytes of one read.
+const MAX_READ_LEN: usize = 64 * 1024;
 
-/// Maximum capacity of a batch that is kept between turns, in bytes. A batch that a long packet
-/// has grown beyond it is shrunk, so that no peer can keep a connection's memory large.
-const KEPT_ARENA: usize = 4 * READ_LEN;
+/// Bytes of the first read, and of each after a short one.
+const MIN_READ_LEN: usize = 4 * 1024;
+
+/// How much memory the batch of a reader or writer that waits may keep, in bytes: most
+/// connections are idle most of the time. A node may have thousands.
+const IDLE_CAPACITY: usize = 8 * 1024;
 
 /// Prepares `batch` for the next turn.
-fn clear(batch: &mut Batch) {
+fn clear<Direction>(batch: &mut Batch<Direction>) {
     batch.clear();
-    if batch.capacity() > KEPT_ARENA {
-        batch.shrink_to(READ_LEN);
+    if batch.capacity() > IDLE_CAPACITY {
+        batch.shrink_to(0);
     }
 }
 
@@ -74,12 +78,69 @@ pub enum Accepted {
     V1(Vec<u8>),
 }
 
+/// Connects and runs a handshake, for at most `timeout`; where the peer hangs up without a
+/// byte, connects again for v1, as BIP324 recommends ("Signaling v2 support"): so do nodes
+/// that know v1 only. Returns the stream of the connection that is left, and what to speak
+/// over it. With [`Accepted::V1`] nothing has been sent yet.
+///
+/// An attacker on the way can force v1 like this. Who must not speak it calls [`handshake`].
+///
+/// # Errors
+///
+/// See [`StreamError`]. [`StreamError::Io`] if `connect` fails, the first time or again.
+///
+/// ```
+/// # use packetlane::Engine;
+/// use packetlane::bip324::stream::{Accepted, HANDSHAKE_TIMEOUT, connect};
+/// use packetlane::bip324::HandshakeConfig;
+/// use packetlane::bitcoin::Network;
+/// use tokio::net::{TcpListener, TcpStream};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = Engine::detect()?;
+/// let config = HandshakeConfig::random(Network::Regtest.magic(), engine)?;
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let address = listener.local_addr()?;
+/// // A node that knows nothing of v2: a public key is no message to it.
+/// let node = async {
+///     drop(listener.accept().await?);
+///     listener.accept().await
+/// };
+/// let connecting = connect(|| TcpStream::connect(address), config, HANDSHAKE_TIMEOUT);
+/// let (connected, _) = tokio::join!(connecting, node);
+/// let (_stream, accepted) = connected?;
+/// assert!(matches!(accepted, Accepted::V1(received) if received.is_empty()));
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect<S, F>(
+    mut connect: impl FnMut() -> F,
+    config: HandshakeConfig,
+    timeout: Duration,
+) -> Result<(S, Accepted), StreamError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = io::Result<S>>,
+{
+    let initiator = Handshake::initiator(config)?;
+    let mut stream = connect().await?;
+    match handshake(&mut stream, initiator, timeout).await {
+        Ok(accepted) => Ok((stream, accepted)),
+        Err(StreamError::Handshake(HandshakeError::ClosedUnanswered)) => {
+            drop(stream);
+            Ok((connect().await?, Accepted::V1(Vec::new())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Runs a handshake over `stream`, for at most `timeout`.
 ///
 /// # Errors
 ///
 /// See [`StreamError`]. After [`HandshakeError::ClosedUnanswered`] an initiator may connect
-/// again with v1. A connection that is reset or aborted, during a read or a write, counts as
+/// again with v1, as [`connect`] does. A connection that is reset or aborted, during a read or a write, counts as
 /// closed.
 pub async fn handshake<S>(
     stream: &mut S,
@@ -176,13 +237,16 @@ fn failed(error: io::Error, handshake: &Handshake) -> StreamError {
     }
 }
 
-/// The receiving half of a session on a stream.
+/// The receiving half of a session on a stream. While it waits for the peer it keeps no more
+/// than 8 KiB for what may come.
 #[derive(Debug)]
 pub struct Reader<R> {
     stream: R,
     engine: Engine,
     inbound: Inbound,
-    batch: Batch,
+    batch: OpenBatch,
+    /// Bytes of the next read.
+    read_len: usize,
     ended: bool,
 }
 
@@ -193,7 +257,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             stream,
             engine,
             inbound,
-            batch: Batch::new(),
+            batch: OpenBatch::new(),
+            read_len: MIN_READ_LEN,
             ended: false,
         };
         // Packets that came with the end of the handshake.
@@ -202,7 +267,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     fn received(&mut self, len: usize) {
-        self.inbound.received(&mut self.batch, len);
+        // Its error comes from `next_packet`, behind the packets before it.
+        let _ = self.inbound.received(&mut self.batch, len);
         self.engine.open(&mut self.batch);
     }
 
@@ -224,11 +290,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     self.ended = true;
                     return Err(error.into());
                 }
-                None => {}
+                None => self.batch.clear(),
             }
-            clear(&mut self.batch);
             // The only await point: dropping the future here loses nothing.
-            match self.stream.read(self.batch.room(READ_LEN)).await {
+            match poll_fn(|cx| self.poll_read(cx)).await {
                 Ok(0) => {
                     self.ended = true;
                     return Err(StreamError::Closed {
@@ -246,23 +311,51 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Ok(&self.batch.arena().bytes()[contents])
     }
 
+    /// Reads once into the batch. Where nothing has come, it gives memory back before it
+    /// waits or ends.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(self.batch.room(self.read_len));
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        let len = buffer.filled().len();
+        // Much waits where a read is full.
+        self.read_len = if len == self.read_len {
+            MAX_READ_LEN
+        } else {
+            MIN_READ_LEN
+        };
+        if len == 0 {
+            clear(&mut self.batch);
+        }
+        read.map_ok(|()| len)
+    }
+
     /// The number of decoys dropped since the handshake.
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.inbound.decoys()
     }
+
+    /// The stream.
+    pub fn get_ref(&self) -> &R {
+        &self.stream
+    }
+
+    /// The stream by itself. Packets that were read from it and not returned are lost.
+    pub fn into_inner(self) -> R {
+        self.stream
+    }
 }
 
-/// The sending half of a session on a stream.
+/// The sending half of a session on a stream. While nothing is queued it keeps no more than
+/// 8 KiB for packets.
 #[derive(Debug)]
 pub struct Writer<W> {
     stream: W,
     engine: Engine,
     outbound: Outbound,
-    batch: Batch,
+    batch: SealBatch,
     /// All packets since the last flush.
-    queued: Option<Slot>,
-    written: usize,
+    outbox: Outbox,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
@@ -272,9 +365,8 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             stream,
             engine,
             outbound,
-            batch: Batch::new(),
-            queued: None,
-            written: 0,
+            batch: SealBatch::new(),
+            outbox: Outbox::new(),
         }
     }
 
@@ -285,12 +377,30 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     /// See [`SealError`]. Nothing is queued then.
     pub fn push(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), SealError> {
         let slot = self.outbound.push(&mut self.batch, kind, contents)?;
-        self.queued = match &self.queued {
-            // Only this writer adds to its batch, so its slots are adjacent.
-            Some(queued) => queued.join(&slot),
-            None => Some(slot),
-        };
+        self.outbox.push(slot);
         Ok(())
+    }
+
+    /// Queues a packet with a message; see [`Outbound::push_message`].
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`]. Nothing is queued then.
+    pub fn push_message(
+        &mut self,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), SealError> {
+        let outbound = &mut self.outbound;
+        let slot = outbound.push_message(&mut self.batch, message_type, payload)?;
+        self.outbox.push(slot);
+        Ok(())
+    }
+
+    /// How many bytes are queued that the stream has not taken yet.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.outbox.len()
     }
 
     /// Seals all queued packets in one batch and sends them. Cancel-safe: call it again to
@@ -301,20 +411,15 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     /// [`StreamError::Io`].
     pub async fn flush(&mut self) -> Result<(), StreamError> {
         self.engine.seal(&mut self.batch);
-        if let Some(queued) = &self.queued {
-            let wire = self.batch.wire(queued);
-            while self.written < wire.len() {
-                let written = self.stream.write(&wire[self.written..]).await?;
-                if written == 0 {
-                    return Err(io::Error::from(io::ErrorKind::WriteZero).into());
-                }
-                self.written += written;
+        while !self.outbox.is_empty() {
+            let wire = self.outbox.front(&self.batch).map_err(io::Error::other)?;
+            match self.stream.write(wire).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                written => self.outbox.written(written),
             }
         }
         self.stream.flush().await?;
         clear(&mut self.batch);
-        self.queued = None;
-        self.written = 0;
         Ok(())
     }
 
@@ -326,6 +431,27 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     pub async fn write(&mut self, kind: PacketKind, contents: &[u8]) -> Result<(), StreamError> {
         self.push(kind, contents)?;
         self.flush().await
+    }
+
+    /// Flushes, then shuts the stream's sending direction down: the peer reads the end after
+    /// the last packet.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Io`].
+    pub async fn shutdown(&mut self) -> Result<(), StreamError> {
+        self.flush().await?;
+        Ok(self.stream.shutdown().await?)
+    }
+
+    /// The stream.
+    pub fn get_ref(&self) -> &W {
+        &self.stream
+    }
+
+    /// The stream by itself. What is queued is lost.
+    pub fn into_inner(self) -> W {
+        self.stream
     }
 }
 

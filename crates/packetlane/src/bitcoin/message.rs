@@ -19,6 +19,7 @@
 
 use crate::copy::append;
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use core::fmt;
 
 /// Longest name of a message type, in bytes.
@@ -149,23 +150,34 @@ impl MessageType {
         core::str::from_utf8(name).expect("every constructor admits ASCII only")
     }
 
-    /// The id of one byte that has been assigned to this type, if one has.
+    /// The id of one byte by which this type is sent: the one that BIP324's own table has
+    /// for it, which every peer understands.
     #[must_use]
     pub fn short_id(&self) -> Option<u8> {
-        let index = SHORT_IDS.iter().position(|name| *name == self.name())?;
+        let sent = &SHORT_IDS[..BIP324_IDS];
+        let index = sent.iter().position(|name| *name == self.name())?;
         u8::try_from(index + 1).ok()
     }
 
-    /// The type to which `id` has been assigned, if to one.
+    /// The type to which `id` has been assigned, if to one: by BIP324, or since. Of the
+    /// latter [`MessageType::short_id`] knows nothing: they are understood and not sent.
     #[must_use]
     pub fn from_short_id(id: u8) -> Option<Self> {
         let index = usize::from(id).checked_sub(1)?;
         SHORT_IDS.get(index).map(|name| Self::literal(name))
     }
 
-    /// The id to send: one that every peer understands.
-    fn sent_id(&self) -> Option<u8> {
-        self.short_id().filter(|&id| usize::from(id) <= BIP324_IDS)
+    /// The beginning of the contents that carry a message of this type.
+    pub(crate) fn encoded(self) -> ArrayVec<u8, { 1 + MAX_TYPE_LEN }> {
+        let mut encoded = ArrayVec::new();
+        match self.short_id() {
+            Some(id) => encoded.push(id),
+            None => {
+                encoded.push(LONG_TYPE);
+                encoded.extend(self.name);
+            }
+        }
+        encoded
     }
 }
 
@@ -189,23 +201,14 @@ impl fmt::Debug for MessageType {
 /// Length of the contents that carry a message, in bytes.
 #[must_use]
 pub fn encoded_len(message_type: MessageType, payload_len: usize) -> usize {
-    match message_type.sent_id() {
-        Some(_) => 1 + payload_len,
-        None => 1 + MAX_TYPE_LEN + payload_len,
-    }
+    payload_len.saturating_add(message_type.encoded().len())
 }
 
 /// Appends the contents that carry a message to `out`: the short form where
 /// BIP324's own table has an id for the type, else the long one.
 pub fn encode_message(message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
     out.reserve(encoded_len(message_type, payload.len()));
-    match message_type.sent_id() {
-        Some(id) => out.push(id),
-        None => {
-            out.push(LONG_TYPE);
-            out.extend_from_slice(message_type.padded());
-        }
-    }
+    out.extend_from_slice(&message_type.encoded());
     append(out, payload);
 }
 

@@ -39,6 +39,17 @@ impl Network {
         }
     }
 
+    /// The easiest target that a block of this network may have, in the compact form of a
+    /// header ("nBits").
+    #[must_use]
+    pub const fn easiest_target(self) -> u32 {
+        match self {
+            Network::Mainnet | Network::Testnet3 | Network::Testnet4 => 0x1d00_ffff,
+            Network::Signet => 0x1e03_77ae,
+            Network::Regtest => 0x207f_ffff,
+        }
+    }
+
     /// The name that node software gives it.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -37,13 +37,16 @@ pub struct Engine {
     device: Option<offload::Device>,
 }
 
-/// A batch whose packets an [`Engine`] can run: [`Batch`](crate::Batch) and
-/// [`quic::Batch`](crate::quic::Batch). Call [`Engine::seal`] and [`Engine::open`]; this
-/// trait is sealed, and nothing else implements it.
-pub trait PacketBatch: sealed::Sealed {
+/// A batch whose packets [`Engine::seal`] can seal: [`SealBatch`](crate::SealBatch) and
+/// [`quic::SealBatch`](crate::quic::SealBatch). This trait is sealed: nothing else implements it.
+pub trait ToSeal: sealed::Sealed {
     /// [`Engine::seal`].
     fn seal_on(&mut self, engine: &Engine);
+}
 
+/// A batch whose packets [`Engine::open`] can open: [`OpenBatch`](crate::OpenBatch) and
+/// [`quic::OpenBatch`](crate::quic::OpenBatch). This trait is sealed: nothing else implements it.
+pub trait ToOpen: sealed::Sealed {
     /// [`Engine::open`].
     fn open_on(&mut self, engine: &Engine);
 }
@@ -141,12 +144,9 @@ impl Engine {
     /// [`rayon::ThreadPool::install`]: https://docs.rs/rayon/latest/rayon/struct.ThreadPool.html#method.install
     #[cfg(feature = "parallel")]
     #[must_use]
-    pub const fn with_threads(self, threads: u16) -> Self {
-        let cpu = Cpu {
-            threads,
-            ..self.cpu
-        };
-        Self { cpu, ..self }
+    pub const fn with_threads(mut self, threads: u16) -> Self {
+        self.cpu.threads = threads;
+        self
     }
 
     /// The backend that it runs on.
@@ -195,7 +195,7 @@ impl Engine {
     /// Seals every packet of `batch` that waits, in place: encrypts its text and writes its
     /// tag; for QUIC it protects the header, too.
     #[inline]
-    pub fn seal<B: PacketBatch>(&self, batch: &mut B) {
+    pub fn seal<B: ToSeal>(&self, batch: &mut B) {
         batch.seal_on(self);
     }
 
@@ -206,7 +206,7 @@ impl Engine {
     /// [`Inbound::packets`]: crate::bip324::Inbound::packets
     /// [`Opener::take`]: crate::quic::Opener::take
     #[inline]
-    pub fn open<B: PacketBatch>(&self, batch: &mut B) {
+    pub fn open<B: ToOpen>(&self, batch: &mut B) {
         batch.open_on(self);
     }
 

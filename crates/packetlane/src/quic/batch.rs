@@ -8,43 +8,63 @@
 use super::error::OpenError;
 use super::header;
 use super::key_ring::{KeyRef, KeyRing, Phase};
-use super::window::{KeyRings, OpenPart, Opening, SealPart, WINDOW};
-use crate::arena::{self, Arena, KeyIndex, Slot, index};
+use super::window::{KeyRings, OpenJob, OpenPart, SealPart, WINDOW};
+use crate::arena::{self, Arena, KeyIndex, Slot, SlotError, index};
+use crate::batch::{Opening, Sealing};
 use crate::copy::copy;
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "parallel")]
 use crate::engine::threads;
-use crate::engine::{Engine, PacketBatch, sealed::Sealed};
+use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::marker::PhantomData;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Header, Job, Outcome, TAG_LEN};
 
-/// Many packets in one arena, of as many connections as there are, of any suites.
+/// QUIC packets to seal: [`Sealer::push`](super::Sealer::push) adds them, [`Engine::seal`] seals
+/// them all, and [`SealBatch::wire`](Batch::wire) gives the bytes of each.
+pub type SealBatch = Batch<Sealing>;
+
+/// QUIC packets to open: [`Opener::push`](super::Opener::push) adds them, [`Engine::open`] opens
+/// them all, and [`Opener::take`](super::Opener::take) gives the result of each.
+pub type OpenBatch = Batch<Opening>;
+
+/// Many packets in one arena, of as many connections as there are, of any suites: a
+/// [`SealBatch`] or an [`OpenBatch`].
 ///
-/// [`Sealer::push`](super::Sealer::push) and [`Opener::push`](super::Opener::push) add
-/// packets, [`Engine::seal`] or [`Engine::open`] runs them all, then [`Batch::wire`] or
-/// [`Opener::take`](super::Opener::take) gives the result of each. [`Batch::clear`] makes
-/// the batch ready for the next turn and keeps its memory, so that a steady state allocates
-/// nothing.
+/// [`Batch::clear`] makes the batch ready for the next turn and keeps its memory, so that a
+/// steady state allocates nothing.
 ///
-/// A batch is for one direction at a time: packets to seal or packets to open. Packets of
-/// the other direction are left alone, whichever of the two runs.
-pub struct Batch {
+/// As with [`crate::Batch`], a batch of received packets cannot be sealed, nor one of plaintext
+/// be opened:
+///
+/// ```compile_fail,E0277
+/// # use packetlane::{Engine, quic::OpenBatch};
+/// Engine::portable().seal(&mut OpenBatch::new());
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use packetlane::{Engine, quic::SealBatch};
+/// Engine::portable().open(&mut SealBatch::new());
+/// ```
+pub struct Batch<Direction> {
     arena: Arena,
     /// Its packets, by cipher.
     aes: Packets,
     chacha20: Packets,
     /// How many packets there are, in the order in which they were added.
     len: usize,
-    /// Of those to seal among the first so many the payloads are sealed.
+    /// The payloads of the first so many are sealed.
     sealed: usize,
-    /// Of those to seal among the first so many the headers are protected, too.
+    /// The headers of the first so many are protected, too.
     protected: usize,
+    direction: PhantomData<Direction>,
 }
 
-/// The packets of a batch whose AEAD and header protection have one cipher.
+/// The packets of a batch whose AEAD and header protection have one cipher. The lists of the
+/// other direction stay empty.
 #[derive(Default)]
 struct Packets {
     /// What the packets' indices refer to: the key ring of each connection, once.
@@ -58,7 +78,7 @@ struct Packets {
     /// How many are protected, too.
     protected: usize,
     /// Those to open.
-    opening: Vec<Opening>,
+    opening: Vec<OpenJob>,
     /// How many of them have unprotected headers.
     unprotected: usize,
     /// The payloads of those that have, and are not opened yet; memory for a window where
@@ -68,7 +88,7 @@ struct Packets {
     outcomes: Vec<Outcome>,
 }
 
-impl Batch {
+impl<Direction> Batch<Direction> {
     /// As for [`crate::Batch::MAX_BYTES`].
     pub const MAX_BYTES: usize = arena::MAX_BYTES;
 
@@ -91,6 +111,7 @@ impl Batch {
             len: 0,
             sealed: 0,
             protected: 0,
+            direction: PhantomData,
         }
     }
 
@@ -127,106 +148,11 @@ impl Batch {
         self.len == 0
     }
 
-    /// The bytes of the arena that are taken: what [`Batch::received`] returns is a
-    /// range of them.
+    /// The bytes of the arena that are taken: all packets, one after the other. What
+    /// [`Batch::received`] returns is a range of them.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.arena.bytes()[..self.arena.used()]
-    }
-
-    /// Room for `len` bytes from a socket, at the arena's end; [`Batch::received`]
-    /// takes what the socket wrote. It shows bytes of earlier turns.
-    ///
-    /// # Panics
-    ///
-    /// If the arena would exceed [`Batch::MAX_BYTES`].
-    #[inline]
-    pub fn room(&mut self, len: usize) -> &mut [u8] {
-        self.arena.room(len)
-    }
-
-    /// Takes the first `len` bytes of the last [`Batch::room`]. Returns where they lie.
-    ///
-    /// # Panics
-    ///
-    /// If that room was shorter, or has been taken or written over since.
-    #[inline]
-    pub fn received(&mut self, len: usize) -> Range<usize> {
-        let start = self.arena.take_received(len);
-        start..start + len
-    }
-
-    /// As [`Batch::received`], for a datagram that lies elsewhere.
-    ///
-    /// # Panics
-    ///
-    /// As [`Batch::room`].
-    pub fn feed(&mut self, datagram: &[u8]) -> Range<usize> {
-        copy(self.room(datagram.len()), datagram);
-        self.received(datagram.len())
-    }
-
-    /// The sealed packets of `slot`, ready for the wire.
-    ///
-    /// # Panics
-    ///
-    /// If one of them has not been sealed, header and payload: plaintext
-    /// must not reach a socket. And if the batch has been cleared since, or is another one.
-    #[must_use]
-    pub fn wire(&self, slot: &Slot) -> &[u8] {
-        self.arena.assert_has(slot);
-        let to_open = |packets: &Packets| packets.has_to_open(&slot.packets);
-        assert!(
-            slot.packets.end <= self.protected
-                && ![&self.aes, &self.chacha20].into_iter().any(to_open),
-            "the packets of {slot:?} are not sealed: call Engine::seal before Batch::wire"
-        );
-        &self.arena.bytes()[slot.bytes.clone()]
-    }
-
-    /// The first half of [`Engine::seal`], for a caller that protects headers by other
-    /// means: encrypts payloads and writes tags, on the caller's thread. What goes over the
-    /// wire needs [`Batch::protect_headers`] too.
-    pub fn seal_payloads(&mut self, engine: &Engine) {
-        let bytes = self.arena.bytes_mut();
-        for packets in [&mut self.aes, &mut self.chacha20] {
-            if !packets.rings.is_empty() {
-                packets.seal_payloads(engine.backend(), bytes);
-            }
-        }
-        self.sealed = self.len;
-    }
-
-    /// The second half of [`Engine::seal`]: protects the headers of the packets whose
-    /// payloads are sealed, on the caller's thread.
-    pub fn protect_headers(&mut self, engine: &Engine) {
-        let bytes = self.arena.bytes_mut();
-        for packets in [&mut self.aes, &mut self.chacha20] {
-            if !packets.rings.is_empty() {
-                packets.protect_headers(engine.backend(), bytes);
-            }
-        }
-        self.protected = self.sealed;
-    }
-
-    /// The first half of [`Engine::open`]: removes the protection of headers, recovers
-    /// packet numbers and chooses among the keys of their openers by key phase, on the
-    /// caller's thread.
-    pub fn unprotect_headers(&mut self, engine: &Engine) {
-        let bytes = self.arena.bytes_mut();
-        for packets in [&mut self.aes, &mut self.chacha20] {
-            packets.unprotect_headers(engine.backend(), bytes);
-        }
-    }
-
-    /// The second half of [`Engine::open`], for the packets whose headers are unprotected:
-    /// checks tags and decrypts payloads, on the caller's thread. A payload whose tag is
-    /// wrong stays encrypted.
-    pub fn open_payloads(&mut self, engine: &Engine) {
-        let bytes = self.arena.bytes_mut();
-        for packets in [&mut self.aes, &mut self.chacha20] {
-            packets.open_payloads(engine.backend(), bytes);
-        }
     }
 
     /// Whether `len` more bytes fit.
@@ -262,15 +188,53 @@ impl Batch {
         }
     }
 
-    /// The packet to open of `slot`, its keys, and what became of it.
+    /// The slot of the next packet, which has these keys.
     #[inline]
-    pub(super) fn to_open(&self, slot: &Slot) -> Result<(&Opening, &KeyRing, Outcome), OpenError> {
-        if !self.arena.has(slot) {
-            return Err(OpenError::NotInBatch);
+    fn slot(&mut self, keys: &KeyRing, bytes: Range<usize>) -> Slot {
+        let place = self.len;
+        self.len += 1;
+        self.arena.slot(keys.owner, bytes, place..place + 1)
+    }
+}
+
+impl SealBatch {
+    /// The sealed packets of `slot`, ready for the wire.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::NotSealed`] if one of them has not been sealed, header and payload:
+    /// plaintext must not reach a socket. [`SlotError::Stale`].
+    pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
+        self.arena.check(slot.turn)?;
+        if slot.packets.end > self.protected {
+            return Err(SlotError::NotSealed);
         }
-        let place = slot.packets.start;
-        let found = self.aes.find(place).or_else(|| self.chacha20.find(place));
-        found.ok_or(OpenError::NotToOpen)
+        Ok(&self.arena.bytes()[slot.bytes.clone()])
+    }
+
+    /// The first half of [`Engine::seal`], for a caller that protects headers by other
+    /// means: encrypts payloads and writes tags, on the caller's thread. What goes over the
+    /// wire needs [`Batch::protect_headers`] too.
+    pub fn seal_payloads(&mut self, engine: &Engine) {
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            if !packets.rings.is_empty() {
+                packets.seal_payloads(engine.backend(), bytes);
+            }
+        }
+        self.sealed = self.len;
+    }
+
+    /// The second half of [`Engine::seal`]: protects the headers of the packets whose
+    /// payloads are sealed, on the caller's thread.
+    pub fn protect_headers(&mut self, engine: &Engine) {
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            if !packets.rings.is_empty() {
+                packets.protect_headers(engine.backend(), bytes);
+            }
+        }
+        self.protected = self.sealed;
     }
 
     /// Takes room for a packet to seal, with the `keys` of index `keys_index`: a header of
@@ -286,7 +250,7 @@ impl Batch {
     ) -> (Slot, &mut [u8]) {
         let len = header_len + payload_len + TAG_LEN;
         let place = self.arena.take(len);
-        let slot = self.slot(place..place + len);
+        let slot = self.slot(keys, place..place + len);
         let (start, header_len) = (index(place), index(header_len));
         let text = start + header_len;
         let packets = self.packets(keys.is_aes());
@@ -308,6 +272,74 @@ impl Batch {
         let packet = &mut self.arena.bytes_mut()[slot.bytes.clone()];
         (slot, packet)
     }
+}
+
+impl OpenBatch {
+    /// Room for `len` bytes from a socket, at the arena's end; [`Batch::received`]
+    /// takes what the socket wrote. It shows bytes of earlier turns.
+    ///
+    /// # Panics
+    ///
+    /// If the arena would exceed [`Batch::MAX_BYTES`].
+    #[inline]
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
+        self.arena.room(len)
+    }
+
+    /// Takes the first `len` bytes of the last [`Batch::room`]. Returns where they lie.
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter, or has been taken or written over since.
+    #[inline]
+    pub fn received(&mut self, len: usize) -> Range<usize> {
+        let start = self.arena.take_received(len);
+        start..start + len
+    }
+
+    /// As [`Batch::received`], for a datagram that lies elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// As [`Batch::room`].
+    pub fn feed(&mut self, datagram: &[u8]) -> Range<usize> {
+        copy(self.room(datagram.len()), datagram);
+        self.received(datagram.len())
+    }
+
+    /// The first half of [`Engine::open`]: removes the protection of headers, recovers
+    /// packet numbers and chooses among the keys of their openers by key phase, on the
+    /// caller's thread.
+    pub fn unprotect_headers(&mut self, engine: &Engine) {
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            packets.unprotect_headers(engine.backend(), bytes);
+        }
+    }
+
+    /// The second half of [`Engine::open`], for the packets whose headers are unprotected:
+    /// checks tags and decrypts payloads, on the caller's thread. A payload whose tag is
+    /// wrong stays encrypted.
+    pub fn open_payloads(&mut self, engine: &Engine) {
+        let bytes = self.arena.bytes_mut();
+        for packets in [&mut self.aes, &mut self.chacha20] {
+            packets.open_payloads(engine.backend(), bytes);
+        }
+    }
+
+    /// The packet of `slot`, its keys, and what became of it.
+    #[inline]
+    pub(super) fn to_open(&self, slot: &Slot) -> Result<(&OpenJob, &KeyRing, Outcome), OpenError> {
+        if self.arena.check(slot.turn).is_err() {
+            return Err(OpenError::NotInBatch);
+        }
+        if slot.packets.len() != 1 {
+            return Err(OpenError::SeveralPackets);
+        }
+        let place = slot.packets.start;
+        let found = self.aes.find(place).or_else(|| self.chacha20.find(place));
+        found.ok_or(OpenError::NotInBatch)
+    }
 
     /// Adds a packet to open, with the `keys` of index `keys_index`, which lies in the
     /// arena and is long enough for a sample.
@@ -319,7 +351,7 @@ impl Batch {
         packet: Range<usize>,
         pn_offset: usize,
     ) -> Slot {
-        let opening = Opening {
+        let job = OpenJob {
             start: index(packet.start),
             len: index(packet.len()),
             pn_offset: index(pn_offset),
@@ -329,22 +361,14 @@ impl Batch {
             number: expected,
             phase: Phase::Current,
         };
-        self.packets(keys.is_aes()).opening.push(opening);
-        self.slot(packet)
-    }
-
-    /// The slot of the next packet.
-    #[inline]
-    fn slot(&mut self, bytes: Range<usize>) -> Slot {
-        let place = self.len;
-        self.len += 1;
-        self.arena.slot(bytes, place..place + 1)
+        self.packets(keys.is_aes()).opening.push(job);
+        self.slot(keys, packet)
     }
 }
 
-impl Sealed for Batch {}
+impl Sealed for SealBatch {}
 
-impl PacketBatch for Batch {
+impl ToSeal for SealBatch {
     fn seal_on(&mut self, engine: &Engine) {
         if self.protected < self.sealed {
             self.protect_headers(engine);
@@ -358,7 +382,11 @@ impl PacketBatch for Batch {
         self.sealed = self.len;
         self.protected = self.len;
     }
+}
 
+impl Sealed for OpenBatch {}
+
+impl ToOpen for OpenBatch {
     fn open_on(&mut self, engine: &Engine) {
         let bytes = self.arena.bytes_mut();
         for packets in [&mut self.aes, &mut self.chacha20] {
@@ -374,13 +402,13 @@ impl PacketBatch for Batch {
     }
 }
 
-impl Default for Batch {
+impl<Direction> Default for Batch<Direction> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl fmt::Debug for Batch {
+impl<Direction> fmt::Debug for Batch<Direction> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither keys nor contents.
         f.debug_struct("Batch")
@@ -416,9 +444,9 @@ impl Packets {
 
     /// The packet to open which is the batch's at `place`.
     #[inline]
-    fn find(&self, place: usize) -> Option<(&Opening, &KeyRing, Outcome)> {
+    fn find(&self, place: usize) -> Option<(&OpenJob, &KeyRing, Outcome)> {
         // Where all packets are in this list, it is there.
-        let is_it = |packet: &&Opening| packet.place as usize == place;
+        let is_it = |packet: &&OpenJob| packet.place as usize == place;
         let (packet, found) = match self.opening.get(place).filter(is_it) {
             Some(packet) => (packet, place),
             None => self.search(place)?,
@@ -428,18 +456,10 @@ impl Packets {
     }
 
     #[cold]
-    fn search(&self, place: usize) -> Option<(&Opening, usize)> {
-        let by_place = |packet: &Opening| packet.place as usize;
+    fn search(&self, place: usize) -> Option<(&OpenJob, usize)> {
+        let by_place = |packet: &OpenJob| packet.place as usize;
         let found = self.opening.binary_search_by_key(&place, by_place).ok()?;
         Some((&self.opening[found], found))
-    }
-
-    /// Whether any of these packets of the batch is one to open.
-    fn has_to_open(&self, places: &Range<usize>) -> bool {
-        let before = |packet: &Opening| (packet.place as usize) < places.start;
-        let next = self.opening.partition_point(before);
-        let next = self.opening.get(next);
-        next.is_some_and(|packet| (packet.place as usize) < places.end)
     }
 
     /// Seals all that waits, header and payload. No packet waits for its header only.

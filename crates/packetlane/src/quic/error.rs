@@ -135,10 +135,12 @@ pub enum OpenError {
     },
     /// The caller took a packet before its batch was opened.
     NotOpened,
-    /// The slot is of a packet to seal.
-    NotToOpen,
     /// The slot is of another turn: the batch has been cleared since, or is another one.
     NotInBatch,
+    /// The slot is of a packet that another opener added.
+    OtherOpener,
+    /// The slot is of several packets, of which each has its own result.
+    SeveralPackets,
 }
 
 impl fmt::Display for OpenError {
@@ -164,11 +166,14 @@ impl fmt::Display for OpenError {
                 "the peer used old keys for packet {number} and newer keys for packet {first}"
             ),
             Self::NotOpened => f.write_str("call Engine::open before Opener::take"),
-            Self::NotToOpen => f.write_str("the slot is of a packet to seal"),
             Self::NotInBatch => f.write_str(
                 "the slot is of another turn: take packets from their own batch, before \
                  Batch::clear",
             ),
+            Self::OtherOpener => f.write_str("the slot is of a packet that another opener added"),
+            Self::SeveralPackets => {
+                f.write_str("the slot is of several packets: take each by its own slot")
+            }
         }
     }
 }

@@ -3,12 +3,15 @@
 
 use super::header::{self, KEY_PHASE};
 use super::keys::{Aead, Cipher, HeaderKey, PacketKey, Secret};
+use crate::arena::Owner;
 use alloc::sync::Arc;
 use packetlane_lanes::{AesKey, GcmKey, Key};
 
 /// The keys of one direction of a packet number space, shared with the batches that
 /// hold packets of it.
 pub(super) struct KeyRing {
+    /// Whose packets have these keys, over all key updates.
+    pub(super) owner: Owner,
     pub(super) header: Arc<HeaderKey>,
     pub(super) current: Arc<PacketKey>,
     /// Those before and after, if there are any.
@@ -24,6 +27,7 @@ impl KeyRing {
     /// The keys of `secret`, without those before and after.
     pub(super) fn first(secret: &Secret) -> Arc<Self> {
         Arc::new(Self {
+            owner: Owner::new(),
             header: Arc::new(secret.header_key()),
             current: Arc::new(secret.packet_key()),
             previous: None,
@@ -57,7 +61,7 @@ impl KeyRing {
 
     pub(super) fn gcm_key(&self, phase: Phase) -> &GcmKey {
         match &self.packet_key(phase).aead {
-            Aead::Gcm(key) => key,
+            Aead::Gcm(keys) => &keys.key,
             Aead::ChaCha20(_) => unreachable!("among packets of the other cipher"),
         }
     }
@@ -71,7 +75,7 @@ impl KeyRing {
 
     pub(super) fn chacha20_key(&self, phase: Phase) -> &Key {
         match &self.packet_key(phase).aead {
-            Aead::ChaCha20(key) => key,
+            Aead::ChaCha20(keys) => &keys.key,
             Aead::Gcm(_) => unreachable!("among packets of the other cipher"),
         }
     }

@@ -13,7 +13,7 @@ use core::fmt;
 use hkdf::Hkdf;
 use packetlane_lanes::{AesKey, GcmKey, Key, Nonce, Outcome, TAG_LEN};
 use sha2::{Sha256, Sha384};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 /// Maximum length of a traffic secret, in bytes.
 const MAX_SECRET_LEN: usize = 48;
@@ -213,12 +213,23 @@ impl fmt::Display for KeyLenError {
 
 impl core::error::Error for KeyLenError {}
 
-/// The prepared key of an AEAD. The long one is boxed: with variants of different size, the
-/// short one would be followed by padding, which holds whatever was on the stack and is not
-/// wiped.
+/// The prepared key of an AEAD, with its IV. Boxed, because a move would leave a copy behind.
 pub(super) enum Aead {
-    Gcm(Box<GcmKey>),
-    ChaCha20(Key),
+    Gcm(Box<WithIv<GcmKey>>),
+    ChaCha20(Box<WithIv<Zeroizing<Key>>>),
+}
+
+/// A key and its IV, both wiped on drop.
+pub(super) struct WithIv<K> {
+    pub(super) key: K,
+    iv: Zeroizing<Nonce>,
+}
+
+impl<K> WithIv<K> {
+    fn boxed(key: K, iv: &Nonce) -> Box<Self> {
+        let iv = Zeroizing::new(*iv);
+        Box::new(Self { key, iv })
+    }
 }
 
 /// The keys of payload protection for one direction and key phase: an AEAD's key and IV (RFC
@@ -226,7 +237,6 @@ pub(super) enum Aead {
 pub struct PacketKey {
     suite: Suite,
     pub(super) aead: Aead,
-    iv: Nonce,
 }
 
 impl PacketKey {
@@ -240,18 +250,19 @@ impl PacketKey {
         KeyLenError::check(key, suite.key_len())?;
         let aead = match suite {
             Suite::Aes128Gcm => {
-                Aead::Gcm(Box::new(GcmKey::aes128(key.try_into().expect("16 bytes"))))
+                let key = GcmKey::aes128(key.try_into().expect("16 bytes"));
+                Aead::Gcm(WithIv::boxed(key, iv))
             }
             Suite::Aes256Gcm => {
-                Aead::Gcm(Box::new(GcmKey::aes256(key.try_into().expect("32 bytes"))))
+                let key = GcmKey::aes256(key.try_into().expect("32 bytes"));
+                Aead::Gcm(WithIv::boxed(key, iv))
             }
-            Suite::ChaCha20Poly1305 => Aead::ChaCha20(key.try_into().expect("32 bytes")),
+            Suite::ChaCha20Poly1305 => {
+                let key = Zeroizing::new(key.try_into().expect("32 bytes"));
+                Aead::ChaCha20(WithIv::boxed(key, iv))
+            }
         };
-        Ok(Self {
-            suite,
-            aead,
-            iv: *iv,
-        })
+        Ok(Self { suite, aead })
     }
 
     /// The cipher suite.
@@ -264,7 +275,10 @@ impl PacketKey {
     /// section 5.3).
     #[inline]
     pub(super) fn nonce(&self, number: u64) -> Nonce {
-        let mut nonce = self.iv;
+        let mut nonce = match &self.aead {
+            Aead::Gcm(keys) => *keys.iv,
+            Aead::ChaCha20(keys) => *keys.iv,
+        };
         if let Some(low) = nonce.last_chunk_mut() {
             *low = (u64::from_be_bytes(*low) ^ number).to_be_bytes();
         }
@@ -334,8 +348,8 @@ impl PacketKey {
     ) -> [u8; TAG_LEN] {
         let backend = engine.backend();
         match &self.aead {
-            Aead::Gcm(key) => backend.gcm_seal_detached(key, nonce, header, payload),
-            Aead::ChaCha20(key) => backend.seal_detached(key, nonce, header, payload),
+            Aead::Gcm(keys) => backend.gcm_seal_detached(&keys.key, nonce, header, payload),
+            Aead::ChaCha20(keys) => backend.seal_detached(&keys.key, nonce, header, payload),
         }
     }
 
@@ -355,22 +369,13 @@ impl PacketKey {
     ) -> Result<(), BadTag> {
         let backend = engine.backend();
         let outcome = match &self.aead {
-            Aead::Gcm(key) => backend.gcm_open_detached(key, nonce, header, payload),
-            Aead::ChaCha20(key) => backend.open_detached(key, nonce, header, payload),
+            Aead::Gcm(keys) => backend.gcm_open_detached(&keys.key, nonce, header, payload),
+            Aead::ChaCha20(keys) => backend.open_detached(&keys.key, nonce, header, payload),
         };
         match outcome {
             Outcome::Authentic => Ok(()),
             _ => Err(BadTag),
         }
-    }
-}
-
-impl Drop for PacketKey {
-    fn drop(&mut self) {
-        if let Aead::ChaCha20(key) = &mut self.aead {
-            key.zeroize();
-        }
-        self.iv.zeroize();
     }
 }
 
@@ -385,7 +390,7 @@ impl fmt::Debug for PacketKey {
 /// The prepared key of a header protection cipher. Boxed for the reason given at [`Aead`].
 pub(super) enum Cipher {
     Aes(Box<AesKey>),
-    ChaCha20(Key),
+    ChaCha20(Box<Zeroizing<Key>>),
 }
 
 /// The key of header protection for one direction at one encryption level (RFC 9001, section
@@ -410,7 +415,10 @@ impl HeaderKey {
             Suite::Aes256Gcm => {
                 Cipher::Aes(Box::new(AesKey::aes256(key.try_into().expect("32 bytes"))))
             }
-            Suite::ChaCha20Poly1305 => Cipher::ChaCha20(key.try_into().expect("32 bytes")),
+            Suite::ChaCha20Poly1305 => {
+                let key = Zeroizing::new(key.try_into().expect("32 bytes"));
+                Cipher::ChaCha20(Box::new(key))
+            }
         };
         Ok(Self { suite, cipher })
     }
@@ -438,7 +446,7 @@ impl HeaderKey {
         match &self.cipher {
             Cipher::Aes(key) => backend.aes_masks(bytes, &[key], samples, &mut mask),
             Cipher::ChaCha20(key) => {
-                let keys = core::slice::from_ref(key);
+                let keys = core::slice::from_ref(&***key);
                 backend.chacha20_masks(bytes, keys, samples, &mut mask);
             }
         }
@@ -481,14 +489,6 @@ impl HeaderKey {
     fn mask_of(&self, engine: &Engine, packet: &[u8], pn_offset: usize) -> Result<Mask, TooShort> {
         let sample = sample(packet.len(), pn_offset)?;
         Ok(self.mask_at(engine, packet, sample.start))
-    }
-}
-
-impl Drop for HeaderKey {
-    fn drop(&mut self) {
-        if let Cipher::ChaCha20(key) = &mut self.cipher {
-            key.zeroize();
-        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! - [`Secret`]: a traffic secret, what follows from it at a key update, and the
 //!   secrets of Initial packets.
 //! - [`Sealer`] and [`Opener`]: one direction of one packet number space. They put
-//!   packets into a [`Batch`], and an [`Engine`](crate::Engine) seals or opens those of all
+//!   packets into a [`SealBatch`] or an [`OpenBatch`], and an [`Engine`](crate::Engine) seals or opens those of all
 //!   connections in one call, headers included, each with its own outcome. The caller brings
 //!   the header of a packet; a [`ShortHeader`] is written here.
 //! - [`PacketKey`] and [`HeaderKey`]: one packet at a time, AEAD and header in two calls.
@@ -19,7 +19,8 @@
 //! ```
 //! use packetlane::Engine;
 //! use packetlane::quic::{
-//!     Batch, Header, Opener, Sealer, Secret, ShortHeader, Version, encode_packet_number,
+//!     Header, OpenBatch, Opener, SealBatch, Sealer, Secret, ShortHeader, Version,
+//!     encode_packet_number,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,14 +36,14 @@
 //!     spin: false,
 //!     number: encode_packet_number(5, Some(3)).expect("3 is near"),
 //! };
-//! let mut batch = Batch::new();
+//! let mut batch = SealBatch::new();
 //! let (slot, payload) = sealer.reserve_short(&mut batch, &header, 6)?;
 //! payload.copy_from_slice(b"frames");
 //! engine.seal(&mut batch);
-//! let wire = batch.wire(&slot).to_vec();
+//! let wire = batch.wire(&slot)?;
 //!
-//! batch.clear();
-//! let datagram = batch.feed(&wire);
+//! let mut batch = OpenBatch::new();
+//! let datagram = batch.feed(wire);
 //! let header = Header::parse(&batch.bytes()[datagram.clone()], 8)?;
 //! let (offset, end) = (header.pn_offset, datagram.start + header.packet_len);
 //! let slot = opener.push(&mut batch, datagram.start..end, offset)?;
@@ -71,7 +72,7 @@ mod suite;
 mod version;
 mod window;
 
-pub use batch::Batch;
+pub use batch::{Batch, OpenBatch, SealBatch};
 pub use error::{OpenError, SealError};
 pub use header::{
     Header, HeaderError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, PacketType,

@@ -1,7 +1,7 @@
 //! The receiving side of a packet number space: which keys its packets have, which numbers,
 //! and how many may fail.
 
-use super::batch::Batch;
+use super::batch::OpenBatch;
 use super::error::OpenError;
 use super::header::{MAX_PACKET_NUMBER, TooShort, has_reserved_bits, is_short, sample};
 use super::key_ring::{KeyRing, Phase};
@@ -23,6 +23,9 @@ pub struct Opener {
     keys: Arc<KeyRing>,
     /// The largest number of a packet that was authentic, plus 1.
     expected: u64,
+    /// The largest number that came with older keys than the current ones, plus 1. 0 if none
+    /// did.
+    old_keys_end: u64,
     forged: u64,
     /// Where a batch holds `keys`.
     key_index: KeyIndex,
@@ -51,13 +54,14 @@ impl Opener {
             keys: KeyRing::first(&secret),
             secret,
             expected: 0,
+            old_keys_end: 0,
             forged: 0,
             key_index: KeyIndex::default(),
         }
     }
 
     /// Adds a packet to the batch that was received there: it lies in `packet` of
-    /// [`Batch::bytes`], and its packet number begins at `pn_offset` of it (see
+    /// [`Batch::bytes`](super::Batch::bytes), and its packet number begins at `pn_offset` of it (see
     /// [`Header`](super::Header)). [`Opener::take`] gives the result when the batch
     /// has been opened.
     ///
@@ -67,11 +71,11 @@ impl Opener {
     ///
     /// # Panics
     ///
-    /// If `packet` is not in [`Batch::bytes`].
+    /// If `packet` is not in [`Batch::bytes`](super::Batch::bytes).
     #[inline]
     pub fn push(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut OpenBatch,
         packet: Range<usize>,
         pn_offset: usize,
     ) -> Result<Slot, OpenError> {
@@ -96,8 +100,11 @@ impl Opener {
     /// See [`OpenError`], whose variants say whether to drop the packet or to end the
     /// connection.
     #[inline]
-    pub fn take<'b>(&mut self, batch: &'b Batch, slot: Slot) -> Result<Packet<'b>, OpenError> {
+    pub fn take<'b>(&mut self, batch: &'b OpenBatch, slot: Slot) -> Result<Packet<'b>, OpenError> {
         let (packet, keys, outcome) = batch.to_open(&slot)?;
+        if keys.owner != self.keys.owner {
+            return Err(OpenError::OtherOpener);
+        }
         let number = packet.number;
         match outcome {
             Outcome::Authentic => {}
@@ -123,16 +130,31 @@ impl Opener {
             Phase::Next => then + 1,
         };
         let key_update = generation > self.keys.generation;
-        if key_update && number < self.expected {
-            let largest = self.expected - 1;
-            return Err(OpenError::NewKeysBeforeOld { number, largest });
-        }
-        let first = self.keys.first_number;
-        if generation < self.keys.generation && number > first {
-            return Err(OpenError::OldKeysAfterNew { number, first });
-        }
-        if key_update {
-            self.update_keys(number);
+        if generation < self.keys.generation {
+            let first = self.keys.first_number;
+            if number > first {
+                return Err(OpenError::OldKeysAfterNew { number, first });
+            }
+            self.old_keys_end = self.old_keys_end.max(number + 1);
+        } else {
+            // A key update must not be below any number that came before it.
+            let old_end = match key_update {
+                true => self.expected,
+                false => self.old_keys_end,
+            };
+            if number < old_end {
+                let largest = old_end - 1;
+                return Err(OpenError::NewKeysBeforeOld { number, largest });
+            }
+            if key_update {
+                self.old_keys_end = old_end;
+                self.update_keys(number);
+            } else if number < self.keys.first_number {
+                self.set_keys(|keys, _| KeyRing {
+                    first_number: number,
+                    ..keys
+                });
+            }
         }
         self.expected = self.expected.max(number + 1).min(MAX_PACKET_NUMBER);
         Ok(Packet {
@@ -151,6 +173,7 @@ impl Opener {
             current: keys.next.unwrap_or_else(|| Arc::new(secret.packet_key())),
             next: Some(Arc::new(secret.next().packet_key())),
             generation: keys.generation + 1,
+            owner: keys.owner,
             first_number: number,
             header: keys.header,
         });
@@ -240,7 +263,7 @@ mod tests {
             let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]);
             let mut opener = Opener::new(secret.unwrap());
             let fail = |opener: &mut Opener| {
-                let mut batch = Batch::new();
+                let mut batch = OpenBatch::new();
                 let place = batch.feed(&[0x41; 40]);
                 let slot = opener.push(&mut batch, place, 1).unwrap();
                 Engine::portable().open(&mut batch);

@@ -1,7 +1,7 @@
 //! The sending side of a packet number space: which keys its packets have, which numbers, and
 //! how many there may be.
 
-use super::batch::Batch;
+use super::batch::SealBatch;
 use super::error::SealError;
 use super::header::{
     FIXED, KEY_PHASE, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, SPIN, copy, is_short,
@@ -57,7 +57,7 @@ impl Sealer {
         }
     }
 
-    /// Adds a packet to the batch. [`Batch::wire`] gives its bytes, longer by a tag of
+    /// Adds a packet to the batch. [`SealBatch::wire`](super::Batch::wire) gives its bytes, longer by a tag of
     /// 16, when the batch has been sealed.
     ///
     /// `header` is the unprotected header, which ends in the packet number `number`, of
@@ -72,7 +72,7 @@ impl Sealer {
     #[inline]
     pub fn push(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut SealBatch,
         number: u64,
         header: &[u8],
         payload: &[u8],
@@ -92,7 +92,7 @@ impl Sealer {
     #[inline]
     pub fn reserve<'b>(
         &mut self,
-        batch: &'b mut Batch,
+        batch: &'b mut SealBatch,
         number: u64,
         header: &[u8],
         payload_len: usize,
@@ -136,7 +136,7 @@ impl Sealer {
     #[inline]
     pub fn reserve_short<'b>(
         &mut self,
-        batch: &'b mut Batch,
+        batch: &'b mut SealBatch,
         header: &ShortHeader<'_>,
         payload_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
@@ -167,7 +167,7 @@ impl Sealer {
     #[inline]
     fn add<'b>(
         &mut self,
-        batch: &'b mut Batch,
+        batch: &'b mut SealBatch,
         number: u64,
         (first, header_len): (u8, usize),
         payload_len: usize,
@@ -211,6 +211,7 @@ impl Sealer {
     pub fn update_keys(&mut self) {
         self.secret = self.secret.next();
         self.keys = Arc::new(KeyRing {
+            owner: self.keys.owner,
             header: Arc::clone(&self.keys.header),
             current: Arc::new(self.secret.packet_key()),
             previous: None,
@@ -261,6 +262,7 @@ impl fmt::Debug for Sealer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::batch::OpenBatch;
     use super::super::opener::Opener;
     use super::super::version::Version;
     use super::*;
@@ -272,11 +274,11 @@ mod tests {
         for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm] {
             let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]).unwrap();
             let (mut sealer, mut opener) = (Sealer::new(secret.clone()), Opener::new(secret));
-            let mut batch = Batch::new();
+            let mut batch = SealBatch::new();
             assert!(!sealer.needs_key_update());
             sealer.sealed = (1 << 23) - 10_001;
             assert!(!sealer.needs_key_update());
-            let push = |sealer: &mut Sealer, batch: &mut Batch, number: u8| {
+            let push = |sealer: &mut Sealer, batch: &mut SealBatch, number: u8| {
                 sealer.push(batch, number.into(), &[0x40, number], b"ping")
             };
             push(&mut sealer, &mut batch, 0).unwrap();
@@ -290,12 +292,11 @@ mod tests {
             assert_eq!(sealer.sealed(), 0);
             let slot = push(&mut sealer, &mut batch, 2).unwrap();
             Engine::portable().seal(&mut batch);
-            let wire = batch.wire(&slot).to_vec();
-            batch.clear();
-            let place = batch.feed(&wire);
-            let slot = opener.push(&mut batch, place, 1).unwrap();
-            Engine::portable().open(&mut batch);
-            assert!(opener.take(&batch, slot).unwrap().key_update);
+            let mut opening = OpenBatch::new();
+            let place = opening.feed(batch.wire(&slot).unwrap());
+            let slot = opener.push(&mut opening, place, 1).unwrap();
+            Engine::portable().open(&mut opening);
+            assert!(opener.take(&opening, slot).unwrap().key_update);
         }
         let secret = Secret::new(Suite::ChaCha20Poly1305, Version::V1, &[7; 32]).unwrap();
         let mut sealer = Sealer::new(secret);

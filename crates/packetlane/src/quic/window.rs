@@ -23,7 +23,7 @@ pub(super) const WINDOW: usize = 64;
 const MASKS: usize = 32;
 
 /// A packet to open, and what is known of it.
-pub(super) struct Opening {
+pub(super) struct OpenJob {
     /// Where it lies in the arena, tag included.
     pub(super) start: u32,
     pub(super) len: u32,
@@ -39,7 +39,7 @@ pub(super) struct Opening {
     pub(super) phase: Phase,
 }
 
-impl Opening {
+impl OpenJob {
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.start as usize;
         start..start + self.len as usize
@@ -151,7 +151,7 @@ impl Keys<'_> {
         &self,
         backend: Backend,
         (base, bytes): (usize, &mut [u8]),
-        packets: &mut [Opening],
+        packets: &mut [OpenJob],
         jobs: &mut Vec<Job>,
     ) -> bool {
         let base = index(base);
@@ -301,7 +301,7 @@ pub(super) struct OpenPart<'p> {
     pub(super) keys: Keys<'p>,
     pub(super) base: usize,
     pub(super) bytes: &'p mut [u8],
-    pub(super) packets: &'p mut [Opening],
+    pub(super) packets: &'p mut [OpenJob],
     pub(super) outcomes: &'p mut [Outcome],
 }
 

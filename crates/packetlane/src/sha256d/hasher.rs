@@ -9,13 +9,23 @@ use packetlane_lanes::Backend;
 /// displays hashes in reverse.)
 pub type Hash = packetlane_lanes::Digest;
 
-/// [`Hasher::many`] on the most capable backend of this CPU.
+/// [`Hasher::many`] on the most capable backend of this CPU. For the ids of transactions, use
+/// [`txids`](super::txids): a transaction with a witness hashes to its wtxid here.
 ///
 /// # Panics
 ///
 /// If `digests` and `messages` differ in length.
 pub fn many(messages: &[&[u8]], digests: &mut [Hash]) {
     Hasher::best().many(messages, digests);
+}
+
+/// [`Hasher::many_fixed`] on the most capable backend of this CPU.
+///
+/// # Panics
+///
+/// If `digests` and `messages` differ in length.
+pub fn many_fixed<const N: usize>(messages: &[[u8; N]], digests: &mut [Hash]) {
+    Hasher::best().many_fixed(messages, digests);
 }
 
 /// [`Hasher::many_in_pieces`] on the most capable backend of this CPU.
@@ -44,6 +54,9 @@ pub fn many_single(messages: &[&[u8]], digests: &mut [Hash]) {
 pub fn hash64(pairs: &[[u8; 64]], digests: &mut [Hash]) {
     Hasher::best().hash64(pairs, digests);
 }
+
+/// Messages that [`Hasher::many_fixed`] hashes in one call of the backend: 4 KiB of slices.
+const FIXED_PART: usize = 256;
 
 /// Hashes on one backend. Cheap to copy. Digests are the same on every backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +136,9 @@ impl Hasher {
     /// Computes the double SHA-256 of each message and writes that of `messages[i]` to
     /// `digests[i]`. Messages may have any lengths.
     ///
+    /// For the ids of transactions, use [`txids`](Self::txids). The double SHA-256 of a whole
+    /// transaction that has a witness is its wtxid, not its txid.
+    ///
     /// # Panics
     ///
     /// If `digests` and `messages` differ in length.
@@ -130,9 +146,46 @@ impl Hasher {
         self.backend.sha256d(messages.as_chunks::<1>().0, digests);
     }
 
+    /// Computes the double SHA-256 of each message, like [`many`](Self::many), for messages that
+    /// lie one after the other and all have `N` bytes, such as block headers.
+    ///
+    /// ```
+    /// use packetlane::sha256d::{BLOCK_HEADER_LEN, Hash, Hasher, block_hash};
+    ///
+    /// # fn main() -> Result<(), packetlane::BackendError> {
+    /// let headers = [[1; BLOCK_HEADER_LEN], [2; BLOCK_HEADER_LEN]];
+    /// let mut hashes = [Hash::default(); 2];
+    /// Hasher::detect()?.many_fixed(&headers, &mut hashes);
+    /// assert_eq!(hashes[1], block_hash(&headers[1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `digests` and `messages` differ in length.
+    pub fn many_fixed<const N: usize>(&self, messages: &[[u8; N]], digests: &mut [Hash]) {
+        assert_eq!(messages.len(), digests.len(), "a digest for each message");
+        if N == 64 {
+            let (pairs, _) = messages.as_flattened().as_chunks();
+            return self.hash64(pairs, digests);
+        }
+        // The kernels take slices. A list on the stack has those of a part of the messages, and
+        // is long enough for the lanes to be busy.
+        let mut list: [[&[u8]; 1]; FIXED_PART] = [[&[]]; FIXED_PART];
+        let digests = digests.chunks_mut(FIXED_PART);
+        for (messages, digests) in messages.chunks(FIXED_PART).zip(digests) {
+            for (slot, message) in list.iter_mut().zip(messages) {
+                *slot = [message];
+            }
+            self.backend.sha256d(&list[..messages.len()], digests);
+        }
+    }
+
     /// Computes the double SHA-256 of each message, like [`many`](Self::many). Each message is
-    /// the concatenation of three pieces, which may be empty. The id of a transaction with a
-    /// witness is the hash of three pieces of it.
+    /// the concatenation of three pieces, which may be empty. The txid of a transaction with a
+    /// witness is the hash of three pieces of it: see
+    /// [`Transaction::txid_pieces`](super::Transaction::txid_pieces).
     ///
     /// # Panics
     ///

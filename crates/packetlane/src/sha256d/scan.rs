@@ -5,8 +5,8 @@
 //! continues at the next magic, so that damage stays local. Zeros at the end of a file are not
 //! damage: Bitcoin Core preallocates its files.
 
-use super::block::{Block, MAX_BLOCK_SERIALIZED_SIZE, MIN_BLOCK_LEN};
-use super::hasher::Hasher;
+use super::block::{Block, MIN_BLOCK_LEN};
+use super::reader::MAX_BLOCK_SERIALIZED_SIZE;
 use super::verify::{BlockFault, Verifier};
 use crate::bitcoin::Network;
 use alloc::vec::Vec;
@@ -20,6 +20,10 @@ const MAGIC_LEN: usize = 4;
 /// Number of bytes with which [`Scanner::next`] never needs more: a frame with the longest
 /// block, and the magic after it.
 pub const MAX_NEEDED: usize = FRAME_LEN + MAX_BLOCK_SERIALIZED_SIZE + MAGIC_LEN;
+
+/// How often the bytes of a file are verified at most, on average. Frames within frames could
+/// otherwise have the bytes that they share verified as often as there are frames.
+const MAX_VERIFICATIONS: u64 = 4;
 
 /// The obfuscation of Bitcoin Core's block files since version 28. A key of eight bytes,
 /// repeated from the start of the file, is XORed onto the blocks, so that virus scanners do not
@@ -80,6 +84,8 @@ pub struct Scanner {
     skipping: Option<Skipping>,
     /// Decides whether bytes are a block, where the frame alone does not prove it.
     verifier: Verifier,
+    /// How many bytes it has verified within frames that may hold others.
+    verified: u64,
 }
 
 /// Bytes that are being skipped until the next magic.
@@ -94,31 +100,36 @@ struct Skipping {
 impl Scanner {
     /// A scanner at the start of a block file. `magic` is the network's. The scanner's input
     /// must have been de-obfuscated; it uses `obfuscation` only to recognise zeros in the file.
-    /// It verifies a frame that no other frame follows with `hasher`.
+    /// `verifier` is of the same network, and decides about a frame that no other frame follows.
     #[must_use]
-    pub fn new(magic: [u8; 4], obfuscation: Obfuscation, hasher: Hasher) -> Self {
+    pub fn new(magic: [u8; 4], obfuscation: Obfuscation, verifier: Verifier) -> Self {
         Self {
             magic,
             obfuscation,
             position: 0,
             skipping: None,
-            verifier: Verifier::new(hasher),
+            verifier,
+            verified: 0,
         }
     }
 
     /// Whether a file that consists of `bytes` is one block without a frame. True if it does
-    /// not start like a frame of any network, and either is a block or holds no frame anywhere.
+    /// not start like a frame of any network, and either is a block, or starts with a header
+    /// that has proof of work and holds no frame anywhere.
     #[must_use]
     pub fn is_bare_block(&self, bytes: &[u8]) -> bool {
         let Some((first, _)) = bytes.split_first_chunk() else {
             return false;
         };
         let framed = *first == self.magic || Network::from_magic(*first).is_some();
+        let header = bytes.first_chunk();
         let empty = self.obfuscation.padding(bytes.len() as u64, bytes) == bytes.len();
         !framed
             && !empty
             && bytes.len() <= MAX_BLOCK_SERIALIZED_SIZE
-            && (Block::parse(bytes, &mut Vec::new()).is_ok() || find(&self.magic, bytes).is_none())
+            && (Block::parse(bytes, &mut Vec::new()).is_ok()
+                || (header.is_some_and(|header| self.verifier.has_work(header))
+                    && find(&self.magic, bytes).is_none()))
     }
 
     /// Returns the next block or fault. `rest` must start where the last call left it; consumed
@@ -194,15 +205,21 @@ impl Scanner {
             return Ok(None);
         }
         // If the next frame follows, the length is right; whether the block is valid is not
-        // checked here. Otherwise the bytes must parse as a block and, if the block is faulty,
-        // no other frame may begin within it.
+        // checked here. Otherwise the bytes must parse as a block and, if another frame begins
+        // within them, be without faults.
         if !behind.starts_with(&self.magic) {
-            let faults = self.verifier.verify(bytes).err().unwrap_or_default();
             let reach = FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
-            let within = &rest[FRAME_LEN..reach];
+            let holds_frame = find(&self.magic, &rest[FRAME_LEN..reach]).is_some();
+            if holds_frame {
+                let work = self.verified + u64::from(length);
+                if work > MAX_VERIFICATIONS * (self.position + u64::from(length)) {
+                    return Err(Cause::Unverified { length });
+                }
+                self.verified = work;
+            }
+            let faults = self.verifier.verify(bytes).err().unwrap_or_default();
             if let Some(&fault) = faults.first()
-                && (matches!(fault, BlockFault::Malformed(_))
-                    || find(&self.magic, within).is_some())
+                && (holds_frame || matches!(fault, BlockFault::Malformed(_)))
             {
                 return Err(Cause::NoBlock { length, fault });
             }
@@ -292,6 +309,12 @@ pub enum Cause {
         /// What is wrong with these bytes as a block.
         fault: BlockFault,
     },
+    /// Another frame begins within the frame, and none right after it. The file has so many of
+    /// these within one another that the bytes were not verified.
+    Unverified {
+        /// The length in the frame, in bytes.
+        length: u32,
+    },
 }
 
 impl fmt::Display for FileFault {
@@ -316,6 +339,11 @@ impl fmt::Display for FileFault {
             Cause::NoBlock { length, fault } => write!(
                 f,
                 "the frame of {length} bytes holds no valid block ({fault}), and no frame follows it"
+            )?,
+            Cause::Unverified { length } => write!(
+                f,
+                "the frame of {length} bytes holds another frame, and no frame follows it; there are \
+                 too many of these to verify each"
             )?,
         }
         write!(f, " ({} bytes skipped)", self.length)

@@ -3,16 +3,23 @@
 //! [`Verifier::verify`] hashes all transactions of a block in one call. It checks:
 //!
 //! - the Merkle root of the transactions, and that they are not mutated (CVE-2012-2459);
+//! - that the first transaction is a coinbase, and no other;
 //! - the witness commitment (BIP141), if the block has witnesses;
-//! - that the header's hash meets the target in the header.
+//! - that the header's hash meets the target in the header, and that the network allows this
+//!   target.
 //!
-//! This is not full validation. The target that the chain requires, scripts and coins can only
-//! be checked with the chain. A block from which all witnesses have been removed looks like one
-//! from before BIP141, and passes.
+//! This is not full validation. Only with the chain can the target that it requires, times,
+//! coins and scripts be checked. Nor are the block's weight, its signature operations and the
+//! coinbase's script. A block from which all witnesses have been removed looks like one from
+//! before BIP141, and passes. Transactions of 64 bytes are valid, so they are counted, not
+//! refused: see [`Summary::transactions_of_64_bytes`].
 
-use super::block::{Block, BlockError, Transaction, hash_one};
+use super::block::{BLOCK_HEADER_LEN, Block, bits};
 use super::hasher::{Hash, Hasher};
 use super::merkle::inner_nodes;
+use super::reader::ParseError;
+use super::transaction::{TransactionOffsets, hash_one};
+use crate::bitcoin::Network;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -27,6 +34,10 @@ pub struct Summary {
     pub transactions: usize,
     /// The length of the block, in bytes.
     pub bytes: usize,
+    /// The number of transactions that have 64 bytes without their witnesses, as long as two
+    /// nodes of the Merkle tree. The same root may belong to a tree in which these bytes are
+    /// nodes, and the other way round (CVE-2017-12842).
+    pub transactions_of_64_bytes: usize,
     /// The number of double SHA-256 hashes computed: header, transactions, trees, commitment.
     pub hashes: usize,
 }
@@ -36,7 +47,8 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Verifier {
     hasher: Hasher,
-    transactions: Vec<Transaction>,
+    network: Network,
+    transactions: Vec<TransactionOffsets>,
     /// Empty between calls, so it borrows nothing.
     pieces: Vec<[&'static [u8]; 3]>,
     digests: Vec<Hash>,
@@ -44,16 +56,26 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// A verifier that hashes with `hasher`. It allocates nothing yet.
+    /// A verifier of the blocks of `network`, which sets their easiest target. All signets have
+    /// that of [`Network::Signet`]. It hashes with `hasher`, and allocates nothing yet.
     #[must_use]
-    pub const fn new(hasher: Hasher) -> Self {
+    pub const fn new(hasher: Hasher, network: Network) -> Self {
         Self {
             hasher,
+            network,
             transactions: Vec::new(),
             pieces: Vec::new(),
             digests: Vec::new(),
             wtxids: Vec::new(),
         }
+    }
+
+    /// Whether a header has proof of work: its hash meets its target, and the network allows
+    /// this target. Bytes that are no header have it very rarely, except on regtest.
+    #[must_use]
+    pub fn has_work(&self, header: &[u8; BLOCK_HEADER_LEN]) -> bool {
+        let hash = hash_one(self.hasher, [header, &[], &[]]);
+        check_work(&hash, bits(header), self.network).is_ok()
     }
 
     /// Checks that `bytes` are exactly one block, and verifies it against its header.
@@ -68,8 +90,14 @@ impl Verifier {
         };
         let mut faults = Vec::new();
         let hash = hash_one(self.hasher, [block.header(), &[], &[]]);
-        if let Err(fault) = check_work(&hash, block.bits()) {
+        if let Err(fault) = check_work(&hash, block.bits(), self.network) {
             faults.push(fault);
+        }
+        if !block.has_coinbase() {
+            faults.push(BlockFault::NoCoinbase);
+        }
+        if let Some(transaction) = block.null_outpoint() {
+            faults.push(BlockFault::NullOutpoint { transaction });
         }
 
         // One list for all ids, because more messages fill the lanes better.
@@ -77,6 +105,9 @@ impl Verifier {
         let has_witness = block.has_witness();
         let mut pieces: Vec<[&[u8]; 3]> = mem::take(&mut self.pieces);
         pieces.extend(block.txid_pieces());
+        let lengths = pieces.iter().map(|pieces| pieces.map(<[u8]>::len));
+        let of_64_bytes = lengths.filter(|lengths| lengths.iter().sum::<usize>() == 64);
+        let transactions_of_64_bytes = of_64_bytes.count();
         if has_witness {
             pieces.extend(block.with_witness().map(|whole| [whole, &[], &[]]));
         }
@@ -107,7 +138,7 @@ impl Verifier {
                     self.wtxids.clear();
                     self.wtxids.push(Hash::default());
                     let mut digests = witness_digests.iter();
-                    let others = block.places().iter().zip(txids).skip(1);
+                    let others = block.iter().zip(txids).skip(1);
                     self.wtxids.extend(others.map(|(transaction, txid)| {
                         let digest = transaction.has_witness().then(|| digests.next());
                         *digest.flatten().unwrap_or(txid)
@@ -131,17 +162,23 @@ impl Verifier {
             hash,
             transactions: count,
             bytes: bytes.len(),
+            transactions_of_64_bytes,
             hashes,
         })
     }
 }
 
-/// Checks that a block hash meets the target in the header. The rules are those of Bitcoin
-/// Core's `CheckProofOfWork`, without the chain's own limit.
-fn check_work(hash: &Hash, bits: u32) -> Result<(), BlockFault> {
+/// Checks that a block hash meets the target in the header, and that the network allows this
+/// target. The rules are those of Bitcoin Core's `CheckProofOfWork`.
+fn check_work(hash: &Hash, bits: u32, network: Network) -> Result<(), BlockFault> {
+    let easiest = network.easiest_target();
+    // All of these are little-endian numbers.
+    let above = |number: &Hash, limit: &Hash| number.iter().rev().gt(limit.iter().rev());
     let target = target(bits)?;
-    // Both are little-endian numbers.
-    match hash.iter().rev().gt(target.iter().rev()) {
+    if above(&target, &self::target(easiest)?) {
+        return Err(BlockFault::TargetAboveLimit { bits, easiest });
+    }
+    match above(hash, &target) {
         true => Err(BlockFault::Work { hash: *hash, bits }),
         false => Ok(()),
     }
@@ -176,7 +213,7 @@ fn target(bits: u32) -> Result<[u8; 32], BlockFault> {
 #[non_exhaustive]
 pub enum BlockFault {
     /// The bytes are not a block.
-    Malformed(BlockError),
+    Malformed(ParseError),
     /// The target is zero, which no hash meets.
     ZeroTarget {
         /// The target in the header's compact form.
@@ -192,12 +229,26 @@ pub enum BlockFault {
         /// The target in the header's compact form.
         bits: u32,
     },
+    /// The target is easier than the network allows.
+    TargetAboveLimit {
+        /// The target in the header's compact form.
+        bits: u32,
+        /// The network's easiest target, in the same form.
+        easiest: u32,
+    },
     /// The block hash does not meet the target in the header.
     Work {
         /// The block hash.
         hash: Hash,
         /// The target in the header's compact form.
         bits: u32,
+    },
+    /// The first transaction is not a coinbase, whose only input has the null outpoint.
+    NoCoinbase,
+    /// Another transaction has an input with the null outpoint.
+    NullOutpoint {
+        /// The index of the first such transaction; the coinbase has 0.
+        transaction: usize,
     },
     /// The Merkle root of the transactions is not the one in the header.
     MerkleRoot {
@@ -226,7 +277,7 @@ pub enum BlockFault {
 impl fmt::Display for BlockFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(error) => error.fmt(f),
+            Self::Malformed(error) => write!(f, "malformed block: {error}"),
             Self::ZeroTarget { bits } => {
                 write!(f, "the target {bits:08x} in the header is zero")
             }
@@ -236,9 +287,22 @@ impl fmt::Display for BlockFault {
             Self::TargetOverflow { bits } => {
                 write!(f, "the target {bits:08x} in the header exceeds 256 bits")
             }
+            Self::TargetAboveLimit { bits, easiest } => write!(
+                f,
+                "the target {bits:08x} in the header is easier than {easiest:08x}, the easiest of the \
+                 network"
+            ),
             Self::Work { bits, .. } => write!(
                 f,
                 "no proof of work: the block's hash is above {bits:08x}, the target in its header"
+            ),
+            Self::NoCoinbase => f.write_str(
+                "the first transaction is no coinbase: its only input should have the null outpoint",
+            ),
+            Self::NullOutpoint { transaction } => write!(
+                f,
+                "transaction {transaction} has the null outpoint, which only the first may have, the \
+                 coinbase (number 0)"
             ),
             Self::MerkleRoot { header, computed } => write!(
                 f,
@@ -347,21 +411,21 @@ mod tests {
     fn a_hash_may_equal_the_target_but_not_exceed_it() {
         let mut hash = [0; 32];
         hash[2] = 0x12;
-        assert_eq!(check_work(&hash, 0x0312_0000), Ok(()));
+        assert_eq!(check_work(&hash, 0x0312_0000, Network::Regtest), Ok(()));
         hash[0] = 1;
         let bits = 0x0312_0000;
         assert_eq!(
-            check_work(&hash, bits),
+            check_work(&hash, bits, Network::Regtest),
             Err(BlockFault::Work { hash, bits })
         );
         hash = [0xff; 32];
         hash[31] = 0x7f;
         let bits = 0x207f_ffff;
         assert_eq!(
-            check_work(&hash, bits),
+            check_work(&hash, bits, Network::Regtest),
             Err(BlockFault::Work { hash, bits })
         );
         hash[..29].fill(0);
-        assert_eq!(check_work(&hash, bits), Ok(()));
+        assert_eq!(check_work(&hash, bits, Network::Regtest), Ok(()));
     }
 }

@@ -9,7 +9,7 @@ use packetlane::bip324::{
     Handshake, HandshakeConfig, Keypair, LENGTH_LEN, Network, OpenError, Progress, REKEY_INTERVAL,
     Role, Session, SessionKeys,
 };
-use packetlane::{Backend, Batch, Engine, Key, Nonce, TAG_LEN};
+use packetlane::{Backend, Engine, Key, Nonce, OpenBatch, TAG_LEN};
 use std::io::Write;
 use std::sync::Once;
 
@@ -110,7 +110,7 @@ pub fn sessions(engine: Engine, seed: u64) -> (Session, Session) {
 }
 
 /// The keys that these two configurations share, derived without a handshake.
-pub fn keys(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> SessionKeys {
+pub fn keys(initiator: &HandshakeConfig, responder: &HandshakeConfig) -> Box<SessionKeys> {
     let ours = Keypair::new(&initiator.secret, &initiator.auxiliary).unwrap();
     let theirs = Keypair::new(&responder.secret, &responder.auxiliary).unwrap();
     let shared = ours.shared_secret(theirs.public(), Role::Initiator);
@@ -228,14 +228,17 @@ pub fn turn(
     engine: Engine,
     bytes: &[u8],
 ) -> (Vec<Vec<u8>>, Option<OpenError>) {
-    let mut batch = Batch::new();
-    session.inbound.feed(&mut batch, bytes);
+    let mut batch = OpenBatch::new();
+    let added = session.inbound.feed(&mut batch, bytes);
     engine.open(&mut batch);
-    take(session, &batch)
+    let (packets, error) = take(session, &batch);
+    // An error that was told at once comes again behind the packets, or one before it does.
+    assert!(added.is_ok() || error.is_some());
+    (packets, error)
 }
 
 /// The packets of a session in an opened batch, and the error after them.
-pub fn take(session: &mut Session, batch: &Batch) -> (Vec<Vec<u8>>, Option<OpenError>) {
+pub fn take(session: &mut Session, batch: &OpenBatch) -> (Vec<Vec<u8>>, Option<OpenError>) {
     let mut packets = Vec::new();
     for packet in session.inbound.packets(batch) {
         match packet {

@@ -61,7 +61,8 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         for (batch, decoys) in batches.iter().map(|&batch| (batch, 0)).chain(decoys) {
             let timed = "thread CPU time of both ends: contents to wire and back, without the \
                          handshake; packets and goodput count genuine packets only; a batch is \
-                         sent when it holds 256 KiB";
+                         sent when it holds 256 KiB; a recording is replayed until it has had \
+                         16 MiB";
             let case = EXPERIMENT
                 .case(timed)
                 .with("profile", &profile.name)

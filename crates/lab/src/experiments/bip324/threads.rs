@@ -9,7 +9,7 @@ use crate::sentence::Figure;
 use crate::traffic::Turn;
 use crate::workload::threads::{siblings, thread_counts};
 use packetlane::bip324::{Inbound, Outbound};
-use packetlane::{Batch, Engine, Slot};
+use packetlane::{Engine, OpenBatch, SealBatch, Slot};
 
 /// Packets in the batch.
 const BATCH: usize = 4096;
@@ -78,24 +78,26 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 /// A contender that runs one batch of a connection's packets in a call.
 fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<'a> {
     struct Line {
-        batch: Batch,
+        sealing: SealBatch,
+        opening: OpenBatch,
         wire: Vec<u8>,
         outbound: Outbound,
         inbound: Inbound,
     }
     let [from, to] = sessions(engine);
     let line = Line {
-        batch: Batch::new(),
+        sealing: SealBatch::new(),
+        opening: OpenBatch::new(),
         wire: Vec::new(),
         outbound: from.outbound,
         inbound: to.inbound,
     };
     let push = move |line: &mut Line| -> Vec<Slot> {
-        line.batch.clear();
+        line.sealing.clear();
         let packets = turn.packets();
         packets
             .map(|(kind, contents)| {
-                let slot = line.outbound.push(&mut line.batch, kind, contents);
+                let slot = line.outbound.push(&mut line.sealing, kind, contents);
                 slot.expect("contents of at most 2^24 - 1 bytes")
             })
             .collect()
@@ -113,21 +115,23 @@ fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<
                 return;
             }
             // The packets of the last call must be taken. This also checks them.
-            let before = line.inbound.packets(&line.batch);
+            let before = line.inbound.packets(&line.opening);
             let opened = before.map(|packet| packet.expect("an authentic packet"));
             assert!(line.wire.is_empty() || opened.eq(turn.genuine()));
             let slots = push(line);
-            engine.seal(&mut line.batch);
+            engine.seal(&mut line.sealing);
             line.wire.clear();
             for slot in &slots {
-                line.wire.extend_from_slice(line.batch.wire(slot));
+                let wire = line.sealing.wire(slot).expect("a sealed packet");
+                line.wire.extend_from_slice(wire);
             }
-            line.batch.clear();
-            line.inbound.feed(&mut line.batch, &line.wire);
+            line.opening.clear();
+            let added = line.inbound.feed(&mut line.opening, &line.wire);
+            added.expect("packets of an honest peer");
         },
         move |line, _| match op {
-            "seal" => engine.seal(&mut line.batch),
-            _ => engine.open(&mut line.batch),
+            "seal" => engine.seal(&mut line.sealing),
+            _ => engine.open(&mut line.opening),
         },
     )
 }

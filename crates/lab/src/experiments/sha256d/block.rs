@@ -124,6 +124,25 @@ mod tests {
     use super::*;
     use crate::report::Machine;
 
+    /// Of whole transactions, as a node receives them.
+    #[test]
+    fn ids_agree_with_the_crate_bitcoin() {
+        use bitcoin::consensus::{deserialize, serialize};
+        use bitcoin::hashes::Hash;
+        use packetlane::sha256d::{txids, wtxids};
+
+        let block: bitcoin::Block = deserialize(BLOCK).unwrap();
+        let raw: Vec<Vec<u8>> = block.txdata.iter().map(serialize).collect();
+        let raw: Vec<&[u8]> = raw.iter().map(Vec::as_slice).collect();
+        let theirs = block.txdata.iter();
+        let theirs = theirs.map(|tx| tx.compute_txid().to_byte_array());
+        assert_eq!(txids(&raw), Ok(theirs.collect()));
+        let theirs = block.txdata.iter();
+        let theirs = theirs.map(|tx| tx.compute_wtxid().to_byte_array());
+        assert_eq!(wtxids(&raw), Ok(theirs.collect()));
+        assert_ne!(txids(&raw), wtxids(&raw));
+    }
+
     /// The parts of a block that a quick run leaves out.
     #[test]
     fn every_part_of_the_block_is_hashed() {

@@ -104,11 +104,7 @@ fn file_of(blocks: &[&[u8]]) -> Vec<u8> {
 
 /// The number of good blocks in a file of nothing but blocks.
 fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
-    let mut scanner = Scanner::new(
-        Network::Mainnet.magic(),
-        Obfuscation::default(),
-        Hasher::best(),
-    );
+    let mut scanner = Scanner::new(Network::Mainnet.magic(), Obfuscation::default(), verifier());
     let mut rest = file;
     let mut blocks = Vec::new();
     while let Some(found) = scanner.next(&mut rest, true) {
@@ -136,9 +132,13 @@ fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
 /// Verifies one block. Returns its hash and its number of transactions if it is good.
 type Verify = Box<dyn FnMut(&[u8]) -> Option<(Hash, usize)>>;
 
+fn verifier() -> Verifier {
+    Verifier::new(Hasher::best(), Network::Mainnet)
+}
+
 /// As `packetlane blocks` does.
 fn by_packetlane() -> Verify {
-    let mut verifier = Verifier::new(Hasher::best());
+    let mut verifier = verifier();
     Box::new(move |block| {
         let summary = verifier.verify(block).ok()?;
         Some((summary.hash, summary.transactions))

@@ -1,0 +1,324 @@
+//! Recordings of connections, in the format of Bitcoin Core's `-capturemessages`.
+//!
+//! Files appear with the peer's first message, so that a connection that fails, or a stranger
+//! who says nothing that is a message, leaves none.
+
+use crate::terminal::complain;
+use packetlane::bip324::MessageType;
+use packetlane_lab::capture::{self, HEADER_LEN, Record};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// How many peers one `listen` records. Whoever can connect can have a folder made.
+const MAX_RECORDED_PEERS: u64 = 1000;
+
+/// How many bytes one `listen` records of all its peers.
+const MAX_RECORDED_BYTES: u64 = 10_000_000_000;
+
+/// The folder in which `listen` records its peers, and how much more it may hold.
+#[derive(Debug)]
+pub(crate) struct Recordings {
+    folder: PathBuf,
+    peers_left: AtomicU64,
+    bytes_left: AtomicU64,
+    /// Whether the user knows that a limit was reached.
+    told: AtomicBool,
+}
+
+impl Recordings {
+    /// Creates the folder if it does not exist.
+    pub(crate) fn in_folder(folder: PathBuf) -> Result<Self, RecordError> {
+        create_folder(&folder)?;
+        Ok(Self {
+            folder,
+            peers_left: MAX_RECORDED_PEERS.into(),
+            bytes_left: MAX_RECORDED_BYTES.into(),
+            told: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes `amount` of what is `left`. If there is not as much, tells the user once.
+    fn take(&self, left: &AtomicU64, amount: u64) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let taken = left.fetch_update(relaxed, relaxed, |left| left.checked_sub(amount));
+        if taken.is_err() && !self.told.swap(true, relaxed) {
+            complain(format_args!(
+                "{}: the limit of {MAX_RECORDED_PEERS} peers and {MAX_RECORDED_BYTES} bytes is \
+                 reached: no more is recorded",
+                self.folder.display()
+            ));
+        }
+        taken.is_ok()
+    }
+
+    /// Creates a folder for `remote`, named like Bitcoin Core's for its peers. A peer that was
+    /// here before gets another number at the end.
+    fn create_peer_folder(&self, remote: SocketAddr) -> Result<PathBuf, RecordError> {
+        let name = remote.to_string().replace(':', "_");
+        let mut number = 1;
+        loop {
+            let path = match number {
+                1 => self.folder.join(&name),
+                _ => self.folder.join(format!("{name}_{number}")),
+            };
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(RecordError { path, error }),
+            }
+        }
+    }
+}
+
+/// Writes the messages of one connection to the two files of a folder.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    place: Place,
+    state: State,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// This folder, without a limit.
+    Folder(PathBuf),
+    /// A folder of its own among those of other peers.
+    Peer(Arc<Recordings>, SocketAddr),
+}
+
+#[derive(Debug)]
+enum State {
+    /// The peer has sent no message yet. Holds what we have sent: at most our version.
+    Waiting(Vec<Record>),
+    Open {
+        received: Direction,
+        sent: Direction,
+    },
+    /// A limit is reached.
+    Full,
+}
+
+impl Recorder {
+    /// Records in `folder`, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be created or has a recording. So the user learns of it before the
+    /// connection.
+    pub(crate) fn in_folder(folder: PathBuf) -> Result<Self, RecordError> {
+        create_folder(&folder)?;
+        for name in [capture::RECEIVED_FILE, capture::SENT_FILE] {
+            let path = folder.join(name);
+            if path.exists() {
+                let error = ErrorKind::AlreadyExists.into();
+                return Err(RecordError { path, error });
+            }
+        }
+        Ok(Self::new(Place::Folder(folder)))
+    }
+
+    /// Records in a folder of its own in that of `recordings`, as long as their limits allow.
+    pub(crate) fn of_peer(recordings: &Arc<Recordings>, remote: SocketAddr) -> Self {
+        Self::new(Place::Peer(Arc::clone(recordings), remote))
+    }
+
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            state: State::Waiting(Vec::new()),
+        }
+    }
+
+    pub(crate) fn received(
+        &mut self,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), RecordError> {
+        if let State::Waiting(before) = &mut self.state {
+            let before = std::mem::take(before);
+            self.open(before)?;
+        }
+        self.write(now(), message_type, payload, true)
+    }
+
+    pub(crate) fn sent(
+        &mut self,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), RecordError> {
+        if let State::Waiting(before) = &mut self.state {
+            before.push(Record {
+                time: now(),
+                message_type,
+                payload: payload.to_vec(),
+            });
+            return Ok(());
+        }
+        self.write(now(), message_type, payload, false)
+    }
+
+    /// Creates the files, and writes to them what we sent `before`.
+    fn open(&mut self, before: Vec<Record>) -> Result<(), RecordError> {
+        let folder = match &self.place {
+            Place::Folder(folder) => folder.clone(),
+            Place::Peer(recordings, remote) => {
+                if !recordings.take(&recordings.peers_left, 1) {
+                    self.state = State::Full;
+                    return Ok(());
+                }
+                recordings.create_peer_folder(*remote)?
+            }
+        };
+        self.state = State::Open {
+            received: Direction::create(folder.join(capture::RECEIVED_FILE))?,
+            sent: Direction::create(folder.join(capture::SENT_FILE))?,
+        };
+        before.iter().try_for_each(|record| {
+            self.write(record.time, record.message_type, &record.payload, false)
+        })
+    }
+
+    fn write(
+        &mut self,
+        time: u64,
+        message_type: MessageType,
+        payload: &[u8],
+        is_received: bool,
+    ) -> Result<(), RecordError> {
+        let State::Open { received, sent } = &mut self.state else {
+            return Ok(());
+        };
+        if let Place::Peer(recordings, _) = &self.place
+            && !recordings.take(&recordings.bytes_left, (HEADER_LEN + payload.len()) as u64)
+        {
+            self.state = State::Full;
+            return Ok(());
+        }
+        let direction = if is_received { received } else { sent };
+        direction.write(time, message_type, payload)
+    }
+}
+
+/// One of the two files.
+#[derive(Debug)]
+struct Direction {
+    path: PathBuf,
+    /// Without a buffer, so that a signal, or even a kill, leaves whole records.
+    file: capture::Writer<File>,
+}
+
+impl Direction {
+    fn create(path: PathBuf) -> Result<Self, RecordError> {
+        match File::create_new(&path) {
+            Ok(file) => Ok(Self {
+                path,
+                file: capture::Writer::new(file),
+            }),
+            Err(error) => Err(RecordError { path, error }),
+        }
+    }
+
+    fn write(
+        &mut self,
+        time: u64,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), RecordError> {
+        let written = self.file.write(time, message_type, payload);
+        written.map_err(|error| RecordError {
+            path: self.path.clone(),
+            error,
+        })
+    }
+}
+
+fn create_folder(folder: &Path) -> Result<(), RecordError> {
+    fs::create_dir_all(folder).map_err(|error| RecordError {
+        path: folder.to_owned(),
+        error,
+    })
+}
+
+/// Microseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Messages cannot be recorded in `path`.
+#[derive(Debug)]
+pub(crate) struct RecordError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot record messages in {}: ", self.path.display())?;
+        match self.error.kind() {
+            ErrorKind::AlreadyExists => {
+                f.write_str("it exists, and a recording is never overwritten; name another folder")
+            }
+            _ => self.error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records a message of so many bytes from a peer with this port.
+    fn record(recordings: &Arc<Recordings>, port: u16, length: usize) -> Recorder {
+        let remote = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut recorder = Recorder::of_peer(recordings, remote);
+        let message_type = MessageType::literal("tx");
+        recorder.received(message_type, &vec![0; length]).unwrap();
+        recorder
+    }
+
+    /// The number of whole messages in a folder, and that of its conversations.
+    fn recorded(folder: &Path) -> [usize; 2] {
+        let recording = capture::read_dir(folder).unwrap();
+        assert!(recording.damaged.is_empty(), "{:?}", recording.damaged);
+        let messages = recording
+            .conversations
+            .iter()
+            .map(|both| both.received.len());
+        [messages.sum(), recording.conversations.len()]
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_disk() {
+        let id = std::process::id();
+        let folder = std::env::temp_dir().join(format!("packetlane-limits-{id}"));
+        let _ = fs::remove_dir_all(&folder);
+        let mut recordings = Recordings::in_folder(folder.clone()).unwrap();
+        recordings.peers_left = 3.into();
+        recordings.bytes_left = (4 * (HEADER_LEN + 100) as u64).into();
+        let recordings = Arc::new(recordings);
+
+        let mut first = record(&recordings, 1, 100);
+        record(&recordings, 1, 100);
+        record(&recordings, 1, 100);
+        record(&recordings, 2, 100);
+        assert_eq!(recorded(&folder), [3, 3], "the fourth peer is not recorded");
+        assert!(recordings.told.load(Ordering::Relaxed));
+
+        let message_type = MessageType::literal("tx");
+        for _ in 0..3 {
+            first.received(message_type, &[0; 100]).unwrap();
+        }
+        assert_eq!(recorded(&folder), [4, 3], "four messages fit");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! `packetlane lab`: its arguments, its output where nobody reads it, and recordings that it
+//! replays. What it measures has tests in its own crate.
+
+mod common;
+
+use common::Running;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A folder that is removed on drop.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new(name: &str) -> Self {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("packetlane-lab-{name}-{id}"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One short case, whose reports are `report.json` and `html` in `dir`.
+fn lab(dir: &TempDir, html: &OsStr) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+    command.args(["lab", "--quick", "--json"]);
+    command.arg(dir.0.join("report.json"));
+    command.arg("--html").arg(dir.0.join(html));
+    command
+}
+
+fn short(dir: &TempDir, html: &OsStr) -> Command {
+    let mut command = lab(dir, html);
+    command.args(["sha256d.d64", "--filter", "batch=1024"]);
+    command
+}
+
+fn json(dir: &TempDir) -> Value {
+    serde_json::from_slice(&fs::read(dir.0.join("report.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn an_argument_need_not_be_utf8() {
+    let dir = TempDir::new("bytes");
+    let html = OsStr::from_bytes(b"report-\xff.html");
+    let finished = Running::start(&mut short(&dir, html)).finish();
+    assert!(finished.success, "{finished:#?}");
+    assert!(!json(&dir)["rows"].as_array().unwrap().is_empty());
+    let page = fs::read_to_string(dir.0.join(html)).unwrap();
+    assert!(page.contains("report-\u{fffd}.html"), "its command");
+}
+
+/// On a full disk there is no panic, whose status is 101, and the reports are written.
+#[test]
+fn output_that_cannot_be_written_is_no_panic() {
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let dir = TempDir::new("full");
+    let mut command = short(&dir, OsStr::new("report.html"));
+    let status = command.stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(!json(&dir)["rows"].as_array().unwrap().is_empty());
+
+    for (arguments, code) in [
+        (&["blocks", "/no such file"][..], 1),
+        (&["lab", "--replay", "/no such folder"], 1),
+        (&["blocks"], 2),
+        (&["no such command"], 2),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+        command.args(arguments).current_dir(&dir.0);
+        let status = command.stdout(full()).stderr(full()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+/// A recording of one direction, with messages of these lengths.
+fn record(folder: &Path, lengths: &[usize]) {
+    let mut file = Vec::new();
+    for &length in lengths {
+        file.extend_from_slice(&1_u64.to_le_bytes());
+        file.extend_from_slice(b"block\0\0\0\0\0\0\0");
+        file.extend_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
+        file.resize(file.len() + length, 7);
+    }
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("msgs_recv.dat"), file).unwrap();
+}
+
+#[test]
+fn a_recording_with_long_messages_is_replayed_and_named() {
+    let dir = TempDir::new("replay");
+    let folder = dir.0.join("a recording");
+    // The longest that nodes send, and what would be 4 GB in the case below.
+    record(&folder, &[4_000_000, 61]);
+    let mut command = lab(&dir, OsStr::new("report.html"));
+    command.arg("--replay").arg(&folder);
+    command.args(["bip324.mixed", "--filter", "profile=replay batch=1024"]);
+    let finished = Running::start(&mut command).finish();
+    assert!(finished.success, "{finished:#?}");
+    let name = folder.to_str().unwrap();
+    assert!(
+        finished.stdout.contains(&format!("\nReplayed {name}\n")),
+        "{finished:#?}"
+    );
+    assert_eq!(json(&dir)["replayed"], name);
+    let page = fs::read_to_string(dir.0.join("report.html")).unwrap();
+    assert!(page.contains(&format!("Replayed: <code>{name}</code>")));
+}

@@ -1,0 +1,338 @@
+//! One connection of an event loop, from its first byte on: handshake, then session, and what
+//! waits for its socket.
+
+use super::error::{OpenError, SealError};
+use super::handshake::{Handshake, HandshakeConfig, HandshakeError, Progress};
+use super::packet::PacketKind;
+use super::session::Session;
+use crate::arena::Slot;
+use crate::batch::{OpenBatch, SealBatch};
+use crate::bitcoin::message::MessageType;
+use crate::outbox::Outbox;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// A connection without its socket. A turn of an event loop over many of them:
+///
+/// 1. Read each socket that is readable into [`OpenBatch::room`], until the batch has
+///    [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES), and tell its connection by
+///    [`Connection::received`]. The next turn goes on with the other sockets.
+/// 2. [`Engine::open`](crate::Engine::open), then take each connection's
+///    packets ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. Where
+///    [`Outbox::len`] says that the peer does not read them, [`Connection::defer`] the rest.
+/// 3. [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
+/// 4. Clear both batches. A connection that [`needs_turn`](Connection::needs_turn) has its
+///    next turn without waiting for its socket.
+///
+/// An error ends its own connection only. `examples/event_loop.rs` is a server of this kind.
+///
+/// ```
+/// use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
+/// use packetlane::bitcoin::Network;
+/// use packetlane::{Engine, OpenBatch, SealBatch};
+/// use std::io::Write;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let engine = Engine::detect()?;
+/// let config = || HandshakeConfig::random(Network::Regtest.magic(), engine);
+/// let mut client = Connection::initiator(config()?)?;
+/// let mut server = Connection::responder(config()?)?;
+///
+/// let (mut incoming, mut outgoing) = (OpenBatch::new(), SealBatch::new());
+/// let mut greeted = false;
+/// let mut heard = Vec::new();
+/// let (mut here, mut there) = (&mut client, &mut server);
+/// while heard.is_empty() {
+///     let mut network = Vec::new();
+///     if here.session().is_some() && !greeted {
+///         here.push(&mut outgoing, PacketKind::Genuine, b"hello")?;
+///         greeted = true;
+///     }
+///     engine.seal(&mut outgoing);
+///     here.outbox.write(&outgoing, |pieces| network.write_vectored(pieces))?;
+///     outgoing.clear();
+///
+///     incoming.room(network.len()).copy_from_slice(&network);
+///     there.received(&mut incoming, network.len())?;
+///     engine.open(&mut incoming);
+///     while let Some(contents) = there.next_packet(&incoming)? {
+///         heard.push(contents.to_vec());
+///     }
+///     incoming.clear();
+///     std::mem::swap(&mut here, &mut there);
+/// }
+/// assert_eq!(heard, [b"hello"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    stage: Stage,
+    /// What waits for the socket.
+    pub outbox: Outbox,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Handshake(Box<Handshake>),
+    Session(Box<Session>),
+}
+
+impl Connection {
+    /// A connection of the side that connects. Its first bytes wait in the outbox.
+    ///
+    /// # Errors
+    ///
+    /// As [`Handshake::initiator`].
+    pub fn initiator(config: HandshakeConfig) -> Result<Self, HandshakeError> {
+        Ok(Self::new(Handshake::initiator(config)?))
+    }
+
+    /// A connection of the side that accepts.
+    ///
+    /// # Errors
+    ///
+    /// As [`Handshake::responder`].
+    pub fn responder(config: HandshakeConfig) -> Result<Self, HandshakeError> {
+        Ok(Self::new(Handshake::responder(config)?))
+    }
+
+    fn new(mut handshake: Handshake) -> Self {
+        let mut outbox = Outbox::new();
+        outbox.push_bytes(&handshake.take_output());
+        Self {
+            stage: Stage::Handshake(Box::new(handshake)),
+            outbox,
+        }
+    }
+
+    /// The session, once the handshake is complete.
+    #[must_use]
+    pub fn session(&self) -> Option<&Session> {
+        match &self.stage {
+            Stage::Session(session) => Some(session),
+            Stage::Handshake(_) => None,
+        }
+    }
+
+    /// As [`Connection::session`], for its settings.
+    #[must_use]
+    pub fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.stage {
+            Stage::Session(session) => Some(session),
+            Stage::Handshake(_) => None,
+        }
+    }
+
+    /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: carries on with
+    /// the handshake, or adds every packet that is now whole to the batch. Returns how many
+    /// packets it added.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionError::Handshake`], [`ConnectionError::V1`], or those of
+    /// [`Inbound::received`](super::Inbound::received) as [`ConnectionError::Open`]. Every
+    /// error ends the connection.
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter than `len`, or has been taken or written over since.
+    pub fn received(
+        &mut self,
+        batch: &mut OpenBatch,
+        len: usize,
+    ) -> Result<usize, ConnectionError> {
+        let handshake = match &mut self.stage {
+            Stage::Session(session) => return Ok(session.inbound.received(batch, len)?),
+            Stage::Handshake(handshake) => handshake,
+        };
+        let arena = batch.arena_mut();
+        let start = arena.take_received(len);
+        let progress = handshake.receive(&arena.bytes()[start..start + len]);
+        arena.give_back(start);
+        self.outbox.push_bytes(&handshake.take_output());
+        match progress? {
+            Progress::Waiting => Ok(0),
+            Progress::V1(received) => Err(ConnectionError::V1 { received }),
+            Progress::Complete(mut session) => {
+                // Packets may have come with the handshake's last bytes.
+                let added = session.inbound.received(batch, 0);
+                self.stage = Stage::Session(session);
+                Ok(added?)
+            }
+        }
+    }
+
+    /// Whether packets wait here for a turn, without another byte from the peer; see
+    /// [`Inbound::needs_turn`](super::Inbound::needs_turn).
+    #[must_use]
+    pub fn needs_turn(&self) -> bool {
+        self.session()
+            .is_some_and(|session| session.inbound.needs_turn())
+    }
+
+    /// The contents of its next packet in the batch, which has been opened: as
+    /// [`Packets`](super::Packets), one at a time. `None` behind the last one, and during
+    /// the handshake.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    #[inline]
+    pub fn next_packet<'b>(&mut self, batch: &'b OpenBatch) -> Result<Option<&'b [u8]>, OpenError> {
+        match &mut self.stage {
+            Stage::Session(session) => session.inbound.packets(batch).next().transpose(),
+            Stage::Handshake(_) => Ok(None),
+        }
+    }
+
+    /// Keeps the packets of the batch that were not taken, for a later turn; see
+    /// [`Inbound::defer`](super::Inbound::defer).
+    ///
+    /// # Errors
+    ///
+    /// As [`Inbound::defer`](super::Inbound::defer).
+    pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
+        match &mut self.stage {
+            Stage::Session(session) => session.inbound.defer(batch),
+            Stage::Handshake(_) => Ok(()),
+        }
+    }
+
+    /// Adds a packet to the batch and to the outbox.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionError::NotReady`] during the handshake, or a [`ConnectionError::Seal`].
+    /// Nothing is added then.
+    pub fn push(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        contents: &[u8],
+    ) -> Result<(), ConnectionError> {
+        self.add(|session| session.outbound.push(batch, kind, contents))
+    }
+
+    /// Adds a packet with a message to the batch and to the outbox; see
+    /// [`Outbound::push_message`](super::Outbound::push_message).
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::push`].
+    pub fn push_message(
+        &mut self,
+        batch: &mut SealBatch,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), ConnectionError> {
+        self.add(|session| session.outbound.push_message(batch, message_type, payload))
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        push: impl FnOnce(&mut Session) -> Result<Slot, SealError>,
+    ) -> Result<(), ConnectionError> {
+        let Stage::Session(session) = &mut self.stage else {
+            return Err(ConnectionError::NotReady);
+        };
+        self.outbox.push(push(session)?);
+        Ok(())
+    }
+
+    /// The error for a peer that has closed the connection now.
+    #[must_use]
+    pub fn closed(&self) -> ConnectionError {
+        match &self.stage {
+            Stage::Handshake(handshake) => handshake.closed().into(),
+            Stage::Session(session) => ConnectionError::Closed {
+                within_packet: session.inbound.is_within_packet(),
+            },
+        }
+    }
+}
+
+/// A connection after a handshake that was done elsewhere.
+impl From<Session> for Connection {
+    fn from(session: Session) -> Self {
+        Self {
+            stage: Stage::Session(Box::new(session)),
+            outbox: Outbox::new(),
+        }
+    }
+}
+
+/// Why a connection ends, or does not send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The handshake failed.
+    Handshake(HandshakeError),
+    /// Responder: the peer speaks v1. Nothing has been sent to it.
+    V1 {
+        /// Every byte that it has sent, for a v1 implementation.
+        received: Vec<u8>,
+    },
+    /// A received packet cannot be opened.
+    Open(OpenError),
+    /// A packet cannot be sealed.
+    Seal(SealError),
+    /// A packet cannot be sent before the handshake is complete.
+    NotReady,
+    /// The peer closed the connection.
+    Closed {
+        /// Whether it closed in the middle of a packet.
+        within_packet: bool,
+    },
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handshake(error) => error.fmt(f),
+            Self::V1 { .. } => f.write_str("the peer speaks v1, the unencrypted transport"),
+            Self::Open(error) => error.fmt(f),
+            Self::Seal(error) => error.fmt(f),
+            Self::NotReady => f.write_str(
+                "the handshake is not complete: send packets when Connection::session is there",
+            ),
+            Self::Closed {
+                within_packet: false,
+            } => f.write_str("the peer closed the connection"),
+            Self::Closed {
+                within_packet: true,
+            } => f.write_str("the peer closed the connection in the middle of a packet"),
+        }
+    }
+}
+
+impl core::error::Error for ConnectionError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Handshake(error) => Some(error),
+            Self::Open(error) => Some(error),
+            Self::Seal(error) => Some(error),
+            Self::V1 { .. } | Self::NotReady | Self::Closed { .. } => None,
+        }
+    }
+}
+
+impl From<HandshakeError> for ConnectionError {
+    fn from(error: HandshakeError) -> Self {
+        Self::Handshake(error)
+    }
+}
+
+impl From<OpenError> for ConnectionError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl From<SealError> for ConnectionError {
+    fn from(error: SealError) -> Self {
+        Self::Seal(error)
+    }
+}

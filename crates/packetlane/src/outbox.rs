@@ -1,0 +1,250 @@
+//! What one connection has to send: the packets of this turn, and what its socket has not
+//! taken of earlier ones.
+
+use crate::arena::{Slot, SlotError};
+use crate::batch::SealBatch;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+#[cfg(feature = "std")]
+use arrayvec::ArrayVec;
+#[cfg(feature = "std")]
+use std::io::{self, IoSlice};
+
+/// Most pieces that one vectored write gets.
+#[cfg(feature = "std")]
+const MAX_SLICES: usize = 32;
+
+/// Bytes that were kept are added to the last ones, up to this length of them.
+const KEPT_TOGETHER: usize = 16 * 1024;
+
+/// What one connection has to send, in order: packets in the batch of this turn, and bytes of
+/// its own that the socket has not taken yet. It has no socket.
+///
+/// In each turn: [`Outbox::push`] the slots of the connection's packets, seal the batch,
+/// [`Outbox::write`] them straight from it. Packets of other sessions may lie between them.
+///
+/// ```
+/// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
+/// use packetlane::{Engine, Outbox, SealBatch};
+/// use std::io::Write;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = Engine::detect()?;
+/// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+/// # let mut session = Session::from_keys(engine, &keys, Role::Initiator);
+///
+/// let (mut batch, mut outbox) = (SealBatch::new(), Outbox::new());
+/// outbox.push(session.outbound.push(&mut batch, PacketKind::Genuine, b"hello")?);
+/// engine.seal(&mut batch);
+/// // A socket that takes 10 bytes and then no more.
+/// let mut socket = [0; 10];
+/// let mut room = &mut socket[..];
+/// outbox.write(&batch, |pieces| match room.write_vectored(pieces)? {
+///     0 => Err(std::io::ErrorKind::WouldBlock.into()),
+///     written => Ok(written),
+/// })?;
+/// // The rest is kept: the batch may be cleared.
+/// batch.clear();
+/// assert_eq!(outbox.len(), 25 - 10);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Mostly there is one piece, which so needs no list.
+    first: Option<Piece>,
+    /// Empty if there is no first.
+    others: VecDeque<Piece>,
+    /// How many bytes of the first piece have been written.
+    written: usize,
+    /// How many bytes wait.
+    len: usize,
+}
+
+/// A part of what waits.
+#[derive(Debug)]
+enum Piece {
+    /// Packets in the batch of this turn.
+    Packets(Slot),
+    /// Bytes of its own.
+    Kept(Vec<u8>),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Packets(slot) => slot.wire_len(),
+            Self::Kept(bytes) => bytes.len(),
+        }
+    }
+
+    fn bytes<'a>(&'a self, batch: &'a SealBatch) -> Result<&'a [u8], SlotError> {
+        match self {
+            Self::Packets(slot) => batch.wire(slot),
+            Self::Kept(bytes) => Ok(bytes),
+        }
+    }
+}
+
+impl Outbox {
+    /// An empty outbox.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            first: None,
+            others: VecDeque::new(),
+            written: 0,
+            len: 0,
+        }
+    }
+
+    /// How many bytes wait to be written: for back pressure. A peer that does not read makes
+    /// it grow without a limit, unless the caller stops answering it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds packets of this turn.
+    #[inline]
+    pub fn push(&mut self, slot: Slot) {
+        self.len += slot.wire_len();
+        match self.last_mut() {
+            None => self.first = Some(Piece::Packets(slot)),
+            Some(Piece::Packets(last)) if let Some(both) = last.join(&slot) => *last = both,
+            Some(_) => self.others.push_back(Piece::Packets(slot)),
+        }
+    }
+
+    #[inline]
+    fn last_mut(&mut self) -> Option<&mut Piece> {
+        match self.others.back_mut() {
+            None => self.first.as_mut(),
+            last => last,
+        }
+    }
+
+    /// Adds bytes that lie in no batch: those of a handshake
+    /// ([`Handshake::take_output`](crate::bip324::Handshake::take_output)).
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.len += bytes.len();
+        match self.last_mut() {
+            None => self.first = Some(Piece::Kept(bytes.to_vec())),
+            Some(Piece::Kept(last)) if last.len() < KEPT_TOGETHER => last.extend_from_slice(bytes),
+            Some(_) => self.others.push_back(Piece::Kept(bytes.to_vec())),
+        }
+    }
+
+    /// Writes what waits by `write`, which is given the pieces in order and returns how many
+    /// bytes of them were written: `|pieces| socket.write_vectored(pieces)`. It is called
+    /// until nothing waits or it returns [`io::ErrorKind::WouldBlock`]. What is left then is
+    /// kept, so that the batch may be cleared.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`, but not `WouldBlock` and `Interrupted`.
+    /// [`io::ErrorKind::WriteZero`] if it wrote nothing, and [`io::ErrorKind::Other`] around
+    /// a [`SlotError`] if the batch has not been sealed or was cleared before its packets
+    /// were written or kept. The connection cannot go on then.
+    #[cfg(feature = "std")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[inline]
+    pub fn write(
+        &mut self,
+        batch: &SealBatch,
+        mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        while !self.is_empty() {
+            let result = if self.others.is_empty() {
+                write(&[IoSlice::new(self.front(batch).map_err(io::Error::other)?)])
+            } else {
+                let mut slices = ArrayVec::<_, MAX_SLICES>::new();
+                let mut skip = self.written;
+                for piece in self.first.iter().chain(&self.others).take(MAX_SLICES) {
+                    let bytes = piece.bytes(batch).map_err(io::Error::other)?;
+                    slices.push(IoSlice::new(&bytes[skip..]));
+                    skip = 0;
+                }
+                write(&slices)
+            };
+            match result {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.written(written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.keep(batch).map_err(io::Error::other);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first bytes that wait, for a program that writes them by itself and then calls
+    /// [`Outbox::written`]. Empty if nothing waits.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::NotSealed`] if the batch has not been sealed, [`SlotError::Stale`] if it
+    /// was cleared before its packets were written or kept.
+    #[inline]
+    pub fn front<'a>(&'a self, batch: &'a SealBatch) -> Result<&'a [u8], SlotError> {
+        match &self.first {
+            Some(piece) => Ok(&piece.bytes(batch)?[self.written..]),
+            None => Ok(&[]),
+        }
+    }
+
+    /// Forgets the first `len` bytes: they have been written.
+    #[inline]
+    pub fn written(&mut self, len: usize) {
+        let len = len.min(self.len);
+        self.len -= len;
+        self.written += len;
+        while let Some(piece) = &self.first
+            && piece.len() <= self.written
+        {
+            self.written -= piece.len();
+            self.first = self.others.pop_front();
+        }
+    }
+
+    /// Copies what waits in the batch, so that it may be cleared. [`Outbox::write`] does that
+    /// by itself; it is for a connection that is not written in a turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outbox::front`]. Nothing changes then.
+    pub fn keep(&mut self, batch: &SealBatch) -> Result<(), SlotError> {
+        let in_batch = |piece: &Piece| matches!(piece, Piece::Packets(_));
+        let mut pieces = self.first.iter().chain(&self.others);
+        let Some(before) = pieces.clone().position(in_batch) else {
+            return Ok(());
+        };
+        // First of all, so that an error changes nothing.
+        pieces.try_for_each(|piece| piece.bytes(batch).map(drop))?;
+        let mut skip = 0;
+        let mut to_keep = Vec::new();
+        if before == 0 {
+            // The front is cut to what is left of it.
+            skip = core::mem::take(&mut self.written);
+            to_keep.extend(self.first.take());
+        }
+        to_keep.extend(self.others.drain(before.saturating_sub(1)..));
+        for piece in to_keep {
+            let bytes = &piece.bytes(batch)?[skip..];
+            self.len -= bytes.len();
+            self.push_bytes(bytes);
+            skip = 0;
+        }
+        Ok(())
+    }
+}

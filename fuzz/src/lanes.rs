@@ -1,0 +1,223 @@
+//! The kernels of `packetlane-lanes`: every backend of this CPU makes the same bytes and
+//! outcomes of one list of jobs as the portable one does.
+
+use super::input::Input;
+use packetlane_lanes::{
+    AesKey, Backend, Block, GcmKey, Header, Job, Key, Outcome, Secrets, TAG_LEN, Work,
+};
+
+/// Lists of packets with ChaCha20-Poly1305 and AES-GCM, some of them damaged; headers of QUIC
+/// to mask; messages to hash. Returns whether a packet was authentic.
+pub fn lanes(data: &[u8]) -> bool {
+    let input = || Input { rest: data };
+    match data.first().map_or(0, |byte| byte % 4) {
+        0 => on_every_backend(|backend| chacha20poly1305(backend, input())),
+        1 => on_every_backend(|backend| gcm(backend, input())),
+        2 => {
+            on_every_backend(|backend| headers(backend, input()));
+            false
+        }
+        _ => {
+            on_every_backend(|backend| digests(backend, input()));
+            false
+        }
+    }
+}
+
+/// Runs `run` on every backend that this CPU has; the results must be equal. Returns whether a
+/// packet was authentic.
+fn on_every_backend(run: impl Fn(Backend) -> (Vec<Outcome>, Vec<u8>)) -> bool {
+    let expected = run(Backend::Portable);
+    for &backend in Backend::ALL {
+        if backend != Backend::Portable && backend.is_available() {
+            let (outcomes, bytes) = run(backend);
+            assert_eq!(outcomes, expected.0, "{backend:?}");
+            assert!(bytes == expected.1, "{backend:?} made other bytes");
+        }
+    }
+    expected.0.contains(&Outcome::Authentic)
+}
+
+/// Up to 40 packets in one buffer, each with its own nonce.
+fn packets(input: &mut Input, keys: usize) -> (Vec<u8>, Vec<Job>) {
+    let mut bytes = input.noise(70);
+    let mut jobs = Vec::new();
+    for number in 0..input.below(40) {
+        let most = [64, 300, 1500, 5000][input.below(4)];
+        let aad = input.noise(most / 8);
+        let text = input.noise(most);
+        let mut job = Job {
+            text_len: text.len() as u32,
+            aad_len: aad.len() as u32,
+            key: input.below(keys) as u32,
+            nonce: [number as u8 + 1; 12],
+            ..Job::default()
+        };
+        job.aad = bytes.len() as u32;
+        bytes.extend(aad);
+        job.text = bytes.len() as u32;
+        bytes.extend(text);
+        bytes.extend([0xee; TAG_LEN]);
+        jobs.push(job);
+    }
+    bytes.extend(input.noise(70));
+    (bytes, jobs)
+}
+
+/// Damages some of the sealed packets. Returns the outcome with which each must be opened.
+fn damage(input: &mut Input, bytes: &mut [u8], jobs: &[Job]) -> Vec<Outcome> {
+    let mut expected = Vec::new();
+    for job in jobs {
+        let end = job.text as usize + job.text_len as usize + TAG_LEN;
+        let packet = &mut bytes[job.aad as usize..end];
+        expected.push(
+            match input.byte() % 4 == 3 && input.damage(packet).is_some() {
+                true => Outcome::BadTag,
+                false => Outcome::Authentic,
+            },
+        );
+    }
+    expected
+}
+
+fn chacha20poly1305(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
+    let keys: [Key; 3] = [[input.byte(); 32], [2; 32], [3; 32]];
+    let (mut bytes, mut jobs) = packets(&mut input, keys.len());
+    let mut keystream = Vec::<Block>::new();
+    for job in &mut jobs {
+        let blocks = [0, 0, 2, 5][input.below(4)];
+        (job.keystream, job.keystream_blocks) = (keystream.len() as u32, blocks);
+        keystream.resize(keystream.len() + blocks as usize, [0; 64]);
+        let counters: Vec<_> = (0..blocks).map(|block| (block, job.nonce)).collect();
+        backend.precompute_keystream(
+            &keys[job.key as usize],
+            &counters,
+            &mut keystream[job.keystream as usize..],
+        );
+    }
+    let secrets = Secrets {
+        keys: &keys,
+        keystream: &keystream,
+    };
+    let plain = bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    backend.seal(Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
+    let mut seen = bytes.clone();
+    let expected = damage(&mut input, &mut bytes, &jobs);
+    backend.open(Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
+    check_opened(&plain, &bytes, &jobs, &outcomes, &expected);
+    seen.extend(bytes);
+    (outcomes, seen)
+}
+
+fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
+    let keys = [
+        GcmKey::aes128(&[input.byte(); 16]),
+        GcmKey::aes256(&[2; 32]),
+        GcmKey::aes128(&[3; 16]),
+    ];
+    let keys = keys.each_ref();
+    let (mut bytes, jobs) = packets(&mut input, keys.len());
+    let plain = bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    backend.gcm_seal(Work {
+        bytes: &mut bytes,
+        secrets: &keys[..],
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
+    let mut seen = bytes.clone();
+    let expected = damage(&mut input, &mut bytes, &jobs);
+    backend.gcm_open(Work {
+        bytes: &mut bytes,
+        secrets: &keys[..],
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    });
+    check_opened(&plain, &bytes, &jobs, &outcomes, &expected);
+    seen.extend(bytes);
+    (outcomes, seen)
+}
+
+/// What was opened is the plaintext.
+fn check_opened(
+    plain: &[u8],
+    bytes: &[u8],
+    jobs: &[Job],
+    outcomes: &[Outcome],
+    expected: &[Outcome],
+) {
+    assert_eq!(outcomes, expected);
+    for (job, outcome) in jobs.iter().zip(outcomes) {
+        let text = job.text as usize..(job.text + job.text_len) as usize;
+        if *outcome == Outcome::Authentic {
+            assert!(bytes[text.clone()] == plain[text], "opened to another text");
+        }
+    }
+}
+
+/// Header protection with both ciphers, of headers that do not overlap.
+fn headers(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
+    let aes = [
+        AesKey::aes128(&[input.byte(); 16]),
+        AesKey::aes256(&[2; 32]),
+    ];
+    let keys: [Key; 2] = [[input.byte(); 32], [2; 32]];
+    let mut bytes = Vec::new();
+    let mut headers = Vec::new();
+    for _ in 0..input.below(70) {
+        let first = bytes.len() as u32;
+        bytes.push(input.byte());
+        bytes.extend(input.noise(25));
+        headers.push(Header {
+            bits: [0x1f | 0xffff_ffff << 8, 0x0f | 0xff << 8][input.below(2)],
+            first,
+            number: bytes.len() as u32,
+            key: input.below(2) as u32,
+        });
+        let sample = input.byte();
+        bytes.extend((0..20).map(|i| sample ^ i));
+    }
+    let plain = bytes.clone();
+    backend.aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);
+    let mut seen = bytes.clone();
+    backend.chacha20_mask_headers(&mut bytes, &keys, &headers);
+    seen.extend_from_slice(&bytes);
+    // A mask applied twice is none, since the sample is not masked.
+    backend.aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);
+    backend.chacha20_mask_headers(&mut bytes, &keys, &headers);
+    assert!(bytes == plain, "the masks are not those that were applied");
+    (Vec::new(), seen)
+}
+
+/// Double SHA-256 in lanes and one by one, and one level of a Merkle tree.
+fn digests(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
+    input.byte();
+    let most = [65, 300, 2000][input.below(3)];
+    let messages: Vec<_> = (0..input.below(70)).map(|_| input.noise(most)).collect();
+    let messages: Vec<_> = messages.iter().map(|message| [&message[..]]).collect();
+    let mut digests = vec![[0; 32]; messages.len()];
+    let mut seen = Vec::new();
+    for lanes_from in [1, usize::MAX] {
+        backend.set_sha256_lanes_from(lanes_from);
+        backend.sha256(&messages, &mut digests);
+        seen.extend(digests.concat());
+        backend.sha256d(&messages, &mut digests);
+        seen.extend(digests.concat());
+        backend.sha256d_pairs(&mut digests);
+        seen.extend(digests[..digests.len() / 2].concat());
+    }
+    let (lanes, one_by_one) = seen.split_at(seen.len() / 2);
+    assert!(lanes == one_by_one, "{backend:?}: lanes give other digests");
+    (Vec::new(), seen)
+}
