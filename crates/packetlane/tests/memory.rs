@@ -7,8 +7,8 @@ mod common;
 
 use common::{Random, engine, noise, sessions, take};
 use packetlane::bip324::{
-    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION, Network, OVERHEAD,
-    OpenError, PacketKind, Progress, REKEY_INTERVAL, Role, Session,
+    Connection, DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION, Network,
+    OVERHEAD, OpenError, PacketKind, Progress, REKEY_INTERVAL, Role, Session,
 };
 use packetlane::quic::{self, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
@@ -451,6 +451,22 @@ fn finished_handshakes_hold_no_memory() {
         }
     });
     assert_eq!(more, 0);
+}
+
+/// Both directions of each. A connection of an event loop adds its empty outbox.
+#[test]
+fn ten_thousand_idle_sessions_take_at_most_2_kb_each() {
+    const SESSIONS: usize = 10_000;
+    let before = TAKEN.get().held;
+    let mut idle = Vec::with_capacity(SESSIONS);
+    for seed in 0..SESSIONS {
+        let (session, _) = sessions(engine(), seed as u64);
+        idle.push(session);
+    }
+    let held = usize::try_from(TAKEN.get().held - before).unwrap();
+    println!("{} bytes a session", held / SESSIONS);
+    assert!(held <= SESSIONS * 2000, "{held} bytes");
+    assert!(size_of::<Connection>() <= 128);
 }
 
 /// A connected pair over tokio's sockets, which wait for each other: session, reader and
