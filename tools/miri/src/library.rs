@@ -8,7 +8,8 @@ use packetlane::sha256d::{Hasher, merkle_root};
 fn quic_packets() {
     let engine = Engine::best();
     let (mut sealing, mut opening) = (quic::SealBatch::new(), quic::OpenBatch::new());
-    for suite in Suite::ALL {
+    // The two with AES differ in the length of their key alone.
+    for suite in [Suite::Aes128Gcm, Suite::ChaCha20Poly1305] {
         let secret = Secret::new(suite, Version::V1, &[7; 48][..suite.secret_len()]).unwrap();
         let mut sealer = Sealer::new(secret.clone());
         let mut opener = Opener::new(secret);
