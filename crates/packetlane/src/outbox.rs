@@ -50,10 +50,10 @@ const KEPT_TOGETHER: usize = 16 * 1024;
 /// ```
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Mostly there is one piece, which so needs no list.
-    first: Option<Piece>,
-    /// Empty if there is no first.
-    others: VecDeque<Piece>,
+    /// The packets of this turn, if nothing else waits: mostly so, and it takes no list.
+    packets: Option<Slot>,
+    /// What waits otherwise.
+    pieces: VecDeque<Piece>,
     /// How many bytes of the first piece have been written.
     written: usize,
     /// How many bytes wait.
@@ -90,8 +90,8 @@ impl Outbox {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            first: None,
-            others: VecDeque::new(),
+            packets: None,
+            pieces: VecDeque::new(),
             written: 0,
             len: 0,
         }
@@ -113,20 +113,33 @@ impl Outbox {
     /// Adds packets of this turn.
     #[inline]
     pub fn push(&mut self, slot: Slot) {
+        let is_first = self.len == 0;
         self.len += slot.wire_len();
-        match self.last_mut() {
-            None => self.first = Some(Piece::Packets(slot)),
-            Some(Piece::Packets(last)) if let Some(both) = last.join(&slot) => *last = both,
-            Some(_) => self.others.push_back(Piece::Packets(slot)),
+        if is_first {
+            self.packets = Some(slot);
+        } else {
+            self.push_behind(slot);
         }
     }
 
-    #[inline]
-    fn last_mut(&mut self) -> Option<&mut Piece> {
-        match self.others.back_mut() {
-            None => self.first.as_mut(),
-            last => last,
+    fn push_behind(&mut self, slot: Slot) {
+        let last = match (&mut self.packets, self.pieces.back_mut()) {
+            (Some(last), _) | (None, Some(Piece::Packets(last))) => Some(last),
+            _ => None,
+        };
+        if let Some(last) = last
+            && let Some(both) = last.join(&slot)
+        {
+            *last = both;
+            return;
         }
+        self.begin_list();
+        self.pieces.push_back(Piece::Packets(slot));
+    }
+
+    /// Something else is to wait behind the packets.
+    fn begin_list(&mut self) {
+        self.pieces.extend(self.packets.take().map(Piece::Packets));
     }
 
     /// Adds bytes that lie in no batch: those of a handshake
@@ -136,10 +149,10 @@ impl Outbox {
             return;
         }
         self.len += bytes.len();
-        match self.last_mut() {
-            None => self.first = Some(Piece::Kept(bytes.to_vec())),
+        self.begin_list();
+        match self.pieces.back_mut() {
             Some(Piece::Kept(last)) if last.len() < KEPT_TOGETHER => last.extend_from_slice(bytes),
-            Some(_) => self.others.push_back(Piece::Kept(bytes.to_vec())),
+            _ => self.pieces.push_back(Piece::Kept(bytes.to_vec())),
         }
     }
 
@@ -163,12 +176,12 @@ impl Outbox {
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<()> {
         while !self.is_empty() {
-            let result = if self.others.is_empty() {
+            let result = if self.pieces.len() <= 1 {
                 write(&[IoSlice::new(self.front(batch).map_err(io::Error::other)?)])
             } else {
                 let mut slices = ArrayVec::<_, MAX_SLICES>::new();
                 let mut skip = self.written;
-                for piece in self.first.iter().chain(&self.others).take(MAX_SLICES) {
+                for piece in self.pieces.iter().take(MAX_SLICES) {
                     let bytes = piece.bytes(batch).map_err(io::Error::other)?;
                     slices.push(IoSlice::new(&bytes[skip..]));
                     skip = 0;
@@ -197,9 +210,10 @@ impl Outbox {
     /// was cleared before its packets were written or kept.
     #[inline]
     pub fn front<'a>(&'a self, batch: &'a SealBatch) -> Result<&'a [u8], SlotError> {
-        match &self.first {
-            Some(piece) => Ok(&piece.bytes(batch)?[self.written..]),
-            None => Ok(&[]),
+        match (&self.packets, self.pieces.front()) {
+            (Some(slot), _) => Ok(&batch.wire(slot)?[self.written..]),
+            (None, Some(piece)) => Ok(&piece.bytes(batch)?[self.written..]),
+            (None, None) => Ok(&[]),
         }
     }
 
@@ -209,11 +223,15 @@ impl Outbox {
         let len = len.min(self.len);
         self.len -= len;
         self.written += len;
-        while let Some(piece) = &self.first
+        if self.len == 0 && self.packets.is_some() {
+            self.packets = None;
+            self.written = 0;
+        }
+        while let Some(piece) = self.pieces.front()
             && piece.len() <= self.written
         {
             self.written -= piece.len();
-            self.first = self.others.pop_front();
+            self.pieces.pop_front();
         }
     }
 
@@ -224,21 +242,20 @@ impl Outbox {
     ///
     /// As [`Outbox::front`]. Nothing changes then.
     pub fn keep(&mut self, batch: &SealBatch) -> Result<(), SlotError> {
+        self.begin_list();
         let in_batch = |piece: &Piece| matches!(piece, Piece::Packets(_));
-        let mut pieces = self.first.iter().chain(&self.others);
-        let Some(before) = pieces.clone().position(in_batch) else {
+        let Some(before) = self.pieces.iter().position(in_batch) else {
             return Ok(());
         };
         // First of all, so that an error changes nothing.
+        let mut pieces = self.pieces.iter();
         pieces.try_for_each(|piece| piece.bytes(batch).map(drop))?;
         let mut skip = 0;
-        let mut to_keep = Vec::new();
         if before == 0 {
             // The front is cut to what is left of it.
             skip = core::mem::take(&mut self.written);
-            to_keep.extend(self.first.take());
         }
-        to_keep.extend(self.others.drain(before.saturating_sub(1)..));
+        let to_keep: Vec<_> = self.pieces.drain(before..).collect();
         for piece in to_keep {
             let bytes = &piece.bytes(batch)?[skip..];
             self.len -= bytes.len();

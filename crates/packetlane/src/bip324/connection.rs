@@ -206,6 +206,7 @@ impl Connection {
     ///
     /// [`ConnectionError::NotReady`] during the handshake, or a [`ConnectionError::Seal`].
     /// Nothing is added then.
+    #[inline]
     pub fn push(
         &mut self,
         batch: &mut SealBatch,
@@ -221,6 +222,7 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::push`].
+    #[inline]
     pub fn push_message(
         &mut self,
         batch: &mut SealBatch,

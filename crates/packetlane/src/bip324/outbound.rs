@@ -56,7 +56,9 @@ impl Outbound {
         kind: PacketKind,
         contents: &[u8],
     ) -> Result<Slot, SealError> {
-        self.add(batch, kind, &[], contents)
+        let packet = batch.len();
+        let wire = self.add(batch, kind, &[], contents)?;
+        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
     }
 
     /// Adds a packet with contents of `contents_len` bytes to the batch, for the
@@ -86,16 +88,14 @@ impl Outbound {
         ))
     }
 
-    /// Adds a packet whose contents are `beginning`, then `rest`.
-    #[inline]
+    /// Adds a packet whose contents are `beginning`, then `rest`. Returns where it lies.
     fn add(
         &mut self,
         batch: &mut SealBatch,
         kind: PacketKind,
         beginning: &[u8],
         rest: &[u8],
-    ) -> Result<Slot, SealError> {
-        let packet = batch.len();
+    ) -> Result<Range<usize>, SealError> {
         let contents_len = rest.len().saturating_add(beginning.len());
         let wire = self.place(batch, kind, contents_len)?;
         let contents = wire.start + LENGTH_LEN + HEADER_LEN;
@@ -105,7 +105,7 @@ impl Outbound {
         copy(rest_place, rest);
         self.cipher
             .add_ready_job(Backend::seal, batch, wire.start, contents_len)?;
-        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
+        Ok(wire)
     }
 
     /// Takes the place of a packet in the arena and writes its length and header. Returns
@@ -165,7 +165,9 @@ impl Outbound {
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<Slot, SealError> {
-        self.add(batch, PacketKind::Genuine, &message_type.encoded(), payload)
+        let packet = batch.len();
+        let wire = self.add(batch, PacketKind::Genuine, &message_type.encoded(), payload)?;
+        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
     }
 
     /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
