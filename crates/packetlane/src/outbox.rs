@@ -52,9 +52,9 @@ const KEPT_TOGETHER: usize = 16 * 1024;
 pub struct Outbox {
     /// The packets of this turn, if nothing else waits: mostly so, and it takes no list.
     packets: Option<Slot>,
-    /// What waits otherwise.
+    /// What waits otherwise. Empty if there are `packets`.
     pieces: VecDeque<Piece>,
-    /// How many bytes of the first piece have been written.
+    /// How many bytes of the packets, or of the first piece, have been written.
     written: usize,
     /// How many bytes wait.
     len: usize,

@@ -56,9 +56,8 @@ impl Outbound {
         kind: PacketKind,
         contents: &[u8],
     ) -> Result<Slot, SealError> {
-        let packet = batch.len();
         let wire = self.add(batch, kind, &[], contents)?;
-        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
+        Ok(self.slot(batch, wire))
     }
 
     /// Adds a packet with contents of `contents_len` bytes to the batch, for the
@@ -76,16 +75,21 @@ impl Outbound {
         kind: PacketKind,
         contents_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
-        let packet = batch.len();
         let wire = self.place(batch, kind, contents_len)?;
         self.cipher.add_job(batch, wire.start, contents_len)?;
         let contents = wire.start + LENGTH_LEN + HEADER_LEN;
-        let arena = batch.arena_mut();
-        let slot = arena.slot(self.owner, wire, packet..packet + 1);
+        let slot = self.slot(batch, wire);
         Ok((
             slot,
-            &mut arena.bytes_mut()[contents..contents + contents_len],
+            &mut batch.arena_mut().bytes_mut()[contents..contents + contents_len],
         ))
+    }
+
+    /// The slot of the packet that was added last, which lies in `wire`.
+    #[inline]
+    fn slot(&self, batch: &SealBatch, wire: Range<usize>) -> Slot {
+        let packets = batch.len();
+        batch.arena().slot(self.owner, wire, packets - 1..packets)
     }
 
     /// Adds a packet whose contents are `beginning`, then `rest`. Returns where it lies.
@@ -165,9 +169,8 @@ impl Outbound {
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<Slot, SealError> {
-        let packet = batch.len();
         let wire = self.add(batch, PacketKind::Genuine, &message_type.encoded(), payload)?;
-        Ok(batch.arena().slot(self.owner, wire, packet..packet + 1))
+        Ok(self.slot(batch, wire))
     }
 
     /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
