@@ -6,6 +6,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use packetlane::bitcoin::Network;
 use std::time::Duration;
 
+pub(crate) const ADDRESS_HELP: &str =
+    "HOST, HOST:PORT or [IPV6]:PORT; the network's port by default";
+
 /// Reads a network's name.
 pub(crate) fn network_parser() -> impl TypedValueParser<Value = Network> {
     let names = Network::ALL.map(|network| {
@@ -17,6 +20,13 @@ pub(crate) fn network_parser() -> impl TypedValueParser<Value = Network> {
         all.find(|&network| network.name() == name || alias(network) == Some(&name))
             .expect("the parser admits these names only")
     })
+}
+
+/// The network of a name.
+#[cfg(feature = "gateway")]
+pub(crate) fn network(name: &str) -> Option<Network> {
+    let mut all = Network::ALL.into_iter();
+    all.find(|&network| network.name() == name || alias(network) == Some(name))
 }
 
 /// Another common name of a network.

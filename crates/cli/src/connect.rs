@@ -382,7 +382,7 @@ async fn open(
 }
 
 /// The socket addresses of `address`: a host name or an IP address, with or without a port.
-async fn resolve(
+pub(crate) async fn resolve(
     address: &str,
     network: Network,
     step_timeout: Duration,

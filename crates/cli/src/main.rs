@@ -4,24 +4,39 @@
 //! - `connect` talks to a node, over BIP324 if the node supports it, and reports what it saw:
 //!   [`connect`], [`peer`] (framing), [`meter`] (bytes), [`node`] (the protocol), [`wire`]
 //!   (payloads), [`record`] (recordings), [`report`], [`stop`] (signals), [`terminal`].
+//! - `gateway` gives software that speaks v1 a v2 transport.
 //! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
 //! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
 //!   machine: [`measure`].
+//! - `peers` says what each peer of a node costs it.
 //! - `listen` is the other side of `connect`: it accepts connections from nodes.
+//! - `traffic` puts a load of many peers on a node.
 
 mod args;
 mod blocks;
 mod connect;
+#[cfg(feature = "gateway")]
+mod gateway;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(any(feature = "gateway", feature = "peers"))]
+mod http;
 mod measure;
 mod meter;
+#[cfg(all(feature = "nats", any(feature = "gateway", feature = "peers")))]
+mod nats;
 mod node;
 mod peer;
+#[cfg(feature = "peers")]
+mod peers;
 mod record;
 mod report;
+#[cfg(any(feature = "gateway", feature = "peers"))]
+mod screen;
 mod stop;
 mod terminal;
+#[cfg(feature = "peers")]
+mod traffic;
 mod wire;
 
 use clap::{Args, Parser, Subcommand};
@@ -74,16 +89,53 @@ enum Command {
     /// Does not check what depends on the chain (the target that it requires, times, coins,
     /// scripts), nor weight and signature operations.
     Blocks(blocks::Blocks),
+    /// Give software that speaks v1 a v2 transport (BIP324): before it, for peers that connect
+    /// (--listen and --node); and behind it, for peers that it connects to (--socks).
+    ///
+    /// Runs until SIGINT, or until the last connection has ended after SIGTERM. SIGHUP reads
+    /// --config again.
+    #[cfg(feature = "gateway")]
+    Gateway(Box<gateway::Command>),
+    /// Give software that speaks v1 a v2 transport (needs a build with --features gateway)
+    #[cfg(not(feature = "gateway"))]
+    Gateway(Absent),
+    /// Say what each peer of a node costs it: CPU time, messages and bytes.
+    #[cfg(feature = "peers")]
+    #[command(subcommand)]
+    Peers(peers::Peers),
+    /// Say what each peer of a node costs it (needs a build with --features peers)
+    #[cfg(not(feature = "peers"))]
+    Peers(Absent),
+    /// Put a load of many peers of several kinds on a node of yours.
+    ///
+    /// On regtest makes valid transactions and blocks itself. The rates of all messages are those
+    /// of a real node, or of a recording. Prints what was sent and received by kind of peer and
+    /// by message type.
+    ///
+    /// A node on regtest checks its whole mempool at every transaction. To measure it, start it with
+    /// -checkmempool=0 -checkblockindex=0
+    #[cfg(feature = "peers")]
+    Traffic(traffic::Traffic),
+    /// Put a load of many peers on a node of yours (needs a build with --features peers)
+    #[cfg(not(feature = "peers"))]
+    Traffic(Absent),
 }
 
-const ADDRESS_HELP: &str = "HOST, HOST:PORT or [IPV6]:PORT; the network's port by default";
+/// A command that this build does not have, with whatever arguments.
+#[cfg(not(all(feature = "gateway", feature = "peers")))]
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+struct Absent {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<std::ffi::OsString>,
+}
 
 /// Maximum for `--fetch`: the hashes of all these blocks are kept in memory.
 const MAX_FETCH: u32 = 1_000_000;
 
 #[derive(Args)]
 struct Connect {
-    #[arg(value_name = "ADDR", help = ADDRESS_HELP)]
+    #[arg(value_name = "ADDR", help = args::ADDRESS_HELP)]
     address: String,
     /// Speak v1 only
     #[arg(long, conflicts_with = "v2_only")]
@@ -108,7 +160,7 @@ struct Connect {
 
 #[derive(Args)]
 struct Listen {
-    #[arg(value_name = "ADDR", help = ADDRESS_HELP)]
+    #[arg(value_name = "ADDR", help = args::ADDRESS_HELP)]
     address: String,
     /// Exit after the first connection; the exit status is 0 only if it succeeded
     #[arg(long)]
@@ -160,6 +212,16 @@ fn main() -> ExitCode {
         #[cfg(feature = "cuda")]
         Command::Gpu(command) => gpu::run(&command),
         Command::Blocks(blocks) => blocks::run(&blocks),
+        #[cfg(feature = "peers")]
+        Command::Peers(command) => peers::run(&command),
+        #[cfg(feature = "peers")]
+        Command::Traffic(traffic) => run(|stop| traffic::run(traffic, stop)),
+        #[cfg(not(feature = "peers"))]
+        Command::Peers(_) | Command::Traffic(_) => Err(absent("peers")),
+        #[cfg(feature = "gateway")]
+        Command::Gateway(command) => gateway::run(&command),
+        #[cfg(not(feature = "gateway"))]
+        Command::Gateway(_) => Err(absent("gateway")),
         Command::Connect(connect) => {
             let Connect {
                 address,
@@ -203,6 +265,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// Says how to have a command that this build does not have.
+#[cfg(not(all(feature = "gateway", feature = "peers")))]
+fn absent(feature: &str) -> Box<dyn std::error::Error> {
+    let how = "not in this build: cargo run --release --features";
+    format!("{how} {feature} -- ..., or cargo install with --features {feature}").into()
+}
+
 /// Prints an error about the arguments on one line. Help and version are printed in full.
 fn print_usage_error(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{
@@ -221,9 +290,10 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
 }
 
 /// Runs a task to completion on a new Tokio runtime. The task is told of signals.
-fn run<T, F>(task: impl FnOnce(Stop) -> F) -> Result<T, Box<dyn std::error::Error>>
+fn run<T, E, F>(task: impl FnOnce(Stop) -> F) -> Result<T, Box<dyn std::error::Error>>
 where
-    F: Future<Output = Result<T, connect::ConnectError>>,
+    E: std::error::Error + 'static,
+    F: Future<Output = Result<T, E>>,
 {
     let stop = Stop::on_signals()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

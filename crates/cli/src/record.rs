@@ -208,7 +208,7 @@ impl Recorder {
 #[derive(Debug)]
 struct Direction {
     path: PathBuf,
-    /// Without a buffer, so that a signal, or even a kill, leaves whole records.
+    /// Without a buffer, so that a signal leaves whole records, and a kill all but the last.
     file: capture::Writer<File>,
 }
 

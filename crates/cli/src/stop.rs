@@ -2,6 +2,11 @@
 //! reports on those that there are.
 
 use std::io;
+#[cfg(any(feature = "gateway", feature = "peers"))]
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -31,6 +36,7 @@ impl Stop {
             runtime.block_on(async {
                 sender.send_replace(Some(caught.await));
                 sleep(LAST_REPORTS).await;
+                crate::terminal::put_back();
                 std::process::exit(1);
             });
         };
@@ -65,6 +71,31 @@ impl Stop {
 pub(crate) struct Stopped {
     /// The name of the signal.
     pub(crate) signal: &'static str,
+}
+
+/// Whether SIGINT, SIGTERM or SIGHUP has come.
+#[cfg(any(feature = "gateway", feature = "peers"))]
+pub(crate) struct Signal {
+    has_come: Arc<AtomicBool>,
+}
+
+#[cfg(any(feature = "gateway", feature = "peers"))]
+impl Signal {
+    pub(crate) fn catch() -> io::Result<Self> {
+        let stop = Stop::on_signals()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let has_come = Arc::new(AtomicBool::new(false));
+        let sets = Arc::clone(&has_come);
+        std::thread::Builder::new().spawn(move || {
+            let _: &str = runtime.block_on(stop.signalled());
+            sets.store(true, Ordering::Relaxed);
+        })?;
+        Ok(Self { has_come })
+    }
+
+    pub(crate) fn has_come(&self) -> bool {
+        self.has_come.load(Ordering::Relaxed)
+    }
 }
 
 /// The name of the first signal that comes. Signals are caught from this call on.

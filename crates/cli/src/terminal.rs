@@ -3,6 +3,28 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// What puts the terminal back as it was, while a live table has it.
+static PUT_BACK: Mutex<Option<fn()>> = Mutex::new(None);
+
+/// Says what puts the terminal back as it was.
+#[cfg(any(feature = "gateway", feature = "peers"))]
+pub(crate) fn set_put_back(put_back: Option<fn()>) {
+    *PUT_BACK.lock().unwrap_or_else(PoisonError::into_inner) = put_back;
+}
+
+/// Puts the terminal back as it was, if something has changed it. Also for an exit that drops
+/// nothing.
+pub(crate) fn put_back() {
+    let put_back = PUT_BACK
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    if let Some(put_back) = put_back {
+        put_back();
+    }
+}
 
 /// Prints to standard output.
 pub(crate) fn print(text: fmt::Arguments<'_>) {

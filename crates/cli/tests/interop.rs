@@ -9,150 +9,14 @@
 
 mod common;
 
-use common::{TempDir, listen_on, packetlane};
+use common::real::{Node, Software, bitcoind, find, not_run, options};
+use common::{TempDir, listen_on};
 use packetlane::bip324::{OVERHEAD, encoded_len};
 use packetlane_lab::capture::{self, Record};
-use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 const BLOCKS: usize = 150;
 const FETCHED: usize = 100;
-
-/// Limit for a node to start or to answer.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// A regtest address for mining rewards.
-const ADDRESS: &str = "mfWxJ45yp2SFn7UciZyNpvDKrzbhyfKrY8";
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Software {
-    Btcd,
-    BitcoinCore,
-}
-
-/// A node on regtest that is killed when the test ends.
-struct Node {
-    software: Software,
-    process: Child,
-    listening: SocketAddr,
-    rpc: SocketAddr,
-}
-
-impl Node {
-    /// Starts a node on a new chain and mines [`BLOCKS`] blocks.
-    fn start(software: Software, program: &Path, dir: &Path, v2: bool) -> Self {
-        let listening = free_address();
-        let rpc = free_address();
-        let mut command = Command::new(program);
-        command.env("HOME", dir);
-        match software {
-            Software::Btcd => {
-                command
-                    .args(["--regtest", "--configfile=/dev/null", "--nodnsseed"])
-                    .args(["--notls", "--rpcuser=u", "--rpcpass=p"])
-                    .arg(format!("--datadir={}", dir.join("data").display()))
-                    .arg(format!("--logdir={}", dir.join("logs").display()))
-                    .arg(format!("--listen={listening}"))
-                    .arg(format!("--rpclisten={rpc}"))
-                    .arg(format!("--miningaddr={ADDRESS}"));
-                if v2 {
-                    command.arg("--v2transport");
-                }
-            }
-            Software::BitcoinCore => {
-                command
-                    .args(["-regtest", "-server", "-dnsseed=0", "-discover=0"])
-                    .args(["-listenonion=0", "-rpcuser=u", "-rpcpassword=p"])
-                    .args(["-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1"])
-                    .arg(format!("-datadir={}", dir.display()))
-                    .arg(format!("-bind={listening}"))
-                    .arg(format!("-rpcport={}", rpc.port()))
-                    .arg(format!("-v2transport={}", u8::from(v2)));
-            }
-        }
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-        let mut node = Self {
-            software,
-            process,
-            listening,
-            rpc,
-        };
-
-        let begun = Instant::now();
-        while let Err(error) = node.call("getblockcount", "") {
-            let ended = node.process.try_wait().unwrap();
-            assert!(ended.is_none(), "the node has ended: {ended:?}");
-            assert!(begun.elapsed() < LIMIT, "the node does not start: {error}");
-            thread::sleep(Duration::from_millis(50));
-        }
-        match software {
-            Software::Btcd => node.call("generate", &BLOCKS.to_string()),
-            Software::BitcoinCore => {
-                node.call("generatetoaddress", &format!("{BLOCKS},\"{ADDRESS}\""))
-            }
-        }
-        .unwrap();
-        node
-    }
-
-    /// Calls a method of the node's JSON-RPC. Fails if the answer is an error.
-    fn call(&self, method: &str, parameters: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect(self.rpc)?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        let body = format!(
-            "{{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"{method}\",\"params\":[{parameters}]}}"
-        );
-        // "u:p" in base64.
-        write!(
-            stream,
-            "POST / HTTP/1.0\r\nAuthorization: Basic dTpw\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        match answer.contains("\"error\":null") {
-            true => Ok(answer),
-            false => Err(io::Error::other(format!("{method}: {answer}"))),
-        }
-    }
-
-    /// Runs `packetlane connect` to this node, no more often than its limit allows.
-    fn connect(&self, options: &str) -> common::Finished {
-        self.pause();
-        let address = self.listening;
-        packetlane(&format!("connect {address} {options}")).finish()
-    }
-
-    fn pause(&self) {
-        if self.software == Software::Btcd {
-            thread::sleep(Duration::from_millis(600));
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// An address on the loopback interface where nothing listens now.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
 
 /// Runs every scenario against one implementation.
 fn interoperate(software: Software, program: &Path, user_agent: &str) {
@@ -162,7 +26,13 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     });
     let node_dir = dir.0.join("node");
     std::fs::create_dir_all(&node_dir).unwrap();
-    let node = Node::start(software, program, &node_dir, true);
+    let node = Node::start(
+        software,
+        program,
+        &node_dir,
+        BLOCKS,
+        &options(software, true),
+    );
 
     // Over v2, with everything that can be fetched.
     let recording = dir.0.join("connect");
@@ -213,8 +83,8 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
 
     // The other way round: the node connects to us.
     let recording = dir.0.join("listen");
-    let options = format!(" --once --for 2 --record {}", recording.display());
-    let (listening, address) = listen_on("127.0.0.1", &options);
+    let once = format!(" --once --for 2 --record {}", recording.display());
+    let (listening, address) = listen_on("127.0.0.1", &once);
     node.pause();
     node.call("addnode", &format!("\"{address}\",\"onetry\""))
         .unwrap();
@@ -228,7 +98,13 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     // A node that only speaks v1.
     let node_dir = dir.0.join("v1");
     std::fs::create_dir_all(&node_dir).unwrap();
-    let node = Node::start(software, program, &node_dir, false);
+    let node = Node::start(
+        software,
+        program,
+        &node_dir,
+        BLOCKS,
+        &options(software, false),
+    );
     let finished = node.connect("--network regtest").expect_success();
     let transport = "\ntransport         v1, not encrypted: the peer closed the v2 connection\n";
     assert!(finished.stdout.contains(transport), "{finished:#?}");
@@ -280,29 +156,6 @@ fn check_recording(dir: &Path, finished: &common::Finished) {
     }
 }
 
-/// Reports a skipped test past the test harness, which hides the output of passing tests.
-fn not_run(why: &str) {
-    let _ = writeln!(io::stderr(), "NOT RUN: {why}");
-}
-
-/// The path of `program`, in PATH or in Go's install folder.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let go = Command::new("go").args(["env", "GOPATH"]).output();
-    if let Ok(output) = go
-        && let Ok(path) = String::from_utf8(output.stdout)
-        && output.status.success()
-    {
-        dirs.extend(std::env::split_paths(path.trim()).map(|path| path.join("bin")));
-    }
-    if let Some(home) = std::env::var_os("HOME") {
-        dirs.push(Path::new(&home).join("go/bin"));
-    }
-    let mut files = dirs.into_iter().map(|dir| dir.join(program));
-    files.find(|file| file.is_file())
-}
-
 #[test]
 fn btcd() {
     match find("btcd") {
@@ -316,10 +169,8 @@ fn btcd() {
 
 #[test]
 fn bitcoin_core() {
-    match std::env::var_os("BITCOIND_EXE").filter(|program| *program != OsString::new()) {
-        Some(program) => {
-            interoperate(Software::BitcoinCore, Path::new(&program), "/Satoshi:");
-        }
+    match bitcoind() {
+        Some(program) => interoperate(Software::BitcoinCore, &program, "/Satoshi:"),
         None => not_run("interop with Bitcoin Core: BITCOIND_EXE names no bitcoind"),
     }
 }

@@ -44,7 +44,7 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Writes to `file`, a record in one write. Without a buffer in between, a process that is
-    /// killed leaves whole records.
+    /// killed leaves whole records, but perhaps a part of the last.
     pub fn new(file: W) -> Self {
         Self { file }
     }
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(Reader::new(&[][..]).count(), 0);
     }
 
-    /// So that a process that is killed leaves whole records.
+    /// So that a process that is killed leaves whole records, but perhaps a part of the last.
     #[test]
     fn a_record_is_one_write() {
         struct Writes(Vec<usize>);

@@ -115,6 +115,9 @@ impl Turn {
 }
 
 impl Profile {
+    /// The names of the recorded nodes.
+    pub const NODES: [&str; 3] = ["relay", "listening", "archive"];
+
     /// The mixture of the published GPU measurement.
     #[must_use]
     pub fn mail() -> Self {
@@ -147,6 +150,17 @@ impl Profile {
             name: name.into(),
             source: Source::Node(messages),
         }
+    }
+
+    /// The messages of a recorded node in both directions: type, count per day and mean length
+    /// of the payload in bytes. Empty for the other profiles.
+    #[must_use]
+    pub fn messages_per_day(&self) -> Vec<(MessageType, f64, f64)> {
+        let Source::Node(messages) = &self.source else {
+            return Vec::new();
+        };
+        let row = |message: &Message| (message.message_type, message.per_day, message.mean);
+        messages.iter().map(row).collect()
     }
 
     /// The messages between `packetlane connect` and btcd (`data/btcd-regtest`): both

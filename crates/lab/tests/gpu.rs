@@ -301,6 +301,20 @@ fn the_crossover_is_where_the_device_stays_ahead() {
         ]
     );
     assert!(of("61 B").marks.is_empty());
+    // And in words, also where only packets of one length have one.
+    let mut rows = Vec::new();
+    time(&mut rows, "op=seal bytes=61 batch=1 data=travels", 0.1, 0.2);
+    let mut report = made_up(&rows);
+    run::conclude(&mut report);
+    let answers: Vec<String> = answers(&report)
+        .into_iter()
+        .map(|answer| answer.text)
+        .collect();
+    let expected = "seal packets of 61 bytes: faster than one thread of the CPU from a batch of";
+    assert!(
+        answers.iter().any(|text| text.starts_with(expected)),
+        "{answers:?}"
+    );
 }
 
 #[test]

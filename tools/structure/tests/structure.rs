@@ -6,7 +6,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The crates, the lower first: each may depend only on those before it.
-const CRATES: [&str; 5] = ["lanes", "gpu", "packetlane", "lab", "cli"];
+const CRATES: [&str; 7] = [
+    "lanes",
+    "gpu",
+    "packetlane",
+    "gateway",
+    "lab",
+    "peers",
+    "cli",
+];
 
 /// The layers of `lanes`, the lower first: each may import only itself and those before it.
 const LANES: [&[&str]; 8] = [
@@ -84,6 +92,10 @@ fn crates_depend_on_lower_ones() {
                 other => other.strip_prefix("packetlane-"),
             };
             if let Some(own) = own {
+                assert!(
+                    *name != "peers" || own == "packetlane",
+                    "peers knows neither the lab nor the gateway"
+                );
                 let place = CRATES.iter().position(|one| *one == own);
                 assert!(
                     place.is_some_and(|place| place < rank),
@@ -91,8 +103,10 @@ fn crates_depend_on_lower_ones() {
                 );
             }
             let is_rival = RIVALS.contains(&dependency.as_str());
+            // Where it hashes nothing of ours: it makes blocks and transactions.
+            let makes_blocks = *name == "peers" && dependency == "bitcoin";
             assert!(
-                !is_rival || *name == "lab",
+                !is_rival || *name == "lab" || makes_blocks,
                 "{name} depends on the rival {dependency}"
             );
         }
@@ -121,6 +135,34 @@ fn layers_of_lanes_import_lower_ones() {
             "a layer of lanes imports only lower ones",
         );
     }
+}
+
+/// A source of `peers` makes records; what is made of them is above all sources. The load that they
+/// are tested with has nothing of either.
+#[test]
+fn sources_know_nothing_of_what_is_made_of_them() {
+    let peers = imports("peers");
+    let is_source = |file: &str| {
+        let prefixes = ["probes/", "rpc.rs", "record.rs", "source.rs", "process.rs"];
+        prefixes.iter().any(|prefix| file.starts_with(prefix))
+    };
+    let is_traffic = |file: &str| file.starts_with("traffic/");
+    let is_made = |file: &str| !is_source(file) && !is_traffic(file) && file != "lib.rs";
+    for known in [is_source as fn(&str) -> bool, is_traffic] {
+        assert!(peers.of.keys().any(|file| known(file)));
+    }
+    nothing(
+        &peers.between(is_source, is_made),
+        "a source of peers knows nothing of what is made of its records",
+    );
+    nothing(
+        &peers.between(is_traffic, |file| !is_traffic(file)),
+        "the load knows nothing of what watches it",
+    );
+    nothing(
+        &peers.between(|file| !is_traffic(file) && file != "lib.rs", is_traffic),
+        "what watches a node knows nothing of the load",
+    );
 }
 
 #[test]
@@ -202,7 +244,7 @@ fn experiments_do_not_know_each_other() {
         .iter()
         .filter(|(file, _)| file.starts_with("show/"))
     {
-        for area in ["bip324.", "quic.", "sha256d.", "gpu."] {
+        for area in ["bip324.", "quic.", "sha256d.", "gpu.", "gateway."] {
             let named = strings.iter().find(|string| string.starts_with(area));
             assert!(
                 named.is_none(),

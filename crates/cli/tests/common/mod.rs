@@ -1,7 +1,10 @@
 //! Runs the `packetlane` command, and other commands, for a limited time.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
+#[cfg(feature = "nats")]
+pub(crate) mod nats;
 pub(crate) mod node;
+pub(crate) mod real;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -73,8 +76,13 @@ pub(crate) struct Running {
 impl Running {
     /// Starts `command`.
     pub(crate) fn start(command: &mut Command) -> Self {
+        Self::start_with_input(command, Stdio::null())
+    }
+
+    /// Starts `command` with a standard input.
+    pub(crate) fn start_with_input(command: &mut Command, input: impl Into<Stdio>) -> Self {
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -31,6 +31,13 @@ mod quic {
     pub(super) mod send_path;
 }
 
+mod gateway {
+    pub(super) mod cost;
+    pub(super) mod latency;
+    pub(super) mod sleep;
+    pub(super) mod turn;
+}
+
 #[cfg(feature = "cuda")]
 mod gpu {
     pub(super) mod batch;
@@ -61,6 +68,10 @@ pub static ALL: &[&Experiment] = &[
     &quic::mask::EXPERIMENT,
     &quic::link::EXPERIMENT,
     &quic::send_path::EXPERIMENT,
+    &gateway::turn::EXPERIMENT,
+    &gateway::latency::EXPERIMENT,
+    &gateway::cost::EXPERIMENT,
+    &gateway::sleep::EXPERIMENT,
     #[cfg(feature = "cuda")]
     &gpu::kernel::EXPERIMENT,
     #[cfg(feature = "cuda")]

@@ -6,4 +6,5 @@ pub(crate) mod aead;
 pub(crate) mod bip324;
 pub(crate) mod hashes;
 pub(crate) mod ours;
+pub(crate) mod proxy;
 pub(crate) mod quic;

@@ -9,4 +9,5 @@ pub(crate) mod many_sessions;
 pub(crate) mod packets;
 pub(crate) mod quic;
 pub(crate) mod quinn;
+pub(crate) mod relay;
 pub(crate) mod threads;

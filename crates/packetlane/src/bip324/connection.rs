@@ -172,6 +172,16 @@ impl Connection {
             .is_some_and(|session| session.inbound.needs_turn())
     }
 
+    /// How many bytes of the peer's wait here: of a handshake or a packet that has not come whole,
+    /// and contents that were deferred.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        match &self.stage {
+            Stage::Handshake(handshake) => handshake.buffered(),
+            Stage::Session(session) => session.inbound.buffered(),
+        }
+    }
+
     /// The contents of its next packet in the batch, which has been opened: as
     /// [`Packets`](super::Packets), one at a time. `None` behind the last one, and during
     /// the handshake.

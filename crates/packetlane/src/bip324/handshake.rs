@@ -276,6 +276,11 @@ impl Handshake {
         matches!(self.state, State::Garbage { .. } | State::Version { .. })
     }
 
+    /// How many bytes of the peer's wait here.
+    pub(super) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Processes as many states as the buffer allows.
     fn advance(&mut self) -> Result<Progress, HandshakeError> {
         loop {

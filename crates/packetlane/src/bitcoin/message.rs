@@ -76,6 +76,17 @@ const SHORT_IDS: [&str; 37] = [
 /// How many of them every peer understands.
 const BIP324_IDS: usize = 28;
 
+/// The types that they stand for.
+static SHORT_TYPES: [MessageType; SHORT_IDS.len()] = {
+    let mut types = [MessageType::literal(""); SHORT_IDS.len()];
+    let mut i = 0;
+    while i < types.len() {
+        types[i] = MessageType::literal(SHORT_IDS[i]);
+        i += 1;
+    }
+    types
+};
+
 /// The type of a message: up to twelve characters, as v1 and BIP324 spell it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageType {
@@ -154,8 +165,8 @@ impl MessageType {
     /// for it, which every peer understands.
     #[must_use]
     pub fn short_id(&self) -> Option<u8> {
-        let sent = &SHORT_IDS[..BIP324_IDS];
-        let index = sent.iter().position(|name| *name == self.name())?;
+        let sent = &SHORT_TYPES[..BIP324_IDS];
+        let index = sent.iter().position(|sent| sent == self)?;
         u8::try_from(index + 1).ok()
     }
 
@@ -164,7 +175,7 @@ impl MessageType {
     #[must_use]
     pub fn from_short_id(id: u8) -> Option<Self> {
         let index = usize::from(id).checked_sub(1)?;
-        SHORT_IDS.get(index).map(|name| Self::literal(name))
+        SHORT_TYPES.get(index).copied()
     }
 
     /// The beginning of the contents that carry a message of this type.

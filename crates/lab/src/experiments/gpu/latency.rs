@@ -147,11 +147,14 @@ fn conclude(report: &mut Report) {
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     Some(match figure.metric() {
-        "crossover" => format!(
-            "{} {}: faster than one thread of the CPU from a batch of {figure} on",
-            figure.key("op"),
-            figure.key("profile")
-        ),
+        "crossover" => {
+            let what = match figure.find("bytes") {
+                Some(bytes) => format!("packets of {bytes} bytes"),
+                None => figure.key("profile").to_owned(),
+            };
+            let op = figure.key("op");
+            format!("{op} {what}: faster than one thread of the CPU from a batch of {figure} on")
+        }
         _ => format!("a batch of {}, host to host: {figure}", figure.key("batch")),
     })
 }

@@ -1,0 +1,129 @@
+//! `gateway --nats`: what happens to peers, to NATS JetStream. A message is one event.
+
+use super::status;
+use crate::nats::{Notice, Publisher, Stream, node_name};
+use crate::report::hex;
+use packetlane_gateway::{Event, Peer};
+use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const STREAM: Stream = Stream {
+    name: "packetlane_gateway",
+    subject: "packetlane.gateway",
+    client: "packetlane gateway",
+    // An event is some 300 bytes. In a flood of connections it is those after them that are lost,
+    // and they are counted.
+    held: 20_000,
+};
+
+/// Where events are published.
+#[derive(Debug)]
+pub(super) struct Events {
+    publisher: Publisher,
+    node: String,
+}
+
+/// What is published of an event.
+#[derive(Serialize)]
+struct Told<'e> {
+    schema: u32,
+    node: &'e str,
+    /// Microseconds since 1970.
+    time: u64,
+    event: &'e str,
+    /// None of a peer that was refused.
+    id: Option<u64>,
+    address: String,
+    direction: &'e str,
+    transport: &'e str,
+    #[serde(flatten)]
+    more: More,
+}
+
+/// What only some events have.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum More {
+    Connected {
+        session_id: Option<String>,
+    },
+    FellBack {},
+    Refused {
+        limit: &'static str,
+    },
+    Closed {
+        cause: &'static str,
+        reason: String,
+        age_s: f64,
+        cpu_us: u64,
+        received_bytes: u64,
+        received_messages: u64,
+        sent_bytes: u64,
+        sent_messages: u64,
+    },
+}
+
+impl Events {
+    /// Begins to connect to the server. The gateway runs without it, too.
+    pub(super) fn start(url: &str, name: Option<&str>) -> Result<Self, String> {
+        let node = node_name(name);
+        let publisher = Publisher::start(&STREAM, url, &node, |notice| match notice {
+            Notice::Connected => tracing::info!("NATS is there"),
+            Notice::Away(error) => tracing::warn!(error, "events are held back from NATS"),
+        })?;
+        Ok(Self { publisher, node })
+    }
+
+    /// False if it is never published, because too many are held back.
+    pub(super) fn publish(&self, peer: &Peer, event: &Event) -> bool {
+        let (event, more) = match event {
+            Event::Connected => {
+                let session_id = peer.session_id.map(|id| hex(&id));
+                ("connected", More::Connected { session_id })
+            }
+            Event::FellBack => ("fell-back", More::FellBack {}),
+            Event::Refused(refusal) => {
+                let limit = refusal.name();
+                ("refused", More::Refused { limit })
+            }
+            Event::Closed(close) => {
+                let account = &peer.account;
+                let more = More::Closed {
+                    cause: close.name(),
+                    reason: close.to_string(),
+                    age_s: peer.age.as_secs_f64(),
+                    cpu_us: account.cpu.as_micros() as u64,
+                    received_bytes: account.received.bytes,
+                    received_messages: account.received.messages(),
+                    sent_bytes: account.sent.bytes,
+                    sent_messages: account.sent.messages(),
+                };
+                ("closed", more)
+            }
+            _ => return true,
+        };
+        let time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let told = Told {
+            schema: 1,
+            node: &self.node,
+            time: time.map_or(0, |time| time.as_micros() as u64),
+            event,
+            id: (peer.id != 0).then_some(peer.id),
+            address: peer.address.to_string(),
+            direction: status::name(peer.direction),
+            transport: status::transport(peer.transport),
+            more,
+        };
+        serde_json::to_vec(&told).is_ok_and(|json| self.publisher.publish(json))
+    }
+
+    /// Gives the last events a moment to be published.
+    pub(super) fn finish(self) {
+        self.publisher.finish();
+    }
+}
+
+/// Whether `--nats` can be this.
+pub(super) fn check(url: &str) -> Result<(), String> {
+    crate::nats::check(url)
+}

@@ -1,0 +1,350 @@
+//! The `gateway` command: a v2 transport for software that speaks v1, until a signal.
+
+#[cfg(feature = "nats")]
+mod events;
+mod options;
+mod status;
+mod table;
+
+use crate::http::Server;
+use crate::report::hex;
+use crate::terminal::complain;
+use clap::{Args, Subcommand};
+use events::Events;
+use listenfd::ListenFd;
+use options::{LogFormat, Options};
+use packetlane_gateway::{Event, Gateway, Peer, Settings};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use status::Counts;
+use std::error::Error;
+use std::io::IsTerminal as _;
+use std::net::{SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often it is looked whether all connections have ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// `packetlane gateway`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Command {
+    #[command(subcommand)]
+    ask: Option<Ask>,
+    /// A TOML file with the same names as the options here, without the dashes before them
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Say whether the settings are good, and end
+    #[arg(long)]
+    check_config: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Subcommand)]
+enum Ask {
+    /// Show the peers of a running gateway, and what each costs: live in a terminal
+    Peers {
+        /// Where the gateway serves (--http)
+        #[arg(value_name = "ADDR")]
+        address: SocketAddr,
+        /// Print what the gateway says, as JSON
+        #[arg(long)]
+        json: bool,
+        /// What to sort by; in the table there are keys for it
+        #[arg(long, value_enum, default_value_t = table::Sort::Cpu)]
+        sort: table::Sort,
+    },
+}
+
+/// Runs `gateway`.
+pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
+    if let Some(Ask::Peers {
+        address,
+        json,
+        sort,
+    }) = &command.ask
+    {
+        return table::show(*address, *json, *sort);
+    }
+    let passed = passed_sockets()?;
+    let files = raise_files();
+    let load = || -> Result<(Options, Settings), String> {
+        let options = command.options.clone();
+        let options = match &command.config {
+            Some(file) => options.or(Options::read(file)?),
+            None => options,
+        };
+        let settings = options.settings(files)?;
+        if let Some(url) = options.nats() {
+            events::check(url)?;
+        }
+        Ok((options, settings))
+    };
+    let (options, settings) = load()?;
+    if command.check_config {
+        complain(format_args!("the settings are good"));
+        return Ok(());
+    }
+    log_as(options.log());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve(&load, &options, settings, passed))
+}
+
+/// Sockets that systemd has opened for the program. It takes them from the environment: to be called
+/// before there are threads.
+fn passed_sockets() -> Result<Vec<TcpListener>, String> {
+    let mut passed = ListenFd::from_env();
+    let count = passed.len();
+    let take = |place| {
+        let taken = passed.take_tcp_listener(place);
+        let taken =
+            taken.map_err(|error| format!("a socket was passed that is not for TCP: {error}"));
+        taken.transpose()
+    };
+    (0..count).filter_map(take).collect()
+}
+
+/// As many open files as the system allows without asking. How many that are.
+fn raise_files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // Without that it is as it was.
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn log_as(format: LogFormat) {
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().flatten_event(true).with_target(false).init(),
+    }
+}
+
+async fn serve(
+    load: &impl Fn() -> Result<(Options, Settings), String>,
+    options: &Options,
+    settings: Settings,
+    passed: Vec<TcpListener>,
+) -> Result<(), Box<dyn Error>> {
+    // Before it is said that the gateway runs: who reads that may send one.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+
+    let counts = Arc::<Counts>::default();
+    let counted = Arc::clone(&counts);
+    let events = match options.nats() {
+        Some(url) => Some(Arc::new(Events::start(url, options.name())?)),
+        None => None,
+    };
+    let told = events.clone();
+    let gateway = Gateway::start_with(settings, passed, move |peer, event| {
+        counted.count(peer, event);
+        log(peer, event);
+        if let Some(events) = &told
+            && !events.publish(peer, event)
+        {
+            counted.drop_event();
+        }
+    })?;
+    let settings = *gateway.settings();
+    tracing::info!(
+        inbound = settings.inbound.map(|inbound| inbound.listen.to_string()),
+        node = settings.inbound.map(|inbound| inbound.node.to_string()),
+        socks = settings.socks.map(|address| address.to_string()),
+        transparent = settings.transparent.map(|address| address.to_string()),
+        network = settings.network.name(),
+        workers = settings.workers,
+        connections = settings.limits.connections * settings.workers.get(),
+        backend = settings.engine.backend().name(),
+        "running"
+    );
+    let gateway = Arc::new(Mutex::new(gateway));
+    let mut server = None;
+    if let Some(address) = options.http() {
+        let asked = Arc::clone(&gateway);
+        let page = move |path: &str| {
+            let gateway = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            status::page(path, &gateway, &counts)
+        };
+        let started = listen(address)
+            .and_then(|listener| Server::start(listener, page))
+            .map_err(|error| format!("cannot serve at {address}: {error}"))?;
+        tracing::info!(address = %started.address(), "serving /metrics, /healthz and /peers");
+        server = Some(started);
+    }
+    let gateway = || gateway.lock().unwrap_or_else(PoisonError::into_inner);
+    notify("READY=1");
+
+    let mut until = None;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => {
+                if until.is_some() {
+                    break;
+                }
+                notify("STOPPING=1");
+                let connections = gateway().peers().len();
+                tracing::info!(connections, "draining");
+                gateway().drain();
+                // A gateway that takes over answers there.
+                if let Some(server) = server.take() {
+                    server.close();
+                }
+                until = Some(Instant::now() + options.drain());
+            }
+            _ = hang_up.recv() => {
+                let changed = load().and_then(|(_, settings)| {
+                    let mut gateway = gateway();
+                    // Where a port was left to the system, it is the one that it gave.
+                    let settings = with_ports(settings, gateway.settings());
+                    gateway.change(settings).map_err(|error| error.to_string())
+                });
+                match changed {
+                    Ok(()) => tracing::info!("settings read again"),
+                    Err(error) => tracing::error!(error, "the settings stay as they were"),
+                }
+            }
+            () = tokio::time::sleep(LOOK) => {
+                if gateway().has_ended() || until.is_some_and(|until| Instant::now() >= until) {
+                    break;
+                }
+            }
+        }
+    }
+    let ended = gateway().stop();
+    if let Some(events) = events.and_then(Arc::into_inner) {
+        events.finish();
+    }
+    tracing::info!("ended");
+    Ok(ended?)
+}
+
+/// Listens where a gateway that takes over may listen, too.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    const WAITING: i32 = 128;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, WAITING)?;
+    Ok(socket.into())
+}
+
+/// Ports that were left to the system are those of the settings before.
+fn with_ports(mut settings: Settings, before: &Settings) -> Settings {
+    let keep = |new: &mut Option<SocketAddr>, old: Option<SocketAddr>| {
+        if let (Some(new), Some(old)) = (new, old)
+            && new.port() == 0
+        {
+            new.set_port(old.port());
+        }
+    };
+    keep(&mut settings.socks, before.socks);
+    keep(&mut settings.transparent, before.transparent);
+    if let (Some(new), Some(old)) = (&mut settings.inbound, before.inbound)
+        && new.listen.port() == 0
+    {
+        new.listen.set_port(old.listen.port());
+    }
+    settings
+}
+
+/// A line in the log. Never a payload or a key.
+fn log(peer: &Peer, event: &Event) {
+    let Peer { id, address, .. } = peer;
+    let direction = status::name(peer.direction);
+    let transport = status::transport(peer.transport);
+    match event {
+        Event::Connected => {
+            let session_id = peer.session_id.map(|id| hex(&id));
+            tracing::info!(id, %address, direction, transport, session_id, "connected");
+        }
+        Event::FellBack => tracing::info!(id, %address, "closed at v2, is tried by v1"),
+        Event::Refused(refusal) => {
+            tracing::warn!(%address, direction, limit = refusal.name(), "refused");
+        }
+        Event::Closed(close) => tracing::info!(
+            id,
+            %address,
+            direction,
+            transport,
+            cause = close.name(),
+            reason = %close,
+            seconds = peer.age.as_secs_f64(),
+            received = peer.account.received.bytes,
+            sent = peer.account.sent.bytes,
+            "closed"
+        ),
+        _ => {}
+    }
+}
+
+/// Tells systemd, if it has started the program and asks for that.
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let bytes = path.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => UnixAddr::from_abstract_name(name),
+        None => UnixAddr::from_pathname(&path),
+    };
+    let sent = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "cannot tell systemd {state}");
+    }
+}
+
+/// `--nats` in a build without it.
+#[cfg(not(feature = "nats"))]
+mod events {
+    use packetlane_gateway::{Event, Peer};
+
+    /// There are none.
+    #[derive(Debug)]
+    pub(super) enum Events {}
+
+    impl Events {
+        pub(super) fn start(_url: &str, _name: Option<&str>) -> Result<Self, String> {
+            Err("--nats is not in this build".to_owned())
+        }
+
+        pub(super) fn publish(&self, _peer: &Peer, _event: &Event) -> bool {
+            match *self {}
+        }
+
+        pub(super) fn finish(self) {
+            match self {}
+        }
+    }
+
+    pub(super) fn check(_url: &str) -> Result<(), String> {
+        Err(
+            "--nats is not in this build: cargo run --release --features gateway,nats -- ..., or \
+             cargo install with --features gateway,nats"
+                .to_owned(),
+        )
+    }
+}

@@ -1,0 +1,341 @@
+//! The gateway's settings, from the command line and from a file. Both have the same names; the
+//! command line wins.
+
+use crate::args;
+use clap::Args;
+use packetlane::Engine;
+use packetlane::bitcoin::Network;
+use packetlane_gateway::{Inbound, Io, Limits, Settings};
+use serde::{Deserialize, Deserializer};
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::path::Path;
+use std::time::Duration;
+
+/// A length of time, as in "5ms", "60s" or "25m".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span(Duration);
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let span = humantime::parse_duration(text);
+        span.map(Self)
+            .map_err(|error| format!("{error} (as in 5ms, 60s or 25m)"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LogFormat {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// How sockets are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum IoName {
+    /// In one system call a turn.
+    IoUring,
+    /// In a system call for each socket.
+    Epoll,
+}
+
+/// What is set, on the command line or in the file.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Options {
+    /// Accept peers here, by v2 or v1, and carry them to --node
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Where the node listens, which is spoken to by v1
+    #[arg(long, value_name = "ADDR")]
+    node: Option<SocketAddr>,
+    /// Reach the node from one address for all peers. Otherwise each peer has a loopback address
+    /// of its own (127.x.y.z), so that the node's limits and bans work
+    #[arg(long)]
+    same_address: bool,
+    /// Connections at --listen begin with a PROXY protocol v2 header, which says who the peer is:
+    /// behind a balancer. Let nobody else connect there: whoever does says what it likes
+    #[arg(long)]
+    proxy_protocol: bool,
+    /// Be a SOCKS5 server here: for a node's -proxy=. Peers are reached by v2, or else by v1
+    #[arg(long, value_name = "ADDR")]
+    socks: Option<SocketAddr>,
+    /// Accept connections of the node's here that a firewall has redirected (SO_ORIGINAL_DST)
+    #[arg(long, value_name = "ADDR")]
+    transparent: Option<SocketAddr>,
+    /// The SOCKS5 server that reaches .onion names
+    #[arg(long, value_name = "ADDR")]
+    tor: Option<SocketAddr>,
+    /// Do not say in the node's version message that it speaks v2
+    #[arg(long)]
+    no_advertise: bool,
+    /// The network
+    #[arg(long, value_parser = args::network_parser(), help = "The network [default: main]")]
+    #[serde(deserialize_with = "network")]
+    network: Option<Network>,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZero<usize>>,
+    /// How sockets are read and written [default: io-uring where the kernel allows it]
+    #[arg(long, value_name = "WAY")]
+    io: Option<IoName>,
+    /// Sleep that long between turns: more packets in each batch, less CPU time, later messages
+    /// [default: not at all]
+    #[arg(long, value_name = "TIME")]
+    turn: Option<Span>,
+    /// From the connection to the end of the handshake [default: 60s, as nodes have it]
+    #[arg(long, value_name = "TIME")]
+    handshake: Option<Span>,
+    /// How long a peer may send nothing [default: 25m; nodes ping every 2 minutes]
+    #[arg(long, value_name = "TIME")]
+    idle: Option<Span>,
+    /// Connections at a time [default: 20000, or what file descriptors suffice for]
+    #[arg(long, value_name = "N")]
+    connections: Option<usize>,
+    /// Connections that have not shaken hands [default: 10000]
+    #[arg(long, value_name = "N")]
+    half_open: Option<usize>,
+    /// Of these, from one address [default: 64]
+    #[arg(long, value_name = "N")]
+    half_open_address: Option<usize>,
+    /// Of these, from one network group (an IPv4 /16 or an IPv6 /32) [default: 2000]
+    #[arg(long, value_name = "N")]
+    half_open_group: Option<usize>,
+    /// Bytes that may wait for a side that does not read them; then the other is not read
+    /// [default: 1048576]
+    #[arg(long, value_name = "BYTES")]
+    queued: Option<usize>,
+    /// Memory of what waits in all connections, in bytes; above, the connection that holds the most
+    /// is closed [default: 1073741824]
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<usize>,
+    /// How long a peer may take nothing of what waits for it [default: 20m, as nodes have it]
+    #[arg(long, value_name = "TIME")]
+    stalled: Option<Span>,
+    /// How long connections may go on after SIGTERM [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    drain: Option<Span>,
+    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) here
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// Publish what happens to peers as JSON to NATS JetStream, such as nats://127.0.0.1:4222:
+    /// subject packetlane.gateway.NAME, stream packetlane_gateway. The user and the password are
+    /// taken from PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
+    #[arg(long, value_name = "URL")]
+    nats: Option<String>,
+    /// The node's name for NATS [default: the machine's]
+    #[arg(long)]
+    name: Option<String>,
+    /// How the log is written, to standard error [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<LogFormat>,
+}
+
+fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match args::network(&name) {
+        Some(network) => Ok(Some(network)),
+        None => Err(serde::de::Error::custom(format!("no network {name:?}"))),
+    }
+}
+
+impl Options {
+    /// Reads a TOML file.
+    pub(super) fn read(file: &Path) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+        toml::from_str(&text).map_err(|error| {
+            // One line: where, and what.
+            let start = error.span().map_or(0, |span| span.start);
+            let line = 1 + text[..start].matches('\n').count();
+            failed(&format!("line {line}: {}", error.message()))
+        })
+    }
+
+    /// These, and where they say nothing, those of the file.
+    pub(super) fn or(self, file: Self) -> Self {
+        Self {
+            listen: self.listen.or(file.listen),
+            node: self.node.or(file.node),
+            same_address: self.same_address || file.same_address,
+            proxy_protocol: self.proxy_protocol || file.proxy_protocol,
+            socks: self.socks.or(file.socks),
+            transparent: self.transparent.or(file.transparent),
+            tor: self.tor.or(file.tor),
+            no_advertise: self.no_advertise || file.no_advertise,
+            network: self.network.or(file.network),
+            workers: self.workers.or(file.workers),
+            io: self.io.or(file.io),
+            turn: self.turn.or(file.turn),
+            handshake: self.handshake.or(file.handshake),
+            idle: self.idle.or(file.idle),
+            connections: self.connections.or(file.connections),
+            half_open: self.half_open.or(file.half_open),
+            half_open_address: self.half_open_address.or(file.half_open_address),
+            half_open_group: self.half_open_group.or(file.half_open_group),
+            queued: self.queued.or(file.queued),
+            memory: self.memory.or(file.memory),
+            stalled: self.stalled.or(file.stalled),
+            drain: self.drain.or(file.drain),
+            http: self.http.or(file.http),
+            nats: self.nats.or(file.nats),
+            name: self.name.or(file.name),
+            log: self.log.or(file.log),
+        }
+    }
+
+    /// What they say, for a process that may have `files` files open.
+    pub(super) fn settings(&self, files: u64) -> Result<Settings, String> {
+        let inbound = match (self.listen, self.node) {
+            (Some(listen), Some(node)) if listen == node => {
+                return Err(format!("listen and node are both {node}"));
+            }
+            (Some(listen), Some(node)) => Some(Inbound {
+                listen,
+                node,
+                same_address: self.same_address,
+                proxy_protocol: self.proxy_protocol,
+            }),
+            (None, None) if self.proxy_protocol => {
+                return Err("proxy-protocol without listen and node".into());
+            }
+            (None, None) => None,
+            (Some(_), None) => return Err("listen without node: where does it listen?".into()),
+            (None, Some(_)) => return Err("node without listen: where to accept peers?".into()),
+        };
+        if inbound.is_none() && self.socks.is_none() && self.transparent.is_none() {
+            return Err("nothing to do: --listen and --node, --socks or --transparent".into());
+        }
+        let engine = Engine::detect().map_err(|error| error.to_string())?;
+        let network = self.network.unwrap_or(Network::Mainnet);
+        let default = Settings::new(network, engine);
+        let workers = self.workers.unwrap_or(default.workers);
+        // Each connection has two sockets; each worker listens and waits, and there are logs.
+        let for_links = (files.saturating_sub(64) / 2) as usize;
+        let all = |limit: usize| limit.div_ceil(workers.get());
+        let span = |span: Option<Span>, default: Duration| span.map_or(default, |span| span.0);
+        let limits = default.limits;
+        Ok(Settings {
+            inbound,
+            socks: self.socks,
+            transparent: self.transparent,
+            tor: self.tor,
+            advertise: !self.no_advertise,
+            workers,
+            io: match self.io {
+                Some(IoName::IoUring) => Io::IoUring,
+                Some(IoName::Epoll) => Io::Epoll,
+                None => Io::Best,
+            },
+            turn: span(self.turn, Duration::ZERO),
+            limits: Limits {
+                handshake: span(self.handshake, limits.handshake),
+                half_open: all(self.half_open.unwrap_or(limits.half_open)),
+                half_open_address: self.half_open_address.unwrap_or(limits.half_open_address),
+                half_open_group: self.half_open_group.unwrap_or(limits.half_open_group),
+                connections: all(self
+                    .connections
+                    .unwrap_or(limits.connections)
+                    .min(for_links.max(1))),
+                queued: self.queued.unwrap_or(limits.queued),
+                memory: all(self.memory.unwrap_or(limits.memory)),
+                stalled: span(self.stalled, limits.stalled),
+                batch: limits.batch,
+                idle: span(self.idle, limits.idle),
+            },
+            ..default
+        })
+    }
+
+    pub(super) fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    pub(super) fn nats(&self) -> Option<&str> {
+        self.nats.as_deref()
+    }
+
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(super) fn log(&self) -> LogFormat {
+        self.log.unwrap_or(LogFormat::Text)
+    }
+
+    pub(super) fn drain(&self) -> Duration {
+        self.drain.map_or(Duration::from_secs(30), |span| span.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Options {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_command_line_wins() {
+        let file =
+            parse("listen = '0.0.0.0:8333'\nnode = '127.0.0.1:8334'\nturn = '5ms'\nqueued = 7");
+        let line = parse("turn = '1ms'\nnetwork = 'regtest'\nno-advertise = true\nworkers = 3");
+        let settings = line.or(file).settings(1 << 20).unwrap();
+        assert_eq!(settings.turn, Duration::from_millis(1));
+        assert_eq!(settings.limits.queued, 7);
+        assert_eq!(settings.network, Network::Regtest);
+        assert!(!settings.advertise);
+        let inbound = settings.inbound.unwrap();
+        assert_eq!(inbound.listen.port(), 8333);
+        assert_eq!(settings.limits.handshake, Duration::from_secs(60));
+        assert_eq!(settings.limits.connections, 20_000_usize.div_ceil(3));
+    }
+
+    #[test]
+    fn few_files_are_few_connections() {
+        let options = parse("socks = '127.0.0.1:1'\nworkers = 1");
+        assert_eq!(options.settings(512).unwrap().limits.connections, 224);
+        assert_eq!(options.settings(10).unwrap().limits.connections, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        for (text, expected) in [
+            ("", "nothing to do"),
+            ("tor = '127.0.0.1:9050'", "nothing to do"),
+            ("proxy-protocol = true", "proxy-protocol without listen"),
+            ("listen = '127.0.0.1:1'", "listen without node"),
+            ("node = '127.0.0.1:1'", "node without listen"),
+            (
+                "listen = '127.0.0.1:1'\nnode = '127.0.0.1:1'",
+                "both 127.0.0.1:1",
+            ),
+        ] {
+            let error = parse(text).settings(1 << 20).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        for text in [
+            "lisen = 1",
+            "turn = 'soon'",
+            "network = 'moon'",
+            "listen = 8333",
+        ] {
+            assert!(toml::from_str::<Options>(text).is_err(), "{text}");
+        }
+    }
+}

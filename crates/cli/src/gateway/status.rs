@@ -1,0 +1,337 @@
+//! What a gateway tells while it runs: metrics, health and peers.
+
+use crate::http::{METRICS_TYPE, Page, head, label};
+use crate::report::hex;
+use packetlane_gateway::{Account, Direction, Event, Gateway, Passed, Peer, Transport, Turns};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+/// What happened to peers until now.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    connected: BTreeMap<(&'static str, &'static str), u64>,
+    fell_back: u64,
+    refused: BTreeMap<&'static str, u64>,
+    closed: BTreeMap<&'static str, u64>,
+    /// Events that NATS never gets.
+    dropped_events: u64,
+    /// Of peers that are no longer there.
+    passed: [Sums; 2],
+}
+
+/// What passed one way.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    bytes: u64,
+    /// Messages by type. Types that are not of the protocol are counted together: a peer may
+    /// invent as many as it likes.
+    messages: BTreeMap<String, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, passed: &Passed) {
+        self.bytes += passed.bytes;
+        for count in &passed.types {
+            let known = count.message_type.filter(|message_type| {
+                message_type.short_id().is_some() || is_v1_only(message_type.name())
+            });
+            let name = known
+                .as_ref()
+                .map_or("other", |message_type| message_type.name());
+            *self.messages.entry(name.to_owned()).or_default() += count.messages;
+        }
+    }
+}
+
+/// Types of the protocol that have no short id in BIP324.
+fn is_v1_only(name: &str) -> bool {
+    let names = [
+        "version",
+        "verack",
+        "getaddr",
+        "sendheaders",
+        "sendaddrv2",
+        "wtxidrelay",
+        "sendtxrcncl",
+        "reject",
+    ];
+    names.contains(&name)
+}
+
+impl Counts {
+    pub(super) fn drop_event(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.dropped_events += 1;
+    }
+
+    pub(super) fn count(&self, peer: &Peer, event: &Event) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Connected => {
+                let key = (name(peer.direction), transport(peer.transport));
+                *inner.connected.entry(key).or_default() += 1;
+            }
+            Event::FellBack => inner.fell_back += 1,
+            Event::Refused(refusal) => *inner.refused.entry(refusal.name()).or_default() += 1,
+            Event::Closed(close) => {
+                *inner.closed.entry(close.name()).or_default() += 1;
+                let Account { received, sent, .. } = &peer.account;
+                inner.passed[0].add(received);
+                inner.passed[1].add(sent);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Inbound => "inbound",
+        Direction::Outbound => "outbound",
+    }
+}
+
+pub(super) fn transport(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Unknown => "unknown",
+        Transport::V1 => "v1",
+        Transport::V2 => "v2",
+    }
+}
+
+/// A peer at `/peers`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Shown {
+    pub(super) id: u64,
+    pub(super) address: String,
+    pub(super) direction: String,
+    pub(super) transport: String,
+    session_id: Option<String>,
+    decoys: u64,
+    pub(super) age_s: f64,
+    pub(super) cpu_us: u64,
+    pub(super) received: Way,
+    pub(super) sent: Way,
+}
+
+/// What passed one way, at `/peers`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Way {
+    pub(super) bytes: u64,
+    pub(super) messages: u64,
+    types: BTreeMap<String, [u64; 2]>,
+}
+
+impl From<&Passed> for Way {
+    fn from(passed: &Passed) -> Self {
+        let types = passed.types.iter().map(|count| {
+            let name = count
+                .message_type
+                .as_ref()
+                .map_or("(others)", |one| one.name());
+            (name.to_owned(), [count.messages, count.bytes])
+        });
+        Self {
+            bytes: passed.bytes,
+            messages: passed.messages(),
+            types: types.collect(),
+        }
+    }
+}
+
+impl From<&Peer> for Shown {
+    fn from(peer: &Peer) -> Self {
+        Self {
+            id: peer.id,
+            address: peer.address.to_string(),
+            direction: name(peer.direction).into(),
+            transport: transport(peer.transport).into(),
+            session_id: peer.session_id.map(|id| hex(&id)),
+            decoys: peer.decoys,
+            age_s: peer.age.as_secs_f64(),
+            cpu_us: peer.account.cpu.as_micros() as u64,
+            received: (&peer.account.received).into(),
+            sent: (&peer.account.sent).into(),
+        }
+    }
+}
+
+/// What is served at `path`.
+pub(super) fn page(path: &str, gateway: &Gateway, counts: &Counts) -> Option<Page> {
+    let (content_type, text) = match path {
+        "/metrics" => (
+            METRICS_TYPE,
+            metrics(&gateway.peers(), &gateway.turns(), counts),
+        ),
+        "/healthz" if gateway.has_ended() => return None,
+        "/healthz" => ("text/plain", "ok\n".to_owned()),
+        "/peers" => {
+            let peers: Vec<Shown> = gateway.peers().iter().map(Shown::from).collect();
+            ("application/json", serde_json::to_string(&peers).ok()?)
+        }
+        _ => return None,
+    };
+    Some(Page {
+        content_type,
+        text: text.into(),
+    })
+}
+
+/// All metrics.
+fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
+    let mut out = String::new();
+    out += &head(
+        "packetlane_gateway_connections",
+        "gauge",
+        "Connections that are there.",
+    );
+    let mut connections = BTreeMap::<_, u64>::new();
+    for peer in peers {
+        let key = (name(peer.direction), transport(peer.transport));
+        *connections.entry(key).or_default() += 1;
+    }
+    for ((direction, transport), number) in connections {
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_connections{{direction=\"{direction}\",transport=\"{transport}\"}} {number}"
+        );
+    }
+    let inner = counts.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    out += &head(
+        "packetlane_gateway_connected_total",
+        "counter",
+        "Connections over which messages began to pass.",
+    );
+    for ((direction, transport), number) in &inner.connected {
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_connected_total{{direction=\"{direction}\",transport=\"{transport}\"}} {number}"
+        );
+    }
+    out += &head(
+        "packetlane_gateway_fell_back_total",
+        "counter",
+        "Peers that closed when they were greeted by v2, and were tried by v1.",
+    );
+    let _ = writeln!(
+        out,
+        "packetlane_gateway_fell_back_total {}",
+        inner.fell_back
+    );
+    let named = [
+        (
+            "refused",
+            "limit",
+            "Connections that a limit refused.",
+            &inner.refused,
+        ),
+        (
+            "closed",
+            "cause",
+            "Connections that have ended.",
+            &inner.closed,
+        ),
+    ];
+    for (what, by, help, numbers) in named {
+        out += &head(&format!("packetlane_gateway_{what}_total"), "counter", help);
+        for (value, number) in numbers {
+            let _ = writeln!(
+                out,
+                "packetlane_gateway_{what}_total{{{by}=\"{value}\"}} {number}"
+            );
+        }
+    }
+    out += &head(
+        "packetlane_gateway_dropped_events_total",
+        "counter",
+        "Events that were not published, because too many were held back from NATS.",
+    );
+    let _ = writeln!(
+        out,
+        "packetlane_gateway_dropped_events_total {}",
+        inner.dropped_events
+    );
+    let mut passed = inner.passed.clone();
+    drop(inner);
+    for peer in peers {
+        passed[0].add(&peer.account.received);
+        passed[1].add(&peer.account.sent);
+    }
+    let ways = [("received", &passed[0]), ("sent", &passed[1])];
+    out += &head(
+        "packetlane_gateway_bytes_total",
+        "counter",
+        "Bytes from peers and to them.",
+    );
+    for (way, passed) in ways {
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_bytes_total{{direction=\"{way}\"}} {}",
+            passed.bytes
+        );
+    }
+    out += &head(
+        "packetlane_gateway_messages_total",
+        "counter",
+        "Messages from peers and to them.",
+    );
+    for (way, passed) in ways {
+        for (message_type, number) in &passed.messages {
+            let _ = writeln!(
+                out,
+                "packetlane_gateway_messages_total{{direction=\"{way}\",type=\"{}\"}} {number}",
+                label(message_type)
+            );
+        }
+    }
+    out += &head(
+        "packetlane_gateway_cpu_seconds_total",
+        "counter",
+        "CPU time of each thread.",
+    );
+    for (worker, turns) in turns.iter().enumerate() {
+        let cpu = turns.cpu.as_secs_f64();
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_cpu_seconds_total{{worker=\"{worker}\"}} {cpu}"
+        );
+    }
+    for (name, help, of) in [
+        (
+            "packetlane_gateway_opened_packets",
+            "Packets in each batch that was opened.",
+            (|turns| &turns.opened) as fn(&Turns) -> &Vec<u64>,
+        ),
+        (
+            "packetlane_gateway_sealed_packets",
+            "Packets in each batch that was sealed.",
+            |turns| &turns.sealed,
+        ),
+    ] {
+        out += &head(name, "histogram", help);
+        let batches = |from: usize, to: usize| -> (u64, u64) {
+            let counted = turns.iter().flat_map(|turns| of(turns).iter().enumerate());
+            counted
+                .filter(|(packets, _)| (from..=to).contains(packets))
+                .fold((0, 0), |(batches, sum), (packets, number)| {
+                    (batches + number, sum + packets as u64 * number)
+                })
+        };
+        for most in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] {
+            let _ = writeln!(out, "{name}_bucket{{le=\"{most}\"}} {}", batches(0, most).0);
+        }
+        let (all, sum) = batches(0, usize::MAX);
+        let _ = writeln!(
+            out,
+            "{name}_bucket{{le=\"+Inf\"}} {all}\n{name}_sum {sum}\n{name}_count {all}"
+        );
+    }
+    out
+}

@@ -1,0 +1,537 @@
+//! What is shown of each peer, whatever shows it: the live table, lines in a pipe, a subscriber.
+
+use crate::screen::{Column, Content, Period, age, short};
+use crate::wire::printable;
+use packetlane_peers::tally::{Peer, Seen, Tally};
+use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, Transport};
+use serde::Serialize;
+
+/// What to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sort {
+    /// CPU time of receiving and sending, the costliest first
+    Cpu,
+    /// CPU time of receiving
+    Receiving,
+    /// CPU time of sending
+    Sending,
+    /// Messages, both ways
+    Messages,
+    /// Bytes, both ways
+    Bytes,
+    /// Age, the oldest first
+    Age,
+    /// The node's number of the peer
+    Id,
+}
+
+/// A peer.
+#[derive(Serialize)]
+pub(super) struct Row {
+    /// The node's number of it.
+    peer: i64,
+    address: Option<String>,
+    /// Direction and type of the connection.
+    connection: &'static str,
+    network: Option<&'static str>,
+    /// v1 or v2.
+    transport: Option<&'static str>,
+    age_seconds: u64,
+    /// How much time the rates are of.
+    observed_seconds: f64,
+    /// CPU time; None if the source does not tell it.
+    receiving_ms_per_second: Option<f64>,
+    sending_ms_per_second: Option<f64>,
+    /// The standard error that sampling leaves in the sum of both.
+    error_ms_per_second: Option<f64>,
+    /// Messages; None if the source does not count them.
+    received_per_second: Option<f64>,
+    sent_per_second: Option<f64>,
+    received_bytes_per_second: f64,
+    sent_bytes_per_second: f64,
+    /// The type of message from it that has cost most since it was first seen.
+    costliest_type: Option<String>,
+}
+
+/// A node and its peers.
+#[derive(Serialize)]
+pub(super) struct Figures {
+    /// How much time was observed, in seconds, in so many windows; the share of the time; and
+    /// events that were lost. All since the source began.
+    observed_seconds: f64,
+    windows: u64,
+    observed_share: f64,
+    lost: u64,
+    /// The run time of the thread that processes messages; what of it was its loop, which waits,
+    /// wakes up and goes through the peers; and the share that is neither that nor a peer's.
+    message_thread_ms_per_second: Option<f64>,
+    loop_ms_per_second: Option<f64>,
+    unaccounted_share: Option<f64>,
+    /// What the probes made it run longer while they looked; its own time is without that.
+    probes_ms_per_second: Option<f64>,
+    /// The run time of the thread that has the sockets.
+    network_thread_ms_per_second: Option<f64>,
+    pub(super) peers: Vec<Row>,
+}
+
+const COLUMNS: [Column<Sort>; 13] = [
+    Column::number("peer", 7, Sort::Id, 0),
+    Column::text("connection", 22, 1),
+    Column::text("net", 5, 8),
+    Column::text("", 2, 6),
+    Column::number("age", 4, Sort::Age, 3),
+    Column::number("recv ms/s", 9, Sort::Receiving, 0),
+    Column::number("send ms/s", 9, Sort::Sending, 0),
+    Column {
+        name: "+-",
+        width: 7,
+        is_text: false,
+        sort: None,
+        leaves: 9,
+    },
+    Column::number("msg/s", 7, Sort::Messages, 4),
+    Column::number("sent/s", 7, Sort::Messages, 7),
+    Column::number("B/s", 7, Sort::Bytes, 4),
+    Column::number("sent B/s", 8, Sort::Bytes, 7),
+    Column::text("costliest", 12, 5),
+];
+
+impl Content for Tally {
+    type Sort = Sort;
+
+    const COLUMNS: &'static [Column<Sort>] = &COLUMNS;
+
+    const KEYS: &'static [(char, &'static str, Sort)] = &[
+        ('c', "CPU", Sort::Cpu),
+        ('r', "receiving", Sort::Receiving),
+        ('s', "sending", Sort::Sending),
+        ('m', "messages", Sort::Messages),
+        ('b', "bytes", Sort::Bytes),
+        ('a', "age", Sort::Age),
+        ('i', "id", Sort::Id),
+    ];
+
+    fn is_by(sort: Sort, column: Sort) -> bool {
+        sort == Sort::Cpu && [Sort::Receiving, Sort::Sending].contains(&column)
+    }
+
+    fn page(&self, sort: Sort, period: Period) -> (Vec<Vec<String>>, Vec<String>) {
+        let figures = Figures::of(self, period, sort);
+        let below = match self.windows() {
+            0 => vec!["looking at the node ...".to_owned()],
+            _ => figures.summary(),
+        };
+        (figures.peers.iter().map(Row::cells).collect(), below)
+    }
+}
+
+impl Figures {
+    /// Of the peers that are connected.
+    pub(super) fn of(tally: &Tally, period: Period, sort: Sort) -> Self {
+        let peers = tally.peers().filter(|(_, peer)| peer.gone().is_none());
+        let peers = peers.map(|(number, peer)| Row::of(tally, number, peer, period));
+        let mut peers: Vec<Row> = peers.collect();
+        peers.sort_by(|one, other| one.key(sort).total_cmp(&other.key(sort)));
+        let threads = match period {
+            Period::All => tally.threads(),
+            Period::Latest => tally.latest_threads(),
+        };
+        let run_time = |name: &str| {
+            let thread = threads.get(name)?;
+            Some(thread.cpu_ns as f64 / 1e6 / thread.seconds)
+        };
+        let message_thread = threads.get(MESSAGE_THREAD).filter(|_| tally.timed());
+        Self {
+            observed_seconds: tally.observed(),
+            windows: tally.windows(),
+            observed_share: tally.observed_share(),
+            lost: tally.lost(),
+            message_thread_ms_per_second: run_time(MESSAGE_THREAD),
+            loop_ms_per_second: message_thread
+                .map(|thread| thread.loop_ns as f64 / 1e6 / thread.seconds),
+            unaccounted_share: message_thread.map(|thread| thread.unaccounted()),
+            probes_ms_per_second: message_thread
+                .map(|thread| thread.probes_ns as f64 / 1e6 / thread.seconds),
+            network_thread_ms_per_second: run_time(NETWORK_THREAD),
+            peers,
+        }
+    }
+
+    /// The lines below the table: totals, and what is not accounted for.
+    fn summary(&self) -> Vec<String> {
+        let sum = |of: &dyn Fn(&Row) -> Option<f64>| -> Option<f64> {
+            self.peers.iter().map(of).sum::<Option<f64>>()
+        };
+        let cpu = sum(&|row| Some(row.receiving_ms_per_second? + row.sending_ms_per_second?));
+        let each = |name: &str, messages: Option<f64>, bytes: Option<f64>| {
+            let messages = messages.map_or_else(String::new, |count| format!("{count:.1} msg/s, "));
+            format!("{name} {messages}{}B/s", short(bytes.unwrap_or(0.0)))
+        };
+        let mut lines = vec![format!(
+            "{} peers: {}{}; {}",
+            self.peers.len(),
+            cpu.map_or_else(String::new, |cpu| format!("{cpu:.3} ms/s; ")),
+            each(
+                "received",
+                sum(&|row| row.received_per_second),
+                sum(&|row| Some(row.received_bytes_per_second))
+            ),
+            each(
+                "sent",
+                sum(&|row| row.sent_per_second),
+                sum(&|row| Some(row.sent_bytes_per_second))
+            ),
+        )];
+        if let Some(thread) = self.message_thread_ms_per_second {
+            let rest = match (self.loop_ms_per_second, self.unaccounted_share) {
+                (Some(ms), Some(share)) => format!(
+                    "; its loop, for no peer: {ms:.3} ms/s; not accounted for: {:.1} %",
+                    100.0 * share
+                ),
+                _ => "; how much of it is whose, this source does not tell".to_owned(),
+            };
+            lines.push(format!("message thread: {thread:.3} ms/s{rest}"));
+        }
+        if let Some(thread) = self.network_thread_ms_per_second {
+            lines.push(format!(
+                "network thread: {thread:.3} ms/s (sockets, BIP324's decryption)"
+            ));
+        }
+        if let Some(probes) = self.probes_ms_per_second {
+            lines.push(format!(
+                "the probes: {probes:.3} ms/s more while they look, {:.3} ms/s over all of the time",
+                probes * self.observed_share
+            ));
+        }
+        lines.push(format!(
+            "seen: {:.1} s in {} windows, {:.1} % of the time; {} events lost",
+            self.observed_seconds,
+            self.windows,
+            100.0 * self.observed_share,
+            self.lost,
+        ));
+        lines
+    }
+}
+
+impl Row {
+    fn of(tally: &Tally, number: i64, peer: &Peer, period: Period) -> Self {
+        let seen: &Seen = match period {
+            Period::All => &peer.seen,
+            Period::Latest => &peer.latest,
+        };
+        // Microseconds: so nanoseconds by these are milliseconds per second.
+        let observed = seen.observed.max(1) as f64;
+        let rate = |amount: u64| amount as f64 / observed * 1e6;
+        let timed = |cpu_ns: u64| tally.timed().then_some(cpu_ns as f64 / observed);
+        let counted = |count: u64| tally.counted().then(|| rate(count));
+        let known = peer.connection.as_ref();
+        let now = tally.times().map_or(0, |(_, now)| now);
+        let error = match period {
+            Period::All if tally.timed() => peer.cpu.error(tally.observed_share()),
+            _ => None,
+        };
+        Self {
+            peer: number,
+            address: known.map(|known| known.address.clone()),
+            connection: peer.slot.name(),
+            network: known.and_then(|known| known.network.map(Network::name)),
+            transport: known.and_then(|known| known.transport.map(Transport::name)),
+            age_seconds: now.saturating_sub(peer.since) / 1_000_000,
+            observed_seconds: seen.observed as f64 / 1e6,
+            receiving_ms_per_second: timed(seen.receiving.cost.cpu_ns),
+            sending_ms_per_second: timed(seen.sending.cost.cpu_ns),
+            error_ms_per_second: error.map(|ns| ns / 1e6),
+            received_per_second: counted(seen.received.count),
+            sent_per_second: counted(seen.sent.count),
+            received_bytes_per_second: rate(seen.received.bytes),
+            sent_bytes_per_second: rate(seen.sent.bytes),
+            costliest_type: peer.costliest(tally).map(|(name, _)| name.to_owned()),
+        }
+    }
+
+    /// The lowest first.
+    fn key(&self, sort: Sort) -> f64 {
+        let sum = |one: Option<f64>, other: Option<f64>| one.unwrap_or(0.0) + other.unwrap_or(0.0);
+        match sort {
+            Sort::Cpu => -sum(self.receiving_ms_per_second, self.sending_ms_per_second),
+            Sort::Receiving => -sum(self.receiving_ms_per_second, None),
+            Sort::Sending => -sum(self.sending_ms_per_second, None),
+            Sort::Messages => -sum(self.received_per_second, self.sent_per_second),
+            Sort::Bytes => -(self.received_bytes_per_second + self.sent_bytes_per_second),
+            Sort::Age => -(self.age_seconds as f64),
+            Sort::Id => self.peer as f64,
+        }
+    }
+
+    /// Its cells in the table. What is not known is a dash.
+    fn cells(&self) -> Vec<String> {
+        let dash = || "-".to_owned();
+        let ms = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.3}"));
+        let count = |count: Option<f64>| count.map_or_else(dash, |count| format!("{count:.1}"));
+        let name = |name: Option<&str>| name.unwrap_or("-").to_owned();
+        let network = match self.network {
+            Some(name) if name == Network::Unroutable.name() => Some("local"),
+            network => network,
+        };
+        let cells: [String; COLUMNS.len()] = [
+            self.peer.to_string(),
+            self.connection.to_owned(),
+            name(network),
+            name(self.transport),
+            age(self.age_seconds),
+            ms(self.receiving_ms_per_second),
+            ms(self.sending_ms_per_second),
+            ms(self.error_ms_per_second),
+            count(self.received_per_second),
+            count(self.sent_per_second),
+            short(self.received_bytes_per_second).trim_end().to_owned(),
+            short(self.sent_bytes_per_second).trim_end().to_owned(),
+            match &self.costliest_type {
+                Some(name) => printable(name.as_bytes()),
+                None => dash(),
+            },
+        ];
+        cells.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::{View, draw};
+    use packetlane_peers::{Calls, Connection, ConnectionType, Cost, Event, Record};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+    const SECOND: u64 = 1_000_000;
+
+    fn connected(peer: i64, since: u64) -> Event {
+        Event::Connected {
+            peer,
+            connection: Connection {
+                address: format!("192.0.2.{peer}:8333"),
+                kind: ConnectionType::Inbound,
+                network: Some(Network::Onion),
+                transport: Some(Transport::V2),
+                relay: Some(true),
+                user_agent: None,
+                since: Some(since),
+            },
+        }
+    }
+
+    /// Peer 1 costs 3 ms/s of receiving and 1 of sending, peer 2 more messages and bytes.
+    fn tally() -> Tally {
+        let mut tally = Tally::new();
+        let calls = |ms: u64| Calls {
+            count: 10,
+            cost: Cost {
+                wall_ns: ms * 1_000_000,
+                cpu_ns: ms * 1_000_000,
+            },
+        };
+        let mut add = |event| {
+            tally.add(&Record {
+                time: 101 * SECOND,
+                event,
+            });
+        };
+        for (peer, name, count, ms) in [(1, "tx\u{1b}[2J", 2, 3), (2, "inv", 50, 0)] {
+            add(connected(peer, (101 - 30 * peer as u64) * SECOND));
+            for _ in 0..count {
+                add(Event::Received {
+                    peer,
+                    message_type: name.to_owned(),
+                    bytes: 1000,
+                    cost: Some(calls(ms).cost),
+                });
+            }
+            add(Event::Calls {
+                peer,
+                receiving: calls(ms),
+                sending: calls(1),
+            });
+        }
+        add(Event::Thread {
+            name: "b-msghand".to_owned(),
+            cpu_ns: 10_000_000,
+        });
+        add(Event::Loop { cpu_ns: 1_000_000 });
+        add(Event::Window {
+            start: 100 * SECOND,
+            lost: 7,
+            probes_ns: 2_000_000,
+            stolen_ns: 0,
+        });
+        tally
+    }
+
+    fn drawn(tally: &Tally, view: &View<Sort>, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal
+            .draw(|frame| {
+                draw(frame, tally, view);
+            })
+            .unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y: u16| {
+            (0..width)
+                .map(|x| buffer[(x, y)].symbol())
+                .collect::<String>()
+        };
+        (0..height).map(|y| line(y).trim_end().to_owned()).collect()
+    }
+
+    fn press(view: &mut View<Sort>, key: KeyEvent) -> bool {
+        view.press(key, Tally::KEYS)
+    }
+
+    fn key(code: char) -> KeyEvent {
+        KeyEvent::new(KeyCode::Char(code), KeyModifiers::NONE)
+    }
+
+    #[test]
+    fn a_table() {
+        let tally = tally();
+        let mut view = View::new(Sort::Cpu);
+        let lines = drawn(&tally, &view, 130, 12);
+        let words = |line: &str| -> Vec<String> {
+            line.split_ascii_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words(&lines[0])[..3], ["peer", "connection", "net"]);
+        let first = words(&lines[1]);
+        let expected = [
+            "1",
+            "inbound",
+            "full-relay",
+            "onion",
+            "v2",
+            "30s",
+            "3.000",
+            "1.000",
+        ];
+        assert_eq!(first[..8], expected, "{lines:#?}");
+        assert_eq!(
+            first[9..],
+            ["2.0", "0.0", "2000", "0", "tx\\x1b[2J"],
+            "{lines:#?}"
+        );
+        assert_eq!(words(&lines[2])[0], "2", "{lines:#?}");
+        let below = lines[3..].join("\n");
+        assert!(
+            below.contains("2 peers: 5.000 ms/s; received 52.0 msg/s, 52.0 kB/s"),
+            "{below}"
+        );
+        assert!(
+            below.contains(
+                "message thread: 8.000 ms/s; its loop, for no peer: 1.000 ms/s; not accounted for: \
+                 25.0 %"
+            ),
+            "{below}"
+        );
+        assert!(
+            below.contains("the probes: 2.000 ms/s more while they look"),
+            "{below}"
+        );
+        assert!(below.contains("7 events lost"), "{below}");
+        assert!(lines[11].starts_with("q end  sort by: c CPU"), "{lines:#?}");
+
+        for (code, first) in [('m', "2"), ('i', "1"), ('a', "2"), ('r', "1"), ('b', "2")] {
+            assert!(press(&mut view, key(code)));
+            let lines = drawn(&tally, &view, 130, 12);
+            assert_eq!(words(&lines[1])[0], first, "{code}: {lines:#?}");
+        }
+        assert!(press(
+            &mut view,
+            KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE)
+        ));
+        // Both fit, so there is nothing to turn to.
+        assert_eq!(words(&drawn(&tally, &view, 130, 12)[1])[0], "2");
+        // One line for peers: the second.
+        assert_eq!(words(&drawn(&tally, &view, 130, 6)[1])[0], "1");
+        assert!(!press(&mut view, key('q')));
+        assert!(!press(
+            &mut view,
+            KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)
+        ));
+    }
+
+    #[test]
+    fn a_source_that_tells_bytes_alone() {
+        let mut tally = Tally::new();
+        for event in [
+            connected(5, 10 * SECOND),
+            Event::Bytes {
+                peer: 5,
+                received: true,
+                message_type: "tx".to_owned(),
+                bytes: 3000,
+            },
+            Event::Window {
+                start: 100 * SECOND,
+                lost: 0,
+                probes_ns: 2_000_000,
+                stolen_ns: 0,
+            },
+        ] {
+            tally.add(&Record {
+                time: 102 * SECOND,
+                event,
+            });
+        }
+        let view = View::new(Sort::Bytes);
+        let lines = drawn(&tally, &view, 130, 8);
+        let cells: Vec<&str> = lines[1].split_ascii_whitespace().collect();
+        let expected = [
+            "5",
+            "inbound",
+            "full-relay",
+            "onion",
+            "v2",
+            "92s",
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            "1500",
+            "0",
+            "-",
+        ];
+        assert_eq!(cells, expected, "{lines:#?}");
+        let below = lines.join("\n");
+        assert!(below.contains("1 peers: received 1500 B/s"), "{below}");
+        assert!(!below.contains("msg/s,"), "{below}");
+    }
+
+    #[test]
+    fn every_size() {
+        let (tally, empty) = (tally(), Tally::new());
+        let mut view = View::new(Sort::Id);
+        view.notice = Some("NATS has gone".to_owned());
+        for width in (0..140).step_by(7) {
+            for height in 0..14 {
+                drawn(&tally, &view, width, height);
+                drawn(&empty, &view, width, height);
+            }
+        }
+        // What is left of a row when it is narrow.
+        let lines = drawn(&tally, &view, 30, 12);
+        assert_eq!(
+            lines[1].split_ascii_whitespace().collect::<Vec<_>>(),
+            ["1", "3.000", "1.000"]
+        );
+        assert!(
+            drawn(&empty, &view, 80, 12)
+                .join("\n")
+                .contains("looking at the node")
+        );
+        assert!(
+            drawn(&empty, &view, 80, 12)
+                .join("\n")
+                .contains("NATS has gone")
+        );
+    }
+}

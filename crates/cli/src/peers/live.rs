@@ -1,0 +1,412 @@
+//! `packetlane peers watch` and `packetlane peers record`: a running node, seen in windows.
+
+use super::figures::Sort;
+use super::metrics::Metrics;
+#[cfg(feature = "nats")]
+use super::nats::Nats;
+use crate::screen::{self, Screen};
+use crate::stop::Signal;
+use crate::terminal::{complain, print};
+use clap::Args;
+use packetlane_peers::file::Writer;
+use packetlane_peers::pace::Pace;
+use packetlane_peers::rpc::{self, Auth, Described, Rpc};
+use packetlane_peers::tally::Tally;
+use packetlane_peers::{Event, Process, Record, Source};
+use std::cell::RefCell;
+use std::error::Error;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How many peers a pipe gets, if it is not told.
+const ROWS: usize = 30;
+
+/// How often signals and keys are looked for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How long a window of probes is, if it is not told.
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// The variable with the password of --rpc-user.
+const PASSWORD: &str = "PACKETLANE_RPC_PASSWORD";
+
+/// Which node, how, and how closely.
+#[derive(Args)]
+pub(crate) struct Node {
+    /// The node's process; by default the only one that runs here
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Ask the node's RPC at HOST:PORT instead of putting probes into the node. Needs no
+    /// privilege; tells bytes by type of message, no counts, no CPU per peer. Over plain HTTP: for
+    /// loopback, or a tunnel
+    #[arg(long, value_name = "HOST:PORT")]
+    rpc: Option<String>,
+    /// The cookie file of the RPC; by default that in ~/.bitcoin of the chain with this port
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "rpc",
+        conflicts_with = "rpc_user"
+    )]
+    rpc_cookie: Option<PathBuf>,
+    /// The user of the RPC; the password is taken from the variable PACKETLANE_RPC_PASSWORD
+    #[arg(long, value_name = "USER", requires = "rpc")]
+    rpc_user: Option<String>,
+    /// With --rpc: probes too. The RPC then tells v1 or v2, network and age of the peers that were
+    /// there before
+    #[arg(long, requires = "rpc")]
+    probes: bool,
+    /// Look every SECONDS, or less often if that would exceed --cost
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = crate::args::seconds)]
+    every: Duration,
+    /// By how many per cent the probes may lengthen the run time of the node's message thread,
+    /// over all of the time
+    #[arg(long, value_name = "PER_CENT", default_value = "3", value_parser = per_cent)]
+    cost: f64,
+    /// Leave the probes in the node all the time, whatever they cost: nothing is scaled up
+    #[arg(long, conflicts_with_all = ["window", "cost"])]
+    all: bool,
+    /// Look for SECONDS each time, 0.5 by default: what is seen in them is scaled up. The probes
+    /// are in the node only as long
+    #[arg(long, value_name = "SECONDS", value_parser = crate::args::seconds)]
+    window: Option<Duration>,
+    /// End after SECONDS
+    #[arg(long = "for", value_name = "SECONDS", value_parser = crate::args::seconds)]
+    end: Option<Duration>,
+}
+
+/// Reads a share of 0.1 to 100 per cent.
+fn per_cent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(cost) if (0.1..=100.0).contains(&cost) => Ok(cost / 100.0),
+        _ => Err("expected a number from 0.1 to 100".to_owned()),
+    }
+}
+
+/// Show what each peer costs, live: a table in a terminal, lines in a pipe
+#[derive(Args)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    node: Node,
+    /// What to sort by; in the table there are keys for it
+    #[arg(long, value_enum, default_value_t = Sort::Cpu)]
+    sort: Sort,
+    /// How many peers to list in a pipe
+    #[arg(long, default_value_t = ROWS)]
+    rows: usize,
+    /// Serve what was seen at http://HOST:PORT/metrics, for Prometheus. It is for whoever reaches
+    /// that address, and has the peers' addresses: 127.0.0.1:PORT is for this machine alone
+    #[arg(long, value_name = "HOST:PORT")]
+    prometheus: Option<String>,
+    /// Publish each interval as JSON to NATS JetStream, such as nats://127.0.0.1:4222: subject
+    /// packetlane.peers.NAME, stream packetlane_peers. The user and the password are taken from
+    /// PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
+    #[arg(long, value_name = "URL")]
+    nats: Option<String>,
+    /// The node's name for NATS; by default the machine's
+    #[arg(long, requires = "nats")]
+    name: Option<String>,
+}
+
+/// Record what each peer costs, for `report` and `plan`
+#[derive(Args)]
+pub(crate) struct Recording {
+    #[command(flatten)]
+    node: Node,
+    /// The folder of Parquet files to make
+    file: PathBuf,
+}
+
+/// Runs `peers watch`.
+pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
+    let nats = match &watch.nats {
+        Some(url) => Some(Nats::connect(url, watch.name.as_deref())?),
+        None => None,
+    };
+    let metrics = match &watch.prometheus {
+        Some(address) => Some(Metrics::serve(address)?),
+        None => None,
+    };
+    if let Some(metrics) = &metrics {
+        complain(format_args!(
+            "metrics at http://{}/metrics",
+            metrics.address()
+        ));
+    }
+    let signal = Signal::catch()?;
+    let source = Watched::open(&watch.node)?;
+    let live = RefCell::new(Live {
+        tally: Tally::new(),
+        screen: match io::stdout().is_terminal() {
+            true => Some(Screen::open(watch.sort)?),
+            false => None,
+        },
+        ended: false,
+        failed: None,
+        rows: watch.rows,
+        sort: watch.sort,
+        metrics,
+        nats,
+    });
+    live.borrow_mut().show()?;
+    let go_on = || !signal.has_come() && live.borrow_mut().obey();
+    let watched = source.each_window(&go_on, |records| live.borrow_mut().take(records));
+    // The terminal is as it was before anything else is said.
+    let Live {
+        screen,
+        failed,
+        nats,
+        ..
+    } = live.into_inner();
+    drop(screen);
+    if let Some(nats) = nats {
+        nats.finish();
+    }
+    watched?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// What `peers watch` shows, and where.
+struct Live {
+    tally: Tally,
+    screen: Option<Screen<Sort>>,
+    /// Whether a key has said to end, or the terminal has failed.
+    ended: bool,
+    failed: Option<io::Error>,
+    rows: usize,
+    sort: Sort,
+    metrics: Option<Metrics>,
+    nats: Option<Nats>,
+}
+
+impl Live {
+    /// Obeys keys: false if this is to end.
+    fn obey(&mut self) -> bool {
+        let notice = self.nats.as_ref().and_then(Nats::notice);
+        let Some(screen) = &mut self.screen else {
+            if let Some(notice) = notice {
+                complain(format_args!("{notice}"));
+            }
+            return true;
+        };
+        let mut obeyed = Ok(());
+        if notice.is_some() {
+            screen.view.notice = notice;
+            obeyed = screen.show(&self.tally);
+        }
+        match obeyed.and_then(|()| screen.obey(&self.tally)) {
+            Ok(go_on) => self.ended |= !go_on,
+            Err(error) => {
+                self.ended = true;
+                self.failed = Some(error);
+            }
+        }
+        !self.ended
+    }
+
+    fn take(&mut self, records: &[Record]) -> Result<(), Box<dyn Error>> {
+        records.iter().for_each(|record| self.tally.add(record));
+        if let Some(metrics) = &self.metrics {
+            metrics.set(&self.tally);
+        }
+        if let Some(nats) = &self.nats {
+            let window = records.iter().rev().find_map(|record| match record.event {
+                Event::Window { start, .. } => Some((start, record.time)),
+                _ => None,
+            });
+            if let Some(window) = window {
+                nats.publish(&self.tally, window);
+            }
+        }
+        Ok(self.show()?)
+    }
+
+    fn show(&mut self) -> io::Result<()> {
+        match &mut self.screen {
+            Some(screen) => screen.show(&self.tally),
+            None => {
+                if self.tally.windows() > 0 {
+                    print(format_args!(
+                        "{}\n",
+                        screen::lines(&self.tally, self.sort, self.rows)
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// In a build without NATS there is none of these.
+#[cfg(not(feature = "nats"))]
+enum Nats {}
+
+#[cfg(not(feature = "nats"))]
+impl Nats {
+    fn connect(_url: &str, _name: Option<&str>) -> Result<Self, String> {
+        Err(
+            "--nats is not in this build: cargo run --release --features peers,nats -- ..., or \
+             cargo install with --features peers,nats"
+                .to_owned(),
+        )
+    }
+
+    fn publish(&self, _tally: &Tally, _window: (u64, u64)) {
+        match *self {}
+    }
+
+    fn notice(&self) -> Option<String> {
+        match *self {}
+    }
+
+    fn finish(self) {
+        match self {}
+    }
+}
+
+/// Runs `peers record`.
+pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
+    let signal = Signal::catch()?;
+    let source = Watched::open(&recording.node)?;
+    let mut writer = Writer::create(&recording.file)?;
+    let watched = source.each_window(&|| !signal.has_come(), |records| {
+        for record in records {
+            writer.add(record)?;
+        }
+        Ok(writer.write_if_due()?)
+    });
+    let records = writer.finish()?;
+    print(format_args!(
+        "{records} records in {}\n",
+        recording.file.display()
+    ));
+    watched
+}
+
+/// A node, and how it is watched.
+struct Watched {
+    source: Box<dyn Source>,
+    window: Duration,
+    every: Duration,
+    /// None if the probes may cost anything.
+    pace: Option<Pace>,
+    end: Option<Duration>,
+}
+
+impl Watched {
+    fn open(node: &Node) -> Result<Self, Box<dyn Error>> {
+        let window = match node.all {
+            true => node.every,
+            false => node.window.unwrap_or(WINDOW.min(node.every)),
+        };
+        if window > node.every {
+            return Err("--window is longer than --every".into());
+        }
+        let (source, window): (Box<dyn Source>, _) = match &node.rpc {
+            None => (probes(process(node)?, node.all)?, window),
+            Some(address) if node.probes => {
+                let source = probes(process(node)?, node.all)?;
+                let rpc = Rpc::connect(address, auth(node, address)?, None)?;
+                (Box::new(Described::new(source, rpc)), window)
+            }
+            Some(_) if node.window.is_some() => {
+                return Err("--window is for probes: by RPC all of the time is seen".into());
+            }
+            Some(address) => {
+                let process = match node.pid {
+                    Some(_) => Some(process(node)?),
+                    // Not any node that runs here: a tunnel leads elsewhere.
+                    None if is_here(address) => Process::listening_on(rpc::port(address)?),
+                    None => None,
+                };
+                let rpc = Rpc::connect(address, auth(node, address)?, process)?;
+                (Box::new(rpc), node.every)
+            }
+        };
+        complain(format_args!("{}", source.abilities()));
+        Ok(Self {
+            source,
+            window,
+            every: node.every,
+            pace: (!node.all).then(|| Pace::new(node.cost)),
+            end: node.end,
+        })
+    }
+
+    /// Watches the node window by window until `go_on` says no or the end, and gives `take` the
+    /// records of each.
+    fn each_window(
+        mut self,
+        go_on: &dyn Fn() -> bool,
+        mut take: impl FnMut(&[Record]) -> Result<(), Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let begun = Instant::now();
+        let mut next = begun;
+        loop {
+            let mut records = Vec::new();
+            let watched = self
+                .source
+                .watch(self.window, go_on, &mut |record| records.push(record));
+            take(&records)?;
+            watched?;
+            next += self.every;
+            if let Some(pace) = &mut self.pace {
+                next = next.max(Instant::now() + pace.pause(&records));
+            }
+            if self.end.is_some_and(|end| next >= begun + end) {
+                return Ok(());
+            }
+            loop {
+                if !go_on() {
+                    return Ok(());
+                }
+                let left = next.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(left.min(POLL));
+            }
+        }
+    }
+}
+
+fn process(node: &Node) -> Result<Process, Box<dyn Error>> {
+    Ok(match node.pid {
+        Some(pid) => Process::with_pid(pid)?,
+        None => Process::find()?,
+    })
+}
+
+fn auth(node: &Node, address: &str) -> Result<Auth, Box<dyn Error>> {
+    Ok(match (&node.rpc_cookie, &node.rpc_user) {
+        (Some(path), _) => Auth::Cookie(path.clone()),
+        (None, Some(user)) => Auth::Password {
+            user: user.clone(),
+            password: std::env::var(PASSWORD)
+                .map_err(|_| format!("--rpc-user needs the password in the variable {PASSWORD}"))?,
+        },
+        (None, None) => Auth::default_cookie(rpc::port(address)?)?,
+    })
+}
+
+/// Whether an address is on this machine.
+fn is_here(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse();
+    host == "localhost" || ip.is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn probes(process: Process, stay: bool) -> Result<Box<dyn Source>, Box<dyn Error>> {
+    let probes = packetlane_peers::probes::Probes::attach(process)?;
+    Ok(Box::new(match stay {
+        true => probes.stay(),
+        false => probes,
+    }))
+}
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn probes(_process: Process, _stay: bool) -> Result<Box<dyn Source>, Box<dyn Error>> {
+    Err("probes are for x86-64 Linux: use --rpc".into())
+}

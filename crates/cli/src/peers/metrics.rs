@@ -1,0 +1,426 @@
+//! `peers watch --prometheus`: what was seen, as metrics in Prometheus's text format.
+
+use crate::http::{METRICS_TYPE, Page, Server, head, label};
+use packetlane_peers::tally::{Peer, Tally};
+use packetlane_peers::{Network, Transport};
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Peers that have series of their own: those that cost most. A node has 200 at most, if it is
+/// not told otherwise.
+const MAX_PEERS: usize = 500;
+
+/// Serves what it was last given.
+pub(super) struct Metrics {
+    text: Arc<Mutex<Arc<str>>>,
+    server: Server,
+}
+
+impl Metrics {
+    /// Listens at `address`, HOST:PORT.
+    pub(super) fn serve(address: &str) -> Result<Self, String> {
+        let text = Arc::new(Mutex::new(Arc::<str>::from("")));
+        let served = Arc::clone(&text);
+        let page = move |path: &str| {
+            let text = served.lock().unwrap_or_else(PoisonError::into_inner);
+            (path == "/metrics").then(|| Page {
+                content_type: METRICS_TYPE,
+                text: Arc::clone(&text),
+            })
+        };
+        let server = TcpListener::bind(address).and_then(|listener| Server::start(listener, page));
+        let failed = |error| format!("cannot serve metrics at {address}: {error}");
+        Ok(Self {
+            text,
+            server: server.map_err(failed)?,
+        })
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Serves what the tally has from now on.
+    pub(super) fn set(&self, tally: &Tally) {
+        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(tally).into();
+    }
+}
+
+/// All metrics.
+fn render(tally: &Tally) -> String {
+    let mut out = String::new();
+    let mut peers: Vec<(i64, &Peer)> = tally.peers().collect();
+    peers.retain(|(_, peer)| peer.gone().is_none());
+    let all = peers.len();
+    let cost = |peer: &Peer| (peer.seen.cpu_ns(), peer.seen.received.bytes);
+    peers.sort_by_key(|(_, peer)| std::cmp::Reverse(cost(peer)));
+    peers.truncate(MAX_PEERS);
+
+    out += &head("packetlane_peers", "gauge", "Connected peers.");
+    let _ = writeln!(out, "packetlane_peers {all}");
+    out += &head(
+        "packetlane_observed_seconds_total",
+        "counter",
+        "Time in which the source looked. All other times and counts are of this time: divide \
+         their rate by its rate.",
+    );
+    let _ = writeln!(
+        out,
+        "packetlane_observed_seconds_total {}",
+        tally.observed()
+    );
+    out += &head(
+        "packetlane_events_lost_total",
+        "counter",
+        "Events that the source lost.",
+    );
+    let _ = writeln!(out, "packetlane_events_lost_total {}", tally.lost());
+    if !tally.threads().is_empty() {
+        out += &head(
+            "packetlane_thread_cpu_seconds_total",
+            "counter",
+            "CPU time of the node's threads, by their own clocks.",
+        );
+    }
+    for (name, thread) in tally.threads() {
+        let _ = writeln!(
+            out,
+            "packetlane_thread_cpu_seconds_total{{thread=\"{}\"}} {}",
+            label(name),
+            thread.cpu_ns as f64 / 1e9
+        );
+    }
+    if tally.timed()
+        && let Some(thread) = tally.message_thread()
+    {
+        out += &head(
+            "packetlane_probes_cpu_seconds_total",
+            "counter",
+            "CPU time that looking has cost the message thread. Its own time is without that.",
+        );
+        let _ = writeln!(
+            out,
+            "packetlane_probes_cpu_seconds_total {}",
+            thread.probes_ns as f64 / 1e9
+        );
+        out += &head(
+            "packetlane_loop_cpu_seconds_total",
+            "counter",
+            "CPU time of the message thread's loop: waiting, waking up, going through the peers.",
+        );
+        let _ = writeln!(
+            out,
+            "packetlane_loop_cpu_seconds_total {}",
+            thread.loop_ns as f64 / 1e9
+        );
+        out += &head(
+            "packetlane_unaccounted_cpu_seconds",
+            "gauge",
+            "CPU time of the message thread that is neither a peer's nor its loop's, since the start.",
+        );
+        let _ = writeln!(
+            out,
+            "packetlane_unaccounted_cpu_seconds {}",
+            thread.unaccounted_ns() as f64 / 1e9
+        );
+    }
+
+    out += &head(
+        "packetlane_peer_info",
+        "gauge",
+        "What is known of a peer: join it by the label peer.",
+    );
+    for (number, peer) in &peers {
+        let known = peer.connection.as_ref();
+        let _ = writeln!(
+            out,
+            "packetlane_peer_info{{peer=\"{number}\",address=\"{}\",connection=\"{}\",\
+             network=\"{}\",transport=\"{}\"}} 1",
+            label(known.map_or("", |known| &known.address)),
+            peer.slot.name(),
+            known
+                .and_then(|known| known.network)
+                .map_or("", Network::name),
+            known
+                .and_then(|known| known.transport)
+                .map_or("", Transport::name),
+        );
+    }
+    let mut each = |name: &str, kind: &str, help: &str, figures: &dyn Fn(&Peer) -> Figures| {
+        out += &head(name, kind, help);
+        for (number, peer) in &peers {
+            match figures(peer) {
+                Figures::One(value) => {
+                    let _ = writeln!(out, "{name}{{peer=\"{number}\"}} {value}");
+                }
+                Figures::Directions(received, sent) => {
+                    for (direction, value) in [("received", received), ("sent", sent)] {
+                        let _ = writeln!(
+                            out,
+                            "{name}{{peer=\"{number}\",direction=\"{direction}\"}} {value}"
+                        );
+                    }
+                }
+            }
+        }
+    };
+    each(
+        "packetlane_peer_since_seconds",
+        "gauge",
+        "When the connection was made or first seen, in seconds since 1970.",
+        &|peer| Figures::One(peer.since as f64 / 1e6),
+    );
+    each(
+        "packetlane_peer_observed_seconds_total",
+        "counter",
+        "Time in which the source looked at the peer.",
+        &|peer| Figures::One(peer.seen.observed as f64 / 1e6),
+    );
+    if tally.timed() {
+        each(
+            "packetlane_peer_cpu_seconds_total",
+            "counter",
+            "CPU time of the message thread for the peer.",
+            &|peer| {
+                let [received, sent] = [peer.seen.receiving, peer.seen.sending]
+                    .map(|calls| calls.cost.cpu_ns as f64 / 1e9);
+                Figures::Directions(received, sent)
+            },
+        );
+    }
+    if tally.counted() {
+        each(
+            "packetlane_peer_messages_total",
+            "counter",
+            "Messages.",
+            &|peer| {
+                let (received, sent) = (peer.seen.received.count, peer.seen.sent.count);
+                Figures::Directions(received as f64, sent as f64)
+            },
+        );
+    }
+    each(
+        "packetlane_peer_bytes_total",
+        "counter",
+        "Bytes of messages.",
+        &|peer| {
+            let (received, sent) = (peer.seen.received.bytes, peer.seen.sent.bytes);
+            Figures::Directions(received as f64, sent as f64)
+        },
+    );
+
+    // The tally has a limit for types.
+    let [received, sent] = [tally.received(|_| true), tally.sent(|_| true)];
+    let types = [("received", &received), ("sent", &sent)];
+    out += &head(
+        "packetlane_message_bytes_total",
+        "counter",
+        "Bytes of messages, by type.",
+    );
+    for (direction, costs) in types {
+        for (name, cost) in costs {
+            let _ = writeln!(
+                out,
+                "packetlane_message_bytes_total{{type=\"{}\",direction=\"{direction}\"}} {}",
+                label(name),
+                cost.messages.bytes
+            );
+        }
+    }
+    if tally.timed() {
+        out += &head(
+            "packetlane_message_cpu_seconds_total",
+            "counter",
+            "CPU time of processing received messages, by type.",
+        );
+        for (name, cost) in &received {
+            let _ = writeln!(
+                out,
+                "packetlane_message_cpu_seconds_total{{type=\"{}\"}} {}",
+                label(name),
+                cost.processed.cost.cpu_ns as f64 / 1e9
+            );
+        }
+    }
+    out
+}
+
+enum Figures {
+    One(f64),
+    /// Received, or of receiving; and sent, or of sending.
+    Directions(f64, f64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::tests::ask;
+    use packetlane_peers::{Calls, Cost, Event, Record};
+    use std::collections::BTreeMap;
+
+    fn tally(peers: i64) -> Tally {
+        let mut tally = Tally::new();
+        let calls = Calls {
+            count: 1,
+            cost: Cost {
+                wall_ns: 2_000_000,
+                cpu_ns: 1_500_000,
+            },
+        };
+        for peer in 0..peers {
+            for event in [
+                Event::Received {
+                    peer,
+                    message_type: "a\"b\\c\nd".to_owned(),
+                    bytes: 10,
+                    cost: Some(calls.cost),
+                },
+                Event::Calls {
+                    peer,
+                    receiving: calls,
+                    sending: calls,
+                },
+            ] {
+                tally.add(&Record {
+                    time: 1_500_000,
+                    event,
+                });
+            }
+        }
+        tally.add(&Record {
+            time: 2_000_000,
+            event: Event::Window {
+                start: 1_000_000,
+                lost: 0,
+                probes_ns: 2_000_000,
+                stolen_ns: 0,
+            },
+        });
+        tally
+    }
+
+    /// Values by name and labels.
+    type All = BTreeMap<(String, Vec<(String, String)>), f64>;
+
+    /// The series of a text, each with its value: as Prometheus reads it.
+    fn parse(text: &str) -> All {
+        let mut series = BTreeMap::new();
+        let mut typed = std::collections::BTreeSet::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(matches!(kind, "counter" | "gauge"), "{line}");
+                assert!(typed.insert(name.to_owned()), "twice: {line}");
+                continue;
+            }
+            if line.starts_with("# HELP ") {
+                continue;
+            }
+            let end = line.find(['{', ' ']).unwrap();
+            let (name, mut rest) = line.split_at(end);
+            assert!(typed.contains(name), "no type: {line}");
+            let mut labels = Vec::new();
+            if let Some(mut inside) = rest.strip_prefix('{') {
+                while !inside.starts_with('}') {
+                    let (key, value) = inside.split_once("=\"").unwrap();
+                    let mut unescaped = String::new();
+                    let mut letters = value.char_indices();
+                    let end = loop {
+                        match letters.next().expect("an end of the label") {
+                            (place, '"') => break place + 1,
+                            (_, '\\') => unescaped.push(match letters.next().unwrap().1 {
+                                'n' => '\n',
+                                other => other,
+                            }),
+                            (_, letter) => unescaped.push(letter),
+                        }
+                    };
+                    labels.push((key.to_owned(), unescaped));
+                    inside = value[end..].trim_start_matches(',');
+                }
+                rest = &inside[1..];
+            }
+            let value = rest.trim().parse().unwrap();
+            assert!(
+                series.insert((name.to_owned(), labels), value).is_none(),
+                "{line}"
+            );
+        }
+        series
+    }
+
+    fn get(series: &All, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let labels = labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        series[&(name.to_owned(), labels.collect())]
+    }
+
+    #[test]
+    fn what_is_served() {
+        let metrics = Metrics::serve("127.0.0.1:0").unwrap();
+        metrics.set(&tally(3));
+        let answer = ask(
+            metrics.address(),
+            "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        );
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(
+            head.contains(&format!("Content-Length: {}", body.len())),
+            "{head}"
+        );
+        let series = parse(body);
+        assert_eq!(get(&series, "packetlane_peers", &[]), 3.0);
+        assert_eq!(get(&series, "packetlane_observed_seconds_total", &[]), 1.0);
+        let cpu = "packetlane_peer_cpu_seconds_total";
+        assert_eq!(
+            get(&series, cpu, &[("peer", "2"), ("direction", "sent")]),
+            0.0015
+        );
+        let messages = "packetlane_peer_messages_total";
+        assert_eq!(
+            get(
+                &series,
+                messages,
+                &[("peer", "0"), ("direction", "received")]
+            ),
+            1.0
+        );
+        let kind = ("type", "a\"b\\c\nd");
+        let bytes = get(
+            &series,
+            "packetlane_message_bytes_total",
+            &[kind, ("direction", "received")],
+        );
+        assert_eq!(bytes, 30.0);
+        assert_eq!(
+            get(&series, "packetlane_message_cpu_seconds_total", &[kind]),
+            0.0045
+        );
+
+        let taken = Metrics::serve(&metrics.address().to_string())
+            .map(|_| ())
+            .unwrap_err();
+        assert!(
+            taken.contains("cannot serve metrics at 127.0.0.1"),
+            "{taken}"
+        );
+    }
+
+    #[test]
+    fn many_peers() {
+        let series = parse(&render(&tally(MAX_PEERS as i64 + 100)));
+        assert_eq!(
+            get(&series, "packetlane_peers", &[]),
+            MAX_PEERS as f64 + 100.0
+        );
+        let infos = series
+            .keys()
+            .filter(|(name, _)| name == "packetlane_peer_info");
+        assert_eq!(infos.count(), MAX_PEERS);
+        assert!(series.len() < 10 * MAX_PEERS + 100);
+    }
+}

@@ -1,0 +1,59 @@
+//! `packetlane peers report`.
+
+use crate::terminal::print;
+use clap::Args;
+use packetlane_peers::report;
+use packetlane_peers::show::html::{self, Origin};
+use packetlane_peers::show::text;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+#[derive(Args)]
+pub(crate) struct Report {
+    /// Recordings of `peers record`, or folders of Bitcoin Core's -capturemessages, which tell
+    /// messages and bytes but no time
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Where to write the report as HTML, with pictures
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Where to write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
+    let report = report::Report::of(&super::recordings::read(&args.files)?);
+    print(format_args!("{}", text::render(&report)));
+    let write = |path: &Path, text: String| {
+        let written = fs::write(path, text);
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    if let Some(path) = &args.json {
+        write(path, report.to_json())?;
+    }
+    if let Some(path) = &args.html {
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        let begins = report.times.map_or(0, |(first, _)| first);
+        // A recording may say anything: dates end with the year 9999.
+        let begins = Duration::from_micros(begins.min(253_402_300_799_000_000));
+        let date = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + begins);
+        let origin = Origin {
+            date: date.to_string(),
+            command: words.collect::<Vec<_>>().join(" "),
+            files: args
+                .files
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+        };
+        write(path, html::render(&report, &origin))?;
+        print(format_args!(
+            "\nThe same with pictures: {}\n",
+            path.display()
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! A live table in a terminal, whatever is in it; and the same as lines for a pipe.
+
+use crate::terminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::{DefaultTerminal, Frame};
+use std::fmt::Write as _;
+use std::io;
+use std::time::Duration;
+
+/// The time that figures are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Period {
+    /// All of it.
+    All,
+    /// The last window.
+    Latest,
+}
+
+/// A column of the table.
+pub(crate) struct Column<S> {
+    pub(crate) name: &'static str,
+    pub(crate) width: u16,
+    /// Text stands to the left, a number to the right.
+    pub(crate) is_text: bool,
+    /// What it is sorted by, if it is.
+    pub(crate) sort: Option<S>,
+    /// On a narrow terminal the columns with the highest go first.
+    pub(crate) leaves: u8,
+}
+
+impl<S> Column<S> {
+    pub(crate) const fn number(name: &'static str, width: u16, sort: S, leaves: u8) -> Self {
+        Self {
+            name,
+            width,
+            is_text: false,
+            sort: Some(sort),
+            leaves,
+        }
+    }
+
+    pub(crate) const fn text(name: &'static str, width: u16, leaves: u8) -> Self {
+        Self {
+            name,
+            width,
+            is_text: true,
+            sort: None,
+            leaves,
+        }
+    }
+}
+
+/// What is in a table.
+pub(crate) trait Content {
+    /// What it can be sorted by.
+    type Sort: Copy + PartialEq + 'static;
+
+    const COLUMNS: &'static [Column<Self::Sort>];
+
+    /// The keys that sort it, and how they are named.
+    const KEYS: &'static [(char, &'static str, Self::Sort)];
+
+    /// Whether it is also sorted by a column of another kind.
+    fn is_by(_sort: Self::Sort, _column: Self::Sort) -> bool {
+        false
+    }
+
+    /// Its rows, a cell for each column, and the lines below them.
+    fn page(&self, sort: Self::Sort, period: Period) -> (Vec<Vec<String>>, Vec<String>);
+}
+
+/// What of the table is shown, and how.
+pub(crate) struct View<S> {
+    pub(crate) sort: S,
+    period: Period,
+    /// The first row that is shown, by its place.
+    first: usize,
+    /// Said below the table.
+    pub(crate) notice: Option<String>,
+}
+
+impl<S: Copy + 'static> View<S> {
+    pub(crate) fn new(sort: S) -> Self {
+        Self {
+            sort,
+            period: Period::All,
+            first: 0,
+            notice: None,
+        }
+    }
+
+    /// Obeys a key: false if it says to end.
+    pub(crate) fn press(&mut self, key: KeyEvent, keys: &[(char, &str, S)]) -> bool {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if control => return false,
+            KeyCode::Char('l') => {
+                self.period = match self.period {
+                    Period::All => Period::Latest,
+                    Period::Latest => Period::All,
+                };
+            }
+            KeyCode::Char(code) => {
+                if let Some((.., sort)) = keys.iter().find(|(key, ..)| *key == code) {
+                    self.sort = *sort;
+                    self.first = 0;
+                }
+            }
+            KeyCode::Up => self.first = self.first.saturating_sub(1),
+            KeyCode::Down => self.first = self.first.saturating_add(1),
+            KeyCode::PageUp => self.first = self.first.saturating_sub(20),
+            KeyCode::PageDown => self.first = self.first.saturating_add(20),
+            KeyCode::Home => self.first = 0,
+            _ => {}
+        }
+        true
+    }
+}
+
+/// Draws the table and what stands below it. Says which row is the first that is shown: there may
+/// not be as many as the view says.
+pub(crate) fn draw<C: Content>(frame: &mut Frame<'_>, content: &C, view: &View<C::Sort>) -> usize {
+    let (all, mut below) = content.page(view.sort, view.period);
+    below.extend(view.notice.clone());
+    let height = u16::try_from(below.len()).unwrap_or(u16::MAX);
+    let parts = [
+        Constraint::Min(2),
+        Constraint::Length(height),
+        Constraint::Length(1),
+    ];
+    let [above, middle, last] = Layout::vertical(parts).areas(frame.area());
+
+    let columns = columns(C::COLUMNS, above.width);
+    let aligned = |place: usize, text: String| match C::COLUMNS[place].is_text {
+        true => Cell::from(text),
+        false => Cell::from(Line::from(text).right_aligned()),
+    };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let head = columns.iter().map(|&place| {
+        let column = &C::COLUMNS[place];
+        let cell = aligned(place, column.name.to_owned());
+        let by_it = |of: C::Sort| of == view.sort || C::is_by(view.sort, of);
+        match column.sort.is_some_and(by_it) {
+            true => cell.style(bold.add_modifier(Modifier::REVERSED)),
+            false => cell.style(bold),
+        }
+    });
+    let head = Row::new(head.collect::<Vec<_>>());
+    // The last page is the last: not the rows beyond it.
+    let page = usize::from(above.height.saturating_sub(1));
+    let first = view.first.min(all.len().saturating_sub(page));
+    let rows = all.iter().skip(first).take(page).map(|cells| {
+        let cells = columns
+            .iter()
+            .map(|&place| aligned(place, cells[place].clone()));
+        Row::new(cells.collect::<Vec<_>>())
+    });
+    let widths = columns
+        .iter()
+        .map(|&place| Constraint::Length(C::COLUMNS[place].width));
+    let table = Table::new(rows.collect::<Vec<_>>(), widths.collect::<Vec<_>>());
+    frame.render_widget(table.header(head).column_spacing(1), above);
+
+    let below: Vec<Line<'_>> = below.into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(below), middle);
+    let period = match view.period {
+        Period::All => "l last window",
+        Period::Latest => "l whole time",
+    };
+    let sorts: String = C::KEYS
+        .iter()
+        .map(|(key, name, _)| format!("{key} {name}  "))
+        .collect();
+    let keys = format!("q end  sort by: {sorts}{period}");
+    let keys = Line::styled(keys, Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_widget(Paragraph::new(keys), last);
+    first
+}
+
+/// The places of the columns that fit.
+fn columns<S>(all: &[Column<S>], width: u16) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..all.len()).collect();
+    loop {
+        let needs: u16 = places.iter().map(|&place| all[place].width + 1).sum();
+        let leaves = places.iter().map(|&place| all[place].leaves).max();
+        match leaves {
+            Some(leaves) if leaves > 0 && needs.saturating_sub(1) > width => {
+                places.retain(|&place| all[place].leaves < leaves);
+            }
+            _ => return places,
+        }
+    }
+}
+
+/// The table as lines, of at most so many rows, with the lines below it.
+pub(crate) fn lines<C: Content>(content: &C, sort: C::Sort, rows: usize) -> String {
+    let (all, below) = content.page(sort, Period::All);
+    let mut text = String::new();
+    let mut line = |cells: &[String]| {
+        let mut line = String::new();
+        for (column, cell) in C::COLUMNS.iter().zip(cells) {
+            let width = usize::from(column.width);
+            let _ = match column.is_text {
+                true => write!(line, "{cell:<width$} "),
+                false => write!(line, "{cell:>width$} "),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    };
+    let names = C::COLUMNS.iter().map(|column| column.name.to_owned());
+    line(&names.collect::<Vec<_>>());
+    all.iter().take(rows).for_each(|cells| line(cells));
+    if all.len() > rows {
+        let _ = writeln!(text, "        and {} more peers", all.len() - rows);
+    }
+    for line in below {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// Seconds in four characters.
+pub(crate) fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A number in five characters, with a unit's prefix behind it.
+pub(crate) fn short(value: f64) -> String {
+    match value {
+        value if value >= 1e7 => format!("{:.1} M", value / 1e6),
+        value if value >= 1e4 => format!("{:.1} k", value / 1e3),
+        value => format!("{value:.0} "),
+    }
+}
+
+/// The terminal, which is as it was again when this is dropped, and after a panic.
+pub(crate) struct Screen<S> {
+    terminal: DefaultTerminal,
+    pub(crate) view: View<S>,
+}
+
+impl<S: Copy + PartialEq + 'static> Screen<S> {
+    pub(crate) fn open(sort: S) -> io::Result<Self> {
+        terminal::set_put_back(Some(ratatui::restore));
+        let terminal = ratatui::try_init().inspect_err(|_| terminal::put_back())?;
+        Ok(Self {
+            terminal,
+            view: View::new(sort),
+        })
+    }
+
+    pub(crate) fn show(&mut self, content: &impl Content<Sort = S>) -> io::Result<()> {
+        let view = &mut self.view;
+        self.terminal
+            .draw(|frame| view.first = draw(frame, content, view))?;
+        Ok(())
+    }
+
+    /// Obeys the keys that were pressed since the last call: false if one says to end.
+    pub(crate) fn obey<C: Content<Sort = S>>(&mut self, content: &C) -> io::Result<bool> {
+        let mut is_new = false;
+        while event::poll(Duration::ZERO)? {
+            is_new = true;
+            if let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+                && !self.view.press(key, C::KEYS)
+            {
+                return Ok(false);
+            }
+        }
+        if is_new {
+            self.show(content)?;
+        }
+        Ok(true)
+    }
+}
+
+impl<S> Drop for Screen<S> {
+    fn drop(&mut self) {
+        terminal::put_back();
+    }
+}

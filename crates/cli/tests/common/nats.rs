@@ -1,0 +1,96 @@
+//! A NATS server with JetStream: the one in PATH.
+
+use super::real::not_run;
+use async_nats::{ConnectOptions, jetstream};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Limit for whatever is waited for.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) port: u16,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts the server. If there is none says so.
+    pub(crate) fn start(test: &str, port: u16) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("packetlane-nats-{}", std::process::id()));
+        let process = Command::new("nats-server")
+            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+            .arg(&folder)
+            .args(["--user", "u", "--pass", "secret"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let process = match process {
+            Ok(process) => process,
+            Err(error) => {
+                not_run(&format!("{test}: nats-server: {error}"));
+                return None;
+            }
+        };
+        let begun = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < LIMIT, "nats-server does not start");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Some(Self {
+            process,
+            port,
+            folder,
+        })
+    }
+
+    /// Ends it; what it stores stays.
+    pub(crate) fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// The message with this number in a stream: its subject and what it says.
+    pub(crate) async fn message(&self, stream: &str, number: u64) -> (String, serde_json::Value) {
+        let options = ConnectOptions::with_user_and_password("u".into(), "secret".into());
+        let client = options.connect(self.url()).await.expect("the server");
+        let context = jetstream::new(client);
+        let begun = Instant::now();
+        let stream = loop {
+            match context.get_stream(stream).await {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begun.elapsed() < LIMIT, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        loop {
+            match stream.get_raw_message(number).await {
+                Ok(message) => {
+                    let json = serde_json::from_slice(&message.payload).expect("JSON");
+                    return (message.subject.to_string(), json);
+                }
+                Err(error) => assert!(begun.elapsed() < LIMIT, "{number}: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,409 @@
+//! `packetlane peers`, from the command line.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn peers(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+    command.arg("peers").args(arguments);
+    command.output().expect("the command")
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = peers(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn error(arguments: &[&str]) -> String {
+    let output = peers(arguments);
+    let errors = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(!output.status.success(), "{arguments:?}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    errors
+}
+
+/// The recording of a conversation with btcd, which the lab has.
+const CAPTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/data/btcd-regtest");
+
+#[test]
+fn the_published_plans() {
+    for (arguments, begins) in [
+        (&["plan"][..], "199 slots: 42.7 ms of CPU per second"),
+        (&["plan", "--preset", "2023"], "124 slots: 34.6 ms"),
+        (&["plan", "--preset", "proposal"], "198 slots: 46.4 ms"),
+        (
+            &[
+                "plan",
+                "--outbound",
+                "8",
+                "--block-relay",
+                "2",
+                "--inbound",
+                "189",
+                "--relay-share",
+                "0.5",
+            ],
+            "199 slots: 42.7 ms",
+        ),
+        (
+            &["plan", "--preset", "2023", "--slower", "0.5"],
+            "124 slots: 69.2 ms",
+        ),
+        (&["plan", "--inbound", "0"], "10 slots: 5.0 ms"),
+    ] {
+        let said = text(arguments);
+        assert!(said.starts_with(begins), "{arguments:?}: {said}");
+    }
+    let json = text(&["plan", "--json"]);
+    let plan: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(plan["slots"]["inbound_full_relay"], 94);
+}
+
+#[test]
+fn a_plan_for_another_machine() {
+    let folder = std::env::temp_dir().join(format!("packetlane-plan-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let report = |name: &str, factor: f64| {
+        let rows: Vec<_> = ["a", "b", "c"].into_iter().zip([1.0, 2.0, 3.0]).map(|(case, time)| {
+            let time = time * factor;
+            serde_json::json!({"experiment": "bip324.packet", "case": case, "implementation": "x",
+                "backend": "", "metric": "time", "unit": "ns", "median": time, "min": time,
+                "max": time, "samples": 3})
+        }).collect();
+        let report = serde_json::json!({"schema": 1,
+            "machine": {"cpu": name, "features": [], "cores": 2, "gpu": null},
+            "rows": rows, "ratios": [], "published": []});
+        let path = folder.join(name);
+        std::fs::write(&path, report.to_string()).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let (here, there) = (report("here.json", 1.0), report("there.json", 2.0));
+    let said = text(&["plan", "--preset", "2023", "--machine", &here, &there]);
+    assert!(said.starts_with("124 slots: 69.2 ms"), "{said}");
+    assert!(said.contains("the median 2.00"), "{said}");
+    assert!(error(&["plan", "--machine", &here, "absent"]).contains("cannot read absent"));
+    let both = ["plan", "--machine", &here, &there, "--slower", "0.5"];
+    assert!(error(&both).contains("cannot be used with"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_capture_has_counts_and_no_time() {
+    assert!(Path::new(CAPTURE).exists());
+    let said = text(&["report", CAPTURE]);
+    assert!(
+        said.contains("The source tells no time per peer: counts and bytes only."),
+        "{said}"
+    );
+    assert!(said.contains("headers"), "{said}");
+    assert!(!said.contains("published"), "{said}");
+    assert!(error(&["plan", CAPTURE]).contains("the recording has no time per peer"));
+}
+
+#[test]
+fn bad_arguments_are_one_line() {
+    assert!(error(&["report", "absent.parquet"]).contains("absent.parquet: No such file"));
+    assert!(
+        error(&["report", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).contains("Parquet")
+    );
+    assert!(error(&["report"]).contains("required"));
+    assert!(error(&["plan", "--relay-share", "1.5"]).contains("from 0 to 1"));
+    assert!(error(&["plan", "--slower", "0"]).contains("from 0.001 to 1000"));
+    assert!(error(&["plan", "--outbound", "-1"]).contains("-1"));
+}
+
+/// A node's RPC that answers every look with another byte count: 1 peer, of which each look has
+/// 1000 bytes of `tx` more. It ends after so many looks.
+fn rpc(looks: u64) -> String {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    std::thread::spawn(move || {
+        for look in 1..=looks {
+            let (stream, _) = listener.accept().expect("a client");
+            let mut reader = BufReader::new(&stream);
+            let (mut line, mut length) = (String::new(), 0);
+            while line != "\r\n" {
+                line.clear();
+                reader.read_line(&mut line).expect("a request");
+                let header = line.to_ascii_lowercase();
+                if let Some(value) = header.strip_prefix("content-length: ") {
+                    length = value.trim().parse().expect("a length");
+                }
+            }
+            reader.read_exact(&mut vec![0; length]).expect("its body");
+            let peer = serde_json::json!({"id": 7, "addr": "192.0.2.7:8333", "network": "ipv4",
+                "version": 70016, "relaytxes": true, "conntime": 1_700_000_000,
+                "connection_type": "inbound", "transport_protocol_type": "v2",
+                "bytesrecv_per_msg": {"tx": 1000 * look}, "bytessent_per_msg": {}});
+            let body = serde_json::json!({"result": [peer], "error": null}).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = (&stream).write_all((head + &body).as_bytes());
+        }
+    });
+    address
+}
+
+/// `peers watch` or `record` by the RPC, with a password.
+fn by_rpc(arguments: &[&str], address: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+    command.arg("peers").args(arguments);
+    command.args(["--rpc", address, "--rpc-user", "u", "--every", "0.2"]);
+    command.env("PACKETLANE_RPC_PASSWORD", "secret");
+    command
+}
+
+#[test]
+fn watch_by_rpc() {
+    let output = by_rpc(&["watch", "--for", "0.5"], &rpc(10))
+        .output()
+        .expect("the command");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("no counts"), "{errors}");
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    let row = said
+        .lines()
+        .find(|line| line.starts_with("      7 "))
+        .expect("the peer");
+    let cells: Vec<&str> = row.split_ascii_whitespace().collect();
+    assert_eq!(
+        cells[..5],
+        ["7", "inbound", "full-relay", "ipv4", "v2"],
+        "{said}"
+    );
+    assert_eq!(cells[6..11], ["-"; 5], "{said}");
+    assert!(
+        said.contains("1 peers: received ") && !said.contains("msg/s,"),
+        "{said}"
+    );
+    assert!(!said.contains("no peer's"), "{said}");
+
+    // The node goes away: what was seen until then stands.
+    let output = by_rpc(&["watch"], &rpc(2)).output().expect("the command");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 peers"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().expect("an error");
+    assert!(last.contains("does not answer"), "{errors}");
+    assert!(!errors.contains("secret"), "{errors}");
+}
+
+#[test]
+fn record_by_rpc() {
+    let name = format!("packetlane-rpc-{}.parquet", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let path = path.to_str().expect("UTF-8");
+    let output = by_rpc(&["record", path, "--for", "0.5"], &rpc(10))
+        .output()
+        .expect("the command");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let said = text(&["report", path]);
+    assert!(
+        said.contains("does not count messages: bytes only"),
+        "{said}"
+    );
+    assert!(said.contains("inbound full-relay"), "{said}");
+    let row = said
+        .lines()
+        .find(|line| line.starts_with("tx "))
+        .expect("the type");
+    let cells: Vec<&str> = row.split_ascii_whitespace().collect();
+    assert_eq!(cells[1], "-", "{said}");
+    assert!(error(&["plan", path]).contains("no time per peer"));
+    std::fs::remove_dir_all(path).expect("removed");
+}
+
+#[test]
+fn metrics_while_it_watches() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let mut command = by_rpc(&["watch", "--prometheus", "127.0.0.1:0"], &rpc(1000));
+    command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("the command");
+    let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let line = errors.next().expect("a line").expect("UTF-8");
+    let address = line.strip_prefix("metrics at http://").expect("an address");
+    let address = address.strip_suffix("/metrics").expect("a path");
+    let begun = std::time::Instant::now();
+    loop {
+        let mut stream = std::net::TcpStream::connect(address).expect("the server");
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .expect("sent");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).expect("an answer");
+        let bytes = "packetlane_peer_bytes_total{peer=\"7\",direction=\"received\"} ";
+        if let Some(line) = said.lines().find_map(|line| line.strip_prefix(bytes)) {
+            let bytes: u64 = line.parse().expect("a number");
+            assert!(bytes >= 1000 && bytes.is_multiple_of(1000), "{line}");
+            // What is not known is not there.
+            assert!(!said.contains("packetlane_peer_messages_total"), "{said}");
+            assert!(!said.contains("cpu_seconds"), "{said}");
+            assert!(said.contains("transport=\"v2\"} 1"), "{said}");
+            break;
+        }
+        assert!(begun.elapsed().as_secs() < 20, "{said}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+}
+
+/// A live table on a terminal of its own.
+#[cfg(target_os = "linux")]
+struct OnTerminal {
+    child: std::process::Child,
+    keys: std::fs::File,
+    shown: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
+    terminal: std::fs::File,
+    before: rustix::termios::Termios,
+}
+
+#[cfg(target_os = "linux")]
+impl OnTerminal {
+    fn start(mut command: Command) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+        use std::fs::File;
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&controller).expect("granted");
+        unlockpt(&controller).expect("unlocked");
+        let name = ptsname(&controller, Vec::new()).expect("its name");
+        let mut options = std::fs::OpenOptions::new();
+        let name = name.to_str().expect("UTF-8");
+        let terminal = options.read(true).write(true).open(name).expect("opened");
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 130,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&terminal, size).expect("a size");
+        let before = tcgetattr(&terminal).expect("its state");
+        let end = || terminal.try_clone().expect("cloned");
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn();
+        let keys = File::from(controller);
+        let mut output = keys.try_clone().expect("cloned");
+        let shown = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let takes = std::sync::Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(length) = std::io::Read::read(&mut output, &mut part) {
+                takes
+                    .lock()
+                    .expect("whole")
+                    .extend_from_slice(&part[..length]);
+            }
+        });
+        Self {
+            child: child.expect("the command"),
+            keys,
+            shown,
+            terminal,
+            before,
+        }
+    }
+
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().expect("whole")).into_owned()
+    }
+
+    fn wait_for(&self, text: &str) {
+        let begun = std::time::Instant::now();
+        while !self.shown().contains(text) {
+            assert!(
+                begun.elapsed().as_secs() < 20,
+                "no {text:?}: {:?}",
+                self.shown()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for the end, after which the terminal is as it was. Says what came last, and
+    /// whether the command succeeded.
+    fn end(mut self) -> (String, bool) {
+        let status = self.child.wait().expect("ended");
+        // So that all that came before is there, too.
+        std::io::Write::write_all(&mut self.terminal, b"that is all").expect("written");
+        self.wait_for("that is all");
+        let after = rustix::termios::tcgetattr(&self.terminal).expect("its state");
+        assert_eq!(after.local_modes, self.before.local_modes);
+        assert_eq!(after.input_modes, self.before.input_modes);
+        assert_eq!(after.output_modes, self.before.output_modes);
+        let shown = self.shown();
+        let (_, last) = shown.rsplit_once(LEAVE).expect("left");
+        (last.to_owned(), status.success())
+    }
+}
+
+/// What brings back the screen that was there before.
+#[cfg(target_os = "linux")]
+const LEAVE: &str = "\u{1b}[?1049l";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_live_table() {
+    use std::io::Write;
+    for (keys, signal) in [(&b"q"[..], false), (&b"\x03"[..], false), (&b""[..], true)] {
+        let mut live = OnTerminal::start(by_rpc(&["watch", "--sort", "id"], &rpc(1000)));
+        live.wait_for("full-relay");
+        // Sorted by bytes: the head of another column is marked, and drawn again.
+        live.keys.write_all(b"b").expect("pressed");
+        live.keys.write_all(keys).expect("pressed");
+        if signal {
+            let pid = rustix::process::Pid::from_child(&live.child);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signalled");
+        }
+        let (last, success) = live.end();
+        assert!(success, "{keys:?}: {last:?}");
+    }
+    // The node goes away: the error is said on the screen that was there before.
+    let live = OnTerminal::start(by_rpc(&["watch"], &rpc(3)));
+    live.wait_for("full-relay");
+    let (last, success) = live.end();
+    assert!(!success && last.contains("does not answer"), "{last:?}");
+}
+
+#[test]
+fn bad_ways_to_the_node() {
+    let address = "127.0.0.1:1";
+    for (arguments, expected) in [
+        (&["--rpc", "localhost"][..], "HOST:PORT"),
+        (&["--rpc", address, "--rpc-cookie", "/nowhere"], "/nowhere"),
+        (
+            &["--rpc", address, "--rpc-user", "u"],
+            "PACKETLANE_RPC_PASSWORD",
+        ),
+        (
+            &["--rpc", address, "--window", "1"],
+            "--window is for probes",
+        ),
+        (&["--rpc-user", "u"], "--rpc"),
+        (&["--window", "11"], "--window is longer"),
+        (
+            &["--prometheus", "nowhere"],
+            "cannot serve metrics at nowhere",
+        ),
+        (&["--name", "x"], "--nats"),
+    ] {
+        let arguments = [&["watch"], arguments].concat();
+        let said = error(&arguments);
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[cfg(not(feature = "nats"))]
+#[test]
+fn a_build_without_nats_says_so() {
+    let said = error(&["watch", "--nats", "nats://127.0.0.1:4222"]);
+    assert!(said.contains("--features peers,nats"), "{said}");
+}

@@ -1,0 +1,142 @@
+//! Addresses of peers: their network groups, how many of each have not shaken hands, and the
+//! loopback address from which each reaches the node.
+
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A secret that nobody outside knows, so that nobody can choose another's address.
+pub(crate) type Secret = [u8; 32];
+
+/// The first bytes of an address that are its network group: as Bitcoin Core has it for addresses
+/// without a map of networks.
+fn group(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets()[..2].to_vec(),
+        IpAddr::V6(address) => address.octets()[..4].to_vec(),
+    }
+}
+
+/// The bytes of an address that one holder has: who has one address of a /64 has all of them.
+fn holder(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets()[..8].to_vec(),
+    }
+}
+
+/// How many there are of each address and network group.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    all: usize,
+    holders: HashMap<Vec<u8>, usize>,
+    groups: HashMap<Vec<u8>, usize>,
+}
+
+impl Groups {
+    pub(crate) fn all(&self) -> usize {
+        self.all
+    }
+
+    pub(crate) fn of_address(&self, address: IpAddr) -> usize {
+        let holder = holder(address.to_canonical());
+        self.holders.get(&holder).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn of_group(&self, address: IpAddr) -> usize {
+        let group = group(address.to_canonical());
+        self.groups.get(&group).copied().unwrap_or(0)
+    }
+
+    /// Adds one, of which a balancer may not have said the address yet.
+    pub(crate) fn add(&mut self, address: Option<IpAddr>) {
+        self.all += 1;
+        let Some(address) = address.map(|address| address.to_canonical()) else {
+            return;
+        };
+        *self.holders.entry(holder(address)).or_default() += 1;
+        *self.groups.entry(group(address)).or_default() += 1;
+    }
+
+    /// Takes away one that was added.
+    pub(crate) fn remove(&mut self, address: Option<IpAddr>) {
+        self.all -= 1;
+        let Some(address) = address.map(|address| address.to_canonical()) else {
+            return;
+        };
+        let from = [
+            (&mut self.holders, holder(address)),
+            (&mut self.groups, group(address)),
+        ];
+        for (counts, key) in from {
+            if let Entry::Occupied(mut count) = counts.entry(key) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+    }
+}
+
+/// 127.x.y.z: x by the peer's network group, y and z by its address. Never 127.0.y.z, where other
+/// programs are, nor the broadcast address.
+pub(crate) fn loopback(secret: &Secret, peer: IpAddr) -> Ipv4Addr {
+    let peer = peer.to_canonical();
+    let group = group(peer);
+    let digest = |bytes: &[u8]| {
+        Sha256::new()
+            .chain_update(secret)
+            .chain_update(bytes)
+            .finalize()
+    };
+    let x = 1 + digest(&group)[0] % 254;
+    let of_address = digest(&holder(peer));
+    Ipv4Addr::new(127, x, of_address[0], 1 + of_address[1] % 254)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_there_is_counted() {
+        let mut groups = Groups::default();
+        let [a, b, c] = ["203.0.113.5", "203.0.113.6", "2001:db8::1"].map(|a| a.parse().unwrap());
+        for address in [a, a, b, c] {
+            groups.add(Some(address));
+        }
+        let counts = |groups: &Groups| {
+            let of = |address| (groups.of_address(address), groups.of_group(address));
+            (groups.all(), of(a), of(b), of(c))
+        };
+        assert_eq!(counts(&groups), (4, (2, 3), (1, 3), (1, 1)));
+        groups.add(None);
+        groups.remove(Some(a));
+        groups.remove(Some(c));
+        assert_eq!(counts(&groups), (3, (1, 2), (1, 2), (0, 0)));
+        groups.remove(None);
+        assert_eq!(groups.all(), 2);
+        assert_eq!((groups.holders.len(), groups.groups.len()), (2, 1));
+    }
+
+    #[test]
+    fn addresses_are_of_their_group() {
+        let of = |address: &str| loopback(&[7; 32], address.parse().unwrap()).octets();
+        assert_eq!(of("203.0.113.5"), of("203.0.113.5"));
+        assert_eq!(of("203.0.113.5"), of("::ffff:203.0.113.5"));
+        assert_eq!(of("203.0.113.5")[..2], of("203.0.200.9")[..2]);
+        assert_ne!(of("203.0.113.5")[2..], of("203.0.113.6")[2..]);
+        assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(
+            of("203.0.113.5"),
+            loopback(&[8; 32], "203.0.113.5".parse().unwrap()).octets()
+        );
+        for last in 0..=255_u8 {
+            let [a, x, _, z] = of(&format!("{last}.1.2.{last}"));
+            assert!(a == 127 && x > 0 && x < 255 && z > 0 && z < 255);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The threads of a gateway.
+
+use crate::address::Secret;
+use crate::dial::KnownV1;
+use crate::door::{BACKLOG, Door, Listener, Spare};
+use crate::ring::Ring;
+use crate::settings::{Io, Settings};
+use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker};
+use mio::net::TcpListener;
+use mio::{Poll, Waker};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::{self, SocketAddr};
+use std::os::fd::AsRawFd as _;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// A running gateway. Stops when it is dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    settings: Settings,
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    requests: Sender<Request>,
+    waker: Arc<Waker>,
+    handle: JoinHandle<io::Result<()>>,
+}
+
+impl Thread {
+    /// Whether it has ended can be seen by its handle; then nobody answers.
+    fn ask(&self, request: Request) {
+        let _ = self.requests.send(request);
+        // A thread that is not woken now looks within a second.
+        let _ = self.waker.wake();
+    }
+}
+
+/// Why there is no gateway, or no more.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// It is told to listen nowhere.
+    Nowhere,
+    /// It cannot listen there.
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// A socket was passed that is not one of those where it is told to listen.
+    Passed(SocketAddr),
+    /// The system gives no threads, events or random numbers.
+    System(io::Error),
+    /// It is told to use io_uring, and the kernel has none or does not allow it.
+    NoIoUring(io::Error),
+    /// A setting that cannot be changed while it runs, by its name.
+    Fixed(&'static str),
+    /// A thread has panicked: an error of this program.
+    Panicked,
+}
+
+impl fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nowhere => f.write_str("the gateway is told to listen nowhere"),
+            Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Self::Passed(address) => {
+                write!(
+                    f,
+                    "a socket was passed that listens on {address}: no setting says so"
+                )
+            }
+            Self::System(error) => write!(f, "the gateway cannot run: {error}"),
+            Self::NoIoUring(error) => write!(f, "no io_uring here: {error}"),
+            Self::Fixed(name) => write!(f, "{name} cannot be changed while the gateway runs"),
+            Self::Panicked => f.write_str("a thread of the gateway has panicked"),
+        }
+    }
+}
+
+impl std::error::Error for GatewayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen { error, .. } | Self::System(error) | Self::NoIoUring(error) => {
+                Some(error)
+            }
+            Self::Nowhere | Self::Passed(_) | Self::Fixed(_) | Self::Panicked => None,
+        }
+    }
+}
+
+impl Gateway {
+    /// Listens and serves, in threads of its own. What happens to each peer is told to `tell`, of
+    /// which each thread has a clone.
+    ///
+    /// # Errors
+    ///
+    /// See [`GatewayError`].
+    pub fn start(
+        settings: Settings,
+        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+    ) -> Result<Self, GatewayError> {
+        Self::start_with(settings, Vec::new(), tell)
+    }
+
+    /// As [`Gateway::start`], by a process that was started with sockets that listen already. Each is
+    /// for the setting with its address. All threads accept from it, and who waits in its queue when
+    /// the gateway drains is left there.
+    ///
+    /// # Errors
+    ///
+    /// See [`GatewayError`].
+    pub fn start_with(
+        mut settings: Settings,
+        passed: Vec<net::TcpListener>,
+        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+    ) -> Result<Self, GatewayError> {
+        let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
+        let passed: io::Result<Vec<_>> = passed.into_iter().map(with_address).collect();
+        let passed = passed.map_err(GatewayError::System)?;
+        if settings.io == Io::IoUring {
+            Self::has_io_uring().map_err(GatewayError::NoIoUring)?;
+        }
+        let mut secret = Secret::default();
+        getrandom::fill(&mut secret)
+            .map_err(|error| GatewayError::System(io::Error::other(error)))?;
+        let known = Arc::<Mutex<KnownV1>>::default();
+        let spare = Arc::<Mutex<Spare>>::default();
+        let mut threads = Vec::new();
+        for number in 0..settings.workers.get() as u64 {
+            let listeners = listeners(&mut settings, &passed)?;
+            let poll = Poll::new().map_err(GatewayError::System)?;
+            let waker = Waker::new(poll.registry(), WAKER).map_err(GatewayError::System)?;
+            let waker = Arc::new(waker);
+            let (requests, asked) = channel();
+            let worker = Worker::new(
+                settings,
+                number,
+                secret,
+                Arc::clone(&known),
+                Arc::clone(&spare),
+                poll,
+                Arc::clone(&waker),
+                listeners,
+                asked,
+                Box::new(tell.clone()),
+            );
+            let worker = worker.map_err(GatewayError::System)?;
+            let handle = std::thread::Builder::new()
+                .name(format!("gateway-{number}"))
+                .spawn(move || worker.run())
+                .map_err(GatewayError::System)?;
+            threads.push(Thread {
+                requests,
+                waker,
+                handle,
+            });
+        }
+        Ok(Self { settings, threads })
+    }
+
+    /// Whether the kernel has io_uring and allows it.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn has_io_uring() -> io::Result<()> {
+        // In another thread, because the end of a ring interrupts the system calls of its own.
+        let probe = std::thread::spawn(|| {
+            let poll = Poll::new()?;
+            Ring::new(poll.as_raw_fd()).map(drop)
+        });
+        let failed = |_| io::Error::other("the thread that asked has panicked");
+        probe.join().map_err(failed)?
+    }
+
+    /// Its settings. Ports that were left to the system are those it gave.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All peers that are there now, those who have not shaken hands among them.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Peer> {
+        self.ask_all(Request::Peers).flatten().collect()
+    }
+
+    /// Of each thread, how many packets its turns held until now.
+    #[must_use]
+    pub fn turns(&self) -> Vec<Turns> {
+        self.ask_all(Request::Turns).collect()
+    }
+
+    fn ask_all<T>(&self, request: fn(Sender<T>) -> Request) -> impl Iterator<Item = T> {
+        let (to, answers) = channel();
+        for thread in &self.threads {
+            thread.ask(request(to.clone()));
+        }
+        answers.into_iter()
+    }
+
+    /// Goes on with other settings. Connections stay.
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError::Fixed`] for what needs another gateway: where it listens, its network, its
+    /// threads. Nothing changes then.
+    pub fn change(&mut self, settings: Settings) -> Result<(), GatewayError> {
+        let old = &self.settings;
+        let listen = |settings: &Settings| settings.inbound.map(|inbound| inbound.listen);
+        let fixed = [
+            ("listen", listen(old) != listen(&settings)),
+            ("socks", old.socks != settings.socks),
+            ("transparent", old.transparent != settings.transparent),
+            ("network", old.network != settings.network),
+            ("workers", old.workers != settings.workers),
+            ("io", old.io != settings.io),
+        ];
+        if let Some((name, _)) = fixed.into_iter().find(|(_, differs)| *differs) {
+            return Err(GatewayError::Fixed(name));
+        }
+        self.settings = settings;
+        for thread in &self.threads {
+            thread.ask(Request::Settings(Box::new(settings)));
+        }
+        Ok(())
+    }
+
+    /// Accepts those who have begun to connect, and nobody else. The threads end with the last
+    /// connection. Another gateway that listens at the same addresses gets all others.
+    pub fn drain(&self) {
+        for thread in &self.threads {
+            thread.ask(Request::Drain);
+        }
+    }
+
+    /// Whether all threads have ended: after [`Gateway::drain`], or by an error.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let mut threads = self.threads.iter();
+        threads.all(|thread| thread.handle.is_finished())
+    }
+
+    /// Closes all connections and waits for the threads.
+    ///
+    /// # Errors
+    ///
+    /// The first that a thread has met.
+    pub fn stop(&mut self) -> Result<(), GatewayError> {
+        for thread in &self.threads {
+            thread.ask(Request::Stop);
+        }
+        let ended = std::mem::take(&mut self.threads);
+        ended
+            .into_iter()
+            .try_for_each(|thread| match thread.handle.join() {
+                Ok(result) => result.map_err(GatewayError::System),
+                Err(_) => Err(GatewayError::Panicked),
+            })
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+/// One thread's listeners. The ports that the system gives are noted in the settings, for the other
+/// threads.
+fn listeners(
+    settings: &mut Settings,
+    passed: &[(SocketAddr, net::TcpListener)],
+) -> Result<Vec<Listener>, GatewayError> {
+    let inbound = settings.inbound.as_mut().map(|inbound| &mut inbound.listen);
+    let doors = [
+        (Door::Inbound, inbound),
+        (Door::Socks, settings.socks.as_mut()),
+        (Door::Transparent, settings.transparent.as_mut()),
+    ];
+    let is_set = |passed: SocketAddr| {
+        let mut addresses = doors.iter().filter_map(|(_, address)| address.as_deref());
+        addresses.any(|address| *address == passed)
+    };
+    if let Some((address, _)) = passed.iter().find(|(address, _)| !is_set(*address)) {
+        return Err(GatewayError::Passed(*address));
+    }
+    let mut listeners = Vec::new();
+    for (door, address) in doors {
+        if let Some(address) = address {
+            let failed = |error| GatewayError::Listen {
+                address: *address,
+                error,
+            };
+            let its = passed.iter().find(|(passed, _)| passed == address);
+            let socket = match its {
+                Some((_, socket)) => share(socket),
+                None => listen(*address),
+            };
+            let socket = socket.map_err(failed)?;
+            *address = socket.local_addr().map_err(failed)?;
+            listeners.push(Listener::new(door, socket, its.is_some()));
+        }
+    }
+    match listeners.is_empty() {
+        true => Err(GatewayError::Nowhere),
+        false => Ok(listeners),
+    }
+}
+
+/// One more of a socket that was passed.
+fn share(listener: &net::TcpListener) -> io::Result<TcpListener> {
+    let listener = listener.try_clone()?;
+    listener.set_nonblocking(true)?;
+    Ok(TcpListener::from_std(listener))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    // The kernel spreads connections over the threads, and over two gateways when one takes over.
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}

@@ -1,0 +1,469 @@
+//! SOCKS5 (RFC 1928, with the passwords of RFC 1929): as a server, for the node that asks where to
+//! connect; as a client, of the proxy that reaches what the gateway cannot (Tor).
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+const VERSION: u8 = 5;
+const PASSWORD_VERSION: u8 = 1;
+const CONNECT: u8 = 1;
+
+/// How a client may show who it is.
+mod method {
+    pub(super) const NONE: u8 = 0;
+    pub(super) const PASSWORD: u8 = 2;
+    pub(super) const REFUSED: u8 = 0xff;
+}
+
+/// What kind of address follows.
+mod kind {
+    pub(super) const IPV4: u8 = 1;
+    pub(super) const NAME: u8 = 3;
+    pub(super) const IPV6: u8 = 4;
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reply(u8);
+
+impl Reply {
+    pub(crate) const SUCCEEDED: Self = Self(0);
+    pub(crate) const FAILED: Self = Self(1);
+    pub(crate) const HOST_UNREACHABLE: Self = Self(4);
+    pub(crate) const REFUSED: Self = Self(5);
+    const COMMAND: Self = Self(7);
+    const ADDRESS_KIND: Self = Self(8);
+
+    /// As it goes to the client. The address that was bound is of no use to it: none is told.
+    pub(crate) fn wire(self) -> [u8; 10] {
+        [VERSION, self.0, 0, kind::IPV4, 0, 0, 0, 0, 0, 0]
+    }
+}
+
+/// Where to connect.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// An address.
+    Address(SocketAddr),
+    /// A name, of at most 255 bytes, and a port.
+    Name(String, u16),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            // Whoever asks chooses it: it must not control a terminal.
+            Self::Name(name, port) => write!(f, "{}:{port}", name.escape_default()),
+        }
+    }
+}
+
+/// What is wrong with what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SocksError {
+    /// It does not begin as SOCKS5 does.
+    Version(u8),
+    /// It can be asked by none of the ways offered.
+    Method,
+    /// Another command than to connect.
+    Command(u8),
+    /// An unknown kind of address, or a name that is not ASCII.
+    Address,
+    /// The other proxy refused, with this answer.
+    Refused(u8),
+    /// The other proxy said more than its answer.
+    Trailing,
+}
+
+impl SocksError {
+    /// What to answer, if the client is so far that it can be answered.
+    pub(crate) fn reply(self) -> Option<Reply> {
+        match self {
+            Self::Version(_) | Self::Method => None,
+            Self::Command(_) => Some(Reply::COMMAND),
+            Self::Address => Some(Reply::ADDRESS_KIND),
+            Self::Refused(reply) => Some(Reply(reply)),
+            Self::Trailing => Some(Reply::FAILED),
+        }
+    }
+}
+
+impl fmt::Display for SocksError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(byte) => write!(f, "not SOCKS5: the first byte is {byte:#04x}"),
+            Self::Method => f.write_str("SOCKS5 neither without nor with a password"),
+            Self::Command(command) => write!(f, "SOCKS5 command {command}: only 1, to connect"),
+            Self::Address => f.write_str("SOCKS5: no address that can be connected to"),
+            Self::Refused(reply) => write!(f, "the proxy did not connect (SOCKS5 reply {reply})"),
+            Self::Trailing => f.write_str("the proxy said more than its SOCKS5 reply"),
+        }
+    }
+}
+
+impl std::error::Error for SocksError {}
+
+/// User and password, each of at most 255 bytes. A node gives random ones, so that Tor keeps its
+/// connections apart; they are accepted and passed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    user: Vec<u8>,
+    password: Vec<u8>,
+}
+
+/// A reader of what has come so far.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+
+    /// As many bytes as the first one says.
+    fn counted(&mut self) -> Option<&'a [u8]> {
+        let len = self.byte()?;
+        self.take(len.into())
+    }
+
+    /// An address by its kind, and a port.
+    fn target(&mut self) -> Option<Result<Target, SocksError>> {
+        let host = match self.byte()? {
+            kind::IPV4 => {
+                let octets: [u8; 4] = self.take(4)?.try_into().ok()?;
+                Err(Ipv4Addr::from(octets).into())
+            }
+            kind::IPV6 => {
+                let octets: [u8; 16] = self.take(16)?.try_into().ok()?;
+                Err(Ipv6Addr::from(octets).to_canonical())
+            }
+            kind::NAME => Ok(self.counted()?),
+            _ => return Some(Err(SocksError::Address)),
+        };
+        let port = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
+        Some(match host {
+            Err(address) => Ok(Target::Address(SocketAddr::new(address, port))),
+            Ok(name) => match str::from_utf8(name) {
+                Ok(name) if name.is_ascii() && !name.is_empty() => Ok(match name.parse() {
+                    Ok(address) => Target::Address(SocketAddr::new(address, port)),
+                    Err(_) => Target::Name(name.to_owned(), port),
+                }),
+                _ => Err(SocksError::Address),
+            },
+        })
+    }
+}
+
+/// Checks the version that all but passwords begin with.
+fn version(bytes: &mut Bytes<'_>) -> Option<Result<(), SocksError>> {
+    let byte = bytes.byte()?;
+    Some(match byte == VERSION {
+        true => Ok(()),
+        false => Err(SocksError::Version(byte)),
+    })
+}
+
+/// A client that asks where to connect.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    state: ServerState,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum ServerState {
+    #[default]
+    Greeting,
+    Password,
+    Request,
+}
+
+impl Server {
+    /// Takes what is whole from the beginning of `bytes`, and adds answers to `answers`. The target
+    /// once it is known: then the client waits for a [`Reply`].
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        answers: &mut Vec<u8>,
+    ) -> Result<Option<Target>, SocksError> {
+        loop {
+            let mut reader = Bytes(bytes);
+            let Some(target) = self.step(&mut reader, answers) else {
+                return Ok(None);
+            };
+            let taken = bytes.len() - reader.0.len();
+            bytes.drain(..taken);
+            if let Some(target) = target? {
+                return Ok(Some(target));
+            }
+        }
+    }
+
+    /// One message of the client's, if it is whole.
+    fn step(
+        &mut self,
+        bytes: &mut Bytes<'_>,
+        answers: &mut Vec<u8>,
+    ) -> Option<Result<Option<Target>, SocksError>> {
+        match self.state {
+            ServerState::Greeting => {
+                if let Err(error) = version(bytes)? {
+                    return Some(Err(error));
+                }
+                let offered = bytes.counted()?;
+                let (method, state) = if offered.contains(&method::PASSWORD) {
+                    (method::PASSWORD, ServerState::Password)
+                } else if offered.contains(&method::NONE) {
+                    (method::NONE, ServerState::Request)
+                } else {
+                    answers.extend([VERSION, method::REFUSED]);
+                    return Some(Err(SocksError::Method));
+                };
+                answers.extend([VERSION, method]);
+                self.state = state;
+            }
+            ServerState::Password => {
+                bytes.byte()?;
+                let user = bytes.counted()?.to_vec();
+                let password = bytes.counted()?.to_vec();
+                self.credentials = Some(Credentials { user, password });
+                answers.extend([PASSWORD_VERSION, 0]);
+                self.state = ServerState::Request;
+            }
+            ServerState::Request => {
+                if let Err(error) = version(bytes)? {
+                    return Some(Err(error));
+                }
+                let command = bytes.byte()?;
+                bytes.byte()?;
+                let target = bytes.target()?;
+                return Some(match command {
+                    CONNECT => target.map(Some),
+                    _ => Err(SocksError::Command(command)),
+                });
+            }
+        }
+        Some(Ok(None))
+    }
+}
+
+/// A request to another proxy.
+#[derive(Debug)]
+pub(crate) struct Client {
+    state: ClientState,
+    target: Target,
+    credentials: Option<Credentials>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ClientState {
+    Method,
+    Password,
+    Reply,
+}
+
+impl Client {
+    /// Adds its first bytes to `output`.
+    pub(crate) fn new(
+        target: Target,
+        credentials: Option<Credentials>,
+        output: &mut Vec<u8>,
+    ) -> Self {
+        let method = match credentials {
+            Some(_) => method::PASSWORD,
+            None => method::NONE,
+        };
+        output.extend([VERSION, 1, method]);
+        Self {
+            state: ClientState::Method,
+            target,
+            credentials,
+        }
+    }
+
+    /// Takes what is whole from the beginning of `bytes`, and adds what to send to `output`.
+    /// Whether the proxy has connected.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+    ) -> Result<bool, SocksError> {
+        loop {
+            let mut reader = Bytes(bytes);
+            let Some(connected) = self.step(&mut reader, output) else {
+                return Ok(false);
+            };
+            let taken = bytes.len() - reader.0.len();
+            bytes.drain(..taken);
+            if connected? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        bytes: &mut Bytes<'_>,
+        output: &mut Vec<u8>,
+    ) -> Option<Result<bool, SocksError>> {
+        match self.state {
+            ClientState::Method => {
+                if let Err(error) = version(bytes)? {
+                    return Some(Err(error));
+                }
+                match (bytes.byte()?, &self.credentials) {
+                    (method::PASSWORD, Some(Credentials { user, password })) => {
+                        output.push(PASSWORD_VERSION);
+                        for field in [user, password] {
+                            // It came with a length of one byte.
+                            output.push(field.len() as u8);
+                            output.extend_from_slice(field);
+                        }
+                        self.state = ClientState::Password;
+                    }
+                    (method::NONE, None) => self.request(output),
+                    _ => return Some(Err(SocksError::Method)),
+                }
+            }
+            ClientState::Password => {
+                bytes.byte()?;
+                match bytes.byte()? {
+                    0 => self.request(output),
+                    _ => return Some(Err(SocksError::Method)),
+                }
+            }
+            ClientState::Reply => {
+                if let Err(error) = version(bytes)? {
+                    return Some(Err(error));
+                }
+                let reply = Reply(bytes.byte()?);
+                bytes.byte()?;
+                // Which address it has bound is of no interest.
+                let bound = bytes.target()?;
+                return Some(match (reply, bound) {
+                    (Reply::SUCCEEDED, _) => Ok(true),
+                    (Reply(reply), _) => Err(SocksError::Refused(reply)),
+                });
+            }
+        }
+        Some(Ok(false))
+    }
+
+    fn request(&mut self, output: &mut Vec<u8>) {
+        output.extend([VERSION, CONNECT, 0]);
+        let port = match &self.target {
+            Target::Address(SocketAddr::V4(address)) => {
+                output.push(kind::IPV4);
+                output.extend(address.ip().octets());
+                address.port()
+            }
+            Target::Address(SocketAddr::V6(address)) => {
+                output.push(kind::IPV6);
+                output.extend(address.ip().octets());
+                address.port()
+            }
+            Target::Name(name, port) => {
+                // It came with a length of one byte.
+                output.extend([kind::NAME, name.len() as u8]);
+                output.extend(name.as_bytes());
+                *port
+            }
+        };
+        output.extend(port.to_be_bytes());
+        self.state = ClientState::Reply;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets() -> Vec<Target> {
+        vec![
+            Target::Address("203.0.113.5:8333".parse().unwrap()),
+            Target::Address("[2001:db8::5]:18444".parse().unwrap()),
+            Target::Name("seed.example".into(), 8333),
+            Target::Name(format!("{}.onion", "a".repeat(56)), 1),
+        ]
+    }
+
+    /// The client against the server, one byte at a time.
+    #[test]
+    fn each_understands_the_other() {
+        let credentials = Credentials {
+            user: b"0123456789".to_vec(),
+            password: vec![7; 255],
+        };
+        for credentials in [None, Some(credentials)] {
+            for target in targets() {
+                let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+                let mut client = Client::new(target.clone(), credentials.clone(), &mut to_server);
+                let mut server = Server::default();
+                let (mut at_server, mut at_client) = (Vec::new(), Vec::new());
+                let asked = loop {
+                    assert!(!to_server.is_empty() || !to_client.is_empty());
+                    if !to_server.is_empty() {
+                        at_server.push(to_server.remove(0));
+                        if let Some(asked) = server.receive(&mut at_server, &mut to_client).unwrap()
+                        {
+                            break asked;
+                        }
+                    }
+                    if !to_client.is_empty() {
+                        at_client.push(to_client.remove(0));
+                        assert!(!client.receive(&mut at_client, &mut to_server).unwrap());
+                    }
+                };
+                assert_eq!((asked, &server.credentials), (target, &credentials));
+                assert!(at_server.is_empty());
+                let mut reply = Reply::SUCCEEDED.wire().to_vec();
+                reply.extend(b"more");
+                assert!(client.receive(&mut reply, &mut to_server).unwrap());
+                assert_eq!(reply, b"more", "what follows is the peer's");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_socks5_is_refused() {
+        let ask = |bytes: &[u8]| {
+            let mut answers = Vec::new();
+            let answer = Server::default().receive(&mut bytes.to_vec(), &mut answers);
+            (answer, answers)
+        };
+        assert_eq!(ask(b"GET /").0, Err(SocksError::Version(b'G')));
+        assert_eq!(ask(&[4]).0, Err(SocksError::Version(4)));
+        assert_eq!(ask(&[5, 1, 1]), (Err(SocksError::Method), vec![5, 0xff]));
+        let bind = [5, 1, 0, 5, 2, 0, 1, 1, 2, 3, 4, 0, 9];
+        assert_eq!(ask(&bind).0, Err(SocksError::Command(2)));
+        for of_kind in [
+            &[2, 1, 2, 3, 4, 0, 9][..],
+            &[3, 0, 0, 9],
+            &[3, 2, 0xc3, 0xa9, 0, 9],
+        ] {
+            let request = [&[5, 1, 0, 5, 1, 0], of_kind].concat();
+            assert_eq!(ask(&request).0, Err(SocksError::Address));
+        }
+        assert_eq!(
+            ask(&[&[5, 1, 0, 5, 1, 0, 3, 9], &b"127.0.0.1"[..], &[0, 9]].concat()).0,
+            Ok(Some(Target::Address("127.0.0.1:9".parse().unwrap())))
+        );
+    }
+
+    #[test]
+    fn what_the_other_proxy_refuses_is_told() {
+        let mut output = Vec::new();
+        let mut client = Client::new(targets().remove(0), None, &mut output);
+        let mut bytes = [&[5, 0][..], &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
+        let refused = SocksError::Refused(4);
+        assert_eq!(client.receive(&mut bytes, &mut output), Err(refused));
+        assert_eq!(refused.reply(), Some(Reply::HOST_UNREACHABLE));
+    }
+}

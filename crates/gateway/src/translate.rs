@@ -1,0 +1,101 @@
+//! Messages from one framing to the other.
+
+use packetlane::bitcoin::message::MessageType;
+use packetlane::bitcoin::v1;
+use packetlane::sha256d::{Hash, Hasher};
+
+/// The service bit of nodes that speak v2 (BIP324).
+const NODE_P2P_V2: u64 = 1 << 11;
+
+/// The services in a `version`: behind the protocol version, 8 bytes, little-endian.
+const SERVICES: std::ops::Range<usize> = 4..12;
+
+/// `payload`, of a message of the node's for a v2 peer. A `version` gets the service bit.
+pub(crate) fn advertise(message_type: MessageType, payload: &[u8]) -> Option<Vec<u8>> {
+    if message_type.name() != "version" {
+        return None;
+    }
+    let mut payload = payload.to_vec();
+    let services = payload.get_mut(SERVICES)?;
+    let with = u64::from_le_bytes(services.try_into().ok()?) | NODE_P2P_V2;
+    services.copy_from_slice(&with.to_le_bytes());
+    Some(payload)
+}
+
+/// Messages of all peers in a turn, on their way to the node: their checksums are computed
+/// together.
+#[derive(Debug, Default)]
+pub(crate) struct Frames<'b> {
+    links: Vec<usize>,
+    types: Vec<MessageType>,
+    payloads: Vec<&'b [u8]>,
+}
+
+impl<'b> Frames<'b> {
+    pub(crate) fn push(&mut self, link: usize, message_type: MessageType, payload: &'b [u8]) {
+        self.links.push(link);
+        self.types.push(message_type);
+        self.payloads.push(payload);
+    }
+
+    /// Gives the link, the header and the payload of each, in order.
+    pub(crate) fn write(
+        self,
+        hasher: &Hasher,
+        magic: [u8; 4],
+        mut to: impl FnMut(usize, &[u8; v1::HEADER_LEN], &[u8]),
+    ) {
+        let mut digests = vec![Hash::default(); self.payloads.len()];
+        hasher.many(&self.payloads, &mut digests);
+        let messages = self.links.into_iter().zip(self.types).zip(self.payloads);
+        for (((link, message_type), payload), digest) in messages.zip(&digests) {
+            let mut header = [0; v1::HEADER_LEN];
+            header[..4].copy_from_slice(&magic);
+            header[4..16].copy_from_slice(message_type.padded());
+            // A packet has less than 2^24 bytes.
+            header[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+            header[20..].copy_from_slice(&digest.as_ref()[..4]);
+            to(link, &header, payload);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetlane::bitcoin::Network;
+
+    #[test]
+    fn frames_are_what_v1_decodes() {
+        let magic = Network::Regtest.magic();
+        let [ping, inv] = [MessageType::literal("ping"), MessageType::literal("inv")];
+        let payloads = [vec![1; 8], Vec::new(), vec![2; 3000]];
+        let mut frames = Frames::default();
+        for (link, payload) in payloads.iter().enumerate() {
+            frames.push(link, if link == 0 { ping } else { inv }, payload);
+        }
+        let mut seen = 0;
+        frames.write(&Hasher::best(), magic, |link, header, payload| {
+            let mut wire = header.to_vec();
+            wire.extend_from_slice(payload);
+            let message = v1::decode(magic, &wire).unwrap().unwrap();
+            assert_eq!((link, message.payload), (seen, payloads[seen].as_slice()));
+            assert_eq!(message.message_type, if link == 0 { ping } else { inv });
+            seen += 1;
+        });
+        assert_eq!(seen, 3);
+    }
+
+    #[test]
+    fn a_version_gets_the_service_bit() {
+        let version = MessageType::literal("version");
+        let mut payload = vec![0xff; 90];
+        payload[SERVICES].copy_from_slice(&9_u64.to_le_bytes());
+        let with = advertise(version, &payload).unwrap();
+        assert_eq!(with[SERVICES], (9_u64 | 2048).to_le_bytes());
+        payload[SERVICES].copy_from_slice(&with[SERVICES]);
+        assert_eq!(with, payload);
+        assert!(advertise(version, &payload[..11]).is_none());
+        assert!(advertise(MessageType::literal("verack"), &payload).is_none());
+    }
+}

@@ -1,0 +1,1169 @@
+//! One thread's turn over all of its links: read, open all packets in one batch, translate, write;
+//! read the node, seal all packets in one batch, write.
+
+use crate::account::Account;
+use crate::address::{Groups, Secret, loopback};
+use crate::dial::{KnownV1, Resolver, connect, is_connected};
+use crate::door::{BACKLOG, Door, Listener, Spare, accept};
+use crate::link::{
+    Close, Direction, Inbox, Link, READ_LEN, Scratch, Side, Speech, Stage, Transport,
+};
+use crate::ring::{Happened, Ring};
+use crate::settings::{Io, Limits, Settings};
+use crate::socks::{self, SocksError, Target};
+use crate::translate::Frames;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use packetlane::bip324::{Connection, HandshakeConfig, HandshakeError};
+use packetlane::sha256d::Hasher;
+use packetlane::{OpenBatch, SealBatch};
+use rustix::time::{ClockId, clock_gettime};
+use slab::Slab;
+use socket2::SockRef;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) const WAKER: Token = Token(usize::MAX);
+
+/// The listeners' tokens begin here.
+const LISTENERS: usize = usize::MAX - 4;
+
+/// How often the clocks of all links are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long those who have begun to connect may take for it, when nobody else is accepted: more than
+/// the way around the Earth. Who was not answered tries again after a second: then another gateway
+/// is to be there alone.
+const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
+
+/// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
+const MOST_UNREAD: usize = 256 * 1024;
+
+/// Connections that are accepted in a turn at most, from each listener. More of them wait.
+const MOST_ACCEPTED: usize = 32;
+
+/// Links in a turn at most of which no messages pass yet. The exchange of keys is what costs most
+/// of all (some 100 us), and those whose messages pass wait for it.
+const MOST_SET_UP: usize = 16;
+
+/// What a system call costs, in bytes that are read, encrypted and written at the same cost: for
+/// the share of each link in a turn's CPU time.
+const CALL_COST: u64 = 4096;
+
+/// A peer, as it is now.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Told from all others of this gateway, also from those before it. 0: it was refused.
+    pub id: u64,
+    /// Who has connected, or what the node has asked for.
+    pub address: Target,
+    /// Who has connected.
+    pub direction: Direction,
+    /// How it speaks.
+    pub transport: Transport,
+    /// The session id of a v2 peer.
+    pub session_id: Option<[u8; 32]>,
+    /// Packets of a v2 peer that were no messages.
+    pub decoys: u64,
+    /// Since when it is there.
+    pub age: Duration,
+    /// What has passed.
+    pub account: Account,
+}
+
+/// What happens to a peer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// It has shaken hands: messages pass.
+    Connected,
+    /// It closed when it was greeted by v2, and is tried by v1.
+    FellBack,
+    /// There are too many connections, or too many that have not shaken hands.
+    Refused(Refusal),
+    /// Its connection has ended.
+    Closed(Close),
+}
+
+/// Which limit a refused peer has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// [`Limits::connections`](crate::Limits::connections).
+    Connections,
+    /// [`Limits::half_open`](crate::Limits::half_open).
+    HalfOpen,
+    /// [`Limits::half_open_address`](crate::Limits::half_open_address).
+    HalfOpenAddress,
+    /// [`Limits::half_open_group`](crate::Limits::half_open_group).
+    HalfOpenGroup,
+    /// The process, or the system, can open no more files.
+    Files,
+}
+
+impl Refusal {
+    /// The setting's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::HalfOpen => "half-open",
+            Self::HalfOpenAddress => "half-open-address",
+            Self::HalfOpenGroup => "half-open-group",
+            Self::Files => "files",
+        }
+    }
+}
+
+/// How many packets the batches of turns held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// Batches to open, by their packets: at place n those of n packets. Empty batches are not
+    /// counted.
+    pub opened: Vec<u64>,
+    /// The same of batches to seal.
+    pub sealed: Vec<u64>,
+    /// System calls that wait, read or write.
+    pub calls: u64,
+    /// CPU time of the thread.
+    pub cpu: Duration,
+    /// Of that, in the kernel.
+    pub kernel: Duration,
+    /// Time of opening and sealing batches.
+    pub encryption: Duration,
+    /// Time of framing for v1, most of it the checksums.
+    pub framing: Duration,
+}
+
+impl Turns {
+    fn count(batches: &mut Vec<u64>, packets: usize) {
+        if packets > 0 {
+            if batches.len() <= packets {
+                batches.resize(packets + 1, 0);
+            }
+            batches[packets] += 1;
+        }
+    }
+}
+
+/// What a thread is asked, with the waker.
+pub(crate) enum Request {
+    /// Its peers.
+    Peers(Sender<Vec<Peer>>),
+    /// Its turns until now.
+    Turns(Sender<Turns>),
+    /// Other settings, with the same listeners.
+    Settings(Box<Settings>),
+    /// Accept no more, and end with the last connection.
+    Drain,
+    /// End.
+    Stop,
+}
+
+/// Is told what happens to each peer.
+pub(crate) type Tell = Box<dyn FnMut(&Peer, &Event) + Send>;
+
+/// One thread's links.
+pub(crate) struct Worker {
+    settings: Settings,
+    secret: Secret,
+    known: Arc<Mutex<KnownV1>>,
+    hasher: Hasher,
+    poll: Poll,
+    /// None: all sockets are read and written by themselves.
+    ring: Option<Ring>,
+    /// What the ring knows the next socket by.
+    next_user: u64,
+    listeners: Vec<Listener>,
+    /// Since when they take nobody who has not begun to connect.
+    deaf_since: Option<Instant>,
+    spare: Arc<Mutex<Spare>>,
+    resolver: Resolver,
+    requests: Receiver<Request>,
+    links: Slab<Link>,
+    /// Bytes that they hold.
+    memory: usize,
+    /// Ids are this, this plus the number of workers, and so on.
+    next_id: u64,
+    half_open: Groups,
+    /// Links that may have something to read or to write.
+    ready: Vec<usize>,
+    incoming: OpenBatch,
+    outgoing: SealBatch,
+    scratch: Box<Scratch>,
+    turns: Turns,
+    tell: Tell,
+}
+
+/// The tokens of a link's sockets: its peer's and its node's.
+fn tokens(link: usize) -> [Token; 2] {
+    [Token(2 * link), Token(2 * link + 1)]
+}
+
+/// Whether the thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Going {
+    On,
+    Draining,
+    Stopped,
+}
+
+/// Settings with which every link gets on: one byte or none at all is as little as can be.
+fn checked(mut settings: Settings) -> Settings {
+    let Limits { batch, queued, .. } = &mut settings.limits;
+    (*batch, *queued) = ((*batch).max(1), (*queued).max(1));
+    settings
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// By the kernel's own account, which counts in ticks. None where /proc does not tell.
+fn kernel_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    // The name before it, in parentheses, may have spaces.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 = fields
+        .split_whitespace()
+        .nth(12)
+        .and_then(|field| field.parse().ok())
+        .unwrap_or(0);
+    Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
+}
+
+impl Worker {
+    #[expect(clippy::too_many_arguments, reason = "it is made in one place")]
+    pub(crate) fn new(
+        settings: Settings,
+        number: u64,
+        secret: Secret,
+        known: Arc<Mutex<KnownV1>>,
+        spare: Arc<Mutex<Spare>>,
+        poll: Poll,
+        waker: Arc<Waker>,
+        mut listeners: Vec<Listener>,
+        requests: Receiver<Request>,
+        tell: Tell,
+    ) -> io::Result<Self> {
+        for (place, listener) in listeners.iter_mut().enumerate() {
+            let token = Token(LISTENERS + place);
+            poll.registry()
+                .register(&mut listener.socket, token, Interest::READABLE)?;
+        }
+        Ok(Self {
+            settings: checked(settings),
+            secret,
+            known,
+            hasher: Hasher::best(),
+            poll,
+            ring: None,
+            next_user: 0,
+            listeners,
+            deaf_since: None,
+            spare,
+            resolver: Resolver::start(waker)?,
+            requests,
+            links: Slab::new(),
+            memory: 0,
+            next_id: 1 + number,
+            half_open: Groups::default(),
+            ready: Vec::new(),
+            incoming: OpenBatch::new(),
+            outgoing: SealBatch::new(),
+            scratch: Box::new([0; READ_LEN]),
+            turns: Turns::default(),
+            tell,
+        })
+    }
+
+    /// Runs until it is asked to stop.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        // In this thread: no other one may use it.
+        self.ring = match self.settings.io {
+            Io::Epoll => None,
+            Io::Best => Ring::new(self.poll.as_raw_fd()).ok(),
+            Io::IoUring => Some(Ring::new(self.poll.as_raw_fd())?),
+        };
+        let mut events = Events::with_capacity(1024);
+        let mut looked = Instant::now();
+        let mut cpu = cpu_time();
+        let mut going = Going::On;
+        while going == Going::On
+            || going == Going::Draining && !(self.links.is_empty() && self.listeners.is_empty())
+        {
+            let may_wait =
+                self.ready.is_empty() && !self.listeners.iter().any(|listener| listener.has_more);
+            let wait = match (may_wait, self.deaf_since) {
+                (true, None) => LOOK,
+                (true, Some(since)) => LAST_HANDSHAKES.saturating_sub(since.elapsed()),
+                (false, _) => Duration::ZERO,
+            };
+            if self.wait(wait)? {
+                // What the ring has said is there already.
+                let wait = match self.ring {
+                    Some(_) => Duration::ZERO,
+                    None => wait,
+                };
+                self.turns.calls += 1;
+                match self.poll.poll(&mut events, Some(wait)) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    result => result?,
+                }
+                for event in &events {
+                    match event.token() {
+                        WAKER => {}
+                        Token(token) if token >= LISTENERS => {
+                            if let Some(listener) = self.listeners.get_mut(token - LISTENERS) {
+                                listener.has_more = true;
+                            }
+                        }
+                        Token(token) => self.mark(token, event),
+                    }
+                }
+            }
+            self.found();
+            self.accept();
+            let in_turn = self.turn();
+            let now = cpu_time();
+            self.share(&in_turn, now.saturating_sub(cpu));
+            cpu = now;
+            going = self.answer(going)?;
+            if (self.deaf_since).is_some_and(|since| since.elapsed() >= LAST_HANDSHAKES) {
+                self.close_listeners();
+            }
+            let now = Instant::now();
+            if now.saturating_duration_since(looked) >= LOOK {
+                looked = now;
+                self.close_late(now);
+                // If accepting failed before, those who wait are not told again.
+                for listener in &mut self.listeners {
+                    listener.has_more = true;
+                }
+            }
+            if !self.settings.turn.is_zero() {
+                std::thread::sleep(self.settings.turn);
+            }
+        }
+        let left: Vec<_> = self.links.iter().map(|(number, _)| number).collect();
+        for number in left {
+            self.end(number, Close::Stopped);
+        }
+        Ok(())
+    }
+
+    /// Waits for the ring, if there is one. Whether the event queue may have something.
+    fn wait(&mut self, most: Duration) -> io::Result<bool> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(true);
+        };
+        self.turns.calls += 1;
+        let mut has_events = false;
+        let (links, ready) = (&mut self.links, &mut self.ready);
+        ring.wait(most, |happened| match happened {
+            Happened::Events => has_events = true,
+            Happened::Received { user, bytes, more } => {
+                let token = (user & u64::from(u32::MAX)) as usize;
+                let Some(link) = links.get_mut(token / 2) else {
+                    return;
+                };
+                let side = match token % 2 {
+                    0 => link.peer.as_mut(),
+                    _ => link.node.as_mut(),
+                };
+                // It may be of a socket that was there before.
+                let is_its = |inbox: &Inbox| inbox.user == user;
+                if let Some(side) = side
+                    && side.inbox.as_ref().is_some_and(is_its)
+                {
+                    side.received(bytes, more);
+                    if !std::mem::replace(&mut link.is_ready, true) {
+                        ready.push(token / 2);
+                    }
+                }
+            }
+        })?;
+        Ok(has_events)
+    }
+
+    /// Has the event queue, and the ring if there is one, tell of a socket.
+    fn register(&mut self, side: &mut Side, token: Token) -> io::Result<()> {
+        let interest = match &self.ring {
+            Some(_) => {
+                // A number of its own: sockets before it had the same token.
+                self.next_user = (self.next_user + 1) % (1 << 30);
+                side.inbox = Some(Inbox::new(self.next_user << 32 | token.0 as u64));
+                Interest::WRITABLE
+            }
+            None => Interest::READABLE | Interest::WRITABLE,
+        };
+        let registry = self.poll.registry();
+        registry.register(&mut side.socket, token, interest)
+    }
+
+    /// Asks the ring for what a link's sockets receive, as far as that is read.
+    fn ask(&mut self, number: usize) {
+        let (Some(ring), Some(link)) = (&mut self.ring, self.links.get_mut(number)) else {
+            return;
+        };
+        for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
+            // It has connected.
+            let is_open = side.writable;
+            let socket = side.socket.as_raw_fd();
+            let Some(inbox) = &mut side.inbox else {
+                continue;
+            };
+            if is_open && inbox.can_ask() {
+                inbox.is_asked = true;
+                ring.receive(inbox.user, socket);
+            } else if inbox.is_asked && inbox.unread() > MOST_UNREAD {
+                ring.cancel(inbox.user);
+            }
+        }
+    }
+
+    /// Sends what waits for these links, both sides, in one call.
+    fn send(&mut self, these: &[usize], closes: &mut Vec<(usize, Close)>) {
+        let Some(ring) = &mut self.ring else {
+            return;
+        };
+        let (mut of, mut sends) = (Vec::new(), Vec::new());
+        for &number in these {
+            let Some(link) = self.links.get(number).filter(|link| link.is_in_turns()) else {
+                continue;
+            };
+            if let Some(send) = link.for_node() {
+                of.push((number, true));
+                sends.push(send);
+            }
+            if let Some(send) = link.for_peer(&self.outgoing) {
+                of.push((number, false));
+                sends.push(send);
+            }
+        }
+        if sends.is_empty() {
+            return;
+        }
+        let results = ring.send_all(&sends);
+        self.turns.calls += 1;
+        for ((number, to_node), result) in of.into_iter().zip(results) {
+            let link = &mut self.links[number];
+            let took = match to_node {
+                true => link.node_took(result),
+                false => link.peer_took(result),
+            };
+            if let Err(close) = took {
+                closes.push((number, close));
+            }
+        }
+    }
+
+    /// Answers what it was asked.
+    fn answer(&mut self, mut going: Going) -> io::Result<Going> {
+        while let Ok(request) = self.requests.try_recv() {
+            match request {
+                Request::Peers(to) => {
+                    let peers = self.links.iter().map(|(_, link)| peer(link));
+                    // Who does not wait for the answer needs none.
+                    let _ = to.send(peers.collect());
+                }
+                Request::Turns(to) => {
+                    self.turns.cpu = cpu_time();
+                    self.turns.kernel = kernel_time();
+                    let _ = to.send(self.turns.clone());
+                }
+                Request::Settings(settings) => self.settings = checked(*settings),
+                Request::Drain => {
+                    // Those of a socket that was passed wait for who has passed it.
+                    let mut passed = self.listeners.extract_if(.., |listener| listener.is_passed);
+                    passed.try_for_each(|mut listener| {
+                        // It stays open, so the event queue would go on telling of it.
+                        self.poll.registry().deregister(&mut listener.socket)
+                    })?;
+                    drop(passed);
+                    // The kernel resets who waits in the queue of a listener that is closed, and who
+                    // has half connected to it.
+                    for listener in &self.listeners {
+                        // If it cannot, a few of those who connect just now may be reset.
+                        let _ = listener.turn_deaf();
+                    }
+                    self.deaf_since.get_or_insert_with(Instant::now);
+                    going = Going::Draining;
+                }
+                Request::Stop => return Ok(Going::Stopped),
+            }
+        }
+        Ok(going)
+    }
+
+    /// Notes what an event says of a socket.
+    fn mark(&mut self, token: usize, event: &mio::event::Event) {
+        let Some(link) = self.links.get_mut(token / 2) else {
+            return;
+        };
+        let side = match token % 2 {
+            0 => link.peer.as_mut(),
+            _ => link.node.as_mut(),
+        };
+        let Some(side) = side else {
+            return;
+        };
+        if side.inbox.is_none() {
+            side.ending |= event.is_read_closed() || event.is_error();
+            side.readable |= event.is_readable() || side.ending;
+        }
+        side.writable |= event.is_writable() || event.is_error();
+        self.wake(token / 2);
+    }
+
+    /// Puts a link in the next turn.
+    fn wake(&mut self, number: usize) {
+        if let Some(link) = self.links.get_mut(number)
+            && !std::mem::replace(&mut link.is_ready, true)
+        {
+            self.ready.push(number);
+        }
+    }
+
+    /// Accepts some of those who wait.
+    fn accept(&mut self) {
+        for place in 0..self.listeners.len() {
+            for _ in 0..MOST_ACCEPTED {
+                let listener = &mut self.listeners[place];
+                if !listener.has_more {
+                    break;
+                }
+                let door = listener.door;
+                match accept(&listener.socket, &self.spare) {
+                    Ok((Some(socket), from)) => self.admit(door, socket, from),
+                    Ok((None, from)) => {
+                        self.turn_away(door, from, &Event::Refused(Refusal::Files));
+                    }
+                    // It has gone again.
+                    Err(error)
+                        if [ErrorKind::Interrupted, ErrorKind::ConnectionAborted]
+                            .contains(&error.kind()) => {}
+                    Err(_) => listener.has_more = false,
+                }
+            }
+        }
+    }
+
+    /// Accepts the last who wait, and closes the listeners: others may listen there now.
+    fn close_listeners(&mut self) {
+        self.deaf_since = None;
+        for _ in 0..=BACKLOG as usize / MOST_ACCEPTED {
+            for listener in &mut self.listeners {
+                listener.has_more = true;
+            }
+            self.accept();
+        }
+        self.listeners.clear();
+    }
+
+    /// Whether a balancer says who it is that connects.
+    fn is_introduced(&self, door: Door) -> bool {
+        let inbound = self.settings.inbound;
+        matches!(door, Door::Inbound) && inbound.is_some_and(|inbound| inbound.proxy_protocol)
+    }
+
+    /// Which limit one more connection would meet.
+    fn refusal(&self, door: Door, from: IpAddr) -> Option<Refusal> {
+        let limits = &self.settings.limits;
+        if self.links.len() >= limits.connections {
+            Some(Refusal::Connections)
+        } else if self.half_open.all() >= limits.half_open {
+            Some(Refusal::HalfOpen)
+        } else if door.direction() == Direction::Outbound || self.is_introduced(door) {
+            // They come from the node, or from a balancer, which has yet to say for whom.
+            None
+        } else {
+            self.refusal_of(from)
+        }
+    }
+
+    /// Whether too many of an address have not shaken hands.
+    fn refusal_of(&self, address: IpAddr) -> Option<Refusal> {
+        let limits = &self.settings.limits;
+        if self.half_open.of_address(address) >= limits.half_open_address {
+            Some(Refusal::HalfOpenAddress)
+        } else if self.half_open.of_group(address) >= limits.half_open_group {
+            Some(Refusal::HalfOpenGroup)
+        } else {
+            None
+        }
+    }
+
+    /// Tells of a connection that never became a link.
+    fn turn_away(&mut self, door: Door, from: SocketAddr, event: &Event) {
+        let peer = Peer {
+            id: 0,
+            address: Target::Address(from),
+            direction: door.direction(),
+            transport: Transport::Unknown,
+            session_id: None,
+            decoys: 0,
+            age: Duration::ZERO,
+            account: Account::default(),
+        };
+        (self.tell)(&peer, event);
+    }
+
+    fn admit(&mut self, door: Door, socket: TcpStream, from: SocketAddr) {
+        if let Some(refusal) = self.refusal(door, from.ip()) {
+            return self.turn_away(door, from, &Event::Refused(refusal));
+        }
+        let _ = socket.set_nodelay(true);
+        let id = self.next_id;
+        self.next_id += self.settings.workers.get() as u64;
+        let mut side = Side::new(socket);
+        let mut link = match door {
+            Door::Inbound if self.is_introduced(door) => {
+                side.readable = true;
+                Link::introduced(id, side, from)
+            }
+            Door::Inbound => match self.handshake().and_then(Connection::responder) {
+                Ok(connection) => {
+                    side.readable = true;
+                    Link::inbound(id, side, from, connection)
+                }
+                Err(error) => {
+                    let close = Close::NoHandshake(error);
+                    return self.turn_away(door, from, &Event::Closed(close));
+                }
+            },
+            Door::Socks => Link::outbound(id, side, from, None),
+            Door::Transparent => {
+                let Some(to) = original_target(&side.socket) else {
+                    return;
+                };
+                Link::outbound(id, side, from, Some(Target::Address(to)))
+            }
+        };
+        let [peer_token, node_token] = tokens(self.links.vacant_key());
+        let registered = match (&mut link.peer, &mut link.node) {
+            (Some(peer), _) => self.register(peer, peer_token).map_err(Close::PeerSocket),
+            (None, Some(node)) => self.register(node, node_token).map_err(Close::NodeSocket),
+            (None, None) => Ok(()),
+        };
+        self.half_open.add(link.from);
+        let number = self.links.insert(link);
+        self.wake(number);
+        let begun = registered.and_then(|()| match door {
+            Door::Transparent => self.dial(number),
+            Door::Inbound | Door::Socks => Ok(()),
+        });
+        if let Err(close) = begun {
+            self.close(number, close);
+        }
+    }
+
+    /// Goes on with a peer of which a balancer has said who it is.
+    fn introduced(&mut self, number: usize) -> Result<(), Close> {
+        let link = &self.links[number];
+        let Target::Address(from) = link.who else {
+            return Ok(());
+        };
+        if let Some(refusal) = self.refusal_of(from.ip()) {
+            let mut link = self.links.remove(number);
+            self.half_open.remove(link.from);
+            if let Some(side) = &mut link.peer {
+                self.hang_up(side);
+            }
+            let refused = Peer {
+                id: 0,
+                ..peer(&link)
+            };
+            (self.tell)(&refused, &Event::Refused(refusal));
+            return Ok(());
+        }
+        let connection = self.handshake().and_then(Connection::responder);
+        let connection = connection.map_err(Close::NoHandshake)?;
+        let link = &mut self.links[number];
+        self.half_open.remove(link.from);
+        link.from = Some(from.ip());
+        self.half_open.add(link.from);
+        link.speech = Speech::V2(Box::new(connection));
+        link.stage = Stage::ShakingHands;
+        Ok(())
+    }
+
+    fn handshake(&self) -> Result<HandshakeConfig, HandshakeError> {
+        HandshakeConfig::random(self.settings.network.magic(), self.settings.engine)
+    }
+
+    /// One turn. The links of which there is more go into the next one. Which links were in it.
+    fn turn(&mut self) -> Vec<usize> {
+        let now = Instant::now();
+        let mut all = std::mem::take(&mut self.ready);
+        let links = &mut self.links;
+        // Each once: a link may have ended since, and another with its number may be here twice.
+        let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
+        all.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
+        // Those whose messages pass come first.
+        let (mut all, mut others): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|&number| self.links[number].is_carrying());
+        for number in others.drain(MOST_SET_UP.min(others.len())..) {
+            self.wake(number);
+        }
+        all.append(&mut others);
+        let mut waiting = all.as_slice();
+        while !waiting.is_empty() {
+            let taken = self.carry_in(waiting, now);
+            let (these, later) = waiting.split_at(taken);
+            waiting = later;
+            let mut these = these;
+            while !these.is_empty() {
+                let taken = self.carry_out(these);
+                these = &these[taken..];
+            }
+        }
+        self.close_greediest();
+        all
+    }
+
+    /// While all links hold too much, ends the one that holds the most.
+    fn close_greediest(&mut self) {
+        while self.memory > self.settings.limits.memory
+            && let Some((number, _)) = self.links.iter().max_by_key(|(_, link)| link.held)
+        {
+            self.end(number, Close::Memory);
+        }
+    }
+
+    /// Gives each link of a turn its share of the CPU time.
+    fn share(&mut self, in_turn: &[usize], cpu: Duration) {
+        let links = &mut self.links;
+        let mut all = 0;
+        for &number in in_turn {
+            if let Some(link) = links.get_mut(number) {
+                if self.ring.is_none() {
+                    self.turns.calls += u64::from(link.calls);
+                }
+                all += weight(link);
+            }
+        }
+        for &number in in_turn {
+            if let Some(link) = links.get_mut(number) {
+                let share = u128::from(weight(link)) * cpu.as_nanos() / u128::from(all.max(1));
+                link.account.cpu += Duration::from_nanos(share as u64);
+                link.calls = 0;
+                link.counted = link.account.received.bytes + link.account.sent.bytes;
+            }
+        }
+    }
+
+    /// Reads peers until the batch has enough, and carries what they sent to the node. How many
+    /// links that were.
+    fn carry_in(&mut self, waiting: &[usize], now: Instant) -> usize {
+        let mut taken = 0;
+        let mut closes = Vec::new();
+        for &number in waiting {
+            if self.incoming.bytes_used() >= self.settings.limits.batch {
+                break;
+            }
+            taken += 1;
+            if let Err(close) = self.set_up(number) {
+                closes.push((number, close));
+                continue;
+            }
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
+            let was_carrying = link.is_carrying();
+            if link.is_in_turns()
+                && let Err(close) =
+                    link.read_peer(&mut self.incoming, &mut self.scratch, &self.settings, now)
+            {
+                closes.push((number, close));
+                continue;
+            }
+            if link.fell_back && link.account.received.bytes > 0 {
+                link.fell_back = false;
+                lock(&self.known).add(&link.who, now);
+            }
+            if !was_carrying && link.is_carrying() {
+                self.carries(number);
+            }
+        }
+        let these = &waiting[..taken];
+        Turns::count(&mut self.turns.opened, self.incoming.len());
+        let before = Instant::now();
+        self.settings.engine.open(&mut self.incoming);
+        self.turns.encryption += before.elapsed();
+        let mut frames = Frames::default();
+        for &number in these {
+            let limits = &self.settings.limits;
+            if let Some(link) = self.links.get_mut(number)
+                && let Err(close) = link.packets(number, &self.incoming, &mut frames, limits)
+            {
+                closes.push((number, close));
+            }
+        }
+        let links = &mut self.links;
+        let magic = self.settings.network.magic();
+        let before = Instant::now();
+        frames.write(&self.hasher, magic, |number, header, payload| {
+            let to_node = links[number].to_node.end();
+            to_node.extend_from_slice(header);
+            to_node.extend_from_slice(payload);
+        });
+        self.turns.framing += before.elapsed();
+        self.incoming.clear();
+        for &number in these {
+            if let Err(close) = self.reach_node(number) {
+                closes.push((number, close));
+            }
+        }
+        self.close_all(closes);
+        taken
+    }
+
+    /// Connects the node of a peer that has shaken hands, and writes what waits for it.
+    fn reach_node(&mut self, number: usize) -> Result<(), Close> {
+        let Some(link) = self.links.get_mut(number) else {
+            return Ok(());
+        };
+        if link.node.is_none()
+            && link.is_carrying()
+            && let (Some(inbound), Target::Address(from)) = (self.settings.inbound, &link.who)
+        {
+            let is_local = inbound.node.is_ipv4() && inbound.node.ip().is_loopback();
+            let source = (is_local && !inbound.same_address)
+                .then(|| loopback(&self.secret, from.ip()).into());
+            let socket = connect(inbound.node, source);
+            let mut side = Side::new(socket.map_err(Close::NodeSocket)?);
+            let [_, token] = tokens(number);
+            self.register(&mut side, token).map_err(Close::NodeSocket)?;
+            self.links[number].node = Some(side);
+        }
+        match self.ring {
+            // With all others, when the peers' packets are sealed.
+            Some(_) => Ok(()),
+            None => self.links[number].write_node(),
+        }
+    }
+
+    /// Reads the node for these links until the batch has enough, and carries what it sent to their
+    /// peers. How many links that were.
+    fn carry_out(&mut self, these: &[usize]) -> usize {
+        let mut taken = 0;
+        let mut closes = Vec::new();
+        for &number in these {
+            if self.outgoing.bytes_used() >= self.settings.limits.batch {
+                break;
+            }
+            taken += 1;
+            if let Some(link) = self.links.get_mut(number)
+                && link.is_in_turns()
+                && let Err(close) =
+                    link.read_node(&mut self.outgoing, &mut self.scratch, &self.settings)
+            {
+                closes.push((number, close));
+            }
+        }
+        Turns::count(&mut self.turns.sealed, self.outgoing.len());
+        let before = Instant::now();
+        self.settings.engine.seal(&mut self.outgoing);
+        self.turns.encryption += before.elapsed();
+        self.send(&these[..taken], &mut closes);
+        for &number in &these[..taken] {
+            self.ask(number);
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
+            // With a ring: what is left.
+            let written = link.write_node().and_then(|()| match link.is_in_turns() {
+                true => link.write_peer(&self.outgoing),
+                false => Ok(()),
+            });
+            if let Err(close) = written {
+                closes.push((number, close));
+            } else if let Some(close) = link.pass_ends_on() {
+                closes.push((number, close));
+            } else if link.wants_turn(&self.settings.limits) {
+                self.wake(number);
+            }
+            let link = &mut self.links[number];
+            let held = link.memory();
+            self.memory += held;
+            self.memory -= std::mem::replace(&mut link.held, held);
+        }
+        self.outgoing.clear();
+        self.close_all(closes);
+        taken
+    }
+
+    /// Carries on with a link of which no messages can pass yet.
+    fn set_up(&mut self, number: usize) -> Result<(), Close> {
+        let Some(link) = self.links.get_mut(number) else {
+            return Ok(());
+        };
+        match &mut link.stage {
+            Stage::Introducing(_) => match link.read_introduction()? {
+                true => self.introduced(number),
+                false => Ok(()),
+            },
+            Stage::Asking(server) => {
+                if let Some(node) = &mut link.node {
+                    node.append_to(&mut link.from_node, &mut self.scratch)
+                        .map_err(Close::NodeSocket)?;
+                }
+                let asked = server.receive(&mut link.from_node, link.to_node.end());
+                if let Some(target) = asked.map_err(Close::Socks)? {
+                    link.credentials = server.credentials.take();
+                    link.who = target;
+                    self.dial(number)?;
+                }
+                Ok(())
+            }
+            Stage::Connecting => {
+                let Some(peer) = &link.peer else {
+                    return Ok(());
+                };
+                let has_event = peer.readable || peer.writable;
+                if !has_event || !is_connected(&peer.socket).map_err(Close::PeerSocket)? {
+                    return Ok(());
+                }
+                let Speech::V1(to_peer, _) = &mut link.speech else {
+                    return Ok(());
+                };
+                if !link.is_by_proxy {
+                    return self.reached(number);
+                }
+                let (target, credentials) = (link.who.clone(), link.credentials.clone());
+                let client = socks::Client::new(target, credentials, to_peer.end());
+                link.stage = Stage::Proxying(client, Vec::new());
+                link.write_peer(&self.outgoing)
+            }
+            Stage::Proxying(client, received) => {
+                let (Some(peer), Speech::V1(to_peer, _)) = (&mut link.peer, &mut link.speech)
+                else {
+                    return Ok(());
+                };
+                peer.append_to(received, &mut self.scratch)
+                    .map_err(Close::PeerSocket)?;
+                let connected = client.receive(received, to_peer.end());
+                if connected.map_err(Close::Socks)? {
+                    // Peers that are connected to wait for the first word.
+                    if !received.is_empty() {
+                        return Err(Close::Socks(SocksError::Trailing));
+                    }
+                    return self.reached(number);
+                }
+                if peer.has_ended() {
+                    return Err(Close::Peer);
+                }
+                link.write_peer(&self.outgoing)
+            }
+            Stage::LookingUp | Stage::ShakingHands | Stage::Carrying => Ok(()),
+        }
+    }
+
+    /// Looks up where a link's peer is, if needed, and begins to connect.
+    fn dial(&mut self, number: usize) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        // No other resolver is to learn of them, however they are written.
+        let is_onion = |name: &str| {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            name.ends_with(".onion")
+        };
+        match &link.who {
+            Target::Address(address) => {
+                let address = *address;
+                self.connect_peer(number, address)
+            }
+            Target::Name(name, _) if is_onion(name) => {
+                link.is_by_proxy = true;
+                let tor = self.settings.tor.ok_or(Close::NoTor)?;
+                self.connect_peer(number, tor)
+            }
+            Target::Name(name, port) => {
+                link.stage = Stage::LookingUp;
+                let asked = self.resolver.ask(link.id, number, name, *port);
+                asked.map_err(Close::Name)
+            }
+        }
+    }
+
+    /// Begins to connect a link's peer, or the proxy that reaches it.
+    fn connect_peer(&mut self, number: usize, route: SocketAddr) -> Result<(), Close> {
+        let mut side = Side::new(connect(route, None).map_err(Close::PeerSocket)?);
+        let [token, _] = tokens(number);
+        self.register(&mut side, token).map_err(Close::PeerSocket)?;
+        let link = &mut self.links[number];
+        link.route = Some(route);
+        link.stage = Stage::Connecting;
+        link.peer = Some(side);
+        Ok(())
+    }
+
+    /// Begins to speak with a peer that is connected.
+    fn reached(&mut self, number: usize) -> Result<(), Close> {
+        let now = Instant::now();
+        let speaks_v1 = |link: &Link| link.fell_back || lock(&self.known).has(&link.who, now);
+        if speaks_v1(&self.links[number]) {
+            self.links[number].carry_v1(self.settings.network.magic());
+            self.carries(number);
+        } else {
+            let config = self.handshake().map_err(Close::NoHandshake)?;
+            let connection = Connection::initiator(config).map_err(Close::NoHandshake)?;
+            let link = &mut self.links[number];
+            link.speech = Speech::V2(Box::new(connection));
+            link.stage = Stage::ShakingHands;
+        }
+        let link = &mut self.links[number];
+        if std::mem::take(&mut link.owes_reply) {
+            let reply = socks::Reply::SUCCEEDED.wire();
+            link.to_node.end().extend_from_slice(&reply);
+        }
+        Ok(())
+    }
+
+    /// Names that have been looked up.
+    fn found(&mut self) {
+        while let Some((id, number, found)) = self.resolver.found() {
+            // It may have ended, and another taken its place.
+            if self.links.get(number).is_none_or(|link| link.id != id) {
+                continue;
+            }
+            let connecting = match found {
+                Ok(address) => self.connect_peer(number, address),
+                Err(error) => Err(Close::Name(error)),
+            };
+            match connecting {
+                Ok(()) => self.wake(number),
+                Err(close) => self.close(number, close),
+            }
+        }
+    }
+
+    /// Messages begin to pass.
+    fn carries(&mut self, number: usize) {
+        let link = &self.links[number];
+        self.half_open.remove(link.from);
+        (self.tell)(&peer(link), &Event::Connected);
+    }
+
+    /// Closes links that have been there too long, and has all give back the memory that they do not
+    /// need.
+    fn close_late(&mut self, now: Instant) {
+        let limits = &self.settings.limits;
+        self.memory = 0;
+        let mut late = Vec::new();
+        for (number, link) in &mut self.links {
+            link.trim();
+            link.held = link.memory();
+            self.memory += link.held;
+            late.extend(link.is_late(now, limits).map(|close| (number, close)));
+        }
+        for (number, close) in late {
+            self.close(number, close);
+        }
+    }
+
+    /// Closes links, each for the first cause that it has here: what has failed once may fail again
+    /// in the same turn.
+    fn close_all(&mut self, mut closes: Vec<(usize, Close)>) {
+        // Stable: the first stays first.
+        closes.sort_by_key(|(number, _)| *number);
+        closes.dedup_by_key(|(number, _)| *number);
+        for (number, close) in closes {
+            self.close(number, close);
+        }
+    }
+
+    /// Closes a link, if there is no other way to go on with it.
+    fn close(&mut self, number: usize, close: Close) {
+        if let Some(link) = self.links.get_mut(number)
+            && link.may_fall_back(&close)
+            && let (Some(route), Some(mut side)) = (link.route, link.peer.take())
+        {
+            self.hang_up(&mut side);
+            let link = &mut self.links[number];
+            link.fell_back = true;
+            link.speech = Speech::v1();
+            (self.tell)(&peer(link), &Event::FellBack);
+            match self.connect_peer(number, route) {
+                Ok(()) => self.wake(number),
+                Err(close) => self.end(number, close),
+            }
+        } else {
+            self.end(number, close);
+        }
+    }
+
+    /// Before a socket is closed.
+    fn hang_up(&mut self, side: &mut Side) {
+        let _ = self.poll.registry().deregister(&mut side.socket);
+        if let (Some(ring), Some(inbox)) = (&mut self.ring, &side.inbox)
+            && inbox.is_asked
+        {
+            // The ring holds the connection open until it has nothing more to receive.
+            ring.cancel(inbox.user);
+            ring.flush();
+        }
+    }
+
+    fn end(&mut self, number: usize, close: Close) {
+        let Some(mut link) = self.links.try_remove(number) else {
+            return;
+        };
+        self.memory -= link.held;
+        if !link.is_carrying() {
+            self.half_open.remove(link.from);
+        }
+        if link.owes_reply
+            && let Some(reply) = close.reply()
+        {
+            link.to_node.end().extend_from_slice(&reply.wire());
+        }
+        // What came whole before the end is the node's.
+        let _ = link.write_node();
+        for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
+            self.hang_up(side);
+        }
+        (self.tell)(&peer(&link), &Event::Closed(close));
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A link's part of a turn's CPU time.
+fn weight(link: &Link) -> u64 {
+    let bytes = link.account.received.bytes + link.account.sent.bytes;
+    u64::from(link.calls) * CALL_COST + (bytes - link.counted)
+}
+
+fn peer(link: &Link) -> Peer {
+    Peer {
+        id: link.id,
+        address: link.who.clone(),
+        direction: link.direction,
+        transport: link.transport(),
+        session_id: link.session().map(|session| *session.id()),
+        decoys: link.session().map_or(0, |session| session.inbound.decoys()),
+        age: link.begun.elapsed(),
+        account: link.account.clone(),
+    }
+}
+
+/// Where a redirected connection was to go.
+fn original_target(socket: &TcpStream) -> Option<SocketAddr> {
+    let here = socket.local_addr().ok()?;
+    let socket = SockRef::from(socket);
+    let target = match here {
+        SocketAddr::V4(_) => socket.original_dst_v4(),
+        SocketAddr::V6(_) => socket.original_dst_v6(),
+    };
+    // Who connects to this door itself would be sent round in circles.
+    target.ok()?.as_socket().filter(|target| *target != here)
+}

@@ -1,0 +1,124 @@
+//! What arrives is the beginning of what was sent, and all of it if both sides closed in order.
+
+use crate::load::{Load, Mix, Way};
+use crate::{LIMIT, alone, any_port, has, is_full, raise_files, say, seed, settings};
+use packetlane_gateway::{Event, Gateway, Inbound, Io, Peer, Settings};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Ends at a time.
+const AT_ONCE: usize = 300;
+
+/// What happened, by name, and how often.
+type Told = Arc<Mutex<BTreeMap<String, u64>>>;
+
+fn start(settings: Settings, told: &Told) -> Gateway {
+    let told = Arc::clone(told);
+    let tell = move |_: &Peer, event: &Event| {
+        let name = match event {
+            Event::Closed(close) => close.name().into(),
+            Event::Refused(refusal) => format!("refused {}", refusal.name()),
+            Event::Connected => "connected".into(),
+            _ => "fell back".into(),
+        };
+        *told.lock().unwrap().entry(name).or_default() += 1;
+    };
+    Gateway::start(settings, tell).unwrap()
+}
+
+#[test]
+fn every_byte_is_right_by_epoll() {
+    every_byte_is_right(Io::Epoll);
+}
+
+#[test]
+fn every_byte_is_right_by_io_uring() {
+    every_byte_is_right(Io::IoUring);
+}
+
+/// Connections that end anywhere, both ways, by both transports, while settings change, the node
+/// goes and comes back, and another gateway takes over.
+fn every_byte_is_right(io: Io) {
+    if !has(io) {
+        return;
+    }
+    let _alone = alone();
+    raise_files();
+    let connections = if is_full() { 10_000 } else { 3000 };
+    let mix = Mix {
+        seed: seed(),
+        is_rough: true,
+        messages: 30,
+        both_ways: true,
+    };
+    say(format_args!("{io:?}: seed {}", mix.seed));
+    let mut load = Load::new(mix).unwrap();
+    let told = Told::default();
+    let mut settings = settings(io);
+    settings.socks = Some(any_port());
+    settings.inbound = Some(Inbound::new(any_port(), load.node()));
+    let mut gateway = start(settings, &told);
+    // With the ports that it got.
+    let settings = *gateway.settings();
+    let (inbound, socks) = (settings.inbound.unwrap().listen, settings.socks.unwrap());
+
+    let mut before = None;
+    let mut dead_until = None;
+    let started = Instant::now();
+    let mut changed = 0;
+    while load.begun() < connections || !load.is_over() {
+        while load.begun() < connections && load.open() < AT_ONCE {
+            let to = match load.script_of_next().way {
+                Way::Inbound => inbound,
+                Way::Outbound => socks,
+            };
+            load.begin(to).unwrap();
+        }
+        load.turn().unwrap();
+        let begun = load.begun();
+        let part = |of_ten: u64| begun > connections * of_ten / 10;
+        if load.begun() / 50 > changed {
+            changed = load.begun() / 50;
+            let mut other = *gateway.settings();
+            other.limits.queued = [1 << 20, 3000, 1][changed as usize % 3];
+            other.limits.batch = [1 << 16, 1][changed as usize % 2];
+            gateway.change(other).unwrap();
+        }
+        if part(3) && dead_until.is_none() {
+            load.kill_node();
+            dead_until = Some((Instant::now() + Duration::from_millis(300), true));
+        }
+        if let Some((until, is_dead @ true)) = &mut dead_until
+            && Instant::now() > *until
+        {
+            *is_dead = load.revive_node().is_err();
+        }
+        if part(6) && before.is_none() {
+            let other = start(settings, &told);
+            load.may_miss = true;
+            gateway.drain();
+            before = Some(std::mem::replace(&mut gateway, other));
+        }
+    }
+    let totals = load.finish();
+    say(format_args!(
+        "{io:?}: {totals:?} in {:.1} s; {:?}",
+        started.elapsed().as_secs_f64(),
+        told.lock().unwrap()
+    ));
+    assert!(totals.whole > connections / 5, "few are checked to the end");
+    assert!(totals.untouched <= 10, "lost between two gateways");
+    let before = before.unwrap();
+    let until = Instant::now() + LIMIT;
+    while !(before.has_ended() && gateway.peers().is_empty()) {
+        assert!(Instant::now() < until, "{:?}", gateway.peers());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let kinds = told.lock().unwrap();
+    for kind in ["peer", "node", "protocol", "node-protocol", "fell back"] {
+        assert!(kinds.contains_key(kind), "none {kind}: {kinds:?}");
+    }
+    drop((kinds, before));
+    gateway.stop().unwrap();
+}

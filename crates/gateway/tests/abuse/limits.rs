@@ -1,0 +1,492 @@
+//! What peers may take of the gateway, however many they are and whatever they do.
+
+use crate::child::InChild;
+use crate::load::{Load, MAGIC, Mix, Way};
+use crate::{LIMIT, alone, any_port, has, is_full, raise_files, say, seed};
+use mio::{Events, Interest, Poll, Token};
+use packetlane::bip324::{Connection, HandshakeConfig};
+use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::v1;
+use packetlane::{Engine, OpenBatch, SealBatch};
+use packetlane_gateway::Io;
+use slab::Slab;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+/// For each test, one by each way to read and write.
+macro_rules! by_each_io {
+    ($($test:ident),* $(,)?) => {
+        mod by_epoll {
+            $(#[test]
+            fn $test() {
+                super::$test(super::Io::Epoll);
+            })*
+        }
+        mod by_io_uring {
+            $(#[test]
+            fn $test() {
+                super::$test(super::Io::IoUring);
+            })*
+        }
+    };
+}
+
+by_each_io!(
+    an_ended_side_costs_nothing,
+    no_more_files,
+    a_siege,
+    peers_come_and_go,
+    many_are_small,
+);
+
+/// A node that sends back what it gets, for thousands of connections. It holds little of each.
+fn echo() -> SocketAddr {
+    let mut listener = mio::net::TcpListener::bind(any_port()).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut poll = Poll::new().unwrap();
+        let mut events = Events::with_capacity(1024);
+        let all = Token(usize::MAX);
+        let registry = poll.registry().try_clone().unwrap();
+        registry
+            .register(&mut listener, all, Interest::READABLE)
+            .unwrap();
+        let mut sockets = Slab::<(mio::net::TcpStream, Vec<u8>)>::new();
+        let mut room = vec![0; 32 * 1024];
+        loop {
+            let _ = poll.poll(&mut events, None);
+            for event in &events {
+                if event.token() == all {
+                    while let Ok((mut socket, _)) = listener.accept() {
+                        let _ = socket.set_nodelay(true);
+                        let token = Token(sockets.vacant_key());
+                        let both = Interest::READABLE | Interest::WRITABLE;
+                        registry.register(&mut socket, token, both).unwrap();
+                        sockets.insert((socket, Vec::new()));
+                    }
+                    continue;
+                }
+                let Token(number) = event.token();
+                let Some((socket, back)) = sockets.get_mut(number) else {
+                    continue;
+                };
+                let ended = loop {
+                    while !back.is_empty() {
+                        match socket.write(back) {
+                            Ok(len) => drop(back.drain(..len)),
+                            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                            Err(_) => back.clear(),
+                        }
+                    }
+                    if !back.is_empty() {
+                        break false;
+                    }
+                    match socket.read(&mut room) {
+                        Ok(0) => break true,
+                        Ok(len) => back.extend_from_slice(&room[..len]),
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
+                        Err(_) => break true,
+                    }
+                };
+                if ended {
+                    sockets.remove(number);
+                }
+            }
+        }
+    });
+    address
+}
+
+/// A connection from any loopback address.
+fn connect(to: SocketAddr, from: Ipv4Addr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    socket.connect_timeout(&to.into(), LIMIT).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket.set_tcp_nodelay(true).unwrap();
+    socket.into()
+}
+
+fn version() -> Vec<u8> {
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    wire
+}
+
+/// A peer by v1 that has been heard by the node.
+fn v1_peer(to: SocketAddr) -> TcpStream {
+    let mut stream = connect(to, Ipv4Addr::LOCALHOST);
+    stream.write_all(&version()).unwrap();
+    stream.read_exact(&mut version()).unwrap();
+    stream
+}
+
+/// A peer by v2 that measures how long a message takes to the node and back.
+struct Bystander {
+    stream: TcpStream,
+    engine: Engine,
+    connection: Connection,
+    incoming: OpenBatch,
+    outgoing: SealBatch,
+}
+
+impl Bystander {
+    fn new(to: SocketAddr) -> Self {
+        let engine = Engine::detect().unwrap();
+        let config = HandshakeConfig::random(MAGIC, engine).unwrap();
+        let mut bystander = Self {
+            stream: connect(to, Ipv4Addr::LOCALHOST),
+            engine,
+            connection: Connection::initiator(config).unwrap(),
+            incoming: OpenBatch::new(),
+            outgoing: SealBatch::new(),
+        };
+        while bystander.connection.session().is_none() {
+            bystander.write();
+            bystander.read();
+        }
+        bystander.write();
+        bystander
+    }
+
+    fn write(&mut self) {
+        self.engine.seal(&mut self.outgoing);
+        let write = |pieces: &[std::io::IoSlice<'_>]| self.stream.write(&pieces[0]);
+        self.connection.outbox.write(&self.outgoing, write).unwrap();
+        self.outgoing.clear();
+    }
+
+    /// How many messages came.
+    fn read(&mut self) -> usize {
+        self.incoming.clear();
+        let len = self.stream.read(self.incoming.room(4096)).unwrap();
+        assert_ne!(len, 0, "a bystander was closed");
+        self.connection.received(&mut self.incoming, len).unwrap();
+        self.engine.open(&mut self.incoming);
+        let mut messages = 0;
+        while let Some(contents) = self.connection.next_packet(&self.incoming).unwrap() {
+            decode_message(contents).unwrap();
+            messages += 1;
+        }
+        messages
+    }
+
+    fn round_trip(&mut self) -> Duration {
+        let begun = Instant::now();
+        let ping = MessageType::literal("ping");
+        self.connection
+            .push_message(&mut self.outgoing, ping, &[1; 8])
+            .unwrap();
+        self.write();
+        while self.read() == 0 {}
+        begun.elapsed()
+    }
+
+    /// Round trips for so long, in order of their time.
+    fn measure(&mut self, length: Duration, mut between: impl FnMut()) -> Vec<Duration> {
+        let begun = Instant::now();
+        let mut times = Vec::new();
+        while begun.elapsed() < length {
+            times.push(self.round_trip());
+            between();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        times.sort();
+        times
+    }
+}
+
+fn at(times: &[Duration], of_hundred: usize) -> Duration {
+    times[(times.len() - 1) * of_hundred / 100]
+}
+
+/// Peers that say no more, and a node that says nothing.
+fn an_ended_side_costs_nothing(io: Io) {
+    if !has(io) {
+        return;
+    }
+    let _alone = alone();
+    // It connects by itself, and nobody accepts.
+    let node = TcpListener::bind(any_port()).unwrap();
+    let mut gateway = InChild::start(io, node.local_addr().unwrap(), "");
+    let peer = |_| {
+        let mut stream = connect(gateway.listen, Ipv4Addr::LOCALHOST);
+        stream.write_all(&version()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        stream
+    };
+    let peers: Vec<_> = (0..5).map(peer).collect();
+    gateway.until("all are connected", |told| {
+        told.get("connected") == Some(&5)
+    });
+    let before = gateway.cpu();
+    std::thread::sleep(Duration::from_secs(2));
+    let cpu = gateway.cpu() - before;
+    say(format_args!(
+        "{io:?}: half-closed connections: {cpu:?} of CPU time in 2 s"
+    ));
+    assert!(
+        cpu < Duration::from_millis(500),
+        "it turns without a reason"
+    );
+    assert_eq!(gateway.told()["peers"], 5);
+    drop((peers, node));
+}
+
+/// More peers than files: those above are refused at once, and all goes on when others have gone.
+fn no_more_files(io: Io) {
+    if !has(io) {
+        return;
+    }
+    let _alone = alone();
+    raise_files();
+    let limits = "files=300 half-open-address=100000";
+    let mut gateway = InChild::start(io, echo(), limits);
+    let mut bystander = Bystander::new(gateway.listen);
+    let peers: Vec<_> = (0..600)
+        .map(|_| connect(gateway.listen, Ipv4Addr::LOCALHOST))
+        .collect();
+    let told = gateway.until("nobody waits", |told| {
+        told["peers"] + told.get("refused-files").unwrap_or(&0) == 601
+    });
+    assert!(told["peers"] > 200, "{told:?}");
+    let before = gateway.cpu();
+    bystander.measure(Duration::from_secs(2), || ());
+    let cpu = gateway.cpu() - before;
+    say(format_args!(
+        "{io:?}: no more files: {told:?}, {cpu:?} of CPU time in 2 s"
+    ));
+    assert!(cpu < Duration::from_secs(1), "it turns without a reason");
+    let mut refused = 0;
+    for stream in &peers {
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = stream;
+        refused += u64::from(matches!(stream.read(&mut [0]), Ok(0)));
+    }
+    assert_eq!(refused, told["refused-files"]);
+    drop(peers);
+    gateway.until("they have gone", |told| told["peers"] == 1);
+    v1_peer(gateway.listen);
+    bystander.round_trip();
+}
+
+/// Thousands who do not shake hands, and hundreds who do not read; a bystander is heard all the
+/// while.
+fn a_siege(io: Io) {
+    if !has(io) {
+        return;
+    }
+    let _alone = alone();
+    let files = raise_files();
+    let half_open = 10_000.min(files / 2) as usize;
+    let slow = 2000.min(files / 10) as usize;
+    let length = Duration::from_secs(if is_full() { 300 } else { 6 });
+    let most = 64 * MIB;
+    let mut gateway = InChild::start(io, echo(), &format!("memory={}", most / 2));
+    let mut bystander = Bystander::new(gateway.listen);
+    let before = bystander.measure(Duration::from_secs(2), || ());
+    let at_first = gateway.memory();
+
+    let from = |number: usize| {
+        let group = 20 + (number / 1500) as u8;
+        Ipv4Addr::new(
+            127,
+            group,
+            (number / 10 % 150) as u8,
+            (1 + number % 10) as u8,
+        )
+    };
+    let listen = gateway.listen;
+    let begin = |number: usize| {
+        let mut stream = connect(listen, from(number));
+        let said: &[u8] = match number % 3 {
+            0 => &[],
+            1 => &[1; 40],
+            // A key, for which the gateway answers with its own, and the beginning of garbage.
+            _ => &[number as u8; 164],
+        };
+        stream.write_all(said).unwrap();
+        stream
+    };
+    let mut strangers: Vec<_> = (0..half_open).map(begin).collect();
+    let besieged = half_open as u64 + 1;
+    gateway.until("all are there", |told| told["peers"] >= besieged);
+    let each = gateway.memory().saturating_sub(at_first) / half_open as u64;
+
+    // Most send little and read nothing, the others as much as they can.
+    let message = vec![7; 20_000];
+    let mut wire = Vec::new();
+    for _ in 0..5 {
+        v1::encode(MAGIC, MessageType::literal("tx"), &message, &mut wire);
+    }
+    let slow: Vec<_> = (0..slow)
+        .map(|number| {
+            let mut stream = connect(listen, from(number));
+            SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
+            stream.write_all(&version()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let mut said = vec![0; slow.len()];
+    let mut highest = 0;
+    let mut looked = Instant::now();
+    let mut turn = 0;
+    let during = bystander.measure(length, || {
+        turn += 1;
+        for (number, mut stream) in slow.iter().enumerate().skip(turn % 20).step_by(20) {
+            let is_greedy = number % 100 == 0;
+            while said[number] < wire.len() || is_greedy {
+                match stream.write(&wire[said[number] % wire.len()..]) {
+                    Ok(len) => said[number] += len,
+                    Err(_) => break,
+                }
+            }
+        }
+        // A few drip, a few go and come.
+        for place in 0..10 {
+            let number = (turn * 10 + place) % half_open;
+            if number.is_multiple_of(3) {
+                let _ = strangers[number].write(&[0]);
+            } else {
+                strangers[number] = begin(number);
+            }
+        }
+        if looked.elapsed() > Duration::from_millis(500) {
+            looked = Instant::now();
+            highest = gateway.memory().max(highest);
+        }
+    });
+    let told = gateway.told();
+    let [p50, p99] = [50, 99].map(|of| (at(&before, of), at(&during, of)));
+    say(format_args!(
+        "{io:?}: {half_open} half-open, {} KiB each; {} slow; memory {} MiB before, {} MiB at most; \
+         a bystander's round trip, before and during: p50 {:?}, {:?}, p99 {:?}, {:?} ({} of them); \
+         {told:?}",
+        each / KIB,
+        slow.len(),
+        at_first / MIB,
+        highest / MIB,
+        p50.0,
+        p50.1,
+        p99.0,
+        p99.1,
+        during.len(),
+    ));
+    assert!(each < 40 * KIB);
+    let bound = at_first + 2 * most + (half_open + slow.len()) as u64 * 40 * KIB;
+    assert!(highest < bound, "{} MiB", highest / MIB);
+    assert!(told.contains_key("closed-memory"), "nobody was greedy");
+    // The machine may stand still for a while, but not for half of the time.
+    assert!(p50.1 < Duration::from_millis(500));
+    drop((strangers, slow));
+    gateway.until("they have gone", |told| told["peers"] == 1);
+    bystander.round_trip();
+}
+
+/// Turns until `is_over`; begins connections while no more than `at_once` are open.
+fn drive(
+    load: &mut Load,
+    gateway: &InChild,
+    at_once: usize,
+    mut is_over: impl FnMut(&Load) -> bool,
+) {
+    while !is_over(load) {
+        while load.open() < at_once && load.unsettled() < 1000 {
+            let to = match load.script_of_next().way {
+                Way::Inbound => gateway.listen,
+                Way::Outbound => gateway.socks,
+            };
+            load.begin(to).unwrap();
+        }
+        load.turn().unwrap();
+    }
+}
+
+fn mix(messages: usize) -> Mix {
+    Mix {
+        seed: seed(),
+        is_rough: false,
+        messages,
+        both_ways: true,
+    }
+}
+
+/// A thousand peers that talk for a moment, and others in their place.
+fn peers_come_and_go(io: Io) {
+    if !has(io) {
+        return;
+    }
+    let _alone = alone();
+    let at_once = 1000.min(raise_files() / 6) as usize;
+    let length = Duration::from_secs(if is_full() { 600 } else { 8 });
+    let mut load = Load::new(mix(60)).unwrap();
+    let mut gateway = InChild::start(io, load.node(), "");
+    // Its threads run when they answer.
+    gateway.told();
+    let files = gateway.files();
+    let begun = Instant::now();
+    drive(&mut load, &gateway, at_once, |_| {
+        begun.elapsed() > length / 3
+    });
+    let warm = gateway.memory();
+    drive(&mut load, &gateway, at_once, |_| begun.elapsed() > length);
+    let late = gateway.memory();
+    drive(&mut load, &gateway, 0, Load::is_over);
+    let totals = load.finish();
+    gateway.until("they have gone", |told| told["peers"] == 0);
+    let left = gateway.files();
+    say(format_args!(
+        "{io:?}: {totals:?}; memory {} KiB after a third of the time, {} KiB at its end, {} KiB \
+         afterwards; files {files} before, {left} afterwards",
+        warm / KIB,
+        late / KIB,
+        gateway.memory() / KIB,
+    ));
+    assert_eq!(totals.whole, totals.connections);
+    assert_eq!(left, files, "files are left open");
+    assert!(late < warm + warm / 2 + 16 * MIB, "memory grows");
+}
+
+/// Memory of connections at which nothing happens, beside the sockets' buffers.
+fn many_are_small(io: Io) {
+    if !has(io) {
+        return;
+    }
+    let _alone = alone();
+    let files = raise_files();
+    // Two for each in the gateway, and two here.
+    let wanted = if is_full() { 10_000 } else { 4000 };
+    let connections = wanted.min((files.saturating_sub(200) / 2) as usize);
+    if connections < wanted {
+        say(format_args!(
+            "{connections} connections, and not {wanted}: a process may have {files} files here"
+        ));
+    }
+    let mut load = Load::new(mix(6)).unwrap();
+    load.is_holding = true;
+    let mut gateway = InChild::start(io, load.node(), "");
+    let before = gateway.memory();
+    drive(&mut load, &gateway, connections, |load| {
+        load.open() == connections && load.unsettled() == 0
+    });
+    let told = gateway.until("all are connected", |told| {
+        told["peers"] == connections as u64
+    });
+    let memory = gateway.memory() - before;
+    let each = memory / connections as u64;
+    say(format_args!(
+        "{io:?}: {connections} connections: {} KiB, {:.1} KiB each; {told:?}",
+        memory / KIB,
+        each as f64 / KIB as f64
+    ));
+    assert!(each < 20 * KIB, "{each} bytes each");
+    load.is_holding = false;
+    drive(&mut load, &gateway, 0, Load::is_over);
+    assert_eq!(load.finish().whole, connections as u64);
+}

@@ -1,0 +1,909 @@
+//! Peers of both transports, and a node that speaks v1 and sends every message back; and a node that
+//! reaches such peers through the gateway.
+
+use packetlane::bip324::{Connection, HandshakeConfig};
+use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::{Network, v1};
+use packetlane::{Engine, OpenBatch, SealBatch};
+use packetlane_gateway::{
+    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Peer, Refusal, Settings,
+    Transport,
+};
+use rand::rngs::StdRng;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use std::cell::Cell;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const MAGIC: [u8; 4] = Network::Regtest.magic();
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Peers whose connections have ended: how they spoke, what passed, and why they ended.
+type Ended = (Transport, Account, String);
+
+thread_local! {
+    /// How the gateways of this test read and write.
+    static IO: Cell<Io> = const { Cell::new(Io::Best) };
+}
+
+/// Runs each test by each way to read and write.
+macro_rules! by_each_io {
+    ($($test:ident),* $(,)?) => {
+        mod by_epoll {
+            $(#[test]
+            fn $test() {
+                super::IO.set(super::Io::Epoll);
+                super::$test();
+            })*
+        }
+        mod by_io_uring {
+            $(#[test]
+            fn $test() {
+                if let Err(error) = super::Gateway::has_io_uring() {
+                    println!("NOT RUN: io_uring: {error}");
+                    return;
+                }
+                super::IO.set(super::Io::IoUring);
+                super::$test();
+            })*
+        }
+    };
+}
+
+by_each_io!(
+    v2_peers_reach_a_v1_node,
+    v1_bytes_pass_as_they_are,
+    the_nodes_version_says_v2_to_v2_peers,
+    who_does_not_shake_hands_is_closed,
+    a_node_that_is_not_there,
+    too_many_are_refused,
+    a_balancer_says_who_the_peers_are,
+    wrong_introductions_are_closed,
+    peers_of_a_balancer_are_refused_by_their_own_addresses,
+    who_is_there_is_told,
+    connections_outlive_changes,
+    a_node_reaches_v2_peers_by_socks,
+    who_speaks_v1_only_is_tried_by_v2_once,
+    a_node_is_told_who_cannot_be_reached,
+    onion_names_go_to_the_other_proxy,
+    a_proxy_that_closes_is_told,
+    the_least_limits_suffice,
+    who_reads_nothing_is_closed,
+);
+
+fn settings() -> Settings {
+    Settings {
+        io: IO.get(),
+        workers: NonZero::new(2).unwrap(),
+        ..Settings::new(Network::Regtest, Engine::detect().unwrap())
+    }
+}
+
+fn inbound(node: SocketAddr) -> Settings {
+    Settings {
+        inbound: Some(Inbound::new((Ipv4Addr::LOCALHOST, 0).into(), node)),
+        ..settings()
+    }
+}
+
+fn outbound() -> Settings {
+    Settings {
+        socks: Some((Ipv4Addr::LOCALHOST, 0).into()),
+        ..settings()
+    }
+}
+
+/// All that is told, as text.
+fn told(settings: Settings) -> (Gateway, Receiver<String>) {
+    let (tell, told) = channel();
+    let tell = move |peer: &Peer, event: &Event| {
+        let what = match event {
+            Event::Connected => format!("connected {:?}", peer.transport),
+            Event::FellBack => "fell back".into(),
+            Event::Refused(refusal) => format!("refused {refusal:?}"),
+            Event::Closed(close) => format!("closed: {close}"),
+            _ => "unknown".into(),
+        };
+        let _ = tell.send(what);
+    };
+    (Gateway::start(settings, tell).unwrap(), told)
+}
+
+fn start(settings: Settings) -> (Gateway, Receiver<Ended>) {
+    let (tell, ended) = channel();
+    let closed = move |peer: &Peer, event: &Event| {
+        if let Event::Closed(close) = event {
+            let _ = tell.send((peer.transport, peer.account.clone(), close.to_string()));
+        }
+    };
+    (Gateway::start(settings, closed).unwrap(), ended)
+}
+
+/// A node that sends back what it gets, byte for byte, until the other side ends. Tells from where
+/// it was reached.
+fn echo() -> (SocketAddr, Receiver<IpAddr>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, from) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = tell.send(stream.peer_addr().unwrap().ip());
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 100_000];
+                while let Ok(len) = stream.read(&mut bytes)
+                    && len > 0
+                    && stream.write_all(&bytes[..len]).is_ok()
+                {}
+            });
+        }
+    });
+    (address, from)
+}
+
+fn connect(gateway: &Gateway) -> TcpStream {
+    let inbound = gateway.settings().inbound.unwrap();
+    let stream = TcpStream::connect(inbound.listen).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Any messages, of any length that is likely and some that are not.
+fn messages(rng: &mut StdRng, count: usize) -> Vec<(MessageType, Vec<u8>)> {
+    let types = ["inv", "tx", "ping", "notknown"];
+    let message = |_| {
+        let name = types[rng.random_range(0..types.len())];
+        let len = match rng.random_range(0..20) {
+            0 => rng.random_range(0..200_000),
+            _ => rng.random_range(0..400),
+        };
+        let mut payload = vec![0; len];
+        rng.fill_bytes(&mut payload);
+        (MessageType::new(name.as_bytes()).unwrap(), payload)
+    };
+    (0..count).map(message).collect()
+}
+
+/// Sends messages by v2, in pieces of any length, and reads until as many have come back.
+fn talk_v2(
+    mut stream: TcpStream,
+    messages: &[(MessageType, Vec<u8>)],
+    mut rng: StdRng,
+) -> Vec<(MessageType, Vec<u8>)> {
+    let engine = Engine::detect().unwrap();
+    let config = HandshakeConfig::random(MAGIC, engine).unwrap();
+    let mut connection = Connection::initiator(config).unwrap();
+    let (mut incoming, mut outgoing) = (OpenBatch::new(), SealBatch::new());
+    let mut heard = Vec::new();
+    let mut waiting = messages.iter();
+    while heard.len() < messages.len() {
+        let mut unanswered = messages.len() - waiting.len() - heard.len();
+        while connection.session().is_some()
+            && unanswered < 50
+            && let Some((message_type, payload)) = waiting.next()
+        {
+            let message_type = *message_type;
+            connection
+                .push_message(&mut outgoing, message_type, payload)
+                .unwrap();
+            unanswered += 1;
+        }
+        engine.seal(&mut outgoing);
+        let write = |pieces: &[std::io::IoSlice<'_>]| {
+            let len = pieces[0].len().min(rng.random_range(1..3000));
+            stream.write(&pieces[0][..len])
+        };
+        connection.outbox.write(&outgoing, write).unwrap();
+        outgoing.clear();
+        let len = stream.read(incoming.room(16_384)).unwrap();
+        assert_ne!(len, 0, "{}", connection.closed());
+        connection.received(&mut incoming, len).unwrap();
+        engine.open(&mut incoming);
+        while let Some(contents) = connection.next_packet(&incoming).unwrap() {
+            let (message_type, payload) = decode_message(contents).unwrap();
+            heard.push((message_type, payload.to_vec()));
+        }
+        incoming.clear();
+    }
+    heard
+}
+
+fn v2_peers_reach_a_v1_node() {
+    let (node, from) = echo();
+    let (mut gateway, ended) = start(inbound(node));
+    let peers: Vec<_> = (0..40)
+        .map(|seed| {
+            let stream = connect(&gateway);
+            std::thread::spawn(move || {
+                let mut rng = StdRng::seed_from_u64(seed);
+                let messages = messages(&mut rng, 200);
+                assert!(talk_v2(stream, &messages, rng) == messages);
+            })
+        })
+        .collect();
+    for peer in peers {
+        peer.join().unwrap();
+    }
+    for _ in 0..40 {
+        let (transport, account, close) = ended.recv_timeout(LIMIT).unwrap();
+        let messages = [&account.received, &account.sent].map(|passed| passed.messages());
+        assert_eq!((transport, messages), (Transport::V2, [200; 2]), "{close}");
+        assert_eq!(close, "the peer closed the connection");
+    }
+    // All from one address, which is not the gateway's.
+    let from: Vec<IpAddr> = from.try_iter().collect();
+    assert_eq!(from.len(), 40);
+    assert!(from.iter().all(|address| *address == from[0]));
+    assert!(from[0].is_loopback() && from[0] != IpAddr::from(Ipv4Addr::LOCALHOST));
+    gateway.stop().unwrap();
+}
+
+fn v1_bytes_pass_as_they_are() {
+    let (node, from) = echo();
+    let mut settings = inbound(node);
+    settings.inbound.as_mut().unwrap().same_address = true;
+    let (gateway, ended) = start(settings);
+    let mut stream = connect(&gateway);
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    for (message_type, payload) in messages(&mut rng, 100) {
+        v1::encode(MAGIC, message_type, &payload, &mut wire);
+    }
+    // Nor are they looked at.
+    wire.extend_from_slice(&[9; 1000]);
+    let mut reader = stream.try_clone().unwrap();
+    let expected = wire.clone();
+    let heard = std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        reader.read_to_end(&mut heard).unwrap();
+        assert!(heard == expected);
+    });
+    for piece in wire.chunks(777) {
+        stream.write_all(piece).unwrap();
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    heard.join().unwrap();
+    let (transport, account, close) = ended.recv_timeout(LIMIT).unwrap();
+    assert_eq!(transport, Transport::V1);
+    for passed in [&account.received, &account.sent] {
+        assert_eq!((passed.bytes, passed.messages()), (wire.len() as u64, 101));
+    }
+    assert_eq!(close, "the peer closed the connection");
+    assert_eq!(
+        from.recv_timeout(LIMIT).unwrap(),
+        IpAddr::from(Ipv4Addr::LOCALHOST)
+    );
+}
+
+fn the_nodes_version_says_v2_to_v2_peers() {
+    let version = MessageType::literal("version");
+    let mut payload = vec![0; 90];
+    payload[4] = 9;
+    for advertise in [true, false] {
+        let (node, _from) = echo();
+        let (gateway, _ended) = start(Settings {
+            advertise,
+            ..inbound(node)
+        });
+        let mut expected = payload.clone();
+        expected[5] = if advertise { 8 } else { 0 };
+        let messages = [(version, payload.clone())];
+        let rng = StdRng::seed_from_u64(2);
+        let heard = talk_v2(connect(&gateway), &messages, rng);
+        assert_eq!(heard, [(version, expected)]);
+    }
+}
+
+fn who_does_not_shake_hands_is_closed() {
+    let (node, from) = echo();
+    let mut settings = inbound(node);
+    settings.limits.handshake = Duration::from_secs(1);
+    let (gateway, ended) = start(settings);
+    let mut silent = connect(&gateway);
+    let mut partial = connect(&gateway);
+    partial.write_all(&[1; 30]).unwrap();
+    for _ in 0..2 {
+        let (transport, _, close) = ended.recv_timeout(LIMIT).unwrap();
+        assert_eq!(transport, Transport::Unknown);
+        assert_eq!(close, "the handshake was not done in time");
+    }
+    assert_eq!(silent.read(&mut [0; 100]).unwrap(), 0);
+    // Neither has reached the node.
+    assert!(from.try_recv().is_err());
+}
+
+fn a_node_that_is_not_there() {
+    let nobody = {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.local_addr().unwrap()
+    };
+    let (gateway, ended) = start(inbound(nobody));
+    let mut stream = connect(&gateway);
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    stream.write_all(&wire).unwrap();
+    let (_, _, close) = ended.recv_timeout(LIMIT).unwrap();
+    assert!(close.starts_with("the node's socket: "), "{close}");
+    assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
+}
+
+/// Peers that limits refuse are closed at once; others can come when those have gone.
+fn too_many_are_refused() {
+    type Limit = fn(&mut Limits);
+    let (node, _from) = echo();
+    let cases: [(Limit, Refusal); 4] = [
+        (|limits| limits.connections = 2, Refusal::Connections),
+        (|limits| limits.half_open = 2, Refusal::HalfOpen),
+        (
+            |limits| limits.half_open_address = 2,
+            Refusal::HalfOpenAddress,
+        ),
+        (|limits| limits.half_open_group = 2, Refusal::HalfOpenGroup),
+    ];
+    for (limit, refusal) in cases {
+        let mut settings = inbound(node);
+        settings.workers = NonZero::new(1).unwrap();
+        limit(&mut settings.limits);
+        let (gateway, told) = told(settings);
+        let kept = [connect(&gateway), connect(&gateway)];
+        let mut refused = connect(&gateway);
+        let expected = format!("refused {refusal:?}");
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+        assert!(matches!(refused.read(&mut [0; 10]), Ok(0) | Err(_)));
+        drop(kept);
+        for _ in 0..2 {
+            let closed = told.recv_timeout(LIMIT).unwrap();
+            assert!(closed.starts_with("closed: "), "{closed}");
+        }
+        let mut rng = StdRng::seed_from_u64(3);
+        let messages = messages(&mut rng, 5);
+        assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
+    }
+}
+
+/// A PROXY protocol v2 header of a client that connects by TCP.
+fn introduction(client: SocketAddr) -> Vec<u8> {
+    let mut wire = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
+    match client.ip() {
+        IpAddr::V4(address) => {
+            wire.extend([0x11, 0, 12]);
+            wire.extend(address.octets());
+            wire.extend([192, 0, 2, 1]);
+        }
+        IpAddr::V6(address) => {
+            wire.extend([0x21, 0, 36]);
+            wire.extend(address.octets());
+            wire.extend([9; 16]);
+        }
+    }
+    wire.extend(client.port().to_be_bytes());
+    wire.extend(8333_u16.to_be_bytes());
+    wire
+}
+
+fn behind_a_balancer(node: SocketAddr) -> Settings {
+    let mut settings = inbound(node);
+    settings.inbound.as_mut().unwrap().proxy_protocol = true;
+    settings.workers = NonZero::new(1).unwrap();
+    settings
+}
+
+/// The first of the peer's bytes may come with the header, or the header may come byte by byte.
+fn a_balancer_says_who_the_peers_are() {
+    let (node, from) = echo();
+    let (tell, told) = channel();
+    let gateway = Gateway::start(
+        behind_a_balancer(node),
+        move |peer: &Peer, event: &Event| {
+            if let Event::Connected = event {
+                let _ = tell.send((peer.address.to_string(), peer.transport));
+            }
+        },
+    );
+    let gateway = gateway.unwrap();
+    let mut rng = StdRng::seed_from_u64(7);
+    let messages = messages(&mut rng, 20);
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    let mut reached = Vec::new();
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec();
+    for client in ["203.0.113.5:1234", "[2001:db8::7]:1234", ""] {
+        let header = match client.parse() {
+            Ok(client) => introduction(client),
+            Err(_) => local.clone(),
+        };
+        for split in [0, 1, 15, 16, 17, header.len() - 1, header.len()] {
+            // One has 16 bytes.
+            let split = split.min(header.len());
+            let mut stream = connect(&gateway);
+            stream.set_nodelay(true).unwrap();
+            stream.write_all(&header[..split]).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            let rest = &header[split..];
+            let here = stream.local_addr().unwrap().to_string();
+            let expected = if client.is_empty() { &here } else { client };
+            let transport = match split % 2 {
+                // With the peer's first bytes.
+                0 => {
+                    stream.write_all(&[rest, &wire].concat()).unwrap();
+                    stream.read_exact(&mut wire.clone()).unwrap();
+                    Transport::V1
+                }
+                _ => {
+                    stream.write_all(rest).unwrap();
+                    assert!(talk_v2(stream, &messages, StdRng::seed_from_u64(8)) == messages);
+                    Transport::V2
+                }
+            };
+            let told = told.recv_timeout(LIMIT).unwrap();
+            assert_eq!(told, (expected.to_owned(), transport));
+            reached.push(from.recv_timeout(LIMIT).unwrap());
+        }
+    }
+    // Each reaches the node from an address of its own.
+    reached.sort_unstable();
+    reached.dedup();
+    assert_eq!(reached.len(), 3, "{reached:?}");
+}
+
+fn wrong_introductions_are_closed() {
+    let (node, from) = echo();
+    let mut settings = behind_a_balancer(node);
+    settings.limits.handshake = Duration::from_secs(1);
+    let (gateway, told) = told(settings);
+    let client = introduction("203.0.113.5:1".parse().unwrap());
+    let mut version = client.clone();
+    version[12] = 0x31;
+    let text = b"PROXY TCP4 203.0.113.5 192.0.2.1 1 2\r\n";
+    for (wire, ends, expected) in [
+        (
+            &text[..],
+            false,
+            "closed: PROXY protocol: not a header of version 2",
+        ),
+        (
+            &MAGIC,
+            false,
+            "closed: PROXY protocol: not a header of version 2",
+        ),
+        (&version, false, "closed: PROXY protocol: version 3: only 2"),
+        (
+            &client[..20],
+            true,
+            "closed: PROXY protocol: the connection ended within the header",
+        ),
+        (&[], true, "closed: the peer closed the connection"),
+        (
+            &client[..20],
+            false,
+            "closed: the handshake was not done in time",
+        ),
+        (&[], false, "closed: the handshake was not done in time"),
+        (&client, false, "closed: the handshake was not done in time"),
+    ] {
+        let mut stream = connect(&gateway);
+        stream.write_all(wire).unwrap();
+        if ends {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+        assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
+    }
+    assert!(from.try_recv().is_err());
+}
+
+fn peers_of_a_balancer_are_refused_by_their_own_addresses() {
+    let (node, _from) = echo();
+    let mut settings = behind_a_balancer(node);
+    settings.limits.half_open_address = 2;
+    settings.limits.half_open_group = 3;
+    let (gateway, told) = told(settings);
+    let mut kept = Vec::new();
+    for (client, refusal) in [
+        ("203.0.113.5:1", None),
+        ("203.0.113.5:2", None),
+        ("203.0.113.5:3", Some("refused HalfOpenAddress")),
+        ("203.0.113.6:1", None),
+        ("203.0.113.7:1", Some("refused HalfOpenGroup")),
+        ("198.51.100.7:1", None),
+    ] {
+        let mut stream = connect(&gateway);
+        stream
+            .write_all(&introduction(client.parse().unwrap()))
+            .unwrap();
+        match refusal {
+            Some(refusal) => {
+                assert_eq!(told.recv_timeout(LIMIT).unwrap(), refusal);
+                assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
+            }
+            None => kept.push((client, stream)),
+        }
+        // So that they come in order.
+        let deadline = std::time::Instant::now() + LIMIT;
+        let are_known = || {
+            let peers = gateway.peers();
+            let all = kept
+                .iter()
+                .all(|(client, _)| peers.iter().any(|peer| peer.address.to_string() == *client));
+            all && peers.len() == kept.len()
+        };
+        while !are_known() {
+            assert!(std::time::Instant::now() < deadline);
+        }
+    }
+    // They count no more once they have gone.
+    let count = kept.len();
+    drop(kept);
+    for _ in 0..count {
+        let closed = told.recv_timeout(LIMIT).unwrap();
+        assert!(closed.starts_with("closed: "), "{closed}");
+    }
+    let mut stream = connect(&gateway);
+    stream
+        .write_all(&introduction("203.0.113.5:9".parse().unwrap()))
+        .unwrap();
+    let mut rng = StdRng::seed_from_u64(9);
+    let messages = messages(&mut rng, 5);
+    assert!(talk_v2(stream, &messages, rng) == messages);
+}
+
+fn who_is_there_is_told() {
+    let (node, _from) = echo();
+    let (gateway, _ended) = start(inbound(node));
+    let mut stream = connect(&gateway);
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    stream.write_all(&wire).unwrap();
+    stream.read_exact(&mut wire.clone()).unwrap();
+    let _silent = connect(&gateway);
+    let deadline = std::time::Instant::now() + LIMIT;
+    let peers = loop {
+        let peers = gateway.peers();
+        if peers.len() == 2 {
+            break peers;
+        }
+        assert!(std::time::Instant::now() < deadline);
+    };
+    let v1 = peers.iter().find(|peer| peer.transport == Transport::V1);
+    let v1 = v1.unwrap();
+    assert_eq!(v1.direction, Direction::Inbound);
+    assert_eq!(v1.account.sent.types, v1.account.received.types);
+    assert_eq!(
+        v1.address.to_string(),
+        stream.local_addr().unwrap().to_string()
+    );
+    assert!(
+        peers
+            .iter()
+            .any(|peer| peer.transport == Transport::Unknown)
+    );
+}
+
+/// Settings change, and a gateway drains, while a peer is there.
+fn connections_outlive_changes() {
+    let (node, _from) = echo();
+    let (mut gateway, told) = told(inbound(node));
+    let mut stream = connect(&gateway);
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    let mut talk = || {
+        stream.write_all(&wire).unwrap();
+        stream.read_exact(&mut wire.clone()).unwrap();
+    };
+    talk();
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
+    let mut changed = *gateway.settings();
+    changed.network = Network::Mainnet;
+    let refused = gateway.change(changed);
+    assert!(matches!(refused, Err(GatewayError::Fixed("network"))));
+    let mut changed = *gateway.settings();
+    changed.limits.handshake = Duration::from_secs(1);
+    gateway.change(changed).unwrap();
+    talk();
+    let _silent = connect(&gateway);
+    assert_eq!(
+        told.recv_timeout(LIMIT).unwrap(),
+        "closed: the handshake was not done in time"
+    );
+    gateway.drain();
+    talk();
+    assert!(!gateway.has_ended());
+    drop(stream);
+    assert_eq!(
+        told.recv_timeout(LIMIT).unwrap(),
+        "closed: the peer closed the connection"
+    );
+    let deadline = std::time::Instant::now() + LIMIT;
+    while !gateway.has_ended() {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    gateway.stop().unwrap();
+}
+
+/// Asks the gateway by SOCKS5 for a connection. Its reply.
+fn ask(gateway: &Gateway, password: bool, target: &[u8], port: u16) -> (TcpStream, u8) {
+    let mut stream = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    if password {
+        stream.write_all(&[5, 2, 0, 2]).unwrap();
+        let mut method = [0; 2];
+        stream.read_exact(&mut method).unwrap();
+        assert_eq!(method, [5, 2]);
+        stream
+            .write_all(&[1, 3, b'a', b'b', b'c', 1, b'd'])
+            .unwrap();
+        stream.read_exact(&mut method).unwrap();
+        assert_eq!(method, [1, 0]);
+    } else {
+        stream.write_all(&[5, 1, 0]).unwrap();
+        let mut method = [0; 2];
+        stream.read_exact(&mut method).unwrap();
+        assert_eq!(method, [5, 0]);
+    }
+    let request = [&[5, 1, 0], target, &port.to_be_bytes()].concat();
+    stream.write_all(&request).unwrap();
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!((reply[0], reply[2], reply[3]), (5, 0, 1));
+    (stream, reply[1])
+}
+
+const LOCALHOST: [u8; 5] = [1, 127, 0, 0, 1];
+
+/// Sends messages by v1, and reads until as many have come back.
+fn talk_v1(mut stream: TcpStream, messages: &[(MessageType, Vec<u8>)]) {
+    let mut wire = Vec::new();
+    for (message_type, payload) in messages {
+        v1::encode(MAGIC, *message_type, payload, &mut wire);
+    }
+    let expected = wire.clone();
+    let mut reader = stream.try_clone().unwrap();
+    let heard = std::thread::spawn(move || {
+        let mut heard = vec![0; expected.len()];
+        reader.read_exact(&mut heard).unwrap();
+        assert!(heard == expected);
+    });
+    for piece in wire.chunks(5000) {
+        stream.write_all(piece).unwrap();
+    }
+    heard.join().unwrap();
+}
+
+/// The peers are behind another gateway: that has v2, and sees the first one's peers as v2 or v1.
+fn a_node_reaches_v2_peers_by_socks() {
+    let (node, _from) = echo();
+    let (there, at_peer) = start(inbound(node));
+    let (here, told) = told(outbound());
+    let peer = there.settings().inbound.unwrap().listen;
+    let name = [&[3, 9][..], b"localhost"].concat();
+    let mut rng = StdRng::seed_from_u64(4);
+    for (password, target) in [(false, &LOCALHOST[..]), (true, &LOCALHOST), (true, &name)] {
+        let (stream, reply) = ask(&here, password, target, peer.port());
+        assert_eq!(reply, 0);
+        talk_v1(stream, &messages(&mut rng, 50));
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V2");
+        let closed = told.recv_timeout(LIMIT).unwrap();
+        assert_eq!(closed, "closed: the node closed the connection");
+        let (transport, account, _) = at_peer.recv_timeout(LIMIT).unwrap();
+        assert_eq!(
+            (transport, account.received.messages()),
+            (Transport::V2, 50)
+        );
+    }
+}
+
+/// A node that closes at the first bytes that are no v1, and sends back what is.
+fn v1_only() -> (SocketAddr, Receiver<bool>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, is_v1) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let tell = tell.clone();
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 100_000];
+                let mut is_first = true;
+                while let Ok(len) = stream.read(&mut bytes)
+                    && len > 0
+                {
+                    if std::mem::take(&mut is_first) {
+                        let is_v1 = bytes.starts_with(&MAGIC);
+                        let _ = tell.send(is_v1);
+                        if !is_v1 {
+                            return;
+                        }
+                    }
+                    stream.write_all(&bytes[..len]).unwrap();
+                }
+            });
+        }
+    });
+    (address, is_v1)
+}
+
+fn who_speaks_v1_only_is_tried_by_v2_once() {
+    let (peer, was_v1) = v1_only();
+    let (gateway, told) = told(outbound());
+    let mut rng = StdRng::seed_from_u64(5);
+    for is_known in [false, true] {
+        let (stream, reply) = ask(&gateway, false, &LOCALHOST, peer.port());
+        assert_eq!(reply, 0);
+        talk_v1(stream, &messages(&mut rng, 20));
+        let mut expected = vec!["connected V1", "closed: the node closed the connection"];
+        let mut heard = vec![true];
+        if !is_known {
+            expected.insert(0, "fell back");
+            heard.insert(0, false);
+        }
+        for expected in expected {
+            assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+        }
+        assert_eq!(was_v1.try_iter().collect::<Vec<_>>(), heard);
+    }
+}
+
+fn a_node_is_told_who_cannot_be_reached() {
+    let nobody = {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let (gateway, told) = told(outbound());
+    // Also as a resolver would take it.
+    let onion = [&[3, 10][..], b"abc.Onion."].concat();
+    let unknown = [&[3, 12][..], b"nobody.alt.x"].concat();
+    let cases: [(&[u8], u8, &str); 3] = [
+        (
+            &LOCALHOST,
+            5,
+            "closed: the peer's socket: Connection refused",
+        ),
+        (
+            &onion,
+            4,
+            "closed: an .onion name, and no --tor that reaches it",
+        ),
+        (&unknown, 4, "closed: the peer's name: "),
+    ];
+    for (target, expected, told_as) in cases {
+        let (mut stream, reply) = ask(&gateway, false, target, nobody);
+        assert_eq!(reply, expected);
+        assert_eq!(stream.read(&mut [0; 10]).unwrap(), 0);
+        let closed = told.recv_timeout(LIMIT).unwrap();
+        assert!(closed.starts_with(told_as), "{closed}");
+    }
+    // What is not SOCKS.
+    let mut stream = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
+    let closed = told.recv_timeout(LIMIT).unwrap();
+    assert_eq!(closed, "closed: not SOCKS5: the first byte is 0x47");
+}
+
+/// Another proxy reaches names of Tor: it gets the name, and what the node has shown.
+fn onion_names_go_to_the_other_proxy() {
+    let (peer, _was_v1) = v1_only();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let tor = listener.local_addr().unwrap();
+    let (tell, asked) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut take = |len: usize, answer: &[u8]| {
+                let mut bytes = vec![0; len];
+                stream.read_exact(&mut bytes).unwrap();
+                stream.write_all(answer).unwrap();
+                bytes
+            };
+            assert_eq!(take(3, &[5, 2]), [5, 1, 2]);
+            assert_eq!(take(7, &[1, 0]), b"\x01\x03abc\x01d");
+            let request = take(5 + 9 + 2, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+            tell.send(request).unwrap();
+            let there = TcpStream::connect(peer).unwrap();
+            for (mut from, mut to) in [
+                (stream.try_clone().unwrap(), there.try_clone().unwrap()),
+                (there, stream),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    let (gateway, told) = told(Settings {
+        tor: Some(tor),
+        ..outbound()
+    });
+    let onion = [&[3, 9][..], b"abc.onion"].concat();
+    let (stream, reply) = ask(&gateway, true, &onion, 8333);
+    assert_eq!(reply, 0);
+    let mut rng = StdRng::seed_from_u64(6);
+    talk_v1(stream, &messages(&mut rng, 20));
+    let request = [&[5, 1, 0], &onion[..], &8333_u16.to_be_bytes()].concat();
+    for told_as in ["fell back", "connected V1"] {
+        assert_eq!(asked.recv_timeout(LIMIT).unwrap(), request);
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), told_as);
+    }
+}
+
+/// The node hears of it at once, however far the other proxy has come.
+fn a_proxy_that_closes_is_told() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let tor = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (says, stream) in (0..3).zip(listener.incoming()) {
+            let mut stream = stream.unwrap();
+            let mut bytes = [0; 100];
+            if says > 0 {
+                stream.read_exact(&mut bytes[..3]).unwrap();
+                stream.write_all(&[5, 0]).unwrap();
+            }
+            if says > 1 {
+                let _ = stream.read(&mut bytes).unwrap();
+                stream.write_all(&[5, 0, 0]).unwrap();
+            }
+        }
+    });
+    let (gateway, told) = told(Settings {
+        tor: Some(tor),
+        ..outbound()
+    });
+    let onion = [&[3, 9][..], b"abc.onion"].concat();
+    for _ in 0..3 {
+        let (_stream, reply) = ask(&gateway, false, &onion, 8333);
+        assert!(reply == 1 || reply == 4, "{reply}");
+        let closed = told.recv_timeout(LIMIT).unwrap();
+        let reset = "closed: the peer's socket: ";
+        assert!(
+            closed == "closed: the peer closed the connection" || closed.starts_with(reset),
+            "{closed}"
+        );
+    }
+}
+
+/// A batch, and a queue, of nothing: one message at a time.
+fn the_least_limits_suffice() {
+    let (node, _from) = echo();
+    let mut settings = inbound(node);
+    settings.limits.batch = 0;
+    settings.limits.queued = 0;
+    let (gateway, _ended) = start(settings);
+    let mut rng = StdRng::seed_from_u64(7);
+    let messages = messages(&mut rng, 30);
+    assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
+}
+
+/// It sends now and then, and takes nothing of what comes back.
+fn who_reads_nothing_is_closed() {
+    let (node, _from) = echo();
+    let mut settings = inbound(node);
+    settings.limits.stalled = Duration::from_secs(1);
+    let (gateway, told) = told(settings);
+    let mut stream = connect(&gateway);
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    for _ in 0..10 {
+        v1::encode(
+            MAGIC,
+            MessageType::literal("tx"),
+            &vec![4; 4_000_000],
+            &mut wire,
+        );
+    }
+    let writer = std::thread::spawn(move || {
+        let _ = stream.write_all(&wire);
+        stream
+    });
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
+    assert_eq!(
+        told.recv_timeout(LIMIT).unwrap(),
+        "closed: the peer reads nothing"
+    );
+    drop(writer.join().unwrap());
+}

@@ -1,0 +1,151 @@
+//! `gateway.latency`: what a proxy adds to the time of a message.
+
+use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::measure::Plan;
+use crate::picture::{Bottom, Picture};
+use crate::record::enter;
+use crate::report::{Case, OURS, Report};
+use crate::rivals::proxy::{Proxy, Way};
+use crate::sentence::Figure;
+use crate::traffic::Profile;
+use crate::workload::relay::{Load, Peers, Relay, node, rate_of_a_peer};
+use packetlane::Engine;
+use std::time::Duration;
+
+const PEERS: usize = 1000;
+/// Times the rate of a real node's peers.
+const FACTORS: [usize; 3] = [1, 3, 10];
+
+/// Shares of all messages, and the names of their metrics.
+const QUANTILES: [(f64, &str, &str); 3] = [
+    (0.5, "latency_p50", "added_p50"),
+    (0.99, "latency_p99", "added_p99"),
+    (0.999, "latency_p999", "added_p999"),
+];
+
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "gateway.latency",
+    description: "What a gateway adds to the time of a message",
+    cases,
+    headline: Headline {
+        case: "factor=10",
+        metric: "added_p99",
+    },
+    sentence,
+    pictures: &[
+        Picture {
+            x: Some(Bottom::log(
+                "factor",
+                "times the rate of a real node's peers",
+            )),
+            log_y: true,
+            ..Picture::new("latency_p50", "Time of a message: the median")
+        },
+        Picture {
+            x: Some(Bottom::log(
+                "factor",
+                "times the rate of a real node's peers",
+            )),
+            log_y: true,
+            ..Picture::new("latency_p99", "Time of a message: 99 of 100 are faster")
+        },
+    ],
+    ..Experiment::EMPTY
+};
+
+fn cases(bench: &Bench) -> Vec<Task<'_>> {
+    let timed = "wall time of a message of the profile relay between one of 1000 peers and the \
+                 node, from the moment when it is due to that when it has been read; peers and \
+                 node are one thread, the proxy is another. Direct connections speak v1";
+    let factors = FACTORS
+        .into_iter()
+        .filter(|factor| !bench.quick || *factor == 10);
+    let task = |factor: usize| {
+        let case = EXPERIMENT
+            .case(timed)
+            .with("peers", PEERS)
+            .with("factor", factor);
+        Task::new(case, move |case, plan, report| {
+            run(bench.engine, factor, bench.quick, case, plan, report);
+        })
+    };
+    factors.map(task).collect()
+}
+
+fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, report: &mut Report) {
+    let profile = Profile::node("relay");
+    let backend = engine.backend().name();
+    let nodes = [(); 4].map(|()| node());
+    let at = |place: usize| nodes[place].local_addr().expect("a listener");
+    let proxies = [
+        Proxy::ours(engine, Way::Batches, Duration::ZERO, at(1)),
+        Proxy::ours(engine, Way::OneAtATime, Duration::ZERO, at(2)),
+        Proxy::tokio(at(3)),
+    ];
+    let names = [
+        ("direct-v1", ""),
+        (OURS, backend),
+        ("one-at-a-time", backend),
+        ("tokio-bip324", ""),
+    ];
+    let mut relays: Vec<Relay> = (0..names.len())
+        .map(|place| {
+            let (speak, address) = match place {
+                0 => (Peers::V1, at(0)),
+                _ => (Peers::V2, proxies[place - 1].address()),
+            };
+            Relay::new(engine, &profile, (PEERS, speak), address, &nodes[place])
+        })
+        .collect();
+    let rate = rate_of_a_peer(&profile) * (PEERS * factor) as f64;
+    let time = match quick {
+        true => Duration::from_millis(300),
+        false => Duration::from_secs(1),
+    };
+    let turns = if quick { 2 } else { plan.samples.min(7) };
+    let mut values = names.map(|_| QUANTILES.map(|_| Vec::new()));
+    for turn in 0..=turns {
+        let seconds: Vec<_> = relays
+            .iter_mut()
+            .map(|relay| {
+                let mut latencies = relay.run(Load::Rate(rate), time).latencies;
+                latencies.sort_by(f64::total_cmp);
+                QUANTILES.map(|(share, ..)| {
+                    let place = (latencies.len() as f64 * share) as usize;
+                    latencies[place.min(latencies.len() - 1)]
+                })
+            })
+            .collect();
+        // The first turn warms memory and sockets.
+        if turn == 0 {
+            continue;
+        }
+        for (values, seconds) in values.iter_mut().zip(seconds) {
+            for (values, seconds) in values.iter_mut().zip(seconds) {
+                values.push(seconds * 1e6);
+            }
+        }
+    }
+    for (place, (_, metric, added)) in QUANTILES.into_iter().enumerate() {
+        for (number, (name, backend)) in names.into_iter().enumerate() {
+            let own = &values[number][place];
+            enter(report, case, [name, backend], (metric, "us"), own);
+            if number > 0 {
+                let direct = &values[0][place];
+                let more = own.iter().zip(direct).map(|(own, direct)| own - direct);
+                let more: Vec<f64> = more.collect();
+                enter(report, case, [name, backend], (added, "us"), &more);
+            }
+        }
+    }
+}
+
+fn sentence(figure: &Figure<'_>) -> Option<String> {
+    (figure.metric() == "added_p99").then(|| {
+        let (peers, factor) = (figure.key("peers"), figure.key("factor"));
+        format!(
+            "what a gateway with {peers} v2 peers adds, at {factor} times their usual rate: \
+             {figure} at most to 99 of 100 messages"
+        )
+    })
+}

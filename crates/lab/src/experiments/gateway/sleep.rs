@@ -1,0 +1,98 @@
+//! `gateway.sleep`: what a gateway saves that sleeps between turns, and what that adds to the time of a
+//! message.
+
+use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::measure::Plan;
+use crate::picture::{Bottom, Picture};
+use crate::record::enter;
+use crate::report::{Case, OURS, Report};
+use crate::rivals::proxy::{Proxy, Way};
+use crate::sentence::Figure;
+use crate::traffic::Profile;
+use crate::workload::relay::{Load, Peers, Relay, node, rate_of_a_peer};
+use packetlane::Engine;
+use std::time::Duration;
+
+const PEERS: usize = 1000;
+
+/// Times the rate of a real node's peers.
+const FACTOR: usize = 10;
+
+/// How long the gateway sleeps between turns, in milliseconds.
+const TURNS: [u64; 4] = [0, 1, 5, 10];
+
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "gateway.sleep",
+    description: "What a gateway saves that sleeps between turns, and what it adds",
+    cases,
+    headline: Headline {
+        case: "turn=5",
+        metric: "cpu_per_message",
+    },
+    sentence,
+    pictures: &[
+        Picture {
+            x: Some(Bottom::linear("turn", "milliseconds between turns")),
+            ..Picture::new("cpu_per_message", "CPU time of a message")
+        },
+        Picture {
+            x: Some(Bottom::linear("turn", "milliseconds between turns")),
+            ..Picture::new("latency_p50", "Time of a message: the median")
+        },
+    ],
+    ..Experiment::EMPTY
+};
+
+fn cases(bench: &Bench) -> Vec<Task<'_>> {
+    let timed = "thread CPU time of a gateway for a message of the profile relay between one of 1000 \
+                 v2 peers and the node, at ten times the rate of a real node's peers; and the wall \
+                 time from the moment when it is due to that when it has been read. The gateway \
+                 sleeps for `turn` milliseconds after each turn";
+    let turns = TURNS
+        .into_iter()
+        .filter(|turn| !bench.quick || [0, 5].contains(turn));
+    let task = |turn: u64| {
+        let case = EXPERIMENT.case(timed).with("turn", turn);
+        Task::new(case, move |case, plan, report| {
+            run(bench.engine, turn, bench.quick, case, plan, report);
+        })
+    };
+    turns.map(task).collect()
+}
+
+fn run(engine: Engine, turn: u64, quick: bool, case: &Case, plan: &Plan, report: &mut Report) {
+    let profile = Profile::node("relay");
+    let node = node();
+    let address = node.local_addr().expect("a listener");
+    let proxy = Proxy::ours(engine, Way::Batches, Duration::from_millis(turn), address);
+    let mut relay = Relay::new(engine, &profile, (PEERS, Peers::V2), proxy.address(), &node);
+    let load = Load::Rate(rate_of_a_peer(&profile) * (PEERS * FACTOR) as f64);
+    let time = match quick {
+        true => Duration::from_millis(200),
+        false => Duration::from_secs(1),
+    };
+    let (mut cpu, mut latency) = (Vec::new(), Vec::new());
+    let samples = if quick { 2 } else { plan.samples.min(7) };
+    for sample in 0..=samples {
+        let before = proxy.turns().cpu;
+        let mut outcome = relay.run(load, time);
+        let after = proxy.turns().cpu;
+        // The first one warms memory and sockets.
+        if sample == 0 {
+            continue;
+        }
+        cpu.push((after - before).as_secs_f64() * 1e9 / outcome.messages as f64);
+        outcome.latencies.sort_by(f64::total_cmp);
+        latency.push(outcome.latencies[outcome.latencies.len() / 2] * 1e6);
+    }
+    let of = [OURS, engine.backend().name()];
+    enter(report, case, of, ("cpu_per_message", "ns"), &cpu);
+    enter(report, case, of, ("latency_p50", "us"), &latency);
+}
+
+fn sentence(figure: &Figure<'_>) -> Option<String> {
+    (figure.metric() == "cpu_per_message").then(|| {
+        let turn = figure.key("turn");
+        format!("a gateway that sleeps {turn} ms between turns: {figure} of CPU a message")
+    })
+}

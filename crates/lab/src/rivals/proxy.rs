@@ -1,0 +1,217 @@
+//! What stands between v2 peers and a v1 node: our gateway, and a proxy as existing ones are
+//! built: a task for each connection and direction, around the sessions of the crate `bip324`.
+
+use bip324::futures::Protocol;
+use bip324::io::Payload;
+use bip324::{PacketType, Role};
+use packetlane::Engine;
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::{decode_message, encode_message};
+use packetlane::bitcoin::v1;
+use packetlane_gateway::{Gateway, Inbound, Io, Limits, Settings, Turns};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::measure::Clock;
+
+/// The network of all peers and nodes in the lab.
+pub(crate) const NETWORK: Network = Network::Regtest;
+
+/// A proxy in one thread of its own.
+pub(crate) enum Proxy {
+    Ours(Box<Gateway>),
+    Tokio(Tokio),
+}
+
+/// How our gateway works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A batch of all connections each turn.
+    Batches,
+    /// The same, with a system call for each socket.
+    Epoll,
+    /// A batch of each connection by itself.
+    OneAtATime,
+}
+
+impl Proxy {
+    pub(crate) fn ours(engine: Engine, way: Way, turn: Duration, node: SocketAddr) -> Self {
+        let default = Limits::default();
+        let listen = (Ipv4Addr::LOCALHOST, 0).into();
+        let settings = Settings {
+            inbound: Some(Inbound::new(listen, node)),
+            advertise: false,
+            workers: NonZero::<usize>::MIN,
+            io: match way {
+                Way::Epoll => Io::Epoll,
+                Way::Batches | Way::OneAtATime => Io::Best,
+            },
+            turn,
+            limits: Limits {
+                half_open_address: usize::MAX,
+                half_open_group: usize::MAX,
+                batch: match way {
+                    Way::Batches | Way::Epoll => default.batch,
+                    Way::OneAtATime => 1,
+                },
+                ..default
+            },
+            ..Settings::new(NETWORK, engine)
+        };
+        let gateway = Gateway::start(settings, |_, _| {});
+        Self::Ours(Box::new(gateway.expect("a gateway on the loopback device")))
+    }
+
+    pub(crate) fn tokio(node: SocketAddr) -> Self {
+        Self::Tokio(Tokio::start(node).expect("a proxy on the loopback device"))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Self::Ours(gateway) => {
+                let inbound = gateway.settings().inbound;
+                inbound.expect("it was told to listen").listen
+            }
+            Self::Tokio(tokio) => tokio.address,
+        }
+    }
+
+    /// CPU time of its thread until now, and for ours what it was spent on.
+    pub(crate) fn turns(&self) -> Turns {
+        match self {
+            Self::Ours(gateway) => {
+                let mut turns = gateway.turns();
+                turns.pop().expect("it has a thread")
+            }
+            Self::Tokio(tokio) => Turns {
+                cpu: tokio.cpu(),
+                ..Turns::default()
+            },
+        }
+    }
+}
+
+/// A proxy of tasks on tokio's runtime for one thread.
+pub(crate) struct Tokio {
+    address: SocketAddr,
+    clock: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tokio {
+    /// How often the thread looks at its clock, and whether to stop.
+    const LOOK: Duration = Duration::from_millis(2);
+
+    fn start(node: SocketAddr) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (clock, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (shown, stopped) = (Arc::clone(&clock), Arc::clone(&stop));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("a listener");
+                tokio::spawn(accept(listener, node));
+                while !stopped.load(Ordering::Relaxed) {
+                    tokio::time::sleep(Self::LOOK).await;
+                    let now = Clock::ThreadCpu.now().as_nanos() as u64;
+                    shown.store(now, Ordering::Relaxed);
+                }
+            });
+        });
+        Ok(Self {
+            address,
+            clock,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.clock.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Tokio {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, node: SocketAddr) {
+    while let Ok((peer, _)) = listener.accept().await {
+        // Its end is an error on one side or the other.
+        tokio::spawn(async move { serve(peer, node).await.ok() });
+    }
+}
+
+async fn serve(
+    peer: TcpStream,
+    node: SocketAddr,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    peer.set_nodelay(true)?;
+    let (reader, writer) = peer.into_split();
+    let reader = BufReader::new(reader);
+    let magic = NETWORK.magic();
+    let peer = Protocol::new(magic, Role::Responder, None, None, reader, writer).await?;
+    let node = TcpStream::connect(node).await?;
+    node.set_nodelay(true)?;
+    let (from_node, to_node) = node.into_split();
+    let (from_peer, to_peer) = peer.into_split();
+    tokio::spawn(async move { carry_in(from_peer, to_node).await.ok() });
+    carry_out(BufReader::new(from_node), to_peer).await
+}
+
+async fn carry_in(
+    mut from: bip324::futures::ProtocolReader<BufReader<OwnedReadHalf>>,
+    mut to: OwnedWriteHalf,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut wire = Vec::new();
+    loop {
+        let packet = from.read().await?;
+        if packet.packet_type() == PacketType::Decoy {
+            continue;
+        }
+        let (message_type, payload) = decode_message(packet.contents())?;
+        wire.clear();
+        v1::encode(NETWORK.magic(), message_type, payload, &mut wire);
+        to.write_all(&wire).await?;
+    }
+}
+
+async fn carry_out(
+    mut from: BufReader<OwnedReadHalf>,
+    mut to: bip324::futures::ProtocolWriter<OwnedWriteHalf>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut wire = vec![0; v1::HEADER_LEN];
+    loop {
+        wire.resize(v1::HEADER_LEN, 0);
+        from.read_exact(&mut wire).await?;
+        let len = u32::from_le_bytes(wire[16..20].try_into()?) as usize;
+        if len > v1::MAX_PAYLOAD_LEN {
+            return Err("too long".into());
+        }
+        wire.resize(v1::HEADER_LEN + len, 0);
+        from.read_exact(&mut wire[v1::HEADER_LEN..]).await?;
+        // It checks the checksum, too.
+        let message = v1::decode(NETWORK.magic(), &wire)?.ok_or("not whole")?;
+        let mut contents = Vec::new();
+        encode_message(message.message_type, message.payload, &mut contents);
+        to.write(&Payload::genuine(contents)).await?;
+    }
+}

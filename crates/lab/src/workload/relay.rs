@@ -1,0 +1,489 @@
+//! Messages of many peers through a proxy to a node and back: one thread is all peers and the node,
+//! and checks every byte that comes out.
+
+use crate::rivals::proxy::NETWORK;
+use crate::traffic::Profile;
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use packetlane::bip324::{Connection, HandshakeConfig};
+use packetlane::bitcoin::message::{MessageType, encode_message};
+use packetlane::bitcoin::v1;
+use packetlane::{Engine, OpenBatch, SealBatch};
+use rand::rngs::StdRng;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+/// Messages that each end sends in turn, from a place of its own on.
+const POOL: usize = 4096;
+
+/// Bytes that one read takes.
+const READ_LEN: usize = 64 * 1024;
+
+/// How long messages may take to come through.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A message in the framings that are compared.
+struct Message {
+    message_type: MessageType,
+    payload: Vec<u8>,
+    /// As v1 has it.
+    wire: Vec<u8>,
+    /// As a packet of v2 has it.
+    contents: Vec<u8>,
+}
+
+impl Message {
+    fn new(message_type: MessageType, payload: Vec<u8>) -> Self {
+        let (mut wire, mut contents) = (Vec::new(), Vec::new());
+        v1::encode(NETWORK.magic(), message_type, &payload, &mut wire);
+        encode_message(message_type, &payload, &mut contents);
+        Self {
+            message_type,
+            payload,
+            wire,
+            contents,
+        }
+    }
+}
+
+/// Messages whose types and lengths follow a recorded node.
+fn pool(profile: &Profile) -> Vec<Message> {
+    let rows = profile.messages_per_day();
+    let all: f64 = rows.iter().map(|(_, per_day, _)| per_day).sum();
+    let mut rng = StdRng::seed_from_u64(0x9a7e);
+    let draw = |_| {
+        let mut left = rng.random_range(0.0..all);
+        let (message_type, _, mean) = rows
+            .iter()
+            .find(|(_, per_day, _)| {
+                left -= per_day;
+                left < 0.0
+            })
+            .unwrap_or(&rows[0]);
+        let exponential = -mean * (1.0 - rng.random_range(0.0..1.0_f64)).ln();
+        let len = match message_type.name() {
+            "ping" | "pong" | "feefilter" => *mean,
+            _ => exponential,
+        };
+        let mut payload = vec![0; (len as usize).min(v1::MAX_PAYLOAD_LEN)];
+        rng.fill_bytes(&mut payload);
+        Message::new(*message_type, payload)
+    };
+    (0..POOL).map(draw).collect()
+}
+
+/// Messages a second of a peer of the recorded node, both directions: the node had ten peers.
+pub(crate) fn rate_of_a_peer(profile: &Profile) -> f64 {
+    let rows = profile.messages_per_day();
+    let per_day: f64 = rows.iter().map(|(_, per_day, _)| per_day).sum();
+    per_day / 86_400.0 / 10.0
+}
+
+/// How peers speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peers {
+    V1,
+    V2,
+}
+
+/// How much is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    /// Each end keeps so many messages on their way: as much as the proxy carries.
+    Flat(usize),
+    /// So many messages a second, of any end.
+    Rate(f64),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Messages that were carried, of both directions.
+    pub(crate) messages: u64,
+    /// Of each, from the moment when it was due to that when it was read, in seconds.
+    pub(crate) latencies: Vec<f64>,
+}
+
+enum Speech {
+    V1,
+    V2(Box<Connection>),
+}
+
+/// One end of a connection through the proxy.
+struct End {
+    socket: TcpStream,
+    speech: Speech,
+    /// V1: bytes that wait for the socket.
+    unsent: VecDeque<u8>,
+    /// V1: bytes of a message that is not whole.
+    partial: Vec<u8>,
+    /// The message that it sends next.
+    next: usize,
+    /// The message that it expects next.
+    expected: usize,
+    /// When each message was due that the other end has not read yet.
+    due: VecDeque<Instant>,
+    /// Messages to send in this turn.
+    to_send: usize,
+    writable: bool,
+    is_ready: bool,
+}
+
+/// Peers and node around a proxy.
+pub(crate) struct Relay {
+    engine: Engine,
+    poll: Poll,
+    events: Events,
+    /// The ends of peer n and of its connection at the node: 2n and 2n + 1.
+    ends: Vec<End>,
+    pool: Vec<Message>,
+    /// Ends with something to read.
+    ready: Vec<usize>,
+    incoming: OpenBatch,
+    outgoing: SealBatch,
+    rng: StdRng,
+}
+
+/// Where the node listens.
+pub(crate) fn node() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener on the loopback device")
+}
+
+impl Relay {
+    /// Connects peers at `proxy`, which connects to `node`.
+    pub(crate) fn new(
+        engine: Engine,
+        profile: &Profile,
+        (peers, speak): (usize, Peers),
+        proxy: SocketAddr,
+        node: &TcpListener,
+    ) -> Self {
+        let poll = Poll::new().expect("an event queue");
+        let pool = pool(profile);
+        let mut ends = Vec::with_capacity(2 * peers);
+        for number in 0..peers {
+            let pair = connect(engine, speak, proxy, node, number);
+            for (socket, speech) in pair {
+                socket.set_nodelay(true).expect("a socket");
+                socket.set_nonblocking(true).expect("a socket");
+                let mut socket = TcpStream::from_std(socket);
+                let both = Interest::READABLE | Interest::WRITABLE;
+                let registry = poll.registry();
+                registry
+                    .register(&mut socket, Token(ends.len()), both)
+                    .expect("an event queue");
+                // The two directions have different places.
+                let place = 7 * ends.len() % POOL;
+                ends.push(End {
+                    socket,
+                    speech,
+                    unsent: VecDeque::new(),
+                    partial: Vec::new(),
+                    next: place,
+                    expected: (7 * (ends.len() ^ 1)) % POOL,
+                    due: VecDeque::new(),
+                    to_send: 0,
+                    writable: true,
+                    is_ready: false,
+                });
+            }
+        }
+        Self {
+            engine,
+            poll,
+            events: Events::with_capacity(1024),
+            ends,
+            pool,
+            ready: Vec::new(),
+            incoming: OpenBatch::new(),
+            outgoing: SealBatch::new(),
+            rng: StdRng::seed_from_u64(1),
+        }
+    }
+
+    /// Sends for so long, and waits until all has come through.
+    ///
+    /// # Panics
+    ///
+    /// If what comes through is not what was sent.
+    pub(crate) fn run(&mut self, load: Load, time: Duration) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut sending = Vec::new();
+        let mut on_their_way = 0;
+        let start = Instant::now();
+        if let Load::Flat(window) = load {
+            for (number, end) in self.ends.iter_mut().enumerate() {
+                end.to_send = window;
+                end.due.extend(std::iter::repeat_n(start, window));
+                sending.push(number);
+            }
+            on_their_way += window * self.ends.len();
+        }
+        let mut rate_due = start;
+        loop {
+            let now = Instant::now();
+            let goes_on = now - start < time;
+            if let (Load::Rate(rate), true) = (load, goes_on) {
+                while rate_due <= now {
+                    let number = self.rng.random_range(0..self.ends.len());
+                    self.ends[number].to_send += 1;
+                    self.ends[number].due.push_back(rate_due);
+                    sending.push(number);
+                    on_their_way += 1;
+                    let gap = -(1.0 - self.rng.random_range(0.0..1.0_f64)).ln() / rate;
+                    rate_due += Duration::from_secs_f64(gap);
+                }
+            }
+            self.send(&mut sending);
+            if on_their_way == 0 && !goes_on {
+                return outcome;
+            }
+            assert!(now - start < time + LIMIT, "messages do not come through");
+            // At a rate the next message is due soon: this thread has a core of its own.
+            let wait = match (load, self.ready.is_empty()) {
+                (Load::Flat(_), true) => Some(LIMIT),
+                (Load::Rate(_), true) if !goes_on => Some(LIMIT),
+                _ => Some(Duration::ZERO),
+            };
+            match self.poll.poll(&mut self.events, wait) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => result.expect("an event queue"),
+            }
+            for event in &self.events {
+                mark(&mut self.ends, &mut self.ready, &mut sending, event);
+            }
+            let received = self.receive(&mut outcome.latencies);
+            on_their_way -= received.len();
+            outcome.messages += received.len() as u64;
+            if matches!(load, Load::Flat(_)) && goes_on {
+                let now = Instant::now();
+                on_their_way += received.len();
+                for number in received {
+                    // Who sent that one sends the next.
+                    let end = &mut self.ends[number ^ 1];
+                    end.to_send += 1;
+                    end.due.push_back(now);
+                    sending.push(number ^ 1);
+                }
+            }
+        }
+    }
+
+    /// Sends what is to be sent. Ends may be listed more than once.
+    fn send(&mut self, sending: &mut Vec<usize>) {
+        for &number in &*sending {
+            let end = &mut self.ends[number];
+            for _ in 0..std::mem::take(&mut end.to_send) {
+                let message = &self.pool[end.next];
+                end.next = (end.next + 1) % POOL;
+                match &mut end.speech {
+                    Speech::V1 => end.unsent.extend(&message.wire),
+                    Speech::V2(connection) => connection
+                        .push_message(&mut self.outgoing, message.message_type, &message.payload)
+                        .expect("a message"),
+                }
+            }
+        }
+        self.engine.seal(&mut self.outgoing);
+        for number in sending.drain(..) {
+            write(&mut self.ends[number], &self.outgoing);
+        }
+        self.outgoing.clear();
+    }
+
+    /// Reads all that has come. The end of each message.
+    fn receive(&mut self, latencies: &mut Vec<f64>) -> Vec<usize> {
+        let Self { ends, pool, .. } = self;
+        let mut received = Vec::new();
+        let ready = std::mem::take(&mut self.ready);
+        for &number in &ready {
+            let end = &mut ends[number];
+            end.is_ready = false;
+            let room = self.incoming.room(READ_LEN);
+            let len = match end.socket.read(room) {
+                Ok(0) => panic!("the proxy has closed a connection"),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(error) => panic!("the proxy's connection: {error}"),
+            };
+            if len == READ_LEN {
+                end.is_ready = true;
+                self.ready.push(number);
+            }
+            if let Speech::V2(connection) = &mut end.speech {
+                connection
+                    .received(&mut self.incoming, len)
+                    .expect("packets");
+                continue;
+            }
+            end.partial.extend_from_slice(&room[..len]);
+            let mut taken = 0;
+            loop {
+                let wire = &pool[end.expected].wire;
+                let Some(bytes) = end.partial[taken..].get(..wire.len()) else {
+                    break;
+                };
+                assert!(bytes == wire, "another message than was sent");
+                taken += wire.len();
+                end.expected = (end.expected + 1) % POOL;
+                received.push(number);
+            }
+            end.partial.drain(..taken);
+        }
+        self.engine.open(&mut self.incoming);
+        for &number in &ready {
+            let end = &mut ends[number];
+            if let Speech::V2(connection) = &mut end.speech {
+                while let Some(contents) = connection.next_packet(&self.incoming).expect("packets")
+                {
+                    let expected = &pool[end.expected].contents;
+                    assert!(contents == expected, "another message than was sent");
+                    end.expected = (end.expected + 1) % POOL;
+                    received.push(number);
+                }
+            }
+        }
+        self.incoming.clear();
+        let now = Instant::now();
+        for number in &received {
+            let due = ends[number ^ 1].due.pop_front();
+            let due = due.expect("a message that was sent");
+            latencies.push(now.saturating_duration_since(due).as_secs_f64());
+        }
+        received
+    }
+}
+
+fn mark(ends: &mut [End], ready: &mut Vec<usize>, sending: &mut Vec<usize>, event: &Event) {
+    let number = event.token().0;
+    let end = &mut ends[number];
+    if event.is_writable() && !std::mem::replace(&mut end.writable, true) {
+        sending.push(number);
+    }
+    if event.is_readable() && !std::mem::replace(&mut end.is_ready, true) {
+        ready.push(number);
+    }
+}
+
+fn write(end: &mut End, outgoing: &SealBatch) {
+    let socket = &mut end.socket;
+    match &mut end.speech {
+        Speech::V2(connection) => {
+            let write = |pieces: &[IoSlice<'_>]| socket.write_vectored(pieces);
+            connection.outbox.write(outgoing, write).expect("a socket");
+            end.writable = connection.outbox.is_empty();
+        }
+        Speech::V1 => {
+            while !end.unsent.is_empty() {
+                let (first, second) = end.unsent.as_slices();
+                match socket.write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
+                    Ok(len) => drop(end.unsent.drain(..len)),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        end.writable = false;
+                        return;
+                    }
+                    Err(error) => panic!("the proxy's connection: {error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Connects a peer, which says its number: only then does the proxy connect to the node.
+fn connect(
+    engine: Engine,
+    speak: Peers,
+    proxy: SocketAddr,
+    node: &TcpListener,
+    number: usize,
+) -> [(std::net::TcpStream, Speech); 2] {
+    let mut peer = std::net::TcpStream::connect(proxy).expect("the proxy listens");
+    peer.set_nodelay(true).expect("a socket");
+    peer.set_read_timeout(Some(LIMIT)).expect("a socket");
+    let number = (number as u64).to_le_bytes().to_vec();
+    let hello = Message::new(
+        MessageType::literal("version"),
+        [number, vec![0; 82]].concat(),
+    );
+    let speech = match speak {
+        Peers::V1 => {
+            peer.write_all(&hello.wire).expect("the proxy reads");
+            Speech::V1
+        }
+        Peers::V2 => {
+            let config = HandshakeConfig::random(NETWORK.magic(), engine).expect("random numbers");
+            let mut connection = Connection::initiator(config).expect("a handshake");
+            let (mut incoming, mut outgoing) = (OpenBatch::new(), SealBatch::new());
+            loop {
+                if connection.session().is_some() {
+                    connection
+                        .push_message(&mut outgoing, hello.message_type, &hello.payload)
+                        .expect("a message");
+                }
+                engine.seal(&mut outgoing);
+                let write = |pieces: &[IoSlice<'_>]| peer.write_vectored(pieces);
+                let outbox = &mut connection.outbox;
+                outbox.write(&outgoing, write).expect("the proxy reads");
+                if connection.session().is_some() {
+                    break;
+                }
+                let len = peer.read(incoming.room(4096)).expect("the proxy answers");
+                assert!(len > 0, "the proxy has closed: {}", connection.closed());
+                connection
+                    .received(&mut incoming, len)
+                    .expect("a handshake");
+                engine.open(&mut incoming);
+                let first = connection.next_packet(&incoming).expect("packets");
+                assert!(first.is_none(), "the node has said nothing yet");
+                incoming.clear();
+            }
+            Speech::V2(Box::new(connection))
+        }
+    };
+    let (mut at_node, _) = node.accept().expect("the proxy connects");
+    at_node.set_read_timeout(Some(LIMIT)).expect("a socket");
+    let mut wire = vec![0; hello.wire.len()];
+    at_node.read_exact(&mut wire).expect("the first message");
+    assert!(wire == hello.wire, "another message than was sent");
+    [(peer, speech), (at_node, Speech::V1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::proxy::{Proxy, Way};
+
+    /// Each proxy carries every message, by both loads.
+    #[test]
+    fn proxies_carry_all() {
+        let engine = Engine::detect().unwrap();
+        let profile = Profile::node("relay");
+        let nodes = [(); 3].map(|()| node());
+        let at = |place: usize| nodes[place].local_addr().unwrap();
+        let proxies = [
+            Proxy::ours(engine, Way::Batches, Duration::ZERO, at(0)),
+            Proxy::ours(engine, Way::OneAtATime, Duration::from_millis(1), at(1)),
+            Proxy::tokio(at(2)),
+        ];
+        for (proxy, node) in proxies.iter().zip(&nodes) {
+            let before = proxy.turns();
+            let mut relay = Relay::new(engine, &profile, (5, Peers::V2), proxy.address(), node);
+            for load in [Load::Flat(1), Load::Flat(40), Load::Rate(5000.0)] {
+                let outcome = relay.run(load, Duration::from_millis(50));
+                assert!(outcome.messages > 50);
+                assert_eq!(outcome.latencies.len() as u64, outcome.messages);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(proxy.turns().cpu > before.cpu);
+        }
+        let node = node();
+        let address = node.local_addr().unwrap();
+        let mut relay = Relay::new(engine, &profile, (5, Peers::V1), address, &node);
+        let outcome = relay.run(Load::Rate(5000.0), Duration::from_millis(50));
+        assert!(outcome.messages > 50);
+    }
+}

@@ -1,0 +1,599 @@
+// What the probes do in the kernel. `tools/bpf` compiles this to peers.bpf.o.
+//
+// Two functions of the node are watched at entry and return: the one that processes messages of
+// a peer and the one that sends to it, both called by its message thread for every peer at every
+// wake-up. What they take is summed up here, for each peer. A call in which a message was
+// processed is an event of its own, as are messages sent and connections.
+//
+// The functions' second argument is the peer's object. Its number is not read from the object,
+// whose layout differs from build to build, but learned: the tracepoint of a message says it, in
+// the midst of a call.
+//
+// What the probes themselves take within a call is subtracted from it: the program that loads this
+// measures beforehand what does not change from call to call, and the rest is measured here.
+//
+// It includes nothing, so that clang alone compiles it. It knows no CPU's registers: the
+// program that loads it says where the arguments lie.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
+
+#define SEC(name) __attribute__((section(name), used))
+
+struct task_struct;
+
+// Of linux/bpf.h.
+enum { HASH = 1, ARRAY = 2, RINGBUF = 27 };
+enum { ANY = 0, NOEXIST = 1 };
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*map_delete)(void *map, const void *key) = (void *)3;
+static u64 (*ktime_get_ns)(void) = (void *)5;
+static u64 (*get_current_pid_tgid)(void) = (void *)14;
+static long (*probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
+static long (*probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static long (*probe_read_user_str)(void *to, u32 size, const void *from) = (void *)114;
+static void *(*ringbuf_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
+static void (*ringbuf_submit)(void *data, u64 flags) = (void *)132;
+static struct task_struct *(*get_current_task)(void) = (void *)158; // with its type
+static u64 (*get_attach_cookie)(void *context) = (void *)174;
+
+// The fields of the kernel's that are read. Their places are found by the kernel's own description
+// of its types.
+struct rq {
+	u64 clock;
+	u64 clock_task;
+} __attribute__((preserve_access_index));
+struct cfs_rq {
+	struct rq *rq;
+} __attribute__((preserve_access_index));
+struct sched_entity {
+	u64 exec_start;
+	u64 sum_exec_runtime;
+	struct cfs_rq *cfs_rq;
+} __attribute__((preserve_access_index));
+struct task_struct {
+	int pid;
+	struct sched_entity se;
+} __attribute__((preserve_access_index));
+
+// ---- What the loading program and this one share: `shapes.rs` has the same.
+
+// Where an argument of a tracepoint lies.
+struct argument {
+	u8 place; // 0: there is none; 1: a constant; 2: a register; 3: memory behind a register
+	u8 shift; // 64 less its bits
+	u8 is_signed;
+	u8 reserved;
+	u32 register_at; // offset of the register in the kernel's `pt_regs`
+	s64 value;       // the constant, or the memory's offset
+};
+
+// A place in the node's code that has a tracepoint, or one of the two functions' ends.
+struct site {
+	u32 event;
+	u32 reserved;
+	struct argument arguments[6];
+};
+
+// Events, and what a site is for.
+enum {
+	INBOUND_MESSAGE = 1,
+	OUTBOUND_MESSAGE = 2,
+	CONNECTED = 3,
+	DISCONNECTED = 4,
+	VERSION = 5, // an event alone
+};
+
+// The two functions, as cookies of the probes at entry and return; and no function.
+enum { RECEIVING = 0, SENDING = 1, NEITHER = 2 };
+
+// Run time that is below 0 by less is the probes', which take a little less than usual.
+enum { TAKEN_NS = 20000 };
+
+// What the probes take outside of a call is less than this: else an interrupt came, or a host took
+// time away.
+enum { BESIDE_MOST_NS = 20000 };
+
+// Places in `settings`.
+enum {
+	SECOND_ARGUMENT = 0, // offset of the register with a function's second argument
+	CALL_NS = 1,	     // what the probes at entry and return add to a call
+	HIT_NS = 2,	     // what a tracepoint's probe adds, beside the time of its program
+	OPENED_NS = 3,	     // when the window was opened; 0: none is open
+};
+
+// Places in `counts`.
+enum {
+	LOST = 0,     // events for which the ring had no room
+	SPENT_NS = 1, // time spent at tracepoints
+	// Run time from the end of a call to the beginning of the next: the probes', and what the
+	// thread does when it is in no call.
+	BETWEEN_NS = 2,
+	// The same between the two calls for one peer of which the first had no message, and how
+	// often: the node does nothing there, so that it is what the probes take in this node.
+	BESIDE_NS = 3,
+	BESIDES = 4,
+};
+
+struct calls {
+	u64 count;
+	u64 wall_ns;
+	u64 cpu_ns;
+};
+
+// The calls for one peer since the program that reads them last cleared them.
+struct visits {
+	s64 peer; // its number, or -1 as long as that is not known
+	struct calls calls[2];
+};
+
+struct message_event {
+	u32 event;
+	u32 reserved;
+	u64 time_ns;
+	s64 peer;
+	u64 bytes;
+	u64 wall_ns;
+	u64 cpu_ns;
+	char type[16];
+};
+
+// Of a peer's `version`.
+struct version_event {
+	u32 event;
+	u32 reserved;
+	u64 time_ns;
+	s64 peer;
+	u64 bytes;
+	// These two say whether the peer wants transactions.
+	u8 user_agent_len;
+	u8 last_byte;
+	u8 reserved_too[6];
+	char user_agent[80]; // its beginning, up to a zero byte
+};
+
+struct connection_event {
+	u32 event;
+	u32 is_new; // 0 if the peer was there before
+	u64 time_ns;
+	s64 peer;
+	u64 network;
+	u64 has_network;
+	char kind[24];
+	char address[80];
+	u64 object;
+	struct visits visits; // at its end
+};
+
+// ---- Maps
+
+struct {
+	int (*type)[ARRAY];
+	int (*max_entries)[64];
+	u32 *key;
+	struct site *value;
+} sites SEC(".maps");
+
+struct {
+	int (*type)[ARRAY];
+	int (*max_entries)[4];
+	u32 *key;
+	u64 *value;
+} settings SEC(".maps");
+
+// The call that each thread is in, or its last one.
+struct call {
+	u64 node;
+	u64 function;
+	u64 start_ns;
+	u64 start_cpu_ns; // the thread's run time then
+	u64 left_ns;	  // when the call before it ended
+	u64 left_cpu_ns;
+	u64 is_second; // whether that was the other one for the same peer, and had no message
+	u64 probes_ns;	  // what the probes in its midst took
+	// By how much the clock here is ahead of the scheduler's; and how much run time was
+	// counted too much so far.
+	u64 ahead_ns;
+	u64 debt_ns;
+	s64 peer;
+	u64 has_message;
+	u64 bytes;
+	char type[16];
+};
+
+struct {
+	int (*type)[HASH];
+	int (*max_entries)[64];
+	u32 *key;
+	struct call *value;
+} in_call SEC(".maps");
+
+// By the address of the peer's object.
+struct {
+	int (*type)[HASH];
+	int (*max_entries)[4096];
+	u64 *key;
+	struct visits *value;
+} visited SEC(".maps");
+
+// The address of the object of each peer whose number is known.
+struct {
+	int (*type)[HASH];
+	int (*max_entries)[4096];
+	s64 *key;
+	u64 *value;
+} objects SEC(".maps");
+
+// Peers that the reading program knows.
+struct {
+	int (*type)[HASH];
+	int (*max_entries)[4096];
+	s64 *key;
+	u8 *value;
+} told SEC(".maps");
+
+struct {
+	int (*type)[RINGBUF];
+	int (*max_entries)[8 * 1024 * 1024];
+} events SEC(".maps");
+
+struct {
+	int (*type)[ARRAY];
+	int (*max_entries)[5];
+	u32 *key;
+	u64 *value;
+} counts SEC(".maps");
+
+// ---- Programs
+
+static __attribute__((always_inline)) u64 setting(u32 which)
+{
+	u64 *value = map_lookup(&settings, &which);
+	return value ? *value : 0;
+}
+
+static __attribute__((always_inline)) void add_to_count(u32 which, u64 more)
+{
+	u64 *count = map_lookup(&counts, &which);
+	if (count)
+		__sync_fetch_and_add(count, more);
+}
+
+static void *reserve(u64 size)
+{
+	void *event = ringbuf_reserve(&events, size, 0);
+	if (!event)
+		add_to_count(LOST, 1);
+	return event;
+}
+
+static __attribute__((always_inline)) u64 argument(void *context, const struct argument *from)
+{
+	u64 value = 0;
+	if (from->place == 1)
+		return from->value;
+	if (from->place == 0)
+		return 0;
+	probe_read_kernel(&value, sizeof value, context + from->register_at);
+	if (from->place == 3) {
+		u64 address = value + from->value;
+		value = 0;
+		probe_read_user(&value, sizeof value, (void *)address);
+	}
+	value <<= from->shift & 63;
+	if (from->is_signed)
+		return (s64)value >> (from->shift & 63);
+	return value >> (from->shift & 63);
+}
+
+// The run time of the current thread. The kernel brings its sum up to date at ticks and when the
+// CPU changes threads; what has passed since then is added here, by the scheduler's own clock as it
+// was then. Time that a virtual machine's CPU was taken away is not run: the kernel finds out at the
+// next of these moments.
+static __attribute__((always_inline)) u64 run_ns(struct call *call, u64 now)
+{
+	struct task_struct *task = get_current_task();
+	struct rq *rq = task->se.cfs_rq->rq;
+	if (!call->ahead_ns)
+		call->ahead_ns = now - rq->clock;
+	return task->se.sum_exec_runtime + rq->clock_task - task->se.exec_start + now -
+	       call->ahead_ns - rq->clock;
+}
+
+// The run time from one moment to another.
+static __attribute__((always_inline)) u64 run_since(struct call *call, u64 start_ns, u64 end_ns)
+{
+	s64 ns = end_ns - start_ns;
+	if (ns >= 0)
+		return ns;
+	// The kernel has found out that it took time away before the first one.
+	if (ns < -TAKEN_NS)
+		call->debt_ns -= ns;
+	return 0;
+}
+
+// What is left of run time when it has paid for time that was counted and taken back: whatever
+// comes next pays, as nobody knows which moments they were.
+static __attribute__((always_inline)) u64 pay(struct call *call, u64 ns)
+{
+	u64 paid_ns = call->debt_ns < ns ? call->debt_ns : ns;
+	call->debt_ns -= paid_ns;
+	return ns - paid_ns;
+}
+
+SEC("uprobe/enter")
+int enter(void *context)
+{
+	u32 thread = get_current_pid_tgid();
+	struct call *call = map_lookup(&in_call, &thread);
+	if (!call) {
+		struct call first = { .function = NEITHER };
+		map_update(&in_call, &thread, &first, NOEXIST);
+		call = map_lookup(&in_call, &thread);
+		if (!call)
+			return 0;
+	}
+	u64 node_before = call->node;
+	probe_read_kernel(&call->node, sizeof call->node,
+			  context + (setting(SECOND_ARGUMENT) & 0xff));
+	call->function = get_attach_cookie(context) & 1;
+	call->is_second = call->node == node_before && call->function == SENDING &&
+			  !call->has_message;
+	call->probes_ns = 0;
+	call->peer = -1;
+	call->has_message = 0;
+	// Last, so that little of this is counted as the call's.
+	call->start_ns = ktime_get_ns();
+	call->start_cpu_ns = run_ns(call, call->start_ns);
+	return 0;
+}
+
+// What the thread has run since the end of its call before this one.
+static __attribute__((always_inline)) void between(struct call *call)
+{
+	u64 ns = run_since(call, call->left_cpu_ns, call->start_cpu_ns);
+	add_to_count(BETWEEN_NS, pay(call, ns));
+	if (call->is_second && ns < BESIDE_MOST_NS) {
+		add_to_count(BESIDE_NS, ns);
+		add_to_count(BESIDES, 1);
+	}
+}
+
+SEC("uretprobe/leave")
+int leave(void *context)
+{
+	u64 now = ktime_get_ns();
+	u32 thread = get_current_pid_tgid();
+	struct call *call = map_lookup(&in_call, &thread);
+	if (!call || call->function != get_attach_cookie(context))
+		return 0;
+	u64 function = call->function;
+	call->function = NEITHER;
+	u64 probes_ns = setting(CALL_NS) + call->probes_ns;
+	u64 wall_ns = now - call->start_ns;
+	wall_ns -= probes_ns < wall_ns ? probes_ns : wall_ns;
+	u64 run = run_ns(call, now);
+	if (call->left_ns > setting(OPENED_NS))
+		between(call);
+	call->left_ns = now;
+	call->left_cpu_ns = run;
+	u64 cpu_ns = run_since(call, call->start_cpu_ns + probes_ns, run);
+	// The sums pay, not this one message.
+	u64 left_cpu_ns = pay(call, cpu_ns);
+	struct visits *visits = map_lookup(&visited, &call->node);
+	if (!visits) {
+		struct visits first = { .peer = -1 };
+		map_update(&visited, &call->node, &first, NOEXIST);
+		visits = map_lookup(&visited, &call->node);
+	}
+	if (visits) {
+		struct calls *calls = &visits->calls[function & 1];
+		calls->count += 1;
+		calls->wall_ns += wall_ns;
+		calls->cpu_ns += left_cpu_ns;
+		if (call->peer != -1 && visits->peer != call->peer) {
+			visits->peer = call->peer;
+			map_update(&objects, &call->peer, &call->node, ANY);
+		}
+	}
+	if (call->has_message) {
+		struct message_event *event = reserve(sizeof *event);
+		if (event) {
+			event->event = INBOUND_MESSAGE;
+			event->reserved = 0;
+			event->time_ns = now;
+			event->peer = call->peer;
+			event->bytes = call->bytes;
+			event->wall_ns = wall_ns;
+			event->cpu_ns = cpu_ns < wall_ns ? cpu_ns : wall_ns;
+			__builtin_memcpy(event->type, call->type, sizeof event->type);
+			ringbuf_submit(event, 0);
+		}
+		u64 spent_ns = ktime_get_ns() - now;
+		call->left_cpu_ns += spent_ns;
+		add_to_count(SPENT_NS, spent_ns);
+	}
+	return 0;
+}
+
+// Whenever a CPU changes from one thread to another, the scheduler has just read its clock.
+SEC("tp_btf/sched_switch")
+int switched(u64 *arguments)
+{
+	u64 now = ktime_get_ns();
+	struct task_struct *to = (void *)arguments[2];
+	u32 thread = to->pid;
+	struct call *call = map_lookup(&in_call, &thread);
+	if (call)
+		call->ahead_ns = now - to->se.cfs_rq->rq->clock;
+	return 0;
+}
+
+// Tells of a peer that has connected, or that was there before.
+static __attribute__((always_inline)) void tell(void *context, const struct site *site, s64 peer,
+						u32 is_new)
+{
+	struct connection_event *event = reserve(sizeof *event);
+	u8 one = 1;
+	if (!event)
+		return;
+	map_update(&told, &peer, &one, ANY);
+	event->event = CONNECTED;
+	event->is_new = is_new;
+	event->time_ns = ktime_get_ns();
+	event->peer = peer;
+	event->has_network = is_new;
+	event->network = is_new ? argument(context, &site->arguments[3]) : 0;
+	__builtin_memset(event->kind, 0, sizeof event->kind);
+	__builtin_memset(event->address, 0, sizeof event->address);
+	probe_read_user_str(event->address, sizeof event->address,
+			    (void *)argument(context, &site->arguments[1]));
+	probe_read_user_str(event->kind, sizeof event->kind,
+			    (void *)argument(context, &site->arguments[2]));
+	event->object = 0;
+	__builtin_memset(&event->visits, 0, sizeof event->visits);
+	ringbuf_submit(event, 0);
+}
+
+static __attribute__((always_inline)) void disconnected(s64 peer)
+{
+	struct connection_event *event = reserve(sizeof *event);
+	u64 *object = map_lookup(&objects, &peer);
+	struct visits *visits = object ? map_lookup(&visited, object) : 0;
+	// Its number may be known to the reading program alone.
+	if (visits && visits->peer != peer && visits->peer != -1)
+		visits = 0;
+	if (event) {
+		event->event = DISCONNECTED;
+		event->is_new = 0;
+		event->time_ns = ktime_get_ns();
+		event->peer = peer;
+		event->network = 0;
+		event->has_network = 0;
+		__builtin_memset(event->kind, 0, sizeof event->kind);
+		__builtin_memset(event->address, 0, sizeof event->address);
+		event->object = object ? *object : 0;
+		if (visits)
+			event->visits = *visits;
+		else
+			__builtin_memset(&event->visits, 0, sizeof event->visits);
+		ringbuf_submit(event, 0);
+	}
+	// Another peer's object may come to lie where this one's was.
+	if (object && visits)
+		map_delete(&visited, object);
+	map_delete(&objects, &peer);
+	map_delete(&told, &peer);
+}
+
+static __attribute__((always_inline)) void version(void *context, const struct site *site, s64 peer,
+						   u64 bytes)
+{
+	if (bytes <= 85)
+		return;
+	struct version_event *event = reserve(sizeof *event);
+	if (!event)
+		return;
+	u8 *payload = (u8 *)argument(context, &site->arguments[5]);
+	event->event = VERSION;
+	event->reserved = 0;
+	event->time_ns = ktime_get_ns();
+	event->peer = peer;
+	event->bytes = bytes;
+	__builtin_memset(&event->user_agent_len, 0, 8 + sizeof event->user_agent);
+	probe_read_user(&event->user_agent_len, 1, payload + 80);
+	probe_read_user(&event->last_byte, 1, payload + bytes - 1);
+	u64 len = event->user_agent_len;
+	if (len >= sizeof event->user_agent)
+		len = sizeof event->user_agent - 1;
+	probe_read_user(event->user_agent, len, payload + 81);
+	ringbuf_submit(event, 0);
+}
+
+// A message that the node processes: it becomes an event when the call ends.
+static __attribute__((always_inline)) void inbound(struct call *call, const char *type, s64 peer,
+						   u64 bytes)
+{
+	call->peer = peer;
+	call->has_message = 1;
+	call->bytes = bytes;
+	__builtin_memcpy(call->type, type, sizeof call->type);
+}
+
+static __attribute__((always_inline)) void outbound(void *context, const struct site *site,
+						    s64 peer, u64 bytes)
+{
+	struct message_event *event = reserve(sizeof *event);
+	if (!event)
+		return;
+	event->event = OUTBOUND_MESSAGE;
+	event->reserved = 0;
+	event->time_ns = ktime_get_ns();
+	event->peer = peer;
+	event->bytes = bytes;
+	event->wall_ns = 0;
+	event->cpu_ns = 0;
+	__builtin_memset(event->type, 0, sizeof event->type);
+	probe_read_user_str(event->type, sizeof event->type,
+			    (void *)argument(context, &site->arguments[3]));
+	ringbuf_submit(event, 0);
+}
+
+static __attribute__((always_inline)) void hit(void *context, struct call *call)
+{
+	u32 index = get_attach_cookie(context);
+	struct site *site = map_lookup(&sites, &index);
+	if (!site || !site->event)
+		return;
+	s64 peer = argument(context, &site->arguments[0]);
+	if (site->event == CONNECTED) {
+		tell(context, site, peer, 1);
+		return;
+	}
+	if (site->event == DISCONNECTED) {
+		disconnected(peer);
+		return;
+	}
+	if (!map_lookup(&told, &peer))
+		tell(context, site, peer, 0);
+	u64 bytes = argument(context, &site->arguments[4]);
+	if (site->event == INBOUND_MESSAGE) {
+		char type[16] = {};
+		probe_read_user_str(type, sizeof type,
+				    (void *)argument(context, &site->arguments[3]));
+		// Between windows, too: a new peer says in it what kind it is of.
+		if (*(u64 *)type == 0x6e6f6973726576) // "version"
+			version(context, site, peer, bytes);
+		if (setting(OPENED_NS) && call && call->function == RECEIVING)
+			inbound(call, type, peer, bytes);
+		return;
+	}
+	// What is sent while a message is processed may be for others; what the sending function
+	// sends is for its own peer.
+	if (call && call->function == SENDING)
+		call->peer = peer;
+	if (setting(OPENED_NS))
+		outbound(context, site, peer, bytes);
+}
+
+SEC("uprobe/tracepoint")
+int tracepoint(void *context)
+{
+	u64 start_ns = ktime_get_ns();
+	u32 thread = get_current_pid_tgid();
+	struct call *call = map_lookup(&in_call, &thread);
+	hit(context, call);
+	u64 spent_ns = setting(HIT_NS) + ktime_get_ns() - start_ns;
+	if (call)
+		call->probes_ns += spent_ns;
+	add_to_count(SPENT_NS, spent_ns);
+	return 0;
+}
+
+// The kernel lends the reads of memory to programs only whose licence goes with the GPL, as MIT
+// does; it knows no word for that but this.
+char license_of_this[] SEC("license") = "Dual MIT/GPL";

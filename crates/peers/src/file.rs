@@ -1,0 +1,1252 @@
+//! Records in a file: a folder of Parquet files, which pandas, DuckDB and Polars read.
+//!
+//! A recording is a folder, `NAME.parquet`, of parts, `000001.parquet` and so on. A part is
+//! written beside the folder and moved into it when it is whole, so that whatever ends the
+//! writer (a signal, `kill -9`, a full disk), every part in the folder can be read. What is
+//! lost is the part that was not whole: the last 5 seconds, or in a long recording the last
+//! hundredth of it, 5 minutes at most. So a recording of a day has fewer than 1000 parts.
+//!
+//! A row is a record. Its columns are in [`COLUMNS`]; those that the record's event does not
+//! have are null. Times are in microseconds since 1970, UTC.
+//!
+//! ```text
+//! pandas:  pandas.read_parquet("NAME.parquet")
+//! Polars:  polars.read_parquet("NAME.parquet/*.parquet")
+//! DuckDB:  SELECT * FROM 'NAME.parquet/*.parquet'
+//! ```
+
+use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport};
+use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::column::reader::{ColumnReader, get_column_reader};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{error, fmt};
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A 64-bit integer, not negative but for `peer`.
+    Integer,
+    /// Microseconds since 1970, UTC.
+    Time,
+    /// UTF-8.
+    Text,
+    /// True or false.
+    Flag,
+}
+
+/// The columns: name, contents, and what they say. All may be null but the first two.
+pub const COLUMNS: [(&str, Kind, &str); 23] = [
+    ("time", Kind::Time, "when it was seen"),
+    (
+        "event",
+        Kind::Text,
+        "connected, disconnected, received, sent, bytes_received, bytes_sent, calls, thread, \
+         loop or window",
+    ),
+    ("peer", Kind::Integer, "the node's number of the peer"),
+    ("address", Kind::Text, "connected: the peer's address"),
+    (
+        "connection_type",
+        Kind::Text,
+        "connected: as getpeerinfo has it",
+    ),
+    ("network", Kind::Text, "connected: as getpeerinfo has it"),
+    ("transport", Kind::Text, "connected: v1 or v2"),
+    (
+        "relay",
+        Kind::Flag,
+        "connected: whether the peer wants transactions",
+    ),
+    (
+        "since",
+        Kind::Time,
+        "connected: when the connection was made",
+    ),
+    (
+        "message_type",
+        Kind::Text,
+        "received, sent: its type; bytes_received, bytes_sent: theirs",
+    ),
+    (
+        "bytes",
+        Kind::Integer,
+        "received, sent: of the payload; bytes_received, bytes_sent: of all messages of the type \
+         in the window, on the wire",
+    ),
+    (
+        "wall_ns",
+        Kind::Integer,
+        "received: from entry to return of the call that processed it; window: for how much of it \
+         a host took away a CPU of this machine",
+    ),
+    (
+        "cpu_ns",
+        Kind::Integer,
+        "received: CPU time of that call; thread: CPU time in the window; loop: that of the message \
+         thread outside of the calls; window: what of the thread's the probes took",
+    ),
+    (
+        "receive_calls",
+        Kind::Integer,
+        "calls: of ProcessMessages in the window",
+    ),
+    ("receive_wall_ns", Kind::Integer, "calls: what these took"),
+    ("receive_cpu_ns", Kind::Integer, "calls: their CPU time"),
+    (
+        "send_calls",
+        Kind::Integer,
+        "calls: of SendMessages in the window",
+    ),
+    ("send_wall_ns", Kind::Integer, "calls: what these took"),
+    ("send_cpu_ns", Kind::Integer, "calls: their CPU time"),
+    ("thread", Kind::Text, "thread: its name"),
+    ("start", Kind::Time, "window: when it began"),
+    ("lost", Kind::Integer, "window: events that were lost in it"),
+    (
+        "user_agent",
+        Kind::Text,
+        "connected: the peer's software, as it names it",
+    ),
+];
+
+/// Places in [`COLUMNS`].
+mod column {
+    pub(super) const TIME: usize = 0;
+    pub(super) const EVENT: usize = 1;
+    pub(super) const PEER: usize = 2;
+    pub(super) const ADDRESS: usize = 3;
+    pub(super) const CONNECTION_TYPE: usize = 4;
+    pub(super) const NETWORK: usize = 5;
+    pub(super) const TRANSPORT: usize = 6;
+    pub(super) const RELAY: usize = 7;
+    pub(super) const SINCE: usize = 8;
+    pub(super) const MESSAGE_TYPE: usize = 9;
+    pub(super) const BYTES: usize = 10;
+    pub(super) const WALL_NS: usize = 11;
+    pub(super) const CPU_NS: usize = 12;
+    pub(super) const RECEIVE: [usize; 3] = [13, 14, 15];
+    pub(super) const SEND: [usize; 3] = [16, 17, 18];
+    pub(super) const THREAD: usize = 19;
+    pub(super) const START: usize = 20;
+    pub(super) const LOST: usize = 21;
+    pub(super) const USER_AGENT: usize = 22;
+}
+
+/// A part has at most this many records, so that the writer's memory is bounded (30 MB).
+const MAX_ROWS: usize = 1 << 17;
+
+/// A part has records of at least this time, but for the last.
+const MIN_PART: Duration = Duration::from_secs(5);
+
+/// A part has records of at most this time.
+const MAX_PART: Duration = Duration::from_secs(300);
+
+/// Records that the reader decodes at a time.
+const BATCH: usize = 4096;
+
+/// The longest text that the reader takes, in bytes. An address has less than 100.
+const MAX_TEXT: usize = 256;
+
+/// The longest page of a column that the reader takes, in bytes. The writer's have 1 MiB.
+const MAX_PAGE: usize = 64 << 20;
+
+/// A cell of a row.
+#[derive(Clone, Debug, PartialEq)]
+enum Cell {
+    Integer(i64),
+    Text(ByteArray),
+    Flag(bool),
+}
+
+/// A record as a row.
+struct Row([Option<Cell>; COLUMNS.len()]);
+
+impl Row {
+    fn of(record: &Record) -> Self {
+        let mut row = Self([const { None }; COLUMNS.len()]);
+        row.integer(column::TIME, record.time);
+        let name = match &record.event {
+            Event::Connected { peer, connection } => {
+                row.peer(*peer);
+                row.text(column::ADDRESS, &connection.address);
+                row.name(column::CONNECTION_TYPE, connection.kind.name());
+                if let Some(network) = connection.network {
+                    row.name(column::NETWORK, network.name());
+                }
+                if let Some(transport) = connection.transport {
+                    row.name(column::TRANSPORT, transport.name());
+                }
+                row.0[column::RELAY] = connection.relay.map(Cell::Flag);
+                if let Some(user_agent) = &connection.user_agent {
+                    row.text(column::USER_AGENT, user_agent);
+                }
+                if let Some(since) = connection.since {
+                    row.integer(column::SINCE, since);
+                }
+                "connected"
+            }
+            Event::Disconnected { peer } => {
+                row.peer(*peer);
+                "disconnected"
+            }
+            Event::Received {
+                peer,
+                message_type,
+                bytes,
+                cost,
+            } => {
+                row.peer(*peer);
+                row.text(column::MESSAGE_TYPE, message_type);
+                row.integer(column::BYTES, *bytes);
+                if let Some(cost) = cost {
+                    row.integer(column::WALL_NS, cost.wall_ns);
+                    row.integer(column::CPU_NS, cost.cpu_ns);
+                }
+                "received"
+            }
+            Event::Sent {
+                peer,
+                message_type,
+                bytes,
+            } => {
+                row.peer(*peer);
+                row.text(column::MESSAGE_TYPE, message_type);
+                row.integer(column::BYTES, *bytes);
+                "sent"
+            }
+            Event::Bytes {
+                peer,
+                received,
+                message_type,
+                bytes,
+            } => {
+                row.peer(*peer);
+                row.text(column::MESSAGE_TYPE, message_type);
+                row.integer(column::BYTES, *bytes);
+                match received {
+                    true => "bytes_received",
+                    false => "bytes_sent",
+                }
+            }
+            Event::Calls {
+                peer,
+                receiving,
+                sending,
+            } => {
+                row.peer(*peer);
+                for (columns, calls) in [(column::RECEIVE, receiving), (column::SEND, sending)] {
+                    let figures = [calls.count, calls.cost.wall_ns, calls.cost.cpu_ns];
+                    for (column, figure) in columns.into_iter().zip(figures) {
+                        row.integer(column, figure);
+                    }
+                }
+                "calls"
+            }
+            Event::Thread { name, cpu_ns } => {
+                row.text(column::THREAD, name);
+                row.integer(column::CPU_NS, *cpu_ns);
+                "thread"
+            }
+            Event::Loop { cpu_ns } => {
+                row.integer(column::CPU_NS, *cpu_ns);
+                "loop"
+            }
+            Event::Window {
+                start,
+                lost,
+                probes_ns,
+                stolen_ns,
+            } => {
+                row.integer(column::START, *start);
+                row.integer(column::LOST, *lost);
+                row.integer(column::CPU_NS, *probes_ns);
+                row.integer(column::WALL_NS, *stolen_ns);
+                "window"
+            }
+        };
+        row.name(column::EVENT, name);
+        row
+    }
+
+    fn peer(&mut self, peer: i64) {
+        self.0[column::PEER] = Some(Cell::Integer(peer));
+    }
+
+    /// What does not fit (nanoseconds of 292 years) becomes the largest that does.
+    fn integer(&mut self, column: usize, value: u64) {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        self.0[column] = Some(Cell::Integer(value));
+    }
+
+    /// Text beyond [`MAX_TEXT`] is cut, so that the reader takes what the writer wrote.
+    fn text(&mut self, column: usize, text: &str) {
+        let mut end = text.len().min(MAX_TEXT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = &text[..end];
+        self.0[column] = Some(Cell::Text(ByteArray::from(text.as_bytes().to_vec())));
+    }
+
+    fn name(&mut self, column: usize, name: &'static str) {
+        let name = bytes::Bytes::from_static(name.as_bytes());
+        self.0[column] = Some(Cell::Text(ByteArray::from(name)));
+    }
+
+    fn into_record(self) -> Result<Record, Fault> {
+        let event = match self.get_text(column::EVENT)? {
+            "connected" => Event::Connected {
+                peer: self.get_peer()?,
+                connection: self.connection()?,
+            },
+            "disconnected" => Event::Disconnected {
+                peer: self.get_peer()?,
+            },
+            "received" => Event::Received {
+                peer: self.get_peer()?,
+                message_type: self.get_text(column::MESSAGE_TYPE)?.to_owned(),
+                bytes: self.get_integer(column::BYTES)?,
+                cost: match self.0[column::CPU_NS] {
+                    None => None,
+                    Some(_) => Some(Cost {
+                        wall_ns: self.get_integer(column::WALL_NS)?,
+                        cpu_ns: self.get_integer(column::CPU_NS)?,
+                    }),
+                },
+            },
+            "sent" => Event::Sent {
+                peer: self.get_peer()?,
+                message_type: self.get_text(column::MESSAGE_TYPE)?.to_owned(),
+                bytes: self.get_integer(column::BYTES)?,
+            },
+            name @ ("bytes_received" | "bytes_sent") => Event::Bytes {
+                peer: self.get_peer()?,
+                received: name == "bytes_received",
+                message_type: self.get_text(column::MESSAGE_TYPE)?.to_owned(),
+                bytes: self.get_integer(column::BYTES)?,
+            },
+            "calls" => Event::Calls {
+                peer: self.get_peer()?,
+                receiving: self.calls(column::RECEIVE)?,
+                sending: self.calls(column::SEND)?,
+            },
+            "thread" => Event::Thread {
+                name: self.get_text(column::THREAD)?.to_owned(),
+                cpu_ns: self.get_integer(column::CPU_NS)?,
+            },
+            "loop" => Event::Loop {
+                cpu_ns: self.get_integer(column::CPU_NS)?,
+            },
+            "window" => Event::Window {
+                start: self.get_integer(column::START)?,
+                lost: self.get_integer(column::LOST)?,
+                probes_ns: self.get_integer(column::CPU_NS)?,
+                stolen_ns: self.get_integer(column::WALL_NS)?,
+            },
+            _ => return Err(Fault::Value(column::EVENT)),
+        };
+        let time = self.get_integer(column::TIME)?;
+        Ok(Record { time, event })
+    }
+
+    fn connection(&self) -> Result<Connection, Fault> {
+        let name = |column: usize| match self.0[column] {
+            None => Ok(None),
+            Some(_) => self.get_text(column).map(Some),
+        };
+        let kind = self.get_text(column::CONNECTION_TYPE)?;
+        let network = name(column::NETWORK)?
+            .map(|name| Network::from_name(name).ok_or(Fault::Value(column::NETWORK)));
+        let transport = name(column::TRANSPORT)?
+            .map(|name| Transport::from_name(name).ok_or(Fault::Value(column::TRANSPORT)));
+        Ok(Connection {
+            address: self.get_text(column::ADDRESS)?.to_owned(),
+            kind: ConnectionType::from_name(kind).ok_or(Fault::Value(column::CONNECTION_TYPE))?,
+            network: network.transpose()?,
+            transport: transport.transpose()?,
+            relay: match self.0[column::RELAY] {
+                Some(Cell::Flag(relay)) => Some(relay),
+                _ => None,
+            },
+            user_agent: name(column::USER_AGENT)?.map(str::to_owned),
+            since: match self.0[column::SINCE] {
+                None => None,
+                Some(_) => Some(self.get_integer(column::SINCE)?),
+            },
+        })
+    }
+
+    fn calls(&self, [count, wall_ns, cpu_ns]: [usize; 3]) -> Result<Calls, Fault> {
+        Ok(Calls {
+            count: self.get_integer(count)?,
+            cost: Cost {
+                wall_ns: self.get_integer(wall_ns)?,
+                cpu_ns: self.get_integer(cpu_ns)?,
+            },
+        })
+    }
+
+    fn get_peer(&self) -> Result<i64, Fault> {
+        match self.0[column::PEER] {
+            Some(Cell::Integer(peer)) => Ok(peer),
+            _ => Err(Fault::Missing(column::PEER)),
+        }
+    }
+
+    fn get_integer(&self, column: usize) -> Result<u64, Fault> {
+        match self.0[column] {
+            Some(Cell::Integer(value)) => value.try_into().map_err(|_| Fault::Value(column)),
+            _ => Err(Fault::Missing(column)),
+        }
+    }
+
+    fn get_text(&self, column: usize) -> Result<&str, Fault> {
+        match &self.0[column] {
+            Some(Cell::Text(text)) if text.len() <= MAX_TEXT => {
+                std::str::from_utf8(text.data()).map_err(|_| Fault::Value(column))
+            }
+            Some(Cell::Text(_)) => Err(Fault::Value(column)),
+            _ => Err(Fault::Missing(column)),
+        }
+    }
+}
+
+/// What is wrong with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A column is null that the row's event needs.
+    Missing(usize),
+    /// A column has a value that it cannot have.
+    Value(usize),
+}
+
+/// The schema of a part.
+fn schema() -> TypePtr {
+    let fields = COLUMNS.iter().enumerate().map(|(place, (name, kind, _))| {
+        let (physical, logical) = match kind {
+            Kind::Integer => (Physical::INT64, None),
+            Kind::Time => (
+                Physical::INT64,
+                Some(LogicalType::timestamp(true, TimeUnit::MICROS)),
+            ),
+            Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Kind::Flag => (Physical::BOOLEAN, None),
+        };
+        let repetition = match place {
+            column::TIME | column::EVENT => Repetition::REQUIRED,
+            _ => Repetition::OPTIONAL,
+        };
+        let field = Type::primitive_type_builder(name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .build();
+        Arc::new(field.expect("the types fit each other"))
+    });
+    let record = Type::group_type_builder("record").with_fields(fields.collect());
+    Arc::new(record.build().expect("a group of columns"))
+}
+
+/// Names from a dictionary, numbers as differences in as few bits as they need: with that, a
+/// record takes some 10 bytes, without the code and the time of a general compressor.
+fn properties() -> WriterPropertiesPtr {
+    let mut properties = WriterProperties::builder()
+        .set_created_by(concat!("packetlane ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_dictionary_enabled(false)
+        // Of all texts that a part may have.
+        .set_dictionary_page_size_limit(MAX_PAGE);
+    for (name, kind, _) in COLUMNS {
+        let path = ColumnPath::from(name);
+        properties = match kind {
+            Kind::Integer | Kind::Time => {
+                properties.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
+            }
+            Kind::Text => properties.set_column_dictionary_enabled(path, true),
+            Kind::Flag => properties,
+        };
+    }
+    Arc::new(properties.build())
+}
+
+/// The rows of a part, column by column.
+#[derive(Default)]
+struct Columns {
+    rows: usize,
+    columns: [Column; COLUMNS.len()],
+}
+
+#[derive(Default)]
+struct Column {
+    /// 1 for each row that has a value, 0 for null.
+    levels: Vec<i16>,
+    /// The values, in the one of these that fits the column.
+    integers: Vec<i64>,
+    texts: Vec<ByteArray>,
+    flags: Vec<bool>,
+}
+
+impl Columns {
+    fn push(&mut self, row: Row) {
+        self.rows += 1;
+        for (column, cell) in self.columns.iter_mut().zip(row.0) {
+            column.levels.push(i16::from(cell.is_some()));
+            match cell {
+                None => {}
+                Some(Cell::Integer(value)) => column.integers.push(value),
+                Some(Cell::Text(text)) => column.texts.push(text),
+                Some(Cell::Flag(flag)) => column.flags.push(flag),
+            }
+        }
+    }
+
+    /// Keeps the memory for the next part.
+    fn clear(&mut self) {
+        self.rows = 0;
+        for column in &mut self.columns {
+            column.levels.clear();
+            column.integers.clear();
+            column.texts.clear();
+            column.flags.clear();
+        }
+    }
+
+    fn write(
+        &self,
+        file: File,
+        schema: TypePtr,
+        properties: WriterPropertiesPtr,
+    ) -> Result<File, ParquetError> {
+        let mut writer = SerializedFileWriter::new(file, schema, properties)?;
+        let mut group = writer.next_row_group()?;
+        for ((name, kind, _), column) in COLUMNS.iter().zip(&self.columns) {
+            let Some(mut out) = group.next_column()? else {
+                return Err(ParquetError::General(format!("no column {name}")));
+            };
+            let levels = Some(&column.levels[..]);
+            match kind {
+                Kind::Integer | Kind::Time => {
+                    out.typed::<Int64Type>()
+                        .write_batch(&column.integers, levels, None)?
+                }
+                Kind::Text => {
+                    out.typed::<ByteArrayType>()
+                        .write_batch(&column.texts, levels, None)?
+                }
+                Kind::Flag => out
+                    .typed::<BoolType>()
+                    .write_batch(&column.flags, levels, None)?,
+            };
+            out.close()?;
+        }
+        group.close()?;
+        writer.into_inner()
+    }
+}
+
+/// Writes a recording.
+pub struct Writer {
+    folder: PathBuf,
+    schema: TypePtr,
+    properties: WriterPropertiesPtr,
+    rows: Columns,
+    part_rows: usize,
+    parts: u64,
+    records: u64,
+    begun: Instant,
+    part_begun: Instant,
+}
+
+impl Writer {
+    /// Begins a recording in a new folder, by custom `NAME.parquet`.
+    ///
+    /// # Errors
+    ///
+    /// If there is something at `folder`, or the folder cannot be made.
+    pub fn create(folder: &Path) -> Result<Self, WriteError> {
+        fs::create_dir(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => WriteError::Exists(folder.to_owned()),
+            _ => WriteError::Io(folder.to_owned(), error),
+        })?;
+        let now = Instant::now();
+        Ok(Self {
+            folder: folder.to_owned(),
+            schema: schema(),
+            properties: properties(),
+            rows: Columns::default(),
+            part_rows: MAX_ROWS,
+            parts: 0,
+            records: 0,
+            begun: now,
+            part_begun: now,
+        })
+    }
+
+    /// With parts of at most this many records, 131,072 by default: how much memory the writer
+    /// takes.
+    #[must_use]
+    pub fn with_part_rows(self, rows: usize) -> Self {
+        let part_rows = rows.clamp(1, MAX_ROWS);
+        Self { part_rows, ..self }
+    }
+
+    /// Adds a record. Every few seconds, and when there are many, writes a part.
+    ///
+    /// # Errors
+    ///
+    /// If the part cannot be written. The parts before it are whole. Its records stay in memory,
+    /// and the next call tries again; as long as that fails, it takes no more of them.
+    pub fn add(&mut self, record: &Record) -> Result<(), WriteError> {
+        // Of a part that could not be written: not more and more of them.
+        if self.rows.rows >= self.part_rows {
+            self.write_part()?;
+        }
+        self.rows.push(Row::of(record));
+        self.write_if_due()
+    }
+
+    /// Writes a part if it is time. For a source that is silent.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add).
+    pub fn write_if_due(&mut self) -> Result<(), WriteError> {
+        let due = ((self.part_begun - self.begun) / 100).clamp(MIN_PART, MAX_PART);
+        if self.rows.rows >= self.part_rows || self.part_begun.elapsed() >= due {
+            self.write_part()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the last part. Says how many records are in the recording.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written. The parts before it are whole.
+    pub fn finish(mut self) -> Result<u64, WriteError> {
+        self.write_part()?;
+        Ok(self.records)
+    }
+
+    /// How many records are in parts, safe from whatever ends this process.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn write_part(&mut self) -> Result<(), WriteError> {
+        // A recording without records has a part too: a reader finds the columns.
+        if self.rows.rows == 0 && self.parts > 0 {
+            self.part_begun = Instant::now();
+            return Ok(());
+        }
+        let path = self.folder.join(format!("{:06}.parquet", self.parts + 1));
+        let unfinished = unfinished(&self.folder);
+        let written = self.write_file(&unfinished, &path);
+        if written.is_err() {
+            // It may hold the last of the disk.
+            let _ = fs::remove_file(&unfinished);
+        }
+        written.map_err(|error| WriteError::Io(path, error))?;
+        self.parts += 1;
+        self.records += self.rows.rows as u64;
+        self.rows.clear();
+        self.part_begun = Instant::now();
+        Ok(())
+    }
+
+    fn write_file(&self, unfinished: &Path, path: &Path) -> io::Result<()> {
+        let file = File::create(unfinished)?;
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        let file = self
+            .rows
+            .write(file, schema, properties)
+            .map_err(io_error)?;
+        file.sync_all()?;
+        fs::rename(unfinished, path)
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("folder", &self.folder)
+            .field("records", &self.records)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a part is while it is written: beside the folder, for readers take every file in it.
+fn unfinished(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".unfinished");
+    folder.with_file_name(name)
+}
+
+/// The system's error, if there is one behind the library's.
+fn io_error(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(source) => match source.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}
+
+/// Why a recording cannot be written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// There is something with the recording's name.
+    Exists(PathBuf),
+    /// The system reports an error: a full disk, a folder that is not there.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists(path) => {
+                write!(f, "{} exists: name another, or remove it", path.display())
+            }
+            Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+        }
+    }
+}
+
+impl error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Exists(_) => None,
+            Self::Io(_, error) => Some(error),
+        }
+    }
+}
+
+/// Reads a recording: a folder of parts, or one Parquet file with these columns as [`Writer`]
+/// writes them. What other programs have written anew, with compression for instance, is
+/// refused.
+///
+/// # Errors
+///
+/// If there is none at `path`.
+pub fn read(path: &Path) -> Result<Reader, ReadError> {
+    let failed = |error| ReadError {
+        path: path.to_owned(),
+        cause: ReadCause::Io(error),
+    };
+    let mut parts = VecDeque::new();
+    if fs::metadata(path).map_err(failed)?.is_dir() {
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let part = entry.map_err(failed)?.path();
+            if part
+                .extension()
+                .is_some_and(|extension| extension == "parquet")
+            {
+                parts.push_back(part);
+            }
+        }
+        parts.make_contiguous().sort();
+    } else {
+        parts.push_back(path.to_owned());
+    }
+    if parts.is_empty() {
+        return Err(ReadError {
+            path: path.to_owned(),
+            cause: ReadCause::Empty,
+        });
+    }
+    Ok(Reader {
+        parts,
+        part: None,
+        batch: VecDeque::new(),
+    })
+}
+
+/// The records of a recording, in the order in which they were written. Ends after the first
+/// error. Memory is bounded, whatever the files hold.
+#[derive(Debug)]
+pub struct Reader {
+    parts: VecDeque<PathBuf>,
+    part: Option<Part>,
+    batch: VecDeque<Record>,
+}
+
+impl Iterator for Reader {
+    type Item = Result<Record, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.batch.pop_front() {
+                return Some(Ok(record));
+            }
+            let path = self.parts.front()?;
+            match self.read_batch(path.clone()) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.part = None;
+                    self.parts.pop_front();
+                }
+                Err(error) => {
+                    self.parts.clear();
+                    self.batch.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Reader {
+    /// Reads records of the part at `path`: false if it has no more.
+    fn read_batch(&mut self, path: PathBuf) -> Result<bool, ReadError> {
+        let failed = |cause| ReadError {
+            path: path.clone(),
+            cause,
+        };
+        // All that is known to make the library panic is refused before; and if there is more,
+        // it is damage of the file, too. Nothing is used any more after it.
+        let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let part = match &mut self.part {
+                Some(part) => part,
+                none => none.insert(Part::open(&path)?),
+            };
+            part.read_batch(&mut self.batch)
+        }));
+        read.unwrap_or(Err(ReadCause::Panicked)).map_err(failed)
+    }
+}
+
+/// A part that is being read.
+struct Part {
+    file: SerializedFileReader<File>,
+    /// Where each of [`COLUMNS`] is in the file.
+    places: [Option<usize>; COLUMNS.len()],
+    /// The next row group.
+    group: usize,
+    /// What is left of the last.
+    left: usize,
+    readers: Vec<Option<ColumnReader>>,
+    /// The number of the next row in the file, from 1.
+    row: u64,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("row", &self.row)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Part {
+    fn open(path: &Path) -> Result<Self, ReadCause> {
+        let file = File::open(path).map_err(ReadCause::Io)?;
+        let file = SerializedFileReader::new(file)?;
+        let schema = file.metadata().file_metadata().schema_descr();
+        let mut places = [None; COLUMNS.len()];
+        for ((place, (name, kind, _)), slot) in COLUMNS.iter().enumerate().zip(&mut places) {
+            let mut columns = schema.columns().iter();
+            let Some(found) = columns.position(|column| column.path().string() == *name) else {
+                match place {
+                    column::TIME | column::EVENT => return Err(ReadCause::NoColumn(name)),
+                    _ => continue,
+                }
+            };
+            let column = schema.column(found);
+            let other_unit = match column.logical_type_ref() {
+                Some(LogicalType::Timestamp(time)) => time.unit != TimeUnit::MICROS,
+                _ => false,
+            };
+            let physical = match kind {
+                Kind::Integer | Kind::Time => Physical::INT64,
+                Kind::Text => Physical::BYTE_ARRAY,
+                Kind::Flag => Physical::BOOLEAN,
+            };
+            if column.physical_type() != physical
+                || column.max_def_level() > 1
+                || column.max_rep_level() > 0
+                || other_unit
+            {
+                return Err(ReadCause::ColumnType(name, *kind));
+            }
+            *slot = Some(found);
+        }
+        Ok(Self {
+            file,
+            places,
+            group: 0,
+            left: 0,
+            readers: Vec::new(),
+            row: 1,
+        })
+    }
+
+    /// Adds some records to `batch`: false if there are no more.
+    fn read_batch(&mut self, batch: &mut VecDeque<Record>) -> Result<bool, ReadCause> {
+        while self.left == 0 {
+            let metadata = self.file.metadata();
+            if self.group >= metadata.num_row_groups() {
+                return Ok(false);
+            }
+            let rows = metadata.row_group(self.group).num_rows();
+            self.left = usize::try_from(rows).map_err(|_| ReadCause::Rows)?;
+            // The library asserts it.
+            let columns = metadata.row_group(self.group).columns();
+            if columns.iter().any(|column| {
+                column.compressed_size() < 0
+                    || column.data_page_offset() < 0
+                    || column.dictionary_page_offset().is_some_and(|at| at < 0)
+            }) {
+                return Err(ReadCause::Rows);
+            }
+            self.readers.clear();
+            let group = self.file.get_row_group(self.group)?;
+            let schema = metadata.file_metadata().schema_descr();
+            for place in self.places {
+                self.readers.push(match place {
+                    None => None,
+                    Some(place) => {
+                        let pages = Checked {
+                            pages: group.get_column_page_reader(place)?,
+                            levels: schema.column(place).max_def_level() > 0,
+                            text: schema.column(place).physical_type() == Physical::BYTE_ARRAY,
+                            dictionary: false,
+                        };
+                        Some(get_column_reader(schema.column(place), Box::new(pages)))
+                    }
+                });
+            }
+            self.group += 1;
+        }
+        let count = self.left.min(BATCH);
+        let mut rows = Vec::with_capacity(count);
+        rows.resize_with(count, || Row([const { None }; COLUMNS.len()]));
+        for (place, reader) in self.readers.iter_mut().enumerate() {
+            if let Some(reader) = reader {
+                read_column(reader, &mut rows, place)?;
+            }
+        }
+        for row in rows {
+            let record = row.into_record().map_err(|fault| match fault {
+                Fault::Missing(column) => ReadCause::Missing(self.row, COLUMNS[column].0),
+                Fault::Value(column) => ReadCause::Value(self.row, COLUMNS[column].0),
+            })?;
+            batch.push_back(record);
+            self.row += 1;
+        }
+        self.left -= count;
+        Ok(true)
+    }
+}
+
+/// Reads the next cells of a column, one for each row.
+fn read_column(reader: &mut ColumnReader, rows: &mut [Row], place: usize) -> Result<(), ReadCause> {
+    let mut levels = Vec::with_capacity(rows.len());
+    let count = rows.len();
+    let (read, cells): (usize, Vec<Cell>) = match reader {
+        ColumnReader::Int64ColumnReader(reader) => {
+            let mut values = Vec::with_capacity(count);
+            let read = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            (read.0, values.into_iter().map(Cell::Integer).collect())
+        }
+        ColumnReader::ByteArrayColumnReader(reader) => {
+            let mut values = Vec::with_capacity(count);
+            let read = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            (read.0, values.into_iter().map(Cell::Text).collect())
+        }
+        ColumnReader::BoolColumnReader(reader) => {
+            let mut values = Vec::with_capacity(count);
+            let read = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+            (read.0, values.into_iter().map(Cell::Flag).collect())
+        }
+        _ => return Err(ReadCause::ColumnType(COLUMNS[place].0, COLUMNS[place].1)),
+    };
+    if read != count {
+        return Err(ReadCause::Rows);
+    }
+    // Without levels the column is never null.
+    let mut cells = cells.into_iter();
+    for (at, row) in rows.iter_mut().enumerate() {
+        if levels.get(at).is_none_or(|level| *level == 1) {
+            row.0[place] = Some(cells.next().ok_or(ReadCause::Rows)?);
+        }
+    }
+    Ok(())
+}
+
+/// Pages that have been walked through before the library decodes them: it takes memory for as
+/// many dictionary entries as a page claims, and panics at many a page that is not whole.
+struct Checked {
+    pages: Box<dyn PageReader>,
+    /// Whether the column may be null: then its pages begin with levels.
+    levels: bool,
+    /// Whether it holds text, which the writer always takes from a dictionary.
+    text: bool,
+    dictionary: bool,
+}
+
+impl Checked {
+    fn check(&mut self, page: &mut Page) -> Result<(), &'static str> {
+        const NOT_TAKEN: &str = "a page of a kind that this reader does not take";
+        const TOO_SHORT: &str = "a page is shorter than it claims";
+        if page.buffer().len() > MAX_PAGE {
+            return Err("a page is longer than 64 MiB");
+        }
+        match page {
+            Page::DictionaryPage {
+                buf, num_values, ..
+            } => {
+                if !self.text {
+                    return Err(NOT_TAKEN);
+                }
+                if texts(buf) < *num_values as usize {
+                    return Err("a dictionary has fewer entries than it claims");
+                }
+                self.dictionary = true;
+            }
+            Page::DataPage {
+                buf,
+                encoding,
+                def_level_encoding,
+                ..
+            } => {
+                if *def_level_encoding != Encoding::RLE {
+                    return Err(NOT_TAKEN);
+                }
+                let values = match self.levels {
+                    false => &buf[..],
+                    true => {
+                        let (length, rest) = buf.split_first_chunk().ok_or(TOO_SHORT)?;
+                        let length = u32::from_le_bytes(*length) as usize;
+                        let (levels, values) = rest.split_at_checked(length).ok_or(TOO_SHORT)?;
+                        runs(levels, 1).ok_or(TOO_SHORT)?;
+                        values
+                    }
+                };
+                match encoding {
+                    Encoding::PLAIN if !self.text => {}
+                    #[allow(deprecated, reason = "older writers")]
+                    Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY if self.dictionary => {
+                        if let Some((&width, numbers)) = values.split_first() {
+                            runs(numbers, width).ok_or(TOO_SHORT)?;
+                        }
+                    }
+                    Encoding::DELTA_BINARY_PACKED => {
+                        if differences(values).ok_or(TOO_SHORT)? == 0 {
+                            // Nothing but nulls, which the decoder of plain values can do, too.
+                            *encoding = Encoding::PLAIN;
+                        }
+                    }
+                    _ => return Err(NOT_TAKEN),
+                }
+            }
+            Page::DataPageV2 { .. } => return Err(NOT_TAKEN),
+        }
+        Ok(())
+    }
+}
+
+/// How many texts are whole, each with its length before it.
+fn texts(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some((length, rest)) = bytes.split_first_chunk()
+        && let Some(rest) = rest.get(u32::from_le_bytes(*length) as usize..)
+    {
+        bytes = rest;
+        count += 1;
+    }
+    count
+}
+
+/// Takes a number from the front: 7 bits in each byte, the lowest first.
+fn number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Walks through runs of numbers of `width` bits: None if they are not whole.
+fn runs(mut bytes: &[u8], width: u8) -> Option<()> {
+    if width > 32 {
+        return None;
+    }
+    while !bytes.is_empty() {
+        let run = number(&mut bytes)?;
+        let length = match run & 1 {
+            // Groups of 8 numbers; of the last, only those that are needed may be there.
+            1 => (run >> 1)
+                .saturating_mul(u64::from(width))
+                .min(bytes.len() as u64),
+            // One number for the whole run.
+            _ => u64::from(width.div_ceil(8)),
+        };
+        bytes = bytes.get(usize::try_from(length).ok()?..)?;
+    }
+    Some(())
+}
+
+/// Walks through numbers as differences, which come in blocks, these in parts of their own
+/// width. Says how many there are: None if they are not whole.
+fn differences(mut bytes: &[u8]) -> Option<u64> {
+    const MAX_BLOCK: u64 = 1 << 16;
+    let block = number(&mut bytes)?;
+    let parts = number(&mut bytes)?;
+    let count = number(&mut bytes)?;
+    number(&mut bytes)?;
+    if block > MAX_BLOCK || parts == 0 || block % parts != 0 {
+        return None;
+    }
+    let part = block / parts;
+    let mut left = count.saturating_sub(1);
+    while left > 0 {
+        number(&mut bytes)?;
+        let (widths, rest) = bytes.split_at_checked(parts as usize)?;
+        bytes = rest;
+        for width in widths {
+            let values = part.min(left);
+            let whole = part.saturating_mul(u64::from(*width)) / 8;
+            let needed = (values * u64::from(*width)).div_ceil(8);
+            if *width > 64 || needed > bytes.len() as u64 || part == 0 {
+                return None;
+            }
+            bytes = &bytes[whole.min(bytes.len() as u64) as usize..];
+            left -= values;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    Some(count)
+}
+
+impl PageReader for Checked {
+    fn get_next_page(&mut self) -> parquet::errors::Result<Option<Page>> {
+        let Some(mut page) = self.pages.get_next_page()? else {
+            return Ok(None);
+        };
+        match self.check(&mut page) {
+            Ok(()) => Ok(Some(page)),
+            Err(what) => Err(ParquetError::General(what.to_owned())),
+        }
+    }
+
+    fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> parquet::errors::Result<()> {
+        self.pages.skip_next_page()
+    }
+}
+
+impl Iterator for Checked {
+    type Item = parquet::errors::Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug)]
+pub struct ReadError {
+    /// The file, or the folder if none of its files is to blame.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub cause: ReadCause,
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadCause {
+    /// The system reports an error.
+    Io(io::Error),
+    /// The folder has no `.parquet` files.
+    Empty,
+    /// It is damaged in a way that the library behind this module does not expect.
+    Panicked,
+    /// It is not a Parquet file, or damaged.
+    Parquet(ParquetError),
+    /// A column is not there.
+    NoColumn(&'static str),
+    /// A column has another type.
+    ColumnType(&'static str, Kind),
+    /// A column has fewer rows than the file claims.
+    Rows,
+    /// In this row, a column is null that its event needs.
+    Missing(u64, &'static str),
+    /// In this row, a column has a value that it cannot have.
+    Value(u64, &'static str),
+}
+
+impl From<ParquetError> for ReadCause {
+    fn from(error: ParquetError) -> Self {
+        Self::Parquet(error)
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.cause)
+    }
+}
+
+impl fmt::Display for ReadCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Panicked => f.write_str("not a whole Parquet file"),
+            Self::Empty => f.write_str("no .parquet files in this folder"),
+            // The library's may have several lines.
+            Self::Parquet(error) => {
+                let text = error.to_string();
+                let line = text.lines().next().unwrap_or_default();
+                write!(f, "not a whole, uncompressed Parquet file: {line}")
+            }
+            Self::NoColumn(name) => write!(f, "not a recording of peers: no column {name}"),
+            Self::ColumnType(name, kind) => {
+                let kind = match kind {
+                    Kind::Integer => "64-bit integers",
+                    Kind::Time => "microseconds",
+                    Kind::Text => "text",
+                    Kind::Flag => "true and false",
+                };
+                write!(f, "column {name} does not hold {kind}")
+            }
+            Self::Rows => f.write_str("fewer rows than the file claims"),
+            Self::Missing(row, name) => write!(f, "row {row} has no {name}"),
+            Self::Value(row, name) => write!(f, "row {row} has no valid {name}"),
+        }
+    }
+}
+
+impl error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match &self.cause {
+            ReadCause::Io(error) => Some(error),
+            ReadCause::Parquet(error) => Some(error),
+            _ => None,
+        }
+    }
+}

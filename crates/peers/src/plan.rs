@@ -1,0 +1,675 @@
+//! What a set of slots costs: from the round figures that were published, or from a recording.
+//!
+//! From a recording, the model is this. The message thread sleeps until a message comes, for
+//! 100 ms at most; when it wakes, it visits every peer. So
+//!
+//! ```text
+//! cost per second = wake-ups x (sum over peers of a visit that finds nothing)
+//!                 + sum over peers and types of messages x the cost of one
+//!                 + transactions and blocks x the cost of one
+//! ```
+//!
+//! The costs of a visit and of a message are the recording's, for each kind of peer. Messages
+//! per peer stay as they are; so there are more in all with more peers, the thread wakes more
+//! often, and each wake-up visits more peers. Transactions and blocks come to a node once, from
+//! whichever peer: there are as many with more peers. With messages that come at random, λ of them a
+//! second that wake the thread, it sleeps g(λ) = (1 - e^(-λ/10)) / λ seconds at a time, and
+//! wake-ups = (1 - cost of messages) / (g(λ) + the visits of one wake-up). λ is what gives the
+//! wake-ups of the recording, times the ratio of messages in the plan to those in the recording.
+
+use crate::published;
+use crate::show::time;
+use crate::tally::{Messages, ONCE, Slot, SlotCost, Tally};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+/// The kinds of slots that a plan has.
+const KINDS: [Slot; 4] = [
+    Slot::OutboundFullRelay,
+    Slot::OutboundBlockRelay,
+    Slot::InboundFullRelay,
+    Slot::InboundBlockRelay,
+];
+
+/// The longest sleep of the message thread, in seconds.
+const SLEEP: f64 = 0.1;
+
+/// Bytes of a message around its payload: v1's header. v2 has 21 to 33.
+const HEADER: f64 = 24.0;
+
+/// Memory of the filters that a peer has in Bitcoin Core: of the transactions that it knows
+/// (50,000 at 10^-6), and of the addresses that it knows (5000 at 10^-3), in bytes.
+const TX_FILTER: u64 = 539_000;
+const ADDRESS_FILTER: u64 = 27_000;
+
+/// The buffers that a peer may fill in Bitcoin Core by default: 5 MB to receive, 1 MB to send.
+const BUFFERS: u64 = 6_000_000;
+
+/// How many slots of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Slots {
+    /// Outbound full-relay.
+    pub outbound: u64,
+    /// Outbound block-relay-only.
+    pub block_relay: u64,
+    /// Inbound from peers that want transactions.
+    pub inbound_full_relay: u64,
+    /// Inbound from peers that want none.
+    pub inbound_block_relay: u64,
+}
+
+impl Slots {
+    /// Today's default of Bitcoin Core, all in use: of 189 inbound, half may relay.
+    pub const TODAY: Self = Self::new(8, 2, 94, 95);
+
+    /// The default of 2023 as it was measured: of 114 inbound, 91 full-relay.
+    pub const OF_2023: Self = Self::new(8, 2, 91, 23);
+
+    /// The proposal of 2023: of 189 inbound, 60 % (113) may relay. With the published figures,
+    /// its published cost of 46.4 ms comes of 75 others, 1 fewer than are left: so 75 is our
+    /// reading.
+    pub const PROPOSAL: Self = Self::new(8, 2, 113, 75);
+
+    const fn new(outbound: u64, block_relay: u64, full: u64, block: u64) -> Self {
+        Self {
+            outbound,
+            block_relay,
+            inbound_full_relay: full,
+            inbound_block_relay: block,
+        }
+    }
+
+    /// So many of each, the inbound ones by the share of them that may relay, from 0 to 1:
+    /// rounded down, as Bitcoin Core does.
+    #[must_use]
+    pub fn with_share(outbound: u64, block_relay: u64, inbound: u64, relay_share: f64) -> Self {
+        let full = (inbound as f64 * relay_share.clamp(0.0, 1.0)) as u64;
+        Self::new(
+            outbound,
+            block_relay,
+            full.min(inbound),
+            inbound - full.min(inbound),
+        )
+    }
+
+    fn of(&self, slot: Slot) -> u64 {
+        match slot {
+            Slot::OutboundFullRelay => self.outbound,
+            Slot::OutboundBlockRelay => self.block_relay,
+            Slot::InboundFullRelay => self.inbound_full_relay,
+            Slot::InboundBlockRelay => self.inbound_block_relay,
+            _ => 0,
+        }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        KINDS.iter().map(|slot| self.of(*slot)).sum()
+    }
+}
+
+/// What a set of slots costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// The slots.
+    pub slots: Slots,
+    /// CPU milliseconds per second of the message thread for all peers, in the mean.
+    pub ms_per_second: f64,
+    /// The lowest and the highest that the uncertainty of the costs leaves: published figures'
+    /// range, or two standard errors of the recording's. The model's own error is beyond that.
+    pub range_ms: (f64, f64),
+    /// What it is at most in 95 % of the windows; None from the published figures.
+    pub p95_ms: Option<f64>,
+    /// Wake-ups per second; None from the published figures.
+    pub wake_ups: Option<f64>,
+    /// The cost of each kind; without what comes once, if that is told apart.
+    pub kinds: Vec<Kind>,
+    /// CPU microseconds per second of the transactions and blocks that come once, however many
+    /// peers there are, and the standard error of that; None from the published figures, in which
+    /// they are part of each kind.
+    pub once_us: Option<(f64, f64)>,
+    /// Bytes per second of payloads and headers, in and out; None from the published figures.
+    pub bytes_per_second: Option<(f64, f64)>,
+    /// Memory that is certain, for the filters of all peers, in bytes.
+    pub memory: u64,
+    /// Memory that peers may take beyond that, if all fill their buffers, in bytes.
+    pub buffers: u64,
+    /// How many times as long as where it was measured everything takes.
+    pub slower: f64,
+    /// Where the costs are from, and what was assumed.
+    pub notes: Vec<String>,
+}
+
+/// The cost of the slots of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Kind {
+    /// The kind.
+    pub slot: &'static str,
+    /// How many.
+    pub count: u64,
+    /// CPU microseconds per second of one.
+    pub us_per_second: f64,
+    /// Its range, as that of the whole.
+    pub range_us: (f64, f64),
+    /// How much of it is visits that find nothing; None from the published figures.
+    pub idle_us: Option<f64>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The recording has no time per peer.
+    NotTimed,
+    /// The recording has no peers of this kind, nor of one like it.
+    NoPeers(&'static str),
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTimed => f.write_str(
+                "the recording has no time per peer, from which a plan could be made: record with \
+                 probes",
+            ),
+            Self::NoPeers(slot) => write!(
+                f,
+                "the recording has no peers of the kind {slot}, nor of one like it: plan none of \
+                 them, or record longer"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// A plan with the round figures that were published in 2023. `slower` is how many times as
+/// long everything takes on the machine that it is for.
+#[must_use]
+pub fn from_published(slots: Slots, slower: f64) -> Plan {
+    let mut kinds = Vec::new();
+    let (mut mean, mut low, mut high) = (0.0, 0.0, 0.0);
+    for slot in KINDS {
+        let Some(us) = published::planned_us(slot) else {
+            continue;
+        };
+        let range = published::mean_us(slot).unwrap_or((us, us));
+        // The round figure may lie outside of what was measured.
+        let range = (range.0.min(us), range.1.max(us));
+        let count = slots.of(slot);
+        mean += count as f64 * us;
+        low += count as f64 * range.0;
+        high += count as f64 * range.1;
+        kinds.push(Kind {
+            slot: slot.name(),
+            count,
+            us_per_second: us * slower,
+            range_us: (range.0 * slower, range.1 * slower),
+            idle_us: None,
+        });
+    }
+    let (memory, buffers) = memory(slots);
+    let ms = |us: f64| us * slower / 1e3;
+    Plan {
+        slots,
+        ms_per_second: ms(mean),
+        range_ms: (ms(low), ms(high)),
+        p95_ms: None,
+        wake_ups: None,
+        kinds,
+        once_us: None,
+        bytes_per_second: None,
+        memory,
+        buffers,
+        slower,
+        notes: vec![
+            "costs: round figures published 2023, a constant for each slot; the range is that of \
+             the means that were published beside them"
+                .into(),
+            "a constant misses that every wake-up visits every peer: a recording of your node \
+             tells more"
+                .into(),
+        ],
+    }
+}
+
+/// What peers of one kind cost in a recording. Seconds of CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Costs {
+    /// A visit that finds no message, and has nothing to send.
+    idle_receive: f64,
+    idle_send: f64,
+    /// Messages that are processed, per second, without those that come once, and the cost of one
+    /// in the mean.
+    messages: f64,
+    message: f64,
+    /// Messages that are sent, per second, and the cost of one.
+    sent: f64,
+    sending: f64,
+    /// Bytes per second with headers.
+    bytes: (f64, f64),
+    /// The relative standard error of the whole.
+    error: f64,
+}
+
+impl Costs {
+    fn of(cost: &SlotCost, observed: f64) -> Option<Self> {
+        let seen = &cost.seen;
+        let seconds = seen.observed as f64 / 1e6;
+        if seconds <= 0.0 || seen.receiving.count == 0 || seen.sending.count == 0 {
+            return None;
+        }
+        let empty = seen
+            .receiving
+            .count
+            .saturating_sub(seen.processed.count)
+            .max(1);
+        let all = seen.receiving.cost.cpu_ns;
+        // A source may time the message inside the call, so that the call's own part is idle.
+        let idle = all.saturating_sub(seen.processed.cost.cpu_ns);
+        let (once, once_cost) = (seen.once_processed.count, seen.once_processed.cost);
+        let messages = seen.processed.count.saturating_sub(once);
+        let processed = seen.processed.cost.cpu_ns.saturating_sub(once_cost.cpu_ns);
+        let (visit, message) = cost.shares.each();
+        let mean = cost.sampled.per_second();
+        // What sampling leaves, and what other peers of this kind would cost.
+        let sampling = cost.sampled.error(observed).unwrap_or(mean);
+        let spread = cost.cpu.deviation() / (cost.cpu.count().max(1) as f64).sqrt();
+        Some(Self {
+            idle_receive: idle as f64 / empty as f64 / 1e9,
+            idle_send: visit / 1e9,
+            messages: messages as f64 / seconds,
+            message: match messages {
+                0 => 0.0,
+                count => processed as f64 / count as f64 / 1e9,
+            },
+            sent: seen.sent.count as f64 / seconds,
+            sending: message / 1e9,
+            bytes: (
+                (on_the_wire(seen.received) - on_the_wire(seen.once)) / seconds,
+                on_the_wire(seen.sent) / seconds,
+            ),
+            error: match mean > 0.0 {
+                true => sampling.hypot(spread) / mean,
+                false => 0.0,
+            },
+        })
+    }
+
+    fn visit(&self) -> f64 {
+        self.idle_receive + self.idle_send
+    }
+
+    /// Seconds per second of messages, both ways. A visit that finds a message is no idle one.
+    fn busy(&self) -> f64 {
+        self.messages * (self.message - self.idle_receive).max(0.0) + self.sent * self.sending
+    }
+}
+
+/// Bytes of messages with headers.
+fn on_the_wire(messages: Messages) -> f64 {
+    messages.bytes as f64 + messages.count as f64 * HEADER
+}
+
+/// What comes once, however many peers there are, in a recording of so many seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Once {
+    /// Messages per second.
+    messages: f64,
+    /// Seconds of CPU per second.
+    cost: f64,
+    /// The standard error of that, if they come at random.
+    error: f64,
+    /// Bytes per second with headers.
+    bytes: f64,
+}
+
+impl Once {
+    fn of(tally: &Tally, seconds: f64) -> Self {
+        let mut once = Self::default();
+        let mut variance = 0.0;
+        for (message_type, cost) in tally.received(|_| true) {
+            if !ONCE.contains(&message_type) {
+                continue;
+            }
+            let count = cost.processed.count as f64;
+            once.messages += count / seconds;
+            once.cost += cost.processed.cost.cpu_ns as f64 / 1e9 / seconds;
+            once.bytes += on_the_wire(cost.messages) / seconds;
+            variance += count * (cost.cpu.mean().powi(2) + cost.cpu.deviation().powi(2));
+        }
+        once.error = variance.sqrt() / 1e9 / seconds;
+        once
+    }
+}
+
+/// A plan with the costs of a recording. `slower` is how many times as long everything takes on
+/// the machine that it is for.
+///
+/// # Errors
+///
+/// If the recording does not tell what such slots cost.
+pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, PlanError> {
+    let recorded = tally.slots();
+    let observed = tally.observed_share();
+    let seconds = tally.observed();
+    if !tally.timed() || seconds <= 0.0 {
+        return Err(PlanError::NotTimed);
+    }
+    let mut notes = vec![format!(
+        "costs: a recording of {}, {:.0} % of the time observed",
+        time(seconds * 1e6),
+        observed * 100.0
+    )];
+    let costs = recorded
+        .iter()
+        .filter_map(|(slot, cost)| Some((*slot, Costs::of(cost, observed)?)));
+    let costs: BTreeMap<Slot, Costs> = costs.collect();
+
+    // The recording: visits of a peer, time spent, messages that may wake the thread.
+    let (mut calls, mut connected, mut messages) = (0.0, 0.0, 0.0);
+    for cost in recorded.values() {
+        calls += cost.seen.sending.count as f64;
+        connected += cost.seen.observed as f64 / 1e6;
+        messages += cost.seen.processed.count as f64 / seconds;
+    }
+    let spent = tally.together_rate().per_second() / 1e9;
+    let wake_ups = calls / connected;
+    let sleep = ((1.0 - spent).max(0.0) / wake_ups).min(SLEEP);
+    let waking = rate_of_sleep(sleep);
+    notes.push(format!(
+        "recorded: {} peers at a time, {wake_ups:.1} wake-ups/s, {messages:.1} messages/s, {} per \
+         second for peers",
+        (connected / seconds).round(),
+        time(spent * 1e6),
+    ));
+
+    let mut kinds = Vec::new();
+    let once = match slots.all() {
+        0 => Once::default(),
+        _ => Once::of(tally, seconds),
+    };
+    let (mut visits, mut busy, mut planned) = (0.0, once.cost * slower, once.messages);
+    let mut bytes = (once.bytes, 0.0);
+    for slot in KINDS {
+        let count = slots.of(slot);
+        let Some(mut cost) = like(&costs, slot, count, &mut notes)? else {
+            continue;
+        };
+        cost.idle_receive *= slower;
+        cost.idle_send *= slower;
+        cost.message *= slower;
+        cost.sending *= slower;
+        visits += count as f64 * cost.visit();
+        busy += count as f64 * cost.busy();
+        planned += count as f64 * cost.messages;
+        bytes.0 += count as f64 * cost.bytes.0;
+        bytes.1 += count as f64 * cost.bytes.1;
+        kinds.push((slot, count, cost));
+    }
+    let waking = match messages > 0.0 {
+        true => waking * planned / messages,
+        false => waking,
+    };
+    let wake_ups = (1.0 - busy).max(0.0) / (sleep_of_rate(waking) + visits);
+    if busy >= 1.0 {
+        notes.push("the messages alone take more than the thread has: it cannot keep up".into());
+    }
+
+    let once_us = once.cost * slower * 1e6;
+    let once_error = once.error * slower * 1e6;
+    let (mut total, mut variance) = (once_us, once_error.powi(2));
+    let kinds = kinds.into_iter().map(|(slot, count, cost)| {
+        let idle = wake_ups * cost.visit() * 1e6;
+        let us = idle + cost.busy() * 1e6;
+        let error = us * cost.error;
+        total += count as f64 * us;
+        variance += (count as f64 * error).powi(2);
+        Kind {
+            slot: slot.name(),
+            count,
+            us_per_second: us,
+            range_us: ((us - 2.0 * error).max(0.0), us + 2.0 * error),
+            idle_us: Some(idle),
+        }
+    });
+    let kinds = kinds.collect();
+    let error = variance.sqrt();
+    let together = tally.together();
+    let bursts = match together.mean() > 0.0 {
+        true => together.quantile(0.95) / together.mean(),
+        false => 1.0,
+    };
+    notes.push(format!(
+        "p95: in the recording it is {bursts:.2} times the mean, over windows of {}; so it is here",
+        time(seconds / tally.windows().max(1) as f64 * 1e6),
+    ));
+    notes.push(
+        "model: cost = wake-ups x visits of all peers + messages x their cost by kind of peer + \
+         transactions and blocks; messages per peer as recorded, and as many transactions and \
+         blocks, which come once however many peers there are; the thread wakes for messages that \
+         come at random, and every 100 ms at least"
+            .into(),
+    );
+    let (memory, buffers) = memory(slots);
+    Ok(Plan {
+        slots,
+        ms_per_second: total / 1e3,
+        range_ms: (
+            (total - 2.0 * error).max(0.0) / 1e3,
+            (total + 2.0 * error) / 1e3,
+        ),
+        p95_ms: Some(total / 1e3 * bursts),
+        wake_ups: Some(wake_ups),
+        kinds,
+        once_us: Some((once_us, once_error)),
+        bytes_per_second: Some(bytes),
+        memory,
+        buffers,
+        slower,
+        notes,
+    })
+}
+
+/// The costs of this kind, or of one like it.
+fn like(
+    costs: &BTreeMap<Slot, Costs>,
+    slot: Slot,
+    count: u64,
+    notes: &mut Vec<String>,
+) -> Result<Option<Costs>, PlanError> {
+    if let Some(cost) = costs.get(&slot) {
+        return Ok(Some(*cost));
+    }
+    if count == 0 {
+        return Ok(None);
+    }
+    let other = match slot {
+        Slot::OutboundFullRelay => [Slot::Manual, Slot::InboundFullRelay],
+        Slot::InboundFullRelay => [Slot::OutboundFullRelay, Slot::Manual],
+        Slot::OutboundBlockRelay => [Slot::InboundBlockRelay; 2],
+        _ => [Slot::OutboundBlockRelay; 2],
+    };
+    let other = other
+        .into_iter()
+        .find_map(|other| Some((other, *costs.get(&other)?)));
+    let (other, cost) = other.ok_or(PlanError::NoPeers(slot.name()))?;
+    notes.push(format!(
+        "no {} peers in the recording: those that are {} stand for them",
+        slot.name(),
+        other.name()
+    ));
+    Ok(Some(cost))
+}
+
+/// How long the thread sleeps in the mean if so many messages a second wake it.
+fn sleep_of_rate(rate: f64) -> f64 {
+    match rate > 1e-9 {
+        true => (1.0 - (-rate * SLEEP).exp()) / rate,
+        false => SLEEP,
+    }
+}
+
+/// The other way round: by halving.
+fn rate_of_sleep(sleep: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1e6);
+    if sleep >= SLEEP {
+        return 0.0;
+    }
+    for _ in 0..80 {
+        let middle = f64::midpoint(low, high);
+        match sleep_of_rate(middle) > sleep {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    f64::midpoint(low, high)
+}
+
+/// Memory of the filters, and what buffers may take.
+fn memory(slots: Slots) -> (u64, u64) {
+    let full = slots.outbound + slots.inbound_full_relay;
+    let addresses = full + slots.inbound_block_relay;
+    let filters = full * TX_FILTER + addresses * ADDRESS_FILTER;
+    (filters, slots.all() * BUFFERS)
+}
+
+impl Plan {
+    /// As text for a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let (low, high) = self.range_ms;
+        let _ = writeln!(
+            out,
+            "{} slots: {:.1} ms of CPU per second ({low:.1} to {high:.1}), {:.1} % of a core{}",
+            self.slots.all(),
+            self.ms_per_second,
+            self.ms_per_second / 10.0,
+            match self.p95_ms {
+                Some(p95) => format!("; p95 {p95:.1} ms"),
+                None => "; p95 was not published".into(),
+            }
+        );
+        let mut cells = vec![
+            [
+                "",
+                "slots",
+                "us/s each",
+                "range",
+                "idle part",
+                "ms/s in all",
+            ]
+            .map(String::from),
+        ];
+        for kind in &self.kinds {
+            cells.push([
+                kind.slot.to_owned(),
+                kind.count.to_string(),
+                format!("{:.0}", kind.us_per_second),
+                format!("{:.0}-{:.0}", kind.range_us.0, kind.range_us.1),
+                kind.idle_us.map_or("-".into(), |us| format!("{us:.0}")),
+                format!("{:.1}", kind.us_per_second * kind.count as f64 / 1e3),
+            ]);
+        }
+        if let Some((us, error)) = self.once_us {
+            cells.push([
+                "transactions and blocks".into(),
+                String::new(),
+                format!("{us:.0}"),
+                format!("{:.0}-{:.0}", (us - 2.0 * error).max(0.0), us + 2.0 * error),
+                String::new(),
+                format!("{:.1}", us / 1e3),
+            ]);
+        }
+        crate::show::text::lines(&mut out, &cells);
+        if let Some(wake_ups) = self.wake_ups {
+            let _ = writeln!(
+                out,
+                "wake-ups    {wake_ups:.1} per second, each visits every peer"
+            );
+        }
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        let _ = writeln!(
+            out,
+            "memory      {:.0} MB of filters for known transactions and addresses; up to {:.0} MB \
+             more if every peer fills its buffers",
+            mb(self.memory),
+            mb(self.buffers),
+        );
+        let _ = match self.bytes_per_second {
+            Some((received, sent)) => writeln!(
+                out,
+                "bandwidth   {:.1} kB/s in, {:.1} kB/s out ({:.1} and {:.1} GB a month), with 24 \
+                 bytes a message for its header",
+                received / 1e3,
+                sent / 1e3,
+                received * 2.63e6 / 1e9,
+                sent * 2.63e6 / 1e9,
+            ),
+            None => writeln!(out, "bandwidth   was not published; a recording tells it"),
+        };
+        if (self.slower - 1.0).abs() > 1e-9 {
+            let _ = writeln!(
+                out,
+                "machine     everything takes {:.2} times as long",
+                self.slower
+            );
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "- {note}");
+        }
+        out
+    }
+
+    /// As indented JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let text = serde_json::to_string_pretty(self);
+        text.expect("a plan is plain strings, numbers and lists") + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_figures_give_the_published_plans() {
+        for (slots, ms) in [
+            (Slots::OF_2023, 34.6),
+            (Slots::PROPOSAL, 46.4),
+            (Slots::TODAY, 42.7),
+        ] {
+            let plan = from_published(slots, 1.0);
+            assert!(
+                (plan.ms_per_second - ms).abs() < 1e-9,
+                "{}",
+                plan.ms_per_second
+            );
+            let (low, high) = plan.range_ms;
+            assert!(low < ms && ms < high);
+            let slow = from_published(slots, 1.0 / 0.3);
+            assert!((slow.ms_per_second - ms / 0.3).abs() < 1e-9);
+        }
+        assert_eq!(Slots::with_share(8, 2, 189, 0.5), Slots::TODAY);
+        assert_eq!(Slots::TODAY.all(), 199);
+        let text = from_published(Slots::OF_2023, 1.0).to_text();
+        assert!(
+            text.starts_with("124 slots: 34.6 ms of CPU per second"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn sleep_and_rate_are_inverse() {
+        for rate in [0.1, 1.0, 10.0, 500.0] {
+            let found = rate_of_sleep(sleep_of_rate(rate));
+            assert!((found / rate - 1.0).abs() < 1e-6, "{rate}: {found}");
+        }
+        assert_eq!(rate_of_sleep(0.2), 0.0);
+        assert_eq!(sleep_of_rate(0.0), SLEEP);
+    }
+}

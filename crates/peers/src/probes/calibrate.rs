@@ -1,0 +1,110 @@
+//! What the probes themselves cost, measured on functions of this process.
+
+#![allow(unsafe_code, reason = "functions whose instructions are known")]
+
+use super::cost::{CallCost, ProbeCost};
+use super::kernel::{Kernel, KernelError};
+use std::path::PathBuf;
+
+/// Pairs of calls of a batch, and batches of a measurement. A batch that something interrupts is
+/// not the median one.
+const PAIRS: u64 = 50;
+const BATCHES: usize = 15;
+/// Measurements, with and without a tracepoint in turn.
+const ROUNDS: usize = 5;
+
+/// Functions that do nothing. They begin as those of a node do, with an instruction that the kernel
+/// executes by itself; the one behind it is that of a tracepoint. The second argument stands for a
+/// peer's object.
+#[unsafe(naked)]
+extern "C" fn receiving(_: u64, _object: u64) {
+    core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
+}
+
+/// The same.
+#[unsafe(naked)]
+extern "C" fn sending(_: u64, _object: u64) {
+    core::arch::naked_asm!("push rbp", "nop", "pop rbp", "ret")
+}
+
+/// Offset of the tracepoint's instruction in the functions.
+const TRACEPOINT_AT: u64 = 1;
+
+/// A peer's object that is none.
+pub(super) const OBJECT: u64 = 1;
+
+/// Measures the probes in this process, which are gone again afterwards.
+pub(super) fn calibrate(kernel: &mut Kernel) -> Result<ProbeCost, KernelError> {
+    let place = |function: extern "C" fn(u64, u64)| {
+        place_of(function as *const () as u64).ok_or_else(|| {
+            KernelError::Load("the place of this program's own code is not known".into())
+        })
+    };
+    let (places, pid) = ([place(receiving)?, place(sending)?], std::process::id());
+    kernel.attach_switches()?;
+    let (mut inside, mut outside, mut hits) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let functions = kernel.attach_functions(pid, &places)?;
+        let cost = measure(kernel)?;
+        let (file, offset) = &places[0];
+        let tracepoint = kernel.attach_idle(file, pid, offset + TRACEPOINT_AT)?;
+        let with_hits_ns = measure(kernel)?.inside_ns;
+        drop((tracepoint, functions));
+        inside.push(cost.inside_ns);
+        outside.push(cost.outside_ns);
+        // One in two calls has a hit.
+        hits.push(2 * with_hits_ns.saturating_sub(cost.inside_ns));
+    }
+    kernel.close_window();
+    kernel.forget(OBJECT)?;
+    Ok(ProbeCost {
+        call: CallCost {
+            inside_ns: median(inside),
+            outside_ns: median(outside),
+        },
+        hit_ns: median(hits),
+    })
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// What the probes of a call cost in this process.
+fn measure(kernel: &mut Kernel) -> Result<CallCost, KernelError> {
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for _ in 0..BATCHES {
+        let before = (kernel.visits_of(OBJECT)?, kernel.counts()?);
+        for _ in 0..PAIRS {
+            receiving(0, OBJECT);
+            sending(0, OBJECT);
+        }
+        let visits = kernel.visits_of(OBJECT)?.since(before.0);
+        let counts = kernel.counts()?.since(before.1);
+        let inside_ns = visits.receiving.cost.wall_ns + visits.sending.cost.wall_ns;
+        inside.push(inside_ns / visits.count().max(1));
+        outside.push(counts.beside_ns / counts.besides.max(1));
+    }
+    Ok(CallCost {
+        inside_ns: median(inside),
+        outside_ns: median(outside),
+    })
+}
+
+/// The file of this process's that has its code at `address`, and the offset there.
+fn place_of(address: u64) -> Option<(PathBuf, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        // start-end permissions offset device inode path
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = (hex(start)?, hex(end)?);
+        let offset = hex(fields.nth(1)?)?;
+        let path = fields.nth(2)?;
+        (start..end)
+            .contains(&address)
+            .then(|| (path.into(), address - start + offset))
+    })
+}

@@ -1,0 +1,483 @@
+//! The source that sees everything: probes at the node's tracepoints and at the two functions
+//! that its message thread calls for each peer. Needs root, or CAP_BPF, CAP_PERFMON and
+//! CAP_SYS_PTRACE. The node is as it was installed, and is not stopped.
+
+mod arguments;
+mod binary;
+mod calibrate;
+mod cost;
+mod kernel;
+mod numbers;
+mod perf;
+
+use crate::process::{Process, Thread, stolen_ns, used};
+use crate::record::{
+    Connection, ConnectionType, Cost, Event, MAX_USER_AGENT, Network, Record, Time,
+};
+use crate::source::{Source, SourceError};
+use binary::PlacesError;
+use calibrate::calibrate;
+pub use kernel::KernelError;
+use kernel::{Counts, Kernel, VISITS_LEN, Visits, since_boot_ns};
+use numbers::Numbers;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often what waits is taken while a window is open.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The ring for events: 100,000 messages. A node has a thousandth of that between two polls.
+const RING_BYTES: u32 = 8 << 20;
+
+/// What the probes take outside of calls is measured in the node from so many on.
+const MIN_BESIDES: u64 = 100;
+
+/// Length of the programs' `struct message_event`, in bytes.
+const MESSAGE_LEN: usize = 64;
+/// Length of their `struct version_event`.
+const VERSION_LEN: usize = 40 + USER_AGENT_LEN;
+/// Length of the text in it.
+const USER_AGENT_LEN: usize = MAX_USER_AGENT + 1;
+/// Length of their `struct connection_event`.
+const CONNECTION_LEN: usize = 40 + 24 + 80 + 8 + VISITS_LEN;
+
+/// The peers of one node, by probes.
+#[derive(Debug)]
+pub struct Probes {
+    process: Process,
+    kernel: Kernel,
+    stay: bool,
+    known: Known,
+    /// What was seen when the last window ended, if the probes have stayed since.
+    last: Option<Look>,
+}
+
+/// What is read at the ends of a window.
+#[derive(Debug)]
+struct Look {
+    time: Time,
+    threads: Vec<Thread>,
+    counts: Counts,
+    stolen_ns: u64,
+}
+
+/// Why there are no probes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProbesError {
+    /// The node's program is not what is expected.
+    Program {
+        /// Its process.
+        pid: u32,
+        /// What is wrong with it.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The kernel does not do it.
+    Kernel(KernelError),
+}
+
+impl fmt::Display for ProbesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program { pid, error } => {
+                write!(f, "no probes for the program of process {pid}: {error}")
+            }
+            Self::Kernel(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ProbesError {}
+
+impl Probes {
+    /// Puts probes into the node's program.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProbesError`]. Nothing is left in the node then.
+    pub fn attach(process: Process) -> Result<Self, ProbesError> {
+        Self::with_ring(process, RING_BYTES)
+    }
+
+    /// The same with a ring for events of `ring` bytes, a power of two of at least a page. Events
+    /// that come faster than they are taken wait in it. When it is full they are lost, and counted.
+    ///
+    /// # Errors
+    ///
+    /// See [`ProbesError`].
+    pub fn with_ring(process: Process, ring: u32) -> Result<Self, ProbesError> {
+        let pid = process.pid();
+        let program = binary::of_process(pid);
+        let places = binary::find(&program).map_err(|error| match error {
+            PlacesError::Read(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                ProbesError::Kernel(KernelError::NoPermission)
+            }
+            error => ProbesError::Program {
+                pid,
+                error: error.into(),
+            },
+        })?;
+        let kernel = Kernel::load(&program, pid, places, ring).and_then(|mut kernel| {
+            let cost = calibrate(&mut kernel)?;
+            kernel.stay(cost)?;
+            Ok(kernel)
+        });
+        let kernel = kernel.map_err(ProbesError::Kernel)?;
+        Ok(Self {
+            process,
+            kernel,
+            stay: false,
+            known: Known::default(),
+            last: None,
+        })
+    }
+
+    /// From now on leaves the probes in the node between windows, each of which begins where the
+    /// one before it has ended: nothing is missed, and the node bears the probes all the time.
+    #[must_use]
+    pub fn stay(mut self) -> Self {
+        self.stay = true;
+        self
+    }
+
+    /// What the probes take for one call of a function of the node, in nanoseconds: as it was
+    /// measured in this process, and then in the node.
+    #[must_use]
+    pub fn cost_of_call(&self) -> u64 {
+        let cost = self.kernel.call_cost();
+        cost.inside_ns + cost.outside_ns
+    }
+
+    fn look(&mut self) -> Result<Look, SourceError> {
+        Ok(Look {
+            time: now(),
+            threads: self.process.threads().map_err(SourceError::new)?,
+            counts: self.kernel.counts().map_err(SourceError::new)?,
+            stolen_ns: stolen_ns(),
+        })
+    }
+
+    /// Puts the probes in and looks at what there is.
+    fn open(&mut self) -> Result<Look, SourceError> {
+        self.kernel.open_window().map_err(SourceError::new)?;
+        let look = self.look()?;
+        // What was called before the window, while probes came one by one, is not of it.
+        let visits = self.kernel.visits().map_err(SourceError::new)?;
+        self.known.before = visits.into_iter().collect();
+        self.known.calls = 0;
+        Ok(look)
+    }
+
+    /// The calls of the window for each peer.
+    fn calls(&mut self) -> Result<Vec<Event>, SourceError> {
+        let pid = self.process.pid();
+        let mut events = Vec::new();
+        let all = self.kernel.visits().map_err(SourceError::new)?;
+        for &(object, visits) in &all {
+            if visits.peer >= 0 {
+                self.known.numbers.learned(object, visits.peer);
+            }
+        }
+        for &(object, visits) in &all {
+            let new = self.known.since(object, visits);
+            let mut peer = self.known.numbers.get(object);
+            if peer.is_none() && new.count() > 0 {
+                peer = self.known.numbers.read(pid, object);
+                if let Some(peer) = peer {
+                    self.kernel.name(object, peer).map_err(SourceError::new)?;
+                }
+            }
+            events.extend(peer.and_then(|peer| calls(peer, new)));
+        }
+        self.known.before = all.into_iter().collect();
+        Ok(events)
+    }
+
+    /// Takes the events that wait.
+    fn drain(&mut self, clock: Clock, take: &mut dyn FnMut(Record)) {
+        let known = &mut self.known;
+        self.kernel
+            .drain(|event| known.records(event, clock).into_iter().for_each(&mut *take));
+    }
+
+    /// Takes events for as long as `window`.
+    fn take_for(
+        &mut self,
+        window: Duration,
+        go_on: &dyn Fn() -> bool,
+        take: &mut dyn FnMut(Record),
+    ) {
+        let clock = Clock::now();
+        let end = Instant::now() + window;
+        loop {
+            self.drain(clock, take);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || !go_on() {
+                return;
+            }
+            sleep(left.min(POLL));
+        }
+    }
+}
+
+impl Source for Probes {
+    fn abilities(&self) -> &'static str {
+        "probes: CPU and wall time of every call for every peer, messages both ways; v1 or v2 and \
+         the network of peers that were there before are not known"
+    }
+
+    fn watch(
+        &mut self,
+        window: Duration,
+        go_on: &dyn Fn() -> bool,
+        take: &mut dyn FnMut(Record),
+    ) -> Result<(), SourceError> {
+        let before = match self.last.take() {
+            Some(last) => last,
+            None => {
+                self.drain(Clock::now(), take);
+                self.open()?
+            }
+        };
+        self.take_for(window, go_on, take);
+        // As close to each other as may be: what is called in between is missing in one of them.
+        let calls = self.calls();
+        let after = self.look();
+        if !self.stay || calls.is_err() || after.is_err() {
+            self.kernel.close_window();
+        }
+        // The probes take their time to go: that is not of the window.
+        let time = after.as_ref().map_or_else(|_| now(), |after| after.time);
+        let mut give = |event| take(Record { time, event });
+        // Also of a node that has ended.
+        calls?.into_iter().for_each(&mut give);
+        let after = after?;
+        for (name, cpu_ns) in used(&before.threads, &after.threads) {
+            give(Event::Thread { name, cpu_ns });
+        }
+        let counts = after.counts.since(before.counts);
+        let calls = std::mem::take(&mut self.known.calls);
+        if counts.besides >= MIN_BESIDES {
+            self.kernel
+                .set_outside(counts.beside_ns / counts.besides)
+                .map_err(SourceError::new)?;
+        }
+        let cost = self.kernel.call_cost();
+        give(Event::Loop {
+            cpu_ns: counts.between_ns.saturating_sub(calls * cost.outside_ns),
+        });
+        give(Event::Window {
+            start: before.time,
+            lost: counts.lost,
+            probes_ns: counts.hits_ns + calls * (cost.inside_ns + cost.outside_ns),
+            stolen_ns: after.stolen_ns.saturating_sub(before.stolen_ns),
+        });
+        if self.stay {
+            self.last = Some(after);
+        }
+        Ok(())
+    }
+}
+
+/// Turns the kernel's time since boot into that of the day.
+#[derive(Clone, Copy)]
+struct Clock {
+    /// Microseconds since 1970 at boot.
+    boot: u64,
+}
+
+impl Clock {
+    fn now() -> Self {
+        Self {
+            boot: now().wrapping_sub(since_boot_ns() / 1000),
+        }
+    }
+
+    fn time(self, ns: u64) -> Time {
+        self.boot.wrapping_add(ns / 1000)
+    }
+}
+
+/// Microseconds since 1970.
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
+
+/// Reads the fields of the programs' events one after the other.
+struct Fields<'e>(&'e [u8]);
+
+impl<'e> Fields<'e> {
+    fn bytes(&mut self, len: usize) -> &'e [u8] {
+        let (field, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        field
+    }
+
+    fn u32(&mut self) -> u32 {
+        self.bytes(4)
+            .first_chunk()
+            .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    fn u64(&mut self) -> u64 {
+        self.bytes(8)
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    }
+
+    /// A text of the node's, which ends with a zero byte or with the field.
+    fn text(&mut self, len: usize) -> String {
+        let bytes = self.bytes(len);
+        let end = bytes
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+/// The record of calls for a peer, if there are any.
+fn calls(peer: i64, visits: Visits) -> Option<Event> {
+    (visits.count() > 0).then_some(Event::Calls {
+        peer,
+        receiving: visits.receiving,
+        sending: visits.sending,
+    })
+}
+
+/// What is known of the peers that are there.
+#[derive(Debug, Default)]
+struct Known {
+    peers: BTreeMap<i64, Connection>,
+    numbers: Numbers,
+    /// The calls by the peers' objects, when the window began.
+    before: BTreeMap<u64, Visits>,
+    /// The calls in the window, as far as they are known.
+    calls: u64,
+}
+
+impl Known {
+    /// The calls in the window so far, of those for the peer with this object; counts them.
+    fn since(&mut self, object: u64, visits: Visits) -> Visits {
+        let before = self.before.get(&object).copied().unwrap_or_default();
+        let new = visits.since(before);
+        self.calls += new.count();
+        new
+    }
+
+    /// The records of one event of the programs. None if it is not as expected.
+    fn records(&mut self, event: &[u8], clock: Clock) -> Vec<Record> {
+        let mut fields = Fields(event);
+        let (kind, flag) = (fields.u32(), fields.u32() != 0);
+        let time = clock.time(fields.u64());
+        let peer = fields.u64().cast_signed();
+        let events = match (kind, event.len()) {
+            (1 | 2, MESSAGE_LEN) => self.message(kind == 1, peer, fields),
+            (3, CONNECTION_LEN) => self.connected(peer, flag.then_some(time), fields),
+            (4, CONNECTION_LEN) => {
+                self.peers.remove(&peer);
+                self.numbers.forget(peer);
+                fields.bytes(CONNECTION_LEN - VISITS_LEN - 8 - 24);
+                let object = fields.u64();
+                let new = self.since(object, Visits::read(fields.0));
+                self.before.remove(&object);
+                calls(peer, new)
+                    .into_iter()
+                    .chain([Event::Disconnected { peer }])
+                    .collect()
+            }
+            (5, VERSION_LEN) => self.version(peer, fields),
+            _ => Vec::new(),
+        };
+        let record = |event| Record { time, event };
+        events.into_iter().map(record).collect()
+    }
+
+    fn message(&mut self, received: bool, peer: i64, mut fields: Fields<'_>) -> Vec<Event> {
+        let bytes = fields.u64();
+        let cost = Cost {
+            wall_ns: fields.u64(),
+            cpu_ns: fields.u64(),
+        };
+        let message_type = fields.text(16);
+        let mut events = Vec::new();
+        // If its `version` was not seen: what announces transactions, or is told of them, relays
+        // them; blocks are announced otherwise.
+        if let "inv" | "tx" = message_type.as_str()
+            && let Some(connection) = self.peers.get_mut(&peer)
+            && connection.relay.is_none()
+        {
+            connection.relay = Some(true);
+            events.push(Event::Connected {
+                peer,
+                connection: connection.clone(),
+            });
+        }
+        events.push(match received {
+            true => Event::Received {
+                peer,
+                message_type,
+                bytes,
+                cost: Some(cost),
+            },
+            false => Event::Sent {
+                peer,
+                message_type,
+                bytes,
+            },
+        });
+        events
+    }
+
+    fn version(&mut self, peer: i64, mut fields: Fields<'_>) -> Vec<Event> {
+        let bytes = fields.u64();
+        let flags = fields.bytes(8);
+        let Some(connection) = self.peers.get_mut(&peer) else {
+            return Vec::new();
+        };
+        connection.relay = relay_flag(bytes, flags[0], flags[1]);
+        connection.user_agent = Some(fields.text(USER_AGENT_LEN));
+        vec![Event::Connected {
+            peer,
+            connection: connection.clone(),
+        }]
+    }
+
+    fn connected(&mut self, peer: i64, since: Option<Time>, mut fields: Fields<'_>) -> Vec<Event> {
+        let network = fields.u64();
+        let has_network = fields.u64() != 0;
+        let Some(kind) = ConnectionType::from_name(&fields.text(24)) else {
+            return Vec::new();
+        };
+        let connection = Connection {
+            address: fields.text(80),
+            kind,
+            network: Network::from_number(network).filter(|_| has_network),
+            transport: None,
+            relay: None,
+            user_agent: None,
+            since,
+        };
+        self.peers.insert(peer, connection.clone());
+        vec![Event::Connected { peer, connection }]
+    }
+}
+
+/// Whether a `version` of `bytes` bytes asks for transactions (BIP37): by its last byte if that is
+/// the flag, for which the length of the user agent tells; a `version` without the flag does.
+fn relay_flag(bytes: u64, user_agent_len: u8, last_byte: u8) -> Option<bool> {
+    // Version, services, time, two addresses, nonce; then the length of the user agent.
+    const BEFORE: u64 = 4 + 8 + 8 + 26 + 26 + 8 + 1;
+    // Longer ones have a longer length, and are not valid.
+    if user_agent_len > 252 {
+        return None;
+    }
+    match bytes.checked_sub(BEFORE + u64::from(user_agent_len) + 4)? {
+        0 => Some(true),
+        _ => Some(last_byte != 0),
+    }
+}

@@ -1,0 +1,253 @@
+//! A node's process: finding it, and the run time of its threads.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// The names of the node's programs.
+const PROGRAMS: [&str; 3] = ["bitcoind", "bitcoin-node", "bitcoin-qt"];
+
+/// The thread that processes the messages of all peers and makes those that are sent.
+pub const MESSAGE_THREAD: &str = "b-msghand";
+
+/// The thread that reads and writes the sockets, and decrypts BIP324.
+pub const NETWORK_THREAD: &str = "b-net";
+
+/// A running node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pid: u32,
+    /// When it was started, in ticks since boot: a process that has the same number later has
+    /// another of these.
+    started: u64,
+}
+
+/// Why there is no process to watch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// None of the node's programs runs here.
+    None,
+    /// Several run.
+    Several {
+        /// Their process numbers.
+        pids: Vec<u32>,
+    },
+    /// There is no process of this number.
+    NotThere {
+        /// The number.
+        pid: u32,
+    },
+    /// The process has ended.
+    Ended {
+        /// Its number.
+        pid: u32,
+    },
+    /// The file system of processes cannot be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(
+                f,
+                "no node runs here: there is no process called {}; name one by --pid",
+                PROGRAMS.join(", ")
+            ),
+            Self::Several { pids } => {
+                let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+                let pids = pids.join(", ");
+                write!(f, "several nodes run here, {pids}: choose one by --pid")
+            }
+            Self::NotThere { pid } => write!(f, "there is no process {pid}"),
+            Self::Ended { pid } => write!(f, "the node, process {pid}, has ended"),
+            Self::Read { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ProcessError {}
+
+impl Process {
+    /// The process `pid`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::NotThere`].
+    pub fn with_pid(pid: u32) -> Result<Self, ProcessError> {
+        let started = started(pid).ok_or(ProcessError::NotThere { pid })?;
+        Ok(Self { pid, started })
+    }
+
+    /// The only node that runs here.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::None`], [`ProcessError::Several`], [`ProcessError::Read`].
+    pub fn find() -> Result<Self, ProcessError> {
+        let path = PathBuf::from("/proc");
+        let entries = fs::read_dir(&path).map_err(|error| ProcessError::Read { path, error })?;
+        let mut pids: Vec<u32> = entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|pid| is_node(*pid))
+            .collect();
+        pids.sort_unstable();
+        match pids[..] {
+            [] => Err(ProcessError::None),
+            [pid] => Self::with_pid(pid),
+            _ => Err(ProcessError::Several { pids }),
+        }
+    }
+
+    /// The node that listens on a TCP port of this machine, if it is seen: of another user's
+    /// process it takes root to see that.
+    #[must_use]
+    pub fn listening_on(port: u16) -> Option<Self> {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+        let tables: String = tables.into_iter().flatten().collect();
+        // A line has its number, the local address, the remote one, the state, and, sixth after
+        // that, the socket's number.
+        let socket = |line: &str| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let (_, local) = fields.next()?.rsplit_once(':')?;
+            let is_listening = fields.nth(1)? == "0A";
+            let is_it = is_listening && u16::from_str_radix(local, 16) == Ok(port);
+            let number = fields.nth(5)?;
+            is_it.then(|| PathBuf::from(format!("socket:[{number}]")))
+        };
+        let sockets: Vec<PathBuf> = tables.lines().filter_map(socket).collect();
+        let has_one = |pid: u32| {
+            let files = fs::read_dir(format!("/proc/{pid}/fd"));
+            let mut files = files.into_iter().flatten().flatten();
+            files.any(|file| fs::read_link(file.path()).is_ok_and(|to| sockets.contains(&to)))
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let pid = pids.find(|pid| is_node(*pid) && has_one(*pid))?;
+        Self::with_pid(pid).ok()
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(self) -> u32 {
+        self.pid
+    }
+
+    /// The names of its threads and the CPU time that each has used, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError::Ended`].
+    pub fn threads(self) -> Result<Vec<Thread>, ProcessError> {
+        let ended = ProcessError::Ended { pid: self.pid };
+        if started(self.pid) != Some(self.started) {
+            return Err(ended);
+        }
+        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid)) else {
+            return Err(ended);
+        };
+        // A thread can end between the list and its files.
+        let thread = |folder: PathBuf| {
+            let tid = folder.file_name()?.to_str()?.parse().ok()?;
+            let name = fs::read_to_string(folder.join("comm")).ok()?;
+            let times = fs::read_to_string(folder.join("schedstat")).ok()?;
+            Some(Thread {
+                tid,
+                name: name.trim_end().to_owned(),
+                cpu_ns: times.split(' ').next()?.parse().ok()?,
+            })
+        };
+        let folders = tasks.filter_map(|task| task.ok().map(|task| task.path()));
+        Ok(folders.filter_map(thread).collect())
+    }
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// The CPU time that it has used, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// What each thread has used between two looks, by name: threads of one name count together.
+#[must_use]
+pub(crate) fn used(before: &[Thread], after: &[Thread]) -> Vec<(String, u64)> {
+    let mut used = std::collections::BTreeMap::<_, u64>::new();
+    for thread in after {
+        let known = before.iter().find(|known| known.tid == thread.tid);
+        let known = known.map_or(0, |known| known.cpu_ns);
+        *used.entry(thread.name.clone()).or_default() += thread.cpu_ns.saturating_sub(known);
+    }
+    used.into_iter().collect()
+}
+
+/// For how long a host has taken away a CPU of this machine since it started, in nanoseconds: the
+/// mean of all CPUs. 0 if the kernel does not say.
+#[must_use]
+pub fn stolen_ns() -> u64 {
+    // USER_HZ, on every architecture that Linux has today but Alpha.
+    const TICK_NS: u64 = 10_000_000;
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let mut lines = text.lines();
+    let all = lines.next().and_then(|line| line.strip_prefix("cpu "));
+    let stolen = all.and_then(|line| line.split_ascii_whitespace().nth(7)?.parse::<u64>().ok());
+    let cpus = lines
+        .take_while(|line| line.starts_with("cpu"))
+        .count()
+        .max(1);
+    stolen.unwrap_or(0).saturating_mul(TICK_NS) / cpus as u64
+}
+
+fn is_node(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe"));
+    program.is_ok_and(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        // The kernel says so of a program whose file was replaced.
+        let name = name.map(|name| name.strip_suffix(" (deleted)").unwrap_or(name));
+        name.is_some_and(|name| PROGRAMS.contains(&name))
+    })
+}
+
+/// When a process was started, in ticks since boot.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name, in brackets, may have spaces and brackets in it. 20 fields follow.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process() {
+        let this = Process::with_pid(std::process::id()).unwrap();
+        let before = this.threads().unwrap();
+        let mut sum = 0_u64;
+        for number in 0..3_000_000_u64 {
+            sum = std::hint::black_box(sum ^ number);
+        }
+        let after = this.threads().unwrap();
+        assert!(used(&before, &after).iter().any(|(_, ns)| *ns > 100_000));
+        assert!(matches!(
+            Process { started: 1, ..this }.threads(),
+            Err(ProcessError::Ended { .. })
+        ));
+        assert!(matches!(
+            Process::with_pid(u32::MAX),
+            Err(ProcessError::NotThere { .. })
+        ));
+    }
+}

@@ -1,0 +1,396 @@
+//! The figures of a report, from a [`Tally`]. As JSON they are for other programs;
+//! [`crate::show`] makes text and a page of them.
+
+use crate::published;
+use crate::record::Time;
+use crate::statistics::Distribution;
+use crate::tally::{Messages, Slot, Tally, TypeCost};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The version of the JSON's schema.
+pub const SCHEMA: u32 = 1;
+
+/// All figures of a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// `peers`: what this is a report on.
+    pub report: &'static str,
+    /// The time of the first record and of the last, in microseconds since 1970.
+    pub times: Option<(Time, Time)>,
+    /// How much of it was observed, in seconds.
+    pub observed_seconds: f64,
+    /// The share that was observed, from 0 to 1: below 1 if the source sampled.
+    pub observed_share: f64,
+    /// Windows, of this mean length in seconds.
+    pub windows: u64,
+    /// The mean length of a window, in seconds.
+    pub window_seconds: f64,
+    /// Events that the source lost.
+    pub lost: u64,
+    /// The share of the observed time, from 0 to 1, that a host took away from the machine's CPUs.
+    pub stolen: f64,
+    /// Whether messages were counted: false if a source told bytes alone.
+    pub counted: bool,
+    /// All peers together, microseconds of CPU per second, over windows. None if the source
+    /// tells no time per peer.
+    pub together: Option<Figures>,
+    /// The message thread's own time.
+    pub thread: Option<Thread>,
+    /// The node's threads, each pool as one: name, and CPU microseconds per second.
+    pub threads: Vec<(String, f64)>,
+    /// What connections cost, by kind.
+    pub slots: Vec<SlotRow>,
+    /// What connections cost, by the peers' software: those that cost most in all come first.
+    pub agents: Vec<AgentRow>,
+    /// Connections under a minute.
+    pub short: Short,
+    /// Messages by type.
+    pub types: Vec<TypeRow>,
+    /// All peers together, over time.
+    pub time_line: Vec<TimePoint>,
+    /// What was published, to stand beside.
+    pub published: Published,
+}
+
+/// How values are distributed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// The mean.
+    pub mean: f64,
+    /// The standard error of the mean that sampling leaves; None if there are too few windows
+    /// to tell. Not for messages, which are all timed in a window.
+    pub error: Option<f64>,
+    /// The median, within 1 %.
+    pub median: f64,
+    /// 95 % are at or below it, within 1 %.
+    pub p95: f64,
+    /// The largest.
+    pub worst: f64,
+    /// The standard deviation.
+    pub sd: f64,
+}
+
+impl Figures {
+    /// Of a distribution in nanoseconds: in microseconds.
+    fn of(distribution: &Distribution, error_ns: Option<f64>) -> Self {
+        let us = |ns: f64| ns / 1e3;
+        Self {
+            mean: us(distribution.mean()),
+            error: error_ns.map(us),
+            median: us(distribution.quantile(0.5)),
+            p95: us(distribution.quantile(0.95)),
+            worst: us(distribution.max()),
+            sd: us(distribution.deviation()),
+        }
+    }
+}
+
+/// The time of the message thread.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Thread {
+    /// Its own run time without the probes', in CPU microseconds per second.
+    pub us_per_second: f64,
+    /// What the probes took, in CPU microseconds per second of observed time.
+    pub probes_us_per_second: f64,
+    /// The sum over all peers in the same windows.
+    pub peers_us_per_second: f64,
+    /// The thread's loop, which is no peer's: waiting for work, waking up, going through the peers.
+    pub loop_us_per_second: f64,
+    /// What is neither.
+    pub unaccounted_us_per_second: f64,
+    /// The same as a share of its run time, from 0 to 1.
+    pub unaccounted: f64,
+}
+
+/// What connections of one kind cost. Microseconds of CPU per second, over connections of a
+/// minute and more, weighted by how long they were observed.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlotRow {
+    /// The kind.
+    pub slot: &'static str,
+    /// Connections of a minute and more.
+    pub connections: u64,
+    /// Connections under a minute.
+    pub short: u64,
+    /// Receiving and sending.
+    pub cpu: Option<Figures>,
+    /// The mean of receiving alone.
+    pub receiving: Option<f64>,
+    /// The mean of sending alone.
+    pub sending: Option<f64>,
+    /// Messages from a peer, per second; None if the source does not count them.
+    pub received_per_second: Option<f64>,
+    /// Messages to a peer, per second; None if the source does not count them.
+    pub sent_per_second: Option<f64>,
+    /// Bytes from a peer, per second.
+    pub received_bytes_per_second: f64,
+    /// Bytes to a peer, per second.
+    pub sent_bytes_per_second: f64,
+    /// The mean that was published in 2023: the lowest and the highest.
+    pub published: Option<(f64, f64)>,
+}
+
+/// What connections of peers with one software cost, as in [`SlotRow`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AgentRow {
+    /// The software, as the peers name it: any text that a stranger sends.
+    pub user_agent: String,
+    /// Connections of a minute and more.
+    pub connections: u64,
+    /// Receiving and sending.
+    pub cpu: Figures,
+}
+
+/// Connections under a minute, which the other figures leave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Short {
+    /// How many.
+    pub connections: u64,
+    /// Of so many.
+    pub of: u64,
+    /// Their share of the CPU time of all, from 0 to 1; None if the source tells no time.
+    pub cpu_share: Option<f64>,
+}
+
+/// Messages of one type.
+#[derive(Clone, Debug, Serialize)]
+pub struct TypeRow {
+    /// `full-relay`, `block-relay`, or `not known yet` before a peer's `version` was seen.
+    pub relay: &'static str,
+    /// `received` or `sent`.
+    pub direction: &'static str,
+    /// The type.
+    #[serde(rename = "type")]
+    pub message_type: String,
+    /// How many; None if the source does not count them.
+    pub count: Option<u64>,
+    /// Bytes of payload; with framing if they are not counted.
+    pub bytes: u64,
+    /// CPU microseconds of processing one; received ones, if the source tells it.
+    pub cpu: Option<Figures>,
+    /// The mean of wall time, in microseconds. Above CPU time where the thread waited.
+    pub wall_mean: Option<f64>,
+    /// CPU microseconds per second of all of them.
+    pub us_per_second: Option<f64>,
+    /// Quantiles in microseconds for a boxen plot: median, fourths, eighths, and so on: share
+    /// of the values below, and value.
+    pub letters: Vec<(f64, f64)>,
+}
+
+/// All peers together, in a part of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimePoint {
+    /// Seconds since the first record.
+    pub seconds: f64,
+    /// CPU microseconds per second of all peers; None where nothing was observed.
+    pub peers: Option<f64>,
+    /// Those of the message thread; None if it was not seen.
+    pub thread: Option<f64>,
+}
+
+/// What was published.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Published {
+    /// Who says so.
+    pub source: &'static str,
+    /// All peers together, milliseconds per second: the lowest and the highest mean.
+    pub together_ms: (f64, f64),
+    /// Their worst second, about.
+    pub worst_ms: f64,
+    /// The median time of a `tx`, about.
+    pub tx_us: f64,
+}
+
+impl Report {
+    /// The figures of all that a tally has taken in.
+    #[must_use]
+    pub fn of(tally: &Tally) -> Self {
+        let observed = tally.observed_share();
+        let seconds = tally.observed();
+        let per_second = |amount: f64| match seconds > 0.0 {
+            true => amount / seconds,
+            false => 0.0,
+        };
+        let thread = tally.message_thread().map(|thread| Thread {
+            us_per_second: thread.cpu_ns as f64 / 1e3 / thread.seconds,
+            probes_us_per_second: thread.probes_ns as f64 / 1e3 / thread.seconds,
+            peers_us_per_second: thread.peers_ns as f64 / 1e3 / thread.seconds,
+            loop_us_per_second: thread.loop_ns as f64 / 1e3 / thread.seconds,
+            unaccounted_us_per_second: thread.unaccounted_ns() as f64 / 1e3 / thread.seconds,
+            unaccounted: thread.unaccounted(),
+        });
+        // Those of a pool are numbered: b-http.00, b-http.01, ...
+        let mut threads: BTreeMap<&str, f64> = BTreeMap::new();
+        for (name, cost) in tally.threads() {
+            let pool = name.split('.').next().unwrap_or(name);
+            *threads.entry(pool).or_default() += cost.cpu_ns as f64 / 1e3 / cost.seconds;
+        }
+
+        let slots = tally.slots();
+        let counted = tally.counted();
+        let mut short = Short::default();
+        let (mut short_ns, mut all_ns) = (0.0, 0.0);
+        let mut rows = Vec::new();
+        for slot in Slot::ALL {
+            let Some(cost) = slots.get(&slot).filter(|cost| !cost.is_empty()) else {
+                continue;
+            };
+            short.connections += cost.short;
+            short.of += cost.short + cost.connections;
+            short_ns += cost.short_cpu_ns as f64;
+            all_ns += cost.seen.cpu_ns() as f64;
+            let connected = cost.seen.observed as f64 / 1e6;
+            let each = |amount: u64| match connected > 0.0 {
+                true => amount as f64 / connected,
+                false => 0.0,
+            };
+            let timed = tally.timed() && cost.cpu.count() > 0;
+            rows.push(SlotRow {
+                slot: slot.name(),
+                connections: cost.connections,
+                short: cost.short,
+                cpu: timed.then(|| Figures::of(&cost.cpu, cost.sampled.error(observed))),
+                receiving: timed.then(|| cost.receiving.mean() / 1e3),
+                sending: timed.then(|| cost.sending.mean() / 1e3),
+                received_per_second: counted.then(|| each(cost.seen.received.count)),
+                sent_per_second: counted.then(|| each(cost.seen.sent.count)),
+                received_bytes_per_second: each(cost.seen.received.bytes),
+                sent_bytes_per_second: each(cost.seen.sent.bytes),
+                published: published::mean_us(slot),
+            });
+        }
+        if tally.timed() && all_ns > 0.0 {
+            short.cpu_share = Some(short_ns / all_ns);
+        }
+
+        let agent = |(user_agent, cpu): (String, Distribution)| AgentRow {
+            user_agent,
+            connections: cpu.count(),
+            cpu: Figures::of(&cpu, None),
+        };
+        let mut agents: Vec<AgentRow> = match tally.timed() {
+            true => tally.agents().into_iter().map(agent).collect(),
+            false => Vec::new(),
+        };
+        let in_all = |row: &AgentRow| row.cpu.mean * row.connections as f64;
+        agents.sort_by(|one, other| in_all(other).total_cmp(&in_all(one)));
+
+        let mut types = Vec::new();
+        for (relay, name) in [
+            (Some(true), "full-relay"),
+            (Some(false), "block-relay"),
+            (None, "not known yet"),
+        ] {
+            let of = |slot: Slot| slot.full_relay() == relay;
+            let row = |direction, (kind, cost): (&str, TypeCost)| TypeRow {
+                relay: name,
+                direction,
+                message_type: kind.to_owned(),
+                count: counted.then_some(cost.messages.count),
+                bytes: cost.messages.bytes,
+                cpu: (cost.cpu.count() > 0).then(|| Figures::of(&cost.cpu, None)),
+                wall_mean: (cost.processed.count > 0).then(|| {
+                    cost.processed.cost.wall_ns as f64 / cost.processed.count as f64 / 1e3
+                }),
+                us_per_second: (cost.cpu.count() > 0)
+                    .then(|| per_second(cost.processed.cost.cpu_ns as f64 / 1e3)),
+                letters: letters(&cost.cpu),
+            };
+            let sorted = |costs: BTreeMap<&str, TypeCost>, direction| {
+                let any = |cost: &(&str, TypeCost)| cost.1.messages != Messages::default();
+                let costs = costs.into_iter().filter(any);
+                let mut rows: Vec<_> = costs.map(|cost| row(direction, cost)).collect();
+                let cost = |row: &TypeRow| (row.us_per_second.unwrap_or(0.0), row.bytes as f64);
+                rows.sort_by(|a, b| {
+                    let (a, b) = (cost(a), cost(b));
+                    b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1))
+                });
+                rows
+            };
+            types.extend(sorted(tally.received(of), "received"));
+            types.extend(sorted(tally.sent(of), "sent"));
+        }
+
+        let line = tally.time_line();
+        let offset = tally
+            .times()
+            .map_or(0, |(first, _)| line.start.saturating_sub(first));
+        let points = line.points.iter().zip(0_u64..);
+        let time_line = points.map(|(point, place)| {
+            let middle = line
+                .width
+                .saturating_mul(place)
+                .saturating_add(line.width / 2);
+            let rate = |ns: f64| (point.observed > 0.0).then(|| ns / 1e3 / point.observed);
+            TimePoint {
+                seconds: (offset.saturating_add(middle)) as f64 / 1e6,
+                peers: rate(point.peers_ns),
+                thread: thread.and_then(|_| rate(point.thread_ns)),
+            }
+        });
+
+        Self {
+            schema: SCHEMA,
+            report: "peers",
+            times: tally.times(),
+            observed_seconds: seconds,
+            observed_share: observed,
+            windows: tally.windows(),
+            window_seconds: match tally.windows() {
+                0 => 0.0,
+                windows => seconds / windows as f64,
+            },
+            lost: tally.lost(),
+            stolen: tally.stolen(),
+            counted,
+            together: tally
+                .timed()
+                .then(|| Figures::of(tally.together(), tally.together_rate().error(observed))),
+            thread,
+            threads: threads
+                .into_iter()
+                .map(|(name, us)| (name.to_owned(), us))
+                .collect(),
+            slots: rows,
+            agents,
+            short,
+            types,
+            time_line: time_line.collect(),
+            published: Published {
+                source: published::SOURCE,
+                together_ms: published::TOGETHER_MS,
+                worst_ms: published::WORST_MS,
+                tx_us: published::TX_US,
+            },
+        }
+    }
+
+    /// As indented JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let text = serde_json::to_string_pretty(self);
+        text.expect("a report is plain strings, numbers and lists") + "\n"
+    }
+}
+
+/// The letter values of a distribution in nanoseconds, in microseconds: the median, then pairs
+/// that leave a fourth, an eighth, a sixteenth ... outside, as long as 10 values are.
+fn letters(cpu: &Distribution) -> Vec<(f64, f64)> {
+    let at = |share: f64| (share, cpu.quantile(share) / 1e3);
+    let mut letters = Vec::new();
+    if cpu.count() == 0 {
+        return letters;
+    }
+    letters.push(at(0.5));
+    let mut outside = 0.25;
+    while outside * cpu.count() as f64 >= 10.0 && outside > 1e-4 {
+        letters.push(at(outside));
+        letters.push(at(1.0 - outside));
+        outside /= 2.0;
+    }
+    letters.sort_by(|a, b| a.0.total_cmp(&b.0));
+    letters
+}

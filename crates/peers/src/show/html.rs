@@ -1,0 +1,396 @@
+//! The report as one HTML file. It fetches nothing and runs no script, follows the reader's
+//! light or dark setting, and prints.
+
+use super::{AGENTS, bytes, digits, draw, escape, mean, or_dash, per_cent, sentences, time};
+use crate::report::{Report, TypeRow};
+use std::fmt::Write;
+
+/// Types in a boxen plot.
+const BOXES: usize = 14;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --soft: #5c5c5c; --grid: #dcdcdc;
+  --peers: #d55e00; --thread: #0072b2; --box: 213,94,0; --ours: #fdeee2; }
+@media screen and (prefers-color-scheme: dark) { :root { --paper: #16181b; --ink: #e8e8e8;
+  --soft: #a5a5a5; --grid: #3a3d42; --peers: #ff8c3a; --thread: #4fb0ee; --box: 255,140,58;
+  --ours: #3a2a1c; } }
+body { margin: 0 auto; max-width: 70rem; padding: 1.5rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
+h2 { margin: 2.2rem 0 .3rem; padding-top: .6rem; border-top: 2px solid var(--grid); }
+p { margin: .3rem 0; max-width: 60rem; }
+.soft { color: var(--soft); }
+figure { margin: .8rem 0; break-inside: avoid; }
+figcaption { font-weight: 600; }
+figure > svg { width: 100%; max-width: 900px; height: auto; display: block; }
+svg text { font: 13px system-ui, sans-serif; fill: var(--ink); }
+svg text.soft { fill: var(--soft); }
+.grid { stroke: var(--grid); }
+.line { fill: none; stroke-width: 1.5; }
+.line.peers { stroke: var(--peers); stroke-width: 2; }
+.line.thread { stroke: var(--thread); stroke-dasharray: 5 3; }
+.box { stroke: var(--paper); stroke-width: .6; }
+.b1 { fill: rgba(var(--box),1); } .b2 { fill: rgba(var(--box),.8); } .b3 { fill: rgba(var(--box),.62); }
+.b4 { fill: rgba(var(--box),.46); } .b5 { fill: rgba(var(--box),.34); } .b6 { fill: rgba(var(--box),.24); }
+.median { stroke: var(--ink); stroke-width: 2; }
+.worst { fill: var(--soft); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; margin: .4rem 0 .2rem; font-size: .92rem; }
+th, td { padding: .22rem .7rem; text-align: right; border-bottom: 1px solid var(--grid);
+  white-space: nowrap; font-variant-numeric: tabular-nums; }
+thead th { border-bottom: 2px solid var(--ink); }
+th:first-child, td:first-child { text-align: left; }
+tr.sum td { font-weight: 600; border-top: 2px solid var(--ink); }
+td.published, th.published { color: var(--soft); font-style: italic; border-left: 1px solid var(--grid); }
+tr { break-inside: avoid; }
+h2, figcaption { break-after: avoid; }
+dt { font-weight: 600; float: left; clear: left; margin-right: .6rem; }
+dd { margin: 0 0 .3rem; }
+@media print { :root { font-size: 11px; } body { max-width: none; padding: 0; } .scroll { overflow: visible; } }
+";
+
+/// Words that a reader may not know.
+const GLOSSARY: &[(&str, &str)] = &[
+    (
+        "CPU time per second",
+        "how long the node's message thread worked for a peer in each second. 1 ms per second is \
+         a thousandth of a core. Time in which the thread waited, for a disk for instance, is not \
+         in it.",
+    ),
+    (
+        "receiving, sending",
+        "the two calls that the thread makes for each peer whenever it wakes up: one that looks \
+         for messages from the peer, and one that looks for what to send to it. An idle peer \
+         costs these calls, too.",
+    ),
+    (
+        "full-relay, block-relay",
+        "peers with which transactions are exchanged, and peers with which only blocks are. For \
+         inbound peers the relay flag of their version message tells.",
+    ),
+    (
+        "mean, median, p95, worst, sd",
+        "over connections, each by its own average and weighted by how long it was observed; p95: \
+         19 of 20 cost at most this; sd: how far they spread. For all peers together and for \
+         message types: over windows, and over messages. Median and p95 are within 1 %.",
+    ),
+    (
+        "±",
+        "the standard error of the mean that is left because only a part of the time was \
+         observed: the true mean is within twice that in 19 of 20 cases.",
+    ),
+    (
+        "not accounted for",
+        "what the message thread ran beyond the time of its peers and of the probes: its own loop, and \
+         what was lost.",
+    ),
+];
+
+/// Where a report comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The day and time at which the recording began, or what stands for it.
+    pub date: String,
+    /// The command that made the report.
+    pub command: String,
+    /// The recordings.
+    pub files: Vec<String>,
+}
+
+/// The whole page.
+#[must_use]
+pub fn render(report: &Report, origin: &Origin) -> String {
+    let mut out = String::new();
+    page(&mut out, report, origin).expect("writing to a string does not fail");
+    out
+}
+
+fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result {
+    let files = escape(&origin.files.join(", "));
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>What each peer costs: {files}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>What each peer costs</h1>\n<p>{files}, from {}; by <code>{}</code></p>\n",
+        escape(&origin.date),
+        escape(&origin.command),
+    )?;
+    for sentence in sentences(report) {
+        writeln!(out, "<p>{}</p>", escape(&sentence))?;
+    }
+    if let Some(svg) = draw::time_line(report) {
+        writeln!(
+            out,
+            "<h2>Over time</h2>\n<figure><figcaption>CPU time per second: <span style=\"color: \
+             var(--peers)\">all peers together</span>{}</figcaption>\n{svg}</figure>",
+            match report.thread {
+                Some(_) => {
+                    ", <span style=\"color: var(--thread)\">message thread by its own clock \
+                     (dashed)</span>"
+                }
+                None => "",
+            }
+        )?;
+    }
+    connections(out, report)?;
+    agents(out, report)?;
+    boxes(out, report)?;
+    messages(out, report)?;
+    writeln!(out, "<h2>Words</h2>\n<dl>")?;
+    for (word, meaning) in GLOSSARY {
+        writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(word), escape(meaning))?;
+    }
+    writeln!(out, "</dl>\n</body>\n</html>")
+}
+
+/// The column of what was published: beside ours.
+const PUBLISHED: usize = 3;
+
+fn row(out: &mut String, class: &str, cells: &[String], published: bool) -> std::fmt::Result {
+    write!(out, "<tr{class}>")?;
+    for (place, cell) in cells.iter().enumerate() {
+        let class = match published && place == PUBLISHED {
+            true => " class=\"published\"",
+            false => "",
+        };
+        write!(out, "<td{class}>{}</td>", escape(cell))?;
+    }
+    writeln!(out, "</tr>")
+}
+
+fn head(out: &mut String, cells: &[&str], published: bool) -> std::fmt::Result {
+    write!(out, "<div class=\"scroll\"><table>\n<thead><tr>")?;
+    for (place, cell) in cells.iter().enumerate() {
+        let class = match published && place == PUBLISHED {
+            true => " class=\"published\"",
+            false => "",
+        };
+        write!(out, "<th{class}>{}</th>", escape(cell))?;
+    }
+    writeln!(out, "</tr></thead>\n<tbody>")
+}
+
+fn connections(out: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(out, "<h2>Connections</h2>")?;
+    let Some(together) = &report.together else {
+        let cells = [
+            "",
+            "connections",
+            "messages/s in",
+            "out",
+            "bytes/s in",
+            "out",
+        ];
+        head(out, &cells, false)?;
+        for slot in &report.slots {
+            let cells = [
+                slot.slot.to_owned(),
+                slot.connections.to_string(),
+                or_dash(slot.received_per_second, digits),
+                or_dash(slot.sent_per_second, digits),
+                bytes(slot.received_bytes_per_second),
+                bytes(slot.sent_bytes_per_second),
+            ];
+            row(out, "", &cells, false)?;
+        }
+        return writeln!(out, "</tbody></table></div>");
+    };
+    writeln!(
+        out,
+        "<p>Microseconds of CPU per second of one connection, over connections of a minute and \
+         more.</p>"
+    )?;
+    let cells = [
+        "",
+        "connections",
+        "mean",
+        "published 2023: mean",
+        "median",
+        "p95",
+        "worst",
+        "sd",
+        "receiving",
+        "sending",
+    ];
+    head(out, &cells, true)?;
+    let range = |(low, high): (f64, f64)| format!("{low:.0}-{high:.0}");
+    for slot in &report.slots {
+        let published = slot.published.map_or(String::new(), range);
+        let mut cells = vec![slot.slot.to_owned(), slot.connections.to_string()];
+        match &slot.cpu {
+            Some(cpu) => {
+                cells.extend([mean(cpu.mean, cpu.error), published]);
+                cells.extend([cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits));
+            }
+            None => {
+                cells.extend(["-".to_owned(), published]);
+                cells.extend(std::iter::repeat_n("-".to_owned(), 4));
+            }
+        }
+        let part = |us: Option<f64>| us.map_or("-".to_owned(), digits);
+        cells.extend([part(slot.receiving), part(slot.sending)]);
+        row(out, "", &cells, true)?;
+    }
+    let all: u64 = report.slots.iter().map(|slot| slot.connections).sum();
+    let (low, high) = report.published.together_ms;
+    let cells = [
+        "all peers together".to_owned(),
+        all.to_string(),
+        mean(together.mean, together.error),
+        range((low * 1e3, high * 1e3)),
+        digits(together.median),
+        digits(together.p95),
+        digits(together.worst),
+        digits(together.sd),
+        String::new(),
+        String::new(),
+    ];
+    row(out, " class=\"sum\"", &cells, true)?;
+    if let Some(thread) = &report.thread {
+        for (name, value) in [
+            (
+                "message thread, by its own clock",
+                digits(thread.us_per_second),
+            ),
+            (
+                "the probes, beside that, while observed",
+                digits(thread.probes_us_per_second),
+            ),
+            (
+                "its loop: waiting, waking up, going through the peers",
+                digits(thread.loop_us_per_second),
+            ),
+            (
+                "not accounted for",
+                format!(
+                    "{} ({})",
+                    digits(thread.unaccounted_us_per_second.max(0.0)),
+                    per_cent(thread.unaccounted.max(0.0))
+                ),
+            ),
+        ] {
+            let mut cells = vec![name.to_owned(), String::new(), value];
+            cells.resize(10, String::new());
+            row(out, "", &cells, true)?;
+        }
+    }
+    for (name, us) in &report.threads {
+        if name != crate::MESSAGE_THREAD {
+            let mut cells = vec![format!("thread {name}"), String::new(), digits(*us)];
+            cells.resize(10, String::new());
+            row(out, "", &cells, true)?;
+        }
+    }
+    writeln!(
+        out,
+        "</tbody></table></div>\n<p class=\"soft\">What was published is not measured here: {}. Its \
+         worst second was about {} for all peers together.</p>",
+        escape(report.published.source),
+        time(report.published.worst_ms * 1e3),
+    )
+}
+
+fn agents(out: &mut String, report: &Report) -> std::fmt::Result {
+    if report.agents.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<h2>Software</h2>\n<p>The same by what the peers say that they run, those first that \
+         cost most in all.</p>"
+    )?;
+    let cells = ["", "connections", "mean", "median", "p95", "worst", "sd"];
+    head(out, &cells, false)?;
+    for agent in report.agents.iter().take(AGENTS) {
+        let cpu = &agent.cpu;
+        let figures = [cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits);
+        let mut cells = vec![agent.user_agent.clone(), agent.connections.to_string()];
+        cells.extend(figures);
+        row(out, "", &cells, false)?;
+    }
+    writeln!(out, "</tbody></table></div>")
+}
+
+fn boxes(out: &mut String, report: &Report) -> std::fmt::Result {
+    let of = |relay: &str| -> Vec<&TypeRow> {
+        let rows = report.types.iter();
+        let rows = rows.filter(|row| row.relay == relay && !row.letters.is_empty());
+        rows.take(BOXES).collect()
+    };
+    let groups = ["full-relay", "block-relay"].map(|relay| (relay, of(relay)));
+    // One scale, so that the two can be compared.
+    let all = || groups.iter().flat_map(|(_, rows)| rows.iter());
+    let least = all()
+        .map(|row| row.letters[0].1)
+        .fold(f64::INFINITY, f64::min);
+    let most = all()
+        .filter_map(|row| row.cpu.map(|cpu| cpu.worst))
+        .fold(0.0, f64::max);
+    if most <= 0.0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<h2>Processing a message</h2>\n<p>The strongest box has the middle half of the messages, \
+         with a line at the median; each paler pair of boxes has half of what is left on either \
+         side. The dot is the worst. The number at the right is how many there were. The types \
+         that cost most in all come first.</p>"
+    )?;
+    for (relay, rows) in &groups {
+        if rows.is_empty() {
+            continue;
+        }
+        let svg = draw::boxen(rows, (least.max(0.01) / 1.5, most * 1.2));
+        writeln!(
+            out,
+            "<figure><figcaption>From {relay} peers</figcaption>\n{svg}</figure>"
+        )?;
+    }
+    writeln!(
+        out,
+        "<p class=\"soft\">Published 2023, not measured here: a <code>tx</code> took about {} in \
+         the median.</p>",
+        time(report.published.tx_us),
+    )
+}
+
+fn messages(out: &mut String, report: &Report) -> std::fmt::Result {
+    if report.types.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "<h2>Messages</h2>")?;
+    let cells = [
+        "type",
+        "direction",
+        "peers",
+        "count",
+        "bytes",
+        "mean",
+        "median",
+        "p95",
+        "worst",
+        "sd",
+        "mean with waiting",
+        "in all, per s",
+    ];
+    head(out, &cells, false)?;
+    for kind in &report.types {
+        let figures = match &kind.cpu {
+            Some(cpu) => [cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(time),
+            None => std::array::from_fn(|_| String::new()),
+        };
+        let part = |us: Option<f64>| us.map_or(String::new(), time);
+        let mut cells = vec![
+            kind.message_type.clone(),
+            kind.direction.to_owned(),
+            kind.relay.to_owned(),
+            or_dash(kind.count, |count| count.to_string()),
+            bytes(kind.bytes as f64),
+        ];
+        cells.extend(figures);
+        cells.extend([part(kind.wall_mean), part(kind.us_per_second)]);
+        row(out, "", &cells, false)?;
+    }
+    writeln!(out, "</tbody></table></div>")
+}

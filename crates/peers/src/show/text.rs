@@ -1,0 +1,235 @@
+//! The report on a terminal.
+
+use super::{AGENTS, bytes, digits, mean, or_dash, printable, sentences, time};
+use crate::report::{Report, SlotRow, TypeRow};
+use std::fmt::Write;
+
+/// Lines of the table of messages, for each kind of peers.
+const TYPES: usize = 12;
+
+/// The whole report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    for sentence in sentences(report) {
+        let _ = writeln!(out, "{sentence}");
+    }
+    slots(&mut out, report);
+    agents(&mut out, report);
+    for relay in ["full-relay", "block-relay", "not known yet"] {
+        for direction in ["received", "sent"] {
+            types(&mut out, report, relay, direction);
+        }
+    }
+    out
+}
+
+fn agents(out: &mut String, report: &Report) {
+    if report.agents.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\nThe same by the peers' software, those first that cost most in all"
+    );
+    let mut cells = vec![["", "count", "mean", "median", "p95", "worst", "sd"].map(String::from)];
+    for row in report.agents.iter().take(AGENTS) {
+        let cpu = &row.cpu;
+        let [mean, median, p95, worst, sd] =
+            [cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits);
+        let count = row.connections.to_string();
+        cells.push([
+            printable(&row.user_agent),
+            count,
+            mean,
+            median,
+            p95,
+            worst,
+            sd,
+        ]);
+    }
+    lines(out, &cells);
+}
+
+fn slots(out: &mut String, report: &Report) {
+    if report.slots.is_empty() {
+        return;
+    }
+    let timed = report.together.is_some();
+    let _ = match timed {
+        true => writeln!(
+            out,
+            "\nCPU of a connection, us per second (over connections of a minute and more)"
+        ),
+        false => writeln!(out, "\nConnections of a minute and more"),
+    };
+    let mut rows = vec![match timed {
+        true => vec![
+            "",
+            "count",
+            "mean",
+            "median",
+            "p95",
+            "worst",
+            "sd",
+            "receiving",
+            "sending",
+            "published 2023",
+        ],
+        false => vec!["", "count", "msgs/s in", "out", "bytes/s in", "out"],
+    }];
+    let cells: Vec<Vec<String>> = report.slots.iter().map(|row| slot(row, timed)).collect();
+    rows.extend(
+        cells
+            .iter()
+            .map(|row| row.iter().map(String::as_str).collect()),
+    );
+    if timed && let Some(together) = &report.together {
+        let (low, high) = report.published.together_ms;
+        let published = format!("{:.0}-{:.0}", low * 1e3, high * 1e3);
+        let connections: u64 = report.slots.iter().map(|row| row.connections).sum();
+        let row = [
+            "all peers together".to_owned(),
+            connections.to_string(),
+            mean(together.mean, together.error),
+            digits(together.median),
+            digits(together.p95),
+            digits(together.worst),
+            digits(together.sd),
+            String::new(),
+            String::new(),
+            published,
+        ];
+        let mut table = rows;
+        table.push(row.iter().map(String::as_str).collect());
+        if let Some(thread) = &report.thread {
+            let own = digits(thread.us_per_second);
+            let its_loop = digits(thread.loop_us_per_second);
+            let rest = digits(thread.unaccounted_us_per_second.max(0.0));
+            table.push(vec!["message thread itself", "", &own]);
+            table.push(vec!["  its loop, for no peer", "", &its_loop]);
+            table.push(vec!["  not accounted for", "", &rest]);
+            lines(out, &table);
+        } else {
+            lines(out, &table);
+        }
+        let _ = writeln!(out, "published 2023: {}", report.published.source);
+    } else {
+        lines(out, &rows);
+    }
+}
+
+fn slot(row: &SlotRow, timed: bool) -> Vec<String> {
+    let mut cells = vec![row.slot.to_owned(), row.connections.to_string()];
+    if !timed {
+        cells.extend([
+            or_dash(row.received_per_second, digits),
+            or_dash(row.sent_per_second, digits),
+            bytes(row.received_bytes_per_second),
+            bytes(row.sent_bytes_per_second),
+        ]);
+        return cells;
+    }
+    if let Some(cpu) = &row.cpu {
+        cells.extend([
+            mean(cpu.mean, cpu.error),
+            digits(cpu.median),
+            digits(cpu.p95),
+            digits(cpu.worst),
+            digits(cpu.sd),
+        ]);
+        cells.extend([row.receiving, row.sending].map(|us| us.map_or(String::new(), digits)));
+    } else {
+        cells.extend(std::iter::repeat_n("-".to_owned(), 7));
+    }
+    cells.push(match row.published {
+        Some((low, high)) => format!("{low:.0}-{high:.0}"),
+        None => String::new(),
+    });
+    cells
+}
+
+fn types(out: &mut String, report: &Report, relay: &str, direction: &str) {
+    let of = |row: &&TypeRow| row.relay == relay && row.direction == direction;
+    let rows: Vec<&TypeRow> = report.types.iter().filter(of).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let timed = rows.iter().any(|row| row.cpu.is_some());
+    let preposition = if direction == "sent" { "to" } else { "from" };
+    let peers = match relay {
+        "not known yet" => "peers whose relay flag is not known yet".to_owned(),
+        relay => format!("{relay} peers"),
+    };
+    let what = match timed {
+        true => ": CPU of processing one",
+        false => "",
+    };
+    let _ = writeln!(out, "\nMessages {preposition} {peers}{what}");
+    let mut table = vec![match timed {
+        true => vec![
+            "",
+            "count",
+            "bytes",
+            "mean",
+            "median",
+            "p95",
+            "worst",
+            "sd",
+            "of it per s",
+        ],
+        false => vec!["", "count", "bytes"],
+    }];
+    table[0][0] = direction;
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .take(TYPES)
+        .map(|row| kind(row, timed))
+        .collect();
+    table.extend(
+        cells
+            .iter()
+            .map(|row| row.iter().map(String::as_str).collect()),
+    );
+    lines(out, &table);
+    if rows.len() > TYPES {
+        let _ = writeln!(out, "and {} more types", rows.len() - TYPES);
+    }
+}
+
+fn kind(row: &TypeRow, timed: bool) -> Vec<String> {
+    let mut cells = vec![
+        printable(&row.message_type),
+        or_dash(row.count, |count| count.to_string()),
+        bytes(row.bytes as f64),
+    ];
+    if timed && let Some(cpu) = &row.cpu {
+        let times = [cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd];
+        cells.extend(times.map(time));
+        cells.push(row.us_per_second.map_or(String::new(), time));
+    }
+    cells
+}
+
+/// A table: the first column to the left, the others to the right.
+pub(crate) fn lines<S: AsRef<str>>(out: &mut String, rows: &[impl AsRef<[S]>]) {
+    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+            let widths = cells.map(|cell| cell.as_ref().chars().count());
+            widths.max().unwrap_or(0)
+        })
+        .collect();
+    for row in rows {
+        let mut line = String::new();
+        for (place, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            let cell = cell.as_ref();
+            let _ = match place {
+                0 => write!(line, "{cell:<width$}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+}

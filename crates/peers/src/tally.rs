@@ -1,0 +1,946 @@
+//! From records to figures: what each peer costs, what each kind of slot costs, and what each
+//! type of message costs.
+//!
+//! [`Tally`] takes one record at a time and holds no record, so it serves a live table as well
+//! as a report on a week. It counts only time that was observed: the windows between which a
+//! source that samples sees nothing.
+//!
+//! Memory: [`Distribution`]s of 18 KB at most, for each slot and each of up to
+//! [`MAX_TYPES`] types of messages; a line for each peer that is connected, up to
+//! [`MAX_PEERS`]; and [`MAX_POINTS`] points of the time line.
+
+use crate::process::MESSAGE_THREAD;
+use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Record, Time};
+use crate::statistics::{Distribution, Rate, Shares};
+use std::collections::BTreeMap;
+
+/// Types of messages beyond these are counted together, as [`OTHER_TYPE`]: a peer can make them
+/// up.
+pub const MAX_TYPES: usize = 100;
+
+/// The types of messages that come to a node once, however many peers it has: it asks one of them
+/// for a transaction or a block, and three at most for compact blocks.
+pub const ONCE: [&str; 4] = ["tx", "block", "cmpctblock", "blocktxn"];
+
+/// The name of the types beyond [`MAX_TYPES`].
+pub const OTHER_TYPE: &str = "*other*";
+
+/// Software that peers name beyond this many names is [`OTHER_AGENT`].
+pub const MAX_AGENTS: usize = 200;
+
+/// The name of the software beyond [`MAX_AGENTS`].
+pub const OTHER_AGENT: &str = "(other)";
+
+/// Peers that are connected at the same time, beyond these, are not told apart. No node has so
+/// many.
+pub const MAX_PEERS: usize = 10_000;
+
+/// Points of the time line. When there are more, they are joined in pairs.
+pub const MAX_POINTS: usize = 1200;
+
+/// A connection that lived less is short, in microseconds: most are of those who only look.
+pub const SHORT: Time = 60_000_000;
+
+const SECOND: f64 = 1e6;
+
+/// What a connection is to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Slot {
+    /// Outbound, for everything.
+    OutboundFullRelay,
+    /// Outbound, for blocks alone.
+    OutboundBlockRelay,
+    /// Inbound, from a peer that wants transactions.
+    InboundFullRelay,
+    /// Inbound, from a peer that wants no transactions.
+    InboundBlockRelay,
+    /// Inbound, before the peer's `version` was seen.
+    Inbound,
+    /// By `addnode`.
+    Manual,
+    /// A short connection of the node's own: feeler, addr-fetch, private broadcast.
+    Short,
+    /// Of a connection that the source has not described.
+    Unknown,
+}
+
+impl Slot {
+    /// All of them, in the order of tables.
+    pub const ALL: [Self; 8] = [
+        Self::OutboundFullRelay,
+        Self::InboundFullRelay,
+        Self::OutboundBlockRelay,
+        Self::InboundBlockRelay,
+        Self::Manual,
+        Self::Inbound,
+        Self::Short,
+        Self::Unknown,
+    ];
+
+    /// What this connection is.
+    #[must_use]
+    pub fn of(connection: &Connection) -> Self {
+        match (connection.kind, connection.relay) {
+            (ConnectionType::Inbound, Some(true)) => Self::InboundFullRelay,
+            (ConnectionType::Inbound, Some(false)) => Self::InboundBlockRelay,
+            (ConnectionType::Inbound, None) => Self::Inbound,
+            (ConnectionType::OutboundFullRelay, _) => Self::OutboundFullRelay,
+            (ConnectionType::BlockRelayOnly, _) => Self::OutboundBlockRelay,
+            (ConnectionType::Manual, _) => Self::Manual,
+            (
+                ConnectionType::Feeler
+                | ConnectionType::AddrFetch
+                | ConnectionType::PrivateBroadcast,
+                _,
+            ) => Self::Short,
+        }
+    }
+
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutboundFullRelay => "outbound full-relay",
+            Self::OutboundBlockRelay => "outbound block-relay",
+            Self::InboundFullRelay => "inbound full-relay",
+            Self::InboundBlockRelay => "inbound block-relay",
+            Self::Inbound => "inbound, relay unknown",
+            Self::Manual => "manual",
+            Self::Short => "feeler, addr-fetch",
+            Self::Unknown => "not described",
+        }
+    }
+
+    /// Whether transactions are relayed on it, if that is known.
+    #[must_use]
+    pub fn full_relay(self) -> Option<bool> {
+        match self {
+            Self::OutboundFullRelay | Self::InboundFullRelay | Self::Manual => Some(true),
+            Self::OutboundBlockRelay | Self::InboundBlockRelay => Some(false),
+            Self::Inbound | Self::Short | Self::Unknown => None,
+        }
+    }
+}
+
+/// How many messages, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// How many; of no meaning if not [`Tally::counted`].
+    pub count: u64,
+    /// Bytes of their payloads; with framing from a source that sees no single messages.
+    pub bytes: u64,
+}
+
+impl Messages {
+    fn one(bytes: u64) -> Self {
+        Self { count: 1, bytes }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What was seen of a peer in some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Calls that look for messages from it. Their cost has that of its messages.
+    pub receiving: Calls,
+    /// Calls that look for what to send to it.
+    pub sending: Calls,
+    /// Messages from it.
+    pub received: Messages,
+    /// Messages to it.
+    pub sent: Messages,
+    /// Those of the `receiving` calls that processed a message.
+    pub processed: Calls,
+    /// What of `received` is of the types [`ONCE`].
+    pub once: Messages,
+    /// What of `processed` is of the types [`ONCE`].
+    pub once_processed: Calls,
+    /// How much time was observed, in microseconds.
+    pub observed: Time,
+}
+
+impl Seen {
+    /// CPU time of receiving and sending, in nanoseconds.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        let Self {
+            receiving, sending, ..
+        } = self;
+        receiving.cost.cpu_ns.saturating_add(sending.cost.cpu_ns)
+    }
+
+    fn add(&mut self, other: &Self) {
+        add_calls(&mut self.receiving, other.receiving);
+        add_calls(&mut self.sending, other.sending);
+        add_calls(&mut self.processed, other.processed);
+        self.once.add(other.once);
+        add_calls(&mut self.once_processed, other.once_processed);
+        self.received.add(other.received);
+        self.sent.add(other.sent);
+        self.observed = self.observed.saturating_add(other.observed);
+    }
+}
+
+fn add_calls(to: &mut Calls, calls: Calls) {
+    to.count = to.count.saturating_add(calls.count);
+    add_cost(&mut to.cost, calls.cost);
+}
+
+fn add_cost(to: &mut Cost, cost: Cost) {
+    to.wall_ns = to.wall_ns.saturating_add(cost.wall_ns);
+    to.cpu_ns = to.cpu_ns.saturating_add(cost.cpu_ns);
+}
+
+/// A peer that is connected.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// What is known of the connection.
+    pub connection: Option<Connection>,
+    /// What it is to the node.
+    pub slot: Slot,
+    /// When it was made, or first seen if that is not known.
+    pub since: Time,
+    /// In all windows.
+    pub seen: Seen,
+    /// In the last window.
+    pub latest: Seen,
+    /// CPU time of receiving and sending, in nanoseconds.
+    pub cpu: Rate,
+    /// CPU time of receiving alone.
+    pub receiving: Rate,
+    /// CPU time of sending alone.
+    pub sending: Rate,
+    /// What its messages cost, by type: an index for [`Tally::type_name`].
+    types: BTreeMap<u16, Calls>,
+    /// In the window that has not ended.
+    open: Seen,
+    gone: Option<Time>,
+    /// Whether it was there when the recording began, with no word of since when.
+    old: bool,
+    /// For the model of a plan.
+    shares: Shares,
+}
+
+impl Peer {
+    /// The type of message that has cost most CPU time of the message thread, and that time in
+    /// nanoseconds.
+    #[must_use]
+    pub fn costliest<'t>(&self, tally: &'t Tally) -> Option<(&'t str, u64)> {
+        let most = self
+            .types
+            .iter()
+            .max_by_key(|(_, calls)| calls.cost.cpu_ns)?;
+        Some((tally.type_name(*most.0), most.1.cost.cpu_ns))
+    }
+
+    /// When it has gone, if it has; such a peer is listed until the window ends.
+    #[must_use]
+    pub fn gone(&self) -> Option<Time> {
+        self.gone
+    }
+}
+
+/// What connections of one kind cost. Those that lived under a minute are counted apart.
+#[derive(Clone, Debug, Default)]
+pub struct SlotCost {
+    /// Connections of a minute and more.
+    pub connections: u64,
+    /// Connections under a minute, and those not yet a minute old.
+    pub short: u64,
+    /// CPU time of the short ones, in nanoseconds.
+    pub short_cpu_ns: u64,
+    /// CPU nanoseconds per second of receiving and sending, a value for each connection of a
+    /// minute and more, weighted by how long it was observed. So the mean is what a slot costs
+    /// that always holds such a peer.
+    pub cpu: Distribution,
+    /// The same for receiving alone.
+    pub receiving: Distribution,
+    /// The same for sending alone.
+    pub sending: Distribution,
+    /// CPU nanoseconds per second of connection, by window, of all connections: for the error
+    /// that sampling leaves.
+    pub sampled: Rate,
+    /// All that was seen of all connections.
+    pub seen: Seen,
+    /// What a call that sends costs, and what a message that is sent costs.
+    pub shares: Shares,
+}
+
+impl SlotCost {
+    /// Whether there was no such connection.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.connections == 0 && self.short == 0 && self.seen == Seen::default()
+    }
+}
+
+/// What messages of one type, from peers of one kind, cost.
+#[derive(Clone, Debug, Default)]
+pub struct TypeCost {
+    /// How many, and their bytes, in windows.
+    pub messages: Messages,
+    /// Those that the source could time.
+    pub processed: Calls,
+    /// CPU nanoseconds of processing one.
+    pub cpu: Distribution,
+    /// In the window that has not ended.
+    open: Messages,
+}
+
+/// A point of the time line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// How much of its time was observed, in seconds.
+    pub observed: f64,
+    /// CPU time of all peers in that, in nanoseconds.
+    pub peers_ns: f64,
+    /// CPU time of the message thread in that, in nanoseconds.
+    pub thread_ns: f64,
+}
+
+/// The time line: the cost of all peers together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TimeLine {
+    /// When the first point begins.
+    pub start: Time,
+    /// How long a point is, in microseconds.
+    pub width: Time,
+    /// The points, some with nothing observed.
+    pub points: Vec<Point>,
+}
+
+impl TimeLine {
+    /// Spreads the cost of a window over the points that it touches.
+    fn add(&mut self, start: Time, end: Time, peers_ns: f64, thread_ns: f64) {
+        if self.points.is_empty() {
+            self.start = start;
+            self.width = SECOND as Time;
+        }
+        let (from, to) = (
+            start.saturating_sub(self.start),
+            end.saturating_sub(self.start),
+        );
+        while to / self.width >= MAX_POINTS as Time {
+            self.points = self.points.chunks(2).map(join).collect();
+            self.width = self.width.saturating_mul(2);
+        }
+        let (first, last) = ((from / self.width) as usize, (to / self.width) as usize);
+        if self.points.len() <= last {
+            self.points.resize(last + 1, Point::default());
+        }
+        let length = (to.saturating_sub(from)).max(1) as f64;
+        for place in first..=last {
+            let begins = place as Time * self.width;
+            let inside = to.min(begins.saturating_add(self.width)) - from.max(begins).min(to);
+            let share = inside as f64 / length;
+            let point = &mut self.points[place];
+            point.observed += inside as f64 / SECOND;
+            point.peers_ns += peers_ns * share;
+            point.thread_ns += thread_ns * share;
+        }
+    }
+}
+
+fn join(points: &[Point]) -> Point {
+    let mut joined = Point::default();
+    for point in points {
+        joined.observed += point.observed;
+        joined.peers_ns += point.peers_ns;
+        joined.thread_ns += point.thread_ns;
+    }
+    joined
+}
+
+/// One of the node's threads beside the peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThreadCost {
+    /// CPU time in windows, in nanoseconds, without [`ThreadCost::probes_ns`].
+    pub cpu_ns: u64,
+    /// CPU time that the source itself has cost, of [`MESSAGE_THREAD`] alone.
+    pub probes_ns: u64,
+    /// The length of these windows, in seconds.
+    pub seconds: f64,
+    /// CPU time of all peers in the same windows: of meaning for [`MESSAGE_THREAD`] alone, as is
+    /// the next.
+    pub peers_ns: u64,
+    /// CPU time in the same windows that was seen to be no peer's: the thread's loop.
+    pub loop_ns: u64,
+}
+
+impl ThreadCost {
+    /// CPU time of the thread that is neither the peers' nor its loop's, in nanoseconds. Negative
+    /// if theirs exceed it, which clocks that are read at different moments can do.
+    #[must_use]
+    pub fn unaccounted_ns(&self) -> i64 {
+        let seen = self.peers_ns.saturating_add(self.loop_ns);
+        self.cpu_ns.cast_signed().saturating_sub_unsigned(seen)
+    }
+
+    /// The same as a part of the thread's time.
+    #[must_use]
+    pub fn unaccounted(&self) -> f64 {
+        match self.cpu_ns {
+            0 => 0.0,
+            cpu_ns => self.unaccounted_ns() as f64 / cpu_ns as f64,
+        }
+    }
+}
+
+/// The sums of all records so far.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    peers: BTreeMap<i64, Peer>,
+    ended: BTreeMap<Slot, SlotCost>,
+    ended_agents: Agents,
+    types: Vec<String>,
+    received: BTreeMap<(Slot, u16), TypeCost>,
+    sent: BTreeMap<(Slot, u16), TypeCost>,
+    threads: BTreeMap<String, ThreadCost>,
+    /// Of the last window.
+    latest_threads: BTreeMap<String, ThreadCost>,
+    /// Of the window that has not ended.
+    open_threads: BTreeMap<String, u64>,
+    open_loop_ns: u64,
+    time_line: TimeLine,
+    /// All peers, CPU nanoseconds per second, a value for each window.
+    together: Distribution,
+    together_rate: Rate,
+    first: Option<Time>,
+    last: Time,
+    /// The time from the first window to the last of each recording, in seconds.
+    span: f64,
+    observed: f64,
+    begun: Option<Time>,
+    windows: u64,
+    lost: u64,
+    stolen_ns: u64,
+    timed: bool,
+    /// Whether a single message was seen, and whether bytes were told alone.
+    counted: bool,
+    uncounted: bool,
+    crowded: u64,
+}
+
+impl Tally {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in a record.
+    pub fn add(&mut self, record: &Record) {
+        let time = record.time;
+        self.first = Some(self.first.map_or(time, |first| first.min(time)));
+        self.last = self.last.max(time);
+        match &record.event {
+            Event::Connected { peer, connection } => self.connected(*peer, connection, time),
+            Event::Disconnected { peer } => {
+                if let Some(peer) = self.peers.get_mut(peer) {
+                    peer.gone = Some(time);
+                }
+            }
+            Event::Received {
+                peer,
+                message_type,
+                bytes,
+                cost,
+            } => {
+                self.counted = true;
+                let processed = cost.map(|cost| Calls { count: 1, cost });
+                self.messages(
+                    *peer,
+                    time,
+                    true,
+                    message_type,
+                    Messages::one(*bytes),
+                    processed,
+                );
+            }
+            Event::Sent {
+                peer,
+                message_type,
+                bytes,
+            } => {
+                self.counted = true;
+                self.messages(
+                    *peer,
+                    time,
+                    false,
+                    message_type,
+                    Messages::one(*bytes),
+                    None,
+                );
+            }
+            Event::Bytes {
+                peer,
+                received,
+                message_type,
+                bytes,
+            } => {
+                self.uncounted = true;
+                let messages = Messages {
+                    count: 0,
+                    bytes: *bytes,
+                };
+                self.messages(*peer, time, *received, message_type, messages, None);
+            }
+            Event::Calls {
+                peer,
+                receiving,
+                sending,
+            } => {
+                self.timed = true;
+                if let Some(peer) = self.peer(*peer, time) {
+                    add_calls(&mut peer.open.receiving, *receiving);
+                    add_calls(&mut peer.open.sending, *sending);
+                }
+            }
+            Event::Thread { name, cpu_ns } => {
+                // A node has a dozen; a recording may say anything.
+                if self.open_threads.len() < MAX_TYPES || self.open_threads.contains_key(name) {
+                    let cpu = self.open_threads.entry(name.clone()).or_default();
+                    *cpu = cpu.saturating_add(*cpu_ns);
+                }
+            }
+            Event::Loop { cpu_ns } => {
+                self.open_loop_ns = self.open_loop_ns.saturating_add(*cpu_ns);
+            }
+            Event::Window {
+                start,
+                lost,
+                probes_ns,
+                stolen_ns,
+            } => {
+                self.lost = self.lost.saturating_add(*lost);
+                self.stolen_ns = self.stolen_ns.saturating_add(*stolen_ns);
+                self.window(*start, time, *probes_ns);
+            }
+        }
+    }
+
+    /// Ends a recording: what comes next is of another one, of the same node or of another.
+    /// What came after the last window does not count.
+    pub fn end(&mut self) {
+        for (_, peer) in std::mem::take(&mut self.peers) {
+            self.ended(&peer, self.last);
+        }
+        for cost in self.received.values_mut().chain(self.sent.values_mut()) {
+            cost.open = Messages::default();
+        }
+        self.open_threads.clear();
+        self.begun = None;
+    }
+
+    /// The peers that are connected, by the node's numbers.
+    pub fn peers(&self) -> impl Iterator<Item = (i64, &Peer)> {
+        self.peers.iter().map(|(number, peer)| (*number, peer))
+    }
+
+    /// What connections of each kind cost, of the kinds that there were.
+    #[must_use]
+    pub fn slots(&self) -> BTreeMap<Slot, SlotCost> {
+        let mut slots = self.ended.clone();
+        for peer in self.peers.values() {
+            finish(slots.entry(peer.slot).or_default(), peer, self.last);
+        }
+        slots
+    }
+
+    /// CPU nanoseconds per second of connections of a minute and more, by the software that the
+    /// peers name: a value for each, weighted as in [`SlotCost::cpu`].
+    #[must_use]
+    pub fn agents(&self) -> BTreeMap<String, Distribution> {
+        let mut agents = self.ended_agents.clone();
+        for peer in self.peers.values() {
+            agents.add(peer, self.last);
+        }
+        agents.0
+    }
+
+    /// What received messages cost, by type, of peers in the slots that `of` accepts.
+    pub fn received(&self, of: impl Fn(Slot) -> bool) -> BTreeMap<&str, TypeCost> {
+        self.by_type(&self.received, of)
+    }
+
+    /// Messages that were sent, by type, to peers in the slots that `of` accepts.
+    pub fn sent(&self, of: impl Fn(Slot) -> bool) -> BTreeMap<&str, TypeCost> {
+        self.by_type(&self.sent, of)
+    }
+
+    fn by_type(
+        &self,
+        all: &BTreeMap<(Slot, u16), TypeCost>,
+        of: impl Fn(Slot) -> bool,
+    ) -> BTreeMap<&str, TypeCost> {
+        let mut found: BTreeMap<&str, TypeCost> = BTreeMap::new();
+        for ((_, kind), cost) in all.iter().filter(|((slot, _), _)| of(*slot)) {
+            let sum = found.entry(self.type_name(*kind)).or_default();
+            sum.messages.add(cost.messages);
+            add_calls(&mut sum.processed, cost.processed);
+            sum.cpu.merge(&cost.cpu);
+        }
+        found
+    }
+
+    /// The node's threads.
+    #[must_use]
+    pub fn threads(&self) -> &BTreeMap<String, ThreadCost> {
+        &self.threads
+    }
+
+    /// The node's threads, in the last window.
+    #[must_use]
+    pub fn latest_threads(&self) -> &BTreeMap<String, ThreadCost> {
+        &self.latest_threads
+    }
+
+    /// The thread that processes messages, if the source saw its time.
+    #[must_use]
+    pub fn message_thread(&self) -> Option<&ThreadCost> {
+        self.threads.get(MESSAGE_THREAD)
+    }
+
+    /// All peers together, over time.
+    #[must_use]
+    pub fn time_line(&self) -> &TimeLine {
+        &self.time_line
+    }
+
+    /// All peers together: CPU nanoseconds per second, a value for each window, weighted by its
+    /// length.
+    #[must_use]
+    pub fn together(&self) -> &Distribution {
+        &self.together
+    }
+
+    /// The same, for the error that sampling leaves.
+    #[must_use]
+    pub fn together_rate(&self) -> &Rate {
+        &self.together_rate
+    }
+
+    /// The time of the first record, and of the last.
+    #[must_use]
+    pub fn times(&self) -> Option<(Time, Time)> {
+        self.first.map(|first| (first, self.last))
+    }
+
+    /// How much time was observed, in seconds.
+    #[must_use]
+    pub fn observed(&self) -> f64 {
+        self.observed
+    }
+
+    /// The share of the time that was observed, from 0 to 1: below 1 if the source sampled.
+    #[must_use]
+    pub fn observed_share(&self) -> f64 {
+        match self.span > 0.0 {
+            // Windows that follow each other leave a few microseconds between them.
+            true if self.observed / self.span > 0.98 => 1.0,
+            true => self.observed / self.span,
+            false => 1.0,
+        }
+    }
+
+    /// The number of windows.
+    #[must_use]
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+
+    /// Events that the source lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The share of the observed time, from 0 to 1, that a host took away from this machine's CPUs.
+    #[must_use]
+    pub fn stolen(&self) -> f64 {
+        match self.observed > 0.0 {
+            true => self.stolen_ns as f64 / 1e9 / self.observed,
+            false => 0.0,
+        }
+    }
+
+    /// Records of peers beyond [`MAX_PEERS`], which are not counted.
+    #[must_use]
+    pub fn crowded(&self) -> u64 {
+        self.crowded
+    }
+
+    /// Whether the source could tell time per peer.
+    #[must_use]
+    pub fn timed(&self) -> bool {
+        self.timed
+    }
+
+    /// Whether messages were counted: not so if a source told bytes alone, or nothing yet.
+    #[must_use]
+    pub fn counted(&self) -> bool {
+        self.counted && !self.uncounted
+    }
+
+    /// The name of a type.
+    fn type_name(&self, number: u16) -> &str {
+        self.types
+            .get(usize::from(number))
+            .map_or(OTHER_TYPE, String::as_str)
+    }
+
+    /// Takes in messages of a type from or to a peer, with what processing them has cost, where
+    /// that is known.
+    fn messages(
+        &mut self,
+        peer: i64,
+        time: Time,
+        received: bool,
+        message_type: &str,
+        messages: Messages,
+        processed: Option<Calls>,
+    ) {
+        let kind = self.type_number(message_type);
+        let Some(peer) = self.peer(peer, time) else {
+            return;
+        };
+        let once = received && ONCE.contains(&message_type);
+        match received {
+            true => peer.open.received.add(messages),
+            false => peer.open.sent.add(messages),
+        }
+        if once {
+            peer.open.once.add(messages);
+        }
+        if let Some(calls) = processed {
+            add_calls(&mut peer.open.processed, calls);
+            if once {
+                add_calls(&mut peer.open.once_processed, calls);
+            }
+            add_calls(peer.types.entry(kind).or_default(), calls);
+        }
+        let slot = peer.slot;
+        let costs = match received {
+            true => &mut self.received,
+            false => &mut self.sent,
+        };
+        let cost = costs.entry((slot, kind)).or_default();
+        cost.open.add(messages);
+        if let Some(calls) = processed {
+            self.timed = true;
+            add_calls(&mut cost.processed, calls);
+            cost.cpu.add(calls.cost.cpu_ns as f64, 1.0);
+        }
+    }
+
+    fn type_number(&mut self, name: &str) -> u16 {
+        // A few dozen, the frequent ones first.
+        if let Some(place) = self.types.iter().position(|one| one == name) {
+            return place as u16;
+        }
+        if self.types.len() < MAX_TYPES {
+            self.types.push(name.to_owned());
+            return (self.types.len() - 1) as u16;
+        }
+        u16::MAX
+    }
+
+    fn connected(&mut self, number: i64, connection: &Connection, time: Time) {
+        let last = self.last;
+        if let Some(peer) = self.peers.get(&number) {
+            let another = |known: &Connection| known.address != connection.address;
+            // The node has restarted, and numbers its peers from 0 again.
+            let is_another = peer.gone.is_some() || peer.connection.as_ref().is_some_and(another);
+            if is_another && let Some(peer) = self.peers.remove(&number) {
+                self.ended(&peer, last);
+            }
+        }
+        let Some(peer) = self.peer(number, time) else {
+            return;
+        };
+        if let Some(since) = connection.since {
+            peer.since = peer.since.min(since);
+            peer.old = false;
+        }
+        peer.slot = Slot::of(connection);
+        peer.connection = Some(connection.clone());
+    }
+
+    /// Counts a connection that has ended.
+    fn ended(&mut self, peer: &Peer, last: Time) {
+        finish(self.ended.entry(peer.slot).or_default(), peer, last);
+        self.ended_agents.add(peer, last);
+    }
+
+    /// The peer with this number; a new one if there is none.
+    fn peer(&mut self, number: i64, time: Time) -> Option<&mut Peer> {
+        if self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&number) {
+            self.crowded += 1;
+            return None;
+        }
+        let old = self.windows == 0 || self.begun.is_none();
+        Some(self.peers.entry(number).or_insert_with(|| Peer {
+            connection: None,
+            slot: Slot::Unknown,
+            since: time,
+            seen: Seen::default(),
+            latest: Seen::default(),
+            cpu: Rate::default(),
+            receiving: Rate::default(),
+            sending: Rate::default(),
+            types: BTreeMap::new(),
+            open: Seen::default(),
+            gone: None,
+            old,
+            shares: Shares::default(),
+        }))
+    }
+
+    /// Ends a window, in which the source itself has cost the message thread `probes_ns`.
+    fn window(&mut self, start: Time, end: Time, probes_ns: u64) {
+        if start >= end {
+            return;
+        }
+        let length = (end - start) as f64 / SECOND;
+        self.windows += 1;
+        self.observed += length;
+        // The time between windows of one recording counts into its span.
+        let before = self.begun.map_or(start, |before| before.min(end));
+        self.span += (end - before.min(start)) as f64 / SECOND;
+        let first_window = self.begun.is_none();
+        self.begun = Some(end);
+
+        let mut together: u64 = 0;
+        let mut slots: BTreeMap<Slot, (f64, u64)> = BTreeMap::new();
+        let mut gone = Vec::new();
+        for (number, peer) in &mut self.peers {
+            let begins = match first_window && peer.old {
+                true => start,
+                false => peer.since.clamp(start, end),
+            };
+            let ends = peer.gone.unwrap_or(end).clamp(begins, end);
+            let mut open = std::mem::take(&mut peer.open);
+            open.observed = ends - begins;
+            let visited = open.receiving.count > 0 || open.sending.count > 0;
+            if open.observed == 0 && visited {
+                open.observed = 1;
+            }
+            if open.observed > 0 {
+                let seconds = open.observed as f64 / SECOND;
+                let [receiving, sending] =
+                    [open.receiving, open.sending].map(|calls| calls.cost.cpu_ns);
+                peer.cpu.add(seconds, open.cpu_ns() as f64);
+                peer.receiving.add(seconds, receiving as f64);
+                peer.sending.add(seconds, sending as f64);
+                peer.shares.add(
+                    open.sending.count as f64,
+                    open.sent.count as f64,
+                    sending as f64,
+                );
+                let slot = slots.entry(peer.slot).or_default();
+                slot.0 += seconds;
+                slot.1 = slot.1.saturating_add(open.cpu_ns());
+                together = open.cpu_ns().saturating_add(together);
+            }
+            peer.seen.add(&open);
+            peer.latest = open;
+            if peer.gone.is_some_and(|gone| gone <= end) {
+                gone.push(*number);
+            }
+        }
+        for (slot, (seconds, cpu_ns)) in slots {
+            let cost = self.ended.entry(slot).or_default();
+            cost.sampled.add(seconds, cpu_ns as f64);
+        }
+        for number in gone {
+            if let Some(peer) = self.peers.remove(&number) {
+                self.ended(&peer, end);
+            }
+        }
+        for cost in self.received.values_mut().chain(self.sent.values_mut()) {
+            let open = std::mem::take(&mut cost.open);
+            cost.messages.add(open);
+        }
+        let mut thread_ns = 0;
+        let loop_ns = std::mem::take(&mut self.open_loop_ns);
+        self.latest_threads.clear();
+        for (name, mut cpu_ns) in std::mem::take(&mut self.open_threads) {
+            let mut probes = 0;
+            if name == MESSAGE_THREAD {
+                probes = probes_ns.min(cpu_ns);
+                cpu_ns -= probes;
+                thread_ns = cpu_ns;
+            }
+            if self.threads.len() >= MAX_TYPES && !self.threads.contains_key(&name) {
+                continue;
+            }
+            let thread = self.threads.entry(name.clone()).or_default();
+            thread.cpu_ns = thread.cpu_ns.saturating_add(cpu_ns);
+            thread.probes_ns = thread.probes_ns.saturating_add(probes);
+            thread.seconds += length;
+            thread.peers_ns = thread.peers_ns.saturating_add(together);
+            thread.loop_ns = thread.loop_ns.saturating_add(loop_ns);
+            let latest = ThreadCost {
+                cpu_ns,
+                probes_ns: probes,
+                seconds: length,
+                peers_ns: together,
+                loop_ns,
+            };
+            self.latest_threads.insert(name, latest);
+        }
+        if self.timed {
+            self.together.add(together as f64 / length, length);
+            self.together_rate.add(length, together as f64);
+            self.time_line
+                .add(start, end, together as f64, thread_ns as f64);
+        }
+    }
+}
+
+/// Whether a connection lived under a minute so far.
+fn is_short(peer: &Peer, last: Time) -> bool {
+    peer.gone.unwrap_or(last).saturating_sub(peer.since) < SHORT && !peer.old
+}
+
+/// The costs of connections by the peers' software.
+#[derive(Clone, Debug, Default)]
+struct Agents(BTreeMap<String, Distribution>);
+
+impl Agents {
+    fn add(&mut self, peer: &Peer, last: Time) {
+        let connection = peer.connection.as_ref();
+        let Some(name) = connection.and_then(|connection| connection.user_agent.as_deref()) else {
+            return;
+        };
+        if is_short(peer, last) {
+            return;
+        }
+        let name = match self.0.len() < MAX_AGENTS || self.0.contains_key(name) {
+            true => name,
+            false => OTHER_AGENT,
+        };
+        let cost = self.0.entry(name.to_owned()).or_default();
+        cost.add(peer.cpu.per_second(), peer.cpu.seconds());
+    }
+}
+
+/// Adds a connection to those of its kind.
+fn finish(cost: &mut SlotCost, peer: &Peer, last: Time) {
+    cost.seen.add(&peer.seen);
+    cost.shares.merge(&peer.shares);
+    if is_short(peer, last) {
+        cost.short += 1;
+        cost.short_cpu_ns = cost.short_cpu_ns.saturating_add(peer.seen.cpu_ns());
+        return;
+    }
+    cost.connections += 1;
+    let weight = peer.cpu.seconds();
+    cost.cpu.add(peer.cpu.per_second(), weight);
+    cost.receiving.add(peer.receiving.per_second(), weight);
+    cost.sending.add(peer.sending.per_second(), weight);
+}

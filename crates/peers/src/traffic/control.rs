@@ -1,0 +1,116 @@
+//! A connection of its own, over which the node's chain is read and the first blocks are sent.
+
+use super::chain::{Chain, Mined};
+use super::connection::{ConnectionError, Reader, Transport, Writer, open};
+use super::options::TrafficError;
+use super::payload::{self, BLOCK, GETHEADERS, HEADERS, MAX_HEADERS, PING, PONG, VERACK, VERSION};
+use bitcoin::BlockHash;
+use packetlane::Engine;
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::MessageType;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the node may take for an answer. Blocks may be ahead of it in the queue.
+const ANSWER: Duration = Duration::from_secs(60);
+
+pub(crate) struct Control {
+    reader: Reader,
+    writer: Writer,
+}
+
+impl Control {
+    /// Connects over v1, which every node speaks, and exchanges versions.
+    pub(crate) async fn open(
+        address: SocketAddr,
+        network: Network,
+        engine: Engine,
+    ) -> Result<Self, ConnectionError> {
+        let (reader, writer) = open(address, network, Transport::V1, false, engine).await?;
+        let mut control = Self { reader, writer };
+        // Nobody is to repeat this connection's nonces.
+        let mut rng = StdRng::seed_from_u64(u64::from(payload::unix_time()));
+        control
+            .send(VERSION, &payload::version("control", false, 0, &mut rng))
+            .await?;
+        control.wait_for(VERSION).await?;
+        control.send(VERACK, &[]).await?;
+        control.wait_for(VERACK).await?;
+        Ok(control)
+    }
+
+    /// Adds the node's headers to `chain`, which begins like the node's.
+    pub(crate) async fn read_chain(&mut self, chain: &mut Chain) -> Result<(), TrafficError> {
+        loop {
+            let question = payload::getheaders(chain.locator());
+            self.send(GETHEADERS, &question).await?;
+            let answer = self.wait_for(HEADERS).await?;
+            let headers = payload::decode_headers(&answer).ok_or(TrafficError::Headers)?;
+            let full = headers.len() == MAX_HEADERS;
+            for header in headers {
+                chain.add_header(header)?;
+            }
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends blocks, and waits until the node has checked them.
+    pub(crate) async fn send_blocks(
+        &mut self,
+        blocks: &[Arc<Mined>],
+    ) -> Result<(), ConnectionError> {
+        for mined in blocks {
+            self.send(BLOCK, &mined.bytes).await?;
+        }
+        let nonce = StdRng::seed_from_u64(0).next_u64().to_le_bytes();
+        self.send(PING, &nonce).await?;
+        while self.wait_for(PONG).await? != nonce {}
+        Ok(())
+    }
+
+    /// Whether `tip` is the latest block of the node's best chain.
+    pub(crate) async fn has(&mut self, tip: BlockHash) -> Result<bool, ConnectionError> {
+        self.send(GETHEADERS, &payload::getheaders(vec![tip]))
+            .await?;
+        // A node that does not know the block begins with the first one.
+        Ok(self.wait_for(HEADERS).await? == [0])
+    }
+
+    async fn send(
+        &mut self,
+        message_type: MessageType,
+        payload: &[u8],
+    ) -> Result<(), ConnectionError> {
+        self.writer.push(message_type, payload)?;
+        match timeout(ANSWER, self.writer.flush()).await {
+            Ok(sent) => sent,
+            Err(_) => Err(ConnectionError::NotReading),
+        }
+    }
+
+    /// The payload of the next message of a type.
+    async fn wait_for(&mut self, wanted: MessageType) -> Result<Vec<u8>, ConnectionError> {
+        let wait = async {
+            loop {
+                let (message_type, payload, _) = self.reader.receive().await?;
+                if message_type == wanted {
+                    return Ok(payload);
+                }
+                if message_type == PING {
+                    self.writer.push(PONG, &payload)?;
+                    self.writer.flush().await?;
+                }
+            }
+        };
+        match timeout(ANSWER, wait).await {
+            Ok(found) => found,
+            Err(_) => Err(ConnectionError::NoAnswer { wanted }),
+        }
+    }
+}

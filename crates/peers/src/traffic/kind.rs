@@ -1,0 +1,185 @@
+//! The kinds of peers, and how many of each.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How a peer behaves after the handshakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Relays transactions, blocks and addresses, and answers everything.
+    FullRelay,
+    /// Asks for no transactions (the relay flag of its version is 0) and relays only blocks.
+    BlockRelayOnly,
+    /// Reads, and never sends anything, not even an answer to a ping.
+    Silent,
+    /// As [`Kind::FullRelay`] but without blocks of its own; asks for large blocks and reads
+    /// 2 KiB per second.
+    Slow,
+    /// As [`Kind::FullRelay`], but leaves after 10 seconds on average and comes back.
+    Churning,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::FullRelay,
+        Self::BlockRelayOnly,
+        Self::Silent,
+        Self::Slow,
+        Self::Churning,
+    ];
+
+    /// The name on the command line and in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FullRelay => "full-relay",
+            Self::BlockRelayOnly => "block-relay-only",
+            Self::Silent => "silent",
+            Self::Slow => "slow",
+            Self::Churning => "churning",
+        }
+    }
+
+    /// Whether it takes part in relaying transactions.
+    #[must_use]
+    pub const fn relays_transactions(self) -> bool {
+        matches!(self, Self::FullRelay | Self::Slow | Self::Churning)
+    }
+
+    /// Whether it announces new blocks. A slow peer would keep the node waiting for them.
+    #[must_use]
+    pub const fn announces_blocks(self) -> bool {
+        matches!(
+            self,
+            Self::FullRelay | Self::BlockRelayOnly | Self::Churning
+        )
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The kinds' parts of all peers: a weight for each of [`Kind::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix([u16; Kind::ALL.len()]);
+
+impl Mix {
+    /// Four full-relay peers to three that relay only blocks and one of each other kind.
+    pub const DEFAULT: Self = Self([4, 3, 1, 1, 1]);
+
+    /// The kinds of `count` peers. Their numbers are as the weights to within one, also among
+    /// the first few.
+    #[must_use]
+    pub fn deal(&self, count: usize) -> Vec<Kind> {
+        let total: i64 = self.0.iter().map(|&weight| i64::from(weight)).sum();
+        let mut dealt = [0_i64; Kind::ALL.len()];
+        let mut deal_one = |number: usize| {
+            let lacks = |kind: usize| i64::from(self.0[kind]) * number as i64 - dealt[kind] * total;
+            let next = (0..dealt.len()).rev().max_by_key(|&kind| lacks(kind))?;
+            dealt[next] += 1;
+            Some(Kind::ALL[next])
+        };
+        (1..=count).filter_map(&mut deal_one).collect()
+    }
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl FromStr for Mix {
+    type Err = MixError;
+
+    /// Reads `full-relay=4,silent=1`. A kind that is not named has no peers.
+    fn from_str(text: &str) -> Result<Self, MixError> {
+        let mut weights = [0; Kind::ALL.len()];
+        for part in text.split(',') {
+            let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
+            let kind = Kind::ALL.iter().position(|kind| kind.name() == name);
+            let kind = kind.ok_or_else(|| MixError::Kind(name.to_owned()))?;
+            let weight = weight.parse();
+            weights[kind] = weight.map_err(|_| MixError::Weight(part.to_owned()))?;
+        }
+        match weights.iter().any(|&weight| weight > 0) {
+            true => Ok(Self(weights)),
+            false => Err(MixError::Nobody),
+        }
+    }
+}
+
+/// Why a text is no [`Mix`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MixError {
+    /// No kind has this name.
+    Kind(String),
+    /// This part's weight is no number from 0 to 65535.
+    Weight(String),
+    /// All weights are 0.
+    Nobody,
+}
+
+impl fmt::Display for MixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(name) => {
+                let known = Kind::ALL.map(Kind::name).join(", ");
+                write!(f, "no kind of peer is called {name:?}; there are {known}")
+            }
+            Self::Weight(part) => write!(
+                f,
+                "{part:?}: expected a kind, = and a weight from 0 to 65535, as full-relay=4"
+            ),
+            Self::Nobody => f.write_str("every kind has the weight 0"),
+        }
+    }
+}
+
+impl std::error::Error for MixError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_dealt_by_weight() {
+        let mix: Mix = "full-relay=3,silent=1".parse().unwrap();
+        let dealt = mix.deal(8);
+        assert_eq!(dealt.len(), 8);
+        assert_eq!(
+            dealt.iter().filter(|&&kind| kind == Kind::Silent).count(),
+            2
+        );
+        // Of the first four, one.
+        let first = &dealt[..4];
+        assert_eq!(
+            first.iter().filter(|&&kind| kind == Kind::Silent).count(),
+            1
+        );
+        let all: Mix = "full-relay,block-relay-only,silent,slow,churning"
+            .parse()
+            .unwrap();
+        let mut five = all.deal(5);
+        five.sort();
+        assert_eq!(five, Kind::ALL);
+        assert!(mix.deal(0).is_empty());
+    }
+
+    #[test]
+    fn a_mix_that_makes_no_sense_is_refused() {
+        for (text, error) in [
+            ("fast=1", MixError::Kind("fast".to_owned())),
+            ("", MixError::Kind(String::new())),
+            ("slow=x", MixError::Weight("slow=x".to_owned())),
+            ("slow=65536", MixError::Weight("slow=65536".to_owned())),
+            ("slow=0,silent=0", MixError::Nobody),
+        ] {
+            assert_eq!(text.parse::<Mix>(), Err(error), "{text}");
+        }
+    }
+}

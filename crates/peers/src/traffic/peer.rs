@@ -1,0 +1,537 @@
+//! One peer: connects, introduces itself, and then does what its kind does until the end.
+
+use super::connection::{ConnectionError, Transport, Writer, open};
+use super::kind::Kind;
+use super::load::Load;
+use super::payload::{
+    self, ADDR, ADDRESS_LEN, ADDRV2, BLOCK, BLOCKTXN, CMPCTBLOCK, FEEFILTER, GETADDR, GETBLOCKTXN,
+    GETDATA, GETHEADERS, HEADER_LEN, HEADERS, INV, INVENTORY_LEN, MAX_ADDRESSES, MAX_INVENTORY,
+    NOTFOUND, PING, PONG, SENDADDRV2, SENDCMPCT, TX, VERACK, VERSION, WTXIDRELAY,
+};
+use super::rates::{after, exponential};
+use bitcoin::BlockHash;
+use bitcoin::bip152::{BlockTransactions, BlockTransactionsRequest};
+use bitcoin::block::Header;
+use bitcoin::consensus::{deserialize, serialize};
+use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
+use bitcoin::p2p::message_compact_blocks::SendCmpct;
+use packetlane::bitcoin::message::MessageType;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Peers connect one after the other, so far apart.
+const APART: Duration = Duration::from_millis(10);
+
+/// A churning peer's mean time of life, and of its absence, in seconds. Half of all inbound
+/// connections to one node lived under 10 seconds.
+const CHURNING_LIFE: f64 = 10.0;
+const CHURNING_PAUSE: f64 = 1.0;
+
+/// Longer than any load lasts.
+const FOREVER: Duration = Duration::from_secs(1_000_000_000);
+
+/// How long a peer waits before it connects again after a failure.
+const FAILED_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the node may take to exchange versions.
+const VERSIONS: Duration = Duration::from_secs(20);
+
+/// Bytes that may wait for the node to read them.
+const MAX_QUEUED: usize = 16 << 20;
+
+/// Seconds from a block of ours to a peer's announcement of it, on average.
+const ANNOUNCED_AFTER: f64 = 0.5;
+
+/// A slow peer asks for a long block this often, in seconds: more than it reads meanwhile.
+const SLOW_QUESTION: f64 = 5.0;
+
+/// Transactions that a peer asks for of those of a compact block, at most.
+const MISSING: usize = 10;
+
+/// What a peer does of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Inv,
+    Ping,
+    Addresses,
+    GetHeaders,
+    Headers,
+    /// Asks for a transaction that nobody has.
+    Unknown,
+    AnyBlock,
+    LongestBlock,
+    /// Announces our latest block. Once.
+    Announce,
+}
+
+struct Timer {
+    act: Act,
+    /// Mean seconds between two; `None` if it is done once.
+    mean: Option<f64>,
+    next: Instant,
+}
+
+/// A connection after the transport's handshake.
+struct Session<'l> {
+    load: &'l Load,
+    kind: Kind,
+    rng: StdRng,
+    /// Whether an earlier connection of this peer has exchanged versions.
+    reached: bool,
+    /// To be sent.
+    queue: Vec<(MessageType, Vec<u8>)>,
+    queued: usize,
+    /// Whether versions are exchanged.
+    ready: bool,
+    timers: Vec<Timer>,
+    /// The number of the next of our transactions to announce.
+    announced: u64,
+    /// Whether the node wants new blocks at once, as compact blocks.
+    wants_blocks: bool,
+    /// The last block that the node has announced.
+    node_has: Option<BlockHash>,
+}
+
+/// Lives until it is dropped. `index` is the peer's number.
+pub(crate) async fn live(load: Arc<Load>, kind: Kind, transport: Transport, index: u32) {
+    // Far apart, as the generator's seeds should be.
+    let seed = load.seed ^ u64::from(index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut rng = StdRng::seed_from_u64(seed);
+    sleep(APART * index).await;
+    let mut reached = false;
+    loop {
+        let mut session = Session::new(&load, kind, reached, StdRng::from_rng(&mut rng));
+        let life = match kind {
+            Kind::Churning => after(CHURNING_LIFE, &mut rng),
+            _ => FOREVER,
+        };
+        let end = Instant::now() + life;
+        let ended = session.run(transport, end).await;
+        let pause = match ended {
+            Ok(()) => after(CHURNING_PAUSE, &mut rng),
+            Err(_) => FAILED_PAUSE,
+        };
+        session.count_end(ended);
+        reached |= session.ready;
+        sleep(pause).await;
+    }
+}
+
+impl<'l> Session<'l> {
+    fn new(load: &'l Load, kind: Kind, reached: bool, rng: StdRng) -> Self {
+        Self {
+            load,
+            kind,
+            reached,
+            rng,
+            queue: Vec::new(),
+            queued: 0,
+            ready: false,
+            timers: Vec::new(),
+            announced: load.world().chain.made(),
+            wants_blocks: false,
+            node_has: None,
+        }
+    }
+
+    /// Runs until `end` or an error.
+    async fn run(&mut self, transport: Transport, end: Instant) -> Result<(), ConnectionError> {
+        let Load {
+            address,
+            network,
+            engine,
+            ..
+        } = *self.load;
+        let slow = self.kind == Kind::Slow;
+        let (mut reader, mut writer) = open(address, network, transport, slow, engine).await?;
+        let mut new_block = self.load.new_block.clone();
+        let height = self.load.world().chain.height();
+        let relay = self.kind != Kind::BlockRelayOnly;
+        let version = payload::version(self.kind.name(), relay, height, &mut self.rng);
+        self.send(VERSION, version);
+
+        let give_up = Instant::now() + VERSIONS;
+        let mut flushing = false;
+        loop {
+            if !flushing && !self.queue.is_empty() {
+                self.push_queue(&mut writer)?;
+                flushing = true;
+            }
+            let next = self.timers.iter().map(|timer| timer.next).min();
+            let next = next.unwrap_or(end).min(end);
+            let next = if self.ready { next } else { next.min(give_up) };
+            tokio::select! {
+                flushed = writer.flush(), if flushing => {
+                    flushed?;
+                    flushing = false;
+                }
+                message = reader.receive() => {
+                    let (message_type, payload, bytes) = message?;
+                    self.load.world().totals.kind(self.kind).received(message_type, bytes);
+                    self.receive(message_type, payload);
+                }
+                Ok(()) = new_block.changed(), if self.ready && self.kind.announces_blocks() => {
+                    let next = Instant::now() + after(ANNOUNCED_AFTER, &mut self.rng);
+                    self.timers.retain(|timer| timer.act != Act::Announce);
+                    self.timers.push(Timer { act: Act::Announce, mean: None, next });
+                }
+                () = sleep_until(next) => {
+                    let now = Instant::now();
+                    if now >= end {
+                        return Ok(());
+                    }
+                    if !self.ready && now >= give_up {
+                        return Err(ConnectionError::NoVersion);
+                    }
+                    self.act(now);
+                }
+            }
+            if self.queued > MAX_QUEUED {
+                return Err(ConnectionError::NotReading);
+            }
+        }
+    }
+
+    /// Counts how the connection ended.
+    fn count_end(&self, ended: Result<(), ConnectionError>) {
+        let mut world = self.load.world();
+        let totals = world.totals.kind(self.kind);
+        totals.connected -= usize::from(self.ready);
+        if let Err(error) = ended {
+            totals.failed += 1;
+            totals.failure = Some(error.to_string());
+        }
+    }
+
+    fn send(&mut self, message_type: MessageType, payload: Vec<u8>) {
+        self.queued += payload.len();
+        self.queue.push((message_type, payload));
+    }
+
+    fn push_queue(&mut self, writer: &mut Writer) -> Result<(), ConnectionError> {
+        let mut world = self.load.world();
+        let totals = world.totals.kind(self.kind);
+        for (message_type, payload) in self.queue.drain(..) {
+            let bytes = writer.push(message_type, &payload)?;
+            totals.sent(message_type, bytes);
+        }
+        self.queued = 0;
+        Ok(())
+    }
+
+    /// Does what is due at `now`.
+    fn act(&mut self, now: Instant) {
+        let mut due = Vec::new();
+        for timer in &mut self.timers {
+            if timer.next > now {
+                continue;
+            }
+            due.push(timer.act);
+            if let Some(mean) = timer.mean {
+                timer.next = now + after(mean, &mut self.rng);
+            }
+        }
+        self.timers
+            .retain(|timer| timer.mean.is_some() || timer.next > now);
+        for act in due {
+            if let Some((message_type, payload)) = self.perform(act) {
+                self.send(message_type, payload);
+            }
+        }
+    }
+
+    /// The message of an act; `None` if there is nothing to say.
+    fn perform(&mut self, act: Act) -> Option<(MessageType, Vec<u8>)> {
+        let world = self.load.world();
+        let chain = &world.chain;
+        let rates = &self.load.rates;
+        let rng = &mut self.rng;
+        let mut entries = |message_type, length: usize, most: usize| {
+            let payload = exponential(rates.of(message_type).mean_payload, rng);
+            (payload / length as f64).round().clamp(1.0, most as f64) as usize
+        };
+        Some(match act {
+            Act::Inv => {
+                let wanted = entries(INV, INVENTORY_LEN, MAX_INVENTORY);
+                // Far behind, the oldest are old news.
+                let from = self
+                    .announced
+                    .max(chain.made().saturating_sub(MAX_INVENTORY as u64));
+                let (mut announced, next) = chain.made_from(from, wanted);
+                self.announced = next;
+                if announced.is_empty() {
+                    announced.extend((0..wanted).filter_map(|_| chain.any_made(rng)).cloned());
+                }
+                let announced = announced.iter().map(|made| Inventory::WTx(made.wtxid));
+                let announced: Vec<_> = announced.collect();
+                if announced.is_empty() {
+                    return None;
+                }
+                (INV, serialize(&announced))
+            }
+            Act::Ping => (PING, rng.next_u64().to_le_bytes().to_vec()),
+            Act::Addresses => {
+                let v2 = entries(ADDRV2, ADDRESS_LEN, MAX_ADDRESSES);
+                (ADDRV2, payload::addresses(v2, rng))
+            }
+            Act::GetHeaders => (GETHEADERS, payload::getheaders(chain.locator())),
+            Act::Headers => {
+                const MOST: usize = 20;
+                let count = entries(HEADERS, HEADER_LEN, MOST);
+                (HEADERS, payload::headers(chain.last_headers(count)))
+            }
+            Act::Unknown => {
+                let mut hash = [0; 32];
+                rng.fill_bytes(&mut hash);
+                // By wtxid.
+                let unknown = Inventory::Unknown { inv_type: 5, hash };
+                (GETDATA, serialize(&vec![unknown]))
+            }
+            Act::AnyBlock | Act::LongestBlock => {
+                let longest = || chain.longest_block();
+                let block = match act {
+                    Act::LongestBlock => longest(),
+                    _ => None,
+                };
+                let block = block.or_else(|| chain.any_block(rng))?;
+                (GETDATA, serialize(&vec![Inventory::WitnessBlock(block)]))
+            }
+            Act::Announce => {
+                let mined = chain.last_mined()?;
+                if self.node_has == Some(mined.hash) {
+                    return None;
+                }
+                match self.wants_blocks {
+                    true => (CMPCTBLOCK, mined.compact.clone()),
+                    // With a few before it, which other peers may not have announced yet.
+                    false => (HEADERS, payload::headers(chain.last_headers(3))),
+                }
+            }
+        })
+    }
+
+    fn receive(&mut self, message_type: MessageType, payload: Vec<u8>) {
+        match message_type {
+            VERSION if !self.ready => {
+                for message_type in [WTXIDRELAY, SENDADDRV2, VERACK] {
+                    self.send(message_type, Vec::new());
+                }
+            }
+            VERACK if !self.ready => {
+                self.ready = true;
+                let mut world = self.load.world();
+                world.totals.reached += usize::from(!self.reached);
+                let totals = world.totals.kind(self.kind);
+                totals.opened += 1;
+                totals.connected += 1;
+                drop(world);
+                if self.kind != Kind::Silent {
+                    self.introduce();
+                }
+            }
+            // Neither asks nor answers.
+            _ if !self.ready || self.kind == Kind::Silent => {}
+            PING => self.send(PONG, payload),
+            GETDATA => self.answer_getdata(&payload),
+            GETHEADERS => {
+                if let Ok(question) = deserialize::<GetHeadersMessage>(&payload) {
+                    let world = self.load.world();
+                    let after = world.chain.headers_after(&question.locator_hashes);
+                    let answer = payload::headers(after);
+                    drop(world);
+                    self.send(HEADERS, answer);
+                }
+            }
+            INV => self.answer_inv(&payload),
+            HEADERS => {
+                let last = payload::decode_headers(&payload).and_then(|mut last| last.pop());
+                if let Some(last) = last {
+                    self.node_has = Some(last.block_hash());
+                }
+            }
+            CMPCTBLOCK => self.answer_compact_block(&payload),
+            SENDCMPCT => {
+                if let Ok(SendCmpct {
+                    send_compact,
+                    version: 2,
+                }) = deserialize(&payload)
+                {
+                    self.wants_blocks = send_compact;
+                }
+            }
+            GETBLOCKTXN => self.answer_getblocktxn(&payload),
+            _ => {}
+        }
+    }
+
+    /// What a peer says once, and what it will do from now on.
+    fn introduce(&mut self) {
+        let compact = SendCmpct {
+            send_compact: false,
+            version: 2,
+        };
+        self.send(SENDCMPCT, serialize(&compact));
+        if self.kind.relays_transactions() {
+            self.send(FEEFILTER, 100_u64.to_le_bytes().to_vec());
+            self.send(GETADDR, Vec::new());
+        }
+
+        let Load {
+            rates,
+            relaying,
+            talking,
+            ..
+        } = self.load;
+        let per_second = |message_type| rates.of(message_type).per_second;
+        let mut acts = vec![
+            (Act::Ping, per_second(PING), talking),
+            (Act::GetHeaders, per_second(GETHEADERS), talking),
+        ];
+        if self.load.makes_blocks {
+            acts.push((Act::Headers, per_second(HEADERS), talking));
+            acts.push((Act::AnyBlock, per_second(BLOCK), talking));
+        }
+        if self.kind.relays_transactions() {
+            acts.push((Act::Inv, per_second(INV), relaying));
+            acts.push((
+                Act::Addresses,
+                per_second(ADDR) + per_second(ADDRV2),
+                relaying,
+            ));
+            acts.push((Act::Unknown, per_second(NOTFOUND), relaying));
+        }
+        let mut means: Vec<_> = acts
+            .into_iter()
+            .filter(|(_, per_second, _)| *per_second > 0.0)
+            .map(|(act, per_second, peers)| (act, *peers as f64 / per_second))
+            .collect();
+        if self.kind == Kind::Slow {
+            means.push((Act::LongestBlock, SLOW_QUESTION));
+        }
+        for (act, mean) in means {
+            let first = after(mean, &mut self.rng);
+            let next = Instant::now() + first;
+            self.timers.push(Timer {
+                act,
+                mean: Some(mean),
+                next,
+            });
+        }
+    }
+
+    fn answer_getdata(&mut self, payload: &[u8]) {
+        let load = self.load;
+        let mut world = load.world();
+        let mut unknown = Vec::new();
+        let mut fetched = 0;
+        let asked = payload::decode_inventory(payload);
+        for entry in asked.into_iter().take(MAX_INVENTORY) {
+            let chain = &world.chain;
+            let made = match &entry {
+                Inventory::WTx(wtxid) => chain.by_wtxid(wtxid),
+                Inventory::Transaction(txid) | Inventory::WitnessTransaction(txid) => {
+                    chain.by_txid(txid)
+                }
+                _ => None,
+            };
+            if let Some(made) = made {
+                fetched += u64::from(!made.fetched.swap(true, Ordering::Relaxed));
+                self.send(TX, made.bytes.clone());
+                continue;
+            }
+            let mined = match &entry {
+                Inventory::Block(hash)
+                | Inventory::WitnessBlock(hash)
+                | Inventory::CompactBlock(hash) => chain.mined(hash),
+                _ => None,
+            };
+            match (mined, &entry) {
+                (Some(mined), Inventory::CompactBlock(_)) => {
+                    self.send(CMPCTBLOCK, mined.compact.clone());
+                }
+                (Some(mined), _) => self.send(BLOCK, mined.bytes.clone()),
+                (None, _) => unknown.push(entry),
+            }
+        }
+        world.totals.fetched += fetched;
+        drop(world);
+        if !unknown.is_empty() {
+            self.send(NOTFOUND, serialize(&unknown));
+        }
+    }
+
+    /// Asks for one of the announced transactions in so many as there are peers that do: each
+    /// is asked for once on average.
+    fn answer_inv(&mut self, payload: &[u8]) {
+        let mut world = self.load.world();
+        let mut wanted = Vec::new();
+        for entry in payload::decode_inventory(payload) {
+            let made = match &entry {
+                Inventory::WTx(wtxid) => world.chain.by_wtxid(wtxid),
+                Inventory::Transaction(txid) => world.chain.by_txid(txid),
+                Inventory::Block(hash) => {
+                    self.node_has = Some(*hash);
+                    continue;
+                }
+                _ => continue,
+            };
+            let is_news = made.is_some_and(|made| !made.relayed.swap(true, Ordering::Relaxed));
+            world.totals.relayed += u64::from(is_news);
+            if self.rng.random_range(0..self.load.relaying.max(1)) == 0
+                && wanted.len() < MAX_INVENTORY
+            {
+                wanted.push(entry);
+            }
+        }
+        drop(world);
+        if !wanted.is_empty() {
+            self.send(GETDATA, serialize(&wanted));
+        }
+    }
+
+    /// Asks for some of the transactions as often as in the recorded traffic.
+    fn answer_compact_block(&mut self, payload: &[u8]) {
+        let Some(header) = payload.get(..HEADER_LEN - 1) else {
+            return;
+        };
+        let Ok(header) = deserialize::<Header>(header) else {
+            return;
+        };
+        let block_hash = header.block_hash();
+        self.node_has = Some(block_hash);
+        let per_second = |message_type| self.load.rates.of(message_type).per_second;
+        let share = per_second(GETBLOCKTXN) / per_second(CMPCTBLOCK);
+        let transactions = {
+            let world = self.load.world();
+            let mined = world.chain.mined(&block_hash);
+            mined.map_or(0, |mined| mined.block.txdata.len())
+        };
+        if transactions < 2 || share.is_nan() || self.rng.random_range(0.0..1.0) >= share {
+            return;
+        }
+        let indexes = (1..transactions as u64).take(MISSING).collect();
+        let question = BlockTransactionsRequest {
+            block_hash,
+            indexes,
+        };
+        self.send(GETBLOCKTXN, serialize(&question));
+    }
+
+    fn answer_getblocktxn(&mut self, payload: &[u8]) {
+        let Ok(question) = deserialize::<BlockTransactionsRequest>(payload) else {
+            return;
+        };
+        let world = self.load.world();
+        let mined = world.chain.mined(&question.block_hash).cloned();
+        drop(world);
+        let answer =
+            mined.and_then(|mined| BlockTransactions::from_request(&question, &mined.block).ok());
+        if let Some(answer) = answer {
+            self.send(BLOCKTXN, serialize(&answer));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What was sent and received, by kind of peer and by message type.
+
+use super::kind::Kind;
+use packetlane::bitcoin::message::MessageType;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How many message types of a kind are counted apart. A node could invent any number.
+const MAX_TYPES: usize = 64;
+
+/// Number of messages, and their bytes on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes, with framing, without handshakes of v2.
+    pub bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+/// The counts of one kind of peer.
+#[derive(Clone, Debug, Default)]
+pub struct KindTotals {
+    /// Peers of this kind that have finished the version handshake and are connected now.
+    pub connected: usize,
+    /// Connections that finished the version handshake.
+    pub opened: u64,
+    /// Connections that failed or that the node closed.
+    pub failed: u64,
+    /// What the last of those failed with.
+    pub failure: Option<String>,
+    /// Sent and received, by message type.
+    pub types: BTreeMap<MessageType, [Count; 2]>,
+    /// Received messages of a type after the first 64.
+    pub other: Count,
+}
+
+/// Everything that is counted.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// By kind.
+    pub kinds: BTreeMap<Kind, KindTotals>,
+    /// Peers that have finished a version handshake at least once.
+    pub reached: usize,
+    /// Transactions made.
+    pub made: u64,
+    /// Those that the node asked for.
+    pub fetched: u64,
+    /// Those that the node announced to a peer, which it does after it has checked them.
+    pub relayed: u64,
+    /// Blocks made, without those of the start.
+    pub mined: u64,
+}
+
+impl Totals {
+    pub(crate) fn kind(&mut self, kind: Kind) -> &mut KindTotals {
+        self.kinds.entry(kind).or_default()
+    }
+
+    /// Peers that are connected now.
+    #[must_use]
+    pub fn connected(&self) -> usize {
+        self.kinds.values().map(|kind| kind.connected).sum()
+    }
+
+    /// Sent and received, by all kinds.
+    #[must_use]
+    pub fn all(&self) -> [Count; 2] {
+        let all = self.kinds.values().map(KindTotals::all);
+        all.fold(<[Count; 2]>::default(), sum)
+    }
+}
+
+impl KindTotals {
+    pub(crate) fn sent(&mut self, message_type: MessageType, bytes: usize) {
+        self.types.entry(message_type).or_default()[0].add(bytes);
+    }
+
+    pub(crate) fn received(&mut self, message_type: MessageType, bytes: usize) {
+        if self.types.len() < MAX_TYPES || self.types.contains_key(&message_type) {
+            self.types.entry(message_type).or_default()[1].add(bytes);
+        } else {
+            self.other.add(bytes);
+        }
+    }
+
+    /// Sent and received, of all types.
+    #[must_use]
+    pub fn all(&self) -> [Count; 2] {
+        let types = self.types.values().copied();
+        types.fold([Count::default(), self.other], sum)
+    }
+}
+
+fn sum([sent, received]: [Count; 2], [more_sent, more_received]: [Count; 2]) -> [Count; 2] {
+    [sent.plus(more_sent), received.plus(more_received)]
+}
+
+/// Two tables: by kind, and by message type.
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, [sent, received]: [Count; 2]| {
+            writeln!(
+                f,
+                "{name:<17} {:>10} {:>13} {:>10} {:>13}",
+                sent.messages, sent.bytes, received.messages, received.bytes
+            )
+        };
+        let head = |f: &mut fmt::Formatter<'_>, name: &str| {
+            let [sent, received] = ["sent", "received"];
+            writeln!(
+                f,
+                "{name:<17} {sent:>10} {:>13} {received:>10} {:>13}",
+                "bytes", "bytes"
+            )
+        };
+        head(f, "kind")?;
+        for (kind, totals) in &self.kinds {
+            row(f, kind.name(), totals.all())?;
+        }
+        row(f, "total", self.all())?;
+
+        let mut types = BTreeMap::<MessageType, [Count; 2]>::new();
+        for (message_type, counts) in self.kinds.values().flat_map(|kind| &kind.types) {
+            let so_far = types.entry(*message_type).or_default();
+            *so_far = sum(*so_far, *counts);
+        }
+        writeln!(f)?;
+        head(f, "message type")?;
+        for (message_type, counts) in types {
+            // A node's type may hold a byte that the terminal would obey.
+            let name = message_type.name().escape_debug().to_string();
+            row(f, &name, counts)?;
+        }
+        let others = self.kinds.values().map(|kind| kind.other);
+        let other = others.fold(Count::default(), Count::plus);
+        if other.messages > 0 {
+            row(f, "others", [Count::default(), other])?;
+        }
+
+        writeln!(f, "\n{:<17} {:>10} {:>10}", "kind", "opened", "failed")?;
+        for (kind, totals) in &self.kinds {
+            write!(f, "{kind:<17} {:>10} {:>10}", totals.opened, totals.failed)?;
+            match &totals.failure {
+                Some(failure) => writeln!(f, "  the last: {failure}")?,
+                None => writeln!(f)?,
+            }
+        }
+        if self.made > 0 || self.mined > 0 {
+            let Self {
+                made,
+                fetched,
+                relayed,
+                mined,
+                ..
+            } = self;
+            writeln!(
+                f,
+                "\n{made} transactions made; the node fetched {fetched} and relayed {relayed}. \
+                 {mined} blocks"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: MessageType = MessageType::literal("ping");
+
+    #[test]
+    fn totals_add_up_and_types_are_bounded() {
+        let mut totals = Totals::default();
+        totals.kind(Kind::Slow).sent(PING, 32);
+        for number in 0..100_u8 {
+            let name = format!("type{number}");
+            let message_type = MessageType::new(name.as_bytes()).unwrap();
+            totals.kind(Kind::Silent).received(message_type, 10);
+        }
+        totals.kind(Kind::Silent).received(PING, 10);
+        let silent = &totals.kinds[&Kind::Silent];
+        assert_eq!(silent.types.len(), MAX_TYPES);
+        assert_eq!(silent.other.messages, 101 - MAX_TYPES as u64);
+        let sent = Count {
+            messages: 1,
+            bytes: 32,
+        };
+        let received = Count {
+            messages: 101,
+            bytes: 1010,
+        };
+        assert_eq!(totals.all(), [sent, received]);
+        let text = totals.to_string();
+        let row = |name: &str| {
+            let row = text.lines().find(|line| line.starts_with(name)).unwrap();
+            row.split_whitespace()
+                .skip(1)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(row("total "), ["1", "32", "101", "1010"]);
+        assert_eq!(row("ping "), ["1", "32", "0", "0"]);
+        assert_eq!(row("others "), ["0", "0", "37", "370"]);
+    }
+}

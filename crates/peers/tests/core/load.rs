@@ -1,0 +1,45 @@
+//! A load on a node, in a thread beside the test.
+
+use super::Core;
+use super::rates::listening;
+use packetlane::bitcoin::Network;
+use packetlane_peers::traffic::{Options, Outcome, Rate, run};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What is to be done to a node: how many peers, half of them over v2, of which kinds and how
+/// long.
+pub(crate) fn options(node: &Core, peers: usize, kinds: &str, duration: Duration) -> Options {
+    let rates = listening(20.0).map(|(message_type, per_second, mean_payload)| {
+        let rate = Rate {
+            per_second,
+            mean_payload,
+        };
+        (message_type, rate)
+    });
+    Options {
+        address: node.listening,
+        network: Network::Regtest,
+        v1: peers / 2,
+        v2: peers - peers / 2,
+        mix: kinds.parse().unwrap(),
+        duration,
+        rates: rates.collect(),
+        block_every: Duration::from_secs(8),
+        seed: 1,
+        not_loopback: false,
+        i_own_this_node: false,
+    }
+}
+
+/// Does it.
+pub(crate) fn start(options: Options) -> JoinHandle<Outcome> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let load = run(&options, std::future::pending(), |_| {});
+        runtime.block_on(load).unwrap()
+    })
+}

@@ -1,0 +1,168 @@
+//! Bitcoin Core on regtest, for tests.
+#![allow(dead_code, reason = "each test file uses a part of this module")]
+
+pub(crate) mod load;
+pub(crate) mod rates;
+
+use crate::machine::not_run;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Limit for the node to start or to answer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A node with an empty chain that is killed when the test ends.
+pub(crate) struct Core {
+    process: Child,
+    pub(crate) dir: PathBuf,
+    pub(crate) listening: SocketAddr,
+    pub(crate) rpc: SocketAddr,
+}
+
+/// Which build of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// As it is distributed.
+    Plain,
+    /// With the node's own clock of its peers: `tools/core --patched`.
+    Patched,
+}
+
+impl Core {
+    /// Starts the node that `BITCOIND_EXE` names, or its patched build beside it. Without one
+    /// says so.
+    pub(crate) fn start(test: &str, build: Build) -> Option<Self> {
+        let program = std::env::var_os("BITCOIND_EXE").filter(|path| *path != OsString::new());
+        let Some(program) = program else {
+            not_run(
+                test,
+                "BITCOIND_EXE names no bitcoind (tools/core builds one)",
+            );
+            return None;
+        };
+        let mut program = PathBuf::from(program);
+        if build == Build::Patched {
+            program = program.with_file_name("patched").join("bitcoind");
+            if !program.exists() {
+                not_run(test, "tools/core --patched has not built it");
+                return None;
+            }
+        }
+        static NODES: AtomicUsize = AtomicUsize::new(0);
+        let name = format!(
+            "packetlane-node-{}-{}",
+            std::process::id(),
+            NODES.fetch_add(1, Ordering::Relaxed)
+        );
+        let dir = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let (listening, rpc) = (free_address(), free_address());
+        let process = Command::new(&program)
+            .env("HOME", &dir)
+            .args([
+                "-regtest",
+                "-server",
+                "-dnsseed=0",
+                "-discover=0",
+                "-connect=0",
+            ])
+            .args([
+                "-listen=1",
+                "-listenonion=0",
+                // On regtest a node checks its whole mempool at every transaction.
+                "-checkmempool=0",
+                "-checkblockindex=0",
+                // By default 114 peers may connect, and then one is sent away for each that comes.
+                "-maxconnections=500",
+                "-rpcuser=u",
+                "-rpcpassword=p",
+            ])
+            .args([
+                "-rpcbind=127.0.0.1",
+                "-rpcallowip=127.0.0.1",
+                "-v2transport=1",
+            ])
+            .arg(format!("-datadir={}", dir.display()))
+            .arg(format!("-bind={listening}"))
+            .arg(format!("-rpcport={}", rpc.port()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let mut core = Self {
+            process,
+            dir,
+            listening,
+            rpc,
+        };
+        let begun = Instant::now();
+        while let Err(error) = core.try_call("getblockcount") {
+            let ended = core.process.try_wait().unwrap();
+            assert!(ended.is_none(), "the node has ended: {ended:?}");
+            assert!(begun.elapsed() < LIMIT, "the node does not start: {error}");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Some(core)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Has the node stop by itself, and waits for that.
+    pub(crate) fn stop(&mut self) {
+        self.call("stop");
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    /// The result of an RPC without parameters.
+    pub(crate) fn call(&self, method: &str) -> Value {
+        self.try_call(method).unwrap()
+    }
+
+    fn try_call(&self, method: &str) -> io::Result<Value> {
+        let mut stream = TcpStream::connect(self.rpc)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        let body =
+            format!("{{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"{method}\",\"params\":[]}}");
+        // "u:p" in base64.
+        write!(
+            stream,
+            "POST / HTTP/1.0\r\nAuthorization: Basic dTpw\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let mut body: Value = serde_json::from_str(body).map_err(io::Error::other)?;
+        match body["error"].is_null() {
+            true => Ok(body["result"].take()),
+            false => Err(io::Error::other(format!("{method}: {}", body["error"]))),
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// An address on the loopback interface where nothing listens now.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}

@@ -1,0 +1,98 @@
+//! A program that is like a node and measures itself, and probes on it.
+#![allow(dead_code, reason = "each test file takes what it needs")]
+
+use crate::machine::not_run;
+use packetlane_peers::{Calls, Cost};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Compiles the program, as a distribution would: optimised, protected, stripped. `None`, and a
+/// line that says so, where that cannot be done.
+fn compile(test: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join(test.replace(' ', "-"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/fake_node.cpp");
+    let compiled = Command::new("c++")
+        .args([
+            "-std=c++17",
+            "-O2",
+            "-fPIE",
+            "-pie",
+            "-fcf-protection",
+            "-s",
+            "-pthread",
+        ])
+        .args([&source, Path::new("-o"), &program])
+        .status();
+    match compiled {
+        Ok(status) if status.success() => Some(program),
+        Ok(status) => panic!("the fake node does not compile: {status}"),
+        Err(error) => {
+            not_run(test, &format!("no C++ compiler: {error}"));
+            None
+        }
+    }
+}
+
+/// The program, running.
+pub(crate) struct Fake(Child);
+
+impl Fake {
+    /// Starts it: with so many peers, milliseconds between its turns, and how much it works, in
+    /// per cent. It does nothing before [`Fake::go`].
+    pub(crate) fn start(test: &str, [peers, pause, work]: &[usize; 3]) -> Option<Self> {
+        let mut child = Command::new(compile(test)?)
+            .args([peers, pause, work].map(ToString::to_string))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut ready)
+            .unwrap();
+        assert_eq!(&ready, b"ready\n");
+        Some(Self(child))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn go(&mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    /// Ends it. Returns its own account of each peer: calls of both functions, messages.
+    pub(crate) fn end(mut self) -> BTreeMap<i64, ([Calls; 2], u64)> {
+        drop(self.0.stdin.take());
+        let output = BufReader::new(self.0.stdout.take().unwrap());
+        let account = output.lines().map(|line| {
+            let line = line.unwrap();
+            let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
+            let calls = |at: usize| Calls {
+                count: numbers[at],
+                cost: Cost {
+                    wall_ns: numbers[at + 1],
+                    cpu_ns: numbers[at + 2],
+                },
+            };
+            let peer = i64::try_from(numbers[0]).unwrap();
+            (peer, ([calls(1), calls(4)], numbers[7]))
+        });
+        let account = account.collect();
+        assert!(self.0.wait().unwrap().success());
+        account
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}

@@ -1,0 +1,73 @@
+//! What this machine lets a test do: probes, and figures that mean something.
+#![allow(dead_code, reason = "each test file uses a part of this module")]
+
+use packetlane_peers::stolen_ns;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use packetlane_peers::{Process, probes::Probes};
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Says that a test does not run, past the test harness, which hides the output of passing tests.
+pub(crate) fn not_run(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
+}
+
+/// Whether this process may do all things.
+pub(crate) fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .unwrap()
+        .lines()
+        .any(|line| line.starts_with("Uid:\t0\t"))
+}
+
+/// Attaches probes, or says why that cannot be done here.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) fn attach(pid: u32, test: &str) -> Option<Probes> {
+    match Probes::attach(Process::with_pid(pid).unwrap()) {
+        Ok(probes) => Some(probes),
+        Err(error) if !is_root() => {
+            not_run(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Whether the machine is this test's alone. A host that takes CPU time away from a virtual machine
+/// makes every figure a matter of luck.
+pub(crate) struct Quiet {
+    _alone: MutexGuard<'static, ()>,
+    test: &'static str,
+    begun: Instant,
+    before: u64,
+}
+
+impl Quiet {
+    /// Waits for the other tests of this program that measure.
+    pub(crate) fn begin(test: &'static str) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        Self {
+            _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
+            test,
+            begun: Instant::now(),
+            before: stolen_ns(),
+        }
+    }
+
+    /// Whether it was so since the beginning. If not, says that figures are not compared.
+    pub(crate) fn was(&self) -> bool {
+        let taken = stolen_ns() - self.before;
+        let taken = taken as f64 / 1e9 / self.begun.elapsed().as_secs_f64();
+        let quiet = taken < 0.005;
+        if !quiet {
+            let why = format!(
+                "the host took {:.1} % of the CPU time away: the figures are not held against \
+                 each other",
+                100.0 * taken
+            );
+            not_run(self.test, &why);
+        }
+        quiet
+    }
+}

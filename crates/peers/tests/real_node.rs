@@ -1,0 +1,528 @@
+//! Probes on Bitcoin Core, as `tools/core` builds it: stripped.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod core;
+mod machine;
+
+use self::core::{Build, Core, load};
+use self::machine::{Quiet, attach};
+use packetlane::bitcoin::message::MessageType;
+use packetlane_peers::plan::{Slots, from_recording};
+use packetlane_peers::probes::Probes;
+use packetlane_peers::tally::{Slot, Tally};
+use packetlane_peers::{
+    Calls, ConnectionType, Cost, Event, MESSAGE_THREAD, Process, Record, Source as _,
+};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What the probes have seen in all windows.
+#[derive(Default)]
+struct Seen {
+    peers: BTreeMap<i64, [Calls; 2]>,
+    kinds: BTreeMap<i64, ConnectionType>,
+    received: BTreeMap<(i64, String), usize>,
+    thread_ns: u64,
+    loop_ns: u64,
+    probes_ns: u64,
+    micros: u64,
+}
+
+impl Seen {
+    fn take(&mut self, record: Record) {
+        match record.event {
+            Event::Calls {
+                peer,
+                receiving,
+                sending,
+            } => {
+                let sums = self.peers.entry(peer).or_default();
+                for (sum, more) in sums.iter_mut().zip([receiving, sending]) {
+                    sum.count += more.count;
+                    sum.cost.cpu_ns += more.cost.cpu_ns;
+                    sum.cost.wall_ns += more.cost.wall_ns;
+                }
+            }
+            Event::Received {
+                peer, message_type, ..
+            } => *self.received.entry((peer, message_type)).or_default() += 1,
+            Event::Connected { peer, connection } => {
+                self.kinds.insert(peer, connection.kind);
+            }
+            Event::Thread { name, cpu_ns } if name == MESSAGE_THREAD => self.thread_ns += cpu_ns,
+            Event::Loop { cpu_ns } => self.loop_ns += cpu_ns,
+            Event::Window {
+                start,
+                lost,
+                probes_ns,
+                stolen_ns: _,
+            } => {
+                assert_eq!(lost, 0);
+                self.probes_ns += probes_ns;
+                self.micros += record.time - start;
+            }
+            _ => {}
+        }
+    }
+
+    fn peers_ns(&self) -> u64 {
+        let calls = self.peers.values().flatten();
+        calls.map(|calls| calls.cost.cpu_ns).sum()
+    }
+}
+
+/// Calls by the clock of the patched node, and what reading it has taken, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
+    calls: Calls,
+    clocks_ns: u64,
+}
+
+impl Timed {
+    /// CPU time of the calls, in nanoseconds: without the half of the clocks' that is in it.
+    fn cpu_ns(&self) -> u64 {
+        self.calls.cost.cpu_ns.saturating_sub(self.clocks_ns / 2)
+    }
+}
+
+/// What the patched node says of its peers: calls by function, as in [`Seen`].
+fn own_clock(node: &Core) -> BTreeMap<i64, [Timed; 2]> {
+    let text = std::fs::read_to_string(node.dir.join("peer_time.txt")).unwrap();
+    // Each line has the sums so far.
+    let mut peers = BTreeMap::new();
+    for line in text.lines() {
+        let numbers: Vec<u64> = line
+            .split(' ')
+            .map(|number| number.parse().unwrap())
+            .collect();
+        let timed = [2, 6].map(|at| Timed {
+            calls: Calls {
+                count: numbers[at],
+                cost: Cost {
+                    wall_ns: numbers[at + 1],
+                    cpu_ns: numbers[at + 2],
+                },
+            },
+            clocks_ns: numbers[at + 3],
+        });
+        peers.insert(numbers[1].cast_signed(), timed);
+    }
+    peers
+}
+
+/// The same calls, by the probes and by the node's own clock.
+#[test]
+fn the_same_calls_by_the_nodes_own_clock() {
+    const TEST: &str = "probes against the node's own clock";
+    const KINDS: &str = "full-relay=2,block-relay-only=2,silent=1,churning=1";
+    let quiet = Quiet::begin(TEST);
+    let Some(mut node) = Core::start(TEST, Build::Patched) else {
+        return;
+    };
+    let Some(mut probes) = attach(node.pid(), TEST).map(Probes::stay) else {
+        return;
+    };
+    let mut seen = Seen::default();
+    let (peers, seconds) = truth_load();
+    // With this the probes are in the node.
+    probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
+    let load = load::start(load::options(&node, peers, KINDS, seconds));
+    while !load.is_finished() {
+        let take = &mut |record| seen.take(record);
+        probes
+            .watch(Duration::from_secs(1), &|| true, take)
+            .unwrap();
+    }
+    let totals = load.join().unwrap().totals;
+    // Until the node has found out that they are gone, and what it does then.
+    let mut gone = false;
+    while !gone {
+        gone = node.call("getpeerinfo") == serde_json::json!([]);
+        let take = &mut |record| seen.take(record);
+        probes
+            .watch(Duration::from_secs(1), &|| true, take)
+            .unwrap();
+    }
+    println!("a call's probes take {} ns", probes.cost_of_call());
+    drop(probes);
+    node.stop();
+    let quiet = quiet.was();
+    let own = own_clock(&node);
+    let seconds = seconds.as_secs();
+    let mut worst: f64 = 0.0;
+    let mut off = Vec::new();
+    for (peer, own) in &own {
+        let ours = seen.peers.get(peer).copied().unwrap_or_default();
+        for (ours, own) in ours.iter().zip(own) {
+            // One may be under way when the probes come or go.
+            let counts = [ours.count, own.calls.count];
+            assert!(
+                counts[0].abs_diff(counts[1]) <= 1,
+                "peer {peer}: {counts:?}"
+            );
+        }
+        let clocks = own[0].clocks_ns + own[1].clocks_ns;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let sum = |of: &dyn Fn(&Cost) -> u64| ours.iter().map(|calls| of(&calls.cost)).sum::<u64>();
+        let cpu = (
+            us(sum(&|cost| cost.cpu_ns).saturating_sub(clocks)),
+            us(own[0].cpu_ns() + own[1].cpu_ns()),
+        );
+        let wall = (
+            us(sum(&|cost| cost.wall_ns)),
+            us(own[0].calls.cost.wall_ns + own[1].calls.cost.wall_ns),
+        );
+        let calls = own[0].calls.count + own[1].calls.count;
+        println!(
+            "peer {peer}: {calls} calls; CPU time {:.0} us by probes, {:.0} us by the node \
+             ({:+.1} %, {:+.3} us a call); time {:.0} and {:.0} us ({:+.1} %, {:+.3} us a call); \
+             clocks {} ns a call",
+            cpu.0,
+            cpu.1,
+            100.0 * (cpu.0 / cpu.1 - 1.0),
+            (cpu.0 - cpu.1) / calls as f64,
+            wall.0,
+            wall.1,
+            100.0 * (wall.0 / wall.1 - 1.0),
+            (wall.0 - wall.1) / calls as f64,
+            clocks / calls,
+        );
+        // 5 % or 20 us a second; and by how much the probes make a call of the node itself slower,
+        // which they subtract and its clock sees.
+        let most = (0.05 * cpu.1).max(20.0 * seconds as f64) + 0.3 * calls as f64;
+        if (cpu.0 - cpu.1).abs() > most {
+            off.push(*peer);
+        }
+        if cpu.1 > 10_000.0 * seconds as f64 / 20.0 {
+            worst = worst.max((cpu.0 / cpu.1 - 1.0).abs());
+        }
+    }
+    println!(
+        "thread {} us, peers {} us, loop {} us, probes {} us",
+        seen.thread_ns / 1000,
+        seen.peers_ns() / 1000,
+        seen.loop_ns / 1000,
+        seen.probes_ns / 1000
+    );
+    println!("the worst of the busy ones: {:.1} %", 100.0 * worst);
+    println!("{} of {} off: {off:?}", off.len(), own.len());
+    if quiet {
+        assert!(off.len() * 20 <= own.len());
+    }
+    let peers_us = (seen.peers_ns() + seen.loop_ns) / 1000;
+    let thread_us = (seen.thread_ns - seen.probes_ns) / 1000;
+    let missing = 1.0 - peers_us as f64 / thread_us as f64;
+    println!(
+        "{:.1} % of the thread's time is neither the peers' nor its loop's",
+        100.0 * missing
+    );
+    assert!((-0.03..0.03).contains(&missing) || !quiet);
+    assert!(
+        seen.kinds
+            .values()
+            .all(|kind| *kind == ConnectionType::Inbound)
+    );
+    // Every message that was sent came in, but for those of connections that ended before; and the
+    // 101 blocks and the handshake of the peer that makes the chain.
+    let received: usize = seen.received.values().sum();
+    let sent: u64 = totals.all()[0].messages;
+    println!("{received} messages of {sent}");
+    assert!(received as u64 <= sent + 200 && received as u64 * 100 > sent * 95);
+}
+
+/// The load of the two tests: how many peers and how long. `PACKETLANE_TRUTH=60,600` is the one
+/// whose result is quoted.
+fn truth_load() -> (usize, Duration) {
+    let text = std::env::var("PACKETLANE_TRUTH").unwrap_or_default();
+    let (peers, seconds) = text.split_once(',').unwrap_or(("12", "20"));
+    let seconds = seconds.parse().unwrap();
+    (peers.parse().unwrap(), Duration::from_secs(seconds))
+}
+
+/// What each kind of peer costs, in CPU microseconds per second: by probes on the node as it is
+/// distributed, and by the clock of the patched node, where no probes are, under the same load.
+#[test]
+fn the_same_load_on_two_nodes() {
+    const TEST: &str = "probes on a plain node against a patched node's clock";
+    const KINDS: &str = "full-relay=1,block-relay-only=1,silent=1,slow=1";
+    let quiet = Quiet::begin(TEST);
+    let (peers, seconds) = truth_load();
+    let kinds = |node: &Core| -> BTreeMap<i64, String> {
+        let peers = node.call("getpeerinfo");
+        let peers = peers.as_array().unwrap().iter();
+        let kind = |peer: &serde_json::Value| {
+            let (_, kind) = peer["subver"].as_str().unwrap().split_once('(')?;
+            Some((peer["id"].as_i64()?, kind.trim_end_matches(")/").to_owned()))
+        };
+        peers.filter_map(kind).collect()
+    };
+    let Some(plain) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let Some(mut probes) = attach(plain.pid(), TEST).map(Probes::stay) else {
+        return;
+    };
+    let Some(mut patched) = Core::start(TEST, Build::Patched) else {
+        return;
+    };
+    // At the same time, for a machine is not as fast at another one.
+    let mut seen = Seen::default();
+    let before = message_thread_ns(&patched);
+    probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
+    let loads =
+        [&plain, &patched].map(|node| load::start(load::options(node, peers, KINDS, seconds)));
+    let [mut plain_kinds, mut patched_kinds] = [(); 2].map(|()| BTreeMap::new());
+    while !loads.iter().all(|load| load.is_finished()) {
+        let take = &mut |record| seen.take(record);
+        probes
+            .watch(Duration::from_secs(1), &|| true, take)
+            .unwrap();
+        plain_kinds.append(&mut kinds(&plain));
+        patched_kinds.append(&mut kinds(&patched));
+    }
+    for load in loads {
+        println!("{}", load.join().unwrap().totals);
+    }
+    println!("probes: {} ns a call", probes.cost_of_call());
+    drop(probes);
+    println!(
+        "patched thread {} us; plain thread {} us, peers {} us, probes {} us",
+        (message_thread_ns(&patched) - before) / 1000,
+        seen.thread_ns / 1000,
+        seen.peers_ns() / 1000,
+        seen.probes_ns / 1000
+    );
+    drop(plain);
+    patched.stop();
+    let own = own_clock(&patched);
+    let quiet = quiet.was();
+    // Microseconds of the peers of a kind, by probes and by the other node.
+    let mut all: BTreeMap<&str, [Vec<u64>; 2]> = BTreeMap::new();
+    for (peer, kind) in &plain_kinds {
+        let (Some(ours), Some(own)) = (seen.peers.get(peer), own.get(peer)) else {
+            continue;
+        };
+        if patched_kinds.get(peer) != Some(kind) {
+            println!("peer {peer} is {kind}, and {:?}", patched_kinds.get(peer));
+            continue;
+        }
+        let ours_us = (ours[0].cost.cpu_ns + ours[1].cost.cpu_ns) / 1000;
+        let own_us = (own[0].cpu_ns() + own[1].cpu_ns()) / 1000;
+        println!(
+            "peer {peer:>3} {kind:16} {ours_us} us by probes in {} calls, {own_us} us by the \
+             other node in {}",
+            ours[0].count + ours[1].count,
+            own[0].calls.count + own[1].calls.count,
+        );
+        let of_kind = all.entry(kind).or_default();
+        of_kind[0].push(ours_us);
+        of_kind[1].push(own_us);
+    }
+    for (kind, of_kind) in all {
+        let [ours, own] = of_kind.map(|mut us| {
+            us.sort_unstable();
+            let mean = us.iter().sum::<u64>() / us.len() as u64;
+            (mean, us[us.len() / 2])
+        });
+        let per_second = |us| us as f64 / seconds.as_secs_f64();
+        println!(
+            "{kind:16} us/s by probes: mean {:.1} median {:.1}; by the other node: {:.1} {:.1}",
+            per_second(ours.0),
+            per_second(ours.1),
+            per_second(own.0),
+            per_second(own.1)
+        );
+        // The two loads are alike and not the same.
+        let ratio = ours.1 as f64 / own.1 as f64;
+        assert!((0.6..1.6).contains(&ratio) || !quiet);
+    }
+}
+
+/// What the probes cost the message thread, as they say, and as a comparison of windows with and
+/// without them shows.
+#[test]
+fn the_probes_cost_what_they_say() {
+    const TEST: &str = "what the probes cost, as they say and as it is";
+    const KINDS: &str = "full-relay=2,block-relay-only=2,silent=1,slow=1";
+    const WINDOW: Duration = Duration::from_secs(1);
+    let quiet = Quiet::begin(TEST);
+    let Some(node) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let Some(mut probes) = attach(node.pid(), TEST) else {
+        return;
+    };
+    let (peers, seconds) = truth_load();
+    let load = load::start(load::options(&node, peers, KINDS, 2 * seconds));
+    // The peers connect.
+    std::thread::sleep(Duration::from_secs(5));
+    // Milliseconds per second, of each window.
+    let [mut with, mut said, mut without] = [(); 3].map(|()| Vec::new());
+    while !load.is_finished() {
+        let mut seen = Seen::default();
+        let take = &mut |record| seen.take(record);
+        probes.watch(WINDOW, &|| true, take).unwrap();
+        let micros = seen.micros as f64;
+        with.push(seen.thread_ns as f64 / micros);
+        said.push(seen.probes_ns as f64 / micros);
+        let (begin, before) = (Instant::now(), message_thread_ns(&node));
+        std::thread::sleep(WINDOW);
+        let ns = message_thread_ns(&node) - before;
+        without.push(ns as f64 / begin.elapsed().as_micros() as f64);
+    }
+    load.join().unwrap();
+    let quiet = quiet.was();
+    // A block costs more in one window than all else in many: the middle ones have none.
+    let [with, said, without] = [with, said, without].map(|mut windows| {
+        windows.sort_unstable_by(f64::total_cmp);
+        windows[windows.len() / 2]
+    });
+    println!(
+        "the message thread took {with:.2} ms/s with probes, which say that they took {said:.2} of \
+         that: {:.2} without them; and {without:.2} ms/s while there were none",
+        with - said
+    );
+    let ratio = (with - said) / without;
+    assert!((0.75..1.25).contains(&ratio) || !quiet);
+}
+
+/// A tenth of the windows against all of them: the truth is within the printed error as often as it
+/// should be.
+#[test]
+fn a_sample_is_within_its_error() {
+    const TEST: &str = "a sample against all of a node's windows";
+    const KINDS: &str = "full-relay=2,block-relay-only=2,silent=1,slow=1";
+    const WINDOWS: u32 = 300;
+    const WINDOW: Duration = Duration::from_millis(100);
+    const CONNECTING: Duration = Duration::from_secs(5);
+    let quiet = Quiet::begin(TEST);
+    let Some(node) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let Some(mut probes) = attach(node.pid(), TEST).map(Probes::stay) else {
+        return;
+    };
+    let mut options = load::options(&node, 12, KINDS, WINDOWS * WINDOW * 3 / 2 + CONNECTING);
+    // What happens a few times only is in few samples, and no error can show that.
+    options.block_every = Duration::from_hours(1);
+    let load = load::start(options);
+    std::thread::sleep(CONNECTING);
+    let mut whole = Tally::new();
+    let mut samples = [(); 10].map(|()| Tally::new());
+    for window in (0..WINDOWS).take_while(|_| !load.is_finished()) {
+        let sampled = window as usize % samples.len();
+        let take = &mut |record: Record| {
+            whole.add(&record);
+            let of_a_window = !matches!(
+                record.event,
+                Event::Connected { .. } | Event::Disconnected { .. }
+            );
+            for (number, sample) in samples.iter_mut().enumerate() {
+                if number == sampled || !of_a_window {
+                    sample.add(&record);
+                }
+            }
+        };
+        probes.watch(WINDOW, &|| true, take).unwrap();
+    }
+    let (mut within_one, mut within_two, mut all) = (0, 0, 0);
+    for sample in &samples {
+        let share = sample.observed_share();
+        assert!((0.08..0.13).contains(&share), "{share}");
+        for (number, peer) in sample.peers() {
+            let Some((_, truth)) = whole.peers().find(|(of_whole, _)| *of_whole == number) else {
+                continue;
+            };
+            let error = peer.cpu.error(share).unwrap();
+            let off = (peer.cpu.per_second() - truth.cpu.per_second()).abs() / error;
+            all += 1;
+            within_one += usize::from(off <= 1.0);
+            within_two += usize::from(off <= 2.0);
+        }
+    }
+    println!("{within_one} of {all} figures within a standard error, {within_two} within two");
+    // 68 and 95 % of a normal distribution; these have a tail.
+    let near = all >= 120 && within_one * 2 > all && within_two * 4 > all * 3;
+    load.join().unwrap();
+    let quiet = quiet.was();
+    assert!(near || !quiet);
+}
+
+/// What a plan says of twice as many peers as were recorded, and what these cost.
+#[test]
+fn a_plan_for_twice_the_peers() {
+    const TEST: &str = "a plan for twice the peers";
+    const KINDS: &str = "full-relay=6,block-relay-only=4,silent=3,slow=2";
+    let quiet = Quiet::begin(TEST);
+    let (peers, seconds) = truth_load();
+    let Some(few) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let Some(many) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let few_load = load::options(&few, peers, KINDS, seconds);
+    // The same network: each peer sends as much, and there are as many transactions and blocks.
+    let mut many_load = load::options(&many, 2 * peers, KINDS, seconds);
+    let transactions = few_load.rates.of(MessageType::literal("tx")).per_second;
+    many_load.rates = many_load.rates.times(2.0).with_transactions(transactions);
+    // At the same time, for a machine is not as fast at another one.
+    let recorded = std::thread::scope(|scope| {
+        let recordings = [(&few, few_load), (&many, many_load)].map(|(node, options)| {
+            scope.spawn(move || {
+                let mut probes = attach(node.pid(), TEST)?.stay();
+                let mut tally = Tally::new();
+                let load = load::start(options);
+                while !load.is_finished() {
+                    let take = &mut |record| tally.add(&record);
+                    let window = Duration::from_millis(500);
+                    probes.watch(window, &|| true, take).unwrap();
+                }
+                println!("{}", load.join().unwrap().totals);
+                Some(tally)
+            })
+        });
+        recordings.map(|recording| recording.join().unwrap())
+    });
+    let [Some(few), Some(many)] = recorded else {
+        return;
+    };
+    let quiet = quiet.was();
+    let slots = many.slots();
+    let count = |slot| {
+        let cost = slots.get(&slot);
+        cost.map_or(0, |cost| cost.connections + cost.short)
+    };
+    let slots = Slots {
+        outbound: 0,
+        block_relay: 0,
+        inbound_full_relay: count(Slot::InboundFullRelay),
+        inbound_block_relay: count(Slot::InboundBlockRelay),
+    };
+    let plan = from_recording(&few, slots, 1.0).unwrap();
+    let [was, is] = [&few, &many].map(|tally| tally.together_rate().per_second() / 1e6);
+    println!("{}", plan.to_text());
+    let off = plan.ms_per_second / is - 1.0;
+    println!(
+        "{peers} peers took {was:.2} ms/s; planned for {}: {:.2}; they took {is:.2}: {:+.1} %",
+        2 * peers,
+        plan.ms_per_second,
+        100.0 * off
+    );
+    // A load of seconds is mostly connections that are made.
+    let most = if seconds >= Duration::from_secs(120) {
+        0.15
+    } else {
+        0.5
+    };
+    assert!(off.abs() < most || !quiet);
+}
+
+/// CPU time of the node's message thread.
+fn message_thread_ns(node: &Core) -> u64 {
+    let threads = Process::with_pid(node.pid()).unwrap().threads().unwrap();
+    let thread = threads
+        .into_iter()
+        .find(|thread| thread.name == MESSAGE_THREAD);
+    thread.unwrap().cpu_ns
+}

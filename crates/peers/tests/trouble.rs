@@ -1,0 +1,262 @@
+//! What can go wrong with probes: each case is one clear line, or a count, and the node goes on
+//! without a probe in it.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod fake;
+mod machine;
+
+use fake::Fake;
+use machine::{attach, is_root, not_run};
+use packetlane_peers::probes::Probes;
+use packetlane_peers::{Event, Process, Record, Source as _};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How many bytes of the program's code in memory differ from its file: a probe is one.
+fn probes_in(pid: u32) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let file = std::fs::read(&program).unwrap();
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut differ = 0;
+    for line in maps.lines().filter(|line| line.contains(" r-xp ")) {
+        if !line.ends_with(program.to_str().unwrap()) {
+            continue;
+        }
+        let hex = |text| u64::from_str_radix(text, 16).unwrap();
+        let (start, rest) = line.split_once('-').unwrap();
+        let mut fields = rest.split(' ');
+        let (start, end) = (hex(start), hex(fields.next().unwrap()));
+        let offset = hex(fields.nth(1).unwrap()) as usize;
+        let mut code = vec![0; (end - start) as usize];
+        memory.read_exact_at(&mut code, start).unwrap();
+        let in_file = &file[offset..file.len().min(offset + code.len())];
+        differ += code
+            .iter()
+            .zip(in_file)
+            .filter(|(one, other)| one != other)
+            .count();
+    }
+    differ
+}
+
+/// Watches for a while; the number of events that were lost.
+fn watch(probes: &mut Probes, millis: u64, take: &mut dyn FnMut(Record)) -> u64 {
+    let mut lost = 0;
+    let window = Duration::from_millis(millis);
+    let take = &mut |record: Record| {
+        if let Event::Window { lost: more, .. } = record.event {
+            lost += more;
+        }
+        take(record);
+    };
+    probes.watch(window, &|| true, take).unwrap();
+    lost
+}
+
+#[test]
+fn no_probe_stays_behind() {
+    const TEST: &str = "no probe stays behind";
+    let Some(mut fake) = Fake::start(TEST, &[3, 5, 10]) else {
+        return;
+    };
+    let Some(mut probes) = attach(fake.pid(), TEST) else {
+        return;
+    };
+    fake.go();
+    let pid = fake.pid();
+    // Between windows those that tell of connections are there; each tracepoint has a counter.
+    let between = probes_in(pid);
+    let mut within = 0;
+    watch(&mut probes, 300, &mut |_| {
+        within = within.max(probes_in(pid))
+    });
+    assert!(within >= between + 3, "{within} {between}");
+    assert_eq!(probes_in(pid), between);
+    drop(probes);
+    assert_eq!(probes_in(pid), 0);
+}
+
+/// A process that dies while its probes are in the node: this one, as a child of the next test.
+#[test]
+#[ignore = "part of another test"]
+fn dies_in_a_window() {
+    let pid = std::env::var("PACKETLANE_TEST_NODE")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let mut probes = Probes::attach(Process::with_pid(pid).unwrap()).unwrap();
+    let mut is_first = true;
+    watch(&mut probes, 60_000, &mut |_| {
+        if std::mem::take(&mut is_first) {
+            println!("\nattached");
+        }
+    });
+}
+
+/// This test program, to run one of its tests.
+fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    command
+}
+
+#[test]
+fn no_probe_stays_behind_after_kill_9() {
+    const TEST: &str = "no probe stays behind after kill -9";
+    let Some(mut fake) = Fake::start(TEST, &[3, 5, 10]) else {
+        return;
+    };
+    if attach(fake.pid(), TEST).is_none() {
+        return;
+    }
+    fake.go();
+    let mut child = this_test("dies_in_a_window")
+        .env("PACKETLANE_TEST_NODE", fake.pid().to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut lines = std::io::BufRead::lines(output);
+    assert!(lines.any(|line| line.unwrap() == "attached"));
+    assert!(probes_in(fake.pid()) > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The kernel takes them out when the last file of the process is closed.
+    let gone = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        probes_in(fake.pid()) == 0
+    });
+    assert!(gone, "{} are left", probes_in(fake.pid()));
+    assert!(!fake.end().is_empty());
+}
+
+#[test]
+fn two_hundred_peers() {
+    const TEST: &str = "two hundred peers";
+    let Some(mut fake) = Fake::start(TEST, &[200, 20, 0]) else {
+        return;
+    };
+    let Some(mut probes) = attach(fake.pid(), TEST) else {
+        return;
+    };
+    let mut calls = BTreeMap::<i64, u64>::new();
+    let mut take = |record: Record| {
+        if let Event::Calls {
+            peer, receiving, ..
+        } = record.event
+        {
+            *calls.entry(peer).or_default() += receiving.count;
+        }
+    };
+    fake.go();
+    let lost = watch(&mut probes, 1500, &mut take);
+    assert_eq!((lost, calls.len() >= 200), (0, true), "{calls:?}");
+    assert!(calls.values().filter(|count| **count > 10).count() >= 199);
+}
+
+#[test]
+fn lost_events_are_counted() {
+    const TEST: &str = "lost events are counted";
+    let Some(mut fake) = Fake::start(TEST, &[200, 0, 0]) else {
+        return;
+    };
+    if attach(fake.pid(), TEST).is_none() {
+        return;
+    }
+    let process = Process::with_pid(fake.pid()).unwrap();
+    let mut probes = Probes::with_ring(process, 4096).unwrap();
+    fake.go();
+    let mut messages = 0;
+    let mut take = |record: Record| {
+        messages += u64::from(matches!(
+            record.event,
+            Event::Received { .. } | Event::Sent { .. }
+        ));
+    };
+    let lost = watch(&mut probes, 500, &mut take);
+    assert!(messages > 0 && lost > 100, "{messages} {lost}");
+}
+
+#[test]
+fn a_program_that_is_no_node() {
+    let process = Process::with_pid(std::process::id()).unwrap();
+    let error = Probes::attach(process).unwrap_err().to_string();
+    assert!(
+        error.contains("no tracepoint net:inbound_message"),
+        "{error}"
+    );
+    assert!(!error.contains('\n'), "{error}");
+}
+
+/// What attaching says, for tests that run this one in other surroundings.
+#[test]
+#[ignore = "part of other tests"]
+fn attaches() {
+    let pid = std::env::var("PACKETLANE_TEST_NODE")
+        .unwrap()
+        .parse()
+        .unwrap();
+    match Probes::attach(Process::with_pid(pid).unwrap()) {
+        Ok(_) => println!("\nit said: nothing"),
+        Err(error) => println!("\nit said: {error}"),
+    }
+}
+
+/// What `attaches` says when `surroundings` runs it.
+fn said(mut surroundings: Command, fake: &Fake) -> String {
+    surroundings.env("PACKETLANE_TEST_NODE", fake.pid().to_string());
+    let output = surroundings.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = text.lines();
+    let said = lines.find_map(|line| line.strip_prefix("it said: "));
+    said.unwrap_or_else(|| panic!("{output:?}")).to_owned()
+}
+
+#[test]
+fn what_is_missing_is_said_in_one_line() {
+    const TEST: &str = "probes without permission, BTF or sysfs";
+    if !is_root() {
+        not_run(TEST, "it needs root, to take these away");
+        return;
+    }
+    let Some(fake) = Fake::start(TEST, &[3, 5, 10]) else {
+        return;
+    };
+    // In a folder that others can read.
+    let exe = std::env::temp_dir().join(format!("packetlane-trouble-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    let test = "--exact attaches --ignored --nocapture";
+    let shell = |script: String| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        command
+    };
+    let exe_name = exe.display();
+    let hidden = |folder: &str| {
+        shell(format!(
+            "exec unshare -m sh -c 'mount -t tmpfs none {folder} && exec {exe_name} {test}'"
+        ))
+    };
+    let nobody = shell(format!(
+        "exec setpriv --reuid 65534 --clear-groups {exe_name} {test}"
+    ));
+    for (surroundings, expected) in [
+        (
+            nobody,
+            "root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; or use --rpc",
+        ),
+        (hidden("/sys/kernel/btf"), "CONFIG_DEBUG_INFO_BTF"),
+        (
+            hidden("/sys/bus/event_source/devices"),
+            "hides them in this container",
+        ),
+    ] {
+        let said = said(surroundings, &fake);
+        assert!(said.contains(expected), "{said}");
+    }
+    let _ = std::fs::remove_file(&exe);
+}
