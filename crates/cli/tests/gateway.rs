@@ -2,13 +2,13 @@
 
 mod common;
 
+use common::gateway::{get, until};
 use common::real::{Node, Software, bitcoind, find, free_address, not_run, options};
 use common::{Running, TempDir, packetlane};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const BLOCKS: usize = 150;
 
@@ -29,21 +29,14 @@ fn gateway(node: SocketAddr, more: &str) -> Started {
         "gateway --network regtest --listen {listen} --node {node} --socks {socks} --http {http} \
          --workers 2 {more}"
     ));
-    until("the gateway serves", || TcpStream::connect(http).is_ok());
+    until(LIMIT, "the gateway serves", || {
+        TcpStream::connect(http).is_ok()
+    });
     Started {
         running,
         listen,
         socks,
         http,
-    }
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < LIMIT, "not so: {what}");
-        thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -87,7 +80,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
         .call("addnode", &format!("\"{listen}\",\"onetry\""))
         .unwrap();
     let count = format!("\"result\":{BLOCKS},");
-    until("the node outside has the chain", || {
+    until(LIMIT, "the node outside has the chain", || {
         let answer = outside.call("getblockcount", "").unwrap();
         answer.contains(&count)
     });
@@ -102,8 +95,8 @@ fn interoperate(software: Software, program: &Path, io: &str) {
         assert!(at_peer.contains(v2) && !at_peer.contains(v1), "{at_peer}");
     }
 
-    // A node that speaks v1 only reaches the one outside by v2: by its name, which btcd asks of a
-    // proxy by a command that only Tor has.
+    // A node that speaks v1 only reaches the one outside by v2: by its name, which btcd has the
+    // proxy resolve.
     let mut proxied = options(software, false);
     let dashes = if software == Software::Btcd {
         "--"
@@ -112,14 +105,11 @@ fn interoperate(software: Software, program: &Path, io: &str) {
     };
     proxied.push(format!("{dashes}proxy={socks}"));
     let third = Node::start(software, program, &folder("third"), 0, &proxied);
-    let target = match software {
-        Software::Btcd => outside.listening.to_string(),
-        Software::BitcoinCore => format!("localhost:{}", outside.listening.port()),
-    };
+    let target = format!("localhost:{}", outside.listening.port());
     third
         .call("addnode", &format!("\"{target}\",\"onetry\""))
         .unwrap();
-    until("the proxied node has the chain", || {
+    until(LIMIT, "the proxied node has the chain", || {
         let answer = third.call("getblockcount", "").unwrap();
         answer.contains(&count)
     });
@@ -131,7 +121,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
         shown.lines().filter(of).count()
     };
     assert_eq!((lines("inbound"), lines("outbound")), (1, 1), "{shown}");
-    let metrics = get(http, "/metrics");
+    let metrics = get(http, "/metrics").unwrap();
     for expected in [
         "packetlane_gateway_connected_total{direction=\"inbound\",transport=\"v2\"} 2",
         "packetlane_gateway_connected_total{direction=\"inbound\",transport=\"v1\"} 1",
@@ -140,7 +130,7 @@ fn interoperate(software: Software, program: &Path, io: &str) {
     ] {
         assert!(metrics.contains(expected), "{expected} in {metrics}");
     }
-    assert!(get(http, "/healthz").ends_with("ok\n"));
+    assert!(get(http, "/healthz").unwrap().ends_with("ok\n"));
 
     // It ends with the last connection.
     running.signal("TERM");
@@ -148,15 +138,6 @@ fn interoperate(software: Software, program: &Path, io: &str) {
     let finished = running.finish();
     assert!(finished.success, "{finished:#?}");
     assert!(finished.stderr.contains("draining"), "{finished:#?}");
-}
-
-fn get(address: SocketAddr, path: &str) -> String {
-    use std::io::{Read as _, Write as _};
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]

@@ -2,29 +2,15 @@
 
 mod common;
 
-use common::nats::{Server, free_port};
+use common::gateway::{echo, get, talk, until};
+use common::nats::{LIMIT, Server};
 use common::packetlane;
 use common::real::free_address;
-use packetlane::bitcoin::message::MessageType;
-use packetlane::bitcoin::{Network, v1};
 use serde_json::Value;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::thread;
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = common::nats::LIMIT;
+use std::net::{SocketAddr, TcpStream};
 
 /// Events that the command holds back, and those that it has taken to send.
 const HELD: u64 = 20_000 + 64;
-
-fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
 
 /// The value of a metric without labels, or with them.
 fn metric(http: SocketAddr, name: &str) -> u64 {
@@ -33,64 +19,39 @@ fn metric(http: SocketAddr, name: &str) -> u64 {
     metrics.lines().find_map(of).unwrap_or(0)
 }
 
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < LIMIT, "not so: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A peer comes and goes; what it says does not matter.
+/// A peer comes and goes.
 fn visit(address: SocketAddr) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let mut wire = Vec::new();
-    let magic = Network::Regtest.magic();
-    v1::encode(magic, MessageType::literal("version"), &[3; 90], &mut wire);
-    stream.write_all(&wire).unwrap();
-    stream.read_exact(&mut wire).unwrap();
+    talk(&mut TcpStream::connect(address).unwrap()).unwrap();
 }
 
 /// The gateway begins before the server, which comes, goes, and comes back: nothing is missing or
 /// there twice. When it is away for too long what is dropped is counted.
 #[test]
 fn events_of_peers() {
-    let port = free_port();
+    let nats = free_address();
     // Only to see whether there is one.
-    let Some(probe) = Server::start("gateway with NATS", free_port()) else {
+    let Some(probe) = Server::start("gateway with NATS", free_address()) else {
         return;
     };
     drop(probe);
-    let node = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let node_address = node.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in node.incoming() {
-            thread::spawn(move || {
-                let mut stream = stream.unwrap();
-                let mut bytes = [0; 1000];
-                while let Ok(len) = stream.read(&mut bytes)
-                    && len > 0
-                    && stream.write_all(&bytes[..len]).is_ok()
-                {}
-            });
-        }
-    });
+    let node = echo();
     let (listen, http) = (free_address(), free_address());
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_packetlane"));
     command.args(["gateway", "--network", "regtest", "--workers", "1"]);
     command.args(["--listen", &listen.to_string()]);
-    command.args(["--node", &node_address.to_string(), "--half-open", "1"]);
+    command.args(["--node", &node.to_string(), "--half-open", "1"]);
     command.args(["--http", &http.to_string(), "--name", "my node"]);
-    command.args(["--nats", &format!("nats://127.0.0.1:{port}")]);
+    command.args(["--nats", &format!("nats://{nats}")]);
     command.envs([
         ("PACKETLANE_NATS_USER", "u"),
         ("PACKETLANE_NATS_PASSWORD", "secret"),
     ]);
     let running = common::Running::start(&mut command);
-    until("the gateway serves", || get(http, "/healthz").is_ok());
+    until(LIMIT, "the gateway serves", || {
+        get(http, "/healthz").is_ok()
+    });
     let closed = |count: u64| {
-        until("the peer has gone", || {
+        until(LIMIT, "the peer has gone", || {
             metric(http, "packetlane_gateway_closed_total{cause=\"peer\"}") == count
         });
     };
@@ -112,7 +73,7 @@ fn events_of_peers() {
     // Before the server is there.
     visit(listen);
     closed(1);
-    let mut server = Server::start("gateway with NATS", port).expect("as before");
+    let mut server = Server::start("gateway with NATS", nats).expect("as before");
     let connected = message(&server, 1);
     assert_eq!(connected["event"], "connected");
     assert_eq!(connected["transport"], "v1");
@@ -131,7 +92,7 @@ fn events_of_peers() {
 
     // One that is refused.
     let silent = TcpStream::connect(listen).unwrap();
-    until("it is there", || {
+    until(LIMIT, "it is there", || {
         let name = "packetlane_gateway_connections{direction=\"inbound\",transport=\"unknown\"}";
         metric(http, name) == 1
     });
@@ -155,7 +116,7 @@ fn events_of_peers() {
         visit(listen);
         closed(count);
     }
-    let mut server = Server::start("gateway with NATS", port).expect("as before");
+    let mut server = Server::start("gateway with NATS", nats).expect("as before");
     for number in 5..25 {
         let expected = ["connected", "closed"][(number as usize + 1) % 2];
         assert_eq!(message(&server, number)["event"], expected, "{number}");
@@ -172,14 +133,14 @@ fn events_of_peers() {
     };
     let flooding = HELD + 100;
     flood(flooding);
-    until("all are refused", || {
+    until(LIMIT, "all are refused", || {
         metric(
             http,
             "packetlane_gateway_refused_total{limit=\"half-open\"}",
         ) == 1 + flooding
     });
     let dropped = metric(http, "packetlane_gateway_dropped_events_total");
-    let server = Server::start("gateway with NATS", port).expect("as before");
+    let server = Server::start("gateway with NATS", nats).expect("as before");
     assert!(dropped >= 100, "{dropped}");
     let last = 24 + flooding - dropped;
     assert_eq!(message(&server, last)["event"], "refused");

@@ -2,12 +2,11 @@
 
 mod common;
 
+use common::gateway::{echo, get, talk, until};
 use common::real::free_address;
 use common::{Running, packetlane};
-use packetlane::bitcoin::message::MessageType;
-use packetlane::bitcoin::{Network, v1};
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -15,63 +14,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Limit for whatever is waited for.
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// A node that sends back what it gets.
-fn echo() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            thread::spawn(move || {
-                let mut bytes = [0; 1000];
-                while let Ok(len) = stream.read(&mut bytes)
-                    && len > 0
-                    && stream.write_all(&bytes[..len]).is_ok()
-                {}
-            });
-        }
-    });
-    address
-}
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream
-}
-
-/// Says what a v1 peer says first, and hears it from the node.
-fn talk(stream: &mut TcpStream) -> std::io::Result<()> {
-    let mut wire = Vec::new();
-    let magic = Network::Regtest.magic();
-    v1::encode(magic, MessageType::literal("version"), &[3; 90], &mut wire);
-    stream.write_all(&wire)?;
-    let mut heard = vec![0; wire.len()];
-    stream.read_exact(&mut heard)?;
-    assert!(heard == wire);
-    Ok(())
-}
-
-#[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < LIMIT, "not so: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 /// How many sockets listen on a port, by the kernel's own list.
@@ -94,7 +45,7 @@ fn another_takes_over() {
         ))
     };
     let mut old = Some(gateway());
-    until("the first serves", || get(http, "/healthz").is_ok());
+    until(LIMIT, "the first serves", || get(http, "/healthz").is_ok());
     let mut before: Vec<_> = (0..20).map(|_| connect(listen)).collect();
     before.iter_mut().for_each(|stream| talk(stream).unwrap());
 
@@ -113,7 +64,7 @@ fn another_takes_over() {
         for _ in 0..3 {
             let new = gateway();
             // Who connects comes to one or the other.
-            until("both listen", || listeners(listen) == 4);
+            until(LIMIT, "both listen", || listeners(listen) == 4);
             let ending = old.take().unwrap();
             ending.signal("STOP");
             let mut queued: Vec<_> = (0..40).map(|_| connect(listen)).collect();
@@ -129,7 +80,7 @@ fn another_takes_over() {
             assert!(finished.success, "{finished:#?}");
             assert!(finished.stderr.contains("draining"), "{finished:#?}");
             old = Some(new);
-            until("the new one answers", || {
+            until(LIMIT, "the new one answers", || {
                 get(http, "/healthz").is_ok_and(|answer| answer.ends_with("ok\n"))
             });
             before = (0..20).map(|_| connect(listen)).collect();
@@ -144,6 +95,50 @@ fn another_takes_over() {
     drop(before);
     let finished = last.finish();
     assert!(finished.success, "{finished:#?}");
+}
+
+/// The log goes to a full disk, or to a pipe that nobody reads: peers come and go all the same.
+#[test]
+fn a_log_that_cannot_be_written() {
+    // More lines than may wait, and than a pipe holds.
+    const VISITS: usize = 12_000;
+    for (to, expected) in [
+        ("/dev/full", false),
+        (">(exec sleep 30 >/dev/null 2>&1)", true),
+    ] {
+        let (node, listen, http) = (echo(), free_address(), free_address());
+        let mut command = Command::new("bash");
+        let script = format!("exec \"$@\" 2> {to}");
+        command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_packetlane")]);
+        command.args(["gateway", "--network", "regtest", "--workers", "1"]);
+        command.args(["--listen", &listen.to_string(), "--node", &node.to_string()]);
+        command.args(["--http", &http.to_string(), "--half-open", "1"]);
+        let running = Running::start(&mut command);
+        until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
+        let mut before = connect(listen);
+        talk(&mut before).unwrap();
+        // The only one who may be silent: all others are refused, a line for each.
+        let silent = connect(listen);
+        until(LIMIT, "it is there", || {
+            let mut refused = connect(listen);
+            matches!(refused.read(&mut [0]), Ok(0) | Err(_))
+        });
+        for _ in 0..VISITS {
+            drop(TcpStream::connect(listen));
+        }
+        talk(&mut before).unwrap();
+        drop(silent);
+        let name = "packetlane_gateway_dropped_log_lines_total ";
+        let metrics = get(http, "/metrics").unwrap();
+        let lost = metrics.lines().find_map(|line| line.strip_prefix(name));
+        assert_eq!(lost != Some("0"), expected, "{to}: {lost:?}");
+        until(LIMIT, "others are served", || {
+            talk(&mut connect(listen)).is_ok()
+        });
+        running.signal("TERM");
+        drop(before);
+        assert!(running.finish().success);
+    }
 }
 
 /// The command, with its standard input as file 3, and the variables by which systemd says so.
@@ -175,7 +170,7 @@ fn a_socket_is_passed() {
     let mut more: Vec<_> = (0..20).map(|_| connect(listen)).collect();
     more.iter_mut().for_each(|stream| talk(stream).unwrap());
     first.signal("TERM");
-    until("the first drains", || get(http, "/healthz").is_err());
+    until(LIMIT, "the first drains", || get(http, "/healthz").is_err());
     let mut late = connect(listen);
     // Those of the first go on.
     talk(&mut early).unwrap();
@@ -220,7 +215,9 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
 fn dashboards_show_what_there_is() {
     let http = free_address();
     let _running = packetlane(&format!("gateway --socks 127.0.0.1:0 --http {http}"));
-    until("the gateway serves", || get(http, "/healthz").is_ok());
+    until(LIMIT, "the gateway serves", || {
+        get(http, "/healthz").is_ok()
+    });
     let page = get(http, "/metrics").unwrap();
     let mut there = BTreeSet::new();
     for line in page.lines() {

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::nats::{LIMIT, Server, free_port};
+use common::nats::{LIMIT, Server};
+use common::real::free_address;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -74,7 +75,7 @@ async fn interval(server: &Server, number: u64) -> (String, serde_json::Value) {
 
 #[test]
 fn intervals_of_a_node() {
-    let Some(mut server) = Server::start("peers watch with NATS", free_port()) else {
+    let Some(mut server) = Server::start("peers watch with NATS", free_address()) else {
         return;
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -114,7 +115,7 @@ fn intervals_of_a_node() {
     server.stop();
     wait_for("going on without");
     thread::sleep(Duration::from_secs(1));
-    let again = Server::start("again", server.port).expect("as before");
+    let again = Server::start("again", server.address).expect("as before");
     wait_for("NATS is back");
     // What was published before it went is still there, and more comes: 4 seconds of it.
     let (_, first) = runtime.block_on(interval(&again, 1));

@@ -54,8 +54,9 @@ pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// An answer: the link's id, its number, and where its name leads.
-pub(crate) type Found = (u64, usize, io::Result<SocketAddr>);
+/// An answer: the link's id, its number, and where its name leads: at least one address, the best
+/// one first.
+pub(crate) type Found = (u64, usize, io::Result<Vec<SocketAddr>>);
 
 /// Looks names up, in a thread of its own: the system's way waits.
 #[derive(Debug)]
@@ -96,11 +97,13 @@ impl Resolver {
 fn look_up(asked: &Receiver<(u64, usize, String, u16)>, tell: &Sender<Found>, waker: &Waker) {
     while let Ok((id, link, name, port)) = asked.recv() {
         let found = (name.as_str(), port).to_socket_addrs();
-        let first = found.and_then(|mut addresses| {
-            let none = || io::Error::new(ErrorKind::NotFound, "it has no address");
-            addresses.next().ok_or_else(none)
+        let found = found.and_then(|addresses| match addresses.collect::<Vec<_>>() {
+            none if none.is_empty() => {
+                Err(io::Error::new(ErrorKind::NotFound, "it has no address"))
+            }
+            some => Ok(some),
         });
-        if tell.send((id, link, first)).is_err() {
+        if tell.send((id, link, found)).is_err() {
             return;
         }
         // If it cannot be woken, it sees the answer within a second.

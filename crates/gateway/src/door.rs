@@ -5,7 +5,6 @@ use mio::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 
 /// Connections that wait to be accepted, for each listener.
 pub(crate) const BACKLOG: i32 = 1024;
@@ -86,23 +85,22 @@ impl Spare {
             .take()
             .or_else(|| Socket::new(Domain::UNIX, Type::DGRAM, None).ok());
     }
-}
 
-/// Accepts who waits: without a socket if there are too many files.
-pub(crate) fn accept(
-    listener: &TcpListener,
-    spare: &Mutex<Spare>,
-) -> io::Result<(Option<TcpStream>, SocketAddr)> {
-    // Other threads accept later, or they would take the file.
-    let mut spare = spare.lock().unwrap_or_else(PoisonError::into_inner);
-    spare.fill();
-    match listener.accept() {
-        Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
-            drop(spare.0.take());
-            let (_, from) = listener.accept()?;
-            spare.fill();
-            Ok((None, from))
+    /// Accepts who waits: without a socket if there are too many files. Other threads wait for their
+    /// turn, or they would take the file.
+    pub(crate) fn accept(
+        &mut self,
+        listener: &TcpListener,
+    ) -> io::Result<(Option<TcpStream>, SocketAddr)> {
+        self.fill();
+        match listener.accept() {
+            Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
+                drop(self.0.take());
+                let (_, from) = listener.accept()?;
+                self.fill();
+                Ok((None, from))
+            }
+            accepted => accepted.map(|(socket, from)| (Some(socket), from)),
         }
-        accepted => accepted.map(|(socket, from)| (Some(socket), from)),
     }
 }

@@ -63,6 +63,8 @@ pub enum Close {
     Socks(SocksError),
     /// The node asks for a name that nobody knows.
     Name(io::Error),
+    /// The node has been told where a name leads: that was all that it asked.
+    Resolved,
     /// The node asks for an `.onion` name, and there is no proxy that reaches it.
     NoTor,
     /// The system has no handshake: no random numbers.
@@ -96,6 +98,7 @@ impl fmt::Display for Close {
             Self::NodeProtocol(error) => write!(f, "the node: {error}"),
             Self::Socks(error) => error.fmt(f),
             Self::Name(error) => write!(f, "the peer's name: {error}"),
+            Self::Resolved => f.write_str("the node was told where a name leads"),
             Self::NoTor => f.write_str("an .onion name, and no --tor that reaches it"),
             Self::NoHandshake(error) => error.fmt(f),
             Self::PeerSocket(error) => write!(f, "the peer's socket: {error}"),
@@ -122,6 +125,7 @@ impl Close {
             Self::NodeProtocol(_) => "node-protocol",
             Self::Socks(_) => "socks",
             Self::Name(_) => "name",
+            Self::Resolved => "resolved",
             Self::NoTor => "no-tor",
             Self::NoHandshake(_) => "no-handshake",
             Self::PeerSocket(_) => "peer-socket",
@@ -318,6 +322,8 @@ impl Side {
 pub(crate) enum Stage {
     /// A balancer says who has connected.
     Introducing(Header),
+    /// The peer has connected, and said nothing: a key for it would be made for nothing.
+    Silent,
     /// The node says by SOCKS where to connect.
     Asking(socks::Server),
     /// Where that is is being looked up.
@@ -373,6 +379,8 @@ pub(crate) struct Link {
     pub(crate) credentials: Option<socks::Credentials>,
     /// The node waits for an answer by SOCKS.
     pub(crate) owes_reply: bool,
+    /// The node asks only where a name leads.
+    pub(crate) only_resolves: bool,
     /// The peer has closed when it was greeted by v2, and is now tried by v1.
     pub(crate) fell_back: bool,
     /// Bytes that wait for the node.
@@ -414,6 +422,7 @@ impl Link {
             is_by_proxy: false,
             credentials: None,
             owes_reply: false,
+            only_resolves: false,
             fell_back: false,
             to_node: Queue::default(),
             from_node: Vec::new(),
@@ -430,22 +439,16 @@ impl Link {
         }
     }
 
-    /// Of a peer that has connected.
-    pub(crate) fn inbound(id: u64, side: Side, from: SocketAddr, connection: Connection) -> Self {
-        let speech = Speech::V2(Box::new(connection));
+    /// Of a peer that has connected, or of a balancer that will say for which peer.
+    pub(crate) fn inbound(id: u64, side: Side, from: SocketAddr, is_introduced: bool) -> Self {
+        let (stage, from_peer) = match is_introduced {
+            true => (Stage::Introducing(Header::default()), None),
+            false => (Stage::Silent, Some(from.ip())),
+        };
         Self {
             peer: Some(side),
-            ..Self::new(id, from, Direction::Inbound, Stage::ShakingHands, speech)
-        }
-    }
-
-    /// Of a balancer that has connected, and will say for which peer.
-    pub(crate) fn introduced(id: u64, side: Side, balancer: SocketAddr) -> Self {
-        let stage = Stage::Introducing(Header::default());
-        Self {
-            peer: Some(side),
-            from: None,
-            ..Self::new(id, balancer, Direction::Inbound, stage, Speech::v1())
+            from: from_peer,
+            ..Self::new(id, from, Direction::Inbound, stage, Speech::v1())
         }
     }
 
@@ -851,17 +854,22 @@ impl Link {
     /// Whether there is more to do for it without a new event.
     pub(crate) fn wants_turn(&self, limits: &Limits) -> bool {
         let readable = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.readable);
-        let reads_peer =
-            self.is_in_turns() || matches!(self.stage, Stage::Introducing(_) | Stage::Proxying(..));
+        let reads_peer = self.is_in_turns()
+            || matches!(
+                self.stage,
+                Stage::Introducing(_) | Stage::Silent | Stage::Proxying(..)
+            );
         let from_peer = (readable(&self.peer) || self.has_packets())
             && reads_peer
             && self.to_node.len() < limits.queued;
         let reads_node = match self.stage {
             Stage::Carrying | Stage::Asking(_) => true,
             Stage::ShakingHands => self.from_node.len() < limits.queued,
-            Stage::Introducing(_) | Stage::LookingUp | Stage::Connecting | Stage::Proxying(..) => {
-                false
-            }
+            Stage::Introducing(_)
+            | Stage::Silent
+            | Stage::LookingUp
+            | Stage::Connecting
+            | Stage::Proxying(..) => false,
         };
         let from_node = self.has_message || reads_node && readable(&self.node);
         from_peer || from_node && self.to_peer() < limits.queued

@@ -2,11 +2,14 @@
 //! connect; as a client, of the proxy that reaches what the gateway cannot (Tor).
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const VERSION: u8 = 5;
 const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
+
+/// Tor's own command (its socks-extensions.txt): where does a name lead? btcd asks so for all names.
+const RESOLVE: u8 = 0xf0;
 
 /// How a client may show who it is.
 mod method {
@@ -38,6 +41,13 @@ impl Reply {
     pub(crate) fn wire(self) -> [u8; 10] {
         [VERSION, self.0, 0, kind::IPV4, 0, 0, 0, 0, 0, 0]
     }
+
+    /// The address to which a name leads, as it goes to the client.
+    pub(crate) fn resolved(address: IpAddr) -> Vec<u8> {
+        let mut wire = vec![VERSION, Self::SUCCEEDED.0, 0];
+        Target::Address((address, 0).into()).put(&mut wire);
+        wire
+    }
 }
 
 /// Where to connect.
@@ -47,6 +57,31 @@ pub enum Target {
     Address(SocketAddr),
     /// A name, of at most 255 bytes, and a port.
     Name(String, u16),
+}
+
+impl Target {
+    /// Adds it to a request or a reply.
+    fn put(&self, output: &mut Vec<u8>) {
+        let port = match self {
+            Self::Address(SocketAddr::V4(address)) => {
+                output.push(kind::IPV4);
+                output.extend(address.ip().octets());
+                address.port()
+            }
+            Self::Address(SocketAddr::V6(address)) => {
+                output.push(kind::IPV6);
+                output.extend(address.ip().octets());
+                address.port()
+            }
+            Self::Name(name, port) => {
+                // It came with a length of one byte.
+                output.extend([kind::NAME, name.len() as u8]);
+                output.extend(name.as_bytes());
+                *port
+            }
+        };
+        output.extend(port.to_be_bytes());
+    }
 }
 
 impl fmt::Display for Target {
@@ -67,7 +102,7 @@ pub enum SocksError {
     Version(u8),
     /// It can be asked by none of the ways offered.
     Method,
-    /// Another command than to connect.
+    /// Another command than to connect, and Tor's to resolve a name.
     Command(u8),
     /// An unknown kind of address, or a name that is not ASCII.
     Address,
@@ -95,7 +130,10 @@ impl fmt::Display for SocksError {
         match self {
             Self::Version(byte) => write!(f, "not SOCKS5: the first byte is {byte:#04x}"),
             Self::Method => f.write_str("SOCKS5 neither without nor with a password"),
-            Self::Command(command) => write!(f, "SOCKS5 command {command}: only 1, to connect"),
+            Self::Command(command) => write!(
+                f,
+                "SOCKS5 command {command}: only {CONNECT}, to connect, and {RESOLVE}, to resolve"
+            ),
             Self::Address => f.write_str("SOCKS5: no address that can be connected to"),
             Self::Refused(reply) => write!(f, "the proxy did not connect (SOCKS5 reply {reply})"),
             Self::Trailing => f.write_str("the proxy said more than its SOCKS5 reply"),
@@ -170,7 +208,16 @@ fn version(bytes: &mut Bytes<'_>) -> Option<Result<(), SocksError>> {
     })
 }
 
-/// A client that asks where to connect.
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A connection.
+    Connect(Target),
+    /// An address of a name.
+    Resolve(Target),
+}
+
+/// A client that asks.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     state: ServerState,
@@ -186,22 +233,22 @@ enum ServerState {
 }
 
 impl Server {
-    /// Takes what is whole from the beginning of `bytes`, and adds answers to `answers`. The target
-    /// once it is known: then the client waits for a [`Reply`].
+    /// Takes what is whole from the beginning of `bytes`, and adds answers to `answers`. What
+    /// it asks once that is known: then the client waits for a [`Reply`].
     pub(crate) fn receive(
         &mut self,
         bytes: &mut Vec<u8>,
         answers: &mut Vec<u8>,
-    ) -> Result<Option<Target>, SocksError> {
+    ) -> Result<Option<Request>, SocksError> {
         loop {
             let mut reader = Bytes(bytes);
-            let Some(target) = self.step(&mut reader, answers) else {
+            let Some(request) = self.step(&mut reader, answers) else {
                 return Ok(None);
             };
             let taken = bytes.len() - reader.0.len();
             bytes.drain(..taken);
-            if let Some(target) = target? {
-                return Ok(Some(target));
+            if let Some(request) = request? {
+                return Ok(Some(request));
             }
         }
     }
@@ -211,7 +258,7 @@ impl Server {
         &mut self,
         bytes: &mut Bytes<'_>,
         answers: &mut Vec<u8>,
-    ) -> Option<Result<Option<Target>, SocksError>> {
+    ) -> Option<Result<Option<Request>, SocksError>> {
         match self.state {
             ServerState::Greeting => {
                 if let Err(error) = version(bytes)? {
@@ -245,7 +292,8 @@ impl Server {
                 bytes.byte()?;
                 let target = bytes.target()?;
                 return Some(match command {
-                    CONNECT => target.map(Some),
+                    CONNECT => target.map(|target| Some(Request::Connect(target))),
+                    RESOLVE => target.map(|target| Some(Request::Resolve(target))),
                     _ => Err(SocksError::Command(command)),
                 });
             }
@@ -358,25 +406,7 @@ impl Client {
 
     fn request(&mut self, output: &mut Vec<u8>) {
         output.extend([VERSION, CONNECT, 0]);
-        let port = match &self.target {
-            Target::Address(SocketAddr::V4(address)) => {
-                output.push(kind::IPV4);
-                output.extend(address.ip().octets());
-                address.port()
-            }
-            Target::Address(SocketAddr::V6(address)) => {
-                output.push(kind::IPV6);
-                output.extend(address.ip().octets());
-                address.port()
-            }
-            Target::Name(name, port) => {
-                // It came with a length of one byte.
-                output.extend([kind::NAME, name.len() as u8]);
-                output.extend(name.as_bytes());
-                *port
-            }
-        };
-        output.extend(port.to_be_bytes());
+        self.target.put(output);
         self.state = ClientState::Reply;
     }
 }
@@ -421,7 +451,8 @@ mod tests {
                         assert!(!client.receive(&mut at_client, &mut to_server).unwrap());
                     }
                 };
-                assert_eq!((asked, &server.credentials), (target, &credentials));
+                assert_eq!(asked, Request::Connect(target));
+                assert_eq!(server.credentials, credentials);
                 assert!(at_server.is_empty());
                 let mut reply = Reply::SUCCEEDED.wire().to_vec();
                 reply.extend(b"more");
@@ -453,7 +484,13 @@ mod tests {
         }
         assert_eq!(
             ask(&[&[5, 1, 0, 5, 1, 0, 3, 9], &b"127.0.0.1"[..], &[0, 9]].concat()).0,
-            Ok(Some(Target::Address("127.0.0.1:9".parse().unwrap())))
+            Ok(Some(Request::Connect(Target::Address(
+                "127.0.0.1:9".parse().unwrap()
+            ))))
+        );
+        assert_eq!(
+            ask(b"\x05\x01\x00\x05\xf0\x00\x03\x02ab\x00\x00").0,
+            Ok(Some(Request::Resolve(Target::Name("ab".into(), 0))))
         );
     }
 

@@ -4,13 +4,13 @@
 use crate::account::Account;
 use crate::address::{Groups, Secret, loopback};
 use crate::dial::{KnownV1, Resolver, connect, is_connected};
-use crate::door::{BACKLOG, Door, Listener, Spare, accept};
+use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::link::{
     Close, Direction, Inbox, Link, READ_LEN, Scratch, Side, Speech, Stage, Transport,
 };
 use crate::ring::{Happened, Ring};
 use crate::settings::{Io, Limits, Settings};
-use crate::socks::{self, SocksError, Target};
+use crate::socks::{self, Request as Asked, SocksError, Target};
 use crate::translate::Frames;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -35,6 +35,9 @@ const LISTENERS: usize = usize::MAX - 4;
 /// How often the clocks of all links are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Links whose clocks are looked at in a turn at most.
+const MOST_LOOKED_AT: usize = 256;
+
 /// How long those who have begun to connect may take for it, when nobody else is accepted: more than
 /// the way around the Earth. Who was not answered tries again after a second: then another gateway
 /// is to be there alone.
@@ -43,12 +46,13 @@ const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 /// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
 const MOST_UNREAD: usize = 256 * 1024;
 
-/// Connections that are accepted in a turn at most, from each listener. More of them wait.
-const MOST_ACCEPTED: usize = 32;
+/// Connections that are accepted in a turn at most, from each listener. More of them wait: those
+/// whose messages pass are not to wait for them.
+const MOST_ACCEPTED: usize = 8;
 
 /// Links in a turn at most of which no messages pass yet. The exchange of keys is what costs most
 /// of all (some 100 us), and those whose messages pass wait for it.
-const MOST_SET_UP: usize = 16;
+const MOST_SET_UP: usize = 2;
 
 /// What a system call costs, in bytes that are read, encrypted and written at the same cost: for
 /// the share of each link in a turn's CPU time.
@@ -190,6 +194,8 @@ pub(crate) struct Worker {
     /// Ids are this, this plus the number of workers, and so on.
     next_id: u64,
     half_open: Groups,
+    /// Which link's clock is looked at next.
+    next_look: usize,
     /// Links that may have something to read or to write.
     ready: Vec<usize>,
     incoming: OpenBatch,
@@ -273,6 +279,7 @@ impl Worker {
             memory: 0,
             next_id: 1 + number,
             half_open: Groups::default(),
+            next_look: 0,
             ready: Vec::new(),
             incoming: OpenBatch::new(),
             outgoing: SealBatch::new(),
@@ -297,8 +304,9 @@ impl Worker {
         while going == Going::On
             || going == Going::Draining && !(self.links.is_empty() && self.listeners.is_empty())
         {
-            let may_wait =
-                self.ready.is_empty() && !self.listeners.iter().any(|listener| listener.has_more);
+            let may_wait = self.ready.is_empty()
+                && !self.listeners.iter().any(|listener| listener.has_more)
+                && self.next_look >= self.links.capacity();
             let wait = match (may_wait, self.deaf_since) {
                 (true, None) => LOOK,
                 (true, Some(since)) => LAST_HANDSHAKES.saturating_sub(since.elapsed()),
@@ -340,12 +348,13 @@ impl Worker {
             let now = Instant::now();
             if now.saturating_duration_since(looked) >= LOOK {
                 looked = now;
-                self.close_late(now);
+                self.next_look = 0;
                 // If accepting failed before, those who wait are not told again.
                 for listener in &mut self.listeners {
                     listener.has_more = true;
                 }
             }
+            self.close_late(now);
             if !self.settings.turn.is_zero() {
                 std::thread::sleep(self.settings.turn);
             }
@@ -539,7 +548,8 @@ impl Worker {
                     break;
                 }
                 let door = listener.door;
-                match accept(&listener.socket, &self.spare) {
+                let accepted = lock(&self.spare).accept(&listener.socket);
+                match accepted {
                     Ok((Some(socket), from)) => self.admit(door, socket, from),
                     Ok((None, from)) => {
                         self.turn_away(door, from, &Event::Refused(Refusal::Files));
@@ -621,22 +631,9 @@ impl Worker {
         let _ = socket.set_nodelay(true);
         let id = self.next_id;
         self.next_id += self.settings.workers.get() as u64;
-        let mut side = Side::new(socket);
+        let side = Side::new(socket);
         let mut link = match door {
-            Door::Inbound if self.is_introduced(door) => {
-                side.readable = true;
-                Link::introduced(id, side, from)
-            }
-            Door::Inbound => match self.handshake().and_then(Connection::responder) {
-                Ok(connection) => {
-                    side.readable = true;
-                    Link::inbound(id, side, from, connection)
-                }
-                Err(error) => {
-                    let close = Close::NoHandshake(error);
-                    return self.turn_away(door, from, &Event::Closed(close));
-                }
-            },
+            Door::Inbound => Link::inbound(id, side, from, self.is_introduced(door)),
             Door::Socks => Link::outbound(id, side, from, None),
             Door::Transparent => {
                 let Some(to) = original_target(&side.socket) else {
@@ -682,19 +679,27 @@ impl Worker {
             (self.tell)(&refused, &Event::Refused(refusal));
             return Ok(());
         }
-        let connection = self.handshake().and_then(Connection::responder);
-        let connection = connection.map_err(Close::NoHandshake)?;
         let link = &mut self.links[number];
         self.half_open.remove(link.from);
         link.from = Some(from.ip());
         self.half_open.add(link.from);
-        link.speech = Speech::V2(Box::new(connection));
-        link.stage = Stage::ShakingHands;
+        link.stage = Stage::Silent;
         Ok(())
     }
 
-    fn handshake(&self) -> Result<HandshakeConfig, HandshakeError> {
-        HandshakeConfig::random(self.settings.network.magic(), self.settings.engine)
+    /// Begins to shake hands by v2.
+    fn shake_hands(
+        &mut self,
+        number: usize,
+        begin: fn(HandshakeConfig) -> Result<Connection, HandshakeError>,
+    ) -> Result<(), Close> {
+        let magic = self.settings.network.magic();
+        let config = HandshakeConfig::random(magic, self.settings.engine);
+        let connection = config.and_then(begin).map_err(Close::NoHandshake)?;
+        let link = &mut self.links[number];
+        link.speech = Speech::V2(Box::new(connection));
+        link.stage = Stage::ShakingHands;
+        Ok(())
     }
 
     /// One turn. The links of which there is more go into the next one. Which links were in it.
@@ -706,13 +711,12 @@ impl Worker {
         let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
         all.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
         // Those whose messages pass come first.
-        let (mut all, mut others): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .partition(|&number| self.links[number].is_carrying());
-        for number in others.drain(MOST_SET_UP.min(others.len())..) {
+        all.sort_by_key(|&number| !links[number].is_carrying());
+        let carrying = all.partition_point(|&number| links[number].is_carrying());
+        let most = all.len().min(carrying + MOST_SET_UP);
+        for number in all.drain(most..) {
             self.wake(number);
         }
-        all.append(&mut others);
         let mut waiting = all.as_slice();
         while !waiting.is_empty() {
             let taken = self.carry_in(waiting, now);
@@ -910,18 +914,24 @@ impl Worker {
                 true => self.introduced(number),
                 false => Ok(()),
             },
+            Stage::Silent => match link.peer.as_ref().is_some_and(|peer| peer.readable) {
+                true => self.shake_hands(number, Connection::responder),
+                false => Ok(()),
+            },
             Stage::Asking(server) => {
                 if let Some(node) = &mut link.node {
                     node.append_to(&mut link.from_node, &mut self.scratch)
                         .map_err(Close::NodeSocket)?;
                 }
                 let asked = server.receive(&mut link.from_node, link.to_node.end());
-                if let Some(target) = asked.map_err(Close::Socks)? {
-                    link.credentials = server.credentials.take();
-                    link.who = target;
-                    self.dial(number)?;
-                }
-                Ok(())
+                let Some(request) = asked.map_err(Close::Socks)? else {
+                    return Ok(());
+                };
+                link.credentials = server.credentials.take();
+                link.only_resolves = matches!(request, Asked::Resolve(_));
+                let (Asked::Connect(target) | Asked::Resolve(target)) = request;
+                link.who = target;
+                self.dial(number)
             }
             Stage::Connecting => {
                 let Some(peer) = &link.peer else {
@@ -975,10 +985,13 @@ impl Worker {
             name.ends_with(".onion")
         };
         match &link.who {
-            Target::Address(address) => {
-                let address = *address;
-                self.connect_peer(number, address)
+            &Target::Address(address) if link.only_resolves => {
+                Err(self.resolved(number, &[address]))
             }
+            &Target::Address(address) => self.connect_peer(number, address),
+            Target::Name(name, _) if is_onion(name) && link.only_resolves => Err(Close::Name(
+                io::Error::other("no .onion name has an address"),
+            )),
             Target::Name(name, _) if is_onion(name) => {
                 link.is_by_proxy = true;
                 let tor = self.settings.tor.ok_or(Close::NoTor)?;
@@ -990,6 +1003,19 @@ impl Worker {
                 asked.map_err(Close::Name)
             }
         }
+    }
+
+    /// Tells the node where a name leads, by IPv4 if it can be: btcd takes nothing else. With that it
+    /// ends.
+    fn resolved(&mut self, number: usize, addresses: &[SocketAddr]) -> Close {
+        let link = &mut self.links[number];
+        link.owes_reply = false;
+        let best = addresses.iter().find(|address| address.is_ipv4());
+        if let Some(address) = best.or(addresses.first()) {
+            let reply = socks::Reply::resolved(address.ip());
+            link.to_node.end().extend_from_slice(&reply);
+        }
+        Close::Resolved
     }
 
     /// Begins to connect a link's peer, or the proxy that reaches it.
@@ -1012,11 +1038,7 @@ impl Worker {
             self.links[number].carry_v1(self.settings.network.magic());
             self.carries(number);
         } else {
-            let config = self.handshake().map_err(Close::NoHandshake)?;
-            let connection = Connection::initiator(config).map_err(Close::NoHandshake)?;
-            let link = &mut self.links[number];
-            link.speech = Speech::V2(Box::new(connection));
-            link.stage = Stage::ShakingHands;
+            self.shake_hands(number, Connection::initiator)?;
         }
         let link = &mut self.links[number];
         if std::mem::take(&mut link.owes_reply) {
@@ -1034,7 +1056,10 @@ impl Worker {
                 continue;
             }
             let connecting = match found {
-                Ok(address) => self.connect_peer(number, address),
+                Ok(addresses) if self.links[number].only_resolves => {
+                    Err(self.resolved(number, &addresses))
+                }
+                Ok(addresses) => self.connect_peer(number, addresses[0]),
                 Err(error) => Err(Close::Name(error)),
             };
             match connecting {
@@ -1052,20 +1077,23 @@ impl Worker {
     }
 
     /// Closes links that have been there too long, and has all give back the memory that they do not
-    /// need.
+    /// need: some links in each turn, so that those whose messages pass do not wait for it.
     fn close_late(&mut self, now: Instant) {
-        let limits = &self.settings.limits;
-        self.memory = 0;
-        let mut late = Vec::new();
-        for (number, link) in &mut self.links {
+        let limits = self.settings.limits;
+        let end = self.links.capacity().min(self.next_look + MOST_LOOKED_AT);
+        for number in self.next_look..end {
+            let Some(link) = self.links.get_mut(number) else {
+                continue;
+            };
             link.trim();
-            link.held = link.memory();
-            self.memory += link.held;
-            late.extend(link.is_late(now, limits).map(|close| (number, close)));
+            let held = link.memory();
+            self.memory += held;
+            self.memory -= std::mem::replace(&mut link.held, held);
+            if let Some(close) = link.is_late(now, &limits) {
+                self.close(number, close);
+            }
         }
-        for (number, close) in late {
-            self.close(number, close);
-        }
+        self.next_look = end;
     }
 
     /// Closes links, each for the first cause that it has here: what has failed once may fail again

@@ -68,6 +68,7 @@ by_each_io!(
     a_node_reaches_v2_peers_by_socks,
     who_speaks_v1_only_is_tried_by_v2_once,
     a_node_is_told_who_cannot_be_reached,
+    names_are_resolved,
     onion_names_go_to_the_other_proxy,
     a_proxy_that_closes_is_told,
     the_least_limits_suffice,
@@ -783,6 +784,46 @@ fn a_node_is_told_who_cannot_be_reached() {
     assert!(matches!(stream.read(&mut [0; 10]), Ok(0) | Err(_)));
     let closed = told.recv_timeout(LIMIT).unwrap();
     assert_eq!(closed, "closed: not SOCKS5: the first byte is 0x47");
+}
+
+/// Tor's command to resolve a name, which btcd sends for every one.
+fn names_are_resolved() {
+    let (gateway, told) = told(outbound());
+    let name = |name: &[u8]| [&[3, name.len() as u8], name].concat();
+    for (asked, expected, told_as) in [
+        (
+            name(b"localhost"),
+            &[5, 0, 0, 1, 127, 0, 0, 1, 0, 0][..],
+            "closed: the node was told",
+        ),
+        (
+            [&[4][..], &[9; 16]].concat(),
+            &[
+                5, 0, 0, 4, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0,
+            ],
+            "closed: the node was told",
+        ),
+        (
+            name(b"abc.onion"),
+            &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0],
+            "closed: the peer's name: no .onion",
+        ),
+        (
+            name(b"no.such.name.invalid"),
+            &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0],
+            "closed: the peer's name: ",
+        ),
+    ] {
+        let mut stream = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = [&[5, 1, 0, 5, 0xf0, 0], &asked[..], &[0, 0]].concat();
+        stream.write_all(&request).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!((&answer[..2], &answer[2..]), (&[5, 0][..], expected));
+        let closed = told.recv_timeout(LIMIT).unwrap();
+        assert!(closed.starts_with(told_as), "{closed}");
+    }
 }
 
 /// Another proxy reaches names of Tor: it gets the name, and what the node has shown.

@@ -26,9 +26,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 
 /// How often it is looked whether all connections have ended.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Lines of the log that wait to be written at most, some 2 MB. Those after them are lost, and
+/// counted: no peer waits for who reads the log.
+const MOST_LINES: usize = 10_000;
 
 /// `packetlane gateway`.
 #[derive(Args)]
@@ -91,11 +96,11 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
         complain(format_args!("the settings are good"));
         return Ok(());
     }
-    log_as(options.log());
+    let (lost_lines, _writes_the_rest) = log_as(options.log());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(&load, &options, settings, passed))
+    runtime.block_on(serve(&load, &options, settings, passed, lost_lines))
 }
 
 /// Sockets that systemd has opened for the program. It takes them from the environment: to be called
@@ -124,14 +129,20 @@ fn raise_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-fn log_as(format: LogFormat) {
+/// Begins the log, which a thread of its own writes until the guard is dropped.
+fn log_as(format: LogFormat) -> (ErrorCounter, WorkerGuard) {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(MOST_LINES)
+        .finish(std::io::stderr());
+    let lost_lines = writer.error_counter();
     let log = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().flatten_event(true).with_target(false).init(),
     }
+    (lost_lines, guard)
 }
 
 async fn serve(
@@ -139,13 +150,14 @@ async fn serve(
     options: &Options,
     settings: Settings,
     passed: Vec<TcpListener>,
+    lost_lines: ErrorCounter,
 ) -> Result<(), Box<dyn Error>> {
     // Before it is said that the gateway runs: who reads that may send one.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
 
-    let counts = Arc::<Counts>::default();
+    let counts = Arc::new(Counts::new(lost_lines));
     let counted = Arc::clone(&counts);
     let events = match options.nats() {
         Some(url) => Some(Arc::new(Events::start(url, options.name())?)),

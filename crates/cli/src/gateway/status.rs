@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
+use tracing_appender::non_blocking::ErrorCounter;
 
 /// What happened to peers until now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counts {
     inner: Mutex<Inner>,
+    /// Lines of the log that were not written.
+    lost_lines: ErrorCounter,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +69,13 @@ fn is_v1_only(name: &str) -> bool {
 }
 
 impl Counts {
+    pub(super) fn new(lost_lines: ErrorCounter) -> Self {
+        Self {
+            inner: Mutex::default(),
+            lost_lines,
+        }
+    }
+
     pub(super) fn drop_event(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.dropped_events += 1;
@@ -257,6 +267,16 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
         out,
         "packetlane_gateway_dropped_events_total {}",
         inner.dropped_events
+    );
+    out += &head(
+        "packetlane_gateway_dropped_log_lines_total",
+        "counter",
+        "Lines of the log that were not written, because too many waited.",
+    );
+    let _ = writeln!(
+        out,
+        "packetlane_gateway_dropped_log_lines_total {}",
+        counts.lost_lines.dropped_lines()
     );
     let mut passed = inner.passed.clone();
     drop(inner);

@@ -2,7 +2,7 @@
 
 use super::real::not_run;
 use async_nats::{ConnectOptions, jetstream};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -11,23 +11,25 @@ use std::time::{Duration, Instant};
 /// Limit for whatever is waited for.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
-}
-
 pub(crate) struct Server {
     process: Child,
-    pub(crate) port: u16,
+    pub(crate) address: SocketAddr,
     folder: PathBuf,
 }
 
 impl Server {
-    /// Starts the server. If there is none says so.
-    pub(crate) fn start(test: &str, port: u16) -> Option<Self> {
+    /// Starts the server on a loopback address. If there is none says so.
+    pub(crate) fn start(test: &str, address: SocketAddr) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("packetlane-nats-{}", std::process::id()));
         let process = Command::new("nats-server")
-            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+            .args([
+                "-a",
+                "127.0.0.1",
+                "-p",
+                &address.port().to_string(),
+                "-js",
+                "-sd",
+            ])
             .arg(&folder)
             .args(["--user", "u", "--pass", "secret"])
             .stdout(Stdio::null())
@@ -41,13 +43,13 @@ impl Server {
             }
         };
         let begun = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while TcpStream::connect(address).is_err() {
             assert!(begun.elapsed() < LIMIT, "nats-server does not start");
             thread::sleep(Duration::from_millis(50));
         }
         Some(Self {
             process,
-            port,
+            address,
             folder,
         })
     }
@@ -59,7 +61,7 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}", self.address)
     }
 
     /// The message with this number in a stream: its subject and what it says.

@@ -4,6 +4,7 @@
 
 pub(crate) mod aead;
 pub(crate) mod bip324;
+pub(crate) mod event_loop;
 pub(crate) mod hashes;
 pub(crate) mod ours;
 pub(crate) mod proxy;

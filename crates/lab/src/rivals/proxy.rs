@@ -1,6 +1,9 @@
-//! What stands between v2 peers and a v1 node: our gateway, and a proxy as existing ones are
-//! built: a task for each connection and direction, around the sessions of the crate `bip324`.
+//! What stands between v2 peers and a v1 node: our gateway; the same loop with the sessions of others;
+//! and a proxy as existing ones are built: a task for each connection and direction, around the
+//! sessions of the crate `bip324`.
 
+use super::event_loop;
+use crate::measure::Clock;
 use bip324::futures::Protocol;
 use bip324::io::Payload;
 use bip324::{PacketType, Role};
@@ -9,7 +12,6 @@ use packetlane::bitcoin::Network;
 use packetlane::bitcoin::message::{decode_message, encode_message};
 use packetlane::bitcoin::v1;
 use packetlane_gateway::{Gateway, Inbound, Io, Limits, Settings, Turns};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -20,7 +22,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::measure::Clock;
+/// Why a proxy cannot go on with a connection.
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// The network of all peers and nodes in the lab.
 pub(crate) const NETWORK: Network = Network::Regtest;
@@ -28,7 +31,7 @@ pub(crate) const NETWORK: Network = Network::Regtest;
 /// A proxy in one thread of its own.
 pub(crate) enum Proxy {
     Ours(Box<Gateway>),
-    Tokio(Tokio),
+    Other(Other),
 }
 
 /// How our gateway works.
@@ -71,7 +74,16 @@ impl Proxy {
     }
 
     pub(crate) fn tokio(node: SocketAddr) -> Self {
-        Self::Tokio(Tokio::start(node).expect("a proxy on the loopback device"))
+        Self::Other(Other::start(move |listener, shown| {
+            tasks(listener, node, shown)
+        }))
+    }
+
+    /// A loop over epoll as the gateway's.
+    pub(crate) fn event_loop(begin: event_loop::Begin, node: SocketAddr) -> Self {
+        Self::Other(Other::start(move |listener, shown| {
+            event_loop::run(listener, node, begin, shown)
+        }))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -80,7 +92,7 @@ impl Proxy {
                 let inbound = gateway.settings().inbound;
                 inbound.expect("it was told to listen").listen
             }
-            Self::Tokio(tokio) => tokio.address,
+            Self::Other(other) => other.address,
         }
     }
 
@@ -91,66 +103,81 @@ impl Proxy {
                 let mut turns = gateway.turns();
                 turns.pop().expect("it has a thread")
             }
-            Self::Tokio(tokio) => Turns {
-                cpu: tokio.cpu(),
+            Self::Other(other) => Turns {
+                cpu: Duration::from_nanos(other.shown.cpu.load(Ordering::Relaxed)),
                 ..Turns::default()
             },
         }
     }
 }
 
-/// A proxy of tasks on tokio's runtime for one thread.
-pub(crate) struct Tokio {
+/// What the thread of a proxy shows, and is told.
+#[derive(Default)]
+pub(crate) struct Shown {
+    /// Nanoseconds of CPU time.
+    cpu: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Shown {
+    /// How often a thread looks at its clock, and whether to stop.
+    pub(crate) const LOOK: Duration = Duration::from_millis(2);
+
+    /// Shows the thread's CPU time. Whether it is to go on.
+    pub(crate) fn goes_on(&self) -> bool {
+        let now = Clock::ThreadCpu.now().as_nanos() as u64;
+        self.cpu.store(now, Ordering::Relaxed);
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Another proxy.
+pub(crate) struct Other {
     address: SocketAddr,
-    clock: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
+    shown: Arc<Shown>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Tokio {
-    /// How often the thread looks at its clock, and whether to stop.
-    const LOOK: Duration = Duration::from_millis(2);
-
-    fn start(node: SocketAddr) -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let (clock, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let (shown, stopped) = (Arc::clone(&clock), Arc::clone(&stop));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let thread = std::thread::spawn(move || {
-            runtime.block_on(async {
-                let listener = TcpListener::from_std(listener).expect("a listener");
-                tokio::spawn(accept(listener, node));
-                while !stopped.load(Ordering::Relaxed) {
-                    tokio::time::sleep(Self::LOOK).await;
-                    let now = Clock::ThreadCpu.now().as_nanos() as u64;
-                    shown.store(now, Ordering::Relaxed);
-                }
-            });
-        });
-        Ok(Self {
+impl Other {
+    fn start(
+        run: impl FnOnce(std::net::TcpListener, &Shown) -> Result<(), Failed> + Send + 'static,
+    ) -> Self {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.expect("a listener on the loopback device");
+        let address = listener.local_addr().expect("it listens");
+        let shown = Arc::<Shown>::default();
+        let shows = Arc::clone(&shown);
+        let thread = std::thread::spawn(move || run(listener, &shows).expect("it carries on"));
+        Self {
             address,
-            clock,
-            stop,
+            shown,
             thread: Some(thread),
-        })
-    }
-
-    fn cpu(&self) -> Duration {
-        Duration::from_nanos(self.clock.load(Ordering::Relaxed))
+        }
     }
 }
 
-impl Drop for Tokio {
+impl Drop for Other {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shown.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
+}
+
+/// A task for each connection and direction, on tokio's runtime for one thread.
+fn tasks(listener: std::net::TcpListener, node: SocketAddr, shown: &Shown) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    listener.set_nonblocking(true)?;
+    runtime.block_on(async {
+        tokio::spawn(accept(TcpListener::from_std(listener)?, node));
+        while shown.goes_on() {
+            tokio::time::sleep(Shown::LOOK).await;
+        }
+        Ok(())
+    })
 }
 
 async fn accept(listener: TcpListener, node: SocketAddr) {
@@ -160,10 +187,7 @@ async fn accept(listener: TcpListener, node: SocketAddr) {
     }
 }
 
-async fn serve(
-    peer: TcpStream,
-    node: SocketAddr,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn serve(peer: TcpStream, node: SocketAddr) -> Result<(), Failed> {
     peer.set_nodelay(true)?;
     let (reader, writer) = peer.into_split();
     let reader = BufReader::new(reader);
@@ -180,7 +204,7 @@ async fn serve(
 async fn carry_in(
     mut from: bip324::futures::ProtocolReader<BufReader<OwnedReadHalf>>,
     mut to: OwnedWriteHalf,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), Failed> {
     let mut wire = Vec::new();
     loop {
         let packet = from.read().await?;
@@ -197,7 +221,7 @@ async fn carry_in(
 async fn carry_out(
     mut from: BufReader<OwnedReadHalf>,
     mut to: bip324::futures::ProtocolWriter<OwnedWriteHalf>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), Failed> {
     let mut wire = vec![0; v1::HEADER_LEN];
     loop {
         wire.resize(v1::HEADER_LEN, 0);

@@ -455,6 +455,7 @@ fn connect(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rivals::event_loop;
     use crate::rivals::proxy::{Proxy, Way};
 
     /// Each proxy carries every message, by both loads.
@@ -462,12 +463,14 @@ mod tests {
     fn proxies_carry_all() {
         let engine = Engine::detect().unwrap();
         let profile = Profile::node("relay");
-        let nodes = [(); 3].map(|()| node());
+        let nodes = [(); 5].map(|()| node());
         let at = |place: usize| nodes[place].local_addr().unwrap();
         let proxies = [
             Proxy::ours(engine, Way::Batches, Duration::ZERO, at(0)),
             Proxy::ours(engine, Way::OneAtATime, Duration::from_millis(1), at(1)),
             Proxy::tokio(at(2)),
+            Proxy::event_loop(event_loop::bip324_crate, at(3)),
+            Proxy::event_loop(event_loop::ours_over_ring, at(4)),
         ];
         for (proxy, node) in proxies.iter().zip(&nodes) {
             let before = proxy.turns();

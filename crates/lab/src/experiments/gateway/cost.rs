@@ -5,6 +5,7 @@ use crate::measure::{Clock, Plan, Samples};
 use crate::picture::{Bottom, Picture};
 use crate::record::{Metric, enter, record};
 use crate::report::{Case, OURS, Report};
+use crate::rivals::event_loop;
 use crate::rivals::proxy::{Proxy, Way};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
@@ -19,6 +20,9 @@ const PEERS: [usize; 3] = [10, 100, 1000];
 /// itself; with many it is as busy as it can be.
 const WINDOWS: [usize; 2] = [1, 16];
 
+/// What the gateway is beside: a process may not have the files for all at once.
+const BESIDE: [&str; 2] = ["proxies", "sessions"];
+
 /// Where the CPU time goes, in the order of the rows.
 const PARTS: [&str; 5] = ["calls", "kernel", "encryption", "framing", "rest"];
 
@@ -27,18 +31,18 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     description: "The CPU time of a message between v2 peers and a v1 node, through a proxy",
     cases,
     headline: Headline {
-        case: "peers=1000 window=16",
+        case: "peers=1000 window=16 beside=proxies",
         metric: "cpu_per_message",
     },
     sentence,
     pictures: &[
         Picture {
             x: Some(Bottom::log("peers", "peers")),
-            facets: &["window"],
+            facets: &["window", "beside"],
             ..Picture::new("cpu_per_message", "CPU time of a message through a proxy")
         },
         Picture {
-            facets: &["window", "part"],
+            facets: &["window", "beside", "part"],
             ..Picture::new("share", "Share of the gateway's CPU time")
         },
     ],
@@ -51,25 +55,23 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                  relay from a v2 peer to the node or back: each end has `window` messages on their \
                  way at any time, over the loopback device. The kernel's part is by its own account \
                  of ticks; `calls` is what as many calls take that do nothing, `kernel` the rest of \
-                 it. Packets of batches of one are run when they are added: that is in `rest`";
+                 it. Packets of batches of one are run when they are added: that is in `rest`. Beside \
+                 `sessions` all read and write by epoll, in the same kind of loop: `ring` is our \
+                 sessions with its AEAD, `bip324` the sessions of that crate";
     let mut tasks = Vec::new();
     for peers in PEERS {
         for window in WINDOWS {
             if bench.quick && peers != 100 {
                 continue;
             }
-            let case = EXPERIMENT.case(timed);
-            let case = case.with("peers", peers).with("window", window);
-            tasks.push(Task::new(case, move |case, plan, report| {
-                run(
-                    bench.engine,
-                    (peers, window),
-                    bench.quick,
-                    case,
-                    plan,
-                    report,
-                );
-            }));
+            for beside in BESIDE {
+                let case = EXPERIMENT.case(timed).with("peers", peers);
+                let case = case.with("window", window).with("beside", beside);
+                tasks.push(Task::new(case, move |case, plan, report| {
+                    let of = (peers, window, beside);
+                    run(bench.engine, of, bench.quick, case, plan, report);
+                }));
+            }
         }
     }
     tasks
@@ -95,7 +97,7 @@ fn empty_call() -> Duration {
 
 fn run(
     engine: Engine,
-    (peers, window): (usize, usize),
+    (peers, window, beside): (usize, usize, &str),
     quick: bool,
     case: &Case,
     plan: &Plan,
@@ -117,22 +119,31 @@ fn run(
         }
     };
     let ours = |way| move |node| Proxy::ours(engine, way, Duration::ZERO, node);
-    let mut systems = [
-        system(OURS, backend, &ours(Way::Batches)),
-        system("epoll", backend, &ours(Way::Epoll)),
-        system("one-at-a-time", backend, &ours(Way::OneAtATime)),
-        system("tokio-bip324", "", &Proxy::tokio),
-    ];
+    let others = |begin| move |node| Proxy::event_loop(begin, node);
+    let mut systems = match beside {
+        "proxies" => vec![
+            system(OURS, backend, &ours(Way::Batches)),
+            system("epoll", backend, &ours(Way::Epoll)),
+            system("one-at-a-time", backend, &ours(Way::OneAtATime)),
+            system("tokio-bip324", "", &Proxy::tokio),
+        ],
+        _ => vec![
+            system(OURS, backend, &ours(Way::Epoll)),
+            system("ring", "", &others(event_loop::ours_over_ring)),
+            system("bip324", "", &others(event_loop::bip324_crate)),
+        ],
+    };
     let time = match quick {
         true => Duration::from_millis(100),
         false => Duration::from_millis(500),
     };
-    let mut samples = systems.each_ref().map(|system| Samples {
+    let samples = systems.iter().map(|system| Samples {
         implementation: system.name.to_owned(),
         backend: system.backend.to_owned(),
         seconds: Vec::new(),
     });
-    let mut parts = systems.each_ref().map(|_| PARTS.map(|_| Vec::new()));
+    let mut samples: Vec<_> = samples.collect();
+    let mut parts = vec![PARTS.map(|_| Vec::new()); systems.len()];
     let turns = if quick { 2 } else { plan.samples.min(9) };
     for turn in 0..=turns {
         for (place, system) in systems.iter_mut().enumerate() {
@@ -167,8 +178,9 @@ fn run(
     );
     for (part, name) in PARTS.into_iter().enumerate() {
         let case = case.clone().with("part", name);
-        // Of tokio's tasks the parts are not known.
-        for (samples, shares) in samples.iter().zip(&parts).take(3) {
+        // Of others the parts are not known.
+        let ours = samples.iter().filter(|samples| !samples.backend.is_empty());
+        for (samples, shares) in ours.zip(&parts) {
             let of = [samples.implementation.as_str(), samples.backend.as_str()];
             enter(report, &case, of, ("share", "%"), &shares[part]);
         }
@@ -188,6 +200,8 @@ fn sentence(figure: &Figure<'_>) -> Option<String> {
 fn words(key: &str, value: &str) -> Option<String> {
     match (key, value) {
         ("window", "1") => Some("one message on its way".to_owned()),
+        ("beside", "sessions") => Some("the same loop with the sessions of others".to_owned()),
+        ("beside", _) => Some("other ways and proxies".to_owned()),
         ("window", many) => Some(format!("{many} messages on their way")),
         _ => None,
     }

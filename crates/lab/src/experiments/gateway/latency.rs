@@ -5,6 +5,7 @@ use crate::measure::Plan;
 use crate::picture::{Bottom, Picture};
 use crate::record::enter;
 use crate::report::{Case, OURS, Report};
+use crate::rivals::event_loop;
 use crate::rivals::proxy::{Proxy, Way};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
@@ -56,7 +57,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let timed = "wall time of a message of the profile relay between one of 1000 peers and the \
                  node, from the moment when it is due to that when it has been read; peers and \
-                 node are one thread, the proxy is another. Direct connections speak v1";
+                 node are one thread, the proxy is another. Direct connections speak v1; `bip324` is \
+                 that crate's sessions in a loop over epoll";
     let factors = FACTORS
         .into_iter()
         .filter(|factor| !bench.quick || *factor == 10);
@@ -75,17 +77,19 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, report: &mut Report) {
     let profile = Profile::node("relay");
     let backend = engine.backend().name();
-    let nodes = [(); 4].map(|()| node());
+    let nodes = [(); 5].map(|()| node());
     let at = |place: usize| nodes[place].local_addr().expect("a listener");
     let proxies = [
         Proxy::ours(engine, Way::Batches, Duration::ZERO, at(1)),
         Proxy::ours(engine, Way::OneAtATime, Duration::ZERO, at(2)),
-        Proxy::tokio(at(3)),
+        Proxy::event_loop(event_loop::bip324_crate, at(3)),
+        Proxy::tokio(at(4)),
     ];
     let names = [
         ("direct-v1", ""),
         (OURS, backend),
         ("one-at-a-time", backend),
+        ("bip324", ""),
         ("tokio-bip324", ""),
     ];
     let mut relays: Vec<Relay> = (0..names.len())

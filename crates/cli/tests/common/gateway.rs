@@ -1,0 +1,58 @@
+//! A node behind a gateway that sends back what it gets, who visits it, and what it serves by HTTP.
+
+use packetlane::bitcoin::message::MessageType;
+use packetlane::bitcoin::{Network, v1};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Starts a node that sends back what it gets. Returns its address.
+pub(crate) fn echo() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut bytes = [0; 1000];
+                while let Ok(len) = stream.read(&mut bytes)
+                    && len > 0
+                    && stream.write_all(&bytes[..len]).is_ok()
+                {}
+            });
+        }
+    });
+    address
+}
+
+/// Says what a v1 peer says first, and hears it from [`echo`].
+pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
+    let mut wire = Vec::new();
+    let magic = Network::Regtest.magic();
+    v1::encode(magic, MessageType::literal("version"), &[3; 90], &mut wire);
+    stream.write_all(&wire)?;
+    let mut heard = vec![0; wire.len()];
+    stream.read_exact(&mut heard)?;
+    assert!(heard == wire);
+    Ok(())
+}
+
+/// What the gateway answers by HTTP, with its header.
+pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Waits for what must be so within `limit`.
+#[track_caller]
+pub(crate) fn until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < limit, "not so: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
