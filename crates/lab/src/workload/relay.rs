@@ -12,6 +12,7 @@ use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -146,6 +147,44 @@ pub(crate) struct Relay {
     incoming: OpenBatch,
     outgoing: SealBatch,
     rng: StdRng,
+}
+
+/// Starts proxies on one core, and has this thread, with its load, on another until the guard is
+/// dropped: otherwise the kernel has a proxy wait behind the thread that woke it, for milliseconds.
+/// With one core there is nothing to choose.
+pub(crate) fn apart<T>(start: impl FnOnce() -> T) -> (T, Apart) {
+    let all = sched_getaffinity(None).ok();
+    let cores: Vec<usize> = all.map_or(Vec::new(), |all| {
+        (0..CpuSet::MAX_CPU)
+            .filter(|core| all.is_set(*core))
+            .take(2)
+            .collect()
+    });
+    let go_to = |core: Option<&usize>| {
+        let (Some(core), 2) = (core, cores.len()) else {
+            return;
+        };
+        let mut one = CpuSet::new();
+        one.set(*core);
+        // Where it may not choose it is as it was.
+        let _ = sched_setaffinity(None, &one);
+    };
+    // Threads begin where the one is that starts them.
+    go_to(cores.first());
+    let started = start();
+    go_to(cores.last());
+    (started, Apart(all))
+}
+
+/// See [`apart`].
+pub(crate) struct Apart(Option<CpuSet>);
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if let Some(all) = &self.0 {
+            let _ = sched_setaffinity(None, all);
+        }
+    }
 }
 
 /// Where the node listens.

@@ -9,7 +9,7 @@ use crate::rivals::event_loop;
 use crate::rivals::proxy::{Proxy, Way};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, node};
+use crate::workload::relay::{Load, Peers, Relay, apart, node};
 use packetlane::Engine;
 use packetlane_gateway::Turns;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let timed = "thread CPU time of the proxy, which has one thread, for a message of the profile \
                  relay from a v2 peer to the node or back: each end has `window` messages on their \
-                 way at any time, over the loopback device. The kernel's part is by its own account \
+                 way at any time, over the loopback device, from another core. The kernel's part is by its own account \
                  of ticks; `calls` is what as many calls take that do nothing, `kernel` the rest of \
                  it. Packets of batches of one are run when they are added: that is in `rest`. Beside \
                  `sessions` all read and write by epoll, in the same kind of loop: `ring` is our \
@@ -120,7 +120,7 @@ fn run(
     };
     let ours = |way| move |node| Proxy::ours(engine, way, Duration::ZERO, node);
     let others = |begin| move |node| Proxy::event_loop(begin, node);
-    let mut systems = match beside {
+    let (mut systems, _apart) = apart(|| match beside {
         "proxies" => vec![
             system(OURS, backend, &ours(Way::Batches)),
             system("epoll", backend, &ours(Way::Epoll)),
@@ -132,7 +132,7 @@ fn run(
             system("ring", "", &others(event_loop::ours_over_ring)),
             system("bip324", "", &others(event_loop::bip324_crate)),
         ],
-    };
+    });
     let time = match quick {
         true => Duration::from_millis(100),
         false => Duration::from_millis(500),

@@ -9,7 +9,7 @@ use crate::rivals::event_loop;
 use crate::rivals::proxy::{Proxy, Way};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, node, rate_of_a_peer};
+use crate::workload::relay::{Load, Peers, Relay, apart, node, rate_of_a_peer};
 use packetlane::Engine;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let timed = "wall time of a message of the profile relay between one of 1000 peers and the \
                  node, from the moment when it is due to that when it has been read; peers and \
-                 node are one thread, the proxy is another. Direct connections speak v1; `bip324` is \
+                 node are one thread on one core, the proxy is another on another. Direct connections speak v1; `bip324` is \
                  that crate's sessions in a loop over epoll";
     let factors = FACTORS
         .into_iter()
@@ -79,12 +79,14 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
     let backend = engine.backend().name();
     let nodes = [(); 5].map(|()| node());
     let at = |place: usize| nodes[place].local_addr().expect("a listener");
-    let proxies = [
-        Proxy::ours(engine, Way::Batches, Duration::ZERO, at(1)),
-        Proxy::ours(engine, Way::OneAtATime, Duration::ZERO, at(2)),
-        Proxy::event_loop(event_loop::bip324_crate, at(3)),
-        Proxy::tokio(at(4)),
-    ];
+    let (proxies, _apart) = apart(|| {
+        [
+            Proxy::ours(engine, Way::Batches, Duration::ZERO, at(1)),
+            Proxy::ours(engine, Way::OneAtATime, Duration::ZERO, at(2)),
+            Proxy::event_loop(event_loop::bip324_crate, at(3)),
+            Proxy::tokio(at(4)),
+        ]
+    });
     let names = [
         ("direct-v1", ""),
         (OURS, backend),

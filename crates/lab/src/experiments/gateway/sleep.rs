@@ -9,7 +9,7 @@ use crate::report::{Case, OURS, Report};
 use crate::rivals::proxy::{Proxy, Way};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, node, rate_of_a_peer};
+use crate::workload::relay::{Load, Peers, Relay, apart, node, rate_of_a_peer};
 use packetlane::Engine;
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ fn run(engine: Engine, turn: u64, quick: bool, case: &Case, plan: &Plan, report:
     let profile = Profile::node("relay");
     let node = node();
     let address = node.local_addr().expect("a listener");
-    let proxy = Proxy::ours(engine, Way::Batches, Duration::from_millis(turn), address);
+    let turn = Duration::from_millis(turn);
+    let (proxy, _apart) = apart(|| Proxy::ours(engine, Way::Batches, turn, address));
     let mut relay = Relay::new(engine, &profile, (PEERS, Peers::V2), proxy.address(), &node);
     let load = Load::Rate(rate_of_a_peer(&profile) * (PEERS * FACTOR) as f64);
     let time = match quick {

@@ -8,7 +8,7 @@ use crate::report::{Case, OURS, Report};
 use crate::rivals::proxy::{Proxy, Way};
 use crate::sentence::Figure;
 use crate::traffic::Profile;
-use crate::workload::relay::{Load, Peers, Relay, node, rate_of_a_peer};
+use crate::workload::relay::{Load, Peers, Relay, apart, node, rate_of_a_peer};
 use packetlane::Engine;
 use std::fmt;
 use std::time::Duration;
@@ -117,7 +117,8 @@ fn run(
     let profile = Profile::node("relay");
     let node = node();
     let address = node.local_addr().expect("a listener");
-    let proxy = Proxy::ours(engine, Way::Batches, Duration::ZERO, address);
+    let start = || Proxy::ours(engine, Way::Batches, Duration::ZERO, address);
+    let (proxy, _apart) = apart(start);
     let mut relay = Relay::new(engine, &profile, (peers, Peers::V2), proxy.address(), &node);
     let time = match quick {
         true => Duration::from_millis(200),
