@@ -2,7 +2,7 @@
 
 use super::aead::Ring;
 use super::bip324::{OneByOne, Runner};
-use super::proxy::{Failed, NETWORK, Shown};
+use super::proxy::{Failed, NETWORK, Proxy, Shown};
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
@@ -347,8 +347,13 @@ impl Link {
     }
 }
 
+/// A proxy of such sessions, in front of `node`.
+pub(crate) fn proxy(begin: Begin, node: SocketAddr) -> Proxy {
+    Proxy::other(move |listener, shown| run(listener, node, begin, shown))
+}
+
 /// Carries until it is told to stop.
-pub(crate) fn run(
+fn run(
     listener: std::net::TcpListener,
     node: SocketAddr,
     begin: Begin,

@@ -2,7 +2,6 @@
 //! and a proxy as existing ones are built: a task for each connection and direction, around the
 //! sessions of the crate `bip324`.
 
-use super::event_loop;
 use crate::measure::Clock;
 use bip324::futures::Protocol;
 use bip324::io::Payload;
@@ -74,16 +73,14 @@ impl Proxy {
     }
 
     pub(crate) fn tokio(node: SocketAddr) -> Self {
-        Self::Other(Other::start(move |listener, shown| {
-            tasks(listener, node, shown)
-        }))
+        Self::other(move |listener, shown| tasks(listener, node, shown))
     }
 
-    /// A loop over epoll as the gateway's.
-    pub(crate) fn event_loop(begin: event_loop::Begin, node: SocketAddr) -> Self {
-        Self::Other(Other::start(move |listener, shown| {
-            event_loop::run(listener, node, begin, shown)
-        }))
+    /// Another one: what its thread does.
+    pub(crate) fn other(
+        run: impl FnOnce(std::net::TcpListener, &Shown) -> Result<(), Failed> + Send + 'static,
+    ) -> Self {
+        Self::Other(Other::start(run))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -508,8 +508,8 @@ mod tests {
             Proxy::ours(engine, Way::Batches, Duration::ZERO, at(0)),
             Proxy::ours(engine, Way::OneAtATime, Duration::from_millis(1), at(1)),
             Proxy::tokio(at(2)),
-            Proxy::event_loop(event_loop::bip324_crate, at(3)),
-            Proxy::event_loop(event_loop::ours_over_ring, at(4)),
+            event_loop::proxy(event_loop::bip324_crate, at(3)),
+            event_loop::proxy(event_loop::ours_over_ring, at(4)),
         ];
         for (proxy, node) in proxies.iter().zip(&nodes) {
             let before = proxy.turns();

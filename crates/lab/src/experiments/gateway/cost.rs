@@ -119,7 +119,7 @@ fn run(
         }
     };
     let ours = |way| move |node| Proxy::ours(engine, way, Duration::ZERO, node);
-    let others = |begin| move |node| Proxy::event_loop(begin, node);
+    let others = |begin| move |node| event_loop::proxy(begin, node);
     let (mut systems, _apart) = apart(|| match beside {
         "proxies" => vec![
             system(OURS, backend, &ours(Way::Batches)),

@@ -83,7 +83,7 @@ fn run(engine: Engine, factor: usize, quick: bool, case: &Case, plan: &Plan, rep
         [
             Proxy::ours(engine, Way::Batches, Duration::ZERO, at(1)),
             Proxy::ours(engine, Way::OneAtATime, Duration::ZERO, at(2)),
-            Proxy::event_loop(event_loop::bip324_crate, at(3)),
+            event_loop::proxy(event_loop::bip324_crate, at(3)),
             Proxy::tokio(at(4)),
         ]
     });
