@@ -234,11 +234,10 @@ impl Gateway {
     }
 
     /// Accepts those who have begun to connect, and nobody else. The threads end with the last
-    /// connection. Another gateway that listens at the same addresses gets all others.
+    /// connection. Another gateway that listens at the same addresses gets all others. Returns when
+    /// all threads have heard of it: who connects to a socket that was passed waits from then on.
     pub fn drain(&self) {
-        for thread in &self.threads {
-            thread.ask(Request::Drain);
-        }
+        self.ask_all(Request::Drain).for_each(drop);
     }
 
     /// Whether all threads have ended: after [`Gateway::drain`], or by an error.

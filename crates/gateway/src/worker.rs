@@ -162,8 +162,8 @@ pub(crate) enum Request {
     Turns(Sender<Turns>),
     /// Other settings, with the same listeners.
     Settings(Box<Settings>),
-    /// Accept no more, and end with the last connection.
-    Drain,
+    /// Accept no more, say so, and end with the last connection.
+    Drain(Sender<()>),
     /// End.
     Stop,
 }
@@ -487,7 +487,7 @@ impl Worker {
                     let _ = to.send(self.turns.clone());
                 }
                 Request::Settings(settings) => self.settings = checked(*settings),
-                Request::Drain => {
+                Request::Drain(to) => {
                     // Those of a socket that was passed wait for who has passed it.
                     let mut passed = self.listeners.extract_if(.., |listener| listener.is_passed);
                     passed.try_for_each(|mut listener| {
@@ -503,6 +503,7 @@ impl Worker {
                     }
                     self.deaf_since.get_or_insert_with(Instant::now);
                     going = Going::Draining;
+                    let _ = to.send(());
                 }
                 Request::Stop => return Ok(Going::Stopped),
             }

@@ -553,6 +553,17 @@ impl SealBatch {
             Err(SlotError::NotSealed)
         }
     }
+
+    /// Runs the packets that wait. Not part of its callers: in small turns none does.
+    fn seal_pending(&mut self, engine: &Engine) {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = engine.device()
+            && self.offload(device, engine.cpu(), packetlane_gpu::Op::Seal)
+        {
+            return;
+        }
+        engine.cpu().run(Backend::seal, self.take_pending());
+    }
 }
 
 impl OpenBatch {
@@ -643,6 +654,17 @@ impl OpenBatch {
             Outcome::Pending | Outcome::Sealed => Err(SlotError::NotOpened),
         }
     }
+
+    /// Runs the packets that wait. Not part of its callers: in small turns none does.
+    fn open_pending(&mut self, engine: &Engine) {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = engine.device()
+            && self.offload(device, engine.cpu(), packetlane_gpu::Op::Open)
+        {
+            return;
+        }
+        engine.cpu().run(Backend::open, self.take_pending());
+    }
 }
 
 impl Protection {
@@ -673,17 +695,11 @@ impl Sealed for SealBatch {}
 impl ToSeal for SealBatch {
     #[inline]
     fn seal_on(&mut self, engine: &Engine) {
-        if !self.has_pending() {
+        if self.has_pending() {
+            self.seal_pending(engine);
+        } else {
             self.done = self.jobs.len();
-            return;
         }
-        #[cfg(feature = "cuda")]
-        if let Some(device) = engine.device()
-            && self.offload(device, engine.cpu(), packetlane_gpu::Op::Seal)
-        {
-            return;
-        }
-        engine.cpu().run(Backend::seal, self.take_pending());
     }
 }
 
@@ -692,17 +708,11 @@ impl Sealed for OpenBatch {}
 impl ToOpen for OpenBatch {
     #[inline]
     fn open_on(&mut self, engine: &Engine) {
-        if !self.has_pending() {
+        if self.has_pending() {
+            self.open_pending(engine);
+        } else {
             self.done = self.jobs.len();
-            return;
         }
-        #[cfg(feature = "cuda")]
-        if let Some(device) = engine.device()
-            && self.offload(device, engine.cpu(), packetlane_gpu::Op::Open)
-        {
-            return;
-        }
-        engine.cpu().run(Backend::open, self.take_pending());
     }
 }
 

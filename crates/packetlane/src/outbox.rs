@@ -179,14 +179,7 @@ impl Outbox {
             let result = if self.pieces.len() <= 1 {
                 write(&[IoSlice::new(self.front(batch).map_err(io::Error::other)?)])
             } else {
-                let mut slices = ArrayVec::<_, MAX_SLICES>::new();
-                let mut skip = self.written;
-                for piece in self.pieces.iter().take(MAX_SLICES) {
-                    let bytes = piece.bytes(batch).map_err(io::Error::other)?;
-                    slices.push(IoSlice::new(&bytes[skip..]));
-                    skip = 0;
-                }
-                write(&slices)
+                write(&self.first_pieces(batch).map_err(io::Error::other)?)
             };
             match result {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -199,6 +192,23 @@ impl Outbox {
             }
         }
         Ok(())
+    }
+
+    /// The first of several pieces.
+    // Apart: most connections have one.
+    #[cfg(feature = "std")]
+    #[inline(never)]
+    fn first_pieces<'a>(
+        &'a self,
+        batch: &'a SealBatch,
+    ) -> Result<ArrayVec<IoSlice<'a>, MAX_SLICES>, SlotError> {
+        let mut skip = self.written;
+        let pieces = self.pieces.iter().take(MAX_SLICES);
+        let slices = pieces.map(|piece| {
+            let bytes = &piece.bytes(batch)?[std::mem::take(&mut skip)..];
+            Ok(IoSlice::new(bytes))
+        });
+        slices.collect()
     }
 
     /// The first bytes that wait, for a program that writes them by itself and then calls
@@ -223,9 +233,12 @@ impl Outbox {
         let len = len.min(self.len);
         self.len -= len;
         self.written += len;
-        if self.len == 0 && self.packets.is_some() {
-            self.packets = None;
-            self.written = 0;
+        if self.packets.is_some() {
+            if self.len == 0 {
+                self.packets = None;
+                self.written = 0;
+            }
+            return;
         }
         while let Some(piece) = self.pieces.front()
             && piece.len() <= self.written

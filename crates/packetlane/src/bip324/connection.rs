@@ -138,6 +138,7 @@ impl Connection {
     /// # Panics
     ///
     /// If that room was shorter than `len`, or has been taken or written over since.
+    #[inline]
     pub fn received(
         &mut self,
         batch: &mut OpenBatch,
@@ -192,7 +193,10 @@ impl Connection {
     #[inline]
     pub fn next_packet<'b>(&mut self, batch: &'b OpenBatch) -> Result<Option<&'b [u8]>, OpenError> {
         match &mut self.stage {
-            Stage::Session(session) => session.inbound.packets(batch).next().transpose(),
+            Stage::Session(session) => {
+                let contents = session.inbound.next_packet(batch).transpose()?;
+                Ok(contents.map(|contents| &batch.arena().bytes()[contents]))
+            }
             Stage::Handshake(_) => Ok(None),
         }
     }

@@ -159,11 +159,11 @@ impl Inbound {
     pub fn received(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, OpenError> {
         let rest = &mut *self.rest;
         if rest.turn != batch.arena().turn() {
-            if !rest.is_taken() && rest.failed.is_none() {
-                rest.failed = Some(OpenError::NotInBatch);
+            if !rest.is_taken() {
+                rest.failed.get_or_insert(OpenError::NotInBatch);
+                rest.waiting.clear();
+                rest.back.clear();
             }
-            rest.waiting.clear();
-            rest.back.clear();
             rest.turn = batch.arena().turn();
         }
         if let Some(error) = rest.failed {
@@ -368,7 +368,9 @@ impl Inbound {
             kept = place + expected;
             self.add(batch, place, expected)?;
         }
-        self.rest.tail.drain(..from_tail);
+        if from_tail > 0 {
+            self.rest.tail.drain(..from_tail);
+        }
         // The other packets lie where they came.
         if self.rest.tail.is_empty() {
             self.rest.give_back_tail();

@@ -105,7 +105,10 @@ impl Outbound {
         let contents = wire.start + LENGTH_LEN + HEADER_LEN;
         let contents = &mut batch.arena_mut().bytes_mut()[contents..contents + contents_len];
         let (place, rest_place) = contents.split_at_mut(beginning.len());
-        place.copy_from_slice(beginning);
+        // Not a call of `memcpy` for nothing.
+        if !beginning.is_empty() {
+            place.copy_from_slice(beginning);
+        }
         copy(rest_place, rest);
         self.cipher
             .add_ready_job(Backend::seal, batch, wire.start, contents_len)?;
