@@ -3,6 +3,7 @@
 //! A client may send and read what it likes: there is one at a time, for [`LIMIT`] at most, and
 //! of a request no more than [`MAX_REQUEST`] is read.
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -131,6 +132,11 @@ fn answer(
 /// What stands before the series of a metric.
 pub(crate) fn head(name: &str, kind: &str, help: &str) -> String {
     format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+}
+
+/// A metric of one value.
+pub(crate) fn metric(name: &str, kind: &str, help: &str, value: impl Display) -> String {
+    format!("{}{name} {value}\n", head(name, kind, help))
 }
 
 /// Text as a label's value.

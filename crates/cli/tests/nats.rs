@@ -4,42 +4,12 @@ mod common;
 
 use common::nats::{LIMIT, Server};
 use common::real::free_address;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use common::rpc::rpc;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// A node's RPC with one peer, from which each look has 1000 bytes more.
-fn rpc() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address").to_string();
-    thread::spawn(move || {
-        for (stream, look) in listener.incoming().zip(1_u64..) {
-            let stream = stream.expect("a client");
-            let mut reader = BufReader::new(&stream);
-            let (mut line, mut length) = (String::new(), 0);
-            while line != "\r\n" {
-                line.clear();
-                reader.read_line(&mut line).expect("a request");
-                let header = line.to_ascii_lowercase();
-                if let Some(value) = header.strip_prefix("content-length: ") {
-                    length = value.trim().parse().expect("a length");
-                }
-            }
-            reader.read_exact(&mut vec![0; length]).expect("its body");
-            let peer = serde_json::json!({"id": 7, "addr": "192.0.2.7:8333", "network": "ipv4",
-                "version": 70016, "relaytxes": true, "conntime": 1_700_000_000,
-                "connection_type": "inbound", "transport_protocol_type": "v2",
-                "bytesrecv_per_msg": {"tx": 1000 * look}, "bytessent_per_msg": {}});
-            let body = serde_json::json!({"result": [peer], "error": null}).to_string();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-            let _ = (&stream).write_all((head + &body).as_bytes());
-        }
-    });
-    address
-}
 
 /// `peers watch`, and its lines on standard error.
 fn watch(url: &str) -> (Child, Receiver<String>) {
@@ -47,7 +17,7 @@ fn watch(url: &str) -> (Child, Receiver<String>) {
     command.args([
         "peers", "watch", "--every", "0.2", "--nats", url, "--name", "my node",
     ]);
-    command.args(["--rpc", &rpc(), "--rpc-user", "u"]);
+    command.args(["--rpc", &rpc(u64::MAX), "--rpc-user", "u"]);
     command.env("PACKETLANE_RPC_PASSWORD", "p");
     command.envs([
         ("PACKETLANE_NATS_USER", "u"),

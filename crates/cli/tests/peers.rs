@@ -1,5 +1,8 @@
 //! `packetlane peers`, from the command line.
 
+mod common;
+
+use common::rpc::rpc;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -112,38 +115,6 @@ fn bad_arguments_are_one_line() {
     assert!(error(&["plan", "--relay-share", "1.5"]).contains("from 0 to 1"));
     assert!(error(&["plan", "--slower", "0"]).contains("from 0.001 to 1000"));
     assert!(error(&["plan", "--outbound", "-1"]).contains("-1"));
-}
-
-/// A node's RPC that answers every look with another byte count: 1 peer, of which each look has
-/// 1000 bytes of `tx` more. It ends after so many looks.
-fn rpc(looks: u64) -> String {
-    use std::io::{BufRead, BufReader, Read, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address").to_string();
-    std::thread::spawn(move || {
-        for look in 1..=looks {
-            let (stream, _) = listener.accept().expect("a client");
-            let mut reader = BufReader::new(&stream);
-            let (mut line, mut length) = (String::new(), 0);
-            while line != "\r\n" {
-                line.clear();
-                reader.read_line(&mut line).expect("a request");
-                let header = line.to_ascii_lowercase();
-                if let Some(value) = header.strip_prefix("content-length: ") {
-                    length = value.trim().parse().expect("a length");
-                }
-            }
-            reader.read_exact(&mut vec![0; length]).expect("its body");
-            let peer = serde_json::json!({"id": 7, "addr": "192.0.2.7:8333", "network": "ipv4",
-                "version": 70016, "relaytxes": true, "conntime": 1_700_000_000,
-                "connection_type": "inbound", "transport_protocol_type": "v2",
-                "bytesrecv_per_msg": {"tx": 1000 * look}, "bytessent_per_msg": {}});
-            let body = serde_json::json!({"result": [peer], "error": null}).to_string();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-            let _ = (&stream).write_all((head + &body).as_bytes());
-        }
-    });
-    address
 }
 
 /// `peers watch` or `record` by the RPC, with a password.

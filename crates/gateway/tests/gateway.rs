@@ -65,6 +65,7 @@ by_each_io!(
     peers_of_a_balancer_are_refused_by_their_own_addresses,
     who_is_there_is_told,
     connections_outlive_changes,
+    a_passed_socket_is_left_alone_after_a_drain,
     a_node_reaches_v2_peers_by_socks,
     who_speaks_v1_only_is_tried_by_v2_once,
     a_node_is_told_who_cannot_be_reached,
@@ -624,6 +625,25 @@ fn connections_outlive_changes() {
         std::thread::sleep(Duration::from_millis(5));
     }
     gateway.stop().unwrap();
+}
+
+/// Who connects after it, however busy the threads are, is for whoever has passed the socket.
+fn a_passed_socket_is_left_alone_after_a_drain() {
+    const TURN: Duration = Duration::from_millis(200);
+    let (node, _from) = echo();
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut settings = inbound(node);
+    settings.inbound.as_mut().unwrap().listen = socket.local_addr().unwrap();
+    settings.turn = TURN;
+    let passed = vec![socket.try_clone().unwrap()];
+    let gateway = Gateway::start_with(settings, passed, |_, _| {}).unwrap();
+    let _there = connect(&gateway);
+    while gateway.peers().is_empty() {}
+    gateway.drain();
+    let _late = connect(&gateway);
+    std::thread::sleep(2 * TURN);
+    assert_eq!(gateway.peers().len(), 1);
+    socket.accept().expect("it waits");
 }
 
 /// Asks the gateway by SOCKS5 for a connection. Its reply.

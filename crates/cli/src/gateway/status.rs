@@ -1,6 +1,6 @@
 //! What a gateway tells while it runs: metrics, health and peers.
 
-use crate::http::{METRICS_TYPE, Page, head, label};
+use crate::http::{METRICS_TYPE, Page, head, label, metric};
 use crate::report::hex;
 use packetlane_gateway::{Account, Direction, Event, Gateway, Passed, Peer, Transport, Turns};
 use serde::{Deserialize, Serialize};
@@ -225,15 +225,11 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
             "packetlane_gateway_connected_total{{direction=\"{direction}\",transport=\"{transport}\"}} {number}"
         );
     }
-    out += &head(
+    out += &metric(
         "packetlane_gateway_fell_back_total",
         "counter",
         "Peers that closed when they were greeted by v2, and were tried by v1.",
-    );
-    let _ = writeln!(
-        out,
-        "packetlane_gateway_fell_back_total {}",
-        inner.fell_back
+        inner.fell_back,
     );
     let named = [
         (
@@ -258,25 +254,17 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
             );
         }
     }
-    out += &head(
+    out += &metric(
         "packetlane_gateway_dropped_events_total",
         "counter",
         "Events that were not published, because too many were held back from NATS.",
+        inner.dropped_events,
     );
-    let _ = writeln!(
-        out,
-        "packetlane_gateway_dropped_events_total {}",
-        inner.dropped_events
-    );
-    out += &head(
+    out += &metric(
         "packetlane_gateway_dropped_log_lines_total",
         "counter",
         "Lines of the log that were not written, because too many waited.",
-    );
-    let _ = writeln!(
-        out,
-        "packetlane_gateway_dropped_log_lines_total {}",
-        counts.lost_lines.dropped_lines()
+        counts.lost_lines.dropped_lines(),
     );
     let mut passed = inner.passed.clone();
     drop(inner);

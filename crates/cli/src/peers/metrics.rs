@@ -1,6 +1,6 @@
 //! `peers watch --prometheus`: what was seen, as metrics in Prometheus's text format.
 
-use crate::http::{METRICS_TYPE, Page, Server, head, label};
+use crate::http::{METRICS_TYPE, Page, Server, head, label, metric};
 use packetlane_peers::tally::{Peer, Tally};
 use packetlane_peers::{Network, Transport};
 use std::fmt::Write as _;
@@ -58,25 +58,20 @@ fn render(tally: &Tally) -> String {
     peers.sort_by_key(|(_, peer)| std::cmp::Reverse(cost(peer)));
     peers.truncate(MAX_PEERS);
 
-    out += &head("packetlane_peers", "gauge", "Connected peers.");
-    let _ = writeln!(out, "packetlane_peers {all}");
-    out += &head(
+    out += &metric("packetlane_peers", "gauge", "Connected peers.", all);
+    out += &metric(
         "packetlane_observed_seconds_total",
         "counter",
         "Time in which the source looked. All other times and counts are of this time: divide \
          their rate by its rate.",
+        tally.observed(),
     );
-    let _ = writeln!(
-        out,
-        "packetlane_observed_seconds_total {}",
-        tally.observed()
-    );
-    out += &head(
+    out += &metric(
         "packetlane_events_lost_total",
         "counter",
         "Events that the source lost.",
+        tally.lost(),
     );
-    let _ = writeln!(out, "packetlane_events_lost_total {}", tally.lost());
     if !tally.threads().is_empty() {
         out += &head(
             "packetlane_thread_cpu_seconds_total",
@@ -95,35 +90,23 @@ fn render(tally: &Tally) -> String {
     if tally.timed()
         && let Some(thread) = tally.message_thread()
     {
-        out += &head(
+        out += &metric(
             "packetlane_probes_cpu_seconds_total",
             "counter",
             "CPU time that looking has cost the message thread. Its own time is without that.",
+            thread.probes_ns as f64 / 1e9,
         );
-        let _ = writeln!(
-            out,
-            "packetlane_probes_cpu_seconds_total {}",
-            thread.probes_ns as f64 / 1e9
-        );
-        out += &head(
+        out += &metric(
             "packetlane_loop_cpu_seconds_total",
             "counter",
             "CPU time of the message thread's loop: waiting, waking up, going through the peers.",
+            thread.loop_ns as f64 / 1e9,
         );
-        let _ = writeln!(
-            out,
-            "packetlane_loop_cpu_seconds_total {}",
-            thread.loop_ns as f64 / 1e9
-        );
-        out += &head(
+        out += &metric(
             "packetlane_unaccounted_cpu_seconds",
             "gauge",
             "CPU time of the message thread that is neither a peer's nor its loop's, since the start.",
-        );
-        let _ = writeln!(
-            out,
-            "packetlane_unaccounted_cpu_seconds {}",
-            thread.unaccounted_ns() as f64 / 1e9
+            thread.unaccounted_ns() as f64 / 1e9,
         );
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod gateway;
 pub(crate) mod nats;
 pub(crate) mod node;
 pub(crate) mod real;
+pub(crate) mod rpc;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
