@@ -202,6 +202,15 @@ impl Backend {
         aead::max_precomputed_blocks(self.set())
     }
 
+    /// Whether `packets` packets that take `blocks` keystream blocks in all, one of each packet for
+    /// its one-time key, are so few that each is sealed or opened faster alone, with [precomputed
+    /// keystream](Self::precompute_keystream), than all of them together.
+    #[inline]
+    #[must_use]
+    pub fn are_few(self, packets: usize, blocks: usize) -> bool {
+        aead::are_few(self.set(), packets, blocks)
+    }
+
     /// Computes ChaCha20 keystream blocks of future packets under `key` (RFC 8439, section
     /// 2.3): `blocks[i]` becomes the block with counter `counters_and_nonces[i].0` and nonce
     /// `counters_and_nonces[i].1`. As many blocks as a vector has lanes cost little more than

@@ -21,6 +21,10 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 
+/// How many bytes of a turn count for what is expected of the next ones: one large message is not
+/// usual.
+const COUNTED_BYTES: usize = 16 * 1024;
+
 /// Packets to seal.
 pub type SealBatch = Batch<Sealing>;
 
@@ -91,8 +95,9 @@ pub struct Batch<Direction> {
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
-    /// How many jobs the last turn had that had any.
-    last_len: usize,
+    /// Jobs of the turns before that had any, and bytes, in quarters. Half of it is the last one's.
+    usual_len: usize,
+    usual_bytes: usize,
     /// How many jobs an engine has been called for. What became of the others is not shown,
     /// even where they have run when they were added: a forgotten call must show at once.
     done: usize,
@@ -262,7 +267,8 @@ impl<Direction> Batch<Direction> {
             keystream: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
-            last_len: 0,
+            usual_len: 0,
+            usual_bytes: 0,
             done: 0,
             direction: PhantomData,
         }
@@ -273,11 +279,14 @@ impl<Direction> Batch<Direction> {
     /// Packets that a session has added and that nobody took are lost, and with them the
     /// session's stream.
     pub fn clear(&mut self) {
+        if !self.jobs.is_empty() {
+            let follow = |usual: usize, last: usize| usual - usual / 2 + 2 * last;
+            self.usual_len = follow(self.usual_len, self.jobs.len());
+            let bytes = self.arena.used().min(COUNTED_BYTES);
+            self.usual_bytes = follow(self.usual_bytes, bytes);
+        }
         self.arena.clear();
         self.wipe();
-        if !self.jobs.is_empty() {
-            self.last_len = self.jobs.len();
-        }
         self.jobs.clear();
         self.outcomes.clear();
         self.done = 0;
@@ -364,7 +373,7 @@ impl<Direction> Batch<Direction> {
             nonce, aad, text, ..
         } = protection;
         let packet = self.jobs.len();
-        self.jobs.push(Job {
+        self.add_job(Job {
             text: index(bytes.start + text.start),
             text_len: index(text.len()),
             aad: index(bytes.start + aad.start),
@@ -440,7 +449,7 @@ impl<Direction> Batch<Direction> {
     #[inline]
     pub(crate) fn add_done(&mut self, job: Job, outcome: Outcome) {
         debug_assert!(!self.has_pending());
-        self.jobs.push(job);
+        self.add_job(job);
         self.outcomes.push(outcome);
     }
 
@@ -491,10 +500,16 @@ impl<Direction> Batch<Direction> {
         &mut self.arena
     }
 
-    /// How many packets it will hold with one more, if this turn is like the last.
+    /// How many packets it will hold with one more, if this turn is like those before.
     #[inline]
     pub(crate) fn expected_len(&self) -> usize {
-        self.last_len.max(self.jobs.len() + 1)
+        (self.usual_len / 4).max(self.jobs.len() + 1)
+    }
+
+    /// How many bytes they will have, of as many as count.
+    #[inline]
+    pub(crate) fn expected_bytes(&self) -> usize {
+        (self.usual_bytes / 4).max(self.arena.used())
     }
 
     /// Adds precomputed blocks of keystream. Returns the index of the first.
@@ -770,16 +785,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_turn_does_not_change_the_expected_length() {
+    fn what_a_turn_is_expected_to_hold() {
         let mut batch = SealBatch::new();
+        let turn = |batch: &mut SealBatch, packets: usize| {
+            for _ in 0..packets {
+                batch.arena.take(100);
+                batch.add_job(Job::default());
+            }
+            batch.clear();
+            (batch.usual_len / 4, batch.expected_bytes())
+        };
+        // Half of the way, and an empty turn changes nothing.
+        assert_eq!(turn(&mut batch, 20), (10, 1000));
+        assert_eq!(turn(&mut batch, 20), (15, 1500));
+        assert_eq!(turn(&mut batch, 0), (15, 1500));
+        for packets in [100, 3, 2] {
+            for _ in 0..20 {
+                turn(&mut batch, packets);
+            }
+            assert_eq!(turn(&mut batch, packets), (packets, 100 * packets));
+        }
+        // More than usual, and so much that it does not count.
         for _ in 0..3 {
+            batch.arena.take(1 << 20);
             batch.add_job(Job::default());
         }
+        assert_eq!((batch.expected_len(), batch.expected_bytes()), (4, 3 << 20));
         batch.clear();
-        batch.clear();
-        assert_eq!(batch.expected_len(), 3);
-        batch.add_job(Job::default());
-        batch.clear();
-        assert_eq!(batch.expected_len(), 1);
+        assert!(batch.expected_bytes() < COUNTED_BYTES);
     }
 }

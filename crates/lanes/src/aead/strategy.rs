@@ -28,6 +28,10 @@ const MANY_STITCHED: usize = 6;
 /// keystream blocks, including block 0. Packets that need fewer never go through the pipeline.
 const MANY_THREE_BLOCKS: usize = 8;
 
+/// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
+/// at most: with vectors of 512 bits, of 256 bits and smaller ones.
+const FEW: [(usize, usize); 3] = [(24, usize::MAX), (42, 5), (28, 5)];
+
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves: it takes as long as hashing some
 /// 200 bytes.
@@ -81,6 +85,19 @@ impl Strategy {
 #[inline]
 pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
+}
+
+/// See [`crate::Backend::are_few`].
+#[inline]
+pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
+    let [with_512, with_256, with_fewer] = FEW;
+    // Two registers make one vector.
+    let (most, mean) = match set.block_lanes() {
+        32.. => with_512,
+        16.. => with_256,
+        _ => with_fewer,
+    };
+    blocks < most && blocks <= mean.saturating_mul(packets)
 }
 
 /// Whether packets are done one at a time: a single one; two with some precomputed keystream; a

@@ -6,7 +6,7 @@
 //! packets from both sides of a rekey.
 
 use super::error::Exhausted;
-use super::precomputed::PrecomputedKeystream;
+use super::precomputed::{PrecomputedKeystream, blocks};
 use super::rekey::{REKEY_INTERVAL, nonce};
 use crate::arena::{KeyIndex, index};
 use crate::batch::Batch;
@@ -14,6 +14,9 @@ use crate::engine::cpu::{Cpu, Kernel};
 use core::ops::Range;
 use packetlane_lanes::{Block, Job, Key, Nonce, Outcome};
 use zeroize::{Zeroize, Zeroizing};
+
+/// A packet of more blocks is left to the batch, whose engine may have threads or a GPU for it.
+const MOST_NOW: usize = 64;
 
 /// The cipher of the packets of one direction.
 ///
@@ -84,9 +87,12 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
-        let packets = batch.expected_len();
-        let (keystream, keystream_blocks) = if self.keystream.concerns(packets) {
-            self.add_keystream(batch, packets, text_len)
+        let wanted = match self.are_few(batch) {
+            true => self.keystream.wanted(self.cpu.backend, text_len),
+            false => 0,
+        };
+        let (keystream, keystream_blocks) = if wanted > 0 || self.keystream.left() > 0 {
+            self.add_keystream(batch, wanted)
         } else {
             (0, 0)
         };
@@ -111,8 +117,8 @@ impl FsChaCha20Poly1305 {
     }
 
     /// As [`Self::add_job`], for a text that is there already, to be sealed or opened by
-    /// `kernel`. Where that is as fast as the batch, the packet is run here and now, and the
-    /// batch only has what became of it: keys and keystream need not travel through it.
+    /// `kernel`. Where packets are few they are run here and now, and the batch only has what
+    /// became of them: keys and keystream need not travel through it.
     #[inline(always)]
     pub(super) fn add_ready_job<Direction>(
         &mut self,
@@ -121,16 +127,11 @@ impl FsChaCha20Poly1305 {
         start: usize,
         text_len: usize,
     ) -> Result<(), Exhausted> {
-        let packets = batch.expected_len();
-        if !self.keystream.concerns(packets) || batch.has_pending() {
+        if batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch) {
             return self.add_job(batch, start, text_len);
         }
         let (number, epoch) = self.next()?;
-        let wanted = self.keystream.wanted(self.cpu.backend, packets, text_len);
-        let alone = packets == 1;
-        if !alone && wanted.max(self.keystream.left()) <= text_len.div_ceil(size_of::<Block>()) {
-            return self.add_job(batch, start, text_len);
-        }
+        let wanted = self.keystream.wanted(self.cpu.backend, text_len);
         let text = start..start + text_len;
         let bytes = batch.arena_mut().bytes_mut();
         let outcome = self.run(kernel, wanted, bytes, 0..0, text)?;
@@ -146,19 +147,28 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
-    /// Moves the precomputed keystream of the next packet into `batch`. The packet has
-    /// `text_len` bytes of text and is one of `packets` of a turn. Where it pays, missing
-    /// blocks are computed, and more for the packets behind it. Returns the index of the
-    /// first block, and how many there are.
+    /// Whether the packets of `batch` are few, and leave most lanes idle: they can work for the
+    /// packets behind them.
+    #[inline(always)]
+    fn are_few<Direction>(&self, batch: &Batch<Direction>) -> bool {
+        let packets = batch.expected_len();
+        // Of each packet one for its tag, and at least one for its text.
+        let blocks = || packets + packets.max(batch.expected_bytes() / size_of::<Block>());
+        packets == 1
+            || self.keystream.is_enabled()
+                && (packets == 2 || self.cpu.backend.are_few(packets, blocks()))
+    }
+
+    /// Moves the precomputed keystream of the next packet into `batch`. Where fewer than `wanted`
+    /// blocks are left, missing ones are computed, and more for the packets behind it. Returns
+    /// the index of the first block, and how many there are.
     #[inline(always)]
     fn add_keystream<Direction>(
         &mut self,
         batch: &mut Batch<Direction>,
-        packets: usize,
-        text_len: usize,
+        wanted: usize,
     ) -> (u32, u32) {
         let backend = self.cpu.backend;
-        let wanted = self.keystream.wanted(backend, packets, text_len);
         let blocks = self.keystream.blocks(self.keystream.per_packet());
         let (first, mut count) = (batch.add_keystream(blocks), blocks.len());
         self.keystream.consume(count);
@@ -182,7 +192,7 @@ impl FsChaCha20Poly1305 {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
-        let wanted = self.keystream.wanted(self.cpu.backend, 1, text.len());
+        let wanted = self.keystream.wanted(self.cpu.backend, text.len());
         self.run(kernel, wanted, bytes, aad, text)
     }
 

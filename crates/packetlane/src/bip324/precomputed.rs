@@ -25,13 +25,11 @@ const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
 /// the next packet that it saves less than it costs to carry them through the batch.
 const MAX_PACKET_BLOCKS: usize = 12;
 
-/// A batch of fewer packets is small. With two blocks each, so many packets have their
-/// keystream at a time.
-const SMALL_BATCH: usize = MAX_BLOCKS / 2;
-
-/// After so many packets in a row of at most a block of text, the next is expected to be
-/// one, too.
-const SHORT_PACKETS: u8 = 4;
+/// How many blocks of keystream a packet with `text_len` bytes of text takes: one is for its tag.
+#[inline]
+pub(super) fn blocks(text_len: usize) -> usize {
+    1 + text_len.div_ceil(size_of::<Block>())
+}
 
 /// The blocks of one direction.
 pub(super) struct PrecomputedKeystream {
@@ -43,9 +41,6 @@ pub(super) struct PrecomputedKeystream {
     /// The blocks that are left. The next packet's come first.
     next: u8,
     end: u8,
-    /// How many packets in a row had at most a block of text, of those for which this was
-    /// asked.
-    short_packets: u8,
 }
 
 impl PrecomputedKeystream {
@@ -56,7 +51,6 @@ impl PrecomputedKeystream {
             per_packet: 0,
             next: 0,
             end: 0,
-            short_packets: 0,
         }
     }
 
@@ -69,34 +63,21 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Whether it concerns a packet that is one of `packets` of a turn: blocks are left, or
-    /// the batch is small.
+    /// Whether it is on.
     #[inline]
-    pub(super) fn concerns(&self, packets: usize) -> bool {
-        self.next < self.end || packets < SMALL_BATCH
+    pub(super) fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
-    /// How many blocks to have of a packet with `text_len` bytes of text, one of `packets` of
-    /// a turn; 0 if that does not pay. One or two packets leave most lanes idle. With a few
-    /// more it pays only if all of them are covered: otherwise the lanes of the others have
-    /// room for this one, too.
+    /// How many blocks to have of a packet with `text_len` bytes of text, one of few; 0 if that
+    /// does not pay.
     #[inline]
-    pub(super) fn wanted(&mut self, backend: Backend, packets: usize, text_len: usize) -> usize {
-        let short = text_len <= size_of::<Block>();
-        self.short_packets = if short {
-            self.short_packets.saturating_add(1)
-        } else {
-            0
-        };
-        if !self.enabled
-            || packets > 2 && (packets >= SMALL_BATCH || self.short_packets <= SHORT_PACKETS)
-        {
-            return 0;
-        }
-        // One block for the tag, the others for the text. A longer text fills lanes by
-        // itself and wants two: the tag's, and the odd one that the header byte makes. It
-        // wants none where Poly1305 is interleaved with ChaCha20's rounds.
-        match 1 + text_len.div_ceil(size_of::<Block>()) {
+    pub(super) fn wanted(&self, backend: Backend, text_len: usize) -> usize {
+        // A longer text fills lanes by itself and wants two: the tag's, and the odd one that
+        // the header byte makes. It wants none where Poly1305 is interleaved with ChaCha20's
+        // rounds.
+        match blocks(text_len) {
+            _ if !self.enabled => 0,
             needed if needed > backend.max_precomputed_blocks() => 0,
             needed @ ..=MAX_PACKET_BLOCKS => needed,
             _ => 2,

@@ -56,6 +56,7 @@ impl Cpu {
 
     /// Runs a kernel on one packet, of which `keystream` is precomputed. Returns what
     /// became of it.
+    #[inline(always)]
     pub(crate) fn run_single(
         self,
         kernel: Kernel,
