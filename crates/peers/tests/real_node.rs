@@ -150,7 +150,7 @@ fn the_same_calls_by_the_nodes_own_clock() {
     let own = own_clock(&node);
     let seconds = seconds.as_secs();
     let mut worst: f64 = 0.0;
-    let mut off = Vec::new();
+    let (mut off, mut far_off) = (Vec::new(), Vec::new());
     for (peer, own) in &own {
         let ours = seen.peers.get(peer).copied().unwrap_or_default();
         for (ours, own) in ours.iter().zip(own) {
@@ -187,11 +187,15 @@ fn the_same_calls_by_the_nodes_own_clock() {
             (wall.0 - wall.1) / calls as f64,
             clocks / calls,
         );
-        // 5 % or 20 us a second; and by how much the probes make a call of the node itself slower,
-        // which they subtract and its clock sees.
-        let most = (0.05 * cpu.1).max(20.0 * seconds as f64) + 0.3 * calls as f64;
-        if (cpu.0 - cpu.1).abs() > most {
+        // 5 % or 20 us a second. On some CPUs the probes make a call of the node slower, which its
+        // clock sees and they subtract: a short run allows for it.
+        let most = (0.05 * cpu.1).max(20.0 * seconds as f64);
+        let away = (cpu.0 - cpu.1).abs();
+        if away > most {
             off.push(*peer);
+        }
+        if away > most + 0.3 * calls as f64 {
+            far_off.push(*peer);
         }
         if cpu.1 > 10_000.0 * seconds as f64 / 20.0 {
             worst = worst.max((cpu.0 / cpu.1 - 1.0).abs());
@@ -205,9 +209,13 @@ fn the_same_calls_by_the_nodes_own_clock() {
         seen.probes_ns / 1000
     );
     println!("the worst of the busy ones: {:.1} %", 100.0 * worst);
-    println!("{} of {} off: {off:?}", off.len(), own.len());
+    println!(
+        "{} of {} off: {off:?}; with 0.3 us a call for what probes do to the clock: {far_off:?}",
+        off.len(),
+        own.len(),
+    );
     if quiet {
-        assert!(off.len() * 20 <= own.len());
+        assert!(far_off.len() * 20 <= own.len());
     }
     let peers_us = (seen.peers_ns() + seen.loop_ns) / 1000;
     let thread_us = (seen.thread_ns - seen.probes_ns) / 1000;

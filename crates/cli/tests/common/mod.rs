@@ -189,9 +189,10 @@ pub(crate) fn listen_on(host: &str, options: &str) -> (Running, SocketAddr) {
     let line = listening.line();
     let address = line
         .strip_prefix("listening on ")
-        .and_then(|line| line.strip_suffix(" (regtest)\n"))
-        .unwrap_or_else(|| panic!("{line}"));
-    let address = address.parse().unwrap();
+        .and_then(|line| line.strip_suffix(" (regtest)\n"));
+    let Some(address) = address.map(|address| address.parse().unwrap()) else {
+        panic!("{line}{:#?}", listening.finish());
+    };
     (listening, address)
 }
 
