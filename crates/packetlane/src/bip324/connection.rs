@@ -220,7 +220,6 @@ impl Connection {
     ///
     /// [`ConnectionError::NotReady`] during the handshake, or a [`ConnectionError::Seal`].
     /// Nothing is added then.
-    #[inline]
     pub fn push(
         &mut self,
         batch: &mut SealBatch,
@@ -236,7 +235,6 @@ impl Connection {
     /// # Errors
     ///
     /// As [`Connection::push`].
-    #[inline]
     pub fn push_message(
         &mut self,
         batch: &mut SealBatch,

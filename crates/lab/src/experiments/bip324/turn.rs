@@ -9,6 +9,7 @@ use crate::sentence::Figure;
 use crate::workload::packets::PREPARED_BYTES;
 use packetlane::bip324::{Connection, Network, Outbound, PacketKind, Role, Session, SessionKeys};
 use packetlane::{Engine, OpenBatch, SealBatch};
+use std::io::{self, ErrorKind, IoSlice};
 
 const SESSIONS: [usize; 6] = [1, 4, 8, 16, 64, 200];
 const BYTES: [usize; 2] = [61, 400];
@@ -71,7 +72,7 @@ fn run(
             Clients::new(engine, sessions, bytes),
             {
                 let mut server = InBatches::new(engine, sessions);
-                move |wires: &[u8], answers: &mut dyn FnMut(&[u8])| server.turn(wires, answers)
+                move |wires: &[u8], socket: &mut Socket<'_>| server.turn(wires, socket)
             },
             batches,
         ),
@@ -81,7 +82,7 @@ fn run(
             Clients::new(engine, sessions, bytes),
             {
                 let mut server = OneAtATime::new(engine, sessions);
-                move |wires: &[u8], answers: &mut dyn FnMut(&[u8])| server.turn(wires, answers)
+                move |wires: &[u8], socket: &mut Socket<'_>| server.turn(wires, socket)
             },
             single,
         ),
@@ -94,17 +95,20 @@ fn run(
     record(report, case, &metrics, &samples);
 }
 
+/// What writes to a socket: all of the pieces, here.
+type Socket<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
+
 /// A server's turns, after a first one whose answers it appends to `answers`.
 fn contender<'a>(
     name: &str,
     backend: &str,
     mut clients: Clients,
-    mut turn: impl FnMut(&[u8], &mut dyn FnMut(&[u8])) + 'a,
+    mut turn: impl FnMut(&[u8], &mut Socket<'_>) + 'a,
     answers: &mut Vec<u8>,
 ) -> Contender<'a> {
     let mut wire = Vec::new();
     clients.seal(&mut wire);
-    turn(&wire, &mut |answer| answers.extend_from_slice(answer));
+    turn(&wire, &mut |pieces| Ok(append(pieces, answers)));
     assert_eq!(answers.len(), wire.len(), "{name}: answers are missing");
     let calls = (PREPARED_BYTES / wire.len()).clamp(1, 4096);
     Contender::with_input(
@@ -120,10 +124,23 @@ fn contender<'a>(
         },
         move |wires, call| {
             let mut len = 0;
-            turn(&wires[call], &mut |answer| len += answer.len());
+            turn(&wires[call], &mut |pieces| {
+                let written = pieces.iter().map(|piece| piece.len()).sum();
+                len += written;
+                Ok(written)
+            });
             len
         },
     )
+}
+
+/// Appends what a server writes. Returns how many bytes that is.
+fn append(pieces: &[IoSlice<'_>], answers: &mut Vec<u8>) -> usize {
+    let before = answers.len();
+    for piece in pieces {
+        answers.extend_from_slice(piece);
+    }
+    answers.len() - before
 }
 
 fn sessions(engine: Engine, count: usize, role: Role) -> impl Iterator<Item = Session> {
@@ -178,7 +195,7 @@ impl InBatches {
         }
     }
 
-    fn turn(&mut self, wires: &[u8], write: &mut dyn FnMut(&[u8])) {
+    fn turn(&mut self, wires: &[u8], socket: &mut Socket<'_>) {
         let len = wires.len() / self.connections.len();
         for (connection, wire) in self.connections.iter_mut().zip(wires.chunks(len)) {
             self.incoming.room(len).copy_from_slice(wire);
@@ -195,11 +212,9 @@ impl InBatches {
         }
         self.engine.seal(&mut self.outgoing);
         for connection in &mut self.connections {
-            let take_all = |pieces: &[std::io::IoSlice<'_>]| {
-                pieces.iter().for_each(|piece| write(piece));
-                Ok(pieces.iter().map(|piece| piece.len()).sum())
-            };
-            let written = connection.outbox.write(&self.outgoing, take_all);
+            let written = connection
+                .outbox
+                .write(&self.outgoing, |pieces| socket(pieces));
             written.expect("all is sealed");
         }
         self.incoming.clear();
@@ -223,7 +238,7 @@ impl OneAtATime {
         }
     }
 
-    fn turn(&mut self, wires: &[u8], write: &mut dyn FnMut(&[u8])) {
+    fn turn(&mut self, wires: &[u8], socket: &mut Socket<'_>) {
         let len = wires.len() / self.sessions.len();
         self.received.resize(len, 0);
         for ((session, unsent), wire) in self.sessions.iter_mut().zip(wires.chunks(len)) {
@@ -235,9 +250,15 @@ impl OneAtATime {
                     .seal(PacketKind::Genuine, contents, unsent)
                     .expect("short contents");
             }
-            write(unsent);
-            let written = unsent.len();
-            unsent.drain(..written);
+            while !unsent.is_empty() {
+                match socket(&[IoSlice::new(unsent)]) {
+                    Ok(0) => panic!("the socket takes nothing"),
+                    Ok(written) => drop(unsent.drain(..written)),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
         }
     }
 }
@@ -271,8 +292,8 @@ mod tests {
             for _ in 0..230 {
                 let (mut wire, mut one, mut other) = (Vec::new(), Vec::new(), Vec::new());
                 clients.seal(&mut wire);
-                batches.turn(&wire, &mut |answer| one.extend_from_slice(answer));
-                single.turn(&wire, &mut |answer| other.extend_from_slice(answer));
+                batches.turn(&wire, &mut |pieces| Ok(append(pieces, &mut one)));
+                single.turn(&wire, &mut |pieces| Ok(append(pieces, &mut other)));
                 assert_eq!(one.len(), count * (bytes + OVERHEAD));
                 assert!(one == other);
             }
