@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Bytes that one read takes.
 pub(crate) const READ_LEN: usize = 16 * 1024;
 
+/// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
+pub(crate) const MOST_UNREAD: usize = 64 * 1024;
+
 /// Where the bytes of a read lie for a moment.
 pub(crate) type Scratch = [u8; READ_LEN];
 
@@ -181,9 +184,9 @@ impl Inbox {
         self.bytes.len()
     }
 
-    /// Whether more can be asked for.
-    pub(crate) fn can_ask(&self) -> bool {
-        !self.is_asked && !self.has_ended && self.unread() < READ_LEN
+    /// Whether more can be asked for, if no more than `most` bytes are unread.
+    pub(crate) fn can_ask(&self, most: usize) -> bool {
+        !self.is_asked && !self.has_ended && self.unread() <= most
     }
 
     fn end(&mut self, end: io::Result<()>) {
@@ -273,20 +276,21 @@ impl Side {
         self.ended
     }
 
-    /// Notes what io_uring has received.
-    pub(crate) fn received(&mut self, bytes: io::Result<&[u8]>, more: bool) {
+    /// Notes what io_uring has received. How many bytes are unread.
+    pub(crate) fn received(&mut self, bytes: io::Result<&[u8]>, more: bool) -> usize {
         let Some(inbox) = &mut self.inbox else {
-            return;
+            return 0;
         };
         inbox.is_asked = more;
         match bytes {
             Ok([]) => inbox.end(Ok(())),
             Ok(bytes) => inbox.bytes.end().extend_from_slice(bytes),
             // It is asked again.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return inbox.unread(),
             Err(error) => inbox.end(Err(error)),
         }
         self.readable = true;
+        inbox.unread()
     }
 
     /// As [`Side::read`], to the end of `bytes`, by way of `scratch`: so that `bytes` has no room that
@@ -930,9 +934,9 @@ mod tests {
     #[test]
     fn an_inbox_asks_for_no_more_behind_the_end() {
         let mut inbox = Inbox::new(0);
-        assert!(inbox.can_ask());
+        assert!(inbox.can_ask(READ_LEN));
         inbox.end(Ok(()));
         assert_eq!(inbox.read(&mut [0; 10]).unwrap(), 0);
-        assert!(!inbox.can_ask());
+        assert!(!inbox.can_ask(READ_LEN));
     }
 }

@@ -118,10 +118,16 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Asks for what a socket receives, until it is told that no more comes by itself. `user` has 62
-    /// bits.
-    pub(crate) fn receive(&mut self, user: u64, socket: RawFd) {
-        let request = opcode::RecvMulti::new(Fd(socket), GROUP).build();
+    /// Asks for what a socket receives: a buffer, or all until it is told that no more comes by itself.
+    /// `user` has 62 bits.
+    pub(crate) fn receive(&mut self, user: u64, socket: RawFd, once: bool) {
+        let request = match once {
+            true => opcode::Recv::new(Fd(socket), std::ptr::null_mut(), BUFFER_LEN as u32)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
+            false => opcode::RecvMulti::new(Fd(socket), GROUP).build(),
+        };
         // SAFETY: the kernel writes to registered buffers only.
         unsafe { self.push(&request.user_data(kind::RECEIVE << kind::SHIFT | user)) };
     }
@@ -431,6 +437,33 @@ mod tests {
         }
     }
 
+    /// Once means one buffer, however much there is.
+    #[test]
+    fn one_buffer_is_told() {
+        let (events, _other) = UnixStream::pair().unwrap();
+        let Some(mut ring) = ring(&events) else {
+            return;
+        };
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let sent: Vec<u8> = (0..5 * BUFFER_LEN).map(|at| (at / 7) as u8).collect();
+        there.write_all(&sent).unwrap();
+        for turn in 0..3 {
+            ring.receive(5, here.as_raw_fd(), true);
+            let mut received = Vec::new();
+            // A second time, to see that no more comes.
+            for most in [Duration::from_secs(10), Duration::from_millis(20)] {
+                let take = |happened: Happened<'_>| {
+                    if let Happened::Received { bytes, more, .. } = happened {
+                        assert!(!more);
+                        received.extend_from_slice(bytes.unwrap());
+                    }
+                };
+                ring.wait(most, take).unwrap();
+            }
+            assert!(received == sent[turn * BUFFER_LEN..][..BUFFER_LEN]);
+        }
+    }
+
     /// More bytes than there are buffers, in order; then the end.
     #[test]
     fn what_comes_is_told() {
@@ -442,7 +475,7 @@ mod tests {
         let sent: Vec<u8> = (0..10_000_000_u32).map(|at| (at / 7) as u8).collect();
         let expected = sent.clone();
         let writer = std::thread::spawn(move || there.write_all(&sent).unwrap());
-        ring.receive(5, here.as_raw_fd());
+        ring.receive(5, here.as_raw_fd(), false);
         let (mut received, mut ended, mut woken) = (Vec::new(), false, 0);
         while !ended {
             let mut again = false;
@@ -461,7 +494,7 @@ mod tests {
             });
             waited.unwrap();
             if again && !ended {
-                ring.receive(5, here.as_raw_fd());
+                ring.receive(5, here.as_raw_fd(), false);
             }
         }
         assert!(received == expected);
@@ -518,7 +551,7 @@ mod tests {
             return;
         };
         let (here, mut there) = UnixStream::pair().unwrap();
-        ring.receive(7, here.as_raw_fd());
+        ring.receive(7, here.as_raw_fd(), false);
         ring.wait(Duration::ZERO, |happened| panic!("{happened:?}"))
             .unwrap();
         ring.cancel(7);

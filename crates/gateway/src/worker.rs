@@ -6,7 +6,7 @@ use crate::address::{Groups, Secret, loopback};
 use crate::dial::{KnownV1, Resolver, connect, is_connected};
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::link::{
-    Close, Direction, Inbox, Link, READ_LEN, Scratch, Side, Speech, Stage, Transport,
+    Close, Direction, Inbox, Link, MOST_UNREAD, READ_LEN, Scratch, Side, Speech, Stage, Transport,
 };
 use crate::ring::{Happened, Ring};
 use crate::settings::{Io, Limits, Settings};
@@ -42,9 +42,6 @@ const MOST_LOOKED_AT: usize = 256;
 /// the way around the Earth. Who was not answered tries again after a second: then another gateway
 /// is to be there alone.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
-
-/// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
-const MOST_UNREAD: usize = 256 * 1024;
 
 /// Connections that are accepted in a turn at most, from each listener. More of them wait: those
 /// whose messages pass are not to wait for them.
@@ -373,6 +370,7 @@ impl Worker {
         };
         self.turns.calls += 1;
         let mut has_events = false;
+        let mut too_much = Vec::new();
         let (links, ready) = (&mut self.links, &mut self.ready);
         ring.wait(most, |happened| match happened {
             Happened::Events => has_events = true,
@@ -390,13 +388,20 @@ impl Worker {
                 if let Some(side) = side
                     && side.inbox.as_ref().is_some_and(is_its)
                 {
-                    side.received(bytes, more);
+                    if side.received(bytes, more) > MOST_UNREAD && more {
+                        too_much.push(user);
+                    }
                     if !std::mem::replace(&mut link.is_ready, true) {
                         ready.push(token / 2);
                     }
                 }
             }
         })?;
+        too_much.sort_unstable();
+        too_much.dedup();
+        for user in too_much {
+            ring.cancel(user);
+        }
         Ok(has_events)
     }
 
@@ -420,6 +425,10 @@ impl Worker {
         let (Some(ring), Some(link)) = (&mut self.ring, self.links.get_mut(number)) else {
             return;
         };
+        // Before messages pass a buffer at a time will do, and many wait for their turn then: more
+        // would be all that a socket holds.
+        let once = !link.is_carrying();
+        let most = if once { 0 } else { READ_LEN };
         for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
             // It has connected.
             let is_open = side.writable;
@@ -427,11 +436,9 @@ impl Worker {
             let Some(inbox) = &mut side.inbox else {
                 continue;
             };
-            if is_open && inbox.can_ask() {
+            if is_open && inbox.can_ask(most) {
                 inbox.is_asked = true;
-                ring.receive(inbox.user, socket);
-            } else if inbox.is_asked && inbox.unread() > MOST_UNREAD {
-                ring.cancel(inbox.user);
+                ring.receive(inbox.user, socket, once);
             }
         }
     }
@@ -735,6 +742,16 @@ impl Worker {
 
     /// While all links hold too much, ends the one that holds the most.
     fn close_greediest(&mut self) {
+        if self.memory <= self.settings.limits.memory {
+            return;
+        }
+        // Not for memory that nothing lies in.
+        self.memory = 0;
+        for (_, link) in &mut self.links {
+            link.trim();
+            link.held = link.memory();
+            self.memory += link.held;
+        }
         while self.memory > self.settings.limits.memory
             && let Some((number, _)) = self.links.iter().max_by_key(|(_, link)| link.held)
         {

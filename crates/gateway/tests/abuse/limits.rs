@@ -388,9 +388,13 @@ fn a_siege(io: Io) {
         of(&greedy),
     ));
     assert!(each < 40 * KIB);
-    let bound = at_first + 2 * most + (half_open + slow.len()) as u64 * 40 * KIB;
+    let bound = at_first + 2 * most + (half_open + slow.len()) as u64 * 8 * KIB;
     assert!(highest < bound, "{} MiB", highest / MIB);
-    assert!(told.contains_key("closed-memory"), "nobody was greedy");
+    let greedy_ones = (slow.len() / 100) as u64;
+    assert!(
+        (1..=greedy_ones).contains(&told["closed-memory"]),
+        "{told:?}"
+    );
     // The machine may stand still for a while, but not for half of the time.
     for times in [&during, &greedy] {
         assert!(at(times, 50) < Duration::from_millis(500));
