@@ -56,8 +56,8 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
         .axis_desc_style(text)
         .x_desc(&plot.x.label)
         .y_desc(&plot.y.label)
-        .x_label_formatter(&|at| tick(*at, &plot.x.unit))
-        .y_label_formatter(&|at| tick(*at, &plot.y.unit))
+        .x_label_formatter(&|at| tick(*at, &plot.x))
+        .y_label_formatter(&|at| tick(*at, &plot.y))
         .draw()?;
     // Ours is first in the legend and drawn last, on top.
     for line in plot.series.iter().rev() {
@@ -242,8 +242,9 @@ fn round_step(step: f64) -> f64 {
     factor.unwrap_or(10.0) * decade
 }
 
-/// A tick's label: the quantity without trailing zeros.
-fn tick(value: f64, unit: &str) -> String {
+/// A tick's label: the quantity without trailing zeros, and without a unit that the axis names.
+fn tick(value: f64, axis: &Axis) -> String {
+    let unit = &*axis.unit;
     if unit == "bytes" {
         return bytes(value.round());
     }
@@ -254,6 +255,9 @@ fn tick(value: f64, unit: &str) -> String {
     } else {
         number
     };
+    if rest == unit && axis.label.split(' ').any(|word| word == unit) {
+        return number.to_owned();
+    }
     format!("{number} {rest}").trim_end().to_owned()
 }
 
@@ -275,10 +279,21 @@ mod tests {
         let ticks = Scale::new(&axis, powers, true).ticks;
         assert!((5..=11).contains(&ticks.len()));
         assert_eq!((ticks[0], ticks[ticks.len() - 1]), (1.0, 16384.0));
-        assert_eq!(tick(100.0, "ns"), "100 ns");
-        assert_eq!(tick(2e6, "packets/s"), "2 M");
-        assert_eq!(tick(16384.0, "bytes"), "16 KiB");
-        assert_eq!(tick(0.0, ""), "0");
+        let of = |label: &str, unit: &str| Axis {
+            label: label.into(),
+            unit: unit.into(),
+            log: true,
+        };
+        assert_eq!(tick(100.0, &of("", "ns")), "100 ns");
+        assert_eq!(tick(100.0, &of("transactions", "ns")), "100 ns");
+        assert_eq!(tick(100.0, &of("", "packets")), "100 packets");
+        assert_eq!(
+            tick(100.0, &of("packets p99 (log scale)", "packets")),
+            "100"
+        );
+        assert_eq!(tick(2e6, &of("packets/s", "packets/s")), "2 M");
+        assert_eq!(tick(16384.0, &of("", "bytes")), "16 KiB");
+        assert_eq!(tick(0.0, &of("", "")), "0");
         assert_eq!(round_step(0.3), 0.5);
         assert_eq!(round_step(700.0), 1000.0);
     }
