@@ -72,7 +72,9 @@ impl<L: Library> OneByOne<L> {
         batch: &mut Batch<Direction>,
         one: impl Fn(&mut L::Prepared, &Job, &[u8], &mut [u8]) -> Outcome,
     ) {
+        let packets = batch.len();
         batch.run_with(|pending| {
+            assert_eq!(pending.jobs.len(), packets, "packets that ours has run");
             let mut prepared = 0;
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
                 assert_eq!(
@@ -442,6 +444,8 @@ mod tests {
     #[test]
     fn all_agree() {
         let mut turns = Profile::mail().turns(20, 64, 20);
+        // Turns in which our session would do all by itself.
+        turns.extend(Profile::mail().turns(20, 1, 0));
         // A turn that is sent in parts.
         turns.extend(Profile::mail().turns(1, 4 * SealBatch::ENOUGH_BYTES / 325, 0));
         let mut wires: Vec<(String, Vec<u8>)> = Vec::new();

@@ -110,7 +110,8 @@ impl Cipher {
     /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
     /// gives their memory back: a program may do that to sessions that have been idle for long,
     /// and turn it on again. Blocks already taken by packets in a batch are wiped by
-    /// [`Batch::clear`].
+    /// [`Batch::clear`]. While it is off, all packets of batches wait for the engine, or for
+    /// [`Batch::run_with`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
     }

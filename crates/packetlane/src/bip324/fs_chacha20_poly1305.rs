@@ -148,15 +148,14 @@ impl FsChaCha20Poly1305 {
     }
 
     /// Whether the packets of `batch` are few, and leave most lanes idle: they can work for the
-    /// packets behind them.
+    /// packets behind them, if those may be precomputed.
     #[inline(always)]
     fn are_few<Direction>(&self, batch: &Batch<Direction>) -> bool {
         let packets = batch.expected_len();
         // Of each packet one for its tag, and at least one for its text.
         let blocks = || packets + packets.max(batch.expected_bytes() / size_of::<Block>());
-        packets == 1
-            || self.keystream.is_enabled()
-                && (packets == 2 || self.cpu.backend.are_few(packets, blocks()))
+        self.keystream.is_enabled()
+            && (packets <= 2 || self.cpu.backend.are_few(packets, blocks()))
     }
 
     /// Moves the precomputed keystream of the next packet into `batch`. Where fewer than `wanted`
