@@ -280,7 +280,9 @@ impl Slot {
 /// A session keeps one beside its key, which so travels to a batch once in a turn, however
 /// many packets it protects. The default is the index of no key; it is what a session sets
 /// when its key changes.
+// Packed, or it would take four bytes more: thousands of sessions have one for each direction.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(4))]
 pub struct KeyIndex {
     /// 0 if it is the index of no key.
     turn: u64,

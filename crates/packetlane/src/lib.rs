@@ -97,4 +97,6 @@ pub use outbox::Outbox;
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use packetlane_gpu as gpu;
-pub use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+pub use packetlane_lanes::{
+    Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work, prefetch,
+};

@@ -10,13 +10,17 @@ use crate::traffic::Turn;
 use packetlane::bip324::{
     Inbound, Network, Outbound, PacketKind, REKEY_INTERVAL, Role, Session, SessionKeys,
 };
-use packetlane::{Engine, OpenBatch, SealBatch, Slot};
+use packetlane::{Engine, OpenBatch, SealBatch, Slot, prefetch};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// The memory of a session is prefetched this many visits ahead.
+/// The memory of a session is prefetched this many visits ahead, and the value that leads to it as
+/// many before that.
 const AHEAD: usize = 8;
+
+/// How many bytes of packets make a batch: see [`SealBatch::ENOUGH_BYTES`].
+const BATCH_BYTES: usize = SealBatch::ENOUGH_BYTES / 4;
 
 /// The order in which sessions are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,17 +128,20 @@ fn advance(engine: Engine, pairs: &mut [&mut (Outbound, Inbound)]) {
     }
 }
 
-/// The sessions in the order of their visits, cut into batches, each session with the one
-/// that is visited [`AHEAD`] visits later.
+/// The sessions in the order of their visits, cut into batches, each session with those that are
+/// visited [`AHEAD`] and twice [`AHEAD`] visits later.
 fn batches(
     order: &[usize],
     packet_len: usize,
-) -> impl Iterator<Item = impl Iterator<Item = (usize, Option<usize>)> + Clone> {
-    let at_once = SealBatch::ENOUGH_BYTES.div_ceil(packet_len);
+) -> impl Iterator<Item = impl Iterator<Item = (usize, [Option<usize>; 2])> + Clone> {
+    let at_once = BATCH_BYTES.div_ceil(packet_len);
     let starts = (0..order.len()).step_by(at_once);
     starts.map(move |start| {
         let places = start..order.len().min(start + at_once);
-        places.map(|place| (order[place], order.get(place + AHEAD).copied()))
+        places.map(|place| {
+            let later = [AHEAD, 2 * AHEAD].map(|visits| order.get(place + visits).copied());
+            (order[place], later)
+        })
     })
 }
 
@@ -146,9 +153,12 @@ impl<R: Runner> Senders<R> {
         for sessions in batches(&self.order, packet_len) {
             self.batch.clear();
             self.slots.clear();
-            for ((end, later), (kind, contents)) in sessions.zip(&mut packets) {
-                if let Some(later) = later {
-                    self.ends[later].prefetch();
+            for ((end, [soon, then]), (kind, contents)) in sessions.zip(&mut packets) {
+                if let Some(then) = then {
+                    prefetch(&self.ends[then]);
+                }
+                if let Some(soon) = soon {
+                    self.ends[soon].prefetch();
                 }
                 let slot = self.ends[end].push(&mut self.batch, kind, contents);
                 self.slots
@@ -173,9 +183,12 @@ impl<R: Runner> Receivers<R> {
         let mut packets = wire.chunks_exact(wire_len);
         for sessions in batches(&self.order, wire_len) {
             self.batch.clear();
-            for ((end, later), packet) in sessions.clone().zip(&mut packets) {
-                if let Some(later) = later {
-                    self.ends[later].prefetch();
+            for ((end, [soon, then]), packet) in sessions.clone().zip(&mut packets) {
+                if let Some(then) = then {
+                    prefetch(&self.ends[then]);
+                }
+                if let Some(soon) = soon {
+                    self.ends[soon].prefetch();
                 }
                 let added = self.ends[end].feed(&mut self.batch, packet);
                 added.expect("a packet of an honest peer");

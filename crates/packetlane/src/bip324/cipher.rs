@@ -9,6 +9,7 @@ use super::fs_chacha20::FsChaCha20;
 use super::fs_chacha20_poly1305::FsChaCha20Poly1305;
 use super::keys::{Role, SessionKeys};
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+use crate::arena::KeyIndex;
 use crate::batch::Batch;
 use crate::copy::append;
 use crate::engine::Engine;
@@ -48,13 +49,16 @@ use zeroize::ZeroizeOnDrop;
 pub struct Cipher {
     /// Boxed, because moving a secret leaves a copy at its old address, which nothing wipes.
     state: Box<State>,
+    /// Where a batch holds the packets' key. It is not part of `state`, whose first line it would
+    /// not fit into.
+    key_index: KeyIndex,
     /// Number of lengths encrypted with the current key. Stored outside the box, so that the
     /// address of the next mask is known before `state` is in the cache.
     lengths: u32,
 }
 
 /// Both ciphers of a direction in one allocation. With thousands of sessions, cache misses
-/// dominate. A packet needs the first cache line of this and the line of its mask.
+/// dominate: a packet needs the first cache line of this, and the line of its mask.
 #[repr(C, align(64))]
 struct State {
     packet: FsChaCha20Poly1305,
@@ -101,7 +105,11 @@ impl Cipher {
         // Keys are set in place, because a move leaves a copy behind.
         state.packet.set_key(packet_key);
         state.length.set_key(cpu, length_key);
-        Self { state, lengths: 0 }
+        Self {
+            state,
+            key_index: KeyIndex::default(),
+            lengths: 0,
+        }
     }
 
     /// Turns the precomputed keystream on or off; it is on by default. It is used where packets
@@ -163,8 +171,9 @@ impl Cipher {
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
-        let packet = &mut self.state.packet;
-        packet.add_job(batch, start + LENGTH_LEN, HEADER_LEN + contents_len)
+        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
+        let text_len = HEADER_LEN + contents_len;
+        packet.add_job(key_index, batch, start + LENGTH_LEN, text_len)
     }
 
     /// As [`Self::add_job`], for contents that are there already, to be sealed or opened by
@@ -177,9 +186,9 @@ impl Cipher {
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
-        let packet = &mut self.state.packet;
+        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
         let text_len = HEADER_LEN + contents_len;
-        packet.add_ready_job(kernel, batch, start + LENGTH_LEN, text_len)
+        packet.add_ready_job(kernel, key_index, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has
@@ -207,8 +216,8 @@ impl Cipher {
         // A slice of `out`, which may be longer than a job's 32-bit offsets can address.
         let bytes = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..bytes.len() - TAG_LEN;
-        let packet = &mut self.state.packet;
-        let sealed = packet.run_single(Backend::seal, bytes, 0..aad.len(), text);
+        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
+        let sealed = packet.run_single(Backend::seal, key_index, bytes, 0..aad.len(), text);
         out.drain(before..before + aad.len());
         sealed?;
         Ok(())
@@ -237,9 +246,9 @@ impl Cipher {
             return Err(OpenError::TooShort { length });
         }
         let text = packet.start..packet.end - TAG_LEN;
-        let cipher = &mut self.state.packet;
+        let (cipher, key_index) = (&mut self.state.packet, &mut self.key_index);
         let (number, epoch) = cipher.next()?;
-        let outcome = cipher.run_single(Backend::open, bytes, aad, text.clone())?;
+        let outcome = cipher.run_single(Backend::open, key_index, bytes, aad, text.clone())?;
         if outcome != Outcome::Authentic {
             let packet = number;
             return Err(OpenError::BadTag { packet, epoch });

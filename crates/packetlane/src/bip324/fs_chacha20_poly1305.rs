@@ -20,29 +20,28 @@ const MOST_NOW: usize = 64;
 
 /// The cipher of the packets of one direction.
 ///
-/// Its first line of 64 bytes has all that a packet of a large batch needs.
+/// A packet needs all of it, and no more than one line of the cache.
 #[repr(C)]
 pub(super) struct FsChaCha20Poly1305 {
     key: Key,
-    /// Where a batch holds `key`.
-    key_index: KeyIndex,
     epoch: u64,
+    keystream: PrecomputedKeystream,
     /// How many packets the key has served. [`REKEY_INTERVAL`] when the last key of all is
     /// spent.
     used: u32,
-    keystream: PrecomputedKeystream,
     cpu: Cpu,
 }
+
+const _: () = assert!(core::mem::size_of::<FsChaCha20Poly1305>() <= 64);
 
 impl FsChaCha20Poly1305 {
     /// Without a key yet.
     pub(super) fn new(cpu: Cpu, epoch: u64) -> Self {
         Self {
             key: [0; 32],
-            key_index: KeyIndex::default(),
             epoch,
-            used: 0,
             keystream: PrecomputedKeystream::new(),
+            used: 0,
             cpu,
         }
     }
@@ -74,14 +73,14 @@ impl FsChaCha20Poly1305 {
     #[inline]
     pub(super) fn prefetch(&self) {
         packetlane_lanes::prefetch(self);
-        packetlane_lanes::prefetch(&self.keystream);
     }
 
     /// Adds the next packet to the jobs of `batch`: the text of `text_len` bytes at `start`
-    /// of its arena, without AAD.
+    /// of its arena, without AAD. `key_index` is where the batch holds the key.
     #[inline(always)]
     pub(super) fn add_job<Direction>(
         &mut self,
+        key_index: &mut KeyIndex,
         batch: &mut Batch<Direction>,
         start: usize,
         text_len: usize,
@@ -98,7 +97,7 @@ impl FsChaCha20Poly1305 {
         };
         let covered = (keystream_blocks as usize).saturating_sub(1) * size_of::<Block>();
         let key = if text_len > covered {
-            batch.index_of(&mut self.key_index, &self.key)
+            batch.index_of(key_index, &self.key)
         } else {
             0
         };
@@ -112,7 +111,7 @@ impl FsChaCha20Poly1305 {
             keystream_blocks,
             nonce: nonce(number, epoch),
         });
-        self.advance();
+        self.advance(key_index);
         Ok(())
     }
 
@@ -123,18 +122,19 @@ impl FsChaCha20Poly1305 {
     pub(super) fn add_ready_job<Direction>(
         &mut self,
         kernel: Kernel,
+        key_index: &mut KeyIndex,
         batch: &mut Batch<Direction>,
         start: usize,
         text_len: usize,
     ) -> Result<(), Exhausted> {
         if batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch) {
-            return self.add_job(batch, start, text_len);
+            return self.add_job(key_index, batch, start, text_len);
         }
         let (number, epoch) = self.next()?;
         let wanted = self.keystream.wanted(self.cpu.backend, text_len);
         let text = start..start + text_len;
         let bytes = batch.arena_mut().bytes_mut();
-        let outcome = self.run(kernel, wanted, bytes, 0..0, text)?;
+        let outcome = self.run(kernel, key_index, wanted, bytes, 0..0, text)?;
         batch.add_done(
             Job {
                 text: index(start),
@@ -154,8 +154,7 @@ impl FsChaCha20Poly1305 {
         let packets = batch.expected_len();
         // Of each packet one for its tag, and at least one for its text.
         let blocks = || packets + packets.max(batch.expected_bytes() / size_of::<Block>());
-        self.keystream.is_enabled()
-            && (packets <= 2 || self.cpu.backend.are_few(packets, blocks()))
+        self.keystream.is_enabled() && (packets <= 2 || self.cpu.backend.are_few(packets, blocks()))
     }
 
     /// Moves the precomputed keystream of the next packet into `batch`. Where fewer than `wanted`
@@ -187,18 +186,20 @@ impl FsChaCha20Poly1305 {
     pub(super) fn run_single(
         &mut self,
         kernel: Kernel,
+        key_index: &mut KeyIndex,
         bytes: &mut [u8],
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
         let wanted = self.keystream.wanted(self.cpu.backend, text.len());
-        self.run(kernel, wanted, bytes, aad, text)
+        self.run(kernel, key_index, wanted, bytes, aad, text)
     }
 
     /// Seals or opens the next packet, with `wanted` blocks of precomputed keystream.
     fn run(
         &mut self,
         kernel: Kernel,
+        key_index: &mut KeyIndex,
         wanted: usize,
         bytes: &mut [u8],
         aad: Range<usize>,
@@ -220,23 +221,23 @@ impl FsChaCha20Poly1305 {
             .cpu
             .run_single(kernel, secrets, nonce, bytes, aad, text);
         self.keystream.consume(count);
-        self.advance();
+        self.advance(key_index);
         Ok(outcome)
     }
 
     /// Counts a packet. The key is replaced right after its last one.
     #[inline]
-    fn advance(&mut self) {
+    fn advance(&mut self, key_index: &mut KeyIndex) {
         self.used += 1;
         if self.used == REKEY_INTERVAL {
-            self.rekey();
+            self.rekey(key_index);
         }
     }
 
     #[cold]
-    fn rekey(&mut self) {
+    fn rekey(&mut self, key_index: &mut KeyIndex) {
         self.keystream.wipe();
-        self.key_index = KeyIndex::default();
+        *key_index = KeyIndex::default();
         // Block 0 of the keystream makes the tag, so the AEAD's text begins with block 1.
         let mut key = Zeroizing::new([0; 32]);
         self.cpu

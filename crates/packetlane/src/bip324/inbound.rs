@@ -4,14 +4,16 @@
 use super::buffer::{KEPT_BUFFER, append_expected};
 use super::cipher::Cipher;
 use super::error::OpenError;
-use super::packet::{HEADER_LEN, LENGTH_LEN, OVERHEAD, PacketKind};
+use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use super::rekey::number_and_epoch;
+use crate::arena::index;
 use crate::batch::OpenBatch;
 use crate::bitcoin::message::MAX_TYPE_LEN;
 use crate::copy::copy;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Outcome};
 
@@ -32,41 +34,72 @@ pub struct Inbound {
 }
 
 /// What [`Inbound`] has beside its keys. It is allocated by itself, so that thousands of
-/// `Inbound`s lie close together and can tell which memory to prefetch without waiting.
+/// `Inbound`s lie close together and can tell which memory to prefetch without waiting. A turn
+/// that brings whole packets, which are taken, needs its first line of 64 bytes only.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Reception {
-    limit: usize,
     /// The beginning of a packet whose end has not come, behind `taken` bytes of packets that
     /// [`Inbound::open`] has returned. After the handshake, whatever came with it.
     tail: Vec<u8>,
     taken: usize,
+    /// The turn of the batch in which packets wait to be taken.
+    turn: u64,
+    /// The packets that wait: the first run of neighbours. The other runs are `rare`.
+    waiting: Run,
+    /// At most [`MAX_CONTENTS_LEN`].
+    limit: u32,
     /// Length on the wire, in bytes, of the packet that `tail` begins, once its length has
     /// been decrypted.
-    expected: Option<usize>,
-    /// The packets that wait in a batch to be taken, and that batch's turn.
-    waiting: Waiting,
-    turn: u64,
+    expected: Option<NonZeroU32>,
+    /// Whether there may be something in `rare`. If not, it need not be looked at.
+    has_rare: bool,
+    rare: Rare,
+    decoys: u64,
+}
+
+const _: () = assert!(core::mem::offset_of!(Reception, rare) <= 64);
+
+/// What few sessions have, in few turns.
+#[derive(Debug, Default)]
+struct Rare {
+    /// More runs of packets that wait, behind the first.
+    runs: VecDeque<Run>,
     /// Contents of packets that were opened and deferred. They go back into a batch before
     /// any other, and then lie in its arena.
     deferred: Vec<Vec<u8>>,
     back: VecDeque<Range<usize>>,
     /// The end of this half: packets before it may still wait.
     failed: Option<OpenError>,
-    decoys: u64,
+}
+
+impl Rare {
+    fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+            && self.deferred.is_empty()
+            && self.back.is_empty()
+            && self.failed.is_none()
+    }
+}
+
+/// Packets of a batch that are neighbours, by their numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    start: u32,
+    end: u32,
 }
 
 impl Inbound {
     pub(super) fn new(cipher: Cipher, limit: usize, buffered: Vec<u8>) -> Self {
         let rest = Reception {
-            limit,
             tail: buffered,
             taken: 0,
-            expected: None,
-            waiting: Waiting::default(),
             turn: 0,
-            deferred: Vec::new(),
-            back: VecDeque::new(),
-            failed: None,
+            waiting: Run::default(),
+            limit: receive_limit(limit),
+            expected: None,
+            has_rare: false,
+            rare: Rare::default(),
             decoys: 0,
         };
         Self {
@@ -81,14 +114,12 @@ impl Inbound {
     pub fn prefetch(&self) {
         self.cipher.prefetch();
         packetlane_lanes::prefetch(&*self.rest);
-        packetlane_lanes::prefetch(&self.rest.turn);
-        packetlane_lanes::prefetch(&self.rest.failed);
     }
 
     /// Sets the longest contents that are accepted, in bytes, from the next
     /// packet on. [`DEFAULT_RECEIVE_LIMIT`] if never called.
     pub fn set_receive_limit(&mut self, limit: usize) {
-        self.rest.limit = limit;
+        self.rest.limit = receive_limit(limit);
     }
 
     /// Whether keystream of the next packets is precomputed; see
@@ -107,7 +138,7 @@ impl Inbound {
     /// that were deferred.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        let deferred: usize = self.rest.deferred.iter().map(Vec::len).sum();
+        let deferred: usize = self.rest.rare.deferred.iter().map(Vec::len).sum();
         self.rest.tail.len() - self.rest.taken + deferred
     }
 
@@ -121,9 +152,12 @@ impl Inbound {
     /// for the peer may send nothing more until it has an answer.
     #[must_use]
     pub fn needs_turn(&self) -> bool {
-        let needed = self.rest.expected.unwrap_or(LENGTH_LEN);
-        self.rest.failed.is_none()
-            && (!self.rest.deferred.is_empty() || self.rest.tail.len() - self.rest.taken >= needed)
+        let needed = self.rest.expected().unwrap_or(LENGTH_LEN);
+        let waits = self.rest.tail.len() - self.rest.taken >= needed;
+        match self.rest.rare() {
+            None => waits,
+            Some(rare) => rare.failed.is_none() && (waits || !rare.deferred.is_empty()),
+        }
     }
 
     /// As [`Inbound::received`], for bytes that lie elsewhere.
@@ -133,7 +167,7 @@ impl Inbound {
     /// As [`Inbound::received`].
     pub fn feed(&mut self, batch: &mut OpenBatch, bytes: &[u8]) -> Result<usize, OpenError> {
         if !batch.arena().fits(bytes.len()) {
-            return Err(*self.rest.failed.get_or_insert(OpenError::BatchFull));
+            return Err(self.rest.end(OpenError::BatchFull));
         }
         copy(batch.room(bytes.len()), bytes);
         self.received(batch, bytes.len())
@@ -160,43 +194,45 @@ impl Inbound {
         let rest = &mut *self.rest;
         if rest.turn != batch.arena().turn() {
             if !rest.is_taken() {
-                rest.failed.get_or_insert(OpenError::NotInBatch);
-                rest.waiting.clear();
-                rest.back.clear();
+                rest.end(OpenError::NotInBatch);
+                rest.drop_waiting();
             }
             rest.turn = batch.arena().turn();
+            rest.has_rare = rest.has_rare && !rest.rare.is_empty();
         }
-        if let Some(error) = rest.failed {
+        if let Some(error) = rest.failed() {
             return Err(error);
         }
         let before = batch.len();
         let start = batch.arena_mut().take_received(len);
         let mut result = self.scan(batch, start..start + len).map(|()| 0);
         // Also if a new packet is refused: those that were deferred came before it.
-        if !self.rest.deferred.is_empty() {
+        if self
+            .rest
+            .rare()
+            .is_some_and(|rare| !rare.deferred.is_empty())
+        {
             result = result.and(self.put_back(batch));
         }
         match result {
             Ok(deferred) => Ok(batch.len() - before + deferred),
-            Err(error) => {
-                self.rest.failed = Some(error);
-                Err(error)
-            }
+            Err(error) => Err(self.rest.end(error)),
         }
     }
 
     /// Puts the packets that were deferred into the batch. Returns how many.
     #[cold]
     fn put_back(&mut self, batch: &mut OpenBatch) -> Result<usize, OpenError> {
-        let deferred = self.rest.deferred.len();
-        for contents in self.rest.deferred.drain(..) {
+        let rare = self.rest.rare_mut();
+        let deferred = rare.deferred.len();
+        for contents in rare.deferred.drain(..) {
             if !batch.arena().fits(contents.len()) {
                 return Err(OpenError::BatchFull);
             }
             let place = batch.arena_mut().take(contents.len());
             let place = place..place + contents.len();
             copy(&mut batch.arena_mut().bytes_mut()[place.clone()], &contents);
-            self.rest.back.push_back(place);
+            rare.back.push_back(place);
         }
         Ok(deferred)
     }
@@ -239,7 +275,7 @@ impl Inbound {
     pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
         // All or none: what stays would be taken before what was deferred. Packets are opened
         // in the order in which they were added.
-        let last = self.rest.waiting.last();
+        let last = self.rest.last_waiting();
         if self.rest.turn == batch.arena().turn()
             && last.is_some_and(|last| batch.outcome(last) == Outcome::Pending)
         {
@@ -247,7 +283,7 @@ impl Inbound {
         }
         while let Some(contents) = self.next_packet(batch) {
             let contents = batch.arena().bytes()[contents?].to_vec();
-            self.rest.deferred.push(contents);
+            self.rest.rare_mut().deferred.push(contents);
         }
         Ok(())
     }
@@ -283,10 +319,14 @@ impl Inbound {
     /// # }
     /// ```
     pub fn open(&mut self, bytes: &mut &[u8]) -> Result<Option<&[u8]>, OpenError> {
-        if let Some(error) = self.rest.failed {
+        if let Some(error) = self.rest.failed() {
             return Err(error);
         }
-        if !self.rest.is_taken() || !self.rest.deferred.is_empty() {
+        let is_deferred = self
+            .rest
+            .rare()
+            .is_some_and(|rare| !rare.deferred.is_empty());
+        if !self.rest.is_taken() || is_deferred {
             return Err(OpenError::NotInBatch);
         }
         match self.open_next(bytes) {
@@ -299,7 +339,7 @@ impl Inbound {
     /// As [`Inbound::open`]: where the contents lie in `tail`.
     fn open_next(&mut self, bytes: &mut &[u8]) -> Result<Option<Range<usize>>, OpenError> {
         loop {
-            let wire_len = match self.rest.expected {
+            let wire_len = match self.rest.expected() {
                 Some(wire_len) => wire_len,
                 None => {
                     let Some(length) = self.rest.reach(bytes, LENGTH_LEN) else {
@@ -307,7 +347,7 @@ impl Inbound {
                     };
                     let length = core::array::from_fn(|at| self.rest.tail[length.start + at]);
                     let wire_len = self.decrypt_length(length)?;
-                    self.rest.expected = Some(wire_len);
+                    self.rest.expect(wire_len);
                     wire_len
                 }
             };
@@ -346,9 +386,10 @@ impl Inbound {
                 let Some(&length) = self.rest.tail[from_tail..].first_chunk() else {
                     break;
                 };
-                self.rest.expected = Some(self.decrypt_length(length)?);
+                let expected = self.decrypt_length(length)?;
+                self.rest.expect(expected);
             }
-            let expected = self.rest.expected.unwrap_or(OVERHEAD);
+            let expected = self.rest.expected().unwrap_or(OVERHEAD);
             let held = (self.rest.tail.len() - from_tail).min(expected);
             let missing = expected - held;
             if missing > new.end - at {
@@ -377,7 +418,7 @@ impl Inbound {
             while let Some(&length) = batch.arena().bytes()[at..new.end].first_chunk() {
                 let expected = self.decrypt_length(length)?;
                 if expected > new.end - at {
-                    self.rest.expected = Some(expected);
+                    self.rest.expect(expected);
                     break;
                 }
                 self.add(batch, at, expected)?;
@@ -386,10 +427,11 @@ impl Inbound {
             }
         }
         if at < new.end {
+            let expected = self.rest.expected().unwrap_or(LENGTH_LEN);
             append_expected(
                 &mut self.rest.tail,
                 &batch.arena().bytes()[at..new.end],
-                self.rest.expected.unwrap_or(LENGTH_LEN),
+                expected,
             );
         }
         batch.arena_mut().give_back(kept);
@@ -400,11 +442,9 @@ impl Inbound {
     #[inline]
     fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
         let length = self.cipher.decrypt_length(length)?;
-        if length > self.rest.limit {
-            return Err(OpenError::TooLong {
-                length,
-                limit: self.rest.limit,
-            });
+        let limit = self.rest.limit as usize;
+        if length > limit {
+            return Err(OpenError::TooLong { length, limit });
         }
         Ok(length + OVERHEAD)
     }
@@ -422,7 +462,7 @@ impl Inbound {
         self.cipher
             .add_ready_job(Backend::open, batch, start, contents_len)?;
         self.rest.expected = None;
-        self.rest.waiting.add(job);
+        self.rest.add_waiting(job);
         Ok(())
     }
 
@@ -446,16 +486,18 @@ impl Inbound {
         batch: &OpenBatch,
     ) -> Option<Result<Range<usize>, OpenError>> {
         if self.rest.is_taken() {
-            return self.rest.failed.map(Err);
+            return self.rest.failed().map(Err);
         }
         // A mistake of the caller's leaves the packets where they are.
         if self.rest.turn != batch.arena().turn() {
             return Some(Err(OpenError::NotInBatch));
         }
-        if let Some(contents) = self.rest.back.pop_front() {
+        if self.rest.has_rare
+            && let Some(contents) = self.rest.rare.back.pop_front()
+        {
             return Some(Ok(contents));
         }
-        while let Some(packet) = self.rest.waiting.first() {
+        while let Some(packet) = self.rest.first_waiting() {
             match batch.outcome(packet) {
                 Outcome::Authentic => {}
                 Outcome::Pending | Outcome::Sealed => return Some(Err(OpenError::NotOpened)),
@@ -464,35 +506,132 @@ impl Inbound {
                     return Some(Err(self.fail(OpenError::BadTag { packet, epoch })));
                 }
             }
-            self.rest.waiting.remove_first();
+            self.rest.remove_first_waiting();
             let text = batch.text(packet);
             match PacketKind::from_header(batch.arena().bytes()[text.start]) {
                 PacketKind::Genuine => return Some(Ok(text.start + HEADER_LEN..text.end)),
                 PacketKind::Decoy => self.rest.decoys += 1,
             }
         }
-        self.rest.failed.map(Err)
+        self.rest.failed().map(Err)
     }
 
     /// Ends the session; packets that still wait are lost.
     #[cold]
     fn fail(&mut self, error: OpenError) -> OpenError {
         let rest = &mut *self.rest;
-        rest.waiting.clear();
-        rest.back.clear();
-        rest.deferred = Vec::new();
+        rest.drop_waiting();
         rest.tail = Vec::new();
         rest.taken = 0;
-        rest.failed = Some(error);
+        let rare = rest.rare_mut();
+        rare.deferred = Vec::new();
+        rare.failed = Some(error);
         error
     }
 }
 
+/// A receive limit as it is kept: no packet is longer than [`MAX_CONTENTS_LEN`].
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "bounded by MAX_CONTENTS_LEN"
+)]
+fn receive_limit(limit: usize) -> u32 {
+    limit.min(MAX_CONTENTS_LEN) as u32
+}
+
 impl Reception {
+    /// What is rare, if there may be something.
+    #[inline]
+    fn rare(&self) -> Option<&Rare> {
+        self.has_rare.then_some(&self.rare)
+    }
+
+    /// What is rare, to put something there.
+    fn rare_mut(&mut self) -> &mut Rare {
+        self.has_rare = true;
+        &mut self.rare
+    }
+
+    /// The end of this half, if it has come.
+    #[inline]
+    fn failed(&self) -> Option<OpenError> {
+        self.rare().and_then(|rare| rare.failed)
+    }
+
+    /// Ends this half with `error` unless it has ended before. Returns the error that has.
+    #[cold]
+    fn end(&mut self, error: OpenError) -> OpenError {
+        *self.rare_mut().failed.get_or_insert(error)
+    }
+
+    /// See [`Reception::expected`].
+    #[inline]
+    fn expected(&self) -> Option<usize> {
+        self.expected.map(|len| len.get() as usize)
+    }
+
+    /// Sets the length on the wire of the packet that `tail` begins.
+    #[inline]
+    fn expect(&mut self, wire_len: usize) {
+        self.expected = NonZeroU32::new(index(wire_len));
+    }
+
     /// Whether all packets that it added to the batch have been taken.
     #[inline]
     fn is_taken(&self) -> bool {
-        self.waiting.is_empty() && self.back.is_empty()
+        self.waiting.is_empty() && self.rare().is_none_or(|rare| rare.back.is_empty())
+    }
+
+    /// Forgets all packets that wait in a batch.
+    fn drop_waiting(&mut self) {
+        self.waiting = Run::default();
+        self.rare.runs.clear();
+        self.rare.back.clear();
+    }
+
+    /// Adds packet number `packet` of the batch to those that wait.
+    #[inline]
+    fn add_waiting(&mut self, packet: usize) {
+        let packet = index(packet);
+        let new = Run {
+            start: packet,
+            end: packet + 1,
+        };
+        let last = match self.rare() {
+            Some(Rare { runs, .. }) if !runs.is_empty() => self.rare.runs.back_mut(),
+            _ => None,
+        };
+        let last = last.unwrap_or(&mut self.waiting);
+        if last.is_empty() {
+            *last = new;
+        } else if last.end == packet {
+            last.end = new.end;
+        } else {
+            self.rare_mut().runs.push_back(new);
+        }
+    }
+
+    /// The number of the first packet that waits.
+    #[inline]
+    fn first_waiting(&self) -> Option<usize> {
+        (!self.waiting.is_empty()).then_some(self.waiting.start as usize)
+    }
+
+    /// The number of the last packet that waits.
+    fn last_waiting(&self) -> Option<usize> {
+        let run = self.rare.runs.back().unwrap_or(&self.waiting);
+        (!run.is_empty()).then(|| run.end as usize - 1)
+    }
+
+    #[inline]
+    fn remove_first_waiting(&mut self) {
+        self.waiting.start += 1;
+        if self.has_rare
+            && self.waiting.is_empty()
+            && let Some(next) = self.rare.runs.pop_front()
+        {
+            self.waiting = next;
+        }
     }
 
     /// Forgets the packets that [`Inbound::open`] has returned.
@@ -530,53 +669,10 @@ impl Reception {
     }
 }
 
-/// Packets of a batch, in their order, as runs of neighbours. A session mostly has one run.
-/// It lies in the session and not behind a pointer: with many sessions, memory is what takes
-/// time.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// Empty only if there are no others.
-    first: Range<usize>,
-    others: VecDeque<Range<usize>>,
-}
-
-impl Waiting {
-    fn is_empty(&self) -> bool {
-        self.first.is_empty()
-    }
-
-    fn clear(&mut self) {
-        self.first = 0..0;
-        self.others.clear();
-    }
-
-    fn add(&mut self, job: usize) {
-        let last = self.others.back_mut().unwrap_or(&mut self.first);
-        if last.start == last.end {
-            *last = job..job + 1;
-        } else if last.end == job {
-            last.end += 1;
-        } else {
-            self.others.push_back(job..job + 1);
-        }
-    }
-
-    fn first(&self) -> Option<usize> {
-        (!self.first.is_empty()).then_some(self.first.start)
-    }
-
-    fn last(&self) -> Option<usize> {
-        let run = self.others.back().unwrap_or(&self.first);
-        (!run.is_empty()).then(|| run.end - 1)
-    }
-
-    fn remove_first(&mut self) {
-        self.first.start += 1;
-        if self.first.is_empty()
-            && let Some(next) = self.others.pop_front()
-        {
-            self.first = next;
-        }
+impl Run {
+    #[inline]
+    fn is_empty(self) -> bool {
+        self.start == self.end
     }
 }
 

@@ -54,7 +54,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                 }
                 let timed = "thread CPU time to seal or open one packet of each session, as in \
                      bip324.packet; order: how the sessions are visited, at random or as they lie \
-                     in memory, each prefetched eight visits before; cold by warm: a packet's time \
+                     in memory, each prefetched eight visits before; 64 KiB make a batch; cold by warm: a packet's time \
                      divided by that with 64 sessions";
                 let case = EXPERIMENT
                     .case(timed)
