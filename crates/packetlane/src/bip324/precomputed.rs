@@ -2,7 +2,7 @@
 //!
 //! A nonce is a counter, so the keystream of the next packets is known before their contents
 //! are. A single short packet leaves most lanes idle; so the call that encrypts it computes
-//! up to 16 blocks of keystream, and the session's next packets need no more than an XOR and
+//! up to 32 blocks of keystream, and the session's next packets need no more than an XOR and
 //! a Poly1305.
 //!
 //! Precomputed keystream is as secret as the key: there is at most
@@ -16,14 +16,14 @@ use packetlane_lanes::{Backend, Block, Key};
 use zeroize::Zeroize;
 
 /// The most memory that precomputed keystream takes for one direction, in bytes.
-pub const MAX_PRECOMPUTED_KEYSTREAM: usize = 1024;
+pub const MAX_PRECOMPUTED_KEYSTREAM: usize = 2048;
 
-/// The same in blocks: they fill the lanes of AVX-512 once.
+/// The same in blocks: they fill two registers of AVX-512, which take little longer than one.
 const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
 
-/// The most blocks that are precomputed of one packet. With more, a call has so few left for
-/// the next packet that it saves less than it costs to carry them through the batch.
-const MAX_PACKET_BLOCKS: usize = 12;
+/// The most blocks that are precomputed of one packet: a call then serves two. With more, it costs
+/// more to carry them through the batch than it saves.
+const MAX_PACKET_BLOCKS: usize = MAX_BLOCKS / 2;
 
 /// How many blocks of keystream a packet with `text_len` bytes of text takes: one is for its tag.
 #[inline]
@@ -87,7 +87,7 @@ impl PrecomputedKeystream {
     /// Computes the blocks of the packets from `number` of `epoch` on, `per_packet` of each,
     /// as if all were as long as the first; of the first one only from block `first` on.
     #[cold]
-    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
+    #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn compute(
         &mut self,
         backend: Backend,
@@ -145,7 +145,7 @@ impl PrecomputedKeystream {
 
     /// Wipes the first `count` of the blocks that are left: they have been used.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "there are 16 blocks")]
+    #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn consume(&mut self, count: usize) {
         let used = self.range(count);
         if let Some(blocks) = &mut self.blocks {
