@@ -104,3 +104,77 @@ impl Spare {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::thread;
+    use std::time::Duration;
+
+    /// A listener that does not block, on a port that others may listen on.
+    fn listener(at: SocketAddr) -> Listener {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.bind(&at.into()).unwrap();
+        socket.listen(BACKLOG).unwrap();
+        let socket = TcpListener::from_std(socket.into());
+        Listener::new(Door::Inbound, socket, false)
+    }
+
+    /// Greets all who wait.
+    fn greet(listener: &Listener) {
+        while let Ok((socket, _)) = listener.socket.accept() {
+            let socket = SockRef::from(&socket).try_clone().unwrap();
+            socket.set_nonblocking(false).unwrap();
+            TcpStream::from(socket).write_all(b"!").unwrap();
+        }
+    }
+
+    /// Of two listeners on a port one turns deaf, greets who waits, and is closed some time later: who
+    /// connects meanwhile is greeted by the other. One that still heard would have them reset.
+    #[test]
+    fn nobody_is_lost_to_a_listener_that_is_deaf() {
+        let ending = listener(([127, 0, 0, 1], 0).into());
+        let at = ending.socket.local_addr().unwrap();
+        let staying = listener(at);
+        let ends = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Relaxed) {
+                    greet(&staying);
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let peers = [(); 8].map(|()| {
+                scope.spawn(move || {
+                    for _ in 0..30 {
+                        let mut greeting = [0];
+                        let mut stream = TcpStream::connect(at)?;
+                        stream.read_exact(&mut greeting)?;
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    Ok::<(), io::Error>(())
+                })
+            });
+            for _ in 0..20 {
+                greet(&ending);
+                thread::sleep(Duration::from_millis(1));
+            }
+            ending.turn_deaf().unwrap();
+            // Who was connecting is in the queue then.
+            thread::sleep(Duration::from_millis(20));
+            greet(&ending);
+            thread::sleep(Duration::from_millis(100));
+            drop(ending);
+            let found = peers.map(|peer| peer.join().unwrap());
+            ends.store(true, Relaxed);
+            for found in found {
+                found.expect("a greeting");
+            }
+        });
+    }
+}
