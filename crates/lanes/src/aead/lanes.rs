@@ -16,7 +16,7 @@
 use super::strategy::{self, CHUNK, TagMethod};
 use super::tag::tag;
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Job, Key, Outcome, Secrets, TAG_LEN, verdict};
+use crate::job::{BLOCK_LEN, Job, Key, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
 use crate::kernels::chacha20::{Blocks, HalfRun, Run};
 use crate::kernels::poly1305::text::{AAD_OVERREAD, MAX_AAD, Text};
 use crate::vector::MAX_LANES;
@@ -81,7 +81,11 @@ pub(super) fn open(
         // texts; if one call has room for everything, all of it.
         // For each packet the first block that the call does not compute.
         let mut next_blocks = ArrayVec::<u32, CHUNK>::new();
-        for (index, job) in jobs.iter().enumerate() {
+        let with_key = match !in_one_call && secrets.keystream.is_empty() {
+            true => chunk.compute_keys(set, secrets, jobs),
+            false => 0,
+        };
+        for (index, job) in jobs.iter().enumerate().skip(with_key) {
             if !secrets.keystream.is_empty()
                 && let Some((key, _)) = secrets.keystream(job)
             {
@@ -327,6 +331,25 @@ impl<'k> Chunk<'k> {
         self.copy_keys();
         set.xor_runs(bytes, self.blocks.keystream(), jobs, &self.runs);
         self.clear();
+    }
+
+    /// Computes the one-time keys of the first packets, as many as fill all lanes of one or more
+    /// calls, past the list, which must be empty. Returns how many.
+    #[inline]
+    fn compute_keys(&mut self, set: Set, secrets: Secrets<'k>, jobs: &[Job]) -> usize {
+        let lanes = set.block_lanes();
+        let calls = jobs.chunks_exact(lanes);
+        let with_key = jobs.len() - calls.remainder().len();
+        for (jobs, keys) in calls.zip(self.one_time_keys.chunks_exact_mut(lanes)) {
+            for (lane, job) in jobs.iter().enumerate() {
+                self.blocks.set(lane, secrets.key(job), &job.nonce, 0..1);
+            }
+            set.blocks(&mut self.blocks, lanes);
+            for (key, block) in keys.iter_mut().zip(self.blocks.keystream()) {
+                key.copy_from_slice(split_one_time_key(core::slice::from_ref(block)).0);
+            }
+        }
+        with_key
     }
 
     /// Computes the blocks in the list.
