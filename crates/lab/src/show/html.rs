@@ -139,8 +139,8 @@ const GLOSSARY: &[(&str, &str)] = &[
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
         "min-max",
-        "the smallest and the largest sample; a sample lasts at least a millisecond, after calls \
-         that are not timed and warm the caches.",
+        "the smallest and the largest sample; a sample lasts at least 0.2 ms, after calls that \
+         are not timed and warm the caches.",
     ),
 ];
 

@@ -46,7 +46,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             tasks.push(Task::new(case, move |case, plan, report| {
                 let turn = profile.turns(1, BATCH, 0).remove(0);
                 let plan = Plan {
-                    min_sample: 20 * plan.min_sample,
+                    min_sample: 100 * plan.min_sample,
                     budget: 3 * plan.budget,
                     ..plan.by(Clock::Wall)
                 };
