@@ -94,9 +94,11 @@ fn add(
 
 fn fake() -> Report {
     let machine = Machine {
+        name: None,
         cpu: "Imaginary <CPU> & Co 3000".into(),
         features: vec!["avx2".into(), "avx512f".into()],
         cores: 2,
+        physical_cores: None,
         gpu: None,
     };
     let mut report = Report::new(machine);
@@ -501,6 +503,14 @@ fn the_json_has_the_designs_fields_and_comes_back() {
     let report = fake();
     let json = report.to_json();
     assert_eq!(Report::from_json(&json).unwrap(), report);
+    let mut named = report.clone();
+    named.replayed = Some("a \"folder\"".into());
+    named.machine.name = Some("Imaginary VM".into());
+    named.machine.physical_cores = Some(1);
+    assert_eq!(Report::from_json(&named.to_json()).unwrap(), named);
+    assert!(
+        text::render(&named).contains("Imaginary VM: Imaginary <CPU> & Co 3000, 2 threads of one")
+    );
 
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let fields = |value: &serde_json::Value| -> BTreeSet<String> {
@@ -514,12 +524,13 @@ fn the_json_has_the_designs_fields_and_comes_back() {
     assert_eq!(
         fields(&value["rows"][0]),
         set(
-            "experiment case implementation backend metric unit median min max samples timed noisy"
+            "experiment case implementation backend metric unit median min max samples timed noisy \
+             values"
         )
     );
     assert_eq!(
         fields(&value["ratios"][0]),
-        set("experiment case metric implementation against median min max")
+        set("experiment case metric implementation against median min max low high")
     );
     assert_eq!(
         fields(&value["published"][0]),
@@ -568,6 +579,7 @@ fn the_answers_come_first_and_are_honest() {
     let mut behind = fake();
     for ratio in &mut behind.ratios {
         ratio.median = 0.6;
+        (ratio.low, ratio.high) = (Some(0.5), Some(0.7));
     }
     for answer in answers(&behind) {
         // Ours has no rival in some experiments, and in one each library is compared with
@@ -586,6 +598,41 @@ fn the_answers_come_first_and_are_honest() {
         );
         assert!(!answer.text.contains("packetlane-"), "{}", answer.text);
     }
+}
+
+/// Not the range of the turns decides, in which there is always one that says otherwise, but
+/// where the median lies.
+#[test]
+fn what_a_noisy_machine_cannot_tell_is_not_answered() {
+    let answer = |report: &Report, experiment: &str| {
+        let all = answers(report).into_iter();
+        let mut of = all.filter(|answer| answer.experiment == experiment);
+        of.next().unwrap().text
+    };
+    let mut report = fake();
+    report.ratios.iter_mut().for_each(|ratio| ratio.min = 0.5);
+    assert!(answer(&report, "bip324.packet").contains("x as fast as"));
+    report
+        .ratios
+        .iter_mut()
+        .for_each(|ratio| ratio.low = Some(0.5));
+    for experiment in ["bip324.packet", "quic.packet", "sha256d.many"] {
+        let text = answer(&report, experiment);
+        assert!(text.contains("not measurable here beside "), "{text}");
+        assert!(!text.contains("as fast as"), "{text}");
+    }
+    assert!(answer(&report, "bip324.threads").contains("on 2 threads: "));
+    assert!(answer(&report, "bip324.threads").contains(", 2.0x as fast as one"));
+    report.machine.physical_cores = Some(1);
+    let speedups = report.rows.iter_mut().filter(|row| row.metric == "speedup");
+    speedups.for_each(|row| row.values = vec![0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]);
+    let text = answer(&report, "bip324.threads");
+    let noisy = ", how many times as fast as one is not measurable here";
+    assert!(text.contains(noisy), "{text}");
+    assert!(
+        text.contains("on 2 threads (2 threads of one core): "),
+        "{text}"
+    );
 }
 
 #[test]

@@ -158,16 +158,15 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Packetlane lab: {}</title>\n<style>{}{STYLE}</style>\n</head>\n<body>\n",
-        escape(&machine.cpu),
+        escape(machine.title()),
         colours(),
     )?;
     let gpu = machine.gpu.as_deref().unwrap_or("no GPU");
     write!(
         out,
-        "<h1>What encryption and hashing cost</h1>\n<p>Measured on {}, {} threads, {}, on {} by \
+        "<h1>What encryption and hashing cost</h1>\n<p>Measured on {}, {}, on {} by \
          <code>{}</code></p>\n",
-        escape(&machine.cpu),
-        machine.cores,
+        escape(&machine.processor()),
         escape(gpu),
         escape(&origin.date),
         escape(&origin.command),

@@ -155,8 +155,7 @@ fn contender<'a, R: Runner + 'a>(
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let times = figure.beside("cold_by_warm");
-    let times = times.map_or(String::new(), |times| format!(", {times} the time with 64"));
+    let times = figure.times_beside("cold_by_warm", "the time with 64");
     Some(format!(
         "{} one {}-byte packet of each of {} sessions: {figure} a packet{times}",
         figure.key("op"),
