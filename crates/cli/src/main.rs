@@ -63,6 +63,7 @@ enum Command {
     /// compared with the libraries in common use.
     ///
     /// Prints a summary and tables. Also writes them as an HTML report with plots and as JSON.
+    /// `headlines` reads such JSON.
     Lab(measure::Lab),
     /// Check that an NVIDIA GPU gives the same results as the CPU.
     #[cfg(feature = "cuda")]

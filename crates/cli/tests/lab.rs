@@ -1,5 +1,5 @@
-//! `packetlane lab`: its arguments, its output where nobody reads it, and recordings that it
-//! replays. What it measures has tests in its own crate.
+//! `packetlane lab`: its arguments, its output where nobody reads it, recordings that it
+//! replays, and reports that it reads. What it measures has tests in its own crate.
 
 mod common;
 
@@ -115,4 +115,71 @@ fn a_recording_with_long_messages_is_replayed_and_named() {
     assert_eq!(json(&dir)["replayed"], name);
     let page = fs::read_to_string(dir.0.join("report.html")).unwrap();
     assert!(page.contains(&format!("Replayed: <code>{name}</code>")));
+}
+
+#[test]
+fn a_named_machine_gets_a_report_of_its_headlines() {
+    let dir = TempDir::new("named");
+    let mut command = lab(&dir, OsStr::new("report.html"));
+    command.args([
+        "sha256d.many",
+        "--filter",
+        "bytes=1024",
+        "--name",
+        "Zen 5 (VM)",
+    ]);
+    let finished = Running::start(command.current_dir(&dir.0)).finish();
+    assert!(finished.success, "{finished:#?}");
+    assert!(
+        finished.stdout.contains("docs/reports/zen-5-vm.json"),
+        "{finished:#?}"
+    );
+    assert_eq!(json(&dir)["machine"]["name"], "Zen 5 (VM)");
+    let reports = dir.0.join("docs/reports");
+    let kept = fs::read_to_string(reports.join("zen-5-vm.json")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    let rows = kept["rows"].as_array().unwrap();
+    let is_headline = |row: &Value| row["case"] == "bytes=1024 batch=8";
+    assert!(!rows.is_empty() && rows.iter().all(is_headline), "{rows:?}");
+    let picture = fs::read_to_string(reports.join("zen-5-vm.svg")).unwrap();
+    assert!(picture.contains(">Zen 5 (VM)</text>"));
+
+    let mut nameless = lab(&dir, OsStr::new("report.html"));
+    let status = nameless
+        .args(["--name", "?"])
+        .stderr(Stdio::null())
+        .status();
+    assert_eq!(status.unwrap().code(), Some(2));
+}
+
+/// The README's table is what the command makes of the reports in the repository.
+#[test]
+fn the_readme_has_the_headlines_of_all_reports() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("<!-- headlines -->\n").unwrap();
+    let (table, _) = rest.split_once("<!-- end of headlines -->").unwrap();
+
+    let files = fs::read_dir(root.join("docs/reports")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut reports: Vec<PathBuf> = files
+        .filter(|path| path.extension() == Some(OsStr::new("json")))
+        .collect();
+    reports.sort();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+    command.args(["lab", "headlines"]).args(&reports);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        table,
+        String::from_utf8(output.stdout).unwrap(),
+        "README.md: packetlane lab headlines docs/reports/*.json"
+    );
+    for report in &reports {
+        assert!(
+            report.with_extension("svg").exists(),
+            "{}",
+            report.display()
+        );
+    }
 }

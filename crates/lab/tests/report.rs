@@ -5,7 +5,9 @@ use packetlane_lab::measure::Samples;
 use packetlane_lab::record::{Metric, record};
 use packetlane_lab::report::{Case, Machine, Report, matches};
 use packetlane_lab::run::published;
-use packetlane_lab::show::{answers::answers, draw::draw, html, plot, tables::tables, text};
+use packetlane_lab::show::{
+    answers::answers, draw::draw, headlines, html, picture, plot, tables::tables, text,
+};
 use std::collections::BTreeSet;
 
 /// The name, the time of a packet or a hash, and the time that each byte adds, in nanoseconds.
@@ -633,6 +635,75 @@ fn what_a_noisy_machine_cannot_tell_is_not_answered() {
         text.contains("on 2 threads (2 threads of one core): "),
         "{text}"
     );
+}
+
+#[test]
+fn headlines_of_machines_stand_side_by_side() {
+    let mut report = fake();
+    report.machine.name = Some("A | B".into());
+    let mut noisy = fake();
+    noisy
+        .ratios
+        .iter_mut()
+        .for_each(|ratio| ratio.low = Some(0.5));
+    let kept = headlines::only(&report);
+    assert!(
+        kept.rows.len() * 10 < report.rows.len(),
+        "{}",
+        kept.rows.len()
+    );
+    let mut without = report.clone();
+    without.rows.retain(|row| row.key("bytes") != Some("61"));
+    let reports = [kept, noisy, without];
+    let table = headlines::markdown(&reports);
+    let lines: Vec<&str> = table.lines().collect();
+    let title = "Imaginary <CPU> & Co 3000";
+    let head = format!("| times as fast as | library | A \\| B | {title} | A \\| B |");
+    assert_eq!(lines[..2], [&*head, "| --- | --- | --- | --- | --- |"]);
+    assert_eq!(lines.len(), 13);
+    let of = |start: &str| {
+        let mut of = lines.iter().filter(|line| line.starts_with(start));
+        *of.next().unwrap_or_else(|| panic!("{start}: {table}"))
+    };
+    // All invented samples drift alike, so the ratio is that of the times.
+    let ratio = nanos("ring", 61.0, 64.0) / nanos("packetlane", 61.0, 64.0);
+    assert_eq!(
+        of("| BIP324: 61 bytes, 64 "),
+        format!(
+            "| BIP324: 61 bytes, 64 packets at a time; seal, open | ring | {ratio:.1}x | \
+             not measurable here | - |"
+        )
+    );
+    // Nothing was measured of 128 bytes.
+    assert!(of("| BIP324: 128 bytes, 64 ").ends_with(" | - | - | - |"));
+    // This ratio is a figure of its own.
+    assert!(of("| BIP324: time of a packet of each").ends_with("| - | 1.2x | 1.2x | - |"));
+    assert!(of("| QUIC, AES-128-GCM: 64 bytes").contains(" | rustls-ring | "));
+    assert!(of("| Double SHA-256: 1 KiB, 8 ").contains(" | sha2 | "));
+}
+
+#[test]
+fn one_picture_stands_for_a_report() {
+    let mut report = fake();
+    report.machine.name = Some("Zen <5> VM".into());
+    let svg = picture::render(&report).unwrap();
+    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/report.svg"), &svg).unwrap();
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" "));
+    assert!(svg.contains(">Whole packets of one size: seal, batch of 64</text>"));
+    assert!(svg.contains(">Zen &lt;5&gt; VM</text>"));
+    for name in &RIVALS[..SEALERS] {
+        assert!(svg.contains(&format!(">{}</text>", name.0)), "{}", name.0);
+    }
+    assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    // With other experiments only, their first picture; without rows, none.
+    report.rows.retain(|row| row.experiment == "sha256d.merkle");
+    assert!(
+        picture::render(&report)
+            .unwrap()
+            .contains(">bitcoin_hashes</text>")
+    );
+    report.rows.clear();
+    assert_eq!(picture::render(&report), None);
 }
 
 #[test]

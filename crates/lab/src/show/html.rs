@@ -232,7 +232,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
 
 /// The style sheet's colours, and the rules that replace the exact colours of the drawings
 /// by them.
-fn colours() -> String {
+pub(super) fn colours() -> String {
     let scheme = |pick: fn(&(&'static str, &'static str, &'static str)) -> &'static str,
                   rest: &str| {
         let mut text = rest.to_owned();
@@ -402,7 +402,7 @@ fn published(out: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 /// Text as HTML, safe in elements and in attributes.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
