@@ -1,10 +1,12 @@
 //! `packetlane lab`: measures, prints, and writes the report; and what can be read from reports.
 
+use crate::terminal::{self, complain};
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use packetlane::Engine;
+use packetlane_lab::compare::compare;
 use packetlane_lab::experiments;
-use packetlane_lab::report::Report;
+use packetlane_lab::report::{Machine, Report};
 use packetlane_lab::run::{self, Options};
 use packetlane_lab::show::html::{self, Origin};
 use packetlane_lab::show::{headlines, picture, text};
@@ -12,6 +14,7 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Where the reports of named machines lie.
@@ -36,6 +39,22 @@ enum Reading {
         #[arg(value_name = "REPORT", required = true, value_parser = report_parser())]
         reports: Vec<Report>,
     },
+    /// List what became slower or faster beyond the noise of both reports, the worst first.
+    ///
+    /// Compares how many times as fast as a library ours is, and the times where no library
+    /// competes. The exit status is 0 if nothing became slower, 1 if something did, and 2 if a
+    /// report cannot be read.
+    Compare(Box<Compared>),
+}
+
+#[derive(Args)]
+struct Compared {
+    /// The older JSON report
+    #[arg(value_name = "OLD", value_parser = report_parser())]
+    old: Report,
+    /// The newer JSON report
+    #[arg(value_name = "NEW", value_parser = report_parser())]
+    new: Report,
 }
 
 #[derive(Args)]
@@ -104,12 +123,40 @@ fn slug(name: &str) -> String {
     words.join("-")
 }
 
-/// Measures, or reads reports.
-pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
+/// Measures, or reads reports. The exit status is that of success unless a comparison found
+/// something slower.
+pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
     match args.reading {
-        None => measure(args.measuring),
-        Some(Reading::Headlines { reports }) => print(&headlines::markdown(&reports)),
+        None => measure(args.measuring)?,
+        Some(Reading::Headlines { reports }) => print(&headlines::markdown(&reports))?,
+        Some(Reading::Compare(compared)) => {
+            let Compared { old, new } = *compared;
+            if let Some(difference) = difference(&old.machine, &new.machine) {
+                complain(format_args!("warning: {difference}"));
+            }
+            let comparison = compare(&old, &new);
+            // The status is the answer, also where nobody reads the list.
+            terminal::print(format_args!("{comparison}"));
+            if comparison.is_slower() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why two reports are not of one machine, if they are not.
+fn difference(old: &Machine, new: &Machine) -> Option<String> {
+    let named = old.name.is_some() && new.name.is_some() && old.name != new.name;
+    if named || old.cpu != new.cpu {
+        let titles = [old.title(), new.title()];
+        return Some(format!(
+            "the reports are of two machines, {}",
+            titles.join(" and ")
+        ));
+    }
+    let other = old.features != new.features;
+    other.then(|| "the reports are of machines with different instruction sets".to_owned())
 }
 
 /// Runs the experiments, prints their results and writes the reports.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::Running;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -115,6 +115,75 @@ fn a_recording_with_long_messages_is_replayed_and_named() {
     assert_eq!(json(&dir)["replayed"], name);
     let page = fs::read_to_string(dir.0.join("report.html")).unwrap();
     assert!(page.contains(&format!("Replayed: <code>{name}</code>")));
+}
+
+/// A report of one figure, in samples a little apart.
+fn write_report(path: &Path, machine: &str, nanos: f64) {
+    let values: Vec<f64> = (0..20).map(|at| nanos + f64::from(at) / 100.0).collect();
+    let report = json!({
+        "schema": 1,
+        "machine": {"cpu": machine, "features": [], "cores": 2, "gpu": null},
+        "rows": [{
+            "experiment": "bip324.threads", "case": "op=seal threads=2",
+            "implementation": "packetlane", "backend": "", "metric": "time_per_packet",
+            "unit": "ns", "median": nanos + 0.1, "min": nanos, "max": nanos + 0.2, "samples": 20,
+            "values": values,
+        }],
+        "ratios": [], "published": [],
+    });
+    fs::write(path, report.to_string()).unwrap();
+}
+
+#[test]
+fn a_comparison_says_by_its_status_whether_something_is_slower() {
+    let dir = TempDir::new("compare");
+    let path = |name: &str| dir.0.join(name);
+    write_report(&path("old"), "A", 40.0);
+    write_report(&path("slower"), "A", 60.0);
+    write_report(&path("other"), "B", 40.0);
+    fs::write(path("none"), "{}").unwrap();
+    let compare = |old: &str, new: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+        command
+            .args(["lab", "compare"])
+            .arg(path(old))
+            .arg(path(new));
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (status, shown, errors) = compare("old", "slower");
+    assert_eq!((status, &*errors), (Some(1), ""));
+    assert_eq!(
+        shown,
+        "1 figures compared: 1 slower, 0 faster, beyond the noise of both\n\n                  \
+         old      new  of\n1.50x slower  40.1 ns  60.1 ns  bip324.threads op=seal threads=2: \
+         time per packet\n"
+    );
+    let (status, shown, _) = compare("slower", "old");
+    assert_eq!(status, Some(0));
+    assert!(shown.contains("1.50x faster"), "{shown}");
+    let (status, _, errors) = compare("old", "other");
+    assert_eq!(status, Some(0));
+    assert_eq!(
+        errors,
+        "warning: the reports are of two machines, A and B\n"
+    );
+    for (unreadable, why) in [
+        ("absent", "No such file"),
+        ("none", "not a report of the lab"),
+    ] {
+        let (status, shown, errors) = compare("old", unreadable);
+        assert_eq!((status, &*shown), (Some(2), ""));
+        assert!(
+            errors.contains(why) && errors.lines().count() == 1,
+            "{errors}"
+        );
+    }
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Plan {
     /// For a first look: fewer samples of the same length.
     pub const fn quick() -> Self {
         Self {
-            samples: 11,
+            samples: 15,
             min_sample: Duration::from_micros(200),
             clock: Clock::ThreadCpu,
             budget: Duration::from_millis(250),
