@@ -7,7 +7,7 @@
 //! - `gateway` gives software that speaks v1 a v2 transport.
 //! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
 //! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
-//!   machine: [`measure`].
+//!   machine, and compares reports: [`measure`].
 //! - `peers` says what each peer of a node costs it.
 //! - `listen` is the other side of `connect`: it accepts connections from nodes.
 //! - `traffic` puts a load of many peers on a node.
@@ -63,6 +63,7 @@ enum Command {
     /// compared with the libraries in common use.
     ///
     /// Prints a summary and tables. Also writes them as an HTML report with plots and as JSON.
+    /// `headlines` and `compare` read such JSON.
     Lab(measure::Lab),
     /// Check that an NVIDIA GPU gives the same results as the CPU.
     #[cfg(feature = "cuda")]
@@ -208,7 +209,10 @@ fn main() -> ExitCode {
         Err(error) => return print_usage_error(&error),
     };
     let done = match cli.command {
-        Command::Lab(lab) => measure::run(lab),
+        Command::Lab(lab) => match measure::run(lab) {
+            Ok(status) => return status,
+            Err(error) => Err(error),
+        },
         #[cfg(feature = "cuda")]
         Command::Gpu(command) => gpu::run(&command),
         Command::Blocks(blocks) => blocks::run(&blocks),

@@ -1,20 +1,64 @@
-//! `packetlane lab`: measures, prints, and writes the report.
+//! `packetlane lab`: measures, prints, and writes the report; and what can be read from reports.
 
-use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use crate::terminal::{self, complain};
+use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use packetlane::Engine;
+use packetlane_lab::compare::compare;
 use packetlane_lab::experiments;
+use packetlane_lab::report::{Machine, Report};
 use packetlane_lab::run::{self, Options};
 use packetlane_lab::show::html::{self, Origin};
-use packetlane_lab::show::text;
+use packetlane_lab::show::{headlines, picture, text};
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::SystemTime;
 
+/// Where the reports of named machines lie.
+const REPORTS: &str = "docs/reports";
+
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Lab {
+    #[command(subcommand)]
+    reading: Option<Reading>,
+    #[command(flatten)]
+    measuring: Measuring,
+}
+
+/// What reads reports and measures nothing.
+#[derive(Subcommand)]
+enum Reading {
+    /// Print the headline ratios of several machines as one table in Markdown, with a column for
+    /// each report.
+    Headlines {
+        /// JSON reports, such as docs/reports/*.json
+        #[arg(value_name = "REPORT", required = true, value_parser = report_parser())]
+        reports: Vec<Report>,
+    },
+    /// List what became slower or faster beyond the noise of both reports, the worst first.
+    ///
+    /// Compares how many times as fast as a library ours is, and the times where no library
+    /// competes. The exit status is 0 if nothing became slower, 1 if something did, and 2 if a
+    /// report cannot be read.
+    Compare(Box<Compared>),
+}
+
+#[derive(Args)]
+struct Compared {
+    /// The older JSON report
+    #[arg(value_name = "OLD", value_parser = report_parser())]
+    old: Report,
+    /// The newer JSON report
+    #[arg(value_name = "NEW", value_parser = report_parser())]
+    new: Report,
+}
+
+#[derive(Args)]
+struct Measuring {
     /// The experiments to run; all by default
     #[arg(value_name = "EXPERIMENT", value_parser = experiment_parser())]
     experiments: Vec<String>,
@@ -33,6 +77,10 @@ pub(crate) struct Lab {
     /// Bitcoin Core's -capturemessages write such folders
     #[arg(long, value_name = "DIR")]
     replay: Option<PathBuf>,
+    /// What to call this machine, such as 'Zen 5 VM'. Also writes its headlines to docs/reports:
+    /// their figures as JSON and a picture, zen-5-vm.json and zen-5-vm.svg
+    #[arg(long, value_name = "NAME", value_parser = machine_name)]
+    name: Option<String>,
     /// Where to write the JSON report
     #[arg(long, value_name = "FILE", default_value = "report.json")]
     json: PathBuf,
@@ -49,8 +97,70 @@ fn experiment_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(values)
 }
 
-/// Runs the experiments and prints their results.
-pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
+/// Reads a JSON report.
+fn report_parser() -> impl TypedValueParser<Value = Report> {
+    PathBufValueParser::new().try_map(|path| {
+        let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+        Report::from_json(&text).map_err(|error| format!("not a report of the lab: {error}"))
+    })
+}
+
+/// Accepts a machine's name that a file can be called after.
+fn machine_name(name: &str) -> Result<String, &'static str> {
+    match slug(name).is_empty() {
+        true => Err("expected a letter or a digit in it"),
+        false => Ok(name.to_owned()),
+    }
+}
+
+/// A file's name for a machine's name: `zen-5-vm`.
+fn slug(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<String> = words
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    words.join("-")
+}
+
+/// Measures, or reads reports. The exit status is that of success unless a comparison found
+/// something slower.
+pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
+    match args.reading {
+        None => measure(args.measuring)?,
+        Some(Reading::Headlines { reports }) => print(&headlines::markdown(&reports))?,
+        Some(Reading::Compare(compared)) => {
+            let Compared { old, new } = *compared;
+            if let Some(difference) = difference(&old.machine, &new.machine) {
+                complain(format_args!("warning: {difference}"));
+            }
+            let comparison = compare(&old, &new);
+            // The status is the answer, also where nobody reads the list.
+            terminal::print(format_args!("{comparison}"));
+            if comparison.is_slower() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why two reports are not of one machine, if they are not.
+fn difference(old: &Machine, new: &Machine) -> Option<String> {
+    let named = old.name.is_some() && new.name.is_some() && old.name != new.name;
+    if named || old.cpu != new.cpu {
+        let titles = [old.title(), new.title()];
+        return Some(format!(
+            "the reports are of two machines, {}",
+            titles.join(" and ")
+        ));
+    }
+    let other = old.features != new.features;
+    other.then(|| "the reports are of machines with different instruction sets".to_owned())
+}
+
+/// Runs the experiments, prints their results and writes the reports.
+fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     let options = Options {
         experiments: args.experiments,
         filter: args.filter,
@@ -59,11 +169,20 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
         gpu_packets: None,
     };
     // An unwritable path must fail now, not after minutes of measuring.
-    for path in [&args.json, &args.html] {
+    let kept = args
+        .name
+        .as_ref()
+        .map(|name| Path::new(REPORTS).join(slug(name)));
+    let kept = kept.map(|path| path.with_extension("json"));
+    if kept.is_some() {
+        fs::create_dir_all(REPORTS).map_err(|error| cannot_write(Path::new(REPORTS), &error))?;
+    }
+    for path in [&args.json, &args.html].into_iter().chain(&kept) {
         let file = fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| cannot_write(path, &error))?;
     }
-    let report = run::run(Engine::detect()?, &options)?;
+    let mut report = run::run(Engine::detect()?, &options)?;
+    report.machine.name = args.name;
 
     // Arguments need not be UTF-8: a path is what the system takes for one.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
@@ -77,12 +196,26 @@ pub(crate) fn run(args: Lab) -> Result<(), Box<dyn Error>> {
     write(&args.json, report.to_json())?;
     write(&args.html, html::render(&report, &origin))?;
 
-    let shown = format!(
+    let mut shown = format!(
         "{}\nThe same with pictures: {}   for programs: {}\n",
         text::render(&report),
         args.html.display(),
         args.json.display()
     );
+    if let Some(json) = &kept {
+        write(json, headlines::only(&report).to_json())?;
+        shown += &format!("Its headlines: {}", json.display());
+        if let Some(picture) = picture::render(&report) {
+            let svg = json.with_extension("svg");
+            write(&svg, picture)?;
+            shown += &format!("   as a picture: {}", svg.display());
+        }
+        shown.push('\n');
+    }
+    print(&shown)
+}
+
+fn print(shown: &str) -> Result<(), Box<dyn Error>> {
     match io::stdout().lock().write_all(shown.as_bytes()) {
         // A reader that closes the pipe has read enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

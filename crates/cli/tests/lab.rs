@@ -1,10 +1,10 @@
-//! `packetlane lab`: its arguments, its output where nobody reads it, and recordings that it
-//! replays. What it measures has tests in its own crate.
+//! `packetlane lab`: its arguments, its output where nobody reads it, recordings that it
+//! replays, and reports that it reads. What it measures has tests in its own crate.
 
 mod common;
 
 use common::Running;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -115,4 +115,140 @@ fn a_recording_with_long_messages_is_replayed_and_named() {
     assert_eq!(json(&dir)["replayed"], name);
     let page = fs::read_to_string(dir.0.join("report.html")).unwrap();
     assert!(page.contains(&format!("Replayed: <code>{name}</code>")));
+}
+
+/// A report of one figure, in samples a little apart.
+fn write_report(path: &Path, machine: &str, nanos: f64) {
+    let values: Vec<f64> = (0..20).map(|at| nanos + f64::from(at) / 100.0).collect();
+    let report = json!({
+        "schema": 1,
+        "machine": {"cpu": machine, "features": [], "cores": 2, "gpu": null},
+        "rows": [{
+            "experiment": "bip324.threads", "case": "op=seal threads=2",
+            "implementation": "packetlane", "backend": "", "metric": "time_per_packet",
+            "unit": "ns", "median": nanos + 0.1, "min": nanos, "max": nanos + 0.2, "samples": 20,
+            "values": values,
+        }],
+        "ratios": [], "published": [],
+    });
+    fs::write(path, report.to_string()).unwrap();
+}
+
+#[test]
+fn a_comparison_says_by_its_status_whether_something_is_slower() {
+    let dir = TempDir::new("compare");
+    let path = |name: &str| dir.0.join(name);
+    write_report(&path("old"), "A", 40.0);
+    write_report(&path("slower"), "A", 60.0);
+    write_report(&path("other"), "B", 40.0);
+    fs::write(path("none"), "{}").unwrap();
+    let compare = |old: &str, new: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+        command
+            .args(["lab", "compare"])
+            .arg(path(old))
+            .arg(path(new));
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (status, shown, errors) = compare("old", "slower");
+    assert_eq!((status, &*errors), (Some(1), ""));
+    assert_eq!(
+        shown,
+        "1 figures compared: 1 slower, 0 faster, beyond the noise of both\n\n                  \
+         old      new  of\n1.50x slower  40.1 ns  60.1 ns  bip324.threads op=seal threads=2: \
+         time per packet\n"
+    );
+    let (status, shown, _) = compare("slower", "old");
+    assert_eq!(status, Some(0));
+    assert!(shown.contains("1.50x faster"), "{shown}");
+    let (status, _, errors) = compare("old", "other");
+    assert_eq!(status, Some(0));
+    assert_eq!(
+        errors,
+        "warning: the reports are of two machines, A and B\n"
+    );
+    for (unreadable, why) in [
+        ("absent", "No such file"),
+        ("none", "not a report of the lab"),
+    ] {
+        let (status, shown, errors) = compare("old", unreadable);
+        assert_eq!((status, &*shown), (Some(2), ""));
+        assert!(
+            errors.contains(why) && errors.lines().count() == 1,
+            "{errors}"
+        );
+    }
+}
+
+#[test]
+fn a_named_machine_gets_a_report_of_its_headlines() {
+    let dir = TempDir::new("named");
+    let mut command = lab(&dir, OsStr::new("report.html"));
+    command.args([
+        "sha256d.many",
+        "--filter",
+        "bytes=1024",
+        "--name",
+        "Zen 5 (VM)",
+    ]);
+    let finished = Running::start(command.current_dir(&dir.0)).finish();
+    assert!(finished.success, "{finished:#?}");
+    assert!(
+        finished.stdout.contains("docs/reports/zen-5-vm.json"),
+        "{finished:#?}"
+    );
+    assert_eq!(json(&dir)["machine"]["name"], "Zen 5 (VM)");
+    let reports = dir.0.join("docs/reports");
+    let kept = fs::read_to_string(reports.join("zen-5-vm.json")).unwrap();
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    let rows = kept["rows"].as_array().unwrap();
+    let is_headline = |row: &Value| row["case"] == "bytes=1024 batch=8";
+    assert!(!rows.is_empty() && rows.iter().all(is_headline), "{rows:?}");
+    let picture = fs::read_to_string(reports.join("zen-5-vm.svg")).unwrap();
+    assert!(picture.contains(">Zen 5 (VM)</text>"));
+
+    let mut nameless = lab(&dir, OsStr::new("report.html"));
+    let status = nameless
+        .args(["--name", "?"])
+        .stderr(Stdio::null())
+        .status();
+    assert_eq!(status.unwrap().code(), Some(2));
+}
+
+/// The README's table is what the command makes of the reports in the repository.
+#[test]
+fn the_readme_has_the_headlines_of_all_reports() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("<!-- headlines -->\n").unwrap();
+    let (table, _) = rest.split_once("<!-- end of headlines -->").unwrap();
+
+    let files = fs::read_dir(root.join("docs/reports")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let mut reports: Vec<PathBuf> = files
+        .filter(|path| path.extension() == Some(OsStr::new("json")))
+        .collect();
+    reports.sort();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+    command.args(["lab", "headlines"]).args(&reports);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        table,
+        String::from_utf8(output.stdout).unwrap(),
+        "README.md: packetlane lab headlines docs/reports/*.json"
+    );
+    for report in &reports {
+        assert!(
+            report.with_extension("svg").exists(),
+            "{}",
+            report.display()
+        );
+    }
 }

@@ -22,6 +22,8 @@ pub struct Experiment {
     pub(crate) cases: for<'a> fn(&'a Bench) -> Vec<Task<'a>>,
     /// The row that answers the question.
     pub(crate) headline: Headline,
+    /// Its lines in the table that compares machines.
+    pub(crate) across: &'static [AcrossMachines],
     /// The headline's figure in words; none for a metric without words of its own.
     pub(crate) sentence: fn(&Figure<'_>) -> Option<String>,
     /// Its pictures, in order.
@@ -44,6 +46,19 @@ pub(crate) struct Headline {
     pub(crate) metric: &'static str,
 }
 
+/// A line of the table that compares machines, with a column for each: ratios that a reader
+/// should know of every CPU.
+pub(crate) struct AcrossMachines {
+    /// What is compared, in words.
+    pub(crate) label: &'static str,
+    /// Some `key=value` of each case whose ratio stands in the line.
+    pub(crate) cases: &'static [&'static str],
+    /// The metric.
+    pub(crate) metric: &'static str,
+    /// The library that ours is compared with; none for a metric that is a ratio by itself.
+    pub(crate) against: Option<&'static str>,
+}
+
 impl Experiment {
     /// Nothing in every field, for those that an experiment leaves out.
     pub(crate) const EMPTY: Self = Self {
@@ -54,6 +69,7 @@ impl Experiment {
             case: "",
             metric: "",
         },
+        across: &[],
         sentence: |_| None,
         pictures: &[],
         words: |_, _| None,

@@ -25,6 +25,7 @@
 //! ```
 
 pub mod capture;
+pub mod compare;
 pub mod experiment;
 pub mod experiments;
 #[cfg(feature = "cuda")]

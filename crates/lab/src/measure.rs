@@ -2,12 +2,13 @@
 //! machine is in one state.
 //!
 //! Absolute times drift with the machine's clock and its neighbours, so this module
-//! protects the comparison. [`in_turn`] takes one sample of each [`Contender`], then the
-//! next of each (A B C A B C ...). The ratio of two contenders comes from samples of the
-//! same turn. One sample is as many calls as fill at least a millisecond. One call is one
-//! unit of the case's work, usually one batch. Before each sample a quarter as many calls
-//! run untimed, unless one call fills a sample: so no contender pays for what the one
-//! before it left in the caches.
+//! protects the comparison. A turn of [`in_turn`] takes one sample of each [`Contender`], and the
+//! next turn takes them in another order, so that none gains or loses by its place or by the one
+//! before it. The ratio of two contenders comes from samples of the same turn. One sample is as
+//! many calls as fill at least [`Plan::min_sample`]. One call is one unit of the case's work,
+//! usually one batch. Before each sample as many calls run untimed, unless one takes
+//! milliseconds: so no contender pays for what the one before it left in the caches, or for
+//! powering up registers that only itself uses.
 //!
 //! An operation that consumes its input (opening a packet in place) needs new input for
 //! each call, made outside the measured time. Reading the clock takes some 300 ns, so
@@ -28,6 +29,9 @@ const NOISY: f64 = 0.10;
 
 /// The fewest samples of a case, whatever the budget.
 const FEWEST_SAMPLES: usize = 3;
+
+/// Warming up is little of a sample this long, so nothing runs before it.
+const LONG_SAMPLE: Duration = Duration::from_millis(2);
 
 /// What counts as time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,19 +78,19 @@ impl Plan {
     pub const fn full() -> Self {
         Self {
             samples: 31,
-            min_sample: Duration::from_millis(1),
+            min_sample: Duration::from_micros(200),
             clock: Clock::ThreadCpu,
-            budget: Duration::from_secs(3),
+            budget: Duration::from_secs(1),
         }
     }
 
     /// For a first look: fewer samples of the same length.
     pub const fn quick() -> Self {
         Self {
-            samples: 7,
-            min_sample: Duration::from_millis(1),
+            samples: 15,
+            min_sample: Duration::from_micros(200),
             clock: Clock::ThreadCpu,
-            budget: Duration::from_millis(400),
+            budget: Duration::from_millis(250),
         }
     }
 
@@ -230,8 +234,12 @@ pub struct Summary {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// The width of the middle half as a share of the median.
-    pub spread: f64,
+    /// Where the middle half of the values begins and ends.
+    pub half: [f64; 2],
+    /// The 95 % confidence interval of the median, whatever the distribution: this many of the
+    /// values lie on either side of it (order statistics). Of fewer than 6 values it is all of
+    /// them, and less certain.
+    pub interval: [f64; 2],
 }
 
 impl Summary {
@@ -248,22 +256,27 @@ impl Summary {
             );
             low + (high - low) * place.fract()
         };
-        let median = quantile(0.5);
+        // How many of n values are below the median is binomial: n / 2 on average, with a
+        // standard deviation of sqrt(n) / 2.
+        let count = sorted.len() as f64;
+        let outside = ((count - 1.96 * count.sqrt()) / 2.0).round().max(1.0) as usize;
         Self {
-            median,
+            median: quantile(0.5),
             min: sorted[0],
             max: sorted[sorted.len() - 1],
-            spread: (quantile(0.75) - quantile(0.25)) / median,
+            half: [quantile(0.25), quantile(0.75)],
+            interval: [sorted[outside - 1], sorted[sorted.len() - outside]],
         }
     }
 
     /// Whether the samples disagree too much to be trusted.
     pub fn noisy(&self) -> bool {
-        self.spread > NOISY
+        let [low, high] = self.half;
+        (high - low) / self.median > NOISY
     }
 }
 
-/// Runs the contenders in turn: A B C A B C, as often as the plan says.
+/// Runs the contenders in turn, as often as the plan says, in an order that changes each turn.
 ///
 /// Check their output before. The samples come back in the order of the contenders.
 pub fn in_turn(contenders: &mut [Contender<'_>], plan: &Plan) -> Vec<Samples> {
@@ -280,7 +293,7 @@ fn in_turn_by(
     wall: &dyn Fn() -> Duration,
 ) -> Vec<Samples> {
     let start = wall();
-    let calls: Vec<usize> = contenders
+    let sizes: Vec<(usize, Duration)> = contenders
         .iter_mut()
         .map(|contender| calibrate(&mut *contender.work, plan.min_sample, now))
         .collect();
@@ -292,22 +305,53 @@ fn in_turn_by(
             seconds: Vec::with_capacity(plan.samples),
         })
         .collect();
+    let orders = orders(contenders.len());
     for turn in 0..plan.samples.max(FEWEST_SAMPLES) {
         if turn >= FEWEST_SAMPLES && wall() - start > plan.budget {
             break;
         }
-        for (place, contender) in contenders.iter_mut().enumerate() {
+        for &place in &orders[turn % orders.len()] {
+            let contender = &mut contenders[place];
+            let (calls, length) = sizes[place];
             // Warms the caches, in which another contender has just worked.
-            if calls[place] > 1 {
-                sample(&mut *contender.work, calls[place].div_ceil(4), now);
+            if length < LONG_SAMPLE {
+                sample(&mut *contender.work, calls, now);
             }
-            let time = sample(&mut *contender.work, calls[place], now);
-            samples[place]
-                .seconds
-                .push(time.as_secs_f64() / calls[place] as f64);
+            let time = sample(&mut *contender.work, calls, now);
+            let seconds = time.as_secs_f64() / calls as f64;
+            samples[place].seconds.push(seconds);
         }
     }
     samples
+}
+
+/// The orders of the turns, to be taken one after the other and again from the first.
+///
+/// They are a Williams design: over all of them every contender is equally often at every place,
+/// and equally often right after every other. A fixed order would have one contender always run
+/// after the same other, whose traces (a clock that wide registers have lowered, registers that
+/// are powered down) it would pay for, or not, in every turn.
+fn orders(contenders: usize) -> Vec<Vec<usize>> {
+    // 0, 1, n - 1, 2, n - 2 ...: each step from one to the next is another one, modulo n. So over
+    // the shifts of this order, each contender comes after each other.
+    let zigzag = |place: usize| match place % 2 {
+        1 => place.div_ceil(2),
+        _ => contenders - place / 2,
+    };
+    let shifted = (0..contenders).map(|shift| {
+        let order = (0..contenders).map(|place| (zigzag(place) + shift) % contenders);
+        order.collect::<Vec<_>>()
+    });
+    let mut orders: Vec<_> = shifted.collect();
+    // Of an odd number, only half of the steps are there, each twice: backwards come the others.
+    if contenders % 2 == 1 {
+        let backwards = orders
+            .iter()
+            .map(|order| order.iter().rev().copied().collect());
+        let backwards: Vec<_> = backwards.collect();
+        orders.extend(backwards);
+    }
+    orders
 }
 
 /// The time of `calls` calls, in groups no larger than the contender allows.
@@ -325,14 +369,18 @@ fn sample(work: &mut dyn Calls, calls: usize, now: &dyn Fn() -> Duration) -> Dur
     time
 }
 
-/// How many calls fill a sample. The growing trials also warm the caches, the branch
-/// predictors and the processor's clock.
-fn calibrate(work: &mut dyn Calls, min_sample: Duration, now: &dyn Fn() -> Duration) -> usize {
+/// How many calls fill a sample, and how long that takes. The growing trials also warm the
+/// caches, the branch predictors and the processor's clock.
+fn calibrate(
+    work: &mut dyn Calls,
+    min_sample: Duration,
+    now: &dyn Fn() -> Duration,
+) -> (usize, Duration) {
     let mut calls = 1usize;
     loop {
         let time = sample(work, calls, now);
         if time >= min_sample {
-            return calls;
+            return (calls, time);
         }
         // Aim a fifth above the minimum, so that the next trial is likely the last. A very
         // short trial says little, so grow tenfold at most.
@@ -403,7 +451,26 @@ mod tests {
         };
         in_turn_by(&mut contenders, &plan, &now, &now);
         // One calibration call of each, then three turns.
-        assert_eq!(*order.borrow(), "abababab");
+        assert_eq!(*order.borrow(), "ababbaab");
+    }
+
+    #[test]
+    fn no_contender_has_a_better_place() {
+        for count in 1..=9 {
+            let orders = orders(count);
+            let rounds = orders.len() / count;
+            for one in 0..count {
+                for place in 0..count {
+                    let there = orders.iter().filter(|order| order[place] == one);
+                    assert_eq!(there.count(), rounds, "{one} of {count} at {place}");
+                }
+                for other in (0..count).filter(|other| *other != one) {
+                    let pairs = orders.iter().flat_map(|order| order.windows(2));
+                    let after = pairs.filter(|pair| **pair == [other, one]);
+                    assert_eq!(after.count(), rounds, "{one} after {other} of {count}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -492,5 +559,26 @@ mod tests {
         let mut values = [100.0; 20];
         values[7] = 900.0;
         assert!(!Summary::of(&values).noisy());
+        assert_eq!(Summary::of(&values).interval, [100.0, 100.0]);
+    }
+
+    /// The true median is outside of the interval if too few values lie on one side of it, which
+    /// chance brings about as often as a coin that falls on one side so seldom.
+    #[test]
+    fn the_interval_holds_the_true_median_in_95_of_100_runs() {
+        for count in 6..=120 {
+            let values: Vec<f64> = (0..count).map(f64::from).collect();
+            let [low, high] = Summary::of(&values).interval;
+            assert_eq!(low + high, f64::from(count - 1), "it is symmetric");
+            let mut tail = 0.0;
+            let mut chance = 0.5f64.powi(count);
+            for below in 0..=low as i32 {
+                tail += chance;
+                chance *= f64::from(count - below) / f64::from(below + 1);
+            }
+            assert!(2.0 * tail <= 0.05, "{count} values: {tail}");
+            // And it is no wider than it has to be: one value less is too few, or nearly.
+            assert!(2.0 * (tail + chance) > 0.045, "{count} values: {tail}");
+        }
     }
 }

@@ -98,9 +98,11 @@ pub fn record(report: &mut Report, case: &Case, metrics: &[Metric], measured: &[
                     metric: metric.name.to_owned(),
                     implementation: us.implementation.clone(),
                     against: other.implementation.clone(),
-                    median: rounded(ratio.median),
-                    min: rounded(ratio.min),
-                    max: rounded(ratio.max),
+                    median: rounded(ratio.median, 6),
+                    min: rounded(ratio.min, 6),
+                    max: rounded(ratio.max, 6),
+                    low: Some(rounded(ratio.interval[0], 6)),
+                    high: Some(rounded(ratio.interval[1], 6)),
                 });
             }
         }
@@ -157,19 +159,22 @@ pub(crate) fn enter(
         backend: backend.to_owned(),
         metric: metric.to_owned(),
         unit: unit.to_owned(),
-        median: rounded(summary.median),
-        min: rounded(summary.min),
-        max: rounded(summary.max),
+        median: rounded(summary.median, 6),
+        min: rounded(summary.min, 6),
+        max: rounded(summary.max, 6),
         samples: values.len(),
         timed: case.timed.clone(),
         noisy: summary.noisy(),
+        // There are many of them: one digit less is enough for every comparison.
+        values: values.iter().map(|value| rounded(*value, 5)).collect(),
     });
 }
 
-/// Six significant digits. The rest is noise. Short numbers keep the JSON readable and
+/// So many significant digits. The rest is noise. Short numbers keep the JSON readable and
 /// unchanged after reading and writing.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.5e}").parse().unwrap_or(value)
+fn rounded(value: f64, digits: usize) -> f64 {
+    let places = digits - 1;
+    format!("{value:.places$e}").parse().unwrap_or(value)
 }
 
 #[cfg(test)]

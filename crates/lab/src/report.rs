@@ -3,13 +3,18 @@
 //! A [`Report`] holds one [`Row`] for each case, implementation and metric, one [`Ratio`] for
 //! each rival, and the [`Published`] figures beside them. The fields are those of the JSON:
 //! renaming one changes schema 1. In addition to the schema's required fields a row says what
-//! was `timed` and whether it was `noisy`, and a published figure has its `caveat`.
+//! was `timed`, whether it was `noisy` and which `values` it is made of, a ratio how certain its
+//! median is, a machine what it is called, and a published figure has its `caveat`. Reports from
+//! before these fields are read as well.
 //!
 //! A case is text, `key=value key=value`. [`Case`] writes it, [`key`] reads it, and
 //! [`matches()`] filters it for the command line.
 
+use crate::measure::Summary;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::path::Path;
 
 /// The name of our own implementation in every case. Ratios compare it with the others.
 pub const OURS: &str = "packetlane";
@@ -42,15 +47,25 @@ pub struct Report {
     pub published: Vec<Published>,
 }
 
+/// A ratio this close to 1 is called level, and a change by no more is none: two runs of one
+/// program on one machine differ by as much.
+pub const LEVEL: f64 = 0.03;
+
 /// The machine a run took place on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
+    /// What people call it, such as `Zen 5 VM`: a processor's name may say little.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The processor's name.
     pub cpu: String,
     /// Its instruction sets, of those that matter here.
     pub features: Vec<String>,
     /// How many threads run at once.
     pub cores: usize,
+    /// How many cores these threads have, if the system says so: fewer where two share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_cores: Option<usize>,
     /// The accelerator's name, if there is one.
     pub gpu: Option<String>,
 }
@@ -84,6 +99,9 @@ pub struct Row {
     /// Whether the samples spread too much to be trusted.
     #[serde(default)]
     pub noisy: bool,
+    /// The samples, in the order of the turns; none of a figure that is counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<f64>,
 }
 
 /// How far we are ahead of one rival in one case: other / ours for a time, ours / other for a
@@ -106,6 +124,38 @@ pub struct Ratio {
     pub min: f64,
     /// The largest of those ratios.
     pub max: f64,
+    /// Where the 95 % confidence interval of the median begins: see
+    /// [`Summary::interval`](crate::measure::Summary::interval).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// Where that interval ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+}
+
+/// What a ratio says, given where its true value may lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// All of the interval is above 1.
+    Above,
+    /// All of the interval is below 1.
+    Below,
+    /// All of the interval is within [`LEVEL`] of 1.
+    Level,
+    /// The interval has 1 in it and is wider than that: the machine was too noisy to tell.
+    Unmeasurable,
+}
+
+impl Standing {
+    /// The standing of a ratio whose true value lies in this interval.
+    pub fn of([low, high]: [f64; 2]) -> Self {
+        match (low, high) {
+            _ if low >= 1.0 - LEVEL && high <= 1.0 + LEVEL => Self::Level,
+            _ if low > 1.0 => Self::Above,
+            _ if high < 1.0 => Self::Below,
+            _ => Self::Unmeasurable,
+        }
+    }
 }
 
 /// A figure that somebody else published.
@@ -164,6 +214,7 @@ impl Report {
             samples: 1,
             timed: String::new(),
             noisy: false,
+            values: Vec::new(),
         });
     }
 
@@ -184,11 +235,23 @@ impl Report {
         self.ratios.iter().find(of)
     }
 
-    /// The report as indented JSON.
+    /// The report as JSON, with a line for each figure.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self)
-            .expect("a report is plain strings, numbers and lists");
-        text.push('\n');
+        let Self {
+            schema,
+            machine,
+            replayed,
+            rows,
+            ratios,
+            published,
+        } = self;
+        let mut text = format!("{{\n\"schema\": {schema},\n\"machine\": {}", json(machine));
+        if let Some(folder) = replayed {
+            text += &format!(",\n\"replayed\": {}", json(folder));
+        }
+        text += &format!(",\n\"rows\": {}", json_lines(rows));
+        text += &format!(",\n\"ratios\": {}", json_lines(ratios));
+        text += &format!(",\n\"published\": {}\n}}\n", json_lines(published));
         text
     }
 
@@ -198,10 +261,35 @@ impl Report {
     }
 }
 
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("a report is plain strings, numbers and lists")
+}
+
+/// A list with a line for each item: indented as a whole it would have one for each sample.
+fn json_lines(items: &[impl Serialize]) -> String {
+    let lines: Vec<String> = items.iter().map(json).collect();
+    format!("[\n{}\n]", lines.join(",\n"))
+}
+
 impl Row {
     /// The value of `key` in this row's case.
     pub fn key(&self, name: &str) -> Option<&str> {
         key(&self.case, name)
+    }
+
+    /// What this figure says if it is itself a ratio, with the unit `x`.
+    pub fn standing(&self) -> Standing {
+        Standing::of(match self.values.is_empty() {
+            true => [self.min, self.max],
+            false => Summary::of(&self.values).interval,
+        })
+    }
+}
+
+impl Ratio {
+    /// What this ratio says. Without its interval (in an old report) all samples must agree.
+    pub fn standing(&self) -> Standing {
+        Standing::of([self.low.unwrap_or(self.min), self.high.unwrap_or(self.max)])
     }
 }
 
@@ -211,12 +299,50 @@ impl Machine {
     pub fn here() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {
+            name: None,
             cpu: model_name(&cpuinfo).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             features: features(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            physical_cores: physical_cores(Path::new("/sys/devices/system/cpu")),
             gpu: None,
         }
     }
+
+    /// What people call it, or else the processor's name.
+    pub fn title(&self) -> &str {
+        self.name.as_ref().unwrap_or(&self.cpu)
+    }
+
+    /// `Zen 5 VM: AMD EPYC, 2 threads`.
+    pub(crate) fn processor(&self) -> String {
+        let named = self.name.iter().map(|name| format!("{name}: "));
+        let threads = self.sharing(self.cores);
+        let threads = threads.unwrap_or_else(|| format!("{} threads", self.cores));
+        format!("{}{}, {threads}", named.collect::<String>(), self.cpu)
+    }
+
+    /// A remark on this many threads, if the machine has fewer cores than that.
+    pub(crate) fn sharing(&self, threads: usize) -> Option<String> {
+        let cores = self.physical_cores.filter(|cores| *cores < threads)?;
+        let cores = match cores {
+            1 => "one core".to_owned(),
+            _ => format!("{cores} cores"),
+        };
+        Some(format!("{threads} threads of {cores}"))
+    }
+}
+
+/// How many cores the CPUs have that this process may use, by what Linux says in this folder of
+/// the threads that share a core with each.
+fn physical_cores(folder: &Path) -> Option<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let siblings = |cpu: usize| {
+        let path = folder.join(format!("cpu{cpu}/topology/thread_siblings_list"));
+        std::fs::read_to_string(path).ok()
+    };
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let lists: Option<BTreeSet<String>> = cpus.map(siblings).collect();
+    lists.map(|lists| lists.len())
 }
 
 fn model_name(cpuinfo: &str) -> Option<String> {
@@ -365,5 +491,48 @@ mod tests {
         assert_eq!(model_name(text).as_deref(), Some("Some CPU @ 2.0GHz"));
         assert_eq!(model_name("CPU part : 0xd0c"), None);
         assert!(Machine::here().cores >= 1);
+    }
+
+    #[test]
+    fn threads_that_share_a_core_are_found() {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        let id = std::process::id();
+        let folder = std::env::temp_dir().join(format!("packetlane-lab-cpus-{id}"));
+        let write = |list: &dyn Fn(usize) -> usize| {
+            for cpu in (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)) {
+                let topology = folder.join(format!("cpu{cpu}/topology"));
+                std::fs::create_dir_all(&topology).unwrap();
+                let list = format!("{}\n", list(cpu));
+                std::fs::write(topology.join("thread_siblings_list"), list).unwrap();
+            }
+        };
+        assert_eq!(physical_cores(&folder), None);
+        write(&|_| 0);
+        assert_eq!(physical_cores(&folder), Some(1));
+        write(&|cpu| cpu);
+        let cpus = allowed.count() as usize;
+        assert_eq!(physical_cores(&folder), Some(cpus));
+        std::fs::remove_dir_all(&folder).unwrap();
+
+        let mut machine = Machine::here();
+        machine.physical_cores = Some(1);
+        assert_eq!(machine.sharing(2).as_deref(), Some("2 threads of one core"));
+        assert_eq!(machine.sharing(1), None);
+        machine.physical_cores = None;
+        assert_eq!(machine.sharing(2), None);
+    }
+
+    #[test]
+    fn level_is_not_unmeasurable() {
+        for (interval, standing) in [
+            ([0.98, 1.02], Standing::Level),
+            ([1.01, 1.02], Standing::Level),
+            ([1.01, 1.05], Standing::Above),
+            ([0.90, 0.99], Standing::Below),
+            ([0.99, 1.05], Standing::Unmeasurable),
+            ([0.50, 2.0], Standing::Unmeasurable),
+        ] {
+            assert_eq!(Standing::of(interval), standing, "{interval:?}");
+        }
     }
 }

@@ -12,7 +12,6 @@ use crate::traffic::Profile;
 use packetlane::Engine;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +58,10 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
         let name = bench.gpu.map(|gpu| gpu.name().to_owned());
         report.machine.gpu = name.or_else(|| packetlane::gpu::device_name().ok());
     }
-    let plan = plan(options.quick);
+    let plan = match options.quick {
+        true => Plan::quick(),
+        false => Plan::full(),
+    };
     let progress = Progress::new(tasks.len());
     if let Some(line) = left_out() {
         progress.note(line);
@@ -151,22 +153,6 @@ fn find_gpu(
                 .for_each(|line| crate::progress::note(&format!("{line}: {error}")));
             Ok(None)
         }
-    }
-}
-
-/// How carefully to measure.
-fn plan(quick: bool) -> Plan {
-    match quick {
-        true => Plan {
-            samples: 5,
-            budget: Duration::from_millis(250),
-            ..Plan::quick()
-        },
-        false => Plan {
-            samples: 15,
-            budget: Duration::from_millis(1000),
-            ..Plan::full()
-        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an experiment's sentence is made of: one figure, and those beside it.
 
 use crate::quantity::{quantity, times};
-use crate::report::{Report, Row, is_ours};
+use crate::report::{Report, Row, Standing, is_ours};
 use std::fmt;
 
 /// The figure of one row. It displays as the median with its unit.
@@ -33,11 +33,35 @@ impl<'a> Figure<'a> {
 
     /// The same implementation's figure of another metric in this case.
     pub(crate) fn beside(&self, metric: &str) -> Option<String> {
-        let row = self.rows_of_case(metric);
-        let row = row
-            .into_iter()
-            .find(|row| row.implementation == self.row.implementation)?;
-        Some(median(row))
+        self.row_beside(metric).map(median)
+    }
+
+    fn row_beside(&self, metric: &str) -> Option<&'a Row> {
+        let rows = self.rows_of_case(metric);
+        rows.into_iter()
+            .find(|row| row.implementation == self.row.implementation)
+    }
+
+    /// How the sentence ends if the case has this metric, which is a ratio: `, 1.9x as fast as
+    /// one`, given what follows the ratio.
+    pub(crate) fn times_beside(&self, metric: &str, what: &str) -> String {
+        let row = self.row_beside(metric);
+        row.map_or(String::new(), |row| format!(", {}", times_of(row, what)))
+    }
+
+    /// This figure, if it is a ratio, and what follows that: `1.9x as fast as one`.
+    pub(crate) fn times(&self, what: &str) -> String {
+        times_of(self.row, what)
+    }
+
+    /// A remark where this many threads share cores: ` (2 threads of one core)`.
+    pub(crate) fn sharing(&self, threads: &str) -> String {
+        let machine = &self.report.machine;
+        let sharing = threads
+            .parse()
+            .ok()
+            .and_then(|threads| machine.sharing(threads));
+        sharing.map_or(String::new(), |sharing| format!(" ({sharing})"))
     }
 
     /// The libraries' figures in this case, for where ratios say nothing:
@@ -70,10 +94,15 @@ impl fmt::Display for Figure<'_> {
     }
 }
 
-/// The median with its unit: `36.7 ns`, `2.4x`.
+/// The median with its unit: `36.7 ns`.
 fn median(row: &Row) -> String {
-    match row.unit.as_str() {
-        "x" => times(row.median),
-        unit => quantity(row.median, unit),
+    quantity(row.median, &row.unit)
+}
+
+/// `2.4x as fast as one`, for a row that is a ratio.
+fn times_of(row: &Row, what: &str) -> String {
+    match row.standing() {
+        Standing::Unmeasurable => format!("how many times {what} is not measurable here"),
+        _ => format!("{} {what}", times(row.median)),
     }
 }

@@ -5,7 +5,9 @@ use packetlane_lab::measure::Samples;
 use packetlane_lab::record::{Metric, record};
 use packetlane_lab::report::{Case, Machine, Report, matches};
 use packetlane_lab::run::published;
-use packetlane_lab::show::{answers::answers, draw::draw, html, plot, tables::tables, text};
+use packetlane_lab::show::{
+    answers::answers, draw::draw, headlines, html, picture, plot, tables::tables, text,
+};
 use std::collections::BTreeSet;
 
 /// The name, the time of a packet or a hash, and the time that each byte adds, in nanoseconds.
@@ -94,9 +96,11 @@ fn add(
 
 fn fake() -> Report {
     let machine = Machine {
+        name: None,
         cpu: "Imaginary <CPU> & Co 3000".into(),
         features: vec!["avx2".into(), "avx512f".into()],
         cores: 2,
+        physical_cores: None,
         gpu: None,
     };
     let mut report = Report::new(machine);
@@ -501,6 +505,14 @@ fn the_json_has_the_designs_fields_and_comes_back() {
     let report = fake();
     let json = report.to_json();
     assert_eq!(Report::from_json(&json).unwrap(), report);
+    let mut named = report.clone();
+    named.replayed = Some("a \"folder\"".into());
+    named.machine.name = Some("Imaginary VM".into());
+    named.machine.physical_cores = Some(1);
+    assert_eq!(Report::from_json(&named.to_json()).unwrap(), named);
+    assert!(
+        text::render(&named).contains("Imaginary VM: Imaginary <CPU> & Co 3000, 2 threads of one")
+    );
 
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let fields = |value: &serde_json::Value| -> BTreeSet<String> {
@@ -514,12 +526,13 @@ fn the_json_has_the_designs_fields_and_comes_back() {
     assert_eq!(
         fields(&value["rows"][0]),
         set(
-            "experiment case implementation backend metric unit median min max samples timed noisy"
+            "experiment case implementation backend metric unit median min max samples timed noisy \
+             values"
         )
     );
     assert_eq!(
         fields(&value["ratios"][0]),
-        set("experiment case metric implementation against median min max")
+        set("experiment case metric implementation against median min max low high")
     );
     assert_eq!(
         fields(&value["published"][0]),
@@ -568,6 +581,7 @@ fn the_answers_come_first_and_are_honest() {
     let mut behind = fake();
     for ratio in &mut behind.ratios {
         ratio.median = 0.6;
+        (ratio.low, ratio.high) = (Some(0.5), Some(0.7));
     }
     for answer in answers(&behind) {
         // Ours has no rival in some experiments, and in one each library is compared with
@@ -586,6 +600,110 @@ fn the_answers_come_first_and_are_honest() {
         );
         assert!(!answer.text.contains("packetlane-"), "{}", answer.text);
     }
+}
+
+/// Not the range of the turns decides, in which there is always one that says otherwise, but
+/// where the median lies.
+#[test]
+fn what_a_noisy_machine_cannot_tell_is_not_answered() {
+    let answer = |report: &Report, experiment: &str| {
+        let all = answers(report).into_iter();
+        let mut of = all.filter(|answer| answer.experiment == experiment);
+        of.next().unwrap().text
+    };
+    let mut report = fake();
+    report.ratios.iter_mut().for_each(|ratio| ratio.min = 0.5);
+    assert!(answer(&report, "bip324.packet").contains("x as fast as"));
+    report
+        .ratios
+        .iter_mut()
+        .for_each(|ratio| ratio.low = Some(0.5));
+    for experiment in ["bip324.packet", "quic.packet", "sha256d.many"] {
+        let text = answer(&report, experiment);
+        assert!(text.contains("not measurable here beside "), "{text}");
+        assert!(!text.contains("as fast as"), "{text}");
+    }
+    assert!(answer(&report, "bip324.threads").contains("on 2 threads: "));
+    assert!(answer(&report, "bip324.threads").contains(", 2.0x as fast as one"));
+    report.machine.physical_cores = Some(1);
+    let speedups = report.rows.iter_mut().filter(|row| row.metric == "speedup");
+    speedups.for_each(|row| row.values = vec![0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]);
+    let text = answer(&report, "bip324.threads");
+    let noisy = ", how many times as fast as one is not measurable here";
+    assert!(text.contains(noisy), "{text}");
+    assert!(
+        text.contains("on 2 threads (2 threads of one core): "),
+        "{text}"
+    );
+}
+
+#[test]
+fn headlines_of_machines_stand_side_by_side() {
+    let mut report = fake();
+    report.machine.name = Some("A | B".into());
+    let mut noisy = fake();
+    noisy
+        .ratios
+        .iter_mut()
+        .for_each(|ratio| ratio.low = Some(0.5));
+    let kept = headlines::only(&report);
+    assert!(
+        kept.rows.len() * 10 < report.rows.len(),
+        "{}",
+        kept.rows.len()
+    );
+    let mut without = report.clone();
+    without.rows.retain(|row| row.key("bytes") != Some("61"));
+    let reports = [kept, noisy, without];
+    let table = headlines::markdown(&reports);
+    let lines: Vec<&str> = table.lines().collect();
+    let title = "Imaginary <CPU> & Co 3000";
+    let head = format!("| times as fast as | library | A \\| B | {title} | A \\| B |");
+    assert_eq!(lines[..2], [&*head, "| --- | --- | --- | --- | --- |"]);
+    assert_eq!(lines.len(), 13);
+    let of = |start: &str| {
+        let mut of = lines.iter().filter(|line| line.starts_with(start));
+        *of.next().unwrap_or_else(|| panic!("{start}: {table}"))
+    };
+    // All invented samples drift alike, so the ratio is that of the times.
+    let ratio = nanos("ring", 61.0, 64.0) / nanos("packetlane", 61.0, 64.0);
+    assert_eq!(
+        of("| BIP324: 61 bytes, 64 "),
+        format!(
+            "| BIP324: 61 bytes, 64 packets at a time; seal, open | ring | {ratio:.1}x | \
+             not measurable here | - |"
+        )
+    );
+    // Nothing was measured of 128 bytes.
+    assert!(of("| BIP324: 128 bytes, 64 ").ends_with(" | - | - | - |"));
+    // This ratio is a figure of its own.
+    assert!(of("| BIP324: time of a packet of each").ends_with("| - | 1.2x | 1.2x | - |"));
+    assert!(of("| QUIC, AES-128-GCM: 64 bytes").contains(" | rustls-ring | "));
+    assert!(of("| Double SHA-256: 1 KiB, 8 ").contains(" | sha2 | "));
+}
+
+#[test]
+fn one_picture_stands_for_a_report() {
+    let mut report = fake();
+    report.machine.name = Some("Zen <5> VM".into());
+    let svg = picture::render(&report).unwrap();
+    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/report.svg"), &svg).unwrap();
+    assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" "));
+    assert!(svg.contains(">Whole packets of one size: seal, batch of 64</text>"));
+    assert!(svg.contains(">Zen &lt;5&gt; VM</text>"));
+    for name in &RIVALS[..SEALERS] {
+        assert!(svg.contains(&format!(">{}</text>", name.0)), "{}", name.0);
+    }
+    assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    // With other experiments only, their first picture; without rows, none.
+    report.rows.retain(|row| row.experiment == "sha256d.merkle");
+    assert!(
+        picture::render(&report)
+            .unwrap()
+            .contains(">bitcoin_hashes</text>")
+    );
+    report.rows.clear();
+    assert_eq!(picture::render(&report), None);
 }
 
 #[test]

@@ -48,6 +48,9 @@ mod gpu {
     pub(super) mod transfer;
 }
 
+/// The experiment whose first picture stands for a whole report.
+pub(crate) static FACE: &Experiment = &bip324::packet::EXPERIMENT;
+
 /// Every experiment.
 pub static ALL: &[&Experiment] = &[
     &bip324::mixed::EXPERIMENT,

@@ -188,9 +188,12 @@ pub(crate) fn ours_over_ring(peer: &mut std::net::TcpStream) -> Result<Box<dyn S
         if len == 0 {
             return Err(connection.closed().into());
         }
-        // Packets that come with the last of it stay in the batch, for the first turn.
         connection.received(incoming, len)?;
     }
+    // Packets that came with the last of it wait for the first turn.
+    engine.open(incoming);
+    connection.defer(incoming)?;
+    incoming.clear();
     Ok(Box::new(session))
 }
 

@@ -3,11 +3,8 @@
 use crate::experiment::Experiment;
 use crate::experiments::ALL;
 use crate::quantity::{bare, quantity, times, words};
-use crate::report::{OURS, Ratio, Report, Row, is_ours, pairs};
+use crate::report::{OURS, Ratio, Report, Row, Standing, is_ours, pairs};
 use crate::sentence::Figure;
-
-/// A ratio this close to 1 is called level: two runs on one machine differ by as much.
-const LEVEL: f64 = 0.03;
 
 /// The answer of one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,33 +112,37 @@ fn beside(report: &Report, row: &Row) -> String {
     }
 }
 
-/// "2.4x as fast as bip324, 1.9x rustcrypto; level with x; slower than ring (0.6x)".
+/// "2.4x as fast as bip324, 1.9x rustcrypto; level with x; slower than ring (0.6x)"; and against
+/// whom the machine was too noisy to tell.
 fn comparison(ratios: &[&Ratio]) -> String {
     let mut ratios = ratios.to_vec();
     ratios.sort_by(|a, b| b.median.total_cmp(&a.median));
-    let group = |keep: &dyn Fn(f64) -> bool, write: &dyn Fn(&Ratio) -> String| {
-        let kept = ratios.iter().filter(|ratio| keep(ratio.median));
+    let group = |standing: Standing, write: &dyn Fn(&Ratio) -> String| {
+        let kept = ratios.iter().filter(|ratio| ratio.standing() == standing);
         kept.map(|ratio| write(ratio)).collect::<Vec<_>>()
     };
+    let name = |ratio: &Ratio| ratio.against.clone();
     let mut parts = Vec::new();
-    let ahead = group(&|r| r > 1.0 + LEVEL, &|ratio| {
+    let ahead = group(Standing::Above, &|ratio| {
         format!("{} {}", times(ratio.median), ratio.against)
     });
     if let Some((first, rest)) = ahead.split_first() {
         let first = first.replacen(' ', " as fast as ", 1);
         parts.push([&[first], rest].concat().join(", "));
     }
-    let level = group(&|r| (r - 1.0).abs() <= LEVEL, &|ratio| {
-        ratio.against.clone()
-    });
+    let level = group(Standing::Level, &name);
     if !level.is_empty() {
         parts.push(format!("level with {}", level.join(", ")));
     }
-    let behind = group(&|r| r < 1.0 - LEVEL, &|ratio| {
+    let behind = group(Standing::Below, &|ratio| {
         format!("{} ({})", ratio.against, times(ratio.median))
     });
     if !behind.is_empty() {
         parts.push(format!("slower than {}", behind.join(", ")));
+    }
+    let unclear = group(Standing::Unmeasurable, &name);
+    if !unclear.is_empty() {
+        parts.push(format!("not measurable here beside {}", unclear.join(", ")));
     }
     parts.join("; ")
 }
@@ -152,25 +153,30 @@ mod tests {
 
     #[test]
     fn a_comparison_says_where_we_are_behind() {
-        let ratio = |against: &str, median: f64| Ratio {
+        let ratio = |against: &str, median: f64, off: f64| Ratio {
             experiment: String::new(),
             case: String::new(),
             metric: String::new(),
             implementation: OURS.into(),
             against: against.into(),
             median,
-            min: median,
-            max: median,
+            // A single turn says nothing.
+            min: 0.1,
+            max: 10.0,
+            low: Some(median - off),
+            high: Some(median + off),
         };
         let list = [
-            ratio("ring", 0.6),
-            ratio("bip324", 1.9),
-            ratio("openssl", 1.01),
-            ratio("rustcrypto", 2.4),
+            ratio("ring", 0.6, 0.1),
+            ratio("bip324", 1.9, 0.1),
+            ratio("openssl", 1.01, 0.01),
+            ratio("rustcrypto", 2.4, 0.1),
+            ratio("aws-lc-rs", 1.01, 0.1),
         ];
         assert_eq!(
             comparison(&list.iter().collect::<Vec<_>>()),
-            "2.4x as fast as rustcrypto, 1.9x bip324; level with openssl; slower than ring (0.60x)"
+            "2.4x as fast as rustcrypto, 1.9x bip324; level with openssl; \
+             slower than ring (0.60x); not measurable here beside aws-lc-rs"
         );
         assert_eq!(comparison(&[]), "");
     }

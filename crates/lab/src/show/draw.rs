@@ -7,8 +7,11 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::error::Error;
 
-const WIDTH: u32 = 640;
+/// The width of every drawing.
+pub(crate) const WIDTH: u32 = 640;
 const HEIGHT: u32 = 400;
+/// The height of a bar, with the space around it.
+const BAR: u32 = 34;
 
 /// Draws a plot as an SVG element for a page, without legend and title: these are the page's,
 /// which can wrap them.
@@ -24,6 +27,14 @@ pub fn draw(plot: &Plot) -> String {
     // like a resource.
     svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
         .replace("<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "")
+}
+
+/// The height of a plot's drawing.
+pub(crate) fn height(plot: &Plot) -> u32 {
+    match plot.bars {
+        true => plot.series.len() as u32 * BAR + 16,
+        false => HEIGHT,
+    }
 }
 
 fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
@@ -89,11 +100,9 @@ fn draw_lines(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
 }
 
 fn draw_bars(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn Error>> {
-    const BAR: u32 = 34;
     const LETTER: i32 = 10;
     const FIGURES: i32 = 170;
-    let count = plot.series.len() as u32;
-    let area = SVGBackend::with_string(svg, (WIDTH, count * BAR + 16)).into_drawing_area();
+    let area = SVGBackend::with_string(svg, (WIDTH, height(plot))).into_drawing_area();
     let names = plot.series.iter().map(|line| line.name.len() as i32);
     let names = (names.max().unwrap_or(0) * LETTER + 10).max(150);
     let figure = |line: &Series| line.points[0].1;

@@ -139,8 +139,8 @@ const GLOSSARY: &[(&str, &str)] = &[
     ("MB, MiB", "10^6 bytes, 2^20 bytes."),
     (
         "min-max",
-        "the smallest and the largest sample; a sample lasts at least a millisecond, after calls \
-         that are not timed and warm the caches.",
+        "the smallest and the largest sample; a sample lasts at least 0.2 ms, after calls that \
+         are not timed and warm the caches.",
     ),
 ];
 
@@ -158,16 +158,15 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Packetlane lab: {}</title>\n<style>{}{STYLE}</style>\n</head>\n<body>\n",
-        escape(&machine.cpu),
+        escape(machine.title()),
         colours(),
     )?;
     let gpu = machine.gpu.as_deref().unwrap_or("no GPU");
     write!(
         out,
-        "<h1>What encryption and hashing cost</h1>\n<p>Measured on {}, {} threads, {}, on {} by \
+        "<h1>What encryption and hashing cost</h1>\n<p>Measured on {}, {}, on {} by \
          <code>{}</code></p>\n",
-        escape(&machine.cpu),
-        machine.cores,
+        escape(&machine.processor()),
         escape(gpu),
         escape(&origin.date),
         escape(&origin.command),
@@ -233,7 +232,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
 
 /// The style sheet's colours, and the rules that replace the exact colours of the drawings
 /// by them.
-fn colours() -> String {
+pub(super) fn colours() -> String {
     let scheme = |pick: fn(&(&'static str, &'static str, &'static str)) -> &'static str,
                   rest: &str| {
         let mut text = rest.to_owned();
@@ -403,7 +402,7 @@ fn published(out: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 /// Text as HTML, safe in elements and in attributes.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

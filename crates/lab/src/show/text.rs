@@ -28,7 +28,7 @@ pub fn render(report: &Report) -> String {
     }
 
     let machine = &report.machine;
-    let mut about = format!("{}, {} threads", machine.cpu, machine.cores);
+    let mut about = machine.processor();
     if let Some(gpu) = &machine.gpu {
         about += &format!(", {gpu}");
     }

@@ -1,6 +1,6 @@
 //! `bip324.alone`: one session that has one packet at a time.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Picture};
 use crate::sentence::Figure;
 use crate::workload::packets::{SIZES, uniform};
@@ -13,6 +13,12 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "op=seal bytes=61",
         metric: "time_per_packet",
     },
+    across: &[AcrossMachines {
+        label: "BIP324: 61 bytes, a lone packet; seal, open",
+        cases: &["op=seal bytes=61", "op=open bytes=61"],
+        metric: "time_per_packet",
+        against: Some("ring"),
+    }],
     sentence,
     pictures: &[Picture {
         x: Some(Bottom::BYTES),

@@ -1,6 +1,6 @@
 //! `bip324.mixed`: traffic of a profile, sealed by one session and opened by the other.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, Plan, in_turn};
 use crate::picture::{Bottom, Picture};
 use crate::published::{
@@ -27,6 +27,12 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "profile=mail batch=1024 decoys=0",
         metric: "packets_per_second",
     },
+    across: &[AcrossMachines {
+        label: "BIP324: mixed sizes, 1024 packets at a time; sealed and opened",
+        cases: &["profile=mail batch=1024 decoys=0"],
+        metric: "packets_per_second",
+        against: Some("ring"),
+    }],
     sentence,
     pictures: &[
         Picture {

@@ -1,6 +1,6 @@
 //! `bip324.packet`: packets of one size, sealed or opened, by batch.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::picture::{Bottom, Lines, Picture, Y};
 use crate::published::{ANOTHER_MACHINE, ELSEWHERE, Figures, NOT_BIP324, NOTES, time_per_packet};
 use crate::sentence::Figure;
@@ -8,6 +8,25 @@ use crate::workload::packets::{BATCHES, SIZES, uniform};
 
 /// The contents of a batch take no more memory than this. Larger cases are left out.
 const MAX_BATCH_BYTES: usize = 16 << 20;
+
+/// The line of packets of one size in the table of machines.
+macro_rules! size {
+    ($bytes:literal) => {
+        AcrossMachines {
+            label: concat!(
+                "BIP324: ",
+                $bytes,
+                " bytes, 64 packets at a time; seal, open"
+            ),
+            cases: &[
+                concat!("op=seal batch=64 bytes=", $bytes),
+                concat!("op=open batch=64 bytes=", $bytes),
+            ],
+            metric: "time_per_packet",
+            against: Some("ring"),
+        }
+    };
+}
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bip324.packet",
@@ -17,6 +36,13 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "op=seal bytes=61 batch=64",
         metric: "time_per_packet",
     },
+    across: &[
+        size!("61"),
+        size!("128"),
+        size!("250"),
+        size!("1024"),
+        size!("4096"),
+    ],
     sentence,
     pictures: &[
         Picture {

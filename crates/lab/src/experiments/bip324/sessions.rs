@@ -1,7 +1,7 @@
 //! `bip324.sessions`: one packet of each of many sessions, so that keys and counters are
 //! cold.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::{Contender, Plan, in_turn};
 use crate::picture::{Bottom, Picture};
 use crate::record::{Metric, record, record_times};
@@ -31,6 +31,15 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "op=seal sessions=20000 order=random",
         metric: "time_per_packet",
     },
+    across: &[AcrossMachines {
+        label: "BIP324: time of a packet of each of 20,000 sessions, beside 64; seal, open",
+        cases: &[
+            "op=seal sessions=20000 order=random",
+            "op=open sessions=20000 order=random",
+        ],
+        metric: "cold_by_warm",
+        against: None,
+    }],
     sentence,
     pictures: &[Picture {
         x: Some(Bottom::log("sessions", "sessions")),
@@ -155,8 +164,7 @@ fn contender<'a, R: Runner + 'a>(
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let times = figure.beside("cold_by_warm");
-    let times = times.map_or(String::new(), |times| format!(", {times} the time with 64"));
+    let times = figure.times_beside("cold_by_warm", "the time with 64");
     Some(format!(
         "{} one {}-byte packet of each of {} sessions: {figure} a packet{times}",
         figure.key("op"),

@@ -7,7 +7,7 @@ use crate::report::OURS;
 use crate::rivals::bip324::{peers, sessions};
 use crate::sentence::Figure;
 use crate::traffic::Turn;
-use crate::workload::threads::{siblings, thread_counts};
+use crate::workload::threads::thread_counts;
 use packetlane::bip324::{Inbound, Outbound};
 use packetlane::{Engine, OpenBatch, SealBatch, Slot};
 
@@ -29,16 +29,13 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 fn cases(bench: &Bench) -> Vec<Task<'_>> {
     let engine = bench.engine;
     let profile = &bench.profiles[0];
-    let siblings = siblings();
     let mut tasks = Vec::new();
     for op in ["seal", "open"] {
         for threads in thread_counts() {
-            let timed = format!(
-                "wall time of Engine::seal or Engine::open alone, without the work of sessions \
-                 before and after it, which is on one thread; {siblings}"
-            );
+            let timed = "wall time of Engine::seal or Engine::open alone, without the work of \
+                         sessions before and after it, which is on one thread";
             let case = EXPERIMENT
-                .case(&timed)
+                .case(timed)
                 .with("op", op)
                 .with("threads", threads)
                 .with("profile", &profile.name)
@@ -46,7 +43,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             tasks.push(Task::new(case, move |case, plan, report| {
                 let turn = profile.turns(1, BATCH, 0).remove(0);
                 let plan = Plan {
-                    min_sample: 20 * plan.min_sample,
+                    min_sample: 100 * plan.min_sample,
                     budget: 3 * plan.budget,
                     ..plan.by(Clock::Wall)
                 };
@@ -137,13 +134,13 @@ fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
-    let times = figure.beside("speedup");
-    let times = times.map_or(String::new(), |times| format!(", {times} as fast as one"));
+    let threads = figure.key("threads");
     Some(format!(
-        "{} {}, batch {}, on {} threads: {figure} a packet{times}",
+        "{} {}, batch {}, on {threads} threads{}: {figure} a packet{}",
         figure.key("op"),
         figure.key("profile"),
         figure.key("batch"),
-        figure.key("threads")
+        figure.sharing(threads),
+        figure.times_beside("speedup", "as fast as one")
     ))
 }

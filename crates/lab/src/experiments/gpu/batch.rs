@@ -21,6 +21,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "data=travels",
         metric: "best_batch",
     },
+    across: &[],
     sentence,
     pictures: &[Picture {
         x: Some(Bottom::BATCH),

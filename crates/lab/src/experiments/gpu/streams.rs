@@ -79,8 +79,10 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     let streams = figure.key("streams");
-    (figure.metric() == "speedup")
-        .then(|| format!("{streams} streams: {figure} as fast as one, host to host"))
+    (figure.metric() == "speedup").then(|| {
+        let times = figure.times("as fast as one");
+        format!("{streams} streams: {times}, host to host")
+    })
 }
 
 fn words(key: &str, value: &str) -> Option<String> {

@@ -1,6 +1,6 @@
 //! `quic.packet`: QUIC packets of one size, sealed or opened, by suite and batch.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::in_turn;
 use crate::picture::{Bottom, Picture};
 use crate::published::{
@@ -27,6 +27,26 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "suite=aes128gcm op=seal bytes=1280 batch=16 header_protection=on",
         metric: "time_per_packet",
     },
+    across: &[
+        AcrossMachines {
+            label: "QUIC, AES-128-GCM: 64 bytes, 16 packets at a time; seal, open",
+            cases: &[
+                "suite=aes128gcm op=seal bytes=64 batch=16 header_protection=on",
+                "suite=aes128gcm op=open bytes=64 batch=16 header_protection=on",
+            ],
+            metric: "time_per_packet",
+            against: Some("rustls-ring"),
+        },
+        AcrossMachines {
+            label: "QUIC, ChaCha20-Poly1305: 64 bytes, 16 packets at a time; seal, open",
+            cases: &[
+                "suite=chacha20poly1305 op=seal bytes=64 batch=16 header_protection=on",
+                "suite=chacha20poly1305 op=open bytes=64 batch=16 header_protection=on",
+            ],
+            metric: "time_per_packet",
+            against: Some("rustls-ring"),
+        },
+    ],
     sentence,
     pictures: &[Picture {
         x: Some(Bottom::BYTES),

@@ -7,7 +7,7 @@ use crate::record::{Metric, record};
 use crate::report::{Case, OURS, Report};
 use crate::sentence::Figure;
 use crate::workload::block::{BLOCK, BLOCK_HASH, TRANSACTIONS};
-use crate::workload::threads::{siblings, thread_counts};
+use crate::workload::threads::thread_counts;
 use packetlane::bitcoin::Network;
 use packetlane::sha256d::{FRAME_LEN, Found, Hash, Hasher, Obfuscation, Scanner, Verifier};
 use std::iter::repeat_n;
@@ -42,13 +42,12 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     };
     let blocks = least.div_ceil(BLOCK.len());
     let counts = thread_counts().filter(|threads| !bench.quick || *threads <= 2);
-    let siblings = siblings();
     let task = |threads: usize| {
         let timed = format!(
             "wall time to find the blocks of a file in memory and to verify them: parse, proof of \
              work against the header's own target, txids, Merkle root, witness commitment; the \
              file is one block {blocks} times; each thread takes the next block when it has done \
-             one, and the start of the threads counts; {siblings}"
+             one, and the start of the threads counts"
         );
         let case = EXPERIMENT.case(&timed).with("threads", threads);
         Task::new(case, move |case, plan, report| {
@@ -160,7 +159,10 @@ fn by_bitcoin() -> Verify {
 fn sentence(figure: &Figure<'_>) -> Option<String> {
     Some(match figure.key("threads") {
         "1" => format!("verify blocks on one thread: {figure}"),
-        threads => format!("verify blocks on {threads} threads: {figure}"),
+        threads => {
+            let sharing = figure.sharing(threads);
+            format!("verify blocks on {threads} threads{sharing}: {figure}")
+        }
     })
 }
 

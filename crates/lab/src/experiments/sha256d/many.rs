@@ -1,6 +1,6 @@
 //! `sha256d.many`: double SHA-256 of messages of one length, by batch.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::picture::{Lines, Picture, Y};
 use crate::published::{ANOTHER_MACHINE, CORE, ELSEWHERE, Figures, NOTES, PER_BYTE, time_per_hash};
 use crate::record::Metric;
@@ -23,6 +23,12 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
         case: "bytes=1024 batch=128",
         metric: "time_per_hash",
     },
+    across: &[AcrossMachines {
+        label: "Double SHA-256: 1 KiB, 8 messages at a time",
+        cases: &["bytes=1024 batch=8"],
+        metric: "time_per_hash",
+        against: Some("sha2"),
+    }],
     sentence,
     pictures: &[
         Picture {
