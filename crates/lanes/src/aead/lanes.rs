@@ -24,6 +24,8 @@ use arrayvec::ArrayVec;
 use core::ops::Range;
 
 const _: () = assert!(MAX_LANES <= u8::MAX as usize && CHUNK <= u8::MAX as usize + 1);
+// What the numbers that `order` sorts have room for.
+const _: () = assert!(strategy::CHUNK_BYTES < 1 << 24);
 
 // Not inlined: its arrays take several pages of stack, which single packets should not pay for.
 #[inline(never)]
@@ -34,7 +36,9 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
         let jobs;
         (jobs, rest) = rest.split_at(strategy::chunk(rest));
         chunk.begin(jobs.len());
-        for (index, job) in jobs.iter().enumerate() {
+        let order = order(jobs);
+        for index in indices(&order, jobs.len()) {
+            let job = &jobs[index];
             match secrets.keystream(job) {
                 Some((key, blocks)) => {
                     chunk.one_time_keys[index] = *key;
@@ -52,7 +56,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
             }
         }
         chunk.finish(set, bytes, secrets, jobs);
-        chunk.tag(set, bytes, jobs);
+        chunk.tag(set, bytes, jobs, &order);
         chunk.wipe_keys();
         for (job, tag) in jobs.iter().zip(&chunk.tags) {
             bytes[job.tag()].copy_from_slice(tag);
@@ -77,9 +81,10 @@ pub(super) fn open(
         let jobs;
         (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(rest)));
         chunk.begin(jobs.len());
+        let order = order(jobs);
         // The one-time keys. If they leave lanes of a call idle, these compute keystream of the
         // texts; if one call has room for everything, all of it.
-        // For each packet the first block that the call does not compute.
+        // For each packet, from the longest on, the first block that the call does not compute.
         let mut next_blocks = ArrayVec::<u32, CHUNK>::new();
         let with_key = match !in_one_call && secrets.keystream.is_empty() {
             true => chunk.compute_keys(set, secrets, jobs),
@@ -99,7 +104,8 @@ pub(super) fn open(
                 0 => 0,
                 lanes => (set.block_lanes() - lanes) as u32,
             };
-            for (index, job) in jobs.iter().enumerate() {
+            for index in indices(&order, jobs.len()) {
+                let job = &jobs[index];
                 let from = job.keystream_blocks.max(1);
                 let to = job.blocks().min(from + room).max(from);
                 if from < to {
@@ -111,7 +117,7 @@ pub(super) fn open(
         }
         chunk.run(set);
         chunk.copy_keys();
-        chunk.tag(set, bytes, jobs);
+        chunk.tag(set, bytes, jobs, &order);
         chunk.wipe_keys();
         let verdicts;
         (verdicts, outcomes) = outcomes.split_at_mut(jobs.len());
@@ -127,19 +133,49 @@ pub(super) fn open(
         if in_one_call && secrets.keystream.is_empty() {
             continue;
         }
-        for (index, job) in jobs.iter().enumerate() {
+        for (rank, index) in indices(&order, jobs.len()).enumerate() {
             if !authentic(index) {
                 continue;
             }
+            let job = &jobs[index];
             if let Some((_, blocks)) = secrets.keystream(job) {
                 set.xor_blocks(&mut bytes[job.text()], blocks);
             }
             if !in_one_call {
-                chunk.xor(set, bytes, secrets, jobs, index, next_blocks[index]);
+                chunk.xor(set, bytes, secrets, jobs, index, next_blocks[rank]);
             }
         }
         chunk.finish(set, bytes, secrets, jobs);
     }
+}
+
+/// The numbers of a chunk's packets, from the longest to the shortest: tags need that order, and a
+/// processor predicts what comes next where a packet is much like the one before it. Empty if the
+/// packets come in that order.
+type Order = ArrayVec<u8, CHUNK>;
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "chunks are small")]
+fn order(jobs: &[Job]) -> Order {
+    let mut order = Order::new();
+    // Often all have one length.
+    if !jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
+        // Sorts numbers, because sorting the jobs themselves takes longer.
+        let mut keys = ArrayVec::<u32, CHUNK>::new();
+        for (index, job) in jobs.iter().enumerate() {
+            // A chunk of several packets has fewer than 2^24 bytes of text.
+            keys.push(!job.text_len << 8 | index as u32);
+        }
+        keys.sort_unstable();
+        order.extend(keys.iter().map(|&key| key as u8));
+    }
+    order
+}
+
+/// The numbers of `packets` packets in their order.
+#[inline]
+fn indices(order: &Order, packets: usize) -> impl Iterator<Item = usize> {
+    (0..packets).map(|rank| order.get(rank).map_or(rank, |&index| index.into()))
 }
 
 /// The state of one chunk: blocks to compute, one-time keys and tags. Wiped on drop.
@@ -382,22 +418,9 @@ impl<'k> Chunk<'k> {
 
     /// Computes the tags of all packets from their ciphertext.
     #[inline]
-    fn tag(&mut self, set: Set, bytes: &[u8], jobs: &[Job]) {
+    fn tag(&mut self, set: Set, bytes: &[u8], jobs: &[Job], order: &Order) {
         let mut texts = ArrayVec::<Text, CHUNK>::new();
-        // From the longest to the shortest, and often all have one length. Sorts numbers,
-        // because sorting the texts themselves takes twice as long.
-        let mut order = ArrayVec::<u64, CHUNK>::new();
-        if !jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
-            for (index, job) in jobs.iter().enumerate() {
-                order.push(u64::from(!job.text_len) << 32 | index as u64);
-            }
-            order.sort_unstable();
-        }
-        for rank in 0..jobs.len() {
-            let index = match order.get(rank) {
-                Some(key) => (key & 0xffff_ffff) as usize,
-                None => rank,
-            };
+        for index in indices(order, jobs.len()) {
             let job = &jobs[index];
             let after_aad = bytes.len().saturating_sub(job.aad().end);
             let in_lanes = job.text_len > 0

@@ -14,7 +14,7 @@ pub(super) const CHUNK: usize = 256;
 
 /// A chunk ends early when its texts have this length in total, in bytes, so that they stay in
 /// the second-level cache from one step to the next.
-const CHUNK_BYTES: usize = 128 * 1024;
+pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 
 /// From this many packets on, lanes are faster than short packets one at a time, even if the
 /// keystream of these is precomputed.
