@@ -70,7 +70,7 @@ struct Measuring {
         hide_default_value = true
     )]
     filter: String,
-    /// Run fewer cases with fewer samples, in less than half a minute
+    /// Run fewer cases with fewer samples, in about a minute
     #[arg(long)]
     quick: bool,
     /// Replay the traffic in DIR instead of the built-in recording. `connect --record` and
