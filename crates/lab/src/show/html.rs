@@ -232,7 +232,7 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
 
 /// The style sheet's colours, and the rules that replace the exact colours of the drawings
 /// by them.
-pub(super) fn colours() -> String {
+fn colours() -> String {
     let scheme = |pick: fn(&(&'static str, &'static str, &'static str)) -> &'static str,
                   rest: &str| {
         let mut text = rest.to_owned();
@@ -264,11 +264,16 @@ pub(super) fn colours() -> String {
     for (place, colour) in COLOURS.into_iter().enumerate() {
         replace(hex(colour), &format!("--s{place}"));
     }
-    for (colour, series) in COLOURS.into_iter().zip(SERIES) {
+    text + &dashes()
+}
+
+/// The rules for the dashes of the lines.
+pub(super) fn dashes() -> String {
+    let rule = |(colour, series): (_, &(&str, &str, &str))| {
         let (colour, dash) = (hex(colour), series.2);
-        text += &format!("svg polyline[stroke=\"{colour}\"] {{ stroke-dasharray: {dash}; }}\n");
-    }
-    text
+        format!("svg polyline[stroke=\"{colour}\"] {{ stroke-dasharray: {dash}; }}\n")
+    };
+    COLOURS.into_iter().zip(&SERIES).map(rule).collect()
 }
 
 fn heading(out: &mut String, experiment: &str) -> std::fmt::Result {

@@ -1,7 +1,7 @@
 //! The picture that stands for a whole report, as an SVG file with title and legend.
 
 use super::draw::{WIDTH, draw, height};
-use super::html::{colours, escape};
+use super::html::{dashes, escape};
 use super::plot::{COLOURS, INK, Plot, hex, plots};
 use crate::experiments::FACE;
 use crate::report::Report;
@@ -12,7 +12,8 @@ const LINE: u32 = 24;
 /// How wide a letter is taken to be: what draws the file decides on the font.
 const LETTER: u32 = 9;
 
-/// The picture of a report, which follows a light or dark setting as the page does; none of a report whose rows give none.
+/// The picture of a report, in light colours on white, so that whatever shows SVG shows it; none of a
+/// report whose rows give none.
 pub fn render(report: &Report) -> Option<String> {
     let mut plots = plots(report);
     let face = plots.iter().position(|plot| plot.experiment == FACE.name);
@@ -35,10 +36,9 @@ pub fn render(report: &Report) -> Option<String> {
     let place = format!("<svg x=\"0\" y=\"{top}\" ");
     Some(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {all}\" width=\"{WIDTH}\" \
-         height=\"{all}\">\n<style>{}svg text {{ font-family: system-ui, sans-serif; }}\n\
-         .paper {{ fill: var(--paper); }}</style>\n\
-         <rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#FFFFFF\"/>\n{text}{legend}{}\n</svg>\n",
-        colours(),
+         height=\"{all}\">\n<style>{}svg text {{ font-family: system-ui, sans-serif; }}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#FFFFFF\"/>\n{text}{legend}{}\n</svg>\n",
+        dashes(),
         draw(&plot).trim().replacen("<svg ", &place, 1),
         all = top + height(&plot),
     ))
