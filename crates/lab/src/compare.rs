@@ -293,27 +293,7 @@ fn chance_of(u: f64, counts: [usize; 2], ties: f64) -> f64 {
     if variance <= 0.0 {
         return 1.0;
     }
-    complementary_error(distance / variance.sqrt() / std::f64::consts::SQRT_2)
-}
-
-/// The complementary error function of a number that is not negative, to 1.2e-7 of its value
-/// (Numerical Recipes, `erfcc`).
-fn complementary_error(x: f64) -> f64 {
-    const TERMS: [f64; 10] = [
-        -1.265_512_23,
-        1.000_023_68,
-        0.374_091_96,
-        0.096_784_18,
-        -0.186_288_06,
-        0.278_868_07,
-        -1.135_203_98,
-        1.488_515_87,
-        -0.822_152_23,
-        0.170_872_77,
-    ];
-    let t = 1.0 / (1.0 + x / 2.0);
-    let sum = TERMS.iter().rev().fold(0.0, |sum, term| sum * t + term);
-    t * (sum - x * x).exp()
+    libm::erfc(distance / variance.sqrt() / std::f64::consts::SQRT_2)
 }
 
 impl Comparison {
