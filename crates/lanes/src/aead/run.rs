@@ -1,9 +1,10 @@
 //! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
-use super::strategy::Strategy;
+use super::strategy::{MANY_PIPELINED, Strategy};
 use super::{lanes, pipelined, single};
-use crate::isa::Set;
-use crate::job::{Outcome, Work};
+use crate::calibrate::{Clock, best_time};
+use crate::isa::{self, Set};
+use crate::job::{Job, Outcome, Secrets, TAG_LEN, Work};
 
 /// Seals every job. `outcomes[i]` becomes the outcome of `jobs[i]`.
 ///
@@ -21,7 +22,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
     } = work;
     let (mut rest, mut rest_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
     while !rest.is_empty() {
-        let (strategy, count) = Strategy::to_seal(set, rest);
+        let (strategy, count) = Strategy::to_seal(set, rest, most_pipelined);
         let (jobs, outcomes);
         (jobs, rest) = rest.split_at(count);
         (outcomes, rest_outcomes) = rest_outcomes.split_at_mut(count);
@@ -56,7 +57,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
     } = work;
     let (mut rest, mut rest_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
     while !rest.is_empty() {
-        let (strategy, count) = Strategy::to_open(set, rest);
+        let (strategy, count) = Strategy::to_open(set, rest, most_pipelined);
         let (jobs, outcomes);
         (jobs, rest) = rest.split_at(count);
         (outcomes, rest_outcomes) = rest_outcomes.split_at_mut(count);
@@ -82,4 +83,36 @@ pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
         true => set.row_blocks(),
         false => usize::MAX,
     }
+}
+
+/// How many packets go through the pipeline at most: any number, or only so few that they leave
+/// lanes idle. At first use both ways are timed, and the faster one is kept for the process.
+/// Without a clock it is any number.
+fn most_pipelined(set: Set) -> usize {
+    set.most_pipelined().get(|| match isa::clock() {
+        Some(clock) if is_slower_pipelined(set, clock) => MANY_PIPELINED - 1,
+        _ => usize::MAX,
+    })
+}
+
+/// Whether the pipeline takes longer than lanes for 16 packets of 250 bytes. Takes some 60 µs on a
+/// Zen 5 (November 2026).
+#[cold]
+fn is_slower_pipelined(set: Set, clock: Clock) -> bool {
+    const PACKETS: usize = 16;
+    const LEN: usize = 250;
+    const SIZE: usize = LEN + TAG_LEN;
+    let job = |packet: usize| Job {
+        text: (packet * SIZE) as u32,
+        text_len: LEN as u32,
+        ..Job::default()
+    };
+    let jobs: [Job; PACKETS] = core::array::from_fn(job);
+    let time = |seal: fn(Set, &mut [u8], Secrets<'_>, &[Job])| {
+        let prepare = || [[0; SIZE]; PACKETS];
+        best_time(clock, prepare, |packets| {
+            seal(set, packets.as_flattened_mut(), [[0; 32]][..].into(), &jobs);
+        })
+    };
+    time(pipelined::seal) > time(lanes::seal)
 }

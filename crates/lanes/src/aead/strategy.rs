@@ -24,9 +24,10 @@ const MANY_PRECOMPUTED: usize = 8;
 /// stitched.
 const MANY_STITCHED: usize = 6;
 
-/// From this many packets on, lanes are faster than the pipeline for packets that need three
-/// keystream blocks, including block 0. Packets that need fewer never go through the pipeline.
-const MANY_THREE_BLOCKS: usize = 8;
+/// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
+/// need three keystream blocks, including block 0 (packets that need fewer never go through the
+/// pipeline), and on some CPUs not for others either, which is measured.
+pub(super) const MANY_PIPELINED: usize = 8;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
@@ -52,22 +53,38 @@ pub(super) enum Strategy {
 
 impl Strategy {
     /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
+    /// `most_pipelined` says how many packets go through the pipeline at most.
     #[inline]
-    pub(super) fn to_seal(set: Set, jobs: &[Job]) -> (Self, usize) {
-        Self::next(set, jobs, usize::MAX)
+    pub(super) fn to_seal(
+        set: Set,
+        jobs: &[Job],
+        most_pipelined: fn(Set) -> usize,
+    ) -> (Self, usize) {
+        Self::next(set, jobs, usize::MAX, most_pipelined)
     }
 
-    /// How to open the first jobs of a list, and how many of them. The list must not be empty.
+    /// How to open the first jobs of a list, as [`Strategy::to_seal`].
     #[inline]
-    pub(super) fn to_open(set: Set, jobs: &[Job]) -> (Self, usize) {
+    pub(super) fn to_open(
+        set: Set,
+        jobs: &[Job],
+        most_pipelined: fn(Set) -> usize,
+    ) -> (Self, usize) {
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
-        Self::next(set, jobs, set.row_blocks())
+        Self::next(set, jobs, set.row_blocks(), most_pipelined)
     }
 
     #[inline]
-    fn next(set: Set, jobs: &[Job], max_pipelined: usize) -> (Self, usize) {
-        if is_pipelined(set, jobs, max_pipelined) {
+    fn next(
+        set: Set,
+        jobs: &[Job],
+        max_blocks: usize,
+        most_pipelined: fn(Set) -> usize,
+    ) -> (Self, usize) {
+        if is_pipelined(set, jobs, max_blocks)
+            && (jobs.len() < MANY_PIPELINED || jobs.len() <= most_pipelined(set))
+        {
             return (Self::Pipelined, jobs.len());
         }
         if is_single(set, jobs) {
@@ -124,12 +141,12 @@ fn is_single(set: Set, jobs: &[Job]) -> bool {
     }
 }
 
-/// Whether packets go through the pipeline: several, without precomputed keystream, with at
-/// least two blocks of text each (three from [`MANY_THREE_BLOCKS`] packets on), and with at
+/// Whether packets may go through the pipeline: several, without precomputed keystream, with at
+/// least two blocks of text each (three from [`MANY_PIPELINED`] packets on), and with at
 /// most `max` keystream blocks including block 0.
 #[inline]
 fn is_pipelined(set: Set, jobs: &[Job], max: usize) -> bool {
-    let min = 3 + usize::from(jobs.len() >= MANY_THREE_BLOCKS);
+    let min = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
     let fits =
         |job: &Job| job.keystream_blocks == 0 && (min..=max).contains(&(job.blocks() as usize));
     set.is_stitched() && jobs.len() > 1 && jobs.iter().all(fits)

@@ -10,6 +10,7 @@ use crate::kernels::poly1305::Poly1305;
 use crate::kernels::poly1305::text::Text;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use std::vec;
+use std::vec::Vec;
 
 /// Single packets and masks, with every tuning that any CPU could choose.
 #[test]
@@ -50,6 +51,62 @@ fn every_tuning_seals_and_opens() {
                 let mut found = [0; 2];
                 masks(set, &plain, &[key], &samples, |one| *one, &mut found);
                 assert_eq!(found, expected[..2], "{backend:?}");
+            }
+        }
+    }
+}
+
+/// Lists that may go through the pipeline, whether it or lanes are faster on this CPU: sealed, opened,
+/// and one of each forged.
+#[test]
+fn lists_go_either_way() {
+    const SIZE: usize = 500;
+    let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
+    for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+        let set = backend.set();
+        for most_pipelined in [7, usize::MAX] {
+            set.most_pipelined().set(most_pipelined);
+            for packets in [7, 8, 16, 41] {
+                let job = |i: usize| Job {
+                    text: (i * SIZE) as u32,
+                    text_len: (140 + i * 53 % 340) as u32,
+                    key: (i % 3) as u32,
+                    nonce: [i as u8; 12],
+                    ..Job::default()
+                };
+                let jobs: Vec<Job> = (0..packets).map(job).collect();
+                let plain: Vec<u8> = (0..packets * SIZE).map(|i| (i * i / 5) as u8).collect();
+                let mut expected = plain.clone();
+                for job in &jobs {
+                    let theirs =
+                        chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key as usize].into());
+                    let text = (&mut expected[job.text()]).into();
+                    let tag = theirs.encrypt_inout_detached(&job.nonce.into(), b"", text);
+                    expected[job.tag()].copy_from_slice(&tag.unwrap());
+                }
+                let mut ours = plain.clone();
+                let mut outcomes = vec![Outcome::Pending; packets];
+                for run in [seal, open] {
+                    let work = Work {
+                        bytes: &mut ours,
+                        secrets: keys[..].into(),
+                        jobs: &jobs,
+                        outcomes: &mut outcomes,
+                    };
+                    run(set, work);
+                    if outcomes[0] == Outcome::Sealed {
+                        assert!(ours == expected, "{backend:?}, {packets} packets");
+                        ours[jobs[5].tag()][3] ^= 1;
+                    }
+                }
+                for (i, job) in jobs.iter().enumerate() {
+                    let (outcome, text) = match i {
+                        5 => (Outcome::BadTag, &expected),
+                        _ => (Outcome::Authentic, &plain),
+                    };
+                    assert_eq!(outcomes[i], outcome, "{backend:?}");
+                    assert!(ours[job.text()] == text[job.text()], "{backend:?}");
+                }
             }
         }
     }
