@@ -29,6 +29,9 @@ const MANY_STITCHED: usize = 6;
 /// pipeline), and on some CPUs not for others either, which is measured.
 pub(super) const MANY_PIPELINED: usize = 8;
 
+/// Above so many keystream blocks a packet is long: one in lanes takes as long as one that is stitched.
+const LONG: usize = 48;
+
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
 const FEW: [(usize, usize); 3] = [(24, usize::MAX), (42, 5), (28, 5)];
@@ -60,6 +63,9 @@ impl Strategy {
         jobs: &[Job],
         most_pipelined: fn(Set) -> usize,
     ) -> (Self, usize) {
+        if is_long(set, jobs) && most_pipelined(set) < usize::MAX {
+            return (Self::Lanes, jobs.len());
+        }
         Self::next(set, jobs, usize::MAX, most_pipelined)
     }
 
@@ -139,6 +145,14 @@ fn is_single(set: Set, jobs: &[Job]) -> bool {
                     .all(|job| job.is_short() && job.keystream_blocks > 1)
         }
     }
+}
+
+/// Whether all packets, or the only one, would be stitched and are so long that lanes seal them
+/// faster, if they are faster for lists.
+#[inline]
+fn is_long(set: Set, jobs: &[Job]) -> bool {
+    let is_long = |job: &Job| job.keystream_blocks == 0 && job.blocks() as usize > LONG;
+    set.is_stitched() && jobs.iter().all(is_long)
 }
 
 /// Whether packets may go through the pipeline: several, without precomputed keystream, with at
