@@ -1,6 +1,6 @@
 //! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
-use super::strategy::{MANY_PIPELINED, Strategy};
+use super::strategy::Strategy;
 use super::{lanes, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
@@ -22,7 +22,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
     } = work;
     let (mut rest, mut rest_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
     while !rest.is_empty() {
-        let (strategy, count) = Strategy::to_seal(set, rest, most_pipelined);
+        let (strategy, count) = Strategy::to_seal(set, rest, lists_in_lanes);
         let (jobs, outcomes);
         (jobs, rest) = rest.split_at(count);
         (outcomes, rest_outcomes) = rest_outcomes.split_at_mut(count);
@@ -57,7 +57,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
     } = work;
     let (mut rest, mut rest_outcomes) = (jobs, &mut outcomes[..jobs.len()]);
     while !rest.is_empty() {
-        let (strategy, count) = Strategy::to_open(set, rest, most_pipelined);
+        let (strategy, count) = Strategy::to_open(set, rest, lists_in_lanes);
         let (jobs, outcomes);
         (jobs, rest) = rest.split_at(count);
         (outcomes, rest_outcomes) = rest_outcomes.split_at_mut(count);
@@ -85,14 +85,12 @@ pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
     }
 }
 
-/// How many packets go through the pipeline at most: any number, or only so few that they leave
-/// lanes idle. At first use both ways are timed, and the faster one is kept for the process.
-/// Without a clock it is any number.
-fn most_pipelined(set: Set) -> usize {
-    set.most_pipelined().get(|| match isa::clock() {
-        Some(clock) if is_slower_pipelined(set, clock) => MANY_PIPELINED - 1,
-        _ => usize::MAX,
-    })
+/// Whether lists that may be pipelined are faster in lanes, if they are long enough to fill them. At
+/// first use both ways are timed, and the faster one is kept for the process. Without a clock it is
+/// the pipeline.
+fn lists_in_lanes(set: Set) -> bool {
+    let measure = || isa::clock().is_some_and(|clock| is_slower_pipelined(set, clock));
+    set.lists_in_lanes().get(|| 1 + usize::from(measure())) == 2
 }
 
 /// Whether the pipeline takes longer than lanes for 16 packets of 250 bytes. Takes some 60 µs on a

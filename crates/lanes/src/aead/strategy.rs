@@ -27,7 +27,7 @@ const MANY_STITCHED: usize = 6;
 /// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
 /// need three keystream blocks, including block 0 (packets that need fewer never go through the
 /// pipeline), and on some CPUs not for others either, which is measured.
-pub(super) const MANY_PIPELINED: usize = 8;
+const MANY_PIPELINED: usize = 8;
 
 /// Above so many keystream blocks a packet is long: one in lanes takes as long as one that is stitched.
 const LONG: usize = 48;
@@ -56,17 +56,17 @@ pub(super) enum Strategy {
 
 impl Strategy {
     /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
-    /// `most_pipelined` says how many packets go through the pipeline at most.
+    /// `lists_in_lanes` says whether long lists are faster there than pipelined.
     #[inline]
     pub(super) fn to_seal(
         set: Set,
         jobs: &[Job],
-        most_pipelined: fn(Set) -> usize,
+        lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
-        if is_long(set, jobs) && most_pipelined(set) < usize::MAX {
+        if is_long(set, jobs) && lists_in_lanes(set) {
             return (Self::Lanes, jobs.len());
         }
-        Self::next(set, jobs, usize::MAX, most_pipelined)
+        Self::next(set, jobs, usize::MAX, lists_in_lanes)
     }
 
     /// How to open the first jobs of a list, as [`Strategy::to_seal`].
@@ -74,11 +74,11 @@ impl Strategy {
     pub(super) fn to_open(
         set: Set,
         jobs: &[Job],
-        most_pipelined: fn(Set) -> usize,
+        lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
-        Self::next(set, jobs, set.row_blocks(), most_pipelined)
+        Self::next(set, jobs, set.row_blocks(), lists_in_lanes)
     }
 
     #[inline]
@@ -86,10 +86,10 @@ impl Strategy {
         set: Set,
         jobs: &[Job],
         max_blocks: usize,
-        most_pipelined: fn(Set) -> usize,
+        lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         if is_pipelined(set, jobs, max_blocks)
-            && (jobs.len() < MANY_PIPELINED || jobs.len() <= most_pipelined(set))
+            && (jobs.len() < MANY_PIPELINED || !lists_in_lanes(set))
         {
             return (Self::Pipelined, jobs.len());
         }

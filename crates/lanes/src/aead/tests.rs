@@ -64,8 +64,8 @@ fn lists_go_either_way() {
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
-        for most_pipelined in [7, usize::MAX] {
-            set.most_pipelined().set(most_pipelined);
+        for lists_in_lanes in [1, 2] {
+            set.lists_in_lanes().set(lists_in_lanes);
             // Some are all long, and one is alone.
             for (packets, least) in [
                 (7, 140),

@@ -52,8 +52,8 @@ macro_rules! kernel_list {
         calibrated {
             /// Which of two ways computes a few blocks of one packet faster.
             tuning,
-            /// How many packets go through the pipeline at most.
-            most_pipelined,
+            /// Whether long lists are faster in lanes than pipelined: 2, or 1 if not.
+            lists_in_lanes,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,
         }

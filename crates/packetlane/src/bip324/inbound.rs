@@ -153,11 +153,8 @@ impl Inbound {
     #[must_use]
     pub fn needs_turn(&self) -> bool {
         let needed = self.rest.expected().unwrap_or(LENGTH_LEN);
-        let waits = self.rest.tail.len() - self.rest.taken >= needed;
-        match self.rest.rare() {
-            None => waits,
-            Some(rare) => rare.failed.is_none() && (waits || !rare.deferred.is_empty()),
-        }
+        self.rest.failed().is_none()
+            && (self.rest.has_deferred() || self.rest.tail.len() - self.rest.taken >= needed)
     }
 
     /// As [`Inbound::received`], for bytes that lie elsewhere.
@@ -207,11 +204,7 @@ impl Inbound {
         let start = batch.arena_mut().take_received(len);
         let mut result = self.scan(batch, start..start + len).map(|()| 0);
         // Also if a new packet is refused: those that were deferred came before it.
-        if self
-            .rest
-            .rare()
-            .is_some_and(|rare| !rare.deferred.is_empty())
-        {
+        if self.rest.has_deferred() {
             result = result.and(self.put_back(batch));
         }
         match result {
@@ -322,11 +315,7 @@ impl Inbound {
         if let Some(error) = self.rest.failed() {
             return Err(error);
         }
-        let is_deferred = self
-            .rest
-            .rare()
-            .is_some_and(|rare| !rare.deferred.is_empty());
-        if !self.rest.is_taken() || is_deferred {
+        if !self.rest.is_taken() || self.rest.has_deferred() {
             return Err(OpenError::NotInBatch);
         }
         match self.open_next(bytes) {
@@ -556,6 +545,12 @@ impl Reception {
     #[inline]
     fn failed(&self) -> Option<OpenError> {
         self.rare().and_then(|rare| rare.failed)
+    }
+
+    /// Whether packets were deferred.
+    #[inline]
+    fn has_deferred(&self) -> bool {
+        self.rare().is_some_and(|rare| !rare.deferred.is_empty())
     }
 
     /// Ends this half with `error` unless it has ended before. Returns the error that has.
