@@ -176,7 +176,7 @@ impl Keys<'_> {
                     backend.chacha20_masks(bytes, keys, samples, &mut masks);
                 });
             }
-            jobs.extend(packets.iter_mut().zip(masks).map(|(packet, mask)| {
+            jobs.extend(packets.iter_mut().zip(&masks).map(|(packet, &mask)| {
                 let ring = &*self.rings[packet.keys as usize];
                 let start = packet.start - base;
                 let bytes = &mut bytes[start as usize..][..packet.len as usize];
