@@ -25,6 +25,24 @@ fn single_packets_of_every_length() {
     }
 }
 
+/// Packets around the ends of what lanes compute at a time: all that waits for the verdict, and what
+/// goes past it. Alone, and in lists of few and of many.
+#[test]
+fn long_packets() {
+    let backends = backends();
+    let mut noise = Noise::new(17);
+    let lengths = (2100..5000).step_by(61).chain((16_000..18_000).step_by(23));
+    for len in lengths {
+        check(&backends, &[noise.packet(len % 3, len)]);
+    }
+    for n in [2, 5, 8, 9] {
+        for shortest in [1400, 4000, 16_500] {
+            let lengths = (0..n).map(|i| shortest + i * 67);
+            check(&backends, &packets_of_lengths(&mut noise, lengths));
+        }
+    }
+}
+
 /// AAD of every length, before a text that is too short to be spread over lanes and one that is
 /// long enough.
 #[test]

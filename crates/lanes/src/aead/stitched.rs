@@ -5,11 +5,11 @@
 
 use super::keystream::xor_keystream;
 use super::packet::Packet;
+use super::strategy::{TO_OPEN_IN_LANES, TO_SEAL_IN_LANES};
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Outcome, split_one_time_key};
-use crate::kernels::chacha20::{Keystream, counter_row};
+use crate::kernels::chacha20::{Keystream, LongKeystream, counter_row};
 use crate::kernels::poly1305::Poly1305;
-use crate::vector::MAX_LANES;
 
 /// Encrypts the text of a packet whose first keystream blocks are in `keystream`: as many as
 /// [`Set::rows`] computes, or all of them. Starts its tag, and returns how many bytes of the
@@ -42,6 +42,13 @@ pub(super) fn encrypt_rest(
 ) -> usize {
     let text = &mut bytes[packet.text.clone()];
     let mut hashed = 0;
+    let (whole, _) = text.as_chunks_mut();
+    if whole.len() + 1 >= counter + TO_SEAL_IN_LANES {
+        let row = counter_row(counter as u32, packet.nonce);
+        let (key_and_row, done) = ((packet.key, &row), (counter - 1, 0));
+        let (sealed, so_far) = set.seal_stitched(key_and_row, whole, done, poly1305);
+        (counter, hashed) = (1 + sealed, so_far);
+    }
     while counter < packet.blocks() {
         let (sealed, rest) = text.split_at_mut((counter - 1) * BLOCK_LEN);
         let (unhashed, _) = sealed[hashed..].as_chunks();
@@ -57,8 +64,9 @@ pub(super) fn encrypt_rest(
 
 /// Decrypts the text of a packet if its tag is right; the tag has been started. `precomputed`
 /// holds the keystream of the text's front. `keystream` holds the first `computed` blocks from
-/// block `from` on; while the text is hashed, more blocks are computed.
-#[inline(never)]
+/// block `from` on; while the text is hashed, more blocks are computed, of a long text those that lanes
+/// compute.
+#[inline]
 pub(super) fn open(
     packet: &Packet<'_>,
     set: Set,
@@ -66,22 +74,82 @@ pub(super) fn open(
     poly1305: &mut Poly1305,
     precomputed: &[Block],
     keystream: &mut Keystream,
+    at: (usize, usize),
+) -> Outcome {
+    if packet.blocks() - (at.0 + at.1) < TO_OPEN_IN_LANES {
+        return open_beside(
+            packet,
+            set,
+            bytes,
+            poly1305,
+            precomputed,
+            keystream,
+            at,
+            None,
+        );
+    }
+    open_long(packet, set, bytes, poly1305, precomputed, keystream, at)
+}
+
+/// [`open`] for packets whose keystream takes pages of stack, which others should not pay for.
+#[inline(never)]
+fn open_long(
+    packet: &Packet<'_>,
+    set: Set,
+    bytes: &mut [u8],
+    poly1305: &mut Poly1305,
+    precomputed: &[Block],
+    keystream: &mut Keystream,
+    at: (usize, usize),
+) -> Outcome {
+    let long = Some(&mut LongKeystream::new());
+    open_beside(
+        packet,
+        set,
+        bytes,
+        poly1305,
+        precomputed,
+        keystream,
+        at,
+        long,
+    )
+}
+
+/// [`open`], with room for the blocks that lanes compute, if they compute any.
+#[inline(never)]
+#[allow(clippy::too_many_arguments, reason = "those of `open` and one more")]
+fn open_beside(
+    packet: &Packet<'_>,
+    set: Set,
+    bytes: &mut [u8],
+    poly1305: &mut Poly1305,
+    precomputed: &[Block],
+    keystream: &mut Keystream,
     (from, mut computed): (usize, usize),
+    mut long: Option<&mut LongKeystream>,
 ) -> Outcome {
     let text = &bytes[packet.text.clone()];
-    let per_call = set.row_blocks();
-    let max = MAX_LANES / per_call * per_call;
-    let mut end = packet.blocks();
-    if end - from > max + per_call {
-        // The rest of the text then fills whole vectors.
-        end = from + computed + (end - from - computed) % set.block_lanes();
-    }
-    end = end.min(from + max);
+    let (first, mut end) = (from + computed, packet.blocks());
+    let mut in_lanes = 0;
     let mut hashed = 0;
-    while from + computed < end {
+    if let Some(long) = &mut long {
+        let lanes = set.block_lanes() / 2;
+        if end - first >= LongKeystream::LEN + lanes {
+            // The rest of the text then fills whole vectors.
+            let last = first + LongKeystream::LEN;
+            end = last - last.wrapping_sub(end) % set.block_lanes();
+        }
+        in_lanes = (end - first) / lanes * lanes;
+        let (unhashed, _) = text.as_chunks();
+        let row = counter_row(first as u32, packet.nonce);
+        let key_and_row = (packet.key, &row);
+        hashed = set.stitched_keystream(key_and_row, in_lanes, long, poly1305, unhashed);
+    }
+    while from + in_lanes + computed < end {
         let (unhashed, _) = text[hashed..].as_chunks();
-        let count = per_call.min(end - from - computed);
-        let row = counter_row((from + computed) as u32, packet.nonce);
+        let counter = from + in_lanes + computed;
+        let count = set.row_blocks().min(end - counter);
+        let row = counter_row(counter as u32, packet.nonce);
         let key_and_row = (packet.key, &row);
         hashed += set.stitched_rows(key_and_row, count, keystream, computed, poly1305, unhashed);
         computed += count;
@@ -92,8 +160,18 @@ pub(super) fn open(
         let text = &mut bytes[packet.text.clone()];
         set.xor_blocks(text, precomputed);
         // Block 0 is the one-time key and not part of the text's keystream.
-        let blocks = &keystream.blocks()[usize::from(from == 0)..computed];
-        set.xor_blocks(&mut text[BLOCK_LEN * from.saturating_sub(1)..], blocks);
+        let (front, back) = keystream.blocks()[..computed].split_at(first - from);
+        let front = &front[usize::from(from == 0)..];
+        let mut at = BLOCK_LEN * from.saturating_sub(1);
+        let middle = long
+            .as_ref()
+            .map_or(&[][..], |long| &long.blocks()[..in_lanes]);
+        for blocks in [front, middle, back] {
+            if at < text.len() {
+                set.xor_blocks(&mut text[at..], blocks);
+            }
+            at += BLOCK_LEN * blocks.len();
+        }
         let done = BLOCK_LEN * (end - 1);
         if done < text.len() {
             xor_keystream(set, packet.key, packet.nonce, end as u32, &mut text[done..]);

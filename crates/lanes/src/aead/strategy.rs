@@ -29,8 +29,16 @@ const MANY_STITCHED: usize = 6;
 /// pipeline), and on some CPUs not for others either, which is measured.
 const MANY_PIPELINED: usize = 8;
 
-/// Above so many keystream blocks a packet is long: one in lanes takes as long as one that is stitched.
-const LONG: usize = 48;
+/// From so many keystream blocks on a packet is long: the rounds of its own text hide its hash, and
+/// lanes take longer than one packet after the other, however many there are.
+const LONG: usize = 24;
+
+/// From so many blocks on, which fill all lanes once, lanes take less time than rows to seal the rest
+/// of a packet that is stitched.
+pub(super) const TO_SEAL_IN_LANES: usize = 8;
+
+/// The same to open: two calls of rows, which are twelve blocks, take less time.
+pub(super) const TO_OPEN_IN_LANES: usize = 13;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
@@ -63,9 +71,6 @@ impl Strategy {
         jobs: &[Job],
         lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
-        if is_long(set, jobs) && lists_in_lanes(set) {
-            return (Self::Lanes, jobs.len());
-        }
         Self::next(set, jobs, usize::MAX, lists_in_lanes)
     }
 
@@ -89,7 +94,7 @@ impl Strategy {
         lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         if is_pipelined(set, jobs, max_blocks)
-            && (jobs.len() < MANY_PIPELINED || !lists_in_lanes(set))
+            && (jobs.len() < MANY_PIPELINED || are_long(jobs) || !lists_in_lanes(set))
         {
             return (Self::Pipelined, jobs.len());
         }
@@ -124,13 +129,13 @@ pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
 }
 
 /// Whether packets are done one at a time: a single one; two with some precomputed keystream; a
-/// few short ones whose keystream is all precomputed; a few long ones that are stitched.
+/// few short ones whose keystream is all precomputed; a few that are stitched, or many long ones.
 #[inline]
 fn is_single(set: Set, jobs: &[Job]) -> bool {
     match jobs {
         [_] => true,
         _ if set.is_stitched()
-            && jobs.len() < MANY_STITCHED
+            && (jobs.len() < MANY_STITCHED || are_long(jobs))
             && jobs
                 .iter()
                 .all(|job| is_stitched(set, job.blocks() as usize)) =>
@@ -147,12 +152,10 @@ fn is_single(set: Set, jobs: &[Job]) -> bool {
     }
 }
 
-/// Whether all packets, or the only one, would be stitched and are so long that lanes seal them
-/// faster, if they are faster for lists.
+/// Whether all packets are long.
 #[inline]
-fn is_long(set: Set, jobs: &[Job]) -> bool {
-    let is_long = |job: &Job| job.keystream_blocks == 0 && job.blocks() as usize > LONG;
-    set.is_stitched() && jobs.iter().all(is_long)
+fn are_long(jobs: &[Job]) -> bool {
+    jobs.iter().all(|job| job.blocks() as usize >= LONG)
 }
 
 /// Whether packets may go through the pipeline: several, without precomputed keystream, with at

@@ -14,7 +14,7 @@ pub(super) use crate::kernels::aes::gcm::{self, Detached};
 pub(super) use crate::kernels::aes::key::{self, AesKey, GcmKey, Powers, RoundKeys};
 pub(super) use crate::kernels::aes::{bitsliced, ghash, mask};
 pub(super) use crate::kernels::chacha20::{
-    self, Blocks, CounterRow, HalfRun, Keystream, Run, Samples,
+    self, Blocks, CounterRow, HalfRun, Keystream, LongKeystream, Run, Samples,
 };
 pub(super) use crate::kernels::chacha20poly1305;
 pub(super) use crate::kernels::poly1305::field::{Field, Number};
@@ -85,6 +85,32 @@ macro_rules! kernel_list {
             |isa| if I::STITCHED {
                 chacha20poly1305::stitched_rows::<_, { I::INTERLEAVED_ROWS }>(
                     isa.rows(), of, count, keystream, at, poly1305, text
+                )
+            } else {
+                unreachable!("this instruction set is not stitched")
+            }
+        }
+        /// See [`chacha20poly1305::seal_stitched`]. Panics unless
+        /// [`is_stitched`](Set::is_stitched).
+        safe fn seal_stitched(
+            of: (&Key, &CounterRow), text: &mut [Block], done: (usize, usize),
+            poly1305: &mut Poly1305
+        ) -> (usize, usize) {
+            |isa| if I::STITCHED {
+                chacha20poly1305::seal_stitched(isa.lanes().narrow(), of, text, done, poly1305)
+            } else {
+                unreachable!("this instruction set is not stitched")
+            }
+        }
+        /// See [`chacha20poly1305::stitched_keystream`]. Panics unless
+        /// [`is_stitched`](Set::is_stitched).
+        safe fn stitched_keystream(
+            of: (&Key, &CounterRow), count: usize, keystream: &mut LongKeystream,
+            poly1305: &mut Poly1305, text: &[[u8; TAG_LEN]]
+        ) -> usize {
+            |isa| if I::STITCHED {
+                chacha20poly1305::stitched_keystream(
+                    isa.lanes().narrow(), of, count, keystream, poly1305, text
                 )
             } else {
                 unreachable!("this instruction set is not stitched")

@@ -88,38 +88,46 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// Up to [`MAX_LANES`] blocks of keystream. Wiped on drop.
-pub(crate) struct Keystream {
+/// Up to `N` blocks of keystream. Wiped on drop.
+pub(crate) struct Keystream<const N: usize = MAX_LANES> {
     /// Aligned to cache lines; otherwise each load and store of a block would touch two.
-    blocks: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
+    blocks: Aligned<[MaybeUninit<Block>; N]>,
     /// How many blocks, from the first on, have been written.
     written: usize,
 }
 
-impl Keystream {
+/// The keystream of a long packet, or of its front, that waits for the verdict: 16 KiB.
+pub(crate) type LongKeystream = Keystream<{ 8 * MAX_LANES }>;
+
+impl<const N: usize> Keystream<N> {
+    /// How many blocks it has room for.
+    pub(crate) const LEN: usize = N;
+
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
-            blocks: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
+            blocks: Aligned([const { MaybeUninit::uninit() }; N]),
             written: 0,
         }
     }
 
-    /// Writes the blocks of `LANES` lanes.
+    /// Writes the blocks of `LANES` lanes after the first `at`, which must have been written.
     #[inline(always)]
-    fn write<V: U32Lanes>(&mut self, v: V, states: &[V::Word; 16]) {
-        // SAFETY: the array has `MAX_LANES` blocks, and `LANES` is at most that.
-        unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().cast()) };
-        self.written = self.written.max(V::LANES);
+    fn write<V: U32Lanes>(&mut self, v: V, states: &[V::Word; 16], at: usize) {
+        const { assert!(V::LANES <= N) };
+        assert!(at <= self.written && at <= N - V::LANES);
+        // SAFETY: `at + LANES` is at most `N`, as just asserted.
+        unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().add(at).cast()) };
+        self.written = self.written.max(at + V::LANES);
     }
 
     /// Writes `BLOCKS` blocks, given as rows, after the first `at`, which must have been
     /// written.
     #[inline(always)]
     fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4], at: usize) {
-        const { assert!(R::BLOCKS <= MAX_LANES) };
-        assert!(at <= self.written && at <= MAX_LANES - R::BLOCKS);
-        // SAFETY: `at + BLOCKS` is at most `MAX_LANES`, as just asserted.
+        const { assert!(R::BLOCKS <= N) };
+        assert!(at <= self.written && at <= N - R::BLOCKS);
+        // SAFETY: `at + BLOCKS` is at most `N`, as just asserted.
         unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().add(at).cast()) };
         self.written = self.written.max(at + R::BLOCKS);
     }
@@ -133,7 +141,7 @@ impl Keystream {
     }
 }
 
-impl Drop for Keystream {
+impl<const N: usize> Drop for Keystream<N> {
     #[inline(always)]
     fn drop(&mut self) {
         // One by one: for the whole array the compiler would call `memset`, which takes twice
@@ -198,7 +206,7 @@ impl<'k> Blocks<'k> {
     fn run_all<V: U32Lanes>(&mut self, v: V) {
         let rows = v.transpose_rows(&self.counters_and_nonces, 0);
         let x = self.keys.states(v, rows);
-        self.keystream.write(v, &x);
+        self.keystream.write(v, &x, 0);
     }
 }
 
@@ -373,7 +381,7 @@ pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
 
 /// Work that is done between the rounds, with instructions that leave the vectors alone.
 pub(crate) trait Interleave {
-    /// Does a part of the work that takes about as long as two rounds.
+    /// Does a part of the work.
     fn step(&mut self);
 }
 
@@ -466,6 +474,90 @@ fn in_rows<R: Rows, I: Interleave>(
     keystream.write_rows(r, rows, at);
 }
 
+/// Consecutive blocks of one packet, a block in each lane, with other work between the rounds.
+pub(crate) struct Stitched<V: U32Lanes> {
+    v: V,
+    /// Words 4 to 15 of the next states.
+    input: [V::Word; 12],
+}
+
+impl<V: U32Lanes> Stitched<V> {
+    /// `row` is the last row of the first block's state.
+    #[inline(always)]
+    pub(crate) fn new(v: V, (key, row): (&Key, &CounterRow)) -> Self {
+        let mut input = [v.add(v.lane_indices(), v.splat(row[0])); 12];
+        input[..8].copy_from_slice(&key_words(v, key));
+        for i in 1..4 {
+            input[8 + i] = v.splat(row[i]);
+        }
+        Self { v, input }
+    }
+
+    /// XORs the next `LANES` blocks of keystream into the first blocks of `text`.
+    #[inline(always)]
+    pub(crate) fn xor(&mut self, text: &mut [Block], interleaved: &mut impl Interleave) {
+        let x = self.next(interleaved);
+        // SAFETY: the slice has `LANES` blocks.
+        unsafe { self.v.scatter::<true>(&x, text[..V::LANES].as_mut_ptr()) };
+    }
+
+    /// Writes the next `LANES` blocks of keystream after the first `at`.
+    #[inline(always)]
+    pub(crate) fn write(
+        &mut self,
+        keystream: &mut LongKeystream,
+        at: usize,
+        interleaved: &mut impl Interleave,
+    ) {
+        let x = self.next(interleaved);
+        keystream.write(self.v, &x, at);
+    }
+
+    /// The next `LANES` blocks, as words. `interleaved` is done thirty times.
+    #[inline(always)]
+    fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
+        let (v, input) = (self.v, &mut self.input);
+        let mut x = [input[0]; 16];
+        for i in 0..4 {
+            x[i] = v.splat(SIGMA[i]);
+        }
+        x[4..].copy_from_slice(input);
+        for _ in 0..10 {
+            half_rounds::<_, 16, 12>(v, &mut x, COLUMNS);
+            interleaved.step();
+            half_rounds::<_, 8, 7>(v, &mut x, COLUMNS);
+            interleaved.step();
+            half_rounds::<_, 16, 12>(v, &mut x, DIAGONALS);
+            interleaved.step();
+            half_rounds::<_, 8, 7>(v, &mut x, DIAGONALS);
+        }
+        for i in 0..4 {
+            x[i] = v.add(x[i], v.splat(SIGMA[i]));
+        }
+        for i in 0..12 {
+            x[4 + i] = v.add(x[4 + i], input[i]);
+        }
+        input[8] = v.add(input[8], v.splat(V::LANES as u32));
+        x
+    }
+}
+
+/// Half of four independent quarter rounds, one after the other, so that the compiler keeps few
+/// of the words in memory. The CPU runs them side by side all the same.
+#[inline(always)]
+fn half_rounds<V: U32Lanes, const D: i32, const B: i32>(
+    v: V,
+    x: &mut [V::Word; 16],
+    words: [[usize; 4]; 4],
+) {
+    for [a, b, c, d] in words {
+        x[a] = v.add(x[a], x[b]);
+        x[d] = v.rotate_left::<D>(v.xor(x[d], x[a]));
+        x[c] = v.add(x[c], x[d]);
+        x[b] = v.rotate_left::<B>(v.xor(x[b], x[c]));
+    }
+}
+
 /// Keystream blocks of one key: `blocks[i]` has the counter and the nonce of
 /// `counters_and_nonces[i]`. There must be at most `LANES`.
 #[inline(always)]
@@ -502,8 +594,8 @@ fn blocks_in_lanes<V: U32Lanes>(
         unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
         return;
     }
-    let mut all = Keystream::new();
-    all.write(v, &x);
+    let mut all = Keystream::<MAX_LANES>::new();
+    all.write(v, &x, 0);
     blocks.copy_from_slice(&all.blocks()[..blocks.len()]);
 }
 
@@ -600,8 +692,8 @@ fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
         unsafe { v.scatter::<true>(&x, text.as_mut_ptr().cast()) };
         return;
     }
-    let mut keystream = Keystream::new();
-    keystream.write(v, &x);
+    let mut keystream = Keystream::<MAX_LANES>::new();
+    keystream.write(v, &x, 0);
     xor_blocks(v, text, keystream.blocks());
 }
 

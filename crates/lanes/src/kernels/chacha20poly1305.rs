@@ -11,13 +11,17 @@
 //! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
 //!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
 //! 2. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
-//!    other ciphertext in general registers.
+//!    other ciphertext in general registers. [`seal_stitched`] and [`stitched_keystream`]: the same
+//!    for the many blocks of a long packet, in lanes.
 
-use super::chacha20::{self, CounterRow, Interleave, Keystream, counter_row, key_and_first_block};
-use super::poly1305::field::{Field, wide};
+use super::chacha20::{
+    self, CounterRow, Interleave, Keystream, LongKeystream, Stitched, counter_row,
+    key_and_first_block,
+};
+use super::poly1305::field::{Field, Number, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305};
-use crate::job::{BLOCK_LEN, Job, Key, Outcome, TAG_LEN, verdict};
+use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, verdict};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes};
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -32,18 +36,77 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     poly1305: &mut Poly1305,
     text: &[[u8; TAG_LEN]],
 ) -> usize {
-    let mut interleaved = poly1305.interleave(text);
+    // Three blocks of Poly1305 take about as long as two rounds of ChaCha20.
+    let mut interleaved = poly1305.interleave::<3>(text);
     chacha20::rows::<_, _, N>(r, key_and_row, count, keystream, at, &mut interleaved);
     let (h, left) = interleaved.finish();
     poly1305.set_accumulator(h);
     TAG_LEN * (text.len() - left)
 }
 
-/// Three blocks of Poly1305 take about as long as two rounds of ChaCha20.
-impl Interleave for InterleavedPoly1305<'_> {
+/// Encrypts blocks of a text, from `sealed` on, a block in each lane, as long as they fill all
+/// lanes; `row` is the last row of the first block's state. Between the rounds it hashes the
+/// ciphertext from byte `hashed` on, as much of it as there is before. Returns how many blocks are
+/// sealed, and how many bytes hashed.
+#[inline(always)]
+pub(crate) fn seal_stitched<V: U32Lanes>(
+    v: V,
+    key_and_row: (&Key, &CounterRow),
+    text: &mut [Block],
+    (mut sealed, mut hashed): (usize, usize),
+    poly1305: &mut Poly1305,
+) -> (usize, usize) {
+    let mut blocks = Stitched::new(v, key_and_row);
+    while text.len() - sealed >= V::LANES {
+        let (front, back) = text.split_at_mut(sealed);
+        let (unhashed, _) = front.as_flattened()[hashed..].as_chunks();
+        let mut interleaved = poly1305.interleave::<1>(unhashed);
+        blocks.xor(back, &mut interleaved);
+        let (h, count) = finish(interleaved, unhashed.len());
+        poly1305.set_accumulator(h);
+        hashed += TAG_LEN * count;
+        sealed += V::LANES;
+    }
+    (sealed, hashed)
+}
+
+/// Computes keystream blocks, as many as `count` and the lanes that it fills, a block in each lane.
+/// Between the rounds it hashes blocks of `text`. Returns how many bytes were hashed.
+#[inline(always)]
+pub(crate) fn stitched_keystream<V: U32Lanes>(
+    v: V,
+    key_and_row: (&Key, &CounterRow),
+    count: usize,
+    keystream: &mut LongKeystream,
+    poly1305: &mut Poly1305,
+    text: &[[u8; TAG_LEN]],
+) -> usize {
+    let mut blocks = Stitched::new(v, key_and_row);
+    let mut hashed = 0;
+    for at in (0..count).step_by(V::LANES) {
+        let mut interleaved = poly1305.interleave::<1>(&text[hashed..]);
+        blocks.write(keystream, at, &mut interleaved);
+        let (h, count) = finish(interleaved, text.len() - hashed);
+        poly1305.set_accumulator(h);
+        hashed += count;
+    }
+    TAG_LEN * hashed
+}
+
+/// Hashes two more of `count` blocks: the rounds have room for thirty, and eight blocks of a text are
+/// thirty-two. Returns the accumulator, and how many were hashed in all.
+#[inline(always)]
+fn finish(mut interleaved: InterleavedPoly1305<'_, 1>, count: usize) -> (Number, usize) {
+    interleaved.update();
+    interleaved.update();
+    let (h, left) = interleaved.finish();
+    (h, count - left)
+}
+
+impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {
     #[inline(always)]
     fn step(&mut self) {
-        self.update::<3>();
+        self.update();
     }
 }
 

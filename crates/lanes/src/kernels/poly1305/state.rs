@@ -122,9 +122,12 @@ impl Poly1305 {
         (self.h, &self.r)
     }
 
-    /// Starts to hash `blocks`, a few at a time, between other work.
+    /// Starts to hash `blocks`, `N` at a time, between other work.
     #[inline(always)]
-    pub(crate) fn interleave<'t>(&'t self, blocks: &'t [[u8; TAG_LEN]]) -> InterleavedPoly1305<'t> {
+    pub(crate) fn interleave<'t, const N: usize>(
+        &'t self,
+        blocks: &'t [[u8; TAG_LEN]],
+    ) -> InterleavedPoly1305<'t, N> {
         InterleavedPoly1305 {
             h: self.h,
             r: &self.r,
@@ -153,18 +156,18 @@ impl Poly1305 {
     }
 }
 
-/// Blocks of a text that are hashed a few at a time; made by [`Poly1305::interleave`].
-pub(crate) struct InterleavedPoly1305<'t> {
+/// Blocks of a text that are hashed `N` at a time; made by [`Poly1305::interleave`].
+pub(crate) struct InterleavedPoly1305<'t, const N: usize> {
     h: Number,
     r: &'t Multiplier,
     /// The blocks that have not been hashed.
     blocks: &'t [[u8; TAG_LEN]],
 }
 
-impl InterleavedPoly1305<'_> {
+impl<const N: usize> InterleavedPoly1305<'_, N> {
     /// Hashes `N` blocks, or fewer if no more are left.
     #[inline(always)]
-    pub(crate) fn update<const N: usize>(&mut self) {
+    pub(crate) fn update(&mut self) {
         for _ in 0..N {
             let Some((block, rest)) = self.blocks.split_first() else {
                 return;
