@@ -366,7 +366,7 @@ macro_rules! kernels {
 }
 
 /// Compiles the AES kernels for an instruction set.
-#[cfg(target_arch = "x86_64")]
+#[allow(unused_macros, reason = "not every target has AES instructions")]
 macro_rules! aes_kernels {
     ($set:ty, $features:literal) => {
         mod table {
