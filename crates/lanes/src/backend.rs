@@ -302,7 +302,7 @@ impl Backend {
     /// one by one. More than a vector has lanes means never. The number is measured at the
     /// first SHA-256 call of the process on this backend; see [`sha256`](Self::sha256). Without
     /// a clock that needs no operating system (only x86-64 has one here), it is the number of
-    /// lanes.
+    /// lanes, or one more where the CPU has SHA-256 instructions.
     #[must_use]
     pub fn sha256_lanes_from(self) -> usize {
         LaneThreshold::of(self.set()).messages()

@@ -129,8 +129,9 @@ pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
 fn is_single(set: Set, jobs: &[Job]) -> bool {
     match jobs {
         [_] => true,
+        // Where all lanes are stitched too, a list has nothing to gain.
         _ if set.is_stitched()
-            && jobs.len() < MANY_STITCHED
+            && (jobs.len() < MANY_STITCHED || set.row_blocks() == set.block_lanes())
             && jobs
                 .iter()
                 .all(|job| is_stitched(set, job.blocks() as usize)) =>

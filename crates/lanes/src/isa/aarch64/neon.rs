@@ -1,17 +1,19 @@
-//! NEON: four words to a register for ChaCha20 and SHA-256, four numbers in two registers for
-//! Poly1305.
+//! NEON: four words to a register.
+//!
+//! Poly1305 stays in general registers: a step takes 30 instructions there, and 35 in vectors
+//! with five limbs. Between the rounds of ChaCha20 it takes little time besides.
+//!
+//! Two states of ChaCha20 nearly fit into 32 registers, so that no more than two or three words
+//! are in memory; see [`Arithmetic::tie`].
 
 use super::on_neon;
 use super::sha2;
 use crate::isa::set::InstructionSet;
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
-use crate::kernels::poly1305::Radix26;
+use crate::kernels::poly1305::Radix64;
 use crate::kernels::sha256::Serial;
-use crate::vector::{
-    Arithmetic, JoinU32Lanes, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes, number,
-    write_number,
-};
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes, number, write_number};
 use core::arch::aarch64::*;
 
 /// Four words in a register.
@@ -21,12 +23,16 @@ pub(crate) struct Neon;
 impl InstructionSet for Neon {
     type Lanes = Pair<Neon>;
     type Rows = Neon;
-    type Field = Radix26<U64x4>;
-    type HalfField = Radix26<U64x4>;
+    type Field = Radix64;
+    type HalfField = Radix64;
     type Hash = Neon;
 
     const INTERLEAVED_ROWS: usize = 3;
-    const TAG_STEP: usize = 34;
+    const ROWS_IN_LANES: bool = true;
+    const STITCHED: bool = true;
+    // It has no masks, but `padded` takes little longer than with masks.
+    const BYTE_MASKS: bool = true;
+    const TAG_STEP: usize = 10;
     const SHORT_LANES: usize = 4;
 
     fn is_available() -> bool {
@@ -50,12 +56,12 @@ impl InstructionSet for Neon {
 
     #[inline(always)]
     fn field(self) -> Self::Field {
-        Radix26(U64x4)
+        Radix64
     }
 
     #[inline(always)]
     fn half_field(self) -> Self::HalfField {
-        Radix26(U64x4)
+        Radix64
     }
 
     #[inline(always)]
@@ -69,7 +75,7 @@ impl InstructionSet for Neon {
 
     #[inline(always)]
     fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
-        chacha20poly1305::short(self, Radix26(U64x4), bytes, keys, jobs, outcomes);
+        chacha20poly1305::short_one_by_one(self, bytes, keys, jobs, outcomes);
     }
 }
 
@@ -141,6 +147,8 @@ macro_rules! rotate_left {
 impl Arithmetic for Neon {
     type Word = uint32x4_t;
 
+    const REGISTERS: usize = 32;
+
     #[inline(always)]
     fn splat(self, word: u32) -> uint32x4_t {
         on_neon! { vdupq_n_u32(word) }
@@ -181,6 +189,22 @@ impl Arithmetic for Neon {
     #[inline(always)]
     fn shift_right<const N: i32>(self, a: uint32x4_t) -> uint32x4_t {
         on_neon! { vshrq_n_u32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn tie(self, a: &mut uint32x4_t, b: &mut uint32x4_t) {
+        // SAFETY: the assembly text is only a comment, so no instruction runs.
+        #[cfg(not(miri))]
+        unsafe {
+            core::arch::asm!(
+                "/* {:v} {:v} */",
+                inout(vreg) * a,
+                inout(vreg) * b,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        #[cfg(miri)]
+        let _ = (a, b);
     }
 
     #[inline(always)]
@@ -421,177 +445,4 @@ unsafe fn padded<const XOR: bool>(text: *mut u8, len: usize, block: &[u8; 64]) -
         }
     }
     padded
-}
-
-/// Four numbers of 64 bits in two registers.
-///
-/// A multiplication takes factors of 32 bits. One instruction brings the factors of four lanes
-/// together in one register; for two lanes there would have to be as many.
-#[derive(Clone, Copy)]
-pub(crate) struct U64x4;
-
-/// Applies an intrinsic to both registers.
-macro_rules! both {
-    ($intrinsic:ident $(::<$n:literal>)? ($($arg:ident),+)) => {
-        on_neon! { [
-            $intrinsic $(::<{ $n }>)? ($($arg[0]),+),
-            $intrinsic $(::<{ $n }>)? ($($arg[1]),+),
-        ] }
-    };
-}
-
-impl U64Lanes for U64x4 {
-    const LANES: usize = 4;
-    type Vector = [uint64x2_t; 2];
-
-    #[inline(always)]
-    fn splat(self, value: u64) -> [uint64x2_t; 2] {
-        on_neon! { [vdupq_n_u64(value); 2] }
-    }
-
-    #[inline(always)]
-    fn per_lane(self, values: &[u64]) -> [uint64x2_t; 2] {
-        let values = values[..4].as_ptr();
-        // SAFETY: the slice is 32 bytes, and its numbers are aligned; NEON is a feature of the
-        // target.
-        unsafe { [vld1q_u64(values), vld1q_u64(values.add(2))] }
-    }
-
-    #[inline(always)]
-    fn first(self, lanes: usize, vector: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        let lanes = self.splat(lanes as u64);
-        let indices = self.per_lane(&[0, 1, 2, 3]);
-        self.and(vector, both!(vcgtq_u64(lanes, indices)))
-    }
-
-    #[inline(always)]
-    fn store(self, vector: [uint64x2_t; 2], values: &mut [u64]) {
-        let values = values[..4].as_mut_ptr();
-        // SAFETY: the slice is 32 bytes, and its numbers are aligned; NEON is a feature of the
-        // target.
-        unsafe {
-            vst1q_u64(values, vector[0]);
-            vst1q_u64(values.add(2), vector[1]);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load(
-        self,
-        sources: &[*const u8],
-        offset: usize,
-    ) -> ([uint64x2_t; 2], [uint64x2_t; 2]) {
-        let mut blocks = [on_neon! { vdupq_n_u64(0) }; 4];
-        for (block, source) in blocks.iter_mut().zip(&sources[..4]) {
-            // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source.
-            let bytes = unsafe { load(source.wrapping_add(offset)) };
-            *block = on_neon! { vreinterpretq_u64_u32(bytes) };
-        }
-        let [a, b, c, d] = blocks;
-        on_neon! { (
-            [vzip1q_u64(a, b), vzip1q_u64(c, d)],
-            [vzip2q_u64(a, b), vzip2q_u64(c, d)],
-        ) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_run(self, blocks: *const u8) -> ([uint64x2_t; 2], [uint64x2_t; 2]) {
-        // SAFETY: the caller guarantees four readable blocks of 16 bytes.
-        unsafe {
-            let sources = [blocks, blocks.add(16), blocks.add(32), blocks.add(48)];
-            self.load(&sources, 0)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_fours(
-        self,
-        sources: &[*const u8],
-        offset: usize,
-    ) -> ([uint64x2_t; 2], [uint64x2_t; 2]) {
-        // SAFETY: the caller guarantees a run of four readable blocks at `offset` after the
-        // source.
-        unsafe { self.load_run(sources[0].wrapping_add(offset)) }
-    }
-
-    #[inline(always)]
-    fn sum_fours(self, [a, b]: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        on_neon! {
-            let sums = vaddq_u64(a, b);
-            [vpaddq_u64(sums, sums); 2]
-        }
-    }
-
-    #[inline(always)]
-    fn sum(self, [a, b]: [uint64x2_t; 2]) -> u64 {
-        on_neon! { vaddvq_u64(vaddq_u64(a, b)) }
-    }
-
-    #[inline(always)]
-    fn add(self, a: [uint64x2_t; 2], b: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        both!(vaddq_u64(a, b))
-    }
-
-    #[inline(always)]
-    fn carry(self, a: [uint64x2_t; 2], sum: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        let is_less = both!(vcgtq_u64(a, sum));
-        both!(vshrq_n_u64::<63>(is_less))
-    }
-
-    #[inline(always)]
-    fn and(self, a: [uint64x2_t; 2], b: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        both!(vandq_u64(a, b))
-    }
-
-    #[inline(always)]
-    fn or(self, a: [uint64x2_t; 2], b: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        both!(vorrq_u64(a, b))
-    }
-
-    #[inline(always)]
-    fn shift_left<const N: u32>(self, a: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        // The count is a vector of constants, which the compiler turns into an immediate.
-        let count = on_neon! { [vdupq_n_s64(N.into()); 2] };
-        both!(vshlq_u64(a, count))
-    }
-
-    #[inline(always)]
-    fn shift_right<const N: u32>(self, a: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        // As above; the instruction shifts to the right if the count is negative.
-        let count = on_neon! { [vdupq_n_s64(-i64::from(N)); 2] };
-        both!(vshlq_u64(a, count))
-    }
-}
-
-impl JoinU32Lanes<Neon> for U64x4 {
-    #[inline(always)]
-    fn join_u32(self, low: uint32x4_t, high: uint32x4_t) -> [uint64x2_t; 2] {
-        on_neon! { [
-            vreinterpretq_u64_u32(vzip1q_u32(low, high)),
-            vreinterpretq_u64_u32(vzip2q_u32(low, high)),
-        ] }
-    }
-}
-
-/// The low halves of four numbers.
-#[inline(always)]
-fn low_halves([a, b]: [uint64x2_t; 2]) -> uint32x4_t {
-    on_neon! { vuzp1q_u32(vreinterpretq_u32_u64(a), vreinterpretq_u32_u64(b)) }
-}
-
-impl Limbs26 for U64x4 {
-    #[inline(always)]
-    fn splat_opaque(self, value: u64) -> [uint64x2_t; 2] {
-        // This multiplication is an intrinsic that the compiler does not take for another one.
-        self.splat(value)
-    }
-
-    #[inline(always)]
-    fn multiply(self, a: [uint64x2_t; 2], b: [uint64x2_t; 2]) -> [uint64x2_t; 2] {
-        let (a, b) = (low_halves(a), low_halves(b));
-        on_neon! { [
-            vmull_u32(vget_low_u32(a), vget_low_u32(b)),
-            vmull_high_u32(a, b),
-        ] }
-    }
 }
