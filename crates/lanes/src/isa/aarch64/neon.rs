@@ -6,8 +6,7 @@
 //! Two states of ChaCha20 nearly fit into 32 registers, so that no more than two or three words
 //! are in memory; see [`Arithmetic::tie`].
 
-use super::on_neon;
-use super::sha2;
+use super::sha2::best_serial;
 use crate::isa::set::InstructionSet;
 use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
@@ -70,7 +69,7 @@ impl InstructionSet for Neon {
     }
 
     fn serial_hash() -> &'static Serial {
-        sha2::best_serial()
+        best_serial()
     }
 
     #[inline(always)]
