@@ -16,6 +16,14 @@ pub enum Backend {
     /// The instructions that every CPU of the compile target has: SSE2 on x86-64, plain Rust
     /// elsewhere.
     Portable,
+    /// NEON, which every little-endian CPU of the target has, with the AES and SHA-256
+    /// instructions of those that have them.
+    #[cfg(all(
+        target_arch = "aarch64",
+        target_endian = "little",
+        target_feature = "neon"
+    ))]
+    Neon,
     /// AVX2 and BMI2.
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -32,6 +40,12 @@ impl Backend {
     /// CPU has it.
     pub const ALL: &[Backend] = &[
         Backend::Portable,
+        #[cfg(all(
+            target_arch = "aarch64",
+            target_endian = "little",
+            target_feature = "neon"
+        ))]
+        Backend::Neon,
         #[cfg(target_arch = "x86_64")]
         Backend::Avx2,
         #[cfg(target_arch = "x86_64")]
@@ -46,6 +60,12 @@ impl Backend {
     pub const fn name(self) -> &'static str {
         match self {
             Backend::Portable => "portable",
+            #[cfg(all(
+                target_arch = "aarch64",
+                target_endian = "little",
+                target_feature = "neon"
+            ))]
+            Backend::Neon => "neon",
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
@@ -57,6 +77,12 @@ impl Backend {
     fn kernels(self) -> &'static isa::Kernels {
         match self {
             Backend::Portable => &isa::PORTABLE,
+            #[cfg(all(
+                target_arch = "aarch64",
+                target_endian = "little",
+                target_feature = "neon"
+            ))]
+            Backend::Neon => &isa::NEON,
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2 => &isa::AVX2,
             #[cfg(target_arch = "x86_64")]
@@ -118,6 +144,12 @@ impl Backend {
         assert!(self.is_available(), "this CPU lacks the backend");
         let (index, _) = AesSet::first(match self {
             Backend::Portable => AesSet::PORTABLE,
+            #[cfg(all(
+                target_arch = "aarch64",
+                target_endian = "little",
+                target_feature = "neon"
+            ))]
+            Backend::Neon => 0,
             #[cfg(target_arch = "x86_64")]
             Backend::Avx2 => AesSet::AVX2,
             #[cfg(target_arch = "x86_64")]
@@ -270,7 +302,7 @@ impl Backend {
     /// one by one. More than a vector has lanes means never. The number is measured at the
     /// first SHA-256 call of the process on this backend; see [`sha256`](Self::sha256). Without
     /// a clock that needs no operating system (only x86-64 has one here), it is the number of
-    /// lanes.
+    /// lanes, or one more where the CPU has SHA-256 instructions.
     #[must_use]
     pub fn sha256_lanes_from(self) -> usize {
         LaneThreshold::of(self.set()).messages()

@@ -35,10 +35,10 @@ const LONG: usize = 24;
 
 /// From so many blocks on, which fill all lanes once, lanes take less time than rows to seal the rest
 /// of a packet that is stitched.
-pub(super) const TO_SEAL_IN_LANES: usize = 8;
+const TO_SEAL_IN_LANES: usize = 8;
 
 /// The same to open: two calls of rows, which are twelve blocks, take less time.
-pub(super) const TO_OPEN_IN_LANES: usize = 13;
+const TO_OPEN_IN_LANES: usize = 13;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
@@ -115,6 +115,26 @@ pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
 }
 
+/// Whether one call of [`Set::stitched_rows`] fills all lanes: then a list has nothing to gain in
+/// lanes, and a long packet no need of a way of its own.
+#[inline]
+fn stitches_all_lanes(set: Set) -> bool {
+    set.row_blocks() == set.block_lanes()
+}
+
+/// Whether the next `blocks` of a packet are computed in lanes, with the hash between their rounds,
+/// and not in rows: to seal.
+#[inline]
+pub(super) fn seals_in_lanes(set: Set, blocks: usize) -> bool {
+    blocks >= TO_SEAL_IN_LANES && !stitches_all_lanes(set)
+}
+
+/// The same to open.
+#[inline]
+pub(super) fn opens_in_lanes(set: Set, blocks: usize) -> bool {
+    blocks >= TO_OPEN_IN_LANES && !stitches_all_lanes(set)
+}
+
 /// See [`crate::Backend::are_few`].
 #[inline]
 pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
@@ -135,7 +155,7 @@ fn is_single(set: Set, jobs: &[Job]) -> bool {
     match jobs {
         [_] => true,
         _ if set.is_stitched()
-            && (jobs.len() < MANY_STITCHED || are_long(jobs))
+            && (jobs.len() < MANY_STITCHED || are_long(jobs) || stitches_all_lanes(set))
             && jobs
                 .iter()
                 .all(|job| is_stitched(set, job.blocks() as usize)) =>

@@ -44,8 +44,7 @@ pub(super) fn tag_short(
     job: &Job,
 ) -> [u8; TAG_LEN] {
     let mut poly1305 = Poly1305::new(one_time_key);
-    let (blocks, _) = ciphertext.as_chunks();
-    poly1305.update_blocks(&blocks[..job.text_len.div_ceil(16) as usize]);
+    poly1305.update_short(ciphertext, job.text_len);
     poly1305.update_lengths(0, job.text_len.into());
     poly1305.finish()
 }

@@ -1,6 +1,6 @@
 //! AES-NI and PCLMULQDQ with AVX2: one block to a vector.
 
-use crate::vector::AesBlocks;
+use crate::vector::{AesBlocks, mask, number, write_number};
 use core::arch::x86_64::*;
 
 /// One block in an xmm register. A value of this type proves that the CPU has AVX2, AES-NI and
@@ -24,78 +24,6 @@ impl AesNi {
 }
 
 aes_kernels!(AesNi, "avx2,aes,pclmulqdq");
-
-/// The first `len` bytes at `source`, 16 at most, as a little-endian number.
-///
-/// # Safety
-///
-/// `len` bytes, or 16 if `len` is more, must be readable at `source`.
-#[inline(always)]
-pub(crate) unsafe fn number(source: *const u8, len: usize) -> u128 {
-    // Two overlapping loads are faster than what the compiler makes of a copy of unknown
-    // length.
-    macro_rules! two {
-        ($type:ty) => {{
-            let size = size_of::<$type>();
-            // SAFETY: `len` is at least `size`, and the caller guarantees `len` bytes.
-            let (front, back) = unsafe {
-                (
-                    source.cast::<$type>().read_unaligned(),
-                    source.add(len - size).cast::<$type>().read_unaligned(),
-                )
-            };
-            u128::from(front) | u128::from(back) << (8 * (len - size))
-        }};
-    }
-    match len {
-        0 => 0,
-        1 => two!(u8),
-        2..4 => two!(u16),
-        4..8 => two!(u32),
-        8..16 => two!(u64),
-        // SAFETY: `len` is at least 16 here, and the caller guarantees 16 bytes.
-        _ => unsafe { source.cast::<u128>().read_unaligned() },
-    }
-}
-
-/// Writes the first `len` bytes of a little-endian number, 16 at most.
-///
-/// # Safety
-///
-/// `len` bytes, or 16 if `len` is more, must be writable at `destination`.
-#[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "takes the low bytes")]
-pub(crate) unsafe fn write_number(number: u128, destination: *mut u8, len: usize) {
-    macro_rules! two {
-        ($type:ty) => {{
-            let size = size_of::<$type>();
-            let back = (number >> (8 * (len - size))) as $type;
-            // SAFETY: `len` is at least `size`, and the caller guarantees `len` bytes.
-            unsafe {
-                destination.cast::<$type>().write_unaligned(number as $type);
-                destination
-                    .add(len - size)
-                    .cast::<$type>()
-                    .write_unaligned(back);
-            }
-        }};
-    }
-    match len {
-        0 => (),
-        1 => two!(u8),
-        2..4 => two!(u16),
-        4..8 => two!(u32),
-        8..16 => two!(u64),
-        // SAFETY: `len` is at least 16 here, and the caller guarantees 16 bytes.
-        _ => unsafe { destination.cast::<u128>().write_unaligned(number) },
-    }
-}
-
-/// A mask of the first `len` of 16 bytes; of all if `len` is more.
-#[inline(always)]
-pub(crate) fn mask(len: usize) -> u128 {
-    u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32))
-}
 
 impl AesBlocks for AesNi {
     const LANES: usize = 1;

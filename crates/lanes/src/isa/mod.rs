@@ -7,9 +7,17 @@
 
 #[macro_use]
 mod table;
+#[macro_use]
+mod serial;
 mod detect;
 mod set;
 
+#[cfg(all(
+    target_arch = "aarch64",
+    target_endian = "little",
+    target_feature = "neon"
+))]
+mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod aes_ni;
 #[cfg(target_arch = "x86_64")]
@@ -29,6 +37,12 @@ mod vaes;
 #[cfg(target_arch = "x86_64")]
 mod vaes256;
 
+#[cfg(all(
+    target_arch = "aarch64",
+    target_endian = "little",
+    target_feature = "neon"
+))]
+pub(crate) use aarch64::NEON;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::KERNELS as AVX2;
 #[cfg(target_arch = "x86_64")]

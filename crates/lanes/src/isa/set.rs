@@ -27,6 +27,11 @@ pub(crate) trait InstructionSet: Copy {
     /// How many vectors of rows run side by side at most: 2 or 3.
     const INTERLEAVED_ROWS: usize;
 
+    /// Whether more consecutive blocks of one packet than rows hold are computed in lanes, and
+    /// rows beside them: where there are few registers of rows, since rows take more instructions
+    /// than lanes.
+    const ROWS_IN_LANES: bool = false;
+
     /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
     const STITCHED: bool = false;
 

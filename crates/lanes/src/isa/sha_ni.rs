@@ -6,7 +6,7 @@
 //! clear these before they return (the compiler inserts `vzeroupper`).
 
 use crate::job::Digest;
-use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, K, PADDING_64, SCALAR, Serial, Stream};
+use crate::kernels::sha256::{SCALAR, Serial};
 use core::arch::x86_64::*;
 
 // SSE2, which these kernels use too, is part of x86-64.
@@ -14,13 +14,7 @@ cpufeatures::new!(sha_ni, "sha", "sse4.1", "ssse3");
 
 /// The kernels, if this CPU has the SHA instructions.
 pub(crate) fn serial() -> Option<&'static Serial> {
-    static SHA_NI: Serial = Serial {
-        one,
-        two,
-        hash64,
-        hash32,
-    };
-    sha_ni::get().then_some(&SHA_NI)
+    sha_ni::get().then_some(&SERIAL)
 }
 
 /// The kernels of this CPU that hash one message, or two side by side: those with SHA
@@ -36,143 +30,7 @@ type State = [__m128i; 2];
 /// The message words of a block, four to a register.
 type Words = [__m128i; 4];
 
-/// # Safety
-///
-/// The CPU must have the instructions, and `blocks` blocks must be readable at each
-/// `next_block`.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-unsafe fn one(stream: &mut Stream, blocks: usize) {
-    let mut states = [load(&stream.state)];
-    for _ in 0..blocks {
-        // SAFETY: the caller guarantees `blocks` readable blocks at each `next_block`, which
-        // moves on by one block at a time.
-        let w = unsafe { block(stream.next_block) };
-        stream.next_block = stream.next_block.wrapping_add(BLOCK_LEN);
-        states = compress(states, [w]);
-    }
-    store(states[0], &mut stream.state);
-}
-
-/// # Safety
-///
-/// The CPU must have the instructions, and `blocks` blocks must be readable at each
-/// `next_block`.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-unsafe fn two(a: &mut Stream, b: &mut Stream, blocks: usize) {
-    let mut states = [load(&a.state), load(&b.state)];
-    for _ in 0..blocks {
-        // SAFETY: the caller guarantees `blocks` readable blocks at each `next_block`, which
-        // moves on by one block at a time.
-        let w = unsafe { [block(a.next_block), block(b.next_block)] };
-        a.next_block = a.next_block.wrapping_add(BLOCK_LEN);
-        b.next_block = b.next_block.wrapping_add(BLOCK_LEN);
-        states = compress(states, w);
-    }
-    store(states[0], &mut a.state);
-    store(states[1], &mut b.state);
-}
-
-/// # Safety
-///
-/// The CPU must have the instructions. `count` messages must be readable and `count` digests
-/// writable.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
-    let message = |i: usize| messages.wrapping_add(i).cast::<u8>();
-    // SAFETY: the caller guarantees `count` messages and digests, and the indices are below
-    // `count`. Messages are read before digests of the same or a higher index are written.
-    unsafe {
-        for i in (0..count - count % 2).step_by(2) {
-            let [a, b] = hash64_of([block(message(i)), block(message(i + 1))]);
-            store_digest(a, digests.add(i));
-            store_digest(b, digests.add(i + 1));
-        }
-        if count % 2 == 1 {
-            let [a] = hash64_of([block(message(count - 1))]);
-            store_digest(a, digests.add(count - 1));
-        }
-    }
-}
-
-/// # Safety
-///
-/// The CPU must have the instructions. `count` messages must be readable and `count` digests
-/// writable.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
-    // SAFETY: the caller guarantees `count` messages and digests, and the indices are below
-    // `count`. Messages are read before digests of the same or a higher index are written.
-    unsafe {
-        for i in (0..count - count % 2).step_by(2) {
-            let w = [half_block(messages.add(i)), half_block(messages.add(i + 1))];
-            let [a, b] = compress([load(&INITIAL_STATE); 2], w);
-            store_digest(a, digests.add(i));
-            store_digest(b, digests.add(i + 1));
-        }
-        if count % 2 == 1 {
-            let w = half_block(messages.add(count - 1));
-            let [a] = compress([load(&INITIAL_STATE)], [w]);
-            store_digest(a, digests.add(count - 1));
-        }
-    }
-}
-
-/// The double hash of messages of 64 bytes.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-#[inline]
-fn hash64_of<const N: usize>(messages: [Words; N]) -> [State; N] {
-    let start = [load(&INITIAL_STATE); N];
-    let first = compress_constant(compress(start, messages), &PADDING_64);
-    let mut w = messages;
-    for n in 0..N {
-        w[n] = digest_block(state_words(first[n]));
-    }
-    compress(start, w)
-}
-
-/// The states after one more block each (FIPS 180-4, section 6.2.2).
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-#[inline]
-fn compress<const N: usize>(before: [State; N], mut w: [Words; N]) -> [State; N] {
-    let mut states = before;
-    for i in 0..4 {
-        let mut kw = [before[0][0]; N];
-        for (kw, w) in kw.iter_mut().zip(&w) {
-            *kw = _mm_add_epi32(w[i], four(&K, i));
-        }
-        four_rounds(&mut states, kw);
-    }
-    for sixteen in 1..4 {
-        for i in 0..4 {
-            let mut kw = [before[0][0]; N];
-            for n in 0..N {
-                let [w0, w1, w2, w3] = [
-                    w[n][i],
-                    w[n][(i + 1) % 4],
-                    w[n][(i + 2) % 4],
-                    w[n][(i + 3) % 4],
-                ];
-                let sum = _mm_add_epi32(_mm_sha256msg1_epu32(w0, w1), _mm_alignr_epi8::<4>(w3, w2));
-                w[n][i] = _mm_sha256msg2_epu32(sum, w3);
-                kw[n] = _mm_add_epi32(w[n][i], four(&K, 4 * sixteen + i));
-            }
-            four_rounds(&mut states, kw);
-        }
-    }
-    sums(states, before)
-}
-
-/// The states after a block that is the same for all messages. `kw` is its schedule plus the
-/// round constants.
-#[target_feature(enable = "sha,sse4.1,ssse3")]
-#[inline]
-fn compress_constant<const N: usize>(before: [State; N], kw: &[u32; 64]) -> [State; N] {
-    let mut states = before;
-    for i in 0..16 {
-        four_rounds(&mut states, [four(kw, i); N]);
-    }
-    sums(states, before)
-}
+serial_kernels!("sha,sse4.1,ssse3");
 
 /// Four rounds of each state. `kw` is the sum of round constants and message words.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
@@ -189,16 +47,19 @@ fn four_rounds<const N: usize>(states: &mut [State; N], kw: [__m128i; N]) {
     }
 }
 
+/// The four words of the schedule after these sixteen (FIPS 180-4, section 6.2.2).
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
-fn sums<const N: usize>(mut a: [State; N], b: [State; N]) -> [State; N] {
-    for n in 0..N {
-        a[n] = [
-            _mm_add_epi32(a[n][0], b[n][0]),
-            _mm_add_epi32(a[n][1], b[n][1]),
-        ];
-    }
-    a
+fn next_words([w0, w1, w2, w3]: Words) -> __m128i {
+    let sum = add(_mm_sha256msg1_epu32(w0, w1), _mm_alignr_epi8::<4>(w3, w2));
+    _mm_sha256msg2_epu32(sum, w3)
+}
+
+/// The sums of four words.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn add(a: __m128i, b: __m128i) -> __m128i {
+    _mm_add_epi32(a, b)
 }
 
 /// Words `4 i..4 i + 4`.

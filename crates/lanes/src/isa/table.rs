@@ -32,8 +32,12 @@ macro_rules! kernel_list {
         const {
             /// How many ChaCha20 blocks one call computes in lanes.
             block_lanes: usize = <<I as InstructionSet>::Lanes as U32Lanes>::LANES;
-            /// How many consecutive blocks of one packet one call computes in rows.
-            row_blocks: usize = <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS;
+            /// How many consecutive blocks of one packet one call of [`Set::rows`] computes.
+            row_blocks: usize = if I::ROWS_IN_LANES {
+                <<I as InstructionSet>::Lanes as U32Lanes>::LANES
+            } else {
+                <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
+            };
             /// Whether [`Set::stitched_rows`] stitches Poly1305 into the rounds.
             is_stitched: bool = I::STITCHED;
             /// Whether loads and stores have masks for bytes.
@@ -70,11 +74,18 @@ macro_rules! kernel_list {
         safe fn masks(samples: &Samples<'_>, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
             |isa| samples.masks(isa.lanes(), lanes, words)
         }
-        /// See [`chacha20::rows`]. Computes at most [`Set::row_blocks`] blocks.
+        /// See [`chacha20::rows`] and [`chacha20::rows_in_lanes`]. Computes at most
+        /// [`Set::row_blocks`] blocks.
         safe fn rows(key: &Key, row: &CounterRow, count: usize, keystream: &mut Keystream) {
-            |isa| chacha20::rows::<_, _, { I::INTERLEAVED_ROWS }>(
-                isa.rows(), (key, row), count, keystream, 0, &mut ()
-            )
+            |isa| if I::ROWS_IN_LANES {
+                chacha20::rows_in_lanes::<_, _, _, { I::INTERLEAVED_ROWS }>(
+                    (isa.lanes(), isa.rows()), (key, row), count, keystream, 0, &mut ()
+                )
+            } else {
+                chacha20::rows::<_, _, { I::INTERLEAVED_ROWS }>(
+                    isa.rows(), (key, row), count, keystream, 0, &mut ()
+                )
+            }
         }
         /// See [`chacha20poly1305::stitched_rows`]. Computes at most [`Set::row_blocks`]
         /// blocks. Panics unless [`is_stitched`](Set::is_stitched).
@@ -82,7 +93,11 @@ macro_rules! kernel_list {
             of: (&Key, &CounterRow), count: usize, keystream: &mut Keystream, at: usize,
             poly1305: &mut Poly1305, text: &[[u8; TAG_LEN]]
         ) -> usize {
-            |isa| if I::STITCHED {
+            |isa| if I::STITCHED && I::ROWS_IN_LANES {
+                chacha20poly1305::stitched_rows_in_lanes::<_, _, { I::INTERLEAVED_ROWS }>(
+                    (isa.lanes(), isa.rows()), of, count, keystream, at, poly1305, text
+                )
+            } else if I::STITCHED {
                 chacha20poly1305::stitched_rows::<_, { I::INTERLEAVED_ROWS }>(
                     isa.rows(), of, count, keystream, at, poly1305, text
                 )
@@ -392,7 +407,7 @@ macro_rules! kernels {
 }
 
 /// Compiles the AES kernels for an instruction set.
-#[cfg(target_arch = "x86_64")]
+#[allow(unused_macros, reason = "not every target has AES instructions")]
 macro_rules! aes_kernels {
     ($set:ty, $features:literal) => {
         mod table {

@@ -1,9 +1,8 @@
 //! VAES and VPCLMULQDQ with AVX2, for CPUs that have them without AVX-512: two blocks to a
 //! vector.
 
-use super::aes_ni::{mask, number, write_number};
 use crate::calibrate::Calibrated;
-use crate::vector::AesBlocks;
+use crate::vector::{AesBlocks, mask, number, write_number};
 use core::arch::x86_64::*;
 
 /// Two blocks in a ymm register. A value of this type proves that the CPU has AVX2, AES-NI,

@@ -121,6 +121,19 @@ impl<const N: usize> Keystream<N> {
         self.written = self.written.max(at + V::LANES);
     }
 
+    /// Writes blocks 0 of one packet per lane, and after them blocks 1. `rows` are the last rows of
+    /// blocks 0.
+    #[inline(always)]
+    pub(crate) fn write_first_two<V: U32Lanes>(
+        &mut self,
+        v: V,
+        keys: &[&Key; MAX_LANES],
+        rows: &[[u32; 4]; MAX_LANES],
+    ) {
+        const { assert!(2 * V::LANES <= N) };
+        self.write(Pair(v), &first_two_blocks(v, keys, rows), 0);
+    }
+
     /// Writes `BLOCKS` blocks, given as rows, after the first `at`, which must have been
     /// written.
     #[inline(always)]
@@ -258,6 +271,26 @@ impl<'s> Samples<'s> {
     }
 }
 
+/// Blocks 0 and 1 of one packet per lane; `rows` are the last rows of blocks 0.
+#[inline(always)]
+fn first_two_blocks<V: U32Lanes>(
+    v: V,
+    keys: &[&Key; MAX_LANES],
+    rows: &[[u32; 4]; MAX_LANES],
+) -> [[V::Word; 2]; 16] {
+    let parts = [
+        v.gather::<0, 32>(keys, 0),
+        v.gather::<16, 32>(keys, 0),
+        v.transpose_rows(rows, 0),
+    ];
+    let mut input = [[parts[0][0]; 2]; 12];
+    for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
+        *both = [word; 2];
+    }
+    input[8][1] = v.add(input[8][1], v.splat(1));
+    rounds(Pair(v), input)
+}
+
 /// Blocks 0 and 1 of one packet per lane; `rows` are the last rows of blocks 0. Returns the
 /// first eight words of block 0, the one-time key. Writes block 1, which encrypts the text, to
 /// `blocks`.
@@ -269,17 +302,7 @@ pub(crate) fn key_and_first_block<V: U32Lanes>(
     blocks: &mut [Block; MAX_TAGS],
 ) -> [V::Word; 8] {
     const { assert!(V::LANES <= MAX_TAGS) };
-    let parts = [
-        v.gather::<0, 32>(keys, 0),
-        v.gather::<16, 32>(keys, 0),
-        v.transpose_rows(rows, 0),
-    ];
-    let mut input = [[parts[0][0]; 2]; 12];
-    for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
-        *both = [word; 2];
-    }
-    input[8][1] = v.add(input[8][1], v.splat(1));
-    let x = rounds(Pair(v), input);
+    let x = first_two_blocks(v, keys, rows);
     let mut key = [x[0][0]; 8];
     for (word, both) in key.iter_mut().zip(&x) {
         *word = both[0];
@@ -296,6 +319,16 @@ pub(crate) fn key_and_first_block<V: U32Lanes>(
 /// One block per lane, as words. `input` is words 4 to 15 of its state: key, counter and nonce.
 #[inline(always)]
 fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
+    rounds_and(v, input, &mut ())
+}
+
+/// As [`rounds`], and `interleaved` is done between the rounds.
+#[inline(always)]
+fn rounds_and<V: U32Lanes, I: Interleave>(
+    v: V,
+    input: [V::Word; 12],
+    interleaved: &mut I,
+) -> [V::Word; 16] {
     let mut x = [input[0]; 16];
     for i in 0..4 {
         x[i] = v.splat(SIGMA[i]);
@@ -304,6 +337,7 @@ fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
     for _ in 0..10 {
         quarter_rounds(v, &mut x, COLUMNS);
         quarter_rounds(v, &mut x, DIAGONALS);
+        interleaved.step();
     }
     for i in 0..4 {
         x[i] = v.add(x[i], v.splat(SIGMA[i]));
@@ -320,9 +354,35 @@ const COLUMNS: [[usize; 4]; 4] = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], 
 const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
 
 /// Four independent quarter rounds, one step of all four after the other, so that few
-/// instructions wait for the one before.
+/// instructions wait for the one before. If the registers hold no more than the state, then two
+/// after the other two.
 #[inline(always)]
 fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
+    if V::REGISTERS > 16 {
+        return steps(v, x, words);
+    }
+    let [first, second, third, fourth] = words;
+    steps(v, x, [first, second]);
+    tie_all(v, x, [(first, third), (second, fourth)]);
+    steps(v, x, [third, fourth]);
+    // The next round begins with these words.
+    tie_all(v, x, [(third, first), (fourth, second)]);
+}
+
+/// Ties the last word of one quarter round to the first of another; see
+/// [`Arithmetic::tie`](crate::vector::Arithmetic::tie).
+#[inline(always)]
+fn tie_all<V: U32Lanes>(v: V, x: &mut [V::Word; 16], both: [([usize; 4], [usize; 4]); 2]) {
+    for ([_, b, _, _], [a, _, _, _]) in both {
+        let (mut before, mut after) = (x[b], x[a]);
+        v.tie(&mut before, &mut after);
+        (x[b], x[a]) = (before, after);
+    }
+}
+
+/// Quarter rounds, one step of all of them after the other.
+#[inline(always)]
+fn steps<V: U32Lanes, const N: usize>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; N]) {
     for [a, b, _, d] in words {
         x[a] = v.add(x[a], x[b]);
         x[d] = v.rotate_left::<16>(v.xor(x[d], x[a]));
@@ -391,6 +451,15 @@ impl Interleave for () {
     fn step(&mut self) {}
 }
 
+/// Two kinds of other work.
+impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
+    #[inline(always)]
+    fn step(&mut self) {
+        self.0.step();
+        self.1.step();
+    }
+}
+
 /// Computes `count` consecutive blocks of one packet in rows, and the blocks that fill up the
 /// vectors, into `keystream` after its first `at` blocks. `row` is the last row of the first
 /// block's state. Up to `N` vectors run side by side. `interleaved` is done between the rounds.
@@ -422,33 +491,76 @@ fn in_rows<R: Rows, I: Interleave>(
     at: usize,
     interleaved: &mut I,
 ) {
-    let (words, _) = key.as_chunks();
-    let mut halves = [[0; 4]; 2];
-    for (place, word) in halves.as_flattened_mut().iter_mut().zip(words) {
-        *place = u32::from_le_bytes(*word);
-    }
-    let input = [
-        r.row(&SIGMA),
-        r.row(&halves[0]),
-        r.row(&halves[1]),
-        r.add_block_numbers(r.row(row)),
-    ];
-    halves = [[0; 4]; 2];
-    zeroize::optimization_barrier(&halves);
-    let [mut a, mut b, mut c, mut d] = input;
-    macro_rules! quarter_rounds {
-        () => {
-            a = r.add(a, b);
-            d = r.rotate_left::<16>(r.xor(d, a));
-            c = r.add(c, d);
-            b = r.rotate_left::<12>(r.xor(b, c));
-            a = r.add(a, b);
-            d = r.rotate_left::<8>(r.xor(d, a));
-            c = r.add(c, d);
-            b = r.rotate_left::<7>(r.xor(b, c));
-        };
-    }
+    let mut state = State::new(r, key, row);
     for _ in 0..10 {
+        state.step();
+        interleaved.step();
+    }
+    keystream.write_rows(r, state.finish(), at);
+}
+
+/// Rows of a few states, and what they were at first.
+struct State<R: Rows> {
+    r: R,
+    input: [R::Word; 4],
+    rows: [R::Word; 4],
+}
+
+impl<R: Rows> State<R> {
+    /// The states of consecutive blocks before the first round.
+    #[inline(always)]
+    fn new(r: R, key: &Key, row: &CounterRow) -> Self {
+        let (words, _) = key.as_chunks();
+        let mut halves = [[0; 4]; 2];
+        for (place, word) in halves.as_flattened_mut().iter_mut().zip(words) {
+            *place = u32::from_le_bytes(*word);
+        }
+        let input = [
+            r.row(&SIGMA),
+            r.row(&halves[0]),
+            r.row(&halves[1]),
+            r.add_block_numbers(r.row(row)),
+        ];
+        halves = [[0; 4]; 2];
+        zeroize::optimization_barrier(&halves);
+        Self {
+            r,
+            input,
+            rows: input,
+        }
+    }
+
+    /// The keystream blocks, after the last round.
+    #[inline(always)]
+    fn finish(self) -> [R::Word; 4] {
+        let (r, [a, b, c, d], input) = (self.r, self.rows, self.input);
+        [
+            r.add(a, input[0]),
+            r.add(b, input[1]),
+            r.add(c, input[2]),
+            r.add(d, input[3]),
+        ]
+    }
+}
+
+/// Two rounds.
+impl<R: Rows> Interleave for State<R> {
+    #[inline(always)]
+    fn step(&mut self) {
+        let r = self.r;
+        let [mut a, mut b, mut c, mut d] = self.rows;
+        macro_rules! quarter_rounds {
+            () => {
+                a = r.add(a, b);
+                d = r.rotate_left::<16>(r.xor(d, a));
+                c = r.add(c, d);
+                b = r.rotate_left::<12>(r.xor(b, c));
+                a = r.add(a, b);
+                d = r.rotate_left::<8>(r.xor(d, a));
+                c = r.add(c, d);
+                b = r.rotate_left::<7>(r.xor(b, c));
+            };
+        }
         quarter_rounds!();
         // Rotates the rows so that the diagonals become columns. Row b stays as it is, since it
         // is known last.
@@ -463,15 +575,62 @@ fn in_rows<R: Rows, I: Interleave>(
             r.rotate_row::<3>(c),
             r.rotate_row::<2>(d),
         );
-        interleaved.step();
+        self.rows = [a, b, c, d];
     }
-    let rows = [
-        r.add(a, input[0]),
-        r.add(b, input[1]),
-        r.add(c, input[2]),
-        r.add(d, input[3]),
-    ];
-    keystream.write_rows(r, rows, at);
+}
+
+/// As [`rows`], for up to `LANES` blocks: in lanes if there are more blocks than the rows hold. If
+/// there are more than half the lanes, but fewer than all, half the lanes compute most of them, and
+/// rows the others between the rounds of the lanes.
+#[inline(always)]
+pub(crate) fn rows_in_lanes<V: U32Lanes, R: Rows, I: Interleave, const N: usize>(
+    (v, r): (V, R),
+    (key, row): (&Key, &CounterRow),
+    count: usize,
+    keystream: &mut Keystream,
+    at: usize,
+    interleaved: &mut I,
+) {
+    let half = V::Narrow::LANES;
+    let key_and_row = (key, row);
+    if count <= N * R::BLOCKS {
+        return rows::<_, _, N>(r, key_and_row, count, keystream, at, interleaved);
+    }
+    if count <= half {
+        return in_lanes(v.narrow(), key_and_row, keystream, at, interleaved);
+    }
+    if count > half + N * R::BLOCKS {
+        return in_lanes(v, key_and_row, keystream, at, interleaved);
+    }
+    let &[counter, n0, n1, n2] = row;
+    let behind = [counter.wrapping_add(half as u32), n0, n1, n2];
+    macro_rules! with_rows {
+        ($r:expr) => {{
+            let r = $r;
+            let mut state = State::new(r, key, &behind);
+            let mut both = (&mut state, interleaved);
+            in_lanes(v.narrow(), key_and_row, keystream, at, &mut both);
+            keystream.write_rows(r, state.finish(), at + half);
+        }};
+    }
+    match count - half {
+        few if few <= R::BLOCKS => with_rows!(r),
+        few if N == 2 || few <= 2 * R::BLOCKS => with_rows!(Pair(r)),
+        _ => with_rows!(Triple(r)),
+    }
+}
+
+/// Computes `LANES` consecutive blocks of one packet, as [`rows`] does.
+#[inline(always)]
+fn in_lanes<V: U32Lanes, I: Interleave>(
+    v: V,
+    (key, row): (&Key, &CounterRow),
+    keystream: &mut Keystream,
+    at: usize,
+    interleaved: &mut I,
+) {
+    let x = rounds_and(v, inputs(v, key, row), interleaved);
+    keystream.write(v, &x, at);
 }
 
 /// Consecutive blocks of one packet, a block in each lane, with other work between the rounds.
@@ -485,11 +644,7 @@ impl<V: U32Lanes> Stitched<V> {
     /// `row` is the last row of the first block's state.
     #[inline(always)]
     pub(crate) fn new(v: V, (key, row): (&Key, &CounterRow)) -> Self {
-        let mut input = [v.add(v.lane_indices(), v.splat(row[0])); 12];
-        input[..8].copy_from_slice(&key_words(v, key));
-        for i in 1..4 {
-            input[8 + i] = v.splat(row[i]);
-        }
+        let input = inputs(v, key, row);
         Self { v, input }
     }
 
@@ -609,7 +764,7 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     counter: u32,
     text: &mut [u8],
 ) {
-    let mut input = inputs(v, key, nonce, counter);
+    let mut input = inputs(v, key, &counter_row(counter, nonce));
     let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
     for run in &mut runs {
         let x = rounds(v, input);
@@ -623,7 +778,8 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     if rest.len() > V::Narrow::LANES * BLOCK_LEN {
         xor_rest(v, input, rest);
     } else if !rest.is_empty() {
-        xor_rest(v.narrow(), inputs(v.narrow(), key, nonce, counter), rest);
+        let row = counter_row(counter, nonce);
+        xor_rest(v.narrow(), inputs(v.narrow(), key, &row), rest);
     }
 }
 
@@ -642,8 +798,8 @@ pub(crate) struct HalfRun<'s> {
 pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
     // Not `map`, because closures are not always inlined.
     let [a, b] = &runs;
-    let a = inputs(v, a.key, a.nonce, a.counter);
-    let b = inputs(v, b.key, b.nonce, b.counter);
+    let a = inputs(v, a.key, &counter_row(a.counter, a.nonce));
+    let b = inputs(v, b.key, &counter_row(b.counter, b.nonce));
     let mut input = [[a[0]; 2]; 12];
     for (both, (&a, &b)) in input.iter_mut().zip(a.iter().zip(&b)) {
         *both = [a, b];
@@ -660,14 +816,14 @@ pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<
     }
 }
 
-/// Words 4 to 15 of the states of consecutive blocks of one key and nonce, from `counter` on.
+/// Words 4 to 15 of the states of consecutive blocks of one key. `row` is the last row of the
+/// first block's state.
 #[inline(always)]
-fn inputs<V: U32Lanes>(v: V, key: &Key, nonce: &Nonce, counter: u32) -> [V::Word; 12] {
-    let (nonce, _) = nonce.as_chunks();
+fn inputs<V: U32Lanes>(v: V, key: &Key, &[counter, n0, n1, n2]: &CounterRow) -> [V::Word; 12] {
     let mut input = [v.add(v.lane_indices(), v.splat(counter)); 12];
     input[..8].copy_from_slice(&key_words(v, key));
-    for i in 0..3 {
-        input[9 + i] = v.splat(u32::from_le_bytes(nonce[i]));
+    for (word, nonce) in input[9..].iter_mut().zip([n0, n1, n2]) {
+        *word = v.splat(nonce);
     }
     input
 }

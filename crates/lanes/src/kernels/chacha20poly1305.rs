@@ -21,7 +21,7 @@ use super::chacha20::{
 use super::poly1305::field::{Field, Number, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305};
-use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, verdict};
+use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes};
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -103,6 +103,26 @@ fn finish(mut interleaved: InterleavedPoly1305<'_, 1>, count: usize) -> (Number,
     (h, count - left)
 }
 
+/// As [`stitched_rows`], with the keystream of [`chacha20::rows_in_lanes`].
+#[inline(always)]
+pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
+    v_and_r: (V, R),
+    key_and_row: (&Key, &CounterRow),
+    count: usize,
+    keystream: &mut Keystream,
+    at: usize,
+    poly1305: &mut Poly1305,
+    text: &[[u8; TAG_LEN]],
+) -> usize {
+    // Eight blocks of keystream serve 32 blocks of Poly1305.
+    let mut interleaved = poly1305.interleave::<4>(text);
+    let all = &mut interleaved;
+    chacha20::rows_in_lanes::<_, _, _, N>(v_and_r, key_and_row, count, keystream, at, all);
+    let (h, left) = interleaved.finish();
+    poly1305.set_accumulator(h);
+    TAG_LEN * (text.len() - left)
+}
+
 impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {
     #[inline(always)]
     fn step(&mut self) {
@@ -171,4 +191,56 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     // The tag computed for a forged packet would make that packet authentic.
     tags = [[0; MAX_TAGS]; 2];
     zeroize::optimization_barrier(&tags);
+}
+
+/// As [`short`], but the hashes are computed one after the other in general registers, for CPUs
+/// whose vectors multiply no faster.
+#[inline(always)]
+#[allow(
+    dead_code,
+    reason = "not every target has vectors that multiply so slowly"
+)]
+pub(crate) fn short_one_by_one<V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    mut outcomes: Option<&mut [Outcome]>,
+) {
+    debug_assert!((1..=V::LANES).contains(&jobs.len()));
+    let mut lane_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
+    let mut rows = [[0; 4]; MAX_LANES];
+    for (lane, job) in jobs.iter().enumerate() {
+        lane_keys[lane] = &keys[job.key as usize];
+        rows[lane] = counter_row(0, &job.nonce);
+    }
+    let mut keystream = Keystream::<MAX_LANES>::new();
+    keystream.write_first_two(v, &lane_keys, &rows);
+    let (first, second) = keystream.blocks().split_at(V::LANES);
+    for (lane, ((job, first), block)) in jobs.iter().zip(first).zip(second).enumerate() {
+        let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
+        let mut poly1305 = Poly1305::new(one_time_key);
+        if job.aad_len > 0 {
+            poly1305.update_short(&v.padded(&bytes[job.aad()]), job.aad_len);
+        }
+        let text = &mut bytes[job.text()];
+        let ciphertext = match outcomes {
+            None => v.xor_padded(text, block),
+            Some(_) => v.padded(text),
+        };
+        poly1305.update_short(&ciphertext, job.text_len);
+        poly1305.update_lengths(job.aad_len.into(), job.text_len.into());
+        let mut tag = poly1305.finish();
+        let Some(outcomes) = &mut outcomes else {
+            bytes[job.tag()].copy_from_slice(&tag);
+            continue;
+        };
+        outcomes[lane] = verdict(&bytes[job.tag()], &tag);
+        // The tag computed for a forged packet would make that packet authentic.
+        tag = [0; TAG_LEN];
+        zeroize::optimization_barrier(&tag);
+        if outcomes[lane] == Outcome::Authentic {
+            v.xor_bytes(&mut bytes[job.text()], block);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
-use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, Lanes, Serial, Stream};
+use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, Lanes, SCALAR, Serial, Stream};
 
 /// Which kernels hash, and from how many messages on lanes are faster.
 #[derive(Clone, Copy)]
@@ -18,13 +18,13 @@ impl LaneThreshold {
     /// The threshold of an instruction set. At first use both ways are timed, which takes 30 to
     /// 100 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
     /// clock, lanes are used when all of them are full, because vectors are wider than general
-    /// registers.
+    /// registers; and never where one message has instructions of its own.
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
         let serial = set.serial_hash()();
         let messages = set.hash_threshold().get(|| match isa::clock() {
             Some(clock) => measure(set, serial, clock),
-            None => set.hash_lanes(),
+            None => set.hash_lanes() + usize::from(!core::ptr::eq(serial, &raw const SCALAR)),
         });
         Self {
             set,

@@ -21,7 +21,7 @@ mod u32_lanes;
 mod u64_lanes;
 
 pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS};
-pub(crate) use bytes::Aligned;
+pub(crate) use bytes::{Aligned, mask, number, write_number};
 pub(crate) use opaque::scalar_u32;
 pub(crate) use pair::Pair;
 pub(crate) use rows::Rows;

@@ -25,6 +25,11 @@ pub(crate) struct Pair<W>(pub(crate) W);
 impl<W: Arithmetic> Arithmetic for Pair<W> {
     type Word = [W::Word; 2];
 
+    const REGISTERS: usize = match W::REGISTERS {
+        usize::MAX => usize::MAX,
+        registers => registers / 2,
+    };
+
     #[inline(always)]
     fn splat(self, word: u32) -> [W::Word; 2] {
         [self.0.splat(word); 2]
@@ -43,6 +48,12 @@ impl<W: Arithmetic> Arithmetic for Pair<W> {
     #[inline(always)]
     fn and(self, a: [W::Word; 2], b: [W::Word; 2]) -> [W::Word; 2] {
         both!(self.and(a, b))
+    }
+
+    #[inline(always)]
+    fn tie(self, a: &mut [W::Word; 2], b: &mut [W::Word; 2]) {
+        self.0.tie(&mut a[0], &mut b[0]);
+        self.0.tie(&mut a[1], &mut b[1]);
     }
 
     #[inline(always)]

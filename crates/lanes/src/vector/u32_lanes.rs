@@ -11,6 +11,10 @@ pub(crate) trait Arithmetic: Copy {
     /// One vector.
     type Word: Copy;
 
+    /// How many vectors the registers hold, if that is to count in the order of instructions;
+    /// otherwise `usize::MAX`.
+    const REGISTERS: usize = usize::MAX;
+
     /// The same word in every lane.
     fn splat(self, word: u32) -> Self::Word;
 
@@ -37,6 +41,12 @@ pub(crate) trait Arithmetic: Copy {
     fn opaque(self, a: Self::Word) -> Self::Word {
         a
     }
+
+    /// Does nothing, but the compiler takes it that `b` depends on `a`, and does not move what
+    /// uses `b` before what makes `a`. Otherwise it mixes so much that the registers do not
+    /// suffice, and moves words to memory and back. By default the compiler is free.
+    #[inline(always)]
+    fn tie(self, _a: &mut Self::Word, _b: &mut Self::Word) {}
 
     /// Each bit of `b` where `a` has a 1, and of `c` where `a` has a 0.
     #[inline(always)]

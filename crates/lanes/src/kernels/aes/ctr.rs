@@ -61,14 +61,21 @@ pub(super) fn rounds_from<B: AesBlocks, const K: usize>(
             })*
         };
     }
+    macro_rules! last_round {
+        ($round:literal) => {
+            let round_key = b.splat(&key.keys[$round]);
+            unroll!(K, |i| states[i] = b.last_round(states[i], round_key));
+        };
+    }
     rounds!(1 2 3 4 5 6 7 8 9);
-    let mut last = &key.keys[10];
+    // A last round for each length: what a round ends with may be part of the next one's
+    // instruction.
     if key.rounds() == 14 {
         rounds!(10 11 12 13);
-        last = &key.keys[14];
+        last_round!(14);
+    } else {
+        last_round!(10);
     }
-    let round_key = b.splat(last);
-    unroll!(K, |i| states[i] = b.last_round(states[i], round_key));
 }
 
 pub(super) use unroll;

@@ -79,11 +79,10 @@ impl Field for Radix64 {
     fn words(self, [low, high, top]: Number) -> (u64, u64) {
         // h is below 2^130 and a little, so the prime is contained at most once.
         let [low, high, top] = reduced(low, high, top);
-        let h = wide(low, high);
         // If h - p = h + 5 - 2^130 is not negative, it is the residue.
-        let (_, carry) = h.overflowing_add(5);
+        let carry = low.overflowing_add(5).1 & (high == u64::MAX);
         let times = (top + u64::from(carry)) >> 2;
-        let h = h.wrapping_add(u128::from(5 * times));
+        let h = wide(low, high).wrapping_add(u128::from(5 * times));
         (h as u64, (h >> 64) as u64)
     }
 

@@ -3,6 +3,7 @@
 use super::field::{CLAMP, Field, Number, wide};
 use super::radix64::Radix64;
 use crate::job::TAG_LEN;
+use crate::vector::number;
 
 /// The second half of a one-time key, s, which is added at the end.
 #[inline(always)]
@@ -26,32 +27,6 @@ pub(crate) type Multiplier = <Radix64 as Field>::Multiplier;
 
 /// Bit 128 in that field.
 const HIBIT: u64 = Radix64::HIBIT;
-
-/// Fewer than 16 bytes, padded with zeros, as two little-endian words. Two loads that overlap:
-/// loading a padded copy would wait for the stores that made it.
-#[inline]
-fn short_words(bytes: &[u8]) -> [u64; 2] {
-    /// The first and the last `N` bytes, as numbers.
-    fn ends<const N: usize>(bytes: &[u8]) -> Option<[u64; 2]> {
-        let number = |chunk: &[u8; N]| {
-            let number = chunk.iter().rev();
-            number.fold(0, |number, &byte| number << 8 | u64::from(byte))
-        };
-        Some([number(bytes.first_chunk()?), number(bytes.last_chunk()?)])
-    }
-    let len = bytes.len() as u32;
-    if let Some([front, back]) = ends::<8>(bytes) {
-        return [front, back.unbounded_shr(8 * (16 - len))];
-    }
-    let [front, back] = match len {
-        4.. => ends::<4>(bytes),
-        2.. => ends::<2>(bytes),
-        _ => ends::<1>(bytes),
-    }
-    .unwrap_or_default();
-    let size = (1 << len.max(1).ilog2()) as u32;
-    [front | back << (8 * len.saturating_sub(size)), 0]
-}
 
 impl Poly1305 {
     /// A state without a key, to be [started](Self::start).
@@ -91,10 +66,19 @@ impl Poly1305 {
     /// ChaCha20-Poly1305 does (RFC 8439, section 2.8). Does nothing if `rest` is empty.
     #[inline(always)]
     pub(crate) fn update_padded(&mut self, rest: &[u8]) {
+        debug_assert!(rest.len() < 16);
         if !rest.is_empty() {
-            let [low, high] = short_words(rest);
-            self.h = SERIAL.step(self.h, (low, high), HIBIT, &self.r);
+            // SAFETY: a slice's bytes are readable, as many as it is long.
+            let block = unsafe { number(rest.as_ptr(), rest.len()) };
+            self.block(&block.to_le_bytes(), HIBIT);
         }
+    }
+
+    /// Hashes the first `len` bytes of `padded`, which are padded with zeros.
+    #[inline(always)]
+    pub(crate) fn update_short(&mut self, padded: &[u8; 64], len: u32) {
+        let (blocks, _) = padded.as_chunks();
+        self.update_blocks(&blocks[..len.div_ceil(16) as usize]);
     }
 
     /// Hashes whole blocks, one after the other.
@@ -168,13 +152,21 @@ impl<const N: usize> InterleavedPoly1305<'_, N> {
     /// Hashes `N` blocks, or fewer if no more are left.
     #[inline(always)]
     pub(crate) fn update(&mut self) {
-        for _ in 0..N {
-            let Some((block, rest)) = self.blocks.split_first() else {
-                return;
-            };
+        let blocks = match self.blocks.split_first_chunk::<N>() {
+            Some((blocks, rest)) => {
+                self.blocks = rest;
+                return self.hash(blocks);
+            }
+            None => core::mem::take(&mut self.blocks),
+        };
+        self.hash(blocks);
+    }
+
+    #[inline(always)]
+    fn hash(&mut self, blocks: &[[u8; TAG_LEN]]) {
+        for block in blocks {
             let [low, high] = words(block);
             self.h = SERIAL.step(self.h, (low, high), HIBIT, self.r);
-            self.blocks = rest;
         }
     }
 

@@ -1,0 +1,447 @@
+//! NEON: four words to a register.
+//!
+//! Poly1305 stays in general registers: a step takes 30 instructions there, and 35 in vectors
+//! with five limbs. Between the rounds of ChaCha20 it takes little time besides.
+//!
+//! Two states of ChaCha20 nearly fit into 32 registers, so that no more than two or three words
+//! are in memory; see [`Arithmetic::tie`].
+
+use super::sha2::best_serial;
+use crate::isa::set::InstructionSet;
+use crate::job::{Job, Key, Outcome};
+use crate::kernels::chacha20poly1305;
+use crate::kernels::poly1305::Radix64;
+use crate::kernels::sha256::Serial;
+use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes, number, write_number};
+use core::arch::aarch64::*;
+
+/// Four words in a register.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon;
+
+impl InstructionSet for Neon {
+    type Lanes = Pair<Neon>;
+    type Rows = Neon;
+    type Field = Radix64;
+    type HalfField = Radix64;
+    type Hash = Neon;
+
+    const INTERLEAVED_ROWS: usize = 3;
+    const ROWS_IN_LANES: bool = true;
+    const STITCHED: bool = true;
+    // It has no masks, but `padded` takes little longer than with masks.
+    const BYTE_MASKS: bool = true;
+    const TAG_STEP: usize = 10;
+    const SHORT_LANES: usize = 4;
+
+    fn is_available() -> bool {
+        // Every CPU of these targets has it.
+        true
+    }
+
+    unsafe fn assume() -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn lanes(self) -> Self::Lanes {
+        Pair(self)
+    }
+
+    #[inline(always)]
+    fn rows(self) -> Self::Rows {
+        self
+    }
+
+    #[inline(always)]
+    fn field(self) -> Self::Field {
+        Radix64
+    }
+
+    #[inline(always)]
+    fn half_field(self) -> Self::HalfField {
+        Radix64
+    }
+
+    #[inline(always)]
+    fn hash(self) -> Self::Hash {
+        self
+    }
+
+    fn serial_hash() -> &'static Serial {
+        best_serial()
+    }
+
+    #[inline(always)]
+    fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
+        chacha20poly1305::short_one_by_one(self, bytes, keys, jobs, outcomes);
+    }
+}
+
+kernels!(Neon, "neon");
+
+/// The 16 bytes at `source`.
+///
+/// # Safety
+///
+/// They must be readable.
+#[inline(always)]
+unsafe fn load(source: *const u8) -> uint32x4_t {
+    // SAFETY: the caller guarantees 16 readable bytes; bytes need no alignment; NEON is a
+    // feature of the target.
+    unsafe { vreinterpretq_u32_u8(vld1q_u8(source)) }
+}
+
+/// Writes 16 bytes to `destination`.
+///
+/// # Safety
+///
+/// They must be writable.
+#[inline(always)]
+unsafe fn store(vector: uint32x4_t, destination: *mut u8) {
+    // SAFETY: the caller guarantees 16 writable bytes; bytes need no alignment; NEON is a
+    // feature of the target.
+    unsafe { vst1q_u8(destination, vreinterpretq_u8_u32(vector)) }
+}
+
+/// Transposes four vectors of four words.
+#[inline(always)]
+fn transpose([a, b, c, d]: [uint32x4_t; 4]) -> [uint32x4_t; 4] {
+    on_neon! {
+        let [ab_even, ab_odd, cd_even, cd_odd] = [
+            vreinterpretq_u64_u32(vtrn1q_u32(a, b)),
+            vreinterpretq_u64_u32(vtrn2q_u32(a, b)),
+            vreinterpretq_u64_u32(vtrn1q_u32(c, d)),
+            vreinterpretq_u64_u32(vtrn2q_u32(c, d)),
+        ];
+        [
+            vreinterpretq_u32_u64(vtrn1q_u64(ab_even, cd_even)),
+            vreinterpretq_u32_u64(vtrn1q_u64(ab_odd, cd_odd)),
+            vreinterpretq_u32_u64(vtrn2q_u64(ab_even, cd_even)),
+            vreinterpretq_u32_u64(vtrn2q_u64(ab_odd, cd_odd)),
+        ]
+    }
+}
+
+/// Each word with its bytes in reverse order.
+#[inline(always)]
+fn swap_bytes(words: uint32x4_t) -> uint32x4_t {
+    on_neon! { vreinterpretq_u32_u8(vrev32q_u8(vreinterpretq_u8_u32(words))) }
+}
+
+/// For each byte of four words, where it comes from when the words are rotated left by 8 bits.
+const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
+
+/// Rotates words left by `$n` bits, one of the numbers on the left; on the right are 32 minus
+/// these, which cannot be computed in an argument of an intrinsic.
+macro_rules! rotate_left {
+    ($a:ident, $n:ident, $($left:literal $right:literal),+) => {
+        match $n {
+            $($left => vsriq_n_u32::<$right>(vshlq_n_u32::<$left>($a), $a),)+
+            _ => unreachable!("no algorithm rotates by so many bits"),
+        }
+    };
+}
+
+impl Arithmetic for Neon {
+    type Word = uint32x4_t;
+
+    const REGISTERS: usize = 32;
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> uint32x4_t {
+        on_neon! { vdupq_n_u32(word) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
+        on_neon! { vaddq_u32(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
+        on_neon! { veorq_u32(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
+        on_neon! { vandq_u32(a, b) }
+    }
+
+    #[inline(always)]
+    fn rotate_left<const N: i32>(self, a: uint32x4_t) -> uint32x4_t {
+        match N {
+            16 => on_neon! { vreinterpretq_u32_u16(vrev32q_u16(vreinterpretq_u16_u32(a))) },
+            8 => {
+                // SAFETY: the array is 16 bytes.
+                let order = unsafe { load(BY_8.as_ptr()) };
+                let order = on_neon! { vreinterpretq_u8_u32(order) };
+                on_neon! { vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(a), order)) }
+            }
+            _ => on_neon! { rotate_left!(
+                a, N,
+                7 25, 10 22, 12 20, 13 19, 14 18, 15 17, 19 13, 21 11, 25 7, 26 6, 30 2
+            ) },
+        }
+    }
+
+    #[inline(always)]
+    fn shift_right<const N: i32>(self, a: uint32x4_t) -> uint32x4_t {
+        on_neon! { vshrq_n_u32::<N>(a) }
+    }
+
+    #[inline(always)]
+    fn tie(self, a: &mut uint32x4_t, b: &mut uint32x4_t) {
+        // SAFETY: the assembly text is only a comment, so no instruction runs.
+        #[cfg(not(miri))]
+        unsafe {
+            core::arch::asm!(
+                "/* {:v} {:v} */",
+                inout(vreg) * a,
+                inout(vreg) * b,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        #[cfg(miri)]
+        let _ = (a, b);
+    }
+
+    #[inline(always)]
+    fn choose(self, a: uint32x4_t, b: uint32x4_t, c: uint32x4_t) -> uint32x4_t {
+        on_neon! { vbslq_u32(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn majority(self, a: uint32x4_t, b: uint32x4_t, c: uint32x4_t) -> uint32x4_t {
+        // Where a and b differ, c decides.
+        on_neon! { vbslq_u32(veorq_u32(a, b), c, b) }
+    }
+}
+
+impl Rows for Neon {
+    const BLOCKS: usize = 1;
+
+    #[inline(always)]
+    fn row(self, row: &[u32; 4]) -> uint32x4_t {
+        // SAFETY: the array is 16 bytes.
+        unsafe { load(row.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn add_block_numbers(self, row: uint32x4_t) -> uint32x4_t {
+        row
+    }
+
+    #[inline(always)]
+    fn rotate_row<const N: usize>(self, row: uint32x4_t) -> uint32x4_t {
+        match N {
+            1 => on_neon! { vextq_u32::<1>(row, row) },
+            2 => on_neon! { vextq_u32::<2>(row, row) },
+            _ => on_neon! { vextq_u32::<3>(row, row) },
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_rows(self, rows: [uint32x4_t; 4], blocks: *mut [u8; 64]) {
+        for (i, row) in rows.into_iter().enumerate() {
+            // SAFETY: the caller guarantees 64 writable bytes, of which this writes the i-th
+            // 16.
+            unsafe { store(row, blocks.cast::<u8>().add(16 * i)) };
+        }
+    }
+}
+
+impl U32Lanes for Neon {
+    const LANES: usize = 4;
+    type Narrow = Self;
+
+    #[inline(always)]
+    fn narrow(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn load(self, words: &[u32]) -> uint32x4_t {
+        // SAFETY: the slice is 16 bytes.
+        unsafe { load(words[..4].as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, word: uint32x4_t, words: &mut [u32]) {
+        // SAFETY: the slice is 16 bytes.
+        unsafe { store(word, words[..4].as_mut_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_big_endian(self, sources: &[*const u8], offset: usize) -> [uint32x4_t; 4] {
+        let mut rows = [self.splat(0); 4];
+        for (row, source) in rows.iter_mut().zip(&sources[..4]) {
+            // SAFETY: the caller guarantees 16 readable bytes at `offset` after each source.
+            *row = swap_bytes(unsafe { load(source.wrapping_add(offset)) });
+        }
+        transpose(rows)
+    }
+
+    #[inline(always)]
+    unsafe fn store_big_endian(self, words: [uint32x4_t; 4], destination: *mut u8, stride: usize) {
+        for (l, row) in transpose(words).into_iter().enumerate() {
+            // SAFETY: the caller guarantees 16 writable bytes at each multiple of `stride`.
+            unsafe { store(swap_bytes(row), destination.add(l * stride)) }
+        }
+    }
+
+    #[inline(always)]
+    fn gather<const AT: usize, const N: usize>(
+        self,
+        sources: &[&[u8; N]; MAX_LANES],
+        first: usize,
+    ) -> [uint32x4_t; 4] {
+        const { assert!(AT + 16 <= N) };
+        let mut rows = [self.splat(0); 4];
+        for (row, source) in rows.iter_mut().zip(&sources[first..][..4]) {
+            // SAFETY: each source has 16 bytes from `AT` on, as just asserted.
+            *row = unsafe { load(source.as_ptr().add(AT)) };
+        }
+        transpose(rows)
+    }
+
+    #[inline(always)]
+    fn transpose_rows(self, rows: &[[u32; 4]; MAX_LANES], first: usize) -> [uint32x4_t; 4] {
+        let mut vectors = [self.splat(0); 4];
+        for (vector, row) in vectors.iter_mut().zip(&rows[first..][..4]) {
+            *vector = self.row(row);
+        }
+        transpose(vectors)
+    }
+
+    #[inline(always)]
+    fn lane_indices(self) -> uint32x4_t {
+        self.row(&[0, 1, 2, 3])
+    }
+
+    #[inline(always)]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "the index is the number of a block too"
+    )]
+    unsafe fn scatter<const XOR: bool>(self, words: &[uint32x4_t; 16], blocks: *mut [u8; 64]) {
+        let (groups, _) = words.as_chunks();
+        let quarters = [
+            transpose(groups[0]),
+            transpose(groups[1]),
+            transpose(groups[2]),
+            transpose(groups[3]),
+        ];
+        for l in 0..4 {
+            let mut rows = [
+                quarters[0][l],
+                quarters[1][l],
+                quarters[2][l],
+                quarters[3][l],
+            ];
+            // SAFETY: the caller guarantees four blocks, writable and with `XOR` readable. Each
+            // has four times 16 bytes.
+            unsafe {
+                let block: *mut u8 = blocks.add(l).cast();
+                // All loads come before all stores, so that two of them are one instruction.
+                if XOR {
+                    for (i, row) in rows.iter_mut().enumerate() {
+                        *row = self.xor(*row, load(block.add(16 * i)));
+                    }
+                }
+                self.store_rows(rows, block.cast());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
+        self.xor_padded(text, block);
+    }
+
+    #[inline(always)]
+    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
+        assert!(text.len() <= 64, "at most one block");
+        // SAFETY: the text is readable and writable, and has at most 64 bytes, as just asserted.
+        unsafe { padded::<true>(text.as_mut_ptr(), text.len(), block) }
+    }
+
+    #[inline(always)]
+    fn padded(self, text: &[u8]) -> [u8; 64] {
+        assert!(text.len() <= 64, "at most one block");
+        // SAFETY: the text is readable, and has at most 64 bytes, as just asserted. Nothing is
+        // written without `XOR`.
+        unsafe { padded::<false>(text.as_ptr().cast_mut(), text.len(), &[0; 64]) }
+    }
+}
+
+/// The `len` bytes at `text`, padded with zeros. With `XOR`, first XORs the first bytes of
+/// `block` into them.
+///
+/// # Safety
+///
+/// `len` must be at most 64, and as many bytes must be readable at `text` and, with `XOR`,
+/// writable.
+#[inline(always)]
+unsafe fn padded<const XOR: bool>(text: *mut u8, len: usize, block: &[u8; 64]) -> [u8; 64] {
+    let mut padded = [0; 64];
+    let block = block.as_ptr();
+    if len < 16 {
+        // SAFETY: the caller guarantees `len` bytes, and the block has as many.
+        let mut bytes = unsafe { number(text, len) };
+        if XOR {
+            // SAFETY: as above.
+            unsafe {
+                bytes ^= number(block, len);
+                write_number(bytes, text, len);
+            }
+        }
+        padded[..16].copy_from_slice(&bytes.to_le_bytes());
+        return padded;
+    }
+    macro_rules! piece {
+        ($at:expr) => {{
+            let at = $at;
+            // SAFETY: the 16 bytes from `at` on are among the `len` bytes of the text, which the
+            // caller guarantees, and `len` is at most 64, the length of the block.
+            unsafe {
+                let piece = load(text.add(at));
+                if XOR {
+                    veorq_u32(piece, load(block.add(at)))
+                } else {
+                    piece
+                }
+            }
+        }};
+    }
+    // The last 16 bytes overlap the last whole piece, so they are read before that is written.
+    let last = piece!(len - 16);
+    for at in [0, 16, 32, 48] {
+        if at + 16 <= len {
+            let piece = piece!(at);
+            // SAFETY: `at + 16` is at most `len`, and that is at most 64.
+            unsafe {
+                store(piece, padded.as_mut_ptr().add(at));
+                if XOR {
+                    store(piece, text.add(at));
+                }
+            }
+        }
+    }
+    let rest = len % 16;
+    if rest > 0 {
+        const INDICES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+        // SAFETY: the array is 16 bytes. `len` is not a multiple of 16, so it is at most 63, and
+        // the piece that it ends in lies in `padded`. An index above 15 gives a zero.
+        unsafe {
+            let indices = vreinterpretq_u8_u32(load(INDICES.as_ptr()));
+            let order = vaddq_u8(indices, vdupq_n_u8(16 - rest as u8));
+            let end = vqtbl1q_u8(vreinterpretq_u8_u32(last), order);
+            vst1q_u8(padded.as_mut_ptr().add(len - rest), end);
+            if XOR {
+                store(last, text.add(len - 16));
+            }
+        }
+    }
+    padded
+}
