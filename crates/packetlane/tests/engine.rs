@@ -61,6 +61,7 @@ fn the_variable_chooses_the_engine() {
         Some("portable"),
         Some("avx2"),
         Some("avx512"),
+        Some("neon"),
         Some("no such"),
         Some(""),
     ] {
