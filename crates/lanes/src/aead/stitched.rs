@@ -5,12 +5,11 @@
 
 use super::keystream::xor_keystream;
 use super::packet::Packet;
-use super::strategy::{opens_in_lanes, seals_in_lanes};
+use super::strategy::{TO_OPEN_IN_LANES, TO_SEAL_IN_LANES};
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Outcome, split_one_time_key};
 use crate::kernels::chacha20::{Keystream, LongKeystream, counter_row};
 use crate::kernels::poly1305::Poly1305;
-use crate::vector::MAX_LANES;
 
 /// Encrypts the text of a packet whose first keystream blocks are in `keystream`: as many as
 /// [`Set::rows`] computes, or all of them. Starts its tag, and returns how many bytes of the
@@ -44,7 +43,7 @@ pub(super) fn encrypt_rest(
     let text = &mut bytes[packet.text.clone()];
     let mut hashed = 0;
     let (whole, _) = text.as_chunks_mut();
-    if seals_in_lanes(set, (whole.len() + 1).saturating_sub(counter)) {
+    if whole.len() + 1 >= counter + TO_SEAL_IN_LANES {
         let row = counter_row(counter as u32, packet.nonce);
         let (key_and_row, done) = ((packet.key, &row), (counter - 1, 0));
         let (sealed, so_far) = set.seal_stitched(key_and_row, whole, done, poly1305);
@@ -77,7 +76,7 @@ pub(super) fn open(
     keystream: &mut Keystream,
     at: (usize, usize),
 ) -> Outcome {
-    if !opens_in_lanes(set, packet.blocks() - (at.0 + at.1)) {
+    if packet.blocks() - (at.0 + at.1) < TO_OPEN_IN_LANES {
         return open_beside(
             packet,
             set,
@@ -134,7 +133,7 @@ fn open_beside(
     let mut in_lanes = 0;
     let mut hashed = 0;
     if let Some(long) = &mut long {
-        let lanes = set.block_lanes() / 2;
+        let lanes = set.narrow_lanes();
         if end - first >= LongKeystream::LEN + lanes {
             // The rest of the text then fills whole vectors.
             let last = first + LongKeystream::LEN;
@@ -145,14 +144,6 @@ fn open_beside(
         let row = counter_row(first as u32, packet.nonce);
         let key_and_row = (packet.key, &row);
         hashed = set.stitched_keystream(key_and_row, in_lanes, long, poly1305, unhashed);
-    } else {
-        let per_call = set.row_blocks();
-        let max = MAX_LANES / per_call * per_call;
-        if end - from > max + per_call {
-            // The rest of the text then fills whole vectors.
-            end = first + (end - first) % set.block_lanes();
-        }
-        end = end.min(from + max);
     }
     while from + in_lanes + computed < end {
         let (unhashed, _) = text[hashed..].as_chunks();

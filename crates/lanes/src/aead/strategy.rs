@@ -35,10 +35,10 @@ const LONG: usize = 24;
 
 /// From so many blocks on, which fill all lanes once, lanes take less time than rows to seal the rest
 /// of a packet that is stitched.
-const TO_SEAL_IN_LANES: usize = 8;
+pub(super) const TO_SEAL_IN_LANES: usize = 8;
 
 /// The same to open: two calls of rows, which are twelve blocks, take less time.
-const TO_OPEN_IN_LANES: usize = 13;
+pub(super) const TO_OPEN_IN_LANES: usize = 13;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
@@ -115,24 +115,10 @@ pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
 }
 
-/// Whether one call of [`Set::stitched_rows`] fills all lanes: then a list has nothing to gain in
-/// lanes, and a long packet no need of a way of its own.
+/// Whether one call of [`Set::stitched_rows`] fills all lanes: then a list has nothing to gain there.
 #[inline]
 fn stitches_all_lanes(set: Set) -> bool {
     set.row_blocks() == set.block_lanes()
-}
-
-/// Whether the next `blocks` of a packet are computed in lanes, with the hash between their rounds,
-/// and not in rows: to seal.
-#[inline]
-pub(super) fn seals_in_lanes(set: Set, blocks: usize) -> bool {
-    blocks >= TO_SEAL_IN_LANES && !stitches_all_lanes(set)
-}
-
-/// The same to open.
-#[inline]
-pub(super) fn opens_in_lanes(set: Set, blocks: usize) -> bool {
-    blocks >= TO_OPEN_IN_LANES && !stitches_all_lanes(set)
 }
 
 /// See [`crate::Backend::are_few`].

@@ -32,6 +32,9 @@ macro_rules! kernel_list {
         const {
             /// How many ChaCha20 blocks one call computes in lanes.
             block_lanes: usize = <<I as InstructionSet>::Lanes as U32Lanes>::LANES;
+            /// How many blocks the stitched kernels of long packets compute in lanes at a time.
+            narrow_lanes: usize =
+                <<<I as InstructionSet>::Lanes as U32Lanes>::Narrow as U32Lanes>::LANES;
             /// How many consecutive blocks of one packet one call of [`Set::rows`] computes.
             row_blocks: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES

@@ -668,7 +668,8 @@ impl<V: U32Lanes> Stitched<V> {
         keystream.write(self.v, &x, at);
     }
 
-    /// The next `LANES` blocks, as words. `interleaved` is done thirty times.
+    /// The next `LANES` blocks, as words. `interleaved` is done thirty times, or twenty where so few
+    /// lanes have few blocks to hash.
     #[inline(always)]
     fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, input) = (self.v, &mut self.input);
@@ -683,7 +684,9 @@ impl<V: U32Lanes> Stitched<V> {
             half_rounds::<_, 8, 7>(v, &mut x, COLUMNS);
             interleaved.step();
             half_rounds::<_, 16, 12>(v, &mut x, DIAGONALS);
-            interleaved.step();
+            if V::LANES > 4 {
+                interleaved.step();
+            }
             half_rounds::<_, 8, 7>(v, &mut x, DIAGONALS);
         }
         for i in 0..4 {
