@@ -56,6 +56,7 @@ pub(crate) unsafe fn number(source: *const u8, len: usize) -> u128 {
                     source.add(len - size).cast::<$type>().read_unaligned(),
                 )
             };
+            let (front, back) = (<$type>::from_le(front), <$type>::from_le(back));
             u128::from(front) | u128::from(back) << (8 * (len - size))
         }};
     }
@@ -66,7 +67,7 @@ pub(crate) unsafe fn number(source: *const u8, len: usize) -> u128 {
         4..8 => two!(u32),
         8..16 => two!(u64),
         // SAFETY: `len` is at least 16 here, and the caller guarantees 16 bytes.
-        _ => unsafe { source.cast::<u128>().read_unaligned() },
+        _ => u128::from_le(unsafe { source.cast::<u128>().read_unaligned() }),
     }
 }
 
@@ -84,11 +85,13 @@ pub(crate) unsafe fn write_number(number: u128, destination: *mut u8, len: usize
             let back = (number >> (8 * (len - size))) as $type;
             // SAFETY: `len` is at least `size`, and the caller guarantees `len` bytes.
             unsafe {
-                destination.cast::<$type>().write_unaligned(number as $type);
+                destination
+                    .cast::<$type>()
+                    .write_unaligned((number as $type).to_le());
                 destination
                     .add(len - size)
                     .cast::<$type>()
-                    .write_unaligned(back);
+                    .write_unaligned(back.to_le());
             }
         }};
     }
@@ -99,7 +102,7 @@ pub(crate) unsafe fn write_number(number: u128, destination: *mut u8, len: usize
         4..8 => two!(u32),
         8..16 => two!(u64),
         // SAFETY: `len` is at least 16 here, and the caller guarantees 16 bytes.
-        _ => unsafe { destination.cast::<u128>().write_unaligned(number) },
+        _ => unsafe { destination.cast::<u128>().write_unaligned(number.to_le()) },
     }
 }
 
