@@ -1,0 +1,86 @@
+//! Engines.
+
+use crate::handle::{Guarded, call, free, give, handle, look, place, read};
+use crate::status::{Error, packetlane_status, packetlane_status::*};
+use core::ffi::{CStr, c_char};
+use packetlane::Engine;
+use std::ffi::CString;
+
+/// Seals and opens batches, on one instruction set of the CPU. Threads may share one: it never
+/// changes and holds no secrets. What was made with it does not need it any longer.
+pub struct packetlane_engine(Guarded<Named>);
+handle!(packetlane_engine: Named);
+
+/// An engine, and its backend's name for C.
+pub(crate) struct Named {
+    pub(crate) engine: Engine,
+    name: CString,
+}
+
+impl From<Engine> for Named {
+    fn from(engine: Engine) -> Self {
+        let name = CString::new(engine.backend().name()).unwrap_or_default();
+        Self { engine, name }
+    }
+}
+
+/// Makes the engine for this CPU: the best that it has, or what the environment variable
+/// PACKETLANE_BACKEND names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_engine_detect(
+    engine: *mut *mut packetlane_engine,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for pointers that are written through.
+        let engine = unsafe { place(engine)? };
+        give(engine, Engine::detect()?.into());
+        Ok(())
+    })
+}
+
+/// Makes the engine on the backend called `name`: "portable", "avx2" or "avx512".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_engine_named(
+    name: *const c_char,
+    engine: *mut *mut packetlane_engine,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for pointers that are written through.
+        let engine = unsafe { place(engine)? };
+        // SAFETY: the header's rules for strings.
+        let name = unsafe { string(name)? };
+        give(engine, Engine::named(&name.to_string_lossy())?.into());
+        Ok(())
+    })
+}
+
+/// The name of its backend, which lives as long as the engine. NULL for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_engine_backend(
+    engine: *const packetlane_engine,
+) -> *const c_char {
+    // SAFETY: the header's rules for handles.
+    read(core::ptr::null(), || unsafe {
+        Ok(look(engine)?.name.as_ptr())
+    })
+}
+
+/// Frees an engine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_engine_free(engine: *mut packetlane_engine) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(engine) }
+}
+
+/// A string of C.
+///
+/// # Safety
+///
+/// `string` is NULL, or ends with a zero and nobody changes it while the result lives.
+pub(crate) unsafe fn string<'a>(string: *const c_char) -> Result<&'a CStr, Error> {
+    if string.is_null() {
+        return Err(PACKETLANE_NULL_ARGUMENT.into());
+    }
+    // SAFETY: not NULL, and the caller's promise.
+    Ok(unsafe { CStr::from_ptr(string) })
+}

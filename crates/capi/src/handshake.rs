@@ -1,0 +1,341 @@
+//! The handshake of BIP324.
+
+use crate::engine::packetlane_engine;
+use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, say};
+use crate::session::packetlane_session;
+use crate::status::{Error, packetlane_status, packetlane_status::*};
+use packetlane::Engine;
+use packetlane::bip324::{
+    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress,
+    Session,
+};
+
+/// As a length of garbage: random bytes, 0 to 4095 of them.
+pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
+const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > MAX_GARBAGE_LEN);
+
+/// Bytes that lie somewhere.
+#[repr(C)]
+pub struct packetlane_bytes {
+    /// Where.
+    pub data: *const u8,
+    /// How many.
+    pub len: usize,
+}
+
+/// The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
+/// value that is right for most programs. Only the magic must be set. What it points to is copied.
+#[repr(C)]
+pub struct packetlane_handshake_config {
+    /// The size of this struct where the program was compiled. Later versions add fields behind the
+    /// last one, and take a shorter struct from programs that do not know them.
+    pub size: usize,
+    /// The network's magic: f9 be b4 d9 for the main network.
+    pub magic: [u8; 4],
+    /// The secret key: 32 random bytes, fresh for each connection. NULL: from the operating system.
+    pub secret: *const u8,
+    /// 32 random bytes that choose the encoding of the public key. NULL: from the operating system.
+    pub auxiliary: *const u8,
+    /// Bytes to send after the public key. They hide the length of the handshake.
+    pub garbage: *const u8,
+    /// Their number, at most 4095. PACKETLANE_RANDOM_GARBAGE: from the operating system.
+    pub garbage_len: usize,
+    /// Contents of decoys to send before the version packet.
+    pub decoys: *const packetlane_bytes,
+    /// Their number.
+    pub decoys_len: usize,
+    /// Contents of the version packet. BIP324 defines none yet.
+    pub version: *const u8,
+    /// Their length.
+    pub version_len: usize,
+    /// Longest contents that are accepted from the peer, in bytes. 4,000,013: the largest message of
+    /// the network and its type.
+    pub receive_limit: usize,
+}
+
+/// Gives every field its default. `size` is `sizeof(packetlane_handshake_config)`: a later version
+/// of the library writes no more than the program has room for.
+///
+/// PACKETLANE_WRONG_LENGTH if no version of this struct has that size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_config_init(
+    config: *mut packetlane_handshake_config,
+    size: usize,
+) -> packetlane_status {
+    call(|_| {
+        check_size(size)?;
+        // SAFETY: the header's rules for pointers that are written through.
+        let config = unsafe { place(config)? };
+        config.write(packetlane_handshake_config {
+            size,
+            magic: [0; 4],
+            secret: core::ptr::null(),
+            auxiliary: core::ptr::null(),
+            garbage: core::ptr::null(),
+            garbage_len: PACKETLANE_RANDOM_GARBAGE,
+            decoys: core::ptr::null(),
+            decoys_len: 0,
+            version: core::ptr::null(),
+            version_len: 0,
+            receive_limit: DEFAULT_RECEIVE_LIMIT,
+        });
+        Ok(())
+    })
+}
+
+/// There is one version of the struct.
+fn check_size(size: usize) -> Result<(), Error> {
+    let known = size_of::<packetlane_handshake_config>();
+    if size != known {
+        let message = format_args!(
+            "a packetlane_handshake_config of {size} bytes: this version of the library has {known}"
+        );
+        return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
+    }
+    Ok(())
+}
+
+/// A configuration of C as the library has it.
+///
+/// # Safety
+///
+/// `config` is NULL or points to a `size`, behind which is the struct of that size. What it points
+/// to is valid for reading.
+unsafe fn config(
+    config: *const packetlane_handshake_config,
+    engine: Engine,
+) -> Result<HandshakeConfig, Error> {
+    if config.is_null() {
+        return Err(PACKETLANE_NULL_ARGUMENT.into());
+    }
+    // SAFETY: not NULL, and the caller's promise: `size` is the first field.
+    check_size(unsafe { config.cast::<usize>().read() })?;
+    // SAFETY: all of it is there.
+    let from = unsafe { &*config };
+    let garbage = match from.garbage_len {
+        PACKETLANE_RANDOM_GARBAGE => None,
+        // Before so many bytes are looked at.
+        length if length > MAX_GARBAGE_LEN => {
+            return Err(HandshakeError::GarbageTooLong { length }.into());
+        }
+        // SAFETY: the caller's promise.
+        len => Some(unsafe { list(from.garbage, len)? }),
+    };
+    let mut to = match garbage {
+        Some(_) if !from.secret.is_null() && !from.auxiliary.is_null() => {
+            HandshakeConfig::new(from.magic, engine, [0; 32], [0; 32])
+        }
+        _ => HandshakeConfig::random(from.magic, engine)?,
+    };
+    if let Some(garbage) = garbage {
+        to.garbage = garbage.to_vec();
+    }
+    for (secret, to) in [
+        (from.secret, &mut to.secret),
+        (from.auxiliary, &mut to.auxiliary),
+    ] {
+        // SAFETY: the caller's promise: NULL or 32 bytes.
+        if let Some(secret) = unsafe { secret.cast::<[u8; 32]>().as_ref() } {
+            to.copy_from_slice(secret);
+        }
+    }
+    // SAFETY: the caller's promise.
+    for decoy in unsafe { list(from.decoys, from.decoys_len)? } {
+        // SAFETY: as above.
+        let decoy = unsafe { list(decoy.data, decoy.len)? };
+        to.decoys.push(decoy.to_vec());
+    }
+    // SAFETY: as above.
+    to.version = unsafe { list(from.version, from.version_len)? }.to_vec();
+    to.receive_limit = from.receive_limit;
+    Ok(to)
+}
+
+/// One side of a handshake.
+pub struct packetlane_handshake(Guarded<Side>);
+handle!(packetlane_handshake: Side);
+
+pub(crate) struct Side {
+    handshake: Handshake,
+    /// What C was last given to send.
+    output: Vec<u8>,
+    v1: Vec<u8>,
+    session: Option<Session>,
+}
+
+/// How far a handshake is.
+#[repr(C)]
+pub enum packetlane_progress {
+    /// It needs more bytes from the peer.
+    PACKETLANE_WAITING = 0,
+    /// Responder: the peer speaks v1. packetlane_handshake_v1_bytes has all that it sent. Nothing has
+    /// been sent to it.
+    PACKETLANE_V1 = 1,
+    /// It is complete: send what packetlane_handshake_output gives, then take the session.
+    PACKETLANE_COMPLETE = 2,
+}
+
+/// Starts a handshake as the side that connects. packetlane_handshake_output has its first bytes at
+/// once.
+///
+/// PACKETLANE_WRONG_LENGTH, PACKETLANE_GARBAGE_TOO_LONG, PACKETLANE_SECRET_KEY, PACKETLANE_NO_ENTROPY,
+/// PACKETLANE_CONTENTS_TOO_LONG.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_initiator(
+    engine: *const packetlane_engine,
+    settings: *const packetlane_handshake_config,
+    handshake: *mut *mut packetlane_handshake,
+) -> packetlane_status {
+    // SAFETY: the header's rules for handles and pointers.
+    unsafe { start(engine, settings, handshake, Handshake::initiator) }
+}
+
+/// Starts a handshake as the side that accepts a connection. Otherwise as
+/// packetlane_handshake_initiator. It sends nothing before it has received a byte that differs from
+/// v1's first message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_responder(
+    engine: *const packetlane_engine,
+    settings: *const packetlane_handshake_config,
+    handshake: *mut *mut packetlane_handshake,
+) -> packetlane_status {
+    // SAFETY: the header's rules for handles and pointers.
+    unsafe { start(engine, settings, handshake, Handshake::responder) }
+}
+
+/// # Safety
+///
+/// As [`look`], [`config`] and [`place`].
+unsafe fn start(
+    engine: *const packetlane_engine,
+    settings: *const packetlane_handshake_config,
+    handshake: *mut *mut packetlane_handshake,
+    new: fn(HandshakeConfig) -> Result<Handshake, HandshakeError>,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the caller's promise.
+        let (engine, out) = unsafe { (look(engine)?.engine, place(handshake)?) };
+        // SAFETY: the caller's promise.
+        let handshake = new(unsafe { config(settings, engine)? })?;
+        let side = Side {
+            handshake,
+            output: Vec::new(),
+            v1: Vec::new(),
+            session: None,
+        };
+        give(out, side);
+        Ok(())
+    })
+}
+
+/// Processes bytes from the peer, any number of them, and says how far it is
+/// (packetlane_progress). Then packetlane_handshake_output may have bytes to send.
+///
+/// Errors end the handshake, and the connection: PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK,
+/// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT. PACKETLANE_ENDED if it had
+/// ended before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_receive(
+    handshake: *mut packetlane_handshake,
+    bytes: *const u8,
+    len: usize,
+    progress: *mut packetlane_progress,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let side = unsafe { change(used, handshake)? };
+        // SAFETY: the header's rules for pointers.
+        let (bytes, out) = unsafe { (list(bytes, len)?, place(progress)?) };
+        out.write(match side.handshake.receive(bytes)? {
+            Progress::Waiting => packetlane_progress::PACKETLANE_WAITING,
+            Progress::V1(received) => {
+                side.v1 = received;
+                packetlane_progress::PACKETLANE_V1
+            }
+            Progress::Complete(session) => {
+                // Its keys are boxed: this leaves no copy of them.
+                side.session = Some(*session);
+                packetlane_progress::PACKETLANE_COMPLETE
+            }
+        });
+        Ok(())
+    })
+}
+
+/// Gives the bytes that must be sent to the peer now: each once, and none if there are none. They
+/// are valid until the next call that changes the handshake. At PACKETLANE_COMPLETE, send them before
+/// any packet of the session.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_output(
+    handshake: *mut packetlane_handshake,
+    bytes: *mut *const u8,
+    len: *mut usize,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (side, out) = unsafe { (change(used, handshake)?, (place(bytes)?, place(len)?)) };
+        side.output = side.handshake.take_output();
+        say(&side.output, out);
+        Ok(())
+    })
+}
+
+/// Says where all bytes lie that the peer has sent, once it has turned out to speak v1: for a v1
+/// implementation to begin with. They are valid until the handshake is freed.
+///
+/// PACKETLANE_NOT_READY unless packetlane_handshake_receive has returned PACKETLANE_V1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_v1_bytes(
+    handshake: *const packetlane_handshake,
+    bytes: *mut *const u8,
+    len: *mut usize,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (side, out) = unsafe { (look(handshake)?, (place(bytes)?, place(len)?)) };
+        if side.v1.is_empty() {
+            return Err(Error::new(
+                PACKETLANE_NOT_READY,
+                "the peer does not speak v1",
+            ));
+        }
+        say(&side.v1, out);
+        Ok(())
+    })
+}
+
+/// Takes the session of a handshake that is complete. Packets may have come with its last bytes: see
+/// packetlane_session_needs_turn. The handshake is then to be freed.
+///
+/// PACKETLANE_NOT_READY if it is not complete, or the session was taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_take_session(
+    handshake: *mut packetlane_handshake,
+    session: *mut *mut packetlane_session,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (side, out) = unsafe { (change(used, handshake)?, place(session)?) };
+        give(out, side.session.take().ok_or(PACKETLANE_NOT_READY)?);
+        Ok(())
+    })
+}
+
+/// What it means that the peer has closed the connection now: PACKETLANE_CLOSED_UNANSWERED or
+/// PACKETLANE_CLOSED. After the former, connect again with v1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_closed(
+    handshake: *const packetlane_handshake,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles.
+        Err(unsafe { look(handshake)? }.handshake.closed().into())
+    })
+}
+
+/// Frees a handshake and wipes its secrets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_handshake_free(handshake: *mut packetlane_handshake) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(handshake) }
+}

@@ -1,0 +1,104 @@
+//! Double SHA-256 of many messages.
+
+use crate::engine::packetlane_engine;
+use crate::handle::{call, list, list_mut, look, place};
+use crate::handshake::packetlane_bytes;
+use crate::status::{Error, packetlane_status};
+use packetlane::sha256d::{Hash, Hasher};
+
+/// Messages that are hashed in one call of the library: their list lies on the stack. They are
+/// enough to keep the lanes busy.
+const PART: usize = 256;
+
+/// The engine's hasher.
+///
+/// # Safety
+///
+/// As [`look`].
+unsafe fn hasher(engine: *const packetlane_engine) -> Result<Hasher, Error> {
+    // SAFETY: the caller's promise.
+    let engine = unsafe { look(engine)? };
+    Ok(Hasher::with_backend(engine.engine.backend()))
+}
+
+/// Computes the double SHA-256 of `count` messages, many at once, and writes 32 bytes for each to
+/// `digests`, in the order of the hash function's output.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_sha256d_many(
+    engine: *const packetlane_engine,
+    messages: *const packetlane_bytes,
+    count: usize,
+    digests: *mut u8,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles.
+        let hasher = unsafe { hasher(engine)? };
+        // SAFETY: the header's rules for pointers: a digest for each message.
+        let (messages, digests) = unsafe {
+            (
+                list(messages, count)?,
+                list_mut(digests.cast::<Hash>(), count)?,
+            )
+        };
+        let mut part: [&[u8]; PART] = [&[]; PART];
+        for (messages, digests) in messages.chunks(PART).zip(digests.chunks_mut(PART)) {
+            for (slot, message) in part.iter_mut().zip(messages) {
+                // SAFETY: as above.
+                *slot = unsafe { list(message.data, message.len)? };
+            }
+            hasher.many(&part[..messages.len()], digests);
+        }
+        Ok(())
+    })
+}
+
+/// Computes the double SHA-256 of `count` pairs of nodes of a Merkle tree: 64 bytes each, one after
+/// the other. Writes 32 bytes for each to `digests`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_sha256d_64(
+    engine: *const packetlane_engine,
+    pairs: *const u8,
+    count: usize,
+    digests: *mut u8,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles.
+        let hasher = unsafe { hasher(engine)? };
+        // SAFETY: the header's rules for pointers: 64 bytes and a digest for each pair.
+        let (pairs, digests) =
+            unsafe { (list(pairs.cast(), count)?, list_mut(digests.cast(), count)?) };
+        hasher.hash64(pairs, digests);
+        Ok(())
+    })
+}
+
+/// Computes the Merkle root of `count` leaves, 32 bytes each, as Bitcoin does, and writes it to the
+/// 32 bytes at `root`. The root of no leaves is all zeros. `mutated`, if not NULL, is whether two
+/// nodes of a pair are equal: then the same root also belongs to a shorter list (CVE-2012-2459).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_merkle_root(
+    engine: *const packetlane_engine,
+    leaves: *const u8,
+    count: usize,
+    root: *mut u8,
+    mutated: *mut bool,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles.
+        let hasher = unsafe { hasher(engine)? };
+        // SAFETY: the header's rules for pointers.
+        let (leaves, root) = unsafe {
+            (
+                list(leaves.cast::<Hash>(), count)?,
+                place(root.cast::<Hash>())?,
+            )
+        };
+        let found = hasher.merkle_root(leaves);
+        root.write(found.root);
+        if !mutated.is_null() {
+            // SAFETY: not NULL, and the header's rules for pointers that are written through.
+            unsafe { mutated.write(found.mutated) };
+        }
+        Ok(())
+    })
+}

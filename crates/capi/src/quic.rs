@@ -1,0 +1,520 @@
+//! QUIC packet protection.
+
+use crate::batch::{packetlane_slot, slot};
+use crate::engine::packetlane_engine;
+use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, read, say};
+use crate::status::{Error, packetlane_status, packetlane_status::*};
+use packetlane::quic::{OpenBatch, Opener, SealBatch, Sealer, Secret, Suite, Version};
+
+/// The algorithms of packet protection. A TLS cipher suite names them together with a hash.
+#[repr(C)]
+pub enum packetlane_quic_suite {
+    /// TLS_AES_128_GCM_SHA256, and that of Initial packets. Secrets have 32 bytes.
+    PACKETLANE_QUIC_AES_128_GCM = 0,
+    /// TLS_AES_256_GCM_SHA384. Secrets have 48 bytes.
+    PACKETLANE_QUIC_AES_256_GCM = 1,
+    /// TLS_CHACHA20_POLY1305_SHA256. Secrets have 32 bytes.
+    PACKETLANE_QUIC_CHACHA20_POLY1305 = 2,
+}
+
+/// One of packetlane_quic_suite.
+fn suite(suite: u32) -> Result<Suite, Error> {
+    match suite {
+        0 => Ok(Suite::Aes128Gcm),
+        1 => Ok(Suite::Aes256Gcm),
+        2 => Ok(Suite::ChaCha20Poly1305),
+        _ => {
+            let message = format_args!("there is no suite {suite}");
+            Err(Error::new(PACKETLANE_WRONG_VALUE, message))
+        }
+    }
+}
+
+/// A version by the number in long headers.
+fn version(number: u32) -> Result<Version, Error> {
+    let unknown = || {
+        let message = format_args!("there is no QUIC version 0x{number:x} here");
+        Error::new(PACKETLANE_WRONG_VALUE, message)
+    };
+    Version::from_number(number).ok_or_else(unknown)
+}
+
+/// A traffic secret, from which the keys of one direction at one encryption level are derived.
+pub struct packetlane_quic_secret(Guarded<Secret>);
+handle!(packetlane_quic_secret: Secret);
+
+/// Takes a traffic secret from TLS, for one of packetlane_quic_suite and a version by its number: 1, or
+/// 0x6b3343cf for version 2.
+///
+/// PACKETLANE_WRONG_LENGTH if the suite's secrets have another length, PACKETLANE_WRONG_VALUE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_secret_new(
+    of_suite: u32,
+    of_version: u32,
+    bytes: *const u8,
+    len: usize,
+    secret: *mut *mut packetlane_quic_secret,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for pointers.
+        let (bytes, out) = unsafe { (list(bytes, len)?, place(secret)?) };
+        give(
+            out,
+            Secret::new(suite(of_suite)?, version(of_version)?, bytes)?,
+        );
+        Ok(())
+    })
+}
+
+/// Derives the client's and the server's secret of Initial packets from the Destination Connection ID
+/// of the client's first one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_secret_initial(
+    of_version: u32,
+    connection_id: *const u8,
+    len: usize,
+    client: *mut *mut packetlane_quic_secret,
+    server: *mut *mut packetlane_quic_secret,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for pointers.
+        let id = unsafe { list(connection_id, len)? };
+        // SAFETY: as above.
+        let out = unsafe { [place(client)?, place(server)?] };
+        let secrets = Secret::initial(version(of_version)?, id);
+        for (out, secret) in out.into_iter().zip(secrets) {
+            give(out, secret);
+        }
+        Ok(())
+    })
+}
+
+/// Frees a secret and wipes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_secret_free(secret: *mut packetlane_quic_secret) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(secret) }
+}
+
+/// The sending side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT.
+pub struct packetlane_quic_sealer(Guarded<Sealer>);
+handle!(packetlane_quic_sealer: Sealer);
+
+/// Makes the sealer with the keys of `secret`, which may be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_sealer_new(
+    secret: *const packetlane_quic_secret,
+    sealer: *mut *mut packetlane_quic_sealer,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (secret, out) = unsafe { (look(secret)?, place(sealer)?) };
+        give(out, Sealer::new(secret.clone()));
+        Ok(())
+    })
+}
+
+/// Adds a packet to the batch and says where. `header` is the unprotected header, which ends in the
+/// packet number: its 1 to 4 low bytes, as the header's first byte says, in network order. A long
+/// header's Length counts number, payload and a tag of 16 bytes. In a short header the Key Phase bit
+/// is set here.
+///
+/// PACKETLANE_QUIC_NUMBER_USED and those behind it, PACKETLANE_BATCH_FULL: nothing is added and nothing
+/// counted then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_sealer_push(
+    sealer: *mut packetlane_quic_sealer,
+    batch: *mut packetlane_quic_seal_batch,
+    number: u64,
+    header: *const u8,
+    header_len: usize,
+    payload: *const u8,
+    payload_len: usize,
+    slot: *mut packetlane_slot,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (sealer, batch) = unsafe { (change(used, sealer)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let (header, slot) = unsafe { (list(header, header_len)?, place(slot)?) };
+        // SAFETY: as above.
+        let payload = unsafe { list(payload, payload_len)? };
+        slot.write(sealer.push(batch, number, header, payload)?.into());
+        Ok(())
+    })
+}
+
+/// As packetlane_quic_sealer_push, with `payload_len` bytes at `payload` for the caller to write: all of
+/// them, before the batch is sealed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_sealer_reserve(
+    sealer: *mut packetlane_quic_sealer,
+    batch: *mut packetlane_quic_seal_batch,
+    number: u64,
+    header: *const u8,
+    header_len: usize,
+    payload_len: usize,
+    slot: *mut packetlane_slot,
+    payload: *mut *mut u8,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (sealer, batch) = unsafe { (change(used, sealer)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let (header, slot) = unsafe { (list(header, header_len)?, place(slot)?) };
+        // SAFETY: as above.
+        let out = unsafe { place(payload)? };
+        let (reserved, payload) = sealer.reserve(batch, number, header, payload_len)?;
+        slot.write(reserved.into());
+        out.write(payload.as_mut_ptr());
+        Ok(())
+    })
+}
+
+/// Takes the next keys, from the next packet on: begins a key update, or follows the peer's. Only
+/// for 1-RTT packets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_sealer_update_keys(
+    sealer: *mut packetlane_quic_sealer,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        unsafe { change(used, sealer)? }.update_keys();
+        Ok(())
+    })
+}
+
+/// Whether the key has sealed nearly as many packets as it may.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_sealer_needs_key_update(
+    sealer: *const packetlane_quic_sealer,
+) -> bool {
+    // SAFETY: the header's rules for handles.
+    read(false, || unsafe { Ok(look(sealer)?.needs_key_update()) })
+}
+
+/// Frees a sealer and wipes its keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_sealer_free(sealer: *mut packetlane_quic_sealer) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(sealer) }
+}
+
+/// QUIC packets of many connections, of any suites, to seal.
+pub struct packetlane_quic_seal_batch(Guarded<SealBatch>);
+handle!(packetlane_quic_seal_batch: SealBatch);
+
+/// Makes an empty batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_seal_batch_new(
+    batch: *mut *mut packetlane_quic_seal_batch,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for pointers that are written through.
+        give(unsafe { place(batch)? }, SealBatch::new());
+        Ok(())
+    })
+}
+
+/// Seals all packets that wait in the batch, payloads and headers, in place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_seal_batch_seal(
+    batch: *mut packetlane_quic_seal_batch,
+    engine: *const packetlane_engine,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (batch, engine) = unsafe { (change(used, batch)?, look(engine)?) };
+        engine.engine.seal(batch);
+        Ok(())
+    })
+}
+
+/// Says where the sealed packet of a slot lies; as packetlane_seal_batch_wire.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_seal_batch_wire(
+    batch: *const packetlane_quic_seal_batch,
+    of: *const packetlane_slot,
+    bytes: *mut *const u8,
+    len: *mut usize,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (batch, of, out) = unsafe { (look(batch)?, slot(of)?, (place(bytes)?, place(len)?)) };
+        say(batch.wire(of)?, out);
+        Ok(())
+    })
+}
+
+/// Begins a new turn; as packetlane_seal_batch_clear.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_seal_batch_clear(
+    batch: *mut packetlane_quic_seal_batch,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        unsafe { change(used, batch)? }.clear();
+        Ok(())
+    })
+}
+
+/// Frees a batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_seal_batch_free(batch: *mut packetlane_quic_seal_batch) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(batch) }
+}
+
+/// The receiving side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT. It follows the
+/// key updates of its peer by itself. It does not tell whether a packet has come before.
+pub struct packetlane_quic_opener(Guarded<Opener>);
+handle!(packetlane_quic_opener: Opener);
+
+/// A packet that packetlane_quic_opener_take took.
+#[repr(C)]
+pub struct packetlane_quic_packet {
+    /// Its packet number.
+    pub number: u64,
+    /// Its unprotected header, in the batch.
+    pub header: *const u8,
+    /// Length of the header, in bytes.
+    pub header_len: usize,
+    /// Its payload, the frames, in the batch.
+    pub payload: *const u8,
+    /// Length of the payload, in bytes.
+    pub payload_len: usize,
+    /// Whether it is the first of a new key phase: the peer has updated its keys. Unless this side
+    /// began, packetlane_quic_sealer_update_keys is due before the packet is acknowledged.
+    pub key_update: bool,
+}
+
+/// Makes the opener with the keys of `secret`, which may be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_new(
+    secret: *const packetlane_quic_secret,
+    opener: *mut *mut packetlane_quic_opener,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (secret, out) = unsafe { (look(secret)?, place(opener)?) };
+        give(out, Opener::new(secret.clone()));
+        Ok(())
+    })
+}
+
+/// Adds a packet to open, and says by which slot packetlane_quic_opener_take gives it. It lies in the
+/// batch: `len` bytes, `at` bytes behind its beginning (packetlane_quic_open_batch_received). Its
+/// packet number begins `number_at` bytes behind the packet's own.
+///
+/// PACKETLANE_QUIC_PACKET_TOO_SHORT: drop it. PACKETLANE_WRONG_LENGTH: the batch has no such bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_push(
+    opener: *mut packetlane_quic_opener,
+    batch: *mut packetlane_quic_open_batch,
+    at: usize,
+    len: usize,
+    number_at: usize,
+    slot: *mut packetlane_slot,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (opener, opening) = unsafe { (change(used, opener)?, change(used, batch)?) };
+        // SAFETY: as above.
+        let out = unsafe { place(slot)? };
+        let end = at.checked_add(len).ok_or(PACKETLANE_WRONG_LENGTH)?;
+        let there = opening.batch.bytes().len();
+        if end > there {
+            let message = format_args!("the packet ends at byte {end} of {there} in the batch");
+            return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
+        }
+        let slot = opener.push(&mut opening.batch, at..end, number_at)?;
+        out.write(slot.into());
+        Ok(())
+    })
+}
+
+/// Takes a packet that this opener added, once its batch has been opened. Where it lies is valid until
+/// the batch is cleared or changed.
+///
+/// PACKETLANE_BAD_TAG: drop it. What the other errors ask for stands with them:
+/// PACKETLANE_QUIC_PACKET_TOO_SHORT, PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS,
+/// PACKETLANE_QUIC_KEY_UPDATE; of the caller, PACKETLANE_NOT_OPENED, PACKETLANE_STALE_SLOT,
+/// PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_take(
+    opener: *mut packetlane_quic_opener,
+    batch: *const packetlane_quic_open_batch,
+    of: *const packetlane_slot,
+    packet: *mut packetlane_quic_packet,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (opener, opening) = unsafe { (change(used, opener)?, look(batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let (of, out) = unsafe { (slot(of)?, place(packet)?) };
+        let taken = opener.take(&opening.batch, of.clone())?;
+        out.write(packetlane_quic_packet {
+            number: taken.number,
+            header: taken.header.as_ptr(),
+            header_len: taken.header.len(),
+            payload: taken.payload.as_ptr(),
+            payload_len: taken.payload.len(),
+            key_update: taken.key_update,
+        });
+        Ok(())
+    })
+}
+
+/// Raises the packet number that is expected next: 0-RTT and 1-RTT packets share their numbers, and
+/// each has an opener.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_set_expected(
+    opener: *mut packetlane_quic_opener,
+    number: u64,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        unsafe { change(used, opener)? }.set_expected(number);
+        Ok(())
+    })
+}
+
+/// The packet number that is expected next: the largest that was authentic, plus 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_expected(
+    opener: *const packetlane_quic_opener,
+) -> u64 {
+    // SAFETY: the header's rules for handles.
+    read(0, || unsafe { Ok(look(opener)?.expected()) })
+}
+
+/// Drops the keys from before the last key update, some time after it and before the next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_drop_previous_keys(
+    opener: *mut packetlane_quic_opener,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        unsafe { change(used, opener)? }.drop_previous_keys();
+        Ok(())
+    })
+}
+
+/// How many packets failed to open, under all its keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_forged(
+    opener: *const packetlane_quic_opener,
+) -> u64 {
+    // SAFETY: the header's rules for handles.
+    read(0, || unsafe { Ok(look(opener)?.forged()) })
+}
+
+/// Frees an opener and wipes its keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_opener_free(opener: *mut packetlane_quic_opener) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(opener) }
+}
+
+/// QUIC packets of many connections, of any suites, to open.
+pub struct packetlane_quic_open_batch(Guarded<Opening>);
+handle!(packetlane_quic_open_batch: Opening);
+
+/// A batch, and how many bytes of its last room may still be taken as received.
+pub(crate) struct Opening {
+    batch: OpenBatch,
+    room: usize,
+}
+
+/// Makes an empty batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_open_batch_new(
+    batch: *mut *mut packetlane_quic_open_batch,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for pointers that are written through.
+        let out = unsafe { place(batch)? };
+        let batch = OpenBatch::new();
+        give(out, Opening { batch, room: 0 });
+        Ok(())
+    })
+}
+
+/// Gives room for `len` bytes from a socket; as packetlane_open_batch_room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_open_batch_room(
+    batch: *mut packetlane_quic_open_batch,
+    len: usize,
+    room: *mut *mut u8,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (opening, out) = unsafe { (change(used, batch)?, place(room)?) };
+        if len > OpenBatch::MAX_BYTES - opening.batch.bytes().len() {
+            return Err(PACKETLANE_BATCH_FULL.into());
+        }
+        opening.room = len;
+        out.write(opening.batch.room(len).as_mut_ptr());
+        Ok(())
+    })
+}
+
+/// Takes the first `len` bytes of the last room, a datagram, and says how many bytes behind the
+/// batch's beginning they lie: `at` for packetlane_quic_opener_push, which is called for each packet in
+/// it.
+///
+/// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_open_batch_received(
+    batch: *mut packetlane_quic_open_batch,
+    len: usize,
+    at: *mut usize,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles and pointers.
+        let (opening, out) = unsafe { (change(used, batch)?, place(at)?) };
+        if len > opening.room {
+            let room = opening.room;
+            let message = format_args!("{len} bytes were received in a room of {room}");
+            return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
+        }
+        opening.room = 0;
+        out.write(opening.batch.received(len).start);
+        Ok(())
+    })
+}
+
+/// Opens all packets that wait in the batch, headers and payloads, in place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_open_batch_open(
+    batch: *mut packetlane_quic_open_batch,
+    engine: *const packetlane_engine,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (opening, engine) = unsafe { (change(used, batch)?, look(engine)?) };
+        engine.engine.open(&mut opening.batch);
+        Ok(())
+    })
+}
+
+/// Begins a new turn; as packetlane_seal_batch_clear.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_open_batch_clear(
+    batch: *mut packetlane_quic_open_batch,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let opening = unsafe { change(used, batch)? };
+        opening.room = 0;
+        opening.batch.clear();
+        Ok(())
+    })
+}
+
+/// Frees a batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_quic_open_batch_free(batch: *mut packetlane_quic_open_batch) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(batch) }
+}

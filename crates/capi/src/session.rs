@@ -1,0 +1,383 @@
+//! Sessions of BIP324 after their handshake.
+
+use crate::batch::{packetlane_open_batch, packetlane_seal_batch, packetlane_slot};
+use crate::engine::string;
+use crate::handle::{Guarded, call, call_next, change, free, handle, list, look, place, read, say};
+use crate::status::{Error, packetlane_status, packetlane_status::*};
+use core::ffi::c_char;
+use packetlane::OpenBatch;
+use packetlane::bip324::{PacketKind, Session};
+use packetlane::bitcoin::message::{MessageType, decode_message};
+
+/// An established session of BIP324: packetlane_handshake_take_session gives it.
+pub struct packetlane_session(Guarded<Session>);
+handle!(packetlane_session: Session);
+
+/// What a packet is for.
+#[repr(C)]
+pub enum packetlane_packet_kind {
+    /// Its contents are a message.
+    PACKETLANE_GENUINE = 0,
+    /// Its contents mean nothing: the receiver drops it.
+    PACKETLANE_DECOY = 1,
+}
+
+/// A message that packetlane_session_next_message took.
+#[repr(C)]
+pub struct packetlane_message {
+    /// Its type, such as "ping": a string.
+    pub message_type: [c_char; 13],
+    /// Its payload, in the batch.
+    pub payload: *const u8,
+    /// Length of the payload, in bytes.
+    pub payload_len: usize,
+}
+
+/// One of packetlane_packet_kind.
+fn kind(kind: u32) -> Result<PacketKind, Error> {
+    match kind {
+        0 => Ok(PacketKind::Genuine),
+        1 => Ok(PacketKind::Decoy),
+        _ => Err(Error::new(
+            PACKETLANE_WRONG_VALUE,
+            format_args!("there is no packet kind {kind}"),
+        )),
+    }
+}
+
+/// A message type as C has it.
+///
+/// # Safety
+///
+/// As [`string`].
+unsafe fn message_type(name: *const c_char) -> Result<MessageType, Error> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { string(name)? };
+    if name.is_empty() {
+        return Err(PACKETLANE_MESSAGE_TYPE.into());
+    }
+    Ok(MessageType::new(name.to_bytes())?)
+}
+
+/// Copies the session id, 32 bytes, to `id`. It is equal on both sides unless the connection is
+/// intercepted: users may compare it over another channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_id(
+    session: *const packetlane_session,
+    id: *mut u8,
+) -> packetlane_status {
+    call(|_| {
+        // SAFETY: the header's rules for handles and pointers: `id` has 32 bytes.
+        let (session, id) = unsafe { (look(session)?, place(id.cast::<[u8; 32]>())?) };
+        id.write(*session.id());
+        Ok(())
+    })
+}
+
+/// Adds a packet with these contents to the batch and says where, for packetlane_seal_batch_wire.
+/// `kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
+/// order: the counters of both sides go on with it.
+///
+/// PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, PACKETLANE_WRONG_VALUE:
+/// nothing is added and nothing counted then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_push(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_seal_batch,
+    packet_kind: u32,
+    contents: *const u8,
+    contents_len: usize,
+    slot: *mut packetlane_slot,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let (contents, slot) = unsafe { (list(contents, contents_len)?, place(slot)?) };
+        let kind = kind(packet_kind)?;
+        slot.write(session.outbound.push(batch, kind, contents)?.into());
+        Ok(())
+    })
+}
+
+/// As packetlane_session_push, with `contents_len` bytes at `contents` for the caller to write: all
+/// of them, before the batch is sealed. They show bytes of earlier turns. The pointer is valid until
+/// the next call that changes the batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_reserve(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_seal_batch,
+    packet_kind: u32,
+    contents_len: usize,
+    slot: *mut packetlane_slot,
+    contents: *mut *mut u8,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let (slot, place) = unsafe { (place(slot)?, place(contents)?) };
+        let kind = kind(packet_kind)?;
+        let (reserved, contents) = session.outbound.reserve(batch, kind, contents_len)?;
+        slot.write(reserved.into());
+        place.write(contents.as_mut_ptr());
+        Ok(())
+    })
+}
+
+/// Adds a packet with a message: its type, such as "ping", in the shortest form that every peer
+/// understands, then its payload. Otherwise as packetlane_session_push.
+///
+/// PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_push_message(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_seal_batch,
+    type_name: *const c_char,
+    payload: *const u8,
+    payload_len: usize,
+    slot: *mut packetlane_slot,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers and strings.
+        let (payload, slot) = unsafe { (list(payload, payload_len)?, place(slot)?) };
+        // SAFETY: as above.
+        let of = unsafe { message_type(type_name)? };
+        let added = session.outbound.push_message(batch, of, payload)?;
+        slot.write(added.into());
+        Ok(())
+    })
+}
+
+/// As packetlane_session_push_message, with a payload for the caller to write, as in
+/// packetlane_session_reserve.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_reserve_message(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_seal_batch,
+    type_name: *const c_char,
+    payload_len: usize,
+    slot: *mut packetlane_slot,
+    payload: *mut *mut u8,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers and strings.
+        let (slot, place) = unsafe { (place(slot)?, place(payload)?) };
+        // SAFETY: as above.
+        let of = unsafe { message_type(type_name)? };
+        let outbound = &mut session.outbound;
+        let (reserved, payload) = outbound.reserve_message(batch, of, payload_len)?;
+        slot.write(reserved.into());
+        place.write(payload.as_mut_ptr());
+        Ok(())
+    })
+}
+
+/// Takes the first `len` bytes of the batch's last packetlane_open_batch_room, which the session's
+/// socket has written: adds every packet that is now whole to the batch, and keeps the rest for
+/// later. `packets`, if not NULL, is how many it added. With `len` 0 it adds what waits in the
+/// session (packetlane_session_needs_turn).
+///
+/// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. All other
+/// errors of the session end it, and packets from before it can still be taken:
+/// PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_received(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_open_batch,
+    len: usize,
+    packets: *mut usize,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, opening) = unsafe { (change(used, session)?, change(used, batch)?) };
+        if len > opening.room {
+            let room = opening.room;
+            let message = format_args!("{len} bytes were received in a room of {room}");
+            return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
+        }
+        opening.room = 0;
+        let added = session.inbound.received(&mut opening.batch, len)?;
+        // SAFETY: the header's rules for pointers.
+        unsafe { tell(packets, added) };
+        Ok(())
+    })
+}
+
+/// As packetlane_session_received, for bytes that lie elsewhere: they are copied into the batch.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_feed(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_open_batch,
+    bytes: *const u8,
+    len: usize,
+    packets: *mut usize,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, opening) = unsafe { (change(used, session)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let bytes = unsafe { list(bytes, len)? };
+        opening.room = 0;
+        let added = session.inbound.feed(&mut opening.batch, bytes)?;
+        // SAFETY: the header's rules for pointers.
+        unsafe { tell(packets, added) };
+        Ok(())
+    })
+}
+
+/// Writes a number to where the caller wants it, or nowhere.
+///
+/// # Safety
+///
+/// `out` is NULL, or valid for writing.
+unsafe fn tell(out: *mut usize, number: usize) {
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { out.write(number) };
+    }
+}
+
+/// Whether packets may wait in the session for a turn, without another byte from the peer: they came
+/// with the handshake, or were deferred. Then call packetlane_session_received with 0: the peer may
+/// send nothing more until it has an answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_needs_turn(session: *const packetlane_session) -> bool {
+    // SAFETY: the header's rules for handles.
+    read(false, || unsafe { Ok(look(session)?.inbound.needs_turn()) })
+}
+
+/// The contents of the session's next packet in the batch.
+// One place where it is called from: it is inlined here, with its large errors.
+fn next<'b>(session: &mut Session, batch: &'b OpenBatch) -> Result<Option<&'b [u8]>, Error> {
+    Ok(session.inbound.packets(batch).next().transpose()?)
+}
+
+/// Takes the session's next genuine packet from the batch, which has been opened: says where its
+/// contents lie. They are valid until the batch is cleared or changed. PACKETLANE_END behind the last
+/// one.
+///
+/// PACKETLANE_NOT_OPENED, PACKETLANE_NOT_IN_BATCH: nothing changes. PACKETLANE_BAD_TAG, and what ended
+/// the session in packetlane_session_received, once its packets from before are taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_next_packet(
+    session: *mut packetlane_session,
+    batch: *const packetlane_open_batch,
+    contents: *mut *const u8,
+    contents_len: *mut usize,
+) -> packetlane_status {
+    call_next(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let out = unsafe { (place(contents)?, place(contents_len)?) };
+        Ok(next(session, &opening.batch)?.map(|contents| say(contents, out)))
+    })
+}
+
+/// As packetlane_session_next_packet, for a packet's message: its type and its payload.
+///
+/// PACKETLANE_NO_MESSAGE if the packet is none, which is taken all the same: nodes ignore it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_next_message(
+    session: *mut packetlane_session,
+    batch: *const packetlane_open_batch,
+    message: *mut packetlane_message,
+) -> packetlane_status {
+    call_next(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let out = unsafe { place(message)? };
+        let Some(contents) = next(session, &opening.batch)? else {
+            return Ok(None);
+        };
+        // Whatever its type lacks: it came from the peer.
+        let decoded = decode_message(contents);
+        let (of, payload) = decoded.map_err(|error| Error::new(PACKETLANE_NO_MESSAGE, error))?;
+        let mut name = [0; 13];
+        for (to, from) in name.iter_mut().zip(of.padded()) {
+            // Every name is ASCII.
+            *to = from.cast_signed() as c_char;
+        }
+        out.write(packetlane_message {
+            message_type: name,
+            payload: payload.as_ptr(),
+            payload_len: payload.len(),
+        });
+        Ok(Some(()))
+    })
+}
+
+/// Keeps the session's packets that nobody took from the batch for a later turn: for a peer that
+/// sends faster than it takes its answers. Until it has taken some, read nothing more from it.
+///
+/// PACKETLANE_NOT_OPENED: nothing changes. A packet that cannot be opened ends the session, and
+/// packets before it are lost.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_defer(
+    session: *mut packetlane_session,
+    batch: *const packetlane_open_batch,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
+        Ok(session.inbound.defer(&opening.batch)?)
+    })
+}
+
+/// Sets the longest contents that are accepted, in bytes, from the next packet on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_set_receive_limit(
+    session: *mut packetlane_session,
+    limit: usize,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        unsafe { change(used, session)? }
+            .inbound
+            .set_receive_limit(limit);
+        Ok(())
+    })
+}
+
+/// How many decoys have been dropped since the handshake.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_decoys(session: *const packetlane_session) -> u64 {
+    // SAFETY: the header's rules for handles.
+    read(0, || unsafe { Ok(look(session)?.inbound.decoys()) })
+}
+
+/// How many bytes wait in the session: of a packet that has not come whole, and contents that were
+/// deferred.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_buffered(session: *const packetlane_session) -> usize {
+    // SAFETY: the header's rules for handles.
+    read(0, || unsafe { Ok(look(session)?.inbound.buffered()) })
+}
+
+/// Frees a session and wipes its keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_free(session: *mut packetlane_session) {
+    // SAFETY: the header's rules for handles.
+    unsafe { free(session) }
+}
+
+/// Panics, to see what becomes of it.
+///
+/// cbindgen:ignore
+#[cfg(any(test, feature = "test-panic"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_test_panic(
+    session: *mut packetlane_session,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let _session = unsafe { change(used, session)? };
+        panic!("a test asked for this")
+    })
+}

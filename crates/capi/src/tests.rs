@@ -1,0 +1,162 @@
+//! What holds for every call, from Rust: panics, NULL, and words about errors. The rest is
+//! `tests/c/test.c`.
+
+use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, read};
+use crate::status::packetlane_status::*;
+use crate::status::{Error, packetlane_error_message, packetlane_status_message};
+use crate::*;
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+use core::ptr;
+
+fn words(string: *const c_char) -> &'static str {
+    // SAFETY: a string of this crate, which stays until the next error of this thread.
+    unsafe { CStr::from_ptr(string) }.to_str().unwrap()
+}
+
+struct number(Guarded<u32>);
+handle!(number: u32);
+
+fn make(value: u32) -> *mut number {
+    let mut handle = MaybeUninit::uninit();
+    give(&mut handle, value);
+    // SAFETY: just written.
+    unsafe { handle.assume_init() }
+}
+
+#[test]
+fn a_panic_poisons_what_the_call_could_change_and_nothing_else() {
+    let (changed, other) = (make(1), make(2));
+    let status = call(|used| {
+        // SAFETY: both are handles that nobody else uses.
+        let (_changed, other) = unsafe { (change(used, changed)?, look::<number>(other)?) };
+        panic!("on purpose, with {other}")
+    });
+    assert_eq!(status, PACKETLANE_PANIC);
+    assert_eq!(words(packetlane_error_message()), "on purpose, with 2");
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(
+            call(|used| change(used, changed).map(drop)),
+            PACKETLANE_POISONED
+        );
+        assert_eq!(
+            look::<number>(changed).unwrap_err().status(),
+            PACKETLANE_POISONED
+        );
+        assert_eq!(read(7, || Ok(*look::<number>(changed)?)), 7);
+        assert_eq!(*look::<number>(other).unwrap(), 2);
+        free(changed);
+        free(other);
+        free(ptr::null_mut::<number>());
+    }
+}
+
+#[test]
+fn every_kind_of_panic_stays_inside() {
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("again")
+        }
+    }
+    let status = call(|_| std::panic::panic_any(PanicsOnDrop));
+    assert_eq!(status, PACKETLANE_PANIC);
+    let text = "long".repeat(1000);
+    assert_eq!(call(|_| panic!("{text}")), PACKETLANE_PANIC);
+    assert_eq!(words(packetlane_error_message()), &text[..255]);
+    assert_eq!(read(3, || panic!("in one that reads")), 3);
+    assert_eq!(words(packetlane_error_message()), "in one that reads");
+}
+
+#[test]
+fn null_and_lengths() {
+    // SAFETY: NULL is all that is read through.
+    unsafe {
+        let null = |error: Error| assert_eq!(error.status(), PACKETLANE_NULL_ARGUMENT);
+        let changed = call(|used| change(used, ptr::null_mut::<number>()).map(drop));
+        assert_eq!(changed, PACKETLANE_NULL_ARGUMENT);
+        null(look(ptr::null::<number>()).unwrap_err());
+        null(place(ptr::null_mut::<u8>()).unwrap_err());
+        null(list(ptr::null::<u8>(), 1).unwrap_err());
+        assert!(list(ptr::null::<u8>(), 0).unwrap().is_empty());
+        let long = list(ptr::dangling::<u64>(), usize::MAX / 8).unwrap_err();
+        assert_eq!(long.status(), PACKETLANE_WRONG_LENGTH);
+    }
+}
+
+#[test]
+fn a_thread_has_its_own_last_error() {
+    assert_eq!(Error::from(PACKETLANE_BAD_TAG).status(), PACKETLANE_BAD_TAG);
+    std::thread::spawn(|| assert_eq!(words(packetlane_error_message()), ""))
+        .join()
+        .unwrap();
+    let message = words(packetlane_error_message());
+    assert_eq!(
+        message,
+        words(packetlane_status_message(PACKETLANE_BAD_TAG as i32))
+    );
+}
+
+/// A slot is the library's, and comes back as it went.
+#[test]
+fn slots_come_back_as_they_went() {
+    use packetlane::{Engine, KeyIndex, Protection, SealBatch, TAG_LEN};
+    let (mut batch, mut key) = (SealBatch::new(), KeyIndex::default());
+    batch.ensure_key(&mut key, &[7; 32]);
+    let protection = Protection {
+        key,
+        nonce: [0; 12],
+        aad: 0..0,
+        text: 0..5,
+    };
+    let (slot, _) = batch.add_to_seal(5 + TAG_LEN, protection).unwrap();
+    let there = packetlane_slot::from(slot.clone());
+    assert_eq!(*there.slot(), slot);
+    Engine::portable().seal(&mut batch);
+    assert!(batch.wire(there.slot()).is_ok());
+}
+
+#[test]
+fn a_session_that_panicked_is_refused() {
+    let mut session = ptr::null_mut();
+    // SAFETY: handles of this crate, which nobody else uses, and valid pointers.
+    unsafe {
+        let mut engine = ptr::null_mut();
+        assert_eq!(packetlane_engine_detect(&raw mut engine), PACKETLANE_OK);
+        let mut config = MaybeUninit::uninit();
+        let size = size_of::<packetlane_handshake_config>();
+        let made = packetlane_handshake_config_init(config.as_mut_ptr(), size);
+        assert_eq!(made, PACKETLANE_OK);
+        let (mut a, mut b) = (ptr::null_mut(), ptr::null_mut());
+        let config = config.as_ptr();
+        assert_eq!(
+            packetlane_handshake_initiator(engine, config, &raw mut a),
+            PACKETLANE_OK
+        );
+        assert_eq!(
+            packetlane_handshake_responder(engine, config, &raw mut b),
+            PACKETLANE_OK
+        );
+        for (from, to) in [(a, b), (b, a)] {
+            let (mut bytes, mut len) = (ptr::null(), 0);
+            let mut progress = packetlane_progress::PACKETLANE_WAITING;
+            let output = packetlane_handshake_output(from, &raw mut bytes, &raw mut len);
+            assert_eq!(output, PACKETLANE_OK);
+            let received = packetlane_handshake_receive(to, bytes, len, &raw mut progress);
+            assert_eq!(received, PACKETLANE_OK);
+        }
+        assert_eq!(
+            packetlane_handshake_take_session(a, &raw mut session),
+            PACKETLANE_OK
+        );
+        assert_eq!(packetlane_test_panic(session), PACKETLANE_PANIC);
+        let mut id = [0; 32];
+        let status = packetlane_session_id(session, id.as_mut_ptr());
+        assert_eq!((status, id), (PACKETLANE_POISONED, [0; 32]));
+        packetlane_session_free(session);
+        packetlane_handshake_free(a);
+        packetlane_handshake_free(b);
+        packetlane_engine_free(engine);
+    }
+}
