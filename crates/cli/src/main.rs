@@ -64,7 +64,7 @@ enum Command {
     /// Measure what BIP324, QUIC packet protection and double SHA-256 cost on this machine,
     /// compared with the libraries in common use.
     ///
-    /// Prints a summary and tables. Also writes them as an HTML report with plots and as JSON.
+    /// Prints tables and a summary. Also writes them as an HTML report with plots and as JSON.
     /// `headlines` and `compare` read such JSON.
     Lab(measure::Lab),
     /// Check that an NVIDIA GPU gives the same results as the CPU.
