@@ -9,6 +9,7 @@
 //! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
 //!   machine, and compares reports: [`measure`].
 //! - `peers` says what each peer of a node costs it.
+//! - `completions` and `man` write what shells and readers of man pages want: [`manual`].
 //! - `listen` is the other side of `connect`: it accepts connections from nodes.
 //! - `traffic` puts a load of many peers on a node.
 
@@ -21,6 +22,7 @@ mod gateway;
 mod gpu;
 #[cfg(any(feature = "gateway", feature = "peers"))]
 mod http;
+mod manual;
 mod measure;
 mod meter;
 #[cfg(all(feature = "nats", any(feature = "gateway", feature = "peers")))]
@@ -39,7 +41,7 @@ mod terminal;
 mod traffic;
 mod wire;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use connect::{Accepting, TransportChoice};
 use node::{Blocks, Plan, Start};
 use packetlane::bitcoin::Network;
@@ -62,7 +64,7 @@ enum Command {
     /// Measure what BIP324, QUIC packet protection and double SHA-256 cost on this machine,
     /// compared with the libraries in common use.
     ///
-    /// Prints a summary and tables. Also writes them as an HTML report with plots and as JSON.
+    /// Prints tables and a summary. Also writes them as an HTML report with plots and as JSON.
     /// `headlines` and `compare` read such JSON.
     Lab(measure::Lab),
     /// Check that an NVIDIA GPU gives the same results as the CPU.
@@ -120,6 +122,10 @@ enum Command {
     /// Put a load of many peers on a node of yours (needs a build with --features peers)
     #[cfg(not(feature = "peers"))]
     Traffic(Absent),
+    /// Print the completions for a shell.
+    Completions(manual::Completions),
+    /// Write a man page for each command.
+    Man(manual::Man),
 }
 
 /// A command that this build does not have, with whatever arguments.
@@ -216,6 +222,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "cuda")]
         Command::Gpu(command) => gpu::run(&command),
         Command::Blocks(blocks) => blocks::run(&blocks),
+        Command::Completions(completions) => completions.print(Cli::command()),
+        Command::Man(man) => man.write(Cli::command()),
         #[cfg(feature = "peers")]
         Command::Peers(command) => peers::run(&command),
         #[cfg(feature = "peers")]

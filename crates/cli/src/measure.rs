@@ -91,10 +91,14 @@ struct Measuring {
 
 /// Accepts names of experiments; `--help` describes each.
 fn experiment_parser() -> PossibleValuesParser {
-    let values = experiments::ALL
+    let there = experiments::ALL
         .iter()
         .map(|experiment| PossibleValue::new(experiment.name).help(experiment.description));
-    PossibleValuesParser::new(values)
+    let absent = experiments::ABSENT.iter().map(|(name, feature)| {
+        let how = format!("(needs a build with --features {feature})");
+        PossibleValue::new(*name).help(how)
+    });
+    PossibleValuesParser::new(there.chain(absent))
 }
 
 /// Reads a JSON report.
@@ -181,7 +185,16 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         let file = fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| cannot_write(path, &error))?;
     }
-    let mut report = run::run(Engine::detect()?, &options)?;
+    // What cannot be printed stops neither the run nor the reports.
+    let mut printed = Ok(());
+    let mut show = |shown: &str| {
+        if printed.is_ok() {
+            printed = print(shown);
+        }
+    };
+    let mut report = run::run_and_show(Engine::detect()?, &options, &mut |report, experiment| {
+        show(&format!("{}\n", text::experiment(report, experiment)));
+    })?;
     report.machine.name = args.name;
 
     // Arguments need not be UTF-8: a path is what the system takes for one.
@@ -197,8 +210,9 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     write(&args.html, html::render(&report, &origin))?;
 
     let mut shown = format!(
-        "{}\nThe same with pictures: {}   for programs: {}\n",
-        text::render(&report),
+        "{}\n{}\nThe same with pictures: {}   for programs: {}\n",
+        text::notes(&report),
+        text::summary(&report),
         args.html.display(),
         args.json.display()
     );
@@ -212,7 +226,8 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         }
         shown.push('\n');
     }
-    print(&shown)
+    show(&shown);
+    printed
 }
 
 fn print(shown: &str) -> Result<(), Box<dyn Error>> {

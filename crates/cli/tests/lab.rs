@@ -221,6 +221,64 @@ fn a_named_machine_gets_a_report_of_its_headlines() {
     assert_eq!(status.unwrap().code(), Some(2));
 }
 
+/// By a build without everything: the tables as they come, then the answers, and what is missing
+/// in each form of the report.
+#[test]
+fn what_a_build_leaves_out_is_said() {
+    let dir = TempDir::new("left-out");
+    let mut command = lab(&dir, OsStr::new("report.html"));
+    command.args(["sha256d.d64", "sha256d.merkle"]);
+    let finished = Running::start(&mut command).finish();
+    assert!(finished.success, "{finished:#?}");
+    let place = |text: &str| {
+        let place = finished.stdout.find(text);
+        place.unwrap_or_else(|| panic!("no {text}: {finished:#?}"))
+    };
+    let first_table = place("sha256d.d64  Double");
+    assert!(first_table < place("sha256d.merkle  Merkle"));
+    assert!(place("sha256d.merkle  Merkle") < place("\nMachine"));
+
+    let page = fs::read_to_string(dir.0.join("report.html")).unwrap();
+    // In one line.
+    let shown: Vec<&str> = finished.stdout.split_whitespace().collect();
+    let shown = shown.join(" ");
+    let report = json(&dir);
+    let left_out = report["left_out"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut features = Vec::new();
+    for absent in left_out {
+        let feature = absent["feature"].as_str().unwrap();
+        features.push(feature);
+        let how = format!("add --features {feature}");
+        assert!(shown.contains("Not in this build") && shown.contains(&how));
+        assert!(finished.stderr.contains(&how));
+        assert!(page.contains(&how));
+    }
+    let rivals = report["ratios"].as_array().unwrap().iter();
+    let mut rivals = rivals.map(|ratio| ratio["against"].as_str().unwrap());
+    assert_eq!(
+        rivals.any(|rival| rival == "bitcoin_hashes"),
+        !features.contains(&"rivals")
+    );
+    assert_eq!(features.contains(&"rivals"), !cfg!(feature = "rivals"));
+    assert_eq!(features.contains(&"openssl"), !cfg!(feature = "openssl"));
+}
+
+/// An experiment that a build leaves out is never passed over in silence.
+#[test]
+#[cfg(not(feature = "rivals"))]
+fn an_experiment_that_is_left_out_is_an_error_that_names_its_feature() {
+    let dir = TempDir::new("absent");
+    for experiment in ["gateway.turn", "quic.send_path"] {
+        let mut command = lab(&dir, OsStr::new("report.html"));
+        let finished = Running::start(command.args(["sha256d.d64", experiment])).finish();
+        assert!(!finished.success && finished.stdout.is_empty());
+        assert_eq!(
+            finished.stderr,
+            format!("error: {experiment} is not in this build: add --features rivals\n")
+        );
+    }
+}
+
 /// The README's table is what the command makes of the reports in the repository.
 #[test]
 fn the_readme_has_the_headlines_of_all_reports() {

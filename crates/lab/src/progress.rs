@@ -32,6 +32,11 @@ impl Progress {
         self.0.inc(1);
     }
 
+    /// Does what prints, without the bar in between.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
     /// Writes a line above the bar, or alone where there is no bar.
     pub(crate) fn note(&self, line: &str) {
         if self.0.is_hidden() {

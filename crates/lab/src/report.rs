@@ -4,7 +4,8 @@
 //! each rival, and the [`Published`] figures beside them. The fields are those of the JSON:
 //! renaming one changes schema 1. In addition to the schema's required fields a row says what
 //! was `timed`, whether it was `noisy` and which `values` it is made of, a ratio how certain its
-//! median is, a machine what it is called, and a published figure has its `caveat`. Reports from
+//! median is, a machine what it is called, a published figure has its `caveat`, and a report of a
+//! build without everything says what was `left_out`. Reports from
 //! before these fields are read as well.
 //!
 //! A case is text, `key=value key=value`. [`Case`] writes it, [`key`] reads it, and
@@ -39,12 +40,31 @@ pub struct Report {
     /// The folder of the recording that `profile=replay` is, if one was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<String>,
+    /// What the build that measured leaves out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
     /// The measured figures, in the order of measuring.
     pub rows: Vec<Row>,
     /// Ours against the other implementations of a case.
     pub ratios: Vec<Ratio>,
     /// Published figures, not measured in this run.
     pub published: Vec<Published>,
+}
+
+/// What a build leaves out, and how to have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Rivals and experiments: `aws-lc-rs`, `gateway.*`.
+    pub what: Vec<String>,
+    /// The feature that has them.
+    pub feature: String,
+}
+
+impl Display for LeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { what, feature } = self;
+        write!(f, "{}: add --features {feature}", what.join(", "))
+    }
 }
 
 /// A ratio this close to 1 is called level, and a change by no more is none: two runs of one
@@ -185,6 +205,7 @@ impl Report {
             schema: SCHEMA,
             machine,
             replayed: None,
+            left_out: Vec::new(),
             rows: Vec::new(),
             ratios: Vec::new(),
             published: Vec::new(),
@@ -241,6 +262,7 @@ impl Report {
             schema,
             machine,
             replayed,
+            left_out,
             rows,
             ratios,
             published,
@@ -248,6 +270,9 @@ impl Report {
         let mut text = format!("{{\n\"schema\": {schema},\n\"machine\": {}", json(machine));
         if let Some(folder) = replayed {
             text += &format!(",\n\"replayed\": {}", json(folder));
+        }
+        if !left_out.is_empty() {
+            text += &format!(",\n\"left_out\": {}", json_lines(left_out));
         }
         text += &format!(",\n\"rows\": {}", json_lines(rows));
         text += &format!(",\n\"ratios\": {}", json_lines(ratios));

@@ -1,13 +1,13 @@
 //! Choosing experiments and cases, and running them.
 
 use crate::capture;
-use crate::experiment::{Bench, Experiment, Task};
-use crate::experiments::ALL;
+use crate::experiment::{Bench, Experiment};
+use crate::experiments::{ABSENT, ALL};
 use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::published::Figures;
-use crate::report::{Machine, Published, Report, matches};
-use crate::rivals::aead::left_out;
+use crate::report::{LeftOut, Machine, Published, Report, distinct, matches};
+use crate::rivals;
 use crate::traffic::Profile;
 use packetlane::Engine;
 use std::fmt;
@@ -39,13 +39,32 @@ pub struct Options {
 ///
 /// If an implementation gives a wrong result: then no figure is worth anything.
 pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
+    run_and_show(engine, options, &mut |_, _| {})
+}
+
+/// Runs what `options` ask for, as [`run`] does. When an experiment ends, `show` gets the report so
+/// far and the name of that experiment.
+///
+/// # Errors
+///
+/// See [`LabError`].
+///
+/// # Panics
+///
+/// If an implementation gives a wrong result.
+pub fn run_and_show(
+    engine: Engine,
+    options: &Options,
+    show: &mut dyn FnMut(&Report, &str),
+) -> Result<Report, LabError> {
     let chosen = choose(&options.experiments)?;
     let bench = bench(engine, &chosen, options)?;
-    let tasks: Vec<Task<'_>> = chosen
-        .iter()
-        .flat_map(|experiment| (experiment.cases)(&bench))
-        .filter(|task| matches(&task.case.text, &options.filter))
-        .collect();
+    let tasks = chosen.iter().map(|experiment| {
+        let tasks = (experiment.cases)(&bench).into_iter();
+        let wanted = tasks.filter(|task| matches(&task.case.text, &options.filter));
+        (*experiment, wanted.collect::<Vec<_>>())
+    });
+    let tasks: Vec<_> = tasks.filter(|(_, tasks)| !tasks.is_empty()).collect();
     if tasks.is_empty() {
         return Err(LabError::NoCase(options.filter.clone()));
     }
@@ -53,6 +72,7 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
     let mut report = Report::new(Machine::here());
     let replayed = options.replay.as_ref();
     report.replayed = replayed.map(|folder| folder.display().to_string());
+    report.left_out = left_out();
     #[cfg(feature = "cuda")]
     {
         let name = bench.gpu.map(|gpu| gpu.name().to_owned());
@@ -62,16 +82,19 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
         true => Plan::quick(),
         false => Plan::full(),
     };
-    let progress = Progress::new(tasks.len());
-    if let Some(line) = left_out() {
-        progress.note(line);
+    let progress = Progress::new(tasks.iter().map(|(_, tasks)| tasks.len()).sum());
+    for absent in &report.left_out {
+        progress.note(&format!("not in this build: {absent}"));
     }
-    for task in tasks {
-        progress.start(&format!("{} {}", task.case.experiment, task.case.text));
-        task.run(&plan, &mut report);
-        progress.finish_one();
+    for (experiment, tasks) in tasks {
+        for task in tasks {
+            progress.start(&format!("{} {}", experiment.name, task.case.text));
+            task.run(&plan, &mut report);
+            progress.finish_one();
+        }
+        (experiment.conclude)(&mut report);
+        progress.suspend(|| show(&report, experiment.name));
     }
-    conclude(&mut report);
     report.published = published(&report.experiments());
     Ok(report)
 }
@@ -79,6 +102,9 @@ pub fn run(engine: Engine, options: &Options) -> Result<Report, LabError> {
 /// The experiments with these names, or all, in the order of the registry.
 fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, LabError> {
     for name in names {
+        if let Some(absent) = ABSENT.iter().find(|absent| absent.0 == name) {
+            return Err(LabError::NotInBuild(absent.0, absent.1));
+        }
         if !ALL.iter().any(|experiment| experiment.name == name) {
             return Err(LabError::UnknownExperiment(name.clone()));
         }
@@ -172,6 +198,31 @@ pub fn published(experiments: &[&str]) -> Vec<Published> {
         .collect()
 }
 
+/// What this build leaves out, by feature. An area without any experiment is `gateway.*`.
+fn left_out() -> Vec<LeftOut> {
+    let whole = |experiment: &str| {
+        let (area, _) = experiment.split_once('.').unwrap_or((experiment, ""));
+        match ALL.iter().any(|one| one.area() == area) {
+            true => experiment.to_owned(),
+            false => format!("{area}.*"),
+        }
+    };
+    let experiments = ABSENT.iter().map(|(name, feature)| (whole(name), *feature));
+    let rivals = rivals::ABSENT.iter();
+    let rivals = rivals.map(|(name, feature)| ((*name).to_owned(), *feature));
+    let all: Vec<(String, &str)> = rivals.chain(experiments).collect();
+    let features = distinct(all.iter().map(|(_, feature)| *feature));
+    let by_feature = |feature: &str| LeftOut {
+        what: distinct(
+            all.iter()
+                .filter(|one| one.1 == feature)
+                .map(|one| one.0.clone()),
+        ),
+        feature: feature.to_owned(),
+    };
+    features.into_iter().map(by_feature).collect()
+}
+
 /// The names of all experiments.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
@@ -184,6 +235,8 @@ pub fn names() -> Vec<&'static str> {
 pub enum LabError {
     /// No experiment has that name.
     UnknownExperiment(String),
+    /// The build leaves out that experiment, which this feature has.
+    NotInBuild(&'static str, &'static str),
     /// No case passes the filter.
     NoCase(String),
     /// All chosen experiments need a GPU, and there is none.
@@ -202,6 +255,9 @@ impl fmt::Display for LabError {
                     "no experiment \"{name}\"; there are {}",
                     names().join(", ")
                 )
+            }
+            Self::NotInBuild(name, feature) => {
+                write!(f, "{name} is not in this build: add --features {feature}")
             }
             Self::NoCase(filter) => write!(f, "no case has all the words of \"{filter}\""),
             #[cfg(feature = "cuda")]
@@ -222,6 +278,7 @@ impl From<capture::CaptureError> for LabError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Task;
     use crate::report::pairs;
     use crate::sentence::Figure;
 

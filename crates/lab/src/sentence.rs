@@ -50,6 +50,7 @@ impl<'a> Figure<'a> {
     }
 
     /// This figure, if it is a ratio, and what follows that: `1.9x as fast as one`.
+    #[cfg(feature = "cuda")]
     pub(crate) fn times(&self, what: &str) -> String {
         times_of(self.row, what)
     }

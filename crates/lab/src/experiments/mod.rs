@@ -1,6 +1,7 @@
 //! The registry of experiments, in the order of the report.
 //!
-//! An experiment is a file below this one and two lines here.
+//! An experiment is a file below this one and two lines here; one that needs a feature has a line
+//! in [`ABSENT`], too.
 
 use crate::experiment::Experiment;
 
@@ -28,9 +29,11 @@ mod quic {
     pub(super) mod link;
     pub(super) mod mask;
     pub(super) mod packet;
+    #[cfg(feature = "quinn")]
     pub(super) mod send_path;
 }
 
+#[cfg(feature = "gateway")]
 mod gateway {
     pub(super) mod cost;
     pub(super) mod latency;
@@ -70,10 +73,15 @@ pub static ALL: &[&Experiment] = &[
     &quic::packet::EXPERIMENT,
     &quic::mask::EXPERIMENT,
     &quic::link::EXPERIMENT,
+    #[cfg(feature = "quinn")]
     &quic::send_path::EXPERIMENT,
+    #[cfg(feature = "gateway")]
     &gateway::turn::EXPERIMENT,
+    #[cfg(feature = "gateway")]
     &gateway::latency::EXPERIMENT,
+    #[cfg(feature = "gateway")]
     &gateway::cost::EXPERIMENT,
+    #[cfg(feature = "gateway")]
     &gateway::sleep::EXPERIMENT,
     #[cfg(feature = "cuda")]
     &gpu::kernel::EXPERIMENT,
@@ -87,4 +95,30 @@ pub static ALL: &[&Experiment] = &[
     &gpu::decoys::EXPERIMENT,
     #[cfg(feature = "cuda")]
     &gpu::batch::EXPERIMENT,
+];
+
+/// The experiments that this build leaves out, each with the feature that has it.
+pub static ABSENT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "quinn"))]
+    ("quic.send_path", "rivals"),
+    #[cfg(not(feature = "gateway"))]
+    ("gateway.turn", "rivals"),
+    #[cfg(not(feature = "gateway"))]
+    ("gateway.latency", "rivals"),
+    #[cfg(not(feature = "gateway"))]
+    ("gateway.cost", "rivals"),
+    #[cfg(not(feature = "gateway"))]
+    ("gateway.sleep", "rivals"),
+    #[cfg(not(feature = "cuda"))]
+    ("gpu.kernel", "cuda"),
+    #[cfg(not(feature = "cuda"))]
+    ("gpu.latency", "cuda"),
+    #[cfg(not(feature = "cuda"))]
+    ("gpu.transfer", "cuda"),
+    #[cfg(not(feature = "cuda"))]
+    ("gpu.streams", "cuda"),
+    #[cfg(not(feature = "cuda"))]
+    ("gpu.decoys", "cuda"),
+    #[cfg(not(feature = "cuda"))]
+    ("gpu.batch", "cuda"),
 ];

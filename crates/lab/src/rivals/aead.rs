@@ -21,6 +21,7 @@ pub(crate) trait Library {
 pub(crate) struct Ring;
 
 /// `aws-lc-rs`, which has the same interface.
+#[cfg(feature = "aws-lc")]
 pub(crate) struct AwsLcRs;
 
 macro_rules! like_ring {
@@ -61,6 +62,7 @@ macro_rules! like_ring {
 }
 
 like_ring!(Ring, "ring", ring::aead);
+#[cfg(feature = "aws-lc")]
 like_ring!(AwsLcRs, "aws-lc-rs", aws_lc_rs::aead);
 
 /// RustCrypto's `chacha20poly1305`, with default flags.
@@ -224,20 +226,11 @@ pub(crate) fn bare_aeads(ours: &[Ours], key: &Key) -> Vec<Box<dyn Bare>> {
         .map(|ours| -> Box<dyn Bare> { Box::new(OurBare(ours.clone(), *key)) });
     let libraries: Vec<Box<dyn Bare>> = vec![
         Box::new(LibraryBare::<Ring>(Ring::prepare(key))),
+        #[cfg(feature = "aws-lc")]
         Box::new(LibraryBare::<AwsLcRs>(AwsLcRs::prepare(key))),
         Box::new(LibraryBare::<RustCrypto>(RustCrypto::prepare(key))),
         #[cfg(feature = "openssl")]
         Box::new(LibraryBare::<OpenSsl>(OpenSsl::prepare(key))),
     ];
     ours.chain(libraries).collect()
-}
-
-/// The libraries that this build leaves out, in one line for the reader.
-#[must_use]
-pub(crate) const fn left_out() -> Option<&'static str> {
-    if cfg!(feature = "openssl") {
-        None
-    } else {
-        Some("openssl is not in this build: add --features openssl (needs OpenSSL's headers)")
-    }
 }

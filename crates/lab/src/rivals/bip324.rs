@@ -5,9 +5,11 @@
 //! `bip324` crate has sessions of its own. All have the same keys, so all must produce the
 //! same bytes.
 
+#[cfg(feature = "aws-lc")]
+use super::aead::AwsLcRs;
 #[cfg(feature = "openssl")]
 use super::aead::OpenSsl;
-use super::aead::{AwsLcRs, Library, Ring, RustCrypto};
+use super::aead::{Library, Ring, RustCrypto};
 use super::ours::Ours;
 use crate::traffic::Turn;
 use packetlane::bip324::{
@@ -273,6 +275,7 @@ pub(crate) fn implementations(ours: &[Ours]) -> Vec<Implementation> {
     let engine = ours[0].engine;
     let by_others = [
         one_by_one::<Ring>(engine),
+        #[cfg(feature = "aws-lc")]
         one_by_one::<AwsLcRs>(engine),
         one_by_one::<RustCrypto>(engine),
         #[cfg(feature = "openssl")]

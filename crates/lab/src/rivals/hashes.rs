@@ -120,8 +120,10 @@ impl Library for Sha2 {
 
 /// The newest `bitcoin_hashes`, which hashes several messages of 64 bytes in a call. The one
 /// that the crate `bitcoin` builds on is older and does not.
+#[cfg(feature = "bitcoin")]
 struct BitcoinHashes;
 
+#[cfg(feature = "bitcoin")]
 impl Library for BitcoinHashes {
     fn one(message: &[u8]) -> Hash {
         bitcoin_hashes::sha256d::Hash::hash(message).to_byte_array()
@@ -148,6 +150,7 @@ impl Library for BitcoinHashes {
 struct Ring;
 
 /// `aws-lc-rs`, which has the same interface.
+#[cfg(feature = "aws-lc")]
 struct AwsLcRs;
 
 macro_rules! like_ring {
@@ -171,6 +174,7 @@ macro_rules! like_ring {
 }
 
 like_ring!(Ring, ring::digest);
+#[cfg(feature = "aws-lc")]
 like_ring!(AwsLcRs, aws_lc_rs::digest);
 
 /// Name, backend and implementation of each rival, ours first.
@@ -181,12 +185,15 @@ pub(crate) fn implementations(engine: Engine) -> Vec<(String, &'static str, Box<
         let hashes: Box<dyn Hashes> = Box::new(Hasher::with_backend(backend));
         (ours.name, backend.name(), hashes)
     });
-    let libraries: [(&str, Box<dyn Hashes>); 4] = [
+    let libraries: Vec<(&str, Box<dyn Hashes>)> = vec![
         ("sha2", Box::new(Sha2)),
+        #[cfg(feature = "bitcoin")]
         ("bitcoin_hashes", Box::new(BitcoinHashes)),
         ("ring", Box::new(Ring)),
+        #[cfg(feature = "aws-lc")]
         ("aws-lc-rs", Box::new(AwsLcRs)),
     ];
+    let libraries = libraries.into_iter();
     let libraries = libraries.map(|(name, hashes)| (name.to_owned(), "", hashes));
     ours.chain(libraries).collect()
 }

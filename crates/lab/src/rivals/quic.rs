@@ -397,8 +397,9 @@ impl Implementation {
 
 /// The implementations: these of ours, then the libraries.
 pub(crate) fn with_libraries(ours: Vec<Ours>) -> Vec<Implementation> {
-    let libraries = [
+    let libraries = vec![
         Implementation::Library("rustls-ring", rustls::crypto::ring::default_provider),
+        #[cfg(feature = "aws-lc")]
         Implementation::Library(
             "rustls-aws-lc-rs",
             rustls::crypto::aws_lc_rs::default_provider,

@@ -181,6 +181,11 @@ fn page(out: &mut String, report: &Report, origin: &Origin) -> std::fmt::Result 
         writeln!(out, "<p class=\"soft\">Replayed: <code>{folder}</code></p>")?;
     }
 
+    for absent in &report.left_out {
+        let absent = escape(&absent.to_string());
+        writeln!(out, "<p class=\"soft\">Not in this build: {absent}</p>")?;
+    }
+
     writeln!(out, "<h2>Answers</h2>\n<dl class=\"answers\">")?;
     for answer in answers(report) {
         let (name, text) = (escape(&answer.experiment), escape(&answer.text));

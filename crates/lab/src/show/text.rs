@@ -16,6 +16,20 @@ pub const WIDTH: usize = 100;
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
+    let mut out = summary(report);
+    for name in report.experiments() {
+        out.push('\n');
+        out += &experiment(report, name);
+    }
+    let notes = notes(report);
+    if !notes.is_empty() {
+        out.push('\n');
+    }
+    out + &notes
+}
+
+/// The answers, and what gave them.
+pub fn summary(report: &Report) -> String {
     let mut out = String::new();
     let answers = answers(report);
     let indent = answers.iter().map(|answer| answer.experiment.len() + 2);
@@ -41,26 +55,42 @@ pub fn render(report: &Report) -> String {
         // In one line, because it is one name. Its characters must not control the terminal.
         out += &format!("Replayed {}\n", folder.escape_debug());
     }
+    for absent in &report.left_out {
+        wrap(&mut out, "Not in this build", &absent.to_string(), 19);
+    }
+    out
+}
 
-    let mut last = String::new();
-    for table in tables(report) {
-        out.push('\n');
-        if table.experiment != last {
-            let name = format!("{}  {}", table.experiment, description(&table.experiment));
-            out += name.trim_end();
-            out += &format!("\n{}\n", "=".repeat(name.trim_end().len()));
-            last.clone_from(&table.experiment);
+/// The tables of one experiment, under its name.
+pub fn experiment(report: &Report, name: &str) -> String {
+    let head = format!("{name}  {}", description(name));
+    let head = head.trim_end();
+    let mut out = format!("{head}\n{}\n", "=".repeat(head.len()));
+    let tables = tables(report).into_iter();
+    for (place, table) in tables.filter(|table| table.experiment == name).enumerate() {
+        if place > 0 {
+            out.push('\n');
         }
         draw(&mut out, &table);
     }
+    out
+}
+
+/// How to read the tables, and what others have published.
+pub fn notes(report: &Report) -> String {
+    let mut out = String::new();
     if !report.ratios.is_empty() {
-        out.push('\n');
         wrap(&mut out, "", RATIO_NOTE, 0);
     }
     if report.rows.iter().any(|row| row.noisy) {
         wrap(&mut out, "", NOISY_NOTE, 0);
     }
-    published(&mut out, report);
+    if !report.published.is_empty() {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        published(&mut out, report);
+    }
     out
 }
 
@@ -160,11 +190,7 @@ fn short(cell: &Cell) -> String {
 }
 
 fn published(out: &mut String, report: &Report) {
-    if report.published.is_empty() {
-        return;
-    }
     let notes = Notes::of(&report.published);
-    out.push('\n');
     let title = "Published, not measured here";
     *out += &format!("{title}\n{}\n", "=".repeat(title.len()));
     wrap(out, "", PUBLISHED_NOTE, 0);

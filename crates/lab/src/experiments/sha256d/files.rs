@@ -61,8 +61,9 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
 fn run(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Report) {
     // The verifier hashes on the process's own backend, whatever the engine.
     let backend = Hasher::best().backend().name();
-    let contenders = [
+    let contenders = vec![
         (OURS, backend, by_packetlane as fn() -> Verify),
+        #[cfg(feature = "bitcoin")]
         ("bitcoin", "", by_bitcoin),
     ];
     let mut damaged = BLOCK.to_vec();
@@ -146,6 +147,7 @@ fn by_packetlane() -> Verify {
 
 /// As a program with the crate `bitcoin` does, which does not look for mutations
 /// (CVE-2012-2459).
+#[cfg(feature = "bitcoin")]
 fn by_bitcoin() -> Verify {
     use bitcoin::hashes::Hash;
     Box::new(|block| {
