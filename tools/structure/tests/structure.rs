@@ -118,6 +118,17 @@ fn crates_depend_on_lower_ones() {
     }
 }
 
+/// What is made for another language is a door to the library alone, and nobody depends on it.
+#[test]
+fn python_knows_packetlane_alone() {
+    let manifest = Manifest::from_path(root().join("python/Cargo.toml")).expect("a manifest");
+    let dependencies: Vec<_> = manifest.dependencies.keys().collect();
+    assert_eq!(dependencies, ["packetlane", "pyo3"]);
+    if let Some(circle) = Imports::of_crate(&root().join("python")).circle() {
+        panic!("python: a circle of files: {}", circle.join(" -> "));
+    }
+}
+
 /// The layer of a file of `lanes`: above all of them for the crate's root.
 fn layer(file: &str) -> usize {
     let place = LANES

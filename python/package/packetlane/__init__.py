@@ -1,0 +1,61 @@
+"""BIP324, Bitcoin's v2 encrypted transport, many packets at a time.
+
+The packets of one turn of an event loop, whichever sessions they belong to, lie in one
+``SealBatch`` or ``OpenBatch``, and an ``Engine`` seals or opens them all at once.
+``connect`` and ``serve`` do all of it over asyncio. ``sha256d`` hashes many messages at once.
+"""
+
+from . import sha256d
+from ._packetlane import (
+    V1,
+    BackendError,
+    BadTag,
+    ClosedUnanswered,
+    Engine,
+    Error,
+    Handshake,
+    HandshakeError,
+    MessageError,
+    OpenBatch,
+    OpenError,
+    SealBatch,
+    SealError,
+    Session,
+    Slot,
+    SlotError,
+    decode_message,
+    decode_v1,
+    encode_message,
+    encode_v1,
+)
+from ._streams import Closed, Reader, Writer, connect, exchange_versions, serve
+
+__all__ = [
+    "V1",
+    "BackendError",
+    "BadTag",
+    "Closed",
+    "ClosedUnanswered",
+    "Engine",
+    "Error",
+    "Handshake",
+    "HandshakeError",
+    "MessageError",
+    "OpenBatch",
+    "OpenError",
+    "Reader",
+    "SealBatch",
+    "SealError",
+    "Session",
+    "Slot",
+    "SlotError",
+    "Writer",
+    "connect",
+    "decode_message",
+    "decode_v1",
+    "encode_message",
+    "encode_v1",
+    "exchange_versions",
+    "serve",
+    "sha256d",
+]

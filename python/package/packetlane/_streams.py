@@ -1,0 +1,458 @@
+"""Messages over asyncio: v2, and v1 with peers that speak nothing else.
+
+All connections of one event loop share two batches. What their sockets brought in one turn of
+the loop is opened by one call, and what was sent in one turn is sealed by one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import time
+import weakref
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from ._packetlane import (
+    V1,
+    ClosedUnanswered,
+    Engine,
+    Error,
+    Handshake,
+    OpenBatch,
+    SealBatch,
+    Session,
+    Slot,
+    decode_v1,
+    encode_v1,
+)
+
+if TYPE_CHECKING:
+    from ._packetlane import Buffer, Network
+
+__all__ = ["Closed", "Reader", "Writer", "connect", "exchange_versions", "serve"]
+
+#: A reader that has so many bytes of messages unread takes no more from its socket.
+MAX_UNREAD = 4 * 1024 * 1024
+PROTOCOL_VERSION = 70016
+USER_AGENT = "/packetlane-python:0.1.0/"
+
+
+class Closed(Error):
+    """The connection is closed."""
+
+
+class _Turn:
+    """What the connections of one event loop have to open and to seal."""
+
+    _of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn] = weakref.WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.incoming = OpenBatch()
+        self.outgoing = SealBatch()
+        self.fed: dict[_Connection, Session] = {}
+        self.pushed: dict[_Connection, list[Slot]] = {}
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _Turn:
+        turn = cls._of.get(loop)
+        if turn is None:
+            turn = cls._of[loop] = cls()
+        return turn
+
+    def feed(self, connection: _Connection, session: Session, data: bytes) -> None:
+        if not self.fed:
+            connection.loop.call_soon(self.open)
+        self.fed[connection] = session
+        try:
+            session.feed(self.incoming, data)
+        except Error:
+            pass  # it comes again, behind the packets that came before it
+        if self.incoming.bytes_used >= OpenBatch.ENOUGH_BYTES:
+            self.open()
+
+    def open(self) -> None:
+        fed, self.fed = self.fed, {}
+        self.engine.open(self.incoming)
+        for connection, session in fed.items():
+            try:
+                while messages := session.messages(self.incoming):
+                    connection.deliver(messages)
+            except Error as error:
+                connection.fail(error)
+        self.incoming.clear()
+
+    def push(
+        self, connection: _Connection, session: Session, message_type: str, payload: Buffer
+    ) -> None:
+        slot = session.push_message(self.outgoing, message_type, payload)
+        if not self.pushed:
+            connection.loop.call_soon(self.seal)
+        self.pushed.setdefault(connection, []).append(slot)
+        if self.outgoing.bytes_used >= SealBatch.ENOUGH_BYTES:
+            self.seal()
+
+    def seal(self) -> None:
+        pushed, self.pushed = self.pushed, {}
+        self.engine.seal(self.outgoing)
+        for connection, slots in pushed.items():
+            # A copy: asyncio keeps what the socket does not take.
+            connection.write(self.outgoing.wire_bytes(slots))
+        self.outgoing.clear()
+
+
+class _Connection(asyncio.Protocol):
+    """One socket. ``handshake`` is ``None`` to speak v1 from the beginning."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        network: Network,
+        handshake: Optional[Handshake],
+        made: Optional[Callable[[_Connection], None]] = None,
+    ) -> None:
+        self.loop = loop
+        self.turn = _Turn.of(loop)
+        self.network = network
+        self.handshake = handshake
+        self.made = made
+        self.session: Optional[Session] = None
+        self.v1 = b""
+        self.transport: Optional[asyncio.Transport] = None
+        #: Done when messages can be sent.
+        self.ready: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        #: Messages that nobody has read, and how many bytes they are.
+        self.unread: deque[tuple[str, bytes]] = deque()
+        self.unread_bytes = 0
+        self.end: Optional[Exception] = None
+        self.reading: Optional[asyncio.Future[None]] = None
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if self.handshake is None:
+            self.ready.set_result(None)
+        else:
+            self.write(self.handshake.take_output())
+        if self.made is not None:
+            self.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.session is not None:
+            self.turn.feed(self, self.session, data)
+        elif self.handshake is None:
+            self.receive_v1(data)
+        else:
+            try:
+                progress = self.handshake.receive(data)
+            except Error as error:
+                self.fail(error)
+                return
+            self.write(self.handshake.take_output())
+            if isinstance(progress, Session):
+                self.session = progress
+                self.set_ready()
+                if progress.needs_turn:
+                    self.turn.feed(self, progress, b"")
+            elif isinstance(progress, V1):
+                self.handshake = None
+                self.set_ready()
+                self.receive_v1(progress.received)
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        if self in self.turn.fed:
+            self.turn.open()
+        self.turn.pushed.pop(self, None)
+        if self.handshake is not None and self.session is None:
+            self.fail(self.handshake.closed())
+        elif self.v1 or (self.session is not None and self.session.buffered):
+            self.fail(Error("the peer closed the connection in the middle of a message"))
+        else:
+            error = Closed("the connection is closed")
+            error.__cause__ = exc
+            self.fail(error)
+        self.writable.set()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    # What a turn and the two streams call.
+
+    def set_ready(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def receive_v1(self, data: bytes) -> None:
+        self.v1 += data
+        messages = []
+        begins = 0
+        view = memoryview(self.v1)
+        try:
+            while message := decode_v1(self.network, view[begins:]):
+                messages.append(message[:2])
+                begins += message[2]
+        except Error as error:
+            self.deliver(messages)
+            self.fail(error)
+            return
+        self.v1 = self.v1[begins:]
+        self.deliver(messages)
+
+    def deliver(self, messages: list[tuple[str, bytes]]) -> None:
+        self.unread.extend(messages)
+        self.unread_bytes += sum(len(payload) for _, payload in messages)
+        if self.unread_bytes > MAX_UNREAD and self.transport is not None:
+            self.transport.pause_reading()
+        self.wake()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the connection with an error, if it has not ended yet."""
+        if self.end is None:
+            self.end = error
+            if not self.ready.done():
+                self.ready.set_exception(error)
+                self.ready.exception()  # nobody may wait for it
+            self.wake()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def wake(self) -> None:
+        if self.reading is not None and not self.reading.done():
+            self.reading.set_result(None)
+
+    def write(self, data: bytes) -> None:
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+
+class Reader:
+    """The messages of a peer: ``async for message_type, payload in reader``."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    async def read(self) -> tuple[str, bytes]:
+        """The next message: its type and its payload.
+
+        Raises ``Closed`` when there are no more, or the ``Error`` that ended the connection.
+        """
+        connection = self._connection
+        while not connection.unread:
+            if connection.end is not None:
+                raise connection.end
+            if connection.reading is not None:
+                raise RuntimeError("somebody else waits for this reader's next message")
+            connection.reading = connection.loop.create_future()
+            try:
+                await connection.reading
+            finally:
+                connection.reading = None
+        message = connection.unread.popleft()
+        before = connection.unread_bytes
+        connection.unread_bytes -= len(message[1])
+        if connection.unread_bytes <= MAX_UNREAD < before and connection.transport is not None:
+            connection.transport.resume_reading()
+        return message
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> tuple[str, bytes]:
+        try:
+            return await self.read()
+        except Closed:
+            raise StopAsyncIteration from None
+
+
+class Writer:
+    """Sends messages to a peer."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    @property
+    def version(self) -> int:
+        """The transport's version: 2, or 1 with a peer that speaks nothing else."""
+        return 1 if self._connection.session is None else 2
+
+    @property
+    def session_id(self) -> Optional[bytes]:
+        """The id of the v2 session: equal on both sides unless somebody is in between."""
+        session = self._connection.session
+        return None if session is None else session.id
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As ``asyncio.Transport.get_extra_info``: ``peername``, ``socket``."""
+        transport = self._connection.transport
+        return default if transport is None else transport.get_extra_info(name, default)
+
+    def send(self, message_type: str, payload: Buffer = b"") -> None:
+        """Sends a message, in this turn of the event loop, with all others that are sent in it."""
+        connection = self._connection
+        if connection.end is not None:
+            raise connection.end
+        if connection.session is None:
+            connection.write(encode_v1(connection.network, message_type, payload))
+        else:
+            connection.turn.push(connection, connection.session, message_type, payload)
+
+    async def drain(self) -> None:
+        """Waits until what was sent is on its way, and the socket takes more."""
+        await asyncio.sleep(0)
+        await self._connection.writable.wait()
+        if self._connection.end is not None:
+            raise self._connection.end
+
+    def close(self) -> None:
+        """Closes the connection when all that was sent is on its way."""
+        connection = self._connection
+        if connection in connection.turn.pushed:
+            connection.turn.seal()
+        if connection.transport is not None:
+            connection.transport.close()
+
+    async def wait_closed(self) -> None:
+        """Waits until the connection is closed."""
+        await asyncio.shield(self._connection.lost)
+
+
+async def connect(
+    host: str,
+    port: int,
+    network: Network = "main",
+    *,
+    v2_only: bool = False,
+    handshake: bool = False,
+    timeout: float = 10.0,
+) -> tuple[Reader, Writer]:
+    """Connects to a node by v2; by v1 if it hangs up at that, unless ``v2_only``.
+
+    With ``handshake`` the version messages have been exchanged when it returns
+    (``exchange_versions``). ``timeout`` is in seconds, for each of both attempts.
+    """
+    try:
+        attempt = _connect(host, port, network, Handshake.initiator(network), handshake)
+        return await asyncio.wait_for(attempt, timeout)
+    except ClosedUnanswered:
+        if v2_only:
+            raise
+    attempt = _connect(host, port, network, None, handshake)
+    return await asyncio.wait_for(attempt, timeout)
+
+
+async def _connect(
+    host: str, port: int, network: Network, v2: Optional[Handshake], exchange: bool
+) -> tuple[Reader, Writer]:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: _Connection(loop, network, v2), host, port
+    )
+    reader, writer = Reader(connection), Writer(connection)
+    try:
+        await connection.ready
+        if exchange:
+            await exchange_versions(reader, writer)
+    except BaseException:
+        connection.fail(Closed("the connection was given up"))
+        raise
+    return reader, writer
+
+
+async def serve(
+    callback: Callable[[Reader, Writer], Awaitable[None]],
+    host: Optional[str],
+    port: int,
+    network: Network = "main",
+    *,
+    handshake: bool = False,
+    timeout: float = 60.0,
+) -> asyncio.Server:
+    """Accepts peers that speak v2 or v1, and calls ``callback`` for each.
+
+    When the callback returns, its connection is closed. ``timeout`` is how long a peer may take
+    to shake hands, in seconds.
+    """
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def run(connection: _Connection) -> None:
+        reader, writer = Reader(connection), Writer(connection)
+        try:
+            await asyncio.wait_for(connection.ready, timeout)
+            if handshake:
+                await asyncio.wait_for(exchange_versions(reader, writer, answer=True), timeout)
+        except (Error, OSError, asyncio.TimeoutError):
+            connection.fail(Closed("the peer did not shake hands"))
+            return
+        try:
+            await callback(reader, writer)
+        except (Error, OSError) as error:
+            connection.fail(error)
+        finally:
+            writer.close()
+
+    def made(connection: _Connection) -> None:
+        task = loop.create_task(run(connection))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    return await loop.create_server(
+        lambda: _Connection(loop, network, Handshake.responder(network), made), host, port
+    )
+
+
+async def exchange_versions(
+    reader: Reader, writer: Writer, *, answer: bool = False, services: int = 0
+) -> bytes:
+    """Exchanges ``version`` and ``verack``, and asks for ``addrv2``.
+
+    ``answer`` is for the side that accepted the connection. Returns the payload of the peer's
+    ``version``. Other messages that come meanwhile wait in the reader.
+    """
+    others: list[tuple[str, bytes]] = []
+    if not answer:
+        writer.send("version", _version(services))
+    theirs: Optional[bytes] = None
+    while True:
+        message_type, payload = await reader.read()
+        if message_type == "version" and theirs is None:
+            theirs = payload
+            if answer:
+                writer.send("version", _version(services))
+            writer.send("sendaddrv2")
+            writer.send("verack")
+        elif message_type == "verack" and theirs is not None:
+            break
+        else:
+            others.append((message_type, payload))
+    unread = reader._connection
+    unread.unread.extendleft(reversed(others))
+    unread.unread_bytes += sum(len(payload) for _, payload in others)
+    return theirs
+
+
+def _version(services: int) -> bytes:
+    nobody = bytes(26)
+    agent = USER_AGENT.encode()
+    return (
+        struct.pack("<iQq", PROTOCOL_VERSION, services, int(time.time()))
+        + nobody
+        + nobody
+        + os.urandom(8)
+        + bytes([len(agent)])
+        + agent
+        + struct.pack("<i?", 0, False)
+    )

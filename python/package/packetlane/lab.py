@@ -1,0 +1,41 @@
+"""The reports of ``packetlane lab --json``, as pandas frames. This module needs pandas."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Literal, Union
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["read"]
+
+_SCHEMA = 1
+
+
+def read(
+    path: Union[str, os.PathLike[str]],
+    table: Literal["rows", "ratios", "published"] = "rows",
+) -> pandas.DataFrame:
+    """One table of a report. ``frame.attrs["machine"]`` says which machine it is of.
+
+    What a case says (``op=seal bytes=61 batch=64``) is also in columns: ``case.op``, ``case.bytes``.
+    """
+    import pandas
+
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    if report.get("schema") != _SCHEMA:
+        raise ValueError(f"{os.fspath(path)}: schema {report.get('schema')}, not {_SCHEMA}")
+    rows = []
+    for row in report.get(table, []):
+        pairs = (word.split("=", 1) for word in row["case"].split() if "=" in word)
+        rows.append({**row, **{f"case.{key}": _number(value) for key, value in pairs}})
+    frame = pandas.DataFrame(rows)
+    frame.attrs["machine"] = report["machine"]
+    return frame
+
+
+def _number(text: str) -> Union[int, str]:
+    return int(text) if text.isdecimal() else text

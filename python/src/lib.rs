@@ -1,0 +1,29 @@
+//! `packetlane._packetlane`: the Python package's part in Rust. The rest is in `package/`.
+
+#![allow(
+    missing_docs,
+    reason = "its documentation is the Python package's: docstrings and stubs"
+)]
+
+mod batch;
+mod error;
+mod session;
+mod sha256d;
+
+use pyo3::prelude::*;
+
+// Nothing here relies on the GIL: what may change is borrowed through PyO3's checks.
+#[pymodule(gil_used = false)]
+mod _packetlane {
+    #[pymodule_export]
+    use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
+    #[pymodule_export]
+    use crate::error::{
+        BackendError, BadTag, ClosedUnanswered, Error, HandshakeError, MessageError, OpenError,
+        SealError, SlotError,
+    };
+    #[pymodule_export]
+    use crate::session::{Handshake, Session, V1, decode, decode_v1, encode, encode_v1};
+    #[pymodule_export]
+    use crate::sha256d::{many, merkle_root};
+}

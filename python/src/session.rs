@@ -1,0 +1,486 @@
+//! Handshakes, sessions, and the messages in their packets.
+
+use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
+use crate::error;
+use packetlane::bip324::{self, HandshakeConfig, MAX_CONTENTS_LEN, OVERHEAD, PacketKind, Progress};
+use packetlane::bip324::{OpenError, SealError};
+use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
+use packetlane::bitcoin::{Network, v1};
+use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString};
+
+/// The magic of a network: by the name that node software gives it, or its four bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Magic([u8; 4]);
+
+impl Magic {
+    const MAIN: Self = Self(Network::Mainnet.magic());
+}
+
+impl<'py> FromPyObject<'_, 'py> for Magic {
+    type Error = PyErr;
+
+    fn extract(network: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(name) = network.cast::<PyString>() {
+            let name = name.to_string();
+            let found = Network::ALL.iter().find(|one| one.name() == name);
+            return found.map(|network| Self(network.magic())).ok_or_else(|| {
+                let names = Network::ALL.map(Network::name).join(", ");
+                PyValueError::new_err(format!("no network {name:?}: there are {names}"))
+            });
+        }
+        let bytes = Input::new(&network)?.to_vec(network.py())?;
+        let len = bytes.len();
+        let wrong = |_| PyValueError::new_err(format!("a magic has 4 bytes, not {len}"));
+        bytes.try_into().map(Self).map_err(wrong)
+    }
+}
+
+/// Bytes that Python gives: of a `bytes` object, without a call, or of any other buffer.
+pub(crate) enum Input<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Buffer(PyBuffer<u8>),
+}
+
+impl<'py> Input<'py> {
+    pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        match object.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Self::Bytes(bytes.clone())),
+            Err(_) => Ok(Self::Buffer(PyBuffer::get(object)?)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes().len(),
+            Self::Buffer(buffer) => buffer.len_bytes(),
+        }
+    }
+
+    pub(crate) fn to_vec(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.as_bytes().to_vec()),
+            Self::Buffer(buffer) => buffer.to_vec(py),
+        }
+    }
+
+    /// Calls `run` with the bytes; those of a buffer that is not `bytes` are copied first, since
+    /// somebody may write to it meanwhile.
+    fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+        match self {
+            Self::Bytes(bytes) => Ok(run(bytes.as_bytes())),
+            Self::Buffer(buffer) => Ok(run(&buffer.to_vec(py)?)),
+        }
+    }
+}
+
+/// Each element of an iterable.
+pub(crate) fn inputs<'py>(list: &Bound<'py, PyAny>) -> PyResult<Vec<Input<'py>>> {
+    match list.cast::<PyList>() {
+        Ok(list) => list.iter().map(|one| Input::new(&one)).collect(),
+        Err(_) => list.try_iter()?.map(|one| Input::new(&one?)).collect(),
+    }
+}
+
+/// One side of a BIP324 handshake, without sockets.
+#[pyclass(module = "packetlane")]
+pub(crate) struct Handshake {
+    inner: bip324::Handshake,
+}
+
+fn config(
+    py: Python<'_>,
+    network: Magic,
+    engine: Option<&Bound<'_, Engine>>,
+    garbage: Option<&Bound<'_, PyAny>>,
+    decoys: Option<&Bound<'_, PyAny>>,
+    receive_limit: Option<usize>,
+) -> PyResult<HandshakeConfig> {
+    let engine = match engine {
+        Some(engine) => engine.get().inner,
+        None => packetlane::Engine::detect().map_err(error::backend)?,
+    };
+    let mut config = HandshakeConfig::random(network.0, engine).map_err(error::handshake)?;
+    if let Some(garbage) = garbage {
+        config.garbage = Input::new(garbage)?.to_vec(py)?;
+    }
+    if let Some(decoys) = decoys {
+        let decoys = inputs(decoys)?;
+        config.decoys = decoys
+            .iter()
+            .map(|decoy| decoy.to_vec(py))
+            .collect::<PyResult<_>>()?;
+    }
+    if let Some(limit) = receive_limit {
+        config.receive_limit = limit;
+    }
+    Ok(config)
+}
+
+#[pymethods]
+impl Handshake {
+    /// The side that connects. ``take_output`` has its first bytes at once.
+    #[staticmethod]
+    #[pyo3(signature = (network=Magic::MAIN, *, engine=None, garbage=None, decoys=None, receive_limit=None))]
+    fn initiator(
+        py: Python<'_>,
+        network: Magic,
+        engine: Option<&Bound<'_, Engine>>,
+        garbage: Option<&Bound<'_, PyAny>>,
+        decoys: Option<&Bound<'_, PyAny>>,
+        receive_limit: Option<usize>,
+    ) -> PyResult<Self> {
+        let config = config(py, network, engine, garbage, decoys, receive_limit)?;
+        let inner = bip324::Handshake::initiator(config).map_err(error::handshake)?;
+        Ok(Self { inner })
+    }
+
+    /// The side that accepts. It also recognises peers that speak v1.
+    #[staticmethod]
+    #[pyo3(signature = (network=Magic::MAIN, *, engine=None, garbage=None, decoys=None, receive_limit=None))]
+    fn responder(
+        py: Python<'_>,
+        network: Magic,
+        engine: Option<&Bound<'_, Engine>>,
+        garbage: Option<&Bound<'_, PyAny>>,
+        decoys: Option<&Bound<'_, PyAny>>,
+        receive_limit: Option<usize>,
+    ) -> PyResult<Self> {
+        let config = config(py, network, engine, garbage, decoys, receive_limit)?;
+        let inner = bip324::Handshake::responder(config).map_err(error::handshake)?;
+        Ok(Self { inner })
+    }
+
+    /// Takes the bytes that must be sent to the peer now.
+    fn take_output<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inner.take_output())
+    }
+
+    /// Processes bytes from the peer. Returns ``None`` if it needs more, a ``Session`` at the end,
+    /// or ``V1`` if the peer speaks v1.
+    fn receive<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = data.py();
+        let progress = Input::new(data)?.with(py, |data| self.inner.receive(data))?;
+        Ok(match progress.map_err(error::handshake)? {
+            Progress::Waiting => None,
+            Progress::Complete(inner) => Some(Bound::new(py, Session { inner })?.into_any()),
+            Progress::V1(received) => {
+                let received = PyBytes::new(py, &received).unbind();
+                Some(Bound::new(py, V1 { received })?.into_any())
+            }
+        })
+    }
+
+    /// The exception for a peer that has closed the connection now.
+    fn closed<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        let error = error::handshake(self.inner.closed());
+        error.into_value(py).into_bound(py).into_any()
+    }
+}
+
+/// The peer speaks v1. Nothing has been sent to it.
+#[pyclass(frozen, module = "packetlane")]
+pub(crate) struct V1 {
+    /// Every byte that it has sent, for ``decode_v1``.
+    #[pyo3(get)]
+    received: Py<PyBytes>,
+}
+
+/// An established session. It belongs to both directions.
+#[pyclass(module = "packetlane")]
+pub(crate) struct Session {
+    inner: Box<bip324::Session>,
+}
+
+/// Adds one packet.
+fn push(
+    session: &mut bip324::Session,
+    batch: &mut Sealing,
+    py: Python<'_>,
+    kind: PacketKind,
+    contents: &Input<'_>,
+) -> PyResult<packetlane::Slot> {
+    let outbound = &mut session.outbound;
+    match contents {
+        Input::Bytes(bytes) => outbound
+            .push(batch, kind, bytes.as_bytes())
+            .map_err(error::seal),
+        Input::Buffer(buffer) => {
+            let (slot, place) = outbound
+                .reserve(batch, kind, buffer.len_bytes())
+                .map_err(error::seal)?;
+            buffer.copy_to_slice(py, place)?;
+            Ok(slot)
+        }
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// The session id, 32 bytes: equal on both sides unless somebody intercepts the connection.
+    #[getter]
+    fn id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.inner.id())
+    }
+
+    /// How many decoys have been dropped.
+    #[getter]
+    fn decoys(&self) -> u64 {
+        self.inner.inbound.decoys()
+    }
+
+    /// How many bytes wait here: of a packet that has not come whole, and deferred contents.
+    #[getter]
+    fn buffered(&self) -> usize {
+        self.inner.inbound.buffered()
+    }
+
+    /// Whether packets wait here that came with the handshake or were deferred: feed ``b""``.
+    #[getter]
+    fn needs_turn(&self) -> bool {
+        self.inner.inbound.needs_turn()
+    }
+
+    /// Sets the longest contents that are accepted, in bytes.
+    fn set_receive_limit(&mut self, limit: usize) {
+        self.inner.inbound.set_receive_limit(limit);
+    }
+
+    /// Adds a packet to the batch. It must be sealed and sent, in order.
+    #[pyo3(signature = (batch, contents, *, decoy=false))]
+    fn push(
+        &mut self,
+        batch: &Bound<'_, SealBatch>,
+        contents: &Bound<'_, PyAny>,
+        decoy: bool,
+    ) -> PyResult<Slot> {
+        let kind = match decoy {
+            false => PacketKind::Genuine,
+            true => PacketKind::Decoy,
+        };
+        let contents = Input::new(contents)?;
+        let mut batch = batch.try_borrow_mut()?;
+        let (py, batch) = (batch.py(), batch.state.change()?);
+        let inner = push(&mut self.inner, batch, py, kind, &contents)?;
+        Ok(Slot { inner })
+    }
+
+    /// Adds a packet for each of ``contents``, which lie one after the other in one slot; ``None``
+    /// if there are none. All are added, or none.
+    fn push_many(
+        &mut self,
+        batch: &Bound<'_, SealBatch>,
+        contents: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Slot>> {
+        let contents = inputs(contents)?;
+        let mut batch = batch.try_borrow_mut()?;
+        let (py, batch) = (batch.py(), batch.state.change()?);
+        let mut bytes = 0_usize;
+        for one in &contents {
+            let length = one.len();
+            if length > MAX_CONTENTS_LEN {
+                return Err(error::seal(SealError::TooLong { length }));
+            }
+            bytes = bytes.saturating_add(length + OVERHEAD);
+        }
+        if bytes > Sealing::MAX_BYTES - batch.bytes_used() {
+            return Err(error::seal(SealError::BatchFull));
+        }
+        let mut all: Option<packetlane::Slot> = None;
+        for one in &contents {
+            let slot = push(&mut self.inner, batch, py, PacketKind::Genuine, one)?;
+            all = match all {
+                Some(before) => before.join(&slot),
+                None => Some(slot),
+            };
+        }
+        Ok(all.map(|inner| Slot { inner }))
+    }
+
+    /// Adds a packet with a message: its type in the shortest form, then its payload.
+    #[pyo3(signature = (batch, message_type, payload=None))]
+    fn push_message(
+        &mut self,
+        batch: &Bound<'_, SealBatch>,
+        message_type: &str,
+        payload: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Slot> {
+        let message_type = MessageType::new(message_type.as_bytes()).map_err(error::message)?;
+        let payload = payload.map(Input::new).transpose()?;
+        let mut batch = batch.try_borrow_mut()?;
+        let (py, batch) = (batch.py(), batch.state.change()?);
+        let outbound = &mut self.inner.outbound;
+        let inner = match &payload {
+            None => outbound.push_message(batch, message_type, b""),
+            Some(payload) => payload.with(py, |bytes| {
+                outbound.push_message(batch, message_type, bytes)
+            })?,
+        };
+        let inner = inner.map_err(error::seal)?;
+        Ok(Slot { inner })
+    }
+
+    /// Adds every packet that has come whole with ``data`` to the batch, and keeps the rest.
+    /// Returns how many packets it added. An error ends the session.
+    fn feed(&mut self, batch: &Bound<'_, OpenBatch>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let data = Input::new(data)?;
+        let mut batch = batch.try_borrow_mut()?;
+        let (py, batch) = (batch.py(), batch.state.change()?);
+        let inbound = &mut self.inner.inbound;
+        let added = match &data {
+            Input::Bytes(bytes) => inbound.feed(batch, bytes.as_bytes()),
+            Input::Buffer(buffer) => {
+                let len = buffer.len_bytes();
+                if len > Opening::MAX_BYTES - batch.bytes_used() {
+                    return Err(error::open(OpenError::BatchFull));
+                }
+                buffer.copy_to_slice(py, batch.room(len))?;
+                inbound.received(batch, len)
+            }
+        };
+        added.map_err(error::open)
+    }
+
+    /// The contents of this session's packets in an opened batch, copied. Each is taken once. An
+    /// error is raised by the call that finds it first: packets before it come by a call before.
+    fn packets<'py>(
+        &mut self,
+        batch: &Bound<'py, OpenBatch>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let (py, batch) = (batch.py(), batch.try_borrow()?);
+        self.take(&batch, |contents| Ok(Some(PyBytes::new(py, contents))))
+    }
+
+    /// As ``packets``, without a copy: views into the arena. Until all are released the batch
+    /// refuses to change.
+    fn views<'py>(
+        &mut self,
+        batch: &Bound<'py, OpenBatch>,
+    ) -> PyResult<Vec<Bound<'py, PyMemoryView>>> {
+        let borrowed = batch.try_borrow()?;
+        self.take(&borrowed, |contents| {
+            PyMemoryView::from(borrowed.view(batch, contents)?.as_any()).map(Some)
+        })
+    }
+
+    /// As ``packets``: each as its message type and payload. Packets that are no message are
+    /// dropped, as nodes do.
+    fn messages<'py>(
+        &mut self,
+        batch: &Bound<'py, OpenBatch>,
+    ) -> PyResult<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>> {
+        let (py, batch) = (batch.py(), batch.try_borrow()?);
+        self.take(&batch, |contents| {
+            Ok(decode_message(contents)
+                .ok()
+                .map(|(message_type, payload)| {
+                    let message_type = PyString::intern(py, message_type.name());
+                    (message_type, PyBytes::new(py, payload))
+                }))
+        })
+    }
+
+    /// Keeps the packets of the batch that nobody took, for a later turn: feed ``b""`` there.
+    fn defer(&mut self, batch: &Bound<'_, OpenBatch>) -> PyResult<()> {
+        let batch = batch.try_borrow()?;
+        let inbound = &mut self.inner.inbound;
+        inbound.defer(batch.state.get()).map_err(error::open)
+    }
+}
+
+impl Session {
+    /// What `make` makes of each packet, if something. An error is raised if nothing comes before
+    /// it; otherwise it comes again, from the next call.
+    fn take<T>(
+        &mut self,
+        batch: &OpenBatch,
+        make: impl Fn(&[u8]) -> PyResult<Option<T>>,
+    ) -> PyResult<Vec<T>> {
+        let mut taken = Vec::new();
+        for packet in self.inner.inbound.packets(batch.state.get()) {
+            match packet {
+                Ok(contents) => taken.extend(make(contents)?),
+                Err(error) if taken.is_empty() => return Err(error::open(error)),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// The contents of a v2 packet that carry a message.
+#[pyfunction]
+#[pyo3(name = "encode_message", signature = (message_type, payload=None))]
+pub(crate) fn encode<'py>(
+    py: Python<'py>,
+    message_type: &str,
+    payload: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let message_type = MessageType::new(message_type.as_bytes()).map_err(error::message)?;
+    let payload = payload.map(|payload| Input::new(payload)?.to_vec(py));
+    let mut contents = Vec::new();
+    encode_message(
+        message_type,
+        &payload.transpose()?.unwrap_or_default(),
+        &mut contents,
+    );
+    Ok(PyBytes::new(py, &contents))
+}
+
+/// The message in a v2 packet's contents: its type and its payload.
+#[pyfunction]
+#[pyo3(name = "decode_message")]
+pub(crate) fn decode<'py>(contents: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyBytes>)> {
+    let py = contents.py();
+    Input::new(contents)?.with(py, |contents| {
+        let (message_type, payload) = decode_message(contents).map_err(error::message)?;
+        Ok((message_type.name().to_owned(), PyBytes::new(py, payload)))
+    })?
+}
+
+/// A message in the framing of v1, the unencrypted transport.
+#[pyfunction]
+#[pyo3(signature = (network, message_type, payload=None))]
+pub(crate) fn encode_v1<'py>(
+    py: Python<'py>,
+    network: Magic,
+    message_type: &str,
+    payload: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let message_type = MessageType::new(message_type.as_bytes()).map_err(error::message)?;
+    let payload = payload.map(|payload| Input::new(payload)?.to_vec(py));
+    let payload = payload.transpose()?.unwrap_or_default();
+    if payload.len() > v1::MAX_PAYLOAD_LEN {
+        let (len, most) = (payload.len(), v1::MAX_PAYLOAD_LEN);
+        let text = format!("a payload of {len} bytes; the limit is {most}");
+        return Err(error::MessageError::new_err(text));
+    }
+    let mut wire = Vec::new();
+    v1::encode(network.0, message_type, &payload, &mut wire);
+    Ok(PyBytes::new(py, &wire))
+}
+
+/// The v1 message at the beginning of ``data``: its type, its payload, and its length on the wire;
+/// ``None`` if it has not come whole.
+#[pyfunction]
+pub(crate) fn decode_v1<'py>(
+    network: Magic,
+    data: &Bound<'py, PyAny>,
+) -> PyResult<Option<(String, Bound<'py, PyBytes>, usize)>> {
+    let py = data.py();
+    Input::new(data)?.with(py, |data| {
+        let decoded = v1::decode(network.0, data);
+        let message = decoded.map_err(|error| error::MessageError::new_err(error.to_string()))?;
+        Ok(message.map(|message| {
+            let payload = PyBytes::new(py, message.payload);
+            (
+                message.message_type.name().to_owned(),
+                payload,
+                message.wire_len(),
+            )
+        }))
+    })?
+}

@@ -1,0 +1,350 @@
+"""Handshakes, sessions, batches and their views."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+
+import packetlane
+import pytest
+from packetlane import Engine, Handshake, OpenBatch, SealBatch, Session
+
+
+def sessions() -> tuple[Session, Session]:
+    """Two sides of one session."""
+    alice, bob = Handshake.initiator("regtest"), Handshake.responder("regtest")
+    assert bob.receive(alice.take_output()) is None
+    ours = alice.receive(bob.take_output())
+    theirs = bob.receive(alice.take_output())
+    assert isinstance(ours, Session) and isinstance(theirs, Session)
+    return ours, theirs
+
+
+def sealed(session: Session, *contents: bytes) -> bytes:
+    batch = SealBatch()
+    slot = session.push_many(batch, list(contents))
+    assert slot is not None
+    Engine().seal(batch)
+    return bytes(batch.wire(slot))
+
+
+def opened(session: Session, wire: bytes) -> OpenBatch:
+    batch = OpenBatch()
+    session.feed(batch, wire)
+    Engine().open(batch)
+    return batch
+
+
+@pytest.mark.parametrize("size", [0, 1, 61, 1024, 100_000])
+def test_round_trip_past_rekeys(size: int) -> None:
+    alice, bob = sessions()
+    assert alice.id == bob.id and len(alice.id) == 32
+    contents = [os.urandom(size) for _ in range(500 if size < 2000 else 5)]
+    assert bob.packets(opened(bob, sealed(alice, *contents))) == contents
+    assert alice.packets(opened(alice, sealed(bob, *contents))) == contents
+
+
+def test_any_buffer_is_taken() -> None:
+    alice, bob = sessions()
+    batch = SealBatch()
+    contents: list[bytes | bytearray | memoryview] = [b"bytes", bytearray(b"bytearray"), memoryview(b"_view")[1:]]
+    slots = [alice.push(batch, one) for one in contents]
+    many = alice.push_many(batch, iter(contents))
+    assert many is not None
+    joined = slots[0].join(slots[1])
+    assert joined is not None and len(joined) == len(slots[0]) + len(slots[1])
+    assert slots[0].join(slots[2]) is None
+    Engine().seal(batch)
+    wire = bytearray(batch.wire_bytes([*slots, many]))
+    received = OpenBatch()
+    # In pieces, as a socket brings them.
+    for at in range(0, len(wire), 7):
+        bob.feed(received, memoryview(wire)[at : at + 7])
+    Engine().open(received)
+    assert bob.packets(received) == [bytes(one) for one in [*contents, *contents]]
+
+
+def test_nothing_is_pushed_if_one_is_refused() -> None:
+    alice, bob = sessions()
+    batch = SealBatch()
+    with pytest.raises(TypeError):
+        alice.push_many(batch, [b"one", "two"])  # type: ignore[list-item]
+    with pytest.raises(packetlane.SealError, match="do not fit a packet"):
+        alice.push_many(batch, [b"one", bytes(1 << 24)])
+    assert len(batch) == 0 and alice.push_many(batch, []) is None
+    assert bob.packets(opened(bob, sealed(alice, b"fine"))) == [b"fine"]
+
+
+def test_messages_and_decoys() -> None:
+    alice, bob = sessions()
+    batch = SealBatch()
+    slots = [
+        alice.push_message(batch, "ping", b"12345678"),
+        alice.push(batch, b"noise", decoy=True),
+        alice.push(batch, b"\xff no such type"),
+        alice.push_message(batch, "sendaddrv2"),
+    ]
+    Engine().seal(batch)
+    received = opened(bob, batch.wire_bytes(slots))
+    assert bob.messages(received) == [("ping", b"12345678"), ("sendaddrv2", b"")]
+    assert bob.messages(received) == [] and bob.decoys == 1
+    with pytest.raises(packetlane.MessageError, match="12 are the most"):
+        alice.push_message(batch, "a very long type")
+    assert packetlane.decode_message(packetlane.encode_message("tx", b"t")) == ("tx", b"t")
+    with pytest.raises(packetlane.MessageError, match="no message type has the short id 255"):
+        packetlane.decode_message(b"\xff")
+
+
+def test_a_forged_packet_ends_the_session_and_no_other() -> None:
+    (alice, bob), (carol, dave) = sessions(), sessions()
+    wire = bytearray(sealed(alice, b"one", b"two", b"three"))
+    wire[23 + 10] ^= 1  # in the second packet
+    batch = OpenBatch()
+    bob.feed(batch, wire)
+    dave.feed(batch, sealed(carol, b"fine"))
+    Engine().open(batch)
+    assert bob.packets(batch) == [b"one"]
+    with pytest.raises(packetlane.BadTag, match="packet 2 after rekey 0"):
+        bob.packets(batch)
+    assert dave.packets(batch) == [b"fine"]
+    with pytest.raises(packetlane.BadTag):
+        bob.feed(OpenBatch(), b"more")
+    assert issubclass(packetlane.BadTag, packetlane.OpenError)
+    assert issubclass(packetlane.OpenError, packetlane.Error)
+
+
+def test_truncated_and_wrong_lengths() -> None:
+    alice, bob = sessions()
+    wire = sealed(alice, b"one", b"two")
+    assert bob.packets(opened(bob, wire[:-1])) == [b"one"]
+    assert bob.buffered == 22
+    assert bob.packets(opened(bob, wire[-1:])) == [b"two"]
+    bob.set_receive_limit(100)
+    with pytest.raises(packetlane.OpenError, match="the receive limit is 100"):
+        bob.feed(OpenBatch(), sealed(alice, bytes(101)))
+    alice, bob = sessions()
+    wire = sealed(alice, b"one")
+    with pytest.raises(packetlane.OpenError, match=f"announced a packet of {0xFFFFFF ^ 3} bytes"):
+        bob.feed(OpenBatch(), bytes(byte ^ 0xFF for byte in wire))
+
+
+def test_out_of_turn() -> None:
+    alice, bob = sessions()
+    batch, received = SealBatch(), OpenBatch()
+    slot = alice.push(batch, b"x" * 100)
+    with pytest.raises(packetlane.SlotError, match="call Engine::seal"):
+        batch.wire(slot)
+    Engine().seal(batch)
+    bob.feed(received, batch.wire(slot))
+    with pytest.raises(packetlane.OpenError, match="call Engine::open"):
+        bob.packets(received)
+    with pytest.raises(packetlane.OpenError, match="not in this batch"):
+        bob.packets(OpenBatch())
+    Engine().open(received)
+    bob.defer(received)
+    received.clear()
+    assert bob.needs_turn and bob.buffered == 100
+    bob.feed(received, b"")
+    Engine().open(received)
+    assert bob.packets(received) == [b"x" * 100]
+    batch.clear()
+    with pytest.raises(packetlane.SlotError, match="cleared"):
+        batch.wire(slot)
+    with pytest.raises(TypeError):
+        Engine().seal(OpenBatch())  # type: ignore[arg-type]
+
+
+def test_a_batch_does_not_change_behind_its_views() -> None:
+    alice, bob = sessions()
+    batch = SealBatch()
+    slot = alice.push(batch, b"hello")
+    Engine().seal(batch)
+    view = batch.wire(slot)
+    assert view.readonly and len(view) == len(slot) == 25
+    before = bytes(view)
+    changes: list[Callable[[], object]] = [
+        batch.clear,
+        lambda: alice.push(batch, b"more"),
+        lambda: alice.push_many(batch, [b"more"]),
+        lambda: Engine().seal(batch),
+    ]
+    for change in changes:
+        with pytest.raises(BufferError, match="1 views"):
+            change()
+    # A slice of a view is one, too, and outlives it.
+    part = view[1:3]
+    exporter = view.obj
+    view.release()
+    with pytest.raises(BufferError):
+        batch.clear()
+    assert bytes(part) == before[1:3]
+    part.release()
+    assert bytes(memoryview(exporter)) == before
+    batch.clear()
+    with pytest.raises(BufferError, match="has changed"):
+        memoryview(exporter)
+    with pytest.raises((TypeError, BufferError)):
+        memoryview(exporter).cast("B")[0] = 1
+
+
+def test_views_of_received_packets() -> None:
+    alice, bob = sessions()
+    received = opened(bob, sealed(alice, b"one", b"two"))
+    views = bob.views(received)
+    assert views == [b"one", b"two"]
+    with pytest.raises(BufferError, match="2 views"):
+        received.clear()
+    with pytest.raises(BufferError):
+        bob.feed(received, b"more")
+    with pytest.raises(TypeError):
+        views[0][0] = 1
+    # A view keeps its batch alive.
+    del received
+    gc.collect()
+    assert bytes(views[1]) == b"two"
+    # And a batch is its own again when they are gone.
+    received = opened(bob, sealed(alice, b"three"))
+    views = bob.views(received)
+    del views
+    gc.collect()
+    received.clear()
+
+
+def test_handshake() -> None:
+    for network in ["main", "testnet3", "testnet4", "signet", "regtest"]:
+        Handshake.initiator(network)
+    Handshake.initiator(b"abcd")
+    with pytest.raises(ValueError, match='no network "moon": there are main,'):
+        Handshake.initiator("moon")
+    with pytest.raises(ValueError, match="4 bytes, not 3"):
+        Handshake.initiator(b"abc")
+    with pytest.raises(packetlane.HandshakeError, match="4096 bytes of garbage are too many"):
+        Handshake.initiator(garbage=bytes(4096))
+    alice = Handshake.initiator(garbage=b"", decoys=[b"a", b"b"], engine=Engine("portable"))
+    assert len(alice.take_output()) == 64
+    assert isinstance(alice.closed(), packetlane.ClosedUnanswered)
+    with pytest.raises(packetlane.HandshakeError, match="no garbage terminator"):
+        alice.receive(bytes(64 + 4111))
+    with pytest.raises(packetlane.HandshakeError, match="already ended"):
+        alice.receive(b"more")
+    with pytest.raises(packetlane.BackendError, match="no backend"):
+        Engine("abacus")
+
+
+def test_v1_is_recognised() -> None:
+    version = packetlane.encode_v1("regtest", "version", b"payload")
+    bob = Handshake.responder("regtest")
+    assert bob.receive(version[:15]) is None
+    v1 = bob.receive(version[15:])
+    assert isinstance(v1, packetlane.V1) and v1.received == version
+    assert packetlane.decode_v1("regtest", version[:-1]) is None
+    assert packetlane.decode_v1("regtest", version) == ("version", b"payload", len(version))
+    with pytest.raises(packetlane.MessageError, match="the peer is on regtest"):
+        packetlane.decode_v1("main", version)
+    with pytest.raises(packetlane.MessageError, match="checksum of a version message"):
+        packetlane.decode_v1("regtest", version[:-1] + b"!")
+    with pytest.raises(packetlane.HandshakeError, match="v1 on another network"):
+        Handshake.responder("main").receive(version + bytes(64))
+
+
+def test_threads() -> None:
+    """Each thread has its own sessions and batches; they share one engine."""
+    engine = Engine()
+    failures = []
+
+    def run() -> None:
+        try:
+            alice, bob = sessions()
+            batch, received = SealBatch(), OpenBatch()
+            for turn in range(50):
+                contents = [os.urandom(61 + turn)] * 200
+                slot = alice.push_many(batch, contents)
+                assert slot is not None
+                engine.seal(batch)
+                with batch.wire(slot) as wire:
+                    bob.feed(received, wire)
+                engine.open(received)
+                assert bob.packets(received) == contents
+                batch.clear()
+                received.clear()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_one_batch_in_two_threads() -> None:
+    """Sealing releases the GIL. Who touches the batch meanwhile is told, and breaks nothing."""
+    alice, bob = sessions()
+    batch = SealBatch()
+    slot = alice.push_many(batch, [bytes(60_000)] * 300)
+    assert slot is not None
+    refused = 0
+    ran_meanwhile = 0
+    sealing = threading.Thread(target=lambda: Engine().seal(batch))
+    sealing.start()
+    while sealing.is_alive():
+        ran_meanwhile += 1
+        try:
+            batch.wire(slot).release()
+        except RuntimeError as error:
+            assert "borrowed" in str(error)
+            refused += 1
+        except packetlane.SlotError:
+            pass
+    sealing.join()
+    assert ran_meanwhile > 0
+    received = OpenBatch()
+    bob.feed(received, batch.wire(slot))
+    Engine().open(received)
+    assert bob.packets(received) == [bytes(60_000)] * 300
+
+
+def test_sha256d() -> None:
+    from hashlib import sha256
+
+    from packetlane import sha256d
+
+    messages = [os.urandom(n) for n in range(200)]
+    expected = [sha256(sha256(one).digest()).digest() for one in messages]
+    assert sha256d.many(messages) == expected
+    assert sha256d.many(map(bytearray, messages)) == expected
+    assert sha256d.many([]) == []
+    assert sha256d.merkle_root([]) == (bytes(32), False)
+    assert sha256d.merkle_root(expected[:1]) == (expected[0], False)
+    pair = sha256d.many([expected[0] + expected[1]])[0]
+    assert sha256d.merkle_root(expected[:2]) == (pair, False)
+    assert sha256d.merkle_root([expected[0]] * 2).mutated
+    with pytest.raises(ValueError, match="32 bytes, not 3"):
+        sha256d.merkle_root([b"abc"])
+
+
+def test_lab(tmp_path: object) -> None:
+    pandas = pytest.importorskip("pandas")
+    import json
+    from pathlib import Path
+
+    from packetlane import lab
+
+    row = {
+        "experiment": "bip324.packet",
+        "case": "op=seal bytes=61 batch=64",
+        "implementation": "packetlane",
+        "median": 47.5,
+    }
+    path = Path(str(tmp_path)) / "report.json"
+    path.write_text(json.dumps({"schema": 1, "machine": {"cpu": "x"}, "rows": [row]}))
+    frame = lab.read(path)
+    assert isinstance(frame, pandas.DataFrame) and frame.attrs["machine"] == {"cpu": "x"}
+    assert frame["case.bytes"][0] == 61 and frame["case.op"][0] == "seal"
+    assert lab.read(path, "ratios").empty
+    path.write_text(json.dumps({"schema": 2, "machine": {}}))
+    with pytest.raises(ValueError, match="schema 2, not 1"):
+        lab.read(path)

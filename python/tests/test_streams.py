@@ -1,0 +1,276 @@
+"""Connections over asyncio: with ourselves, and with btcd and Bitcoin Core."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import packetlane
+import pytest
+
+HERE = Path(__file__).parent
+
+
+async def echo(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+    async for message_type, payload in reader:
+        writer.send(message_type, payload)
+        await writer.drain()
+
+
+def port_of(server: asyncio.Server) -> int:
+    port = server.sockets[0].getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+async def test_messages_come_back() -> None:
+    server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest")
+
+    async def client(number: int) -> None:
+        reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+        assert writer.version == 2 and len(writer.session_id or b"") == 32
+        assert writer.get_extra_info("peername")[1] == port_of(server)
+        messages = [(f"type{i}", os.urandom(i * number)) for i in range(20)]
+        for message in messages:
+            writer.send(*message)
+        assert [await reader.read() for _ in messages] == messages
+        big = os.urandom(3_000_000)
+        writer.send("block", big)
+        await writer.drain()
+        assert await reader.read() == ("block", big)
+        writer.close()
+        await writer.wait_closed()
+        with pytest.raises(packetlane.Closed):
+            await reader.read()
+        assert [message async for message in reader] == []
+        with pytest.raises(packetlane.Closed):
+            writer.send("ping")
+
+    await asyncio.gather(*(client(number) for number in range(10)))
+    server.close()
+
+
+async def test_a_slow_reader_stops_its_peer() -> None:
+    sent = 0
+
+    async def flood(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        nonlocal sent
+        for _ in range(200):
+            writer.send("block", bytes(200_000))
+            await writer.drain()
+            sent += 1
+
+    server = await packetlane.serve(flood, "127.0.0.1", 0, "regtest")
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    await asyncio.sleep(0.5)
+    assert 10 < sent < 200
+    assert len([message async for message in reader]) == 200
+    server.close()
+
+
+async def test_v1_peers_are_answered() -> None:
+    server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+    message = packetlane.encode_v1("regtest", "version", b"hello")
+    writer.write(message + message[:30])
+    assert await reader.readexactly(len(message)) == message
+    writer.write(message[30:])
+    assert await reader.readexactly(len(message)) == message
+    writer.close()
+    server.close()
+
+
+async def test_falls_back_to_v1() -> None:
+    connections = 0
+
+    async def v1_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if (await reader.read(4)) == b"\xfa\xbf\xb5\xda":
+            writer.write(packetlane.encode_v1("regtest", "version", b"v1"))
+            await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(v1_only, "127.0.0.1", 0)
+    with pytest.raises(packetlane.ClosedUnanswered, match="it may speak v1 only"):
+        await packetlane.connect("127.0.0.1", port_of(server), "regtest", v2_only=True)
+    assert connections == 1
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    assert writer.version == 1 and writer.session_id is None and connections == 3
+    writer.send("version", b"hello")
+    assert await reader.read() == ("version", b"v1")
+    writer.close()
+    server.close()
+
+
+async def test_exchange_versions_of_both_sides() -> None:
+    server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest", handshake=True)
+    reader, writer = await packetlane.connect(
+        "127.0.0.1", port_of(server), "regtest", handshake=True
+    )
+    assert await reader.read() == ("sendaddrv2", b"")
+    # The server has read ours, and sends it back as it does with every message.
+    assert await reader.read() == ("sendaddrv2", b"")
+    writer.close()
+    server.close()
+
+
+async def test_damage_ends_a_connection() -> None:
+    async def send(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        writer.send("ping", b"12345678")
+        await writer.drain()
+        writer._connection.write(bytes(100))
+        await reader.read()
+
+    server = await packetlane.serve(send, "127.0.0.1", 0, "regtest")
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    assert await reader.read() == ("ping", b"12345678")
+    with pytest.raises(packetlane.Error) as error:
+        await reader.read()
+    assert not isinstance(error.value, packetlane.Closed)
+    server.close()
+
+
+async def test_refused_and_silent() -> None:
+    with pytest.raises(OSError):
+        await packetlane.connect("127.0.0.1", free_port(), "regtest")
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    with pytest.raises(asyncio.TimeoutError):
+        await packetlane.connect("127.0.0.1", port_of(server), "regtest", timeout=0.2)
+    server.close()
+
+
+def test_crawler(tmp_path: Path) -> None:
+    """300 local nodes in another process, of which 50 speak v1 only, and one is not there."""
+    command = [sys.executable, str(HERE / "listeners.py"), "300", "50", "regtest"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as nodes:
+        try:
+            assert nodes.stdout is not None
+            ports = nodes.stdout.readline().split()
+            assert len(ports) == 300
+            file = tmp_path / "nodes.txt"
+            file.write_text("\n".join(f"127.0.0.1:{port}" for port in [*ports, free_port()]))
+            crawler = str(HERE.parent / "examples" / "crawler.py")
+            command = [sys.executable, crawler, "--network", "regtest", "--nodes", str(file)]
+            output = subprocess.check_output(command, text=True, timeout=60)
+            table = subprocess.check_output([*command, "--csv"], text=True, timeout=60)
+        finally:
+            nodes.kill()
+    seen = [json.loads(line) for line in output.splitlines()]
+    assert len(seen) == 301 and len(table.splitlines()) == 302
+    assert [sum(one["transport"] == kind for one in seen) for kind in ("v1", "v2", "")] == [
+        50,
+        250,
+        1,
+    ]
+    by_port = {one["address"].rpartition(":")[2]: one for one in seen}
+    assert by_port[ports[0]]["known"] == ["127.0.0.1:8333"] * 2
+    tor = f"network-4/{bytes(range(32)).hex()}:8333"
+    assert by_port[ports[299]]["known"] == ["127.0.0.1:8333", tor]
+    assert sum(bool(one["error"]) for one in seen) == 1
+
+
+# Real nodes.
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+
+def find_btcd() -> str:
+    path = os.environ.get("PATH", "")
+    go = shutil.which("go")
+    if go:
+        path += os.pathsep + subprocess.check_output([go, "env", "GOPATH"], text=True).strip() + "/bin"
+    return shutil.which("btcd", path=path) or pytest.skip("btcd is not installed")
+
+
+def find_bitcoind() -> str:
+    return os.environ.get("BITCOIND_EXE") or pytest.skip("BITCOIND_EXE names no Bitcoin Core")
+
+
+@contextmanager
+def node(command: list[str], home: Path, rpc: int) -> Iterator[None]:
+    """A node on regtest, which answers its RPC."""
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            ends = time.monotonic() + 60
+            while True:
+                try:
+                    request = urllib.request.Request(
+                        f"http://127.0.0.1:{rpc}",
+                        b'{"jsonrpc":"1.0","id":1,"method":"getblockcount","params":[]}',
+                        {"Authorization": "Basic " + base64.b64encode(b"u:p").decode()},
+                    )
+                    urllib.request.urlopen(request, timeout=5).read()
+                    break
+                except OSError:
+                    assert process.poll() is None, "the node has ended"
+                    assert time.monotonic() < ends, "the node does not start"
+                    time.sleep(0.05)
+            yield
+        finally:
+            process.kill()
+
+
+def btcd(home: Path, listen: int, rpc: int, v2: bool) -> list[str]:
+    options = ["--regtest", "--configfile=/dev/null", "--nodnsseed", "--notls"]
+    options += ["--rpcuser=u", "--rpcpass=p", f"--datadir={home}/data", f"--logdir={home}/logs"]
+    options += [f"--listen=127.0.0.1:{listen}", f"--rpclisten=127.0.0.1:{rpc}"]
+    return [find_btcd(), *options, *(["--v2transport"] if v2 else [])]
+
+
+def bitcoind(home: Path, listen: int, rpc: int, v2: bool) -> list[str]:
+    options = ["-regtest", "-server", "-dnsseed=0", "-discover=0", "-listenonion=0"]
+    options += ["-rpcuser=u", "-rpcpassword=p", "-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1"]
+    options += [f"-datadir={home}", f"-bind=127.0.0.1:{listen}", f"-rpcport={rpc}"]
+    return [find_bitcoind(), *options, f"-v2transport={int(v2)}"]
+
+
+@pytest.mark.parametrize("v2", [True, False], ids=["v2", "v1"])
+@pytest.mark.parametrize("software", [btcd, bitcoind], ids=["btcd", "bitcoind"])
+async def test_a_real_node(software: object, v2: bool, tmp_path: Path) -> None:
+    assert callable(software)
+    listen, rpc = free_port(), free_port()
+    with node(software(tmp_path, listen, rpc, v2), tmp_path, rpc):
+        reader, writer = await packetlane.connect(
+            "127.0.0.1", listen, "regtest", handshake=True, timeout=20
+        )
+        assert writer.version == (2 if v2 else 1)
+        nonce = os.urandom(8)
+        # Past a rekey.
+        for _ in range(300):
+            writer.send("ping", nonce)
+        pongs = 0
+        while pongs < 300:
+            message_type, payload = await asyncio.wait_for(reader.read(), 20)
+            pongs += (message_type, payload) == ("pong", nonce)
+        writer.close()
