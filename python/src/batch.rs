@@ -279,6 +279,9 @@ impl View {
         flags: c_int,
     ) -> PyResult<()> {
         let view = slf.get();
+        // What CPython asks of an exporter that refuses.
+        // SAFETY: CPython passes a `Py_buffer` to fill.
+        unsafe { (*buffer).obj = std::ptr::null_mut() };
         // As long as the batch is borrowed, nobody changes it.
         let (sealed, opened);
         let changes = match &view.of {

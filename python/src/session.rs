@@ -124,7 +124,13 @@ fn config(
 impl Handshake {
     /// The side that connects. ``take_output`` has its first bytes at once.
     #[staticmethod]
-    #[pyo3(signature = (network=Magic::MAIN, *, engine=None, garbage=None, decoys=None, receive_limit=None))]
+    #[pyo3(
+        signature = (
+            network=Magic::MAIN, *, engine=None, garbage=None, decoys=None, receive_limit=None
+        ),
+        text_signature = "(network='main', *, engine=None, garbage=None, decoys=None, \
+            receive_limit=None)"
+    )]
     fn initiator(
         py: Python<'_>,
         network: Magic,
@@ -140,7 +146,13 @@ impl Handshake {
 
     /// The side that accepts. It also recognises peers that speak v1.
     #[staticmethod]
-    #[pyo3(signature = (network=Magic::MAIN, *, engine=None, garbage=None, decoys=None, receive_limit=None))]
+    #[pyo3(
+        signature = (
+            network=Magic::MAIN, *, engine=None, garbage=None, decoys=None, receive_limit=None
+        ),
+        text_signature = "(network='main', *, engine=None, garbage=None, decoys=None, \
+            receive_limit=None)"
+    )]
     fn responder(
         py: Python<'_>,
         network: Magic,
@@ -463,24 +475,23 @@ pub(crate) fn encode_v1<'py>(
     Ok(PyBytes::new(py, &wire))
 }
 
-/// The v1 message at the beginning of ``data``: its type, its payload, and its length on the wire;
-/// ``None`` if it has not come whole.
+/// The v1 message that begins at ``start`` in ``data``: its type, its payload, and its length on the
+/// wire; ``None`` if it has not come whole.
 #[pyfunction]
+#[pyo3(signature = (network, data, start=0))]
 pub(crate) fn decode_v1<'py>(
     network: Magic,
     data: &Bound<'py, PyAny>,
+    start: usize,
 ) -> PyResult<Option<(String, Bound<'py, PyBytes>, usize)>> {
     let py = data.py();
     Input::new(data)?.with(py, |data| {
-        let decoded = v1::decode(network.0, data);
+        let decoded = v1::decode(network.0, data.get(start..).unwrap_or_default());
         let message = decoded.map_err(|error| error::MessageError::new_err(error.to_string()))?;
         Ok(message.map(|message| {
             let payload = PyBytes::new(py, message.payload);
-            (
-                message.message_type.name().to_owned(),
-                payload,
-                message.wire_len(),
-            )
+            let message_type = message.message_type.name().to_owned();
+            (message_type, payload, message.wire_len())
         }))
     })?
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import shutil
@@ -130,16 +131,47 @@ async def test_damage_ends_a_connection() -> None:
     async def send(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
         writer.send("ping", b"12345678")
         await writer.drain()
-        writer._connection.write(bytes(100))
+        # One more packet, with another tag.
+        session, batch = writer._connection.session, packetlane.SealBatch()
+        assert session is not None
+        slot = session.push(batch, b"forged")
+        packetlane.Engine().seal(batch)
+        wire = bytearray(batch.wire(slot))
+        wire[-1] ^= 1
+        writer._connection.write(bytes(wire))
         await reader.read()
 
     server = await packetlane.serve(send, "127.0.0.1", 0, "regtest")
     reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
     assert await reader.read() == ("ping", b"12345678")
-    with pytest.raises(packetlane.Error) as error:
+    with pytest.raises(packetlane.BadTag):
         await reader.read()
-    assert not isinstance(error.value, packetlane.Closed)
     server.close()
+
+
+async def test_what_a_callback_raises_is_reported() -> None:
+    reported: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    async def wrong(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        writer.send("a very long message type")
+
+    async def gone(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        await reader.read()
+
+    for callback in (wrong, gone):
+        server = await packetlane.serve(callback, "127.0.0.1", 0, "regtest")
+        reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+        if callback is gone:
+            writer.close()
+        with pytest.raises(packetlane.Closed):
+            await reader.read()
+        server.close()
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        gc.collect()
+    assert [type(error) for error in reported] == [packetlane.MessageError]
 
 
 async def test_refused_and_silent() -> None:

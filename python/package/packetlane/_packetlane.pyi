@@ -7,7 +7,32 @@ if sys.version_info >= (3, 12):
 else:
     from typing_extensions import Buffer as Buffer
 
-Network = Union[str, bytes]
+__all__ = [
+    "BackendError",
+    "BadTag",
+    "ClosedUnanswered",
+    "Engine",
+    "Error",
+    "Handshake",
+    "HandshakeError",
+    "MessageError",
+    "OpenBatch",
+    "OpenError",
+    "SealBatch",
+    "SealError",
+    "Session",
+    "Slot",
+    "SlotError",
+    "V1",
+    "decode_message",
+    "decode_v1",
+    "encode_message",
+    "encode_v1",
+    "sha256d_many",
+    "sha256d_merkle_root",
+]
+
+_Network = Union[str, bytes]
 
 class Error(Exception): ...
 class BackendError(Error): ...
@@ -61,7 +86,7 @@ class V1:
 class Handshake:
     @staticmethod
     def initiator(
-        network: Network = "main",
+        network: _Network = "main",
         *,
         engine: Optional[Engine] = None,
         garbage: Optional[Buffer] = None,
@@ -70,7 +95,7 @@ class Handshake:
     ) -> Handshake: ...
     @staticmethod
     def responder(
-        network: Network = "main",
+        network: _Network = "main",
         *,
         engine: Optional[Engine] = None,
         garbage: Optional[Buffer] = None,
@@ -105,7 +130,9 @@ class Session:
 
 def encode_message(message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
 def decode_message(contents: Buffer) -> tuple[str, bytes]: ...
-def encode_v1(network: Network, message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
-def decode_v1(network: Network, data: Buffer) -> Optional[tuple[str, bytes, int]]: ...
+def encode_v1(network: _Network, message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
+def decode_v1(
+    network: _Network, data: Buffer, start: int = 0
+) -> Optional[tuple[str, bytes, int]]: ...
 def sha256d_many(messages: Iterable[Buffer]) -> list[bytes]: ...
 def sha256d_merkle_root(leaves: Iterable[Buffer]) -> tuple[bytes, bool]: ...

@@ -30,7 +30,8 @@ from ._packetlane import (
 )
 
 if TYPE_CHECKING:
-    from ._packetlane import Buffer, Network
+    from ._packetlane import Buffer
+    from ._packetlane import _Network as Network
 
 __all__ = ["Closed", "Reader", "Writer", "connect", "exchange_versions", "serve"]
 
@@ -199,9 +200,8 @@ class _Connection(asyncio.Protocol):
         self.v1 += data
         messages = []
         begins = 0
-        view = memoryview(self.v1)
         try:
-            while message := decode_v1(self.network, view[begins:]):
+            while message := decode_v1(self.network, self.v1, begins):
                 messages.append(message[:2])
                 begins += message[2]
         except Error as error:
@@ -399,8 +399,10 @@ async def serve(
             return
         try:
             await callback(reader, writer)
-        except (Error, OSError) as error:
-            connection.fail(error)
+        except (Error, OSError):
+            # Of the connection, which has ended; any other is the callback's own, and is logged.
+            if connection.end is None:
+                raise
         finally:
             writer.close()
 
