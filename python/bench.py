@@ -253,16 +253,16 @@ def use_fast_parts() -> None:
     from test_framework.crypto import bip324_cipher, chacha20, ellswift
     from test_framework.crypto.secp256k1 import FE, GE
 
-    def encrypt(key: bytes, nonce: bytes, aad: bytes, text: bytes) -> bytes:
+    def encrypt(key: bytes, nonce: bytes, aad: bytes, text: bytes) -> Any:
         return ChaCha20Poly1305(key).encrypt(nonce, text, aad)
 
-    def decrypt(key: bytes, nonce: bytes, aad: bytes, text: bytes) -> Optional[bytes]:
+    def decrypt(key: bytes, nonce: bytes, aad: bytes, text: bytes) -> Any:
         try:
             return ChaCha20Poly1305(key).decrypt(nonce, text, aad)
         except InvalidTag:
             return None
 
-    def block(key: bytes, nonce: bytes, counter: int) -> bytes:
+    def block(key: bytes, nonce: bytes, counter: int) -> Any:
         whole = counter.to_bytes(4, "little") + nonce
         return Cipher(ChaCha20(key, whole), None).encryptor().update(bytes(64))
 
@@ -272,7 +272,7 @@ def use_fast_parts() -> None:
         u, t = ellswift.xelligatorswift(FE(int.from_bytes(public[1:], "big")))
         return secret, u.to_bytes() + t.to_bytes()
 
-    def exchange(theirs: bytes, secret: bytes) -> bytes:
+    def exchange(theirs: bytes, secret: bytes) -> Any:
         u, t = (FE(int.from_bytes(half, "big")) for half in (theirs[:32], theirs[32:]))
         public = coincurve.PublicKey(b"\x02" + ellswift.xswiftec(u, t).to_bytes())
         return public.multiply(secret).format()[1:]
