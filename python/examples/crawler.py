@@ -94,7 +94,7 @@ async def visit(address: str, network: str, timeout: float, connect: Connect) ->
         node.transport = f"v{writer.version}"
         try:
             writer.send("getaddr")
-            node.known = await asyncio.wait_for(answer(reader, writer), timeout)
+            await asyncio.wait_for(answer(reader, writer, node.known), timeout)
         finally:
             writer.close()
     except (packetlane.Error, OSError, ValueError, asyncio.TimeoutError) as error:
@@ -103,9 +103,10 @@ async def visit(address: str, network: str, timeout: float, connect: Connect) ->
     return node
 
 
-async def answer(reader: packetlane.Reader, writer: packetlane.Writer) -> list[str]:
+async def answer(
+    reader: packetlane.Reader, writer: packetlane.Writer, known: list[str]
+) -> None:
     """Waits for the answer to ``getaddr``. A node may first announce itself alone."""
-    known: list[str] = []
     async for message_type, payload in reader:
         if message_type == "ping":
             writer.send("pong", payload)
@@ -113,7 +114,6 @@ async def answer(reader: packetlane.Reader, writer: packetlane.Writer) -> list[s
             known.extend(addresses(message_type, payload))
             if len(known) > 1:
                 break
-    return known
 
 
 async def crawl(
