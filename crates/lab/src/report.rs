@@ -325,7 +325,9 @@ impl Machine {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {
             name: None,
-            cpu: model_name(&cpuinfo).unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cpu: model_name(&cpuinfo)
+                .or_else(|| arm_name(&cpuinfo))
+                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             features: features(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             physical_cores: physical_cores(Path::new("/sys/devices/system/cpu")),
@@ -378,6 +380,42 @@ fn model_name(cpuinfo: &str) -> Option<String> {
     Some(name.collect::<Vec<_>>().join(" "))
 }
 
+/// The cores of an ARM CPU, for which Linux has numbers of its register MIDR and no name: the
+/// implementer and the part, of which a CPU may have several kinds.
+fn arm_name(cpuinfo: &str) -> Option<String> {
+    /// Those of ARM itself (implementer 0x41), as its reference manuals number them.
+    const PARTS: [(&str, &str); 12] = [
+        ("0xd03", "Cortex-A53"),
+        ("0xd05", "Cortex-A55"),
+        ("0xd07", "Cortex-A57"),
+        ("0xd08", "Cortex-A72"),
+        ("0xd09", "Cortex-A73"),
+        ("0xd0a", "Cortex-A75"),
+        ("0xd0b", "Cortex-A76"),
+        ("0xd0c", "Neoverse N1"),
+        ("0xd40", "Neoverse V1"),
+        ("0xd41", "Cortex-A78"),
+        ("0xd49", "Neoverse N2"),
+        ("0xd4f", "Neoverse V2"),
+    ];
+    let values = |key: &'static str| {
+        let lines = cpuinfo.lines().filter(move |line| line.starts_with(key));
+        lines.filter_map(|line| Some(line.split_once(':')?.1.trim()))
+    };
+    let mut names = Vec::new();
+    for (implementer, part) in values("CPU implementer").zip(values("CPU part")) {
+        let known = PARTS.iter().find(|(number, _)| *number == part);
+        let name = match known.filter(|_| implementer == "0x41") {
+            Some((_, name)) => (*name).to_owned(),
+            None => format!("ARM implementer {implementer} part {part}"),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<String> {
     let mut found = Vec::new();
@@ -411,7 +449,19 @@ fn features() -> Vec<String> {
     found
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn features() -> Vec<String> {
+    let mut found = Vec::new();
+    macro_rules! look {
+        ($($name:tt),*) => {
+            $(if std::arch::is_aarch64_feature_detected!($name) { found.push($name.to_owned()); })*
+        };
+    }
+    look!("neon", "aes", "pmull", "sha2", "sha3", "sve");
+    found
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn features() -> Vec<String> {
     Vec::new()
 }
@@ -515,6 +565,22 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Some  CPU @ 2.0GHz\n";
         assert_eq!(model_name(text).as_deref(), Some("Some CPU @ 2.0GHz"));
         assert_eq!(model_name("CPU part : 0xd0c"), None);
+        assert_eq!(arm_name(text), None);
+        let core = |implementer, part| {
+            format!("processor\t: 0\nCPU implementer\t: {implementer}\nCPU part\t: {part}\n\n")
+        };
+        let both = [
+            core("0x41", "0xd0b"),
+            core("0x41", "0xd05"),
+            core("0x41", "0xd05"),
+        ]
+        .concat();
+        assert_eq!(
+            arm_name(&both).as_deref(),
+            Some("Cortex-A76 and Cortex-A55")
+        );
+        let other = arm_name(&core("0x61", "0x022"));
+        assert_eq!(other.as_deref(), Some("ARM implementer 0x61 part 0x022"));
         assert!(Machine::here().cores >= 1);
     }
 
