@@ -115,16 +115,16 @@ fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     set.rows(packet.key, &row, count, &mut keystream);
     let (one_time_key, _) = split_one_time_key(keystream.blocks());
     packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-    let computed = (0, count);
-    stitched::open(
+    let opening = stitched::Opening {
         packet,
-        set,
         bytes,
-        &mut poly1305,
-        &[],
-        &mut keystream,
-        computed,
-    )
+        poly1305: &mut poly1305,
+        precomputed: &[],
+        keystream: &mut keystream,
+        from: 0,
+        computed: count,
+    };
+    opening.run(set)
 }
 
 /// [`seal`] for a job whose one-time key and first blocks are precomputed.
@@ -169,9 +169,16 @@ fn open_precomputed(
     if set.is_stitched() && !is_whole(job, blocks) {
         let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
         packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-        let (computed, mut keystream) = ((1 + blocks.len(), 0), Keystream::new());
-        let (poly1305, keystream) = (&mut poly1305, &mut keystream);
-        return stitched::open(&packet, set, bytes, poly1305, blocks, keystream, computed);
+        let opening = stitched::Opening {
+            packet: &packet,
+            bytes,
+            poly1305: &mut poly1305,
+            precomputed: blocks,
+            keystream: &mut Keystream::new(),
+            from: 1 + blocks.len(),
+            computed: 0,
+        };
+        return opening.run(set);
     }
     let tag = if job.is_short() && set.has_byte_masks() {
         tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)

@@ -62,120 +62,100 @@ pub(super) fn encrypt_rest(
     hashed
 }
 
-/// Decrypts the text of a packet if its tag is right; the tag has been started. `precomputed`
-/// holds the keystream of the text's front. `keystream` holds the first `computed` blocks from
-/// block `from` on; while the text is hashed, more blocks are computed, of a long text those that lanes
-/// compute.
-#[inline]
-pub(super) fn open(
-    packet: &Packet<'_>,
-    set: Set,
-    bytes: &mut [u8],
-    poly1305: &mut Poly1305,
-    precomputed: &[Block],
-    keystream: &mut Keystream,
-    at: (usize, usize),
-) -> Outcome {
-    if packet.blocks() - (at.0 + at.1) < TO_OPEN_IN_LANES {
-        return open_beside(
+/// A packet to open whose tag has been started.
+pub(super) struct Opening<'a, 'p> {
+    pub(super) packet: &'a Packet<'p>,
+    pub(super) bytes: &'a mut [u8],
+    pub(super) poly1305: &'a mut Poly1305,
+    /// The keystream of the text's front.
+    pub(super) precomputed: &'a [Block],
+    /// Its first `computed` blocks are those from block `from` on. More are computed here.
+    pub(super) keystream: &'a mut Keystream,
+    pub(super) from: usize,
+    pub(super) computed: usize,
+}
+
+impl Opening<'_, '_> {
+    /// Decrypts the text if the tag is right. While the text is hashed, more keystream is computed;
+    /// of a long text, the blocks that lanes compute.
+    #[inline]
+    pub(super) fn run(self, set: Set) -> Outcome {
+        if self.packet.blocks() - (self.from + self.computed) < TO_OPEN_IN_LANES {
+            self.run_beside(set, None)
+        } else {
+            self.run_long(set)
+        }
+    }
+
+    /// [`Opening::run`] for packets whose keystream takes pages of stack, which others should not
+    /// pay for.
+    #[inline(never)]
+    fn run_long(self, set: Set) -> Outcome {
+        self.run_beside(set, Some(&mut LongKeystream::new()))
+    }
+
+    /// [`Opening::run`], with room for the blocks that lanes compute, if they compute any.
+    #[inline(never)]
+    fn run_beside(self, set: Set, mut long: Option<&mut LongKeystream>) -> Outcome {
+        let Self {
             packet,
-            set,
             bytes,
             poly1305,
             precomputed,
             keystream,
-            at,
-            None,
-        );
-    }
-    open_long(packet, set, bytes, poly1305, precomputed, keystream, at)
-}
-
-/// [`open`] for packets whose keystream takes pages of stack, which others should not pay for.
-#[inline(never)]
-fn open_long(
-    packet: &Packet<'_>,
-    set: Set,
-    bytes: &mut [u8],
-    poly1305: &mut Poly1305,
-    precomputed: &[Block],
-    keystream: &mut Keystream,
-    at: (usize, usize),
-) -> Outcome {
-    let long = Some(&mut LongKeystream::new());
-    open_beside(
-        packet,
-        set,
-        bytes,
-        poly1305,
-        precomputed,
-        keystream,
-        at,
-        long,
-    )
-}
-
-/// [`open`], with room for the blocks that lanes compute, if they compute any.
-#[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "those of `open` and one more")]
-fn open_beside(
-    packet: &Packet<'_>,
-    set: Set,
-    bytes: &mut [u8],
-    poly1305: &mut Poly1305,
-    precomputed: &[Block],
-    keystream: &mut Keystream,
-    (from, mut computed): (usize, usize),
-    mut long: Option<&mut LongKeystream>,
-) -> Outcome {
-    let text = &bytes[packet.text.clone()];
-    let (first, mut end) = (from + computed, packet.blocks());
-    let mut in_lanes = 0;
-    let mut hashed = 0;
-    if let Some(long) = &mut long {
-        let lanes = set.narrow_lanes();
-        if end - first >= LongKeystream::LEN + lanes {
-            // The rest of the text then fills whole vectors.
-            let last = first + LongKeystream::LEN;
-            end = last - last.wrapping_sub(end) % set.block_lanes();
-        }
-        in_lanes = (end - first) / lanes * lanes;
-        let (unhashed, _) = text.as_chunks();
-        let row = counter_row(first as u32, packet.nonce);
-        let key_and_row = (packet.key, &row);
-        hashed = set.stitched_keystream(key_and_row, in_lanes, long, poly1305, unhashed);
-    }
-    while from + in_lanes + computed < end {
-        let (unhashed, _) = text[hashed..].as_chunks();
-        let counter = from + in_lanes + computed;
-        let count = set.row_blocks().min(end - counter);
-        let row = counter_row(counter as u32, packet.nonce);
-        let key_and_row = (packet.key, &row);
-        hashed += set.stitched_rows(key_and_row, count, keystream, computed, poly1305, unhashed);
-        computed += count;
-    }
-    let tag = packet.finish_tag(set, bytes, poly1305, hashed);
-    let outcome = packet.verdict(bytes, &tag);
-    if outcome == Outcome::Authentic {
-        let text = &mut bytes[packet.text.clone()];
-        set.xor_blocks(text, precomputed);
-        // Block 0 is the one-time key and not part of the text's keystream.
-        let (front, back) = keystream.blocks()[..computed].split_at(first - from);
-        let front = &front[usize::from(from == 0)..];
-        let mut at = BLOCK_LEN * from.saturating_sub(1);
-        let middle = long
-            .as_ref()
-            .map_or(&[][..], |long| &long.blocks()[..in_lanes]);
-        for blocks in [front, middle, back] {
-            if at < text.len() {
-                set.xor_blocks(&mut text[at..], blocks);
+            from,
+            mut computed,
+        } = self;
+        let text = &bytes[packet.text.clone()];
+        let (first, mut end) = (from + computed, packet.blocks());
+        let mut in_lanes = 0;
+        let mut hashed = 0;
+        if let Some(long) = &mut long {
+            let lanes = set.narrow_lanes();
+            if end - first >= LongKeystream::LEN + lanes {
+                // The rest of the text then fills whole vectors.
+                let last = first + LongKeystream::LEN;
+                end = last - last.wrapping_sub(end) % set.block_lanes();
             }
-            at += BLOCK_LEN * blocks.len();
+            in_lanes = (end - first) / lanes * lanes;
+            let (unhashed, _) = text.as_chunks();
+            let row = counter_row(first as u32, packet.nonce);
+            let key_and_row = (packet.key, &row);
+            hashed = set.stitched_keystream(key_and_row, in_lanes, long, poly1305, unhashed);
         }
-        let done = BLOCK_LEN * (end - 1);
-        if done < text.len() {
-            xor_keystream(set, packet.key, packet.nonce, end as u32, &mut text[done..]);
+        while from + in_lanes + computed < end {
+            let (unhashed, _) = text[hashed..].as_chunks();
+            let counter = from + in_lanes + computed;
+            let count = set.row_blocks().min(end - counter);
+            let row = counter_row(counter as u32, packet.nonce);
+            let key_and_row = (packet.key, &row);
+            hashed +=
+                set.stitched_rows(key_and_row, count, keystream, computed, poly1305, unhashed);
+            computed += count;
         }
+        let tag = packet.finish_tag(set, bytes, poly1305, hashed);
+        let outcome = packet.verdict(bytes, &tag);
+        if outcome == Outcome::Authentic {
+            let text = &mut bytes[packet.text.clone()];
+            set.xor_blocks(text, precomputed);
+            // Block 0 is the one-time key and not part of the text's keystream.
+            let (front, back) = keystream.blocks()[..computed].split_at(first - from);
+            let front = &front[usize::from(from == 0)..];
+            let mut at = BLOCK_LEN * from.saturating_sub(1);
+            let middle = long
+                .as_ref()
+                .map_or(&[][..], |long| &long.blocks()[..in_lanes]);
+            for blocks in [front, middle, back] {
+                if at < text.len() {
+                    set.xor_blocks(&mut text[at..], blocks);
+                }
+                at += BLOCK_LEN * blocks.len();
+            }
+            let done = BLOCK_LEN * (end - 1);
+            if done < text.len() {
+                xor_keystream(set, packet.key, packet.nonce, end as u32, &mut text[done..]);
+            }
+        }
+        outcome
     }
-    outcome
 }
