@@ -181,7 +181,9 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     if kept.is_some() {
         fs::create_dir_all(REPORTS).map_err(|error| cannot_write(Path::new(REPORTS), &error))?;
     }
-    for path in [&args.json, &args.html].into_iter().chain(&kept) {
+    let paths = [&args.json, &args.html].into_iter().chain(&kept);
+    let created: Vec<_> = paths.clone().filter(|path| !path.exists()).collect();
+    for path in paths {
         let file = fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| cannot_write(path, &error))?;
     }
@@ -192,8 +194,14 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
             printed = print(shown);
         }
     };
-    let mut report = run::run_and_show(Engine::detect()?, &options, &mut |report, experiment| {
+    let ran = run::run_and_show(Engine::detect()?, &options, &mut |report, experiment| {
         show(&format!("{}\n", text::experiment(report, experiment)));
+    });
+    // A run that ends with an error has no report, not an empty one.
+    let mut report = ran.inspect_err(|_| {
+        for path in created {
+            let _ = fs::remove_file(path);
+        }
     })?;
     report.machine.name = args.name;
 

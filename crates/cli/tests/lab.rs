@@ -117,6 +117,19 @@ fn a_recording_with_long_messages_is_replayed_and_named() {
     assert!(page.contains(&format!("Replayed: <code>{name}</code>")));
 }
 
+#[test]
+fn a_run_that_fails_leaves_no_empty_report() {
+    let dir = TempDir::new("none");
+    let before = dir.0.join("report.html");
+    fs::write(&before, "of an earlier run").unwrap();
+    let mut command = lab(&dir, OsStr::new("report.html"));
+    command.args(["bip324.mixed", "--filter", "no such case"]);
+    let finished = Running::start(&mut command).finish();
+    assert!(finished.error_line().contains("no case has"), "{finished:#?}");
+    assert!(!dir.0.join("report.json").exists());
+    assert_eq!(fs::read(&before).unwrap(), b"of an earlier run");
+}
+
 /// A report of one figure, in samples a little apart.
 fn write_report(path: &Path, machine: &str, nanos: f64) {
     let values: Vec<f64> = (0..20).map(|at| nanos + f64::from(at) / 100.0).collect();
