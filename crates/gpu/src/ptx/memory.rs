@@ -78,7 +78,7 @@ impl Memory {
     /// Allocates `len` bytes, which are uninitialised. The address is a multiple of 256.
     pub fn alloc(&mut self, len: usize) -> u64 {
         assert!(
-            len < 1 << SPAN_BITS,
+            (len as u64) < 1 << SPAN_BITS,
             "an allocation must be less than 64 GiB, not {len} bytes"
         );
         self.allocations.push(Allocation {
@@ -143,11 +143,14 @@ impl Memory {
 
     /// The allocation and offset of `len` bytes at `address`.
     fn place(&self, address: u64, len: usize) -> Result<(usize, usize), AccessError> {
-        let span = address >> SPAN_BITS;
-        let at = (address & ((1 << SPAN_BITS) - 1)) as usize;
-        let place = (span as usize).checked_sub(1);
-        match place.and_then(|i| self.allocations.get(i)) {
-            Some(allocation) if at + len <= allocation.bytes.len() => Ok((span as usize - 1, at)),
+        let span = (address >> SPAN_BITS) as usize;
+        // A host with 32 bits has no such offset.
+        let at = usize::try_from(address & ((1 << SPAN_BITS) - 1));
+        let at = at.map_err(|_| AccessError::Outside)?;
+        let end = at.checked_add(len).ok_or(AccessError::Outside)?;
+        let place = span.checked_sub(1).ok_or(AccessError::Outside)?;
+        match self.allocations.get(place) {
+            Some(allocation) if end <= allocation.bytes.len() => Ok((place, at)),
             _ => Err(AccessError::Outside),
         }
     }
