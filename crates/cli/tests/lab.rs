@@ -125,7 +125,10 @@ fn a_run_that_fails_leaves_no_empty_report() {
     let mut command = lab(&dir, OsStr::new("report.html"));
     command.args(["bip324.mixed", "--filter", "no such case"]);
     let finished = Running::start(&mut command).finish();
-    assert!(finished.error_line().contains("no case has"), "{finished:#?}");
+    assert!(
+        finished.error_line().contains("no case has"),
+        "{finished:#?}"
+    );
     assert!(!dir.0.join("report.json").exists());
     assert_eq!(fs::read(&before).unwrap(), b"of an earlier run");
 }

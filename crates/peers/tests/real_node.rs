@@ -510,8 +510,9 @@ fn a_sample_is_within_its_error() {
         }
     }
     println!("{within_one} of {all} figures within a standard error, {within_two} within two");
-    // 68 and 95 % of a normal distribution; these have a tail.
-    let near = all >= 120 && within_one * 2 > all && within_two * 4 > all * 3;
+    // 68 and 95 % of a normal distribution; these have a tail. Of errors printed half as large as
+    // they are it would be 38 and 68 %.
+    let near = all >= 120 && within_one * 5 > all * 2 && within_two * 10 > all * 7;
     load.join().unwrap();
     let quiet = quiet.was();
     assert!(near || !quiet);
