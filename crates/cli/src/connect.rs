@@ -166,7 +166,9 @@ pub(crate) async fn listen(
         address: address.to_owned(),
         error,
     };
-    let listener = bind(&addresses).await.map_err(cannot_listen)?;
+    let listener = TcpListener::bind(&addresses[..])
+        .await
+        .map_err(cannot_listen)?;
     let local = listener.local_addr().map_err(cannot_listen)?;
     let network = plan.network.name();
     print(format_args!("listening on {local} ({network})\n"));
@@ -222,20 +224,6 @@ pub(crate) async fn listen(
     // Every connection sees the signal too and prints its report.
     while connections.join_next().await.is_some() {}
     Ok(())
-}
-
-/// Listens at the first of the addresses that it can. The system's choice for port 0 may be another
-/// program's a moment later, IPv4's beside IPv6's: then it chooses again.
-async fn bind(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
-    let chosen = addresses.iter().any(|address| address.port() == 0);
-    let mut choices = if chosen { 8 } else { 1 };
-    loop {
-        choices -= 1;
-        match TcpListener::bind(addresses).await {
-            Err(error) if choices > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
-            bound => return bound,
-        }
-    }
 }
 
 /// Answers a peer that has connected, and exchanges versions.

@@ -999,7 +999,7 @@ fn the_report_as_json() {
 
 /// Starts `listen --once`. Returns the process and its address.
 fn listen(options: &str) -> (Running, SocketAddr) {
-    listen_on("127.0.0.1", &format!(" --once{options}"))
+    listen_on("127.0.0.1:0", &format!(" --once{options}"))
 }
 
 /// `connect` and `listen` with each other, over each transport.
@@ -1119,7 +1119,7 @@ fn a_visitor_who_sends_nothing() {
 /// A node that was made for v1 alone, to which nodes connect again with v1.
 #[test]
 fn listening_with_v1_only() {
-    let (mut listening, address) = listen_on("127.0.0.1", " --v1");
+    let (mut listening, address) = listen_on("127.0.0.1:0", " --v1");
     let connected = packetlane(&format!("connect {address} --network regtest"));
     let connected = connected.finish().expect_success();
     let transport = "transport         v1, not encrypted: the peer closed the v2 connection\n";
@@ -1131,7 +1131,7 @@ fn listening_with_v1_only() {
 /// It says so when a peer comes, and who ended the connection when.
 #[test]
 fn listening_tells_of_peers_that_come_and_go() {
-    let (mut listening, address) = listen_on("127.0.0.1", " --for 2");
+    let (mut listening, address) = listen_on("127.0.0.1:0", " --for 2");
     let greet = |pings: usize| {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -1185,7 +1185,7 @@ fn small_messages_are_not_delayed() {
         .enable_all()
         .build()
         .unwrap();
-    let (_listening, address) = listen_on("127.0.0.1", "");
+    let (_listening, address) = listen_on("127.0.0.1:0", "");
     let exchange = || {
         let connected = tokio::net::TcpStream::connect(address);
         let stream = runtime.block_on(connected).unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::gateway::{echo, get, talk, until};
+use common::gateway::{echo, flood, get, talk, until};
 use common::nats::{LIMIT, Server};
 use common::packetlane;
 use common::real::free_address;
@@ -126,13 +126,8 @@ fn events_of_peers() {
     // It is away for too long: everyone but the first is refused, which is an event, too.
     server.stop();
     let silent = TcpStream::connect(listen).unwrap();
-    let flood = |most: u64| {
-        for _ in 0..most {
-            drop(TcpStream::connect(listen));
-        }
-    };
     let flooding = HELD + 100;
-    flood(flooding);
+    flood(listen, flooding as usize);
     until(LIMIT, "all are refused", || {
         metric(
             http,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::gateway::{echo, get, talk, until};
+use common::gateway::{echo, flood, get, talk, until};
 use common::real::free_address;
 use common::{Running, packetlane};
 use std::collections::BTreeSet;
@@ -123,9 +123,7 @@ fn a_log_that_cannot_be_written() {
             let mut refused = connect(listen);
             matches!(refused.read(&mut [0]), Ok(0) | Err(_))
         });
-        for _ in 0..VISITS {
-            drop(TcpStream::connect(listen));
-        }
+        flood(listen, VISITS);
         talk(&mut before).unwrap();
         drop(silent);
         let name = "packetlane_gateway_dropped_log_lines_total ";

@@ -84,7 +84,7 @@ fn interoperate(software: Software, program: &Path, user_agent: &str) {
     // The other way round: the node connects to us.
     let recording = dir.0.join("listen");
     let once = format!(" --once --for 2 --record {}", recording.display());
-    let (listening, address) = listen_on("127.0.0.1", &once);
+    let (listening, address) = listen_on("127.0.0.1:0", &once);
     node.pause();
     node.call("addnode", &format!("\"{address}\",\"onetry\""))
         .unwrap();

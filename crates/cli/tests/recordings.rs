@@ -40,7 +40,7 @@ fn wait_for_report(listening: &mut Running) {
 fn strangers_who_send_no_message_leave_no_folder() {
     let dir = TempDir::new("strangers");
     let options = format!(" --record {}", dir.0.display());
-    let (mut listening, address) = listen_on("127.0.0.1", &options);
+    let (mut listening, address) = listen_on("127.0.0.1:0", &options);
     let mut first = Vec::new();
     let payload = version(b"");
     v1::encode(
@@ -76,7 +76,7 @@ fn a_peer_that_comes_again_gets_another_folder() {
     }
 
     let options = format!(" --once --record {}", dir.0.display());
-    let (listening, address) = listen_on("127.0.0.1", &options);
+    let (listening, address) = listen_on("127.0.0.1:0", &options);
     let stream = runtime.block_on(socket.connect(address)).unwrap();
     let stream = stream.into_std().unwrap();
     stream.set_nonblocking(false).unwrap();
@@ -99,15 +99,19 @@ fn a_peer_that_comes_again_gets_another_folder() {
 /// Like Bitcoin Core's, and not hidden.
 #[test]
 fn the_folder_of_an_ipv6_peer() {
-    if TcpListener::bind("[::1]:0").is_err() {
+    let Ok(free) = TcpListener::bind("[::1]:0") else {
         let _ = writeln!(io::stderr(), "NOT RUN: folders of IPv6 peers: no IPv6 here");
         return;
-    }
+    };
+    // The kernel gives the wildcard address no port on which any connection of the last minute
+    // is, and other tests' peers may have left none.
+    let wildcard = format!("[::]:{}", free.local_addr().unwrap().port());
+    drop(free);
     let dir = TempDir::new("ipv6");
     let options = format!(" --once --record {}", dir.0.display());
-    for (host, name) in [("[::1]", "[__1]"), ("[::]", "127.0.0.1")] {
-        let (listening, mut address) = listen_on(host, &options);
-        if host == "[::]" {
+    for (listen, name) in [("[::1]:0", "[__1]"), (&wildcard, "127.0.0.1")] {
+        let (listening, mut address) = listen_on(listen, &options);
+        if listen == wildcard {
             // IPv4 on a socket for both.
             address.set_ip("127.0.0.1".parse().unwrap());
         }
@@ -121,7 +125,7 @@ fn the_folder_of_an_ipv6_peer() {
 /// A type with the byte 0x7f is one that Bitcoin Core admits.
 #[test]
 fn a_message_type_cannot_control_the_terminal() {
-    let (listening, address) = listen_on("127.0.0.1", " --once");
+    let (listening, address) = listen_on("127.0.0.1:0", " --once");
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut node = Node::new(stream);
@@ -164,7 +168,7 @@ fn a_failed_connection_leaves_no_files() {
     connect(address, "").finish().error_line();
     assert_eq!(dir.names(), [""; 0]);
 
-    let (listening, address) = listen_on("127.0.0.1", " --once");
+    let (listening, address) = listen_on("127.0.0.1:0", " --once");
     connect(address, "").finish().expect_success();
     listening.finish().expect_success();
     assert_eq!(dir.names(), [capture::RECEIVED_FILE, capture::SENT_FILE]);
@@ -185,7 +189,7 @@ fn what_a_killed_process_has_recorded_is_read() {
     for pause in [0, 50, 150, 250] {
         let dir = TempDir::new(&format!("killed-{pause}"));
         let options = format!(" --record {}", dir.0.display());
-        let (listening, address) = listen_on("127.0.0.1", &options);
+        let (listening, address) = listen_on("127.0.0.1:0", &options);
         let (answered, is_answered) = mpsc::channel();
         let peer = thread::spawn(move || -> io::Result<()> {
             let stream = TcpStream::connect(address)?;

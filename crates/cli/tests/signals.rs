@@ -221,7 +221,7 @@ fn connect(name: &str, manner: Manner) {
 fn listen(name: &str, options: &str, peers: usize) {
     at_random_moments(name, peers > 0, |folder, signal, pause| {
         let options = format!("{options} --record {}", folder.display());
-        let (running, address) = listen_on("127.0.0.1", &options);
+        let (running, address) = listen_on("127.0.0.1:0", &options);
         let peers: Vec<JoinHandle<()>> = (0..peers)
             .map(|number| {
                 let manner = [

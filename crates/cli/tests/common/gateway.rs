@@ -38,6 +38,20 @@ pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Strangers whom the gateway refuses, 50 at a time. They wait until it closes: who closes first
+/// keeps the port for a minute, and the gateway's is the same for all.
+pub(crate) fn flood(address: SocketAddr, strangers: usize) {
+    for of_them in (0..strangers).step_by(50) {
+        let at_once = (strangers - of_them).min(50);
+        let streams: Vec<_> = (0..at_once)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        for mut stream in streams {
+            assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
+        }
+    }
+}
+
 /// What the gateway answers by HTTP, with its header.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;

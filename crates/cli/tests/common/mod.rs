@@ -183,9 +183,10 @@ impl Drop for TempDir {
     }
 }
 
-/// Starts `listen` on a free port of `host`, on regtest. Returns the process and its address.
-pub(crate) fn listen_on(host: &str, options: &str) -> (Running, SocketAddr) {
-    let mut listening = packetlane(&format!("listen {host}:0 --network regtest{options}"));
+/// Starts `listen` on `address`, on regtest; port 0 is a free one. Returns the process and its
+/// address.
+pub(crate) fn listen_on(address: &str, options: &str) -> (Running, SocketAddr) {
+    let mut listening = packetlane(&format!("listen {address} --network regtest{options}"));
     let line = listening.line();
     let address = line
         .strip_prefix("listening on ")

@@ -439,7 +439,10 @@ impl Load {
             totals: Totals::default(),
         };
         for accepts in [Accepts::Node, Accepts::PeerV2, Accepts::PeerV1] {
-            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+            // The kernel gives the wildcard address no port on which any connection of the last
+            // minute is, and the load of another test may have left none.
+            let free = listener((Ipv4Addr::LOCALHOST, 0).into())?.local_addr()?;
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, free.port()));
             let socket = listener(any)?;
             let address = socket.local_addr()?;
             load.listeners.push((accepts, None, address));
