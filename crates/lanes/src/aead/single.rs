@@ -111,20 +111,14 @@ fn seal_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> [u8; TAG_LE
 #[inline(never)]
 fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
-    let (row, count) = (counter_row(0, packet.nonce), set.row_blocks());
+    let (row, count) = (
+        counter_row(0, packet.nonce),
+        stitched::first_blocks(packet, set),
+    );
     set.rows(packet.key, &row, count, &mut keystream);
-    let (one_time_key, _) = split_one_time_key(keystream.blocks());
+    let (one_time_key, front) = split_one_time_key(&keystream.blocks()[..count]);
     packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-    let opening = stitched::Opening {
-        packet,
-        bytes,
-        poly1305: &mut poly1305,
-        precomputed: &[],
-        keystream: &mut keystream,
-        from: 0,
-        computed: count,
-    };
-    opening.run(set)
+    stitched::decrypt(packet, set, bytes, &mut poly1305, front)
 }
 
 /// [`seal`] for a job whose one-time key and first blocks are precomputed.
@@ -169,16 +163,7 @@ fn open_precomputed(
     if set.is_stitched() && !is_whole(job, blocks) {
         let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
         packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-        let opening = stitched::Opening {
-            packet: &packet,
-            bytes,
-            poly1305: &mut poly1305,
-            precomputed: blocks,
-            keystream: &mut Keystream::new(),
-            from: 1 + blocks.len(),
-            computed: 0,
-        };
-        return opening.run(set);
+        return stitched::decrypt(&packet, set, bytes, &mut poly1305, blocks);
     }
     let tag = if job.is_short() && set.has_byte_masks() {
         tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)

@@ -5,10 +5,10 @@
 
 use super::keystream::xor_keystream;
 use super::packet::Packet;
-use super::strategy::{TO_OPEN_IN_LANES, TO_SEAL_IN_LANES};
+use super::strategy::{TO_SEAL_IN_LANES, opened_in_lanes};
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Outcome, split_one_time_key};
-use crate::kernels::chacha20::{Keystream, LongKeystream, counter_row};
+use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::Poly1305;
 
 /// Encrypts the text of a packet whose first keystream blocks are in `keystream`: as many as
@@ -62,100 +62,77 @@ pub(super) fn encrypt_rest(
     hashed
 }
 
-/// A packet to open whose tag has been started.
-pub(super) struct Opening<'a, 'p> {
-    pub(super) packet: &'a Packet<'p>,
-    pub(super) bytes: &'a mut [u8],
-    pub(super) poly1305: &'a mut Poly1305,
-    /// The keystream of the text's front.
-    pub(super) precomputed: &'a [Block],
-    /// Its first `computed` blocks are those from block `from` on. More are computed here.
-    pub(super) keystream: &'a mut Keystream,
-    pub(super) from: usize,
-    pub(super) computed: usize,
+/// How many blocks of a packet that is to be opened to compute first, block 0 among them: as many as
+/// rows hold, or fewer where more than rows hold would be left behind those that lanes decrypt.
+#[inline]
+pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
+    let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());
+    let (whole, end) = (packet.text.len() / BLOCK_LEN, packet.blocks());
+    let left = (1 + whole - rows) % lanes + (end - 1 - whole);
+    if left > rows { 2 * rows - lanes } else { rows }
 }
 
-impl Opening<'_, '_> {
-    /// Decrypts the text if the tag is right. While the text is hashed, more keystream is computed;
-    /// of a long text, the blocks that lanes compute.
-    #[inline]
-    pub(super) fn run(self, set: Set) -> Outcome {
-        if self.packet.blocks() - (self.from + self.computed) < TO_OPEN_IN_LANES {
-            self.run_beside(set, None)
-        } else {
-            self.run_long(set)
-        }
-    }
-
-    /// [`Opening::run`] for packets whose keystream takes pages of stack, which others should not
-    /// pay for.
-    #[inline(never)]
-    fn run_long(self, set: Set) -> Outcome {
-        self.run_beside(set, Some(&mut LongKeystream::new()))
-    }
-
-    /// [`Opening::run`], with room for the blocks that lanes compute, if they compute any.
-    #[inline(never)]
-    fn run_beside(self, set: Set, mut long: Option<&mut LongKeystream>) -> Outcome {
-        let Self {
-            packet,
-            bytes,
+/// Decrypts the text of a packet whose tag has been started, if the tag is right; otherwise the text
+/// stays encrypted. `front` is the keystream of its front, and not of all of it.
+///
+/// The keystream of a short text waits for the verdict. That of a long one would take as much memory
+/// as the text: all but the end is decrypted when it is hashed, and encrypted again if the tag is
+/// wrong.
+#[inline(never)]
+pub(super) fn decrypt(
+    packet: &Packet<'_>,
+    set: Set,
+    bytes: &mut [u8],
+    poly1305: &mut Poly1305,
+    front: &[Block],
+) -> Outcome {
+    let text = &mut bytes[packet.text.clone()];
+    let (front_len, whole) = (BLOCK_LEN * front.len(), text.len() / BLOCK_LEN);
+    let missing = packet.blocks() - (1 + front.len());
+    let in_lanes = opened_in_lanes(set, whole, front.len(), missing);
+    // First the keystream of the others, while the front is hashed, and some of what follows.
+    let mut keystream = Keystream::new();
+    let (first, mut computed, mut hashed) = (1 + front.len() + in_lanes, 0, 0);
+    while first + computed < packet.blocks() {
+        let (unhashed, _) = text[hashed..].as_chunks();
+        let count = set.row_blocks().min(packet.blocks() - (first + computed));
+        let row = counter_row((first + computed) as u32, packet.nonce);
+        let key_and_row = (packet.key, &row);
+        hashed += set.stitched_rows(
+            key_and_row,
+            count,
+            &mut keystream,
+            computed,
             poly1305,
-            precomputed,
-            keystream,
-            from,
-            mut computed,
-        } = self;
-        let text = &bytes[packet.text.clone()];
-        let (first, mut end) = (from + computed, packet.blocks());
-        let mut in_lanes = 0;
-        let mut hashed = 0;
-        if let Some(long) = &mut long {
-            let lanes = set.narrow_lanes();
-            if end - first >= LongKeystream::LEN + lanes {
-                // The rest of the text then fills whole vectors.
-                let last = first + LongKeystream::LEN;
-                end = last - last.wrapping_sub(end) % set.block_lanes();
-            }
-            in_lanes = (end - first) / lanes * lanes;
-            let (unhashed, _) = text.as_chunks();
-            let row = counter_row(first as u32, packet.nonce);
-            let key_and_row = (packet.key, &row);
-            hashed = set.stitched_keystream(key_and_row, in_lanes, long, poly1305, unhashed);
-        }
-        while from + in_lanes + computed < end {
-            let (unhashed, _) = text[hashed..].as_chunks();
-            let counter = from + in_lanes + computed;
-            let count = set.row_blocks().min(end - counter);
-            let row = counter_row(counter as u32, packet.nonce);
-            let key_and_row = (packet.key, &row);
-            hashed +=
-                set.stitched_rows(key_and_row, count, keystream, computed, poly1305, unhashed);
-            computed += count;
-        }
-        let tag = packet.finish_tag(set, bytes, poly1305, hashed);
-        let outcome = packet.verdict(bytes, &tag);
-        if outcome == Outcome::Authentic {
-            let text = &mut bytes[packet.text.clone()];
-            set.xor_blocks(text, precomputed);
-            // Block 0 is the one-time key and not part of the text's keystream.
-            let (front, back) = keystream.blocks()[..computed].split_at(first - from);
-            let front = &front[usize::from(from == 0)..];
-            let mut at = BLOCK_LEN * from.saturating_sub(1);
-            let middle = long
-                .as_ref()
-                .map_or(&[][..], |long| &long.blocks()[..in_lanes]);
-            for blocks in [front, middle, back] {
-                if at < text.len() {
-                    set.xor_blocks(&mut text[at..], blocks);
-                }
-                at += BLOCK_LEN * blocks.len();
-            }
-            let done = BLOCK_LEN * (end - 1);
-            if done < text.len() {
-                xor_keystream(set, packet.key, packet.nonce, end as u32, &mut text[done..]);
-            }
-        }
-        outcome
+            unhashed,
+        );
+        computed += count;
     }
+    let mut early = 0;
+    if in_lanes > 0 {
+        if hashed < front_len {
+            poly1305.update_blocks(text[hashed..front_len].as_chunks().0);
+            hashed = front_len;
+        }
+        set.xor_blocks(&mut text[..front_len], front);
+        let row = counter_row(1 + front.len() as u32, packet.nonce);
+        let ((whole, _), opened) = (text.as_chunks_mut(), front.len()..front.len() + in_lanes);
+        hashed = set.open_stitched((packet.key, &row), whole, opened, hashed, poly1305);
+        early = front_len + BLOCK_LEN * in_lanes;
+    }
+    let tag = packet.finish_tag(set, bytes, poly1305, hashed);
+    let outcome = packet.verdict(bytes, &tag);
+    let (opened, rest) = bytes[packet.text.clone()].split_at_mut(early);
+    if outcome != Outcome::Authentic {
+        xor_keystream(set, packet.key, packet.nonce, 1, opened);
+        return outcome;
+    }
+    let late = &keystream.blocks()[..computed];
+    if opened.is_empty() {
+        set.xor_blocks(rest, front);
+        set.xor_blocks(&mut rest[front_len..], late);
+    } else {
+        set.xor_blocks(rest, late);
+    }
+    outcome
 }

@@ -44,6 +44,11 @@ fn every_tuning_seals_and_opens() {
                     assert_eq!(ours[..len], sealed[..len], "{backend:?}, {len} bytes");
                     ours[len..len + TAG_LEN].copy_from_slice(&tag);
                     let part = &mut ours[..len + TAG_LEN];
+                    part[len] ^= 1;
+                    let outcome = open_detached(set, &key, &nonce, &aad, part);
+                    assert_eq!(outcome, Outcome::BadTag);
+                    assert_eq!(part[..len], sealed[..len], "{backend:?}, {len} bytes");
+                    part[len] ^= 1;
                     let outcome = open_detached(set, &key, &nonce, &aad, part);
                     assert_eq!(outcome, Outcome::Authentic);
                     assert_eq!(ours[..len], plain[..len], "{backend:?}, {len} bytes");

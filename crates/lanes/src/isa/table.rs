@@ -14,7 +14,7 @@ pub(super) use crate::kernels::aes::gcm::{self, Detached};
 pub(super) use crate::kernels::aes::key::{self, AesKey, GcmKey, Powers, RoundKeys};
 pub(super) use crate::kernels::aes::{bitsliced, ghash, mask};
 pub(super) use crate::kernels::chacha20::{
-    self, Blocks, CounterRow, HalfRun, Keystream, LongKeystream, Run, Samples,
+    self, Blocks, CounterRow, HalfRun, Keystream, Run, Samples,
 };
 pub(super) use crate::kernels::chacha20poly1305;
 pub(super) use crate::kernels::poly1305::field::{Field, Number};
@@ -23,6 +23,7 @@ pub(super) use crate::kernels::poly1305::text::Text;
 pub(super) use crate::kernels::poly1305::{in_four_lanes, in_lanes, over_lanes};
 pub(super) use crate::kernels::sha256::{self, Lanes, Serial};
 pub(super) use crate::vector::{MAX_LANES, Rows, U32Lanes, U64Lanes};
+pub(super) use core::ops::Range;
 
 /// The kernels that every instruction set has. `I` is the instruction set, and `isa` the proof
 /// that this CPU has it. A method made from an `unsafe fn` has the safety conditions of the
@@ -120,15 +121,15 @@ macro_rules! kernel_list {
                 unreachable!("this instruction set is not stitched")
             }
         }
-        /// See [`chacha20poly1305::stitched_keystream`]. Panics unless
+        /// See [`chacha20poly1305::open_stitched`]. Panics unless
         /// [`is_stitched`](Set::is_stitched).
-        safe fn stitched_keystream(
-            of: (&Key, &CounterRow), count: usize, keystream: &mut LongKeystream,
-            poly1305: &mut Poly1305, text: &[[u8; TAG_LEN]]
+        safe fn open_stitched(
+            of: (&Key, &CounterRow), text: &mut [Block], opened: Range<usize>, hashed: usize,
+            poly1305: &mut Poly1305
         ) -> usize {
             |isa| if I::STITCHED {
-                chacha20poly1305::stitched_keystream(
-                    isa.lanes().narrow(), of, count, keystream, poly1305, text
+                chacha20poly1305::open_stitched(
+                    isa.lanes().narrow(), of, text, opened, hashed, poly1305
                 )
             } else {
                 unreachable!("this instruction set is not stitched")

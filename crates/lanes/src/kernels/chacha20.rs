@@ -96,13 +96,7 @@ pub(crate) struct Keystream<const N: usize = MAX_LANES> {
     written: usize,
 }
 
-/// The keystream of a long packet, or of its front, that waits for the verdict: 16 KiB.
-pub(crate) type LongKeystream = Keystream<{ 8 * MAX_LANES }>;
-
 impl<const N: usize> Keystream<N> {
-    /// How many blocks it has room for.
-    pub(crate) const LEN: usize = N;
-
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
@@ -648,30 +642,21 @@ impl<V: U32Lanes> Stitched<V> {
         Self { v, input }
     }
 
-    /// XORs the next `LANES` blocks of keystream into the first blocks of `text`.
+    /// XORs `LANES` blocks of keystream, which [`Stitched::next`] returned, into the first blocks of
+    /// `text`.
     #[inline(always)]
-    pub(crate) fn xor(&mut self, text: &mut [Block], interleaved: &mut impl Interleave) {
-        let x = self.next(interleaved);
+    pub(crate) fn xor(&self, keystream: &[V::Word; 16], text: &mut [Block]) {
         // SAFETY: the slice has `LANES` blocks.
-        unsafe { self.v.scatter::<true>(&x, text[..V::LANES].as_mut_ptr()) };
-    }
-
-    /// Writes the next `LANES` blocks of keystream after the first `at`.
-    #[inline(always)]
-    pub(crate) fn write(
-        &mut self,
-        keystream: &mut LongKeystream,
-        at: usize,
-        interleaved: &mut impl Interleave,
-    ) {
-        let x = self.next(interleaved);
-        keystream.write(self.v, &x, at);
+        unsafe {
+            self.v
+                .scatter::<true>(keystream, text[..V::LANES].as_mut_ptr())
+        };
     }
 
     /// The next `LANES` blocks, as words. `interleaved` is done thirty times, or twenty where so few
     /// lanes have few blocks to hash.
     #[inline(always)]
-    fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
+    pub(crate) fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, input) = (self.v, &mut self.input);
         let mut x = [input[0]; 16];
         for i in 0..4 {

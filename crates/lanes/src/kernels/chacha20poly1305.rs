@@ -11,18 +11,18 @@
 //! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
 //!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
 //! 2. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
-//!    other ciphertext in general registers. [`seal_stitched`] and [`stitched_keystream`]: the same
-//!    for the many blocks of a long packet, in lanes.
+//!    other ciphertext in general registers. [`seal_stitched`] and [`open_stitched`]: the same for
+//!    the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
-    self, CounterRow, Interleave, Keystream, LongKeystream, Stitched, counter_row,
-    key_and_first_block,
+    self, CounterRow, Interleave, Keystream, Stitched, counter_row, key_and_first_block,
 };
-use super::poly1305::field::{Field, Number, wide};
+use super::poly1305::field::{Field, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305};
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes};
+use core::ops::Range;
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
 /// between the rounds. Returns how many bytes were hashed.
@@ -39,9 +39,7 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     // Three blocks of Poly1305 take about as long as two rounds of ChaCha20.
     let mut interleaved = poly1305.interleave::<3>(text);
     chacha20::rows::<_, _, N>(r, key_and_row, count, keystream, at, &mut interleaved);
-    let (h, left) = interleaved.finish();
-    poly1305.set_accumulator(h);
-    TAG_LEN * (text.len() - left)
+    TAG_LEN * (text.len() - interleaved.finish())
 }
 
 /// Encrypts blocks of a text, from `sealed` on, a block in each lane, as long as they fill all
@@ -61,46 +59,50 @@ pub(crate) fn seal_stitched<V: U32Lanes>(
         let (front, back) = text.split_at_mut(sealed);
         let (unhashed, _) = front.as_flattened()[hashed..].as_chunks();
         let mut interleaved = poly1305.interleave::<1>(unhashed);
-        blocks.xor(back, &mut interleaved);
-        let (h, count) = finish(interleaved, unhashed.len());
-        poly1305.set_accumulator(h);
-        hashed += TAG_LEN * count;
+        let keystream = blocks.next(&mut interleaved);
+        // Before the hash goes on: after it, sealing takes 4 % longer (Zen 4, AVX2).
+        blocks.xor(&keystream, back);
+        // The rounds have room for thirty, and eight blocks of a text are thirty-two.
+        interleaved.update();
+        interleaved.update();
+        hashed += TAG_LEN * (unhashed.len() - interleaved.finish());
         sealed += V::LANES;
     }
     (sealed, hashed)
 }
 
-/// Computes keystream blocks, as many as `count` and the lanes that it fills, a block in each lane.
-/// Between the rounds it hashes blocks of `text`. Returns how many bytes were hashed.
+/// Decrypts blocks `opened` of a text, a block in each lane; they must fill all lanes. `row` is the
+/// last row of the first block's state. Between the rounds it hashes the ciphertext from byte `hashed`
+/// on, at least what it is about to decrypt; what lies before `opened` must be hashed. Returns how many
+/// bytes are hashed.
 #[inline(always)]
-pub(crate) fn stitched_keystream<V: U32Lanes>(
+pub(crate) fn open_stitched<V: U32Lanes>(
     v: V,
     key_and_row: (&Key, &CounterRow),
-    count: usize,
-    keystream: &mut LongKeystream,
+    text: &mut [Block],
+    opened: Range<usize>,
+    mut hashed: usize,
     poly1305: &mut Poly1305,
-    text: &[[u8; TAG_LEN]],
 ) -> usize {
     let mut blocks = Stitched::new(v, key_and_row);
-    let mut hashed = 0;
-    for at in (0..count).step_by(V::LANES) {
-        let mut interleaved = poly1305.interleave::<1>(&text[hashed..]);
-        blocks.write(keystream, at, &mut interleaved);
-        let (h, count) = finish(interleaved, text.len() - hashed);
-        poly1305.set_accumulator(h);
-        hashed += count;
+    for first in opened.step_by(V::LANES) {
+        let end = first + V::LANES;
+        // More may be hashed already than the whole blocks of the text.
+        let unhashed = text.as_flattened().get(hashed..).unwrap_or_default();
+        let (unhashed, _) = unhashed.as_chunks();
+        let mut interleaved = poly1305.interleave::<1>(unhashed);
+        let keystream = blocks.next(&mut interleaved);
+        // As in `seal_stitched`.
+        interleaved.update();
+        interleaved.update();
+        hashed += TAG_LEN * (unhashed.len() - interleaved.finish());
+        assert!(
+            hashed >= BLOCK_LEN * end,
+            "ciphertext is hashed before it is decrypted"
+        );
+        blocks.xor(&keystream, &mut text[first..end]);
     }
-    TAG_LEN * hashed
-}
-
-/// Hashes two more of `count` blocks: the rounds have room for thirty, and eight blocks of a text are
-/// thirty-two. Returns the accumulator, and how many were hashed in all.
-#[inline(always)]
-fn finish(mut interleaved: InterleavedPoly1305<'_, 1>, count: usize) -> (Number, usize) {
-    interleaved.update();
-    interleaved.update();
-    let (h, left) = interleaved.finish();
-    (h, count - left)
+    hashed
 }
 
 /// As [`stitched_rows`], with the keystream of [`chacha20::rows_in_lanes`].
@@ -118,9 +120,7 @@ pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
     let mut interleaved = poly1305.interleave::<4>(text);
     let all = &mut interleaved;
     chacha20::rows_in_lanes::<_, _, _, N>(v_and_r, key_and_row, count, keystream, at, all);
-    let (h, left) = interleaved.finish();
-    poly1305.set_accumulator(h);
-    TAG_LEN * (text.len() - left)
+    TAG_LEN * (text.len() - interleaved.finish())
 }
 
 impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {

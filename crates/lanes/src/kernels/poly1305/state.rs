@@ -106,24 +106,23 @@ impl Poly1305 {
         (self.h, &self.r)
     }
 
+    /// Sets the accumulator to what a vector kernel returned.
+    #[inline(always)]
+    pub(crate) fn set_accumulator(&mut self, h: Number) {
+        self.h = h;
+    }
+
     /// Starts to hash `blocks`, `N` at a time, between other work.
     #[inline(always)]
     pub(crate) fn interleave<'t, const N: usize>(
-        &'t self,
+        &'t mut self,
         blocks: &'t [[u8; TAG_LEN]],
     ) -> InterleavedPoly1305<'t, N> {
         InterleavedPoly1305 {
             h: self.h,
-            r: &self.r,
+            poly1305: self,
             blocks,
         }
-    }
-
-    /// Sets the accumulator to what [`InterleavedPoly1305::finish`] or a vector kernel
-    /// returned.
-    #[inline(always)]
-    pub(crate) fn set_accumulator(&mut self, h: Number) {
-        self.h = h;
     }
 
     /// Hashes the lengths of AAD and text, in bytes: the last block of an AEAD.
@@ -142,8 +141,9 @@ impl Poly1305 {
 
 /// Blocks of a text that are hashed `N` at a time; made by [`Poly1305::interleave`].
 pub(crate) struct InterleavedPoly1305<'t, const N: usize> {
+    poly1305: &'t mut Poly1305,
+    /// Its accumulator, which so stays in registers.
     h: Number,
-    r: &'t Multiplier,
     /// The blocks that have not been hashed.
     blocks: &'t [[u8; TAG_LEN]],
 }
@@ -166,14 +166,15 @@ impl<const N: usize> InterleavedPoly1305<'_, N> {
     fn hash(&mut self, blocks: &[[u8; TAG_LEN]]) {
         for block in blocks {
             let [low, high] = words(block);
-            self.h = SERIAL.step(self.h, (low, high), HIBIT, self.r);
+            self.h = SERIAL.step(self.h, (low, high), HIBIT, &self.poly1305.r);
         }
     }
 
-    /// The accumulator, and how many blocks have not been hashed.
+    /// Returns how many blocks have not been hashed.
     #[inline(always)]
-    pub(crate) fn finish(self) -> (Number, usize) {
-        (self.h, self.blocks.len())
+    pub(crate) fn finish(self) -> usize {
+        self.poly1305.h = self.h;
+        self.blocks.len()
     }
 }
 
