@@ -439,11 +439,11 @@ impl Load {
             totals: Totals::default(),
         };
         for accepts in [Accepts::Node, Accepts::PeerV2, Accepts::PeerV1] {
-            // The kernel gives the wildcard address no port on which any connection of the last
-            // minute is, and the load of another test may have left none.
-            let free = listener((Ipv4Addr::LOCALHOST, 0).into())?.local_addr()?;
-            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, free.port()));
-            let socket = listener(any)?;
+            // Port 0 would be one from which nobody has connected in the last minute, and the load
+            // of another test may have left none. Nobody connects from these, unless told so.
+            let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            let mut sockets = (20_000..32_000).filter_map(|port| listener(any(port)).ok());
+            let socket = sockets.next().ok_or(io::ErrorKind::AddrInUse)?;
             let address = socket.local_addr()?;
             load.listeners.push((accepts, None, address));
             let place = load.listeners.len() - 1;
