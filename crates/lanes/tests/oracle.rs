@@ -25,8 +25,7 @@ fn single_packets_of_every_length() {
     }
 }
 
-/// Packets around the ends of what lanes compute at a time: all that waits for the verdict, and what
-/// goes past it. Alone, and in lists of few and of many.
+/// Packets around the ends of what lanes compute at a time. Alone, and in lists of few and of many.
 #[test]
 fn long_packets() {
     let backends = backends();

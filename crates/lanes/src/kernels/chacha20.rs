@@ -88,19 +88,19 @@ impl<'k> Keys<'k> {
     }
 }
 
-/// Up to `N` blocks of keystream. Wiped on drop.
-pub(crate) struct Keystream<const N: usize = MAX_LANES> {
+/// Up to [`MAX_LANES`] blocks of keystream. Wiped on drop.
+pub(crate) struct Keystream {
     /// Aligned to cache lines; otherwise each load and store of a block would touch two.
-    blocks: Aligned<[MaybeUninit<Block>; N]>,
+    blocks: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
     /// How many blocks, from the first on, have been written.
     written: usize,
 }
 
-impl<const N: usize> Keystream<N> {
+impl Keystream {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
-            blocks: Aligned([const { MaybeUninit::uninit() }; N]),
+            blocks: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
             written: 0,
         }
     }
@@ -108,9 +108,9 @@ impl<const N: usize> Keystream<N> {
     /// Writes the blocks of `LANES` lanes after the first `at`, which must have been written.
     #[inline(always)]
     fn write<V: U32Lanes>(&mut self, v: V, states: &[V::Word; 16], at: usize) {
-        const { assert!(V::LANES <= N) };
-        assert!(at <= self.written && at <= N - V::LANES);
-        // SAFETY: `at + LANES` is at most `N`, as just asserted.
+        const { assert!(V::LANES <= MAX_LANES) };
+        assert!(at <= self.written && at <= MAX_LANES - V::LANES);
+        // SAFETY: `at + LANES` is at most `MAX_LANES`, as just asserted.
         unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().add(at).cast()) };
         self.written = self.written.max(at + V::LANES);
     }
@@ -124,7 +124,7 @@ impl<const N: usize> Keystream<N> {
         keys: &[&Key; MAX_LANES],
         rows: &[[u32; 4]; MAX_LANES],
     ) {
-        const { assert!(2 * V::LANES <= N) };
+        const { assert!(2 * V::LANES <= MAX_LANES) };
         self.write(Pair(v), &first_two_blocks(v, keys, rows), 0);
     }
 
@@ -132,9 +132,9 @@ impl<const N: usize> Keystream<N> {
     /// written.
     #[inline(always)]
     fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4], at: usize) {
-        const { assert!(R::BLOCKS <= N) };
-        assert!(at <= self.written && at <= N - R::BLOCKS);
-        // SAFETY: `at + BLOCKS` is at most `N`, as just asserted.
+        const { assert!(R::BLOCKS <= MAX_LANES) };
+        assert!(at <= self.written && at <= MAX_LANES - R::BLOCKS);
+        // SAFETY: `at + BLOCKS` is at most `MAX_LANES`, as just asserted.
         unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().add(at).cast()) };
         self.written = self.written.max(at + R::BLOCKS);
     }
@@ -148,7 +148,7 @@ impl<const N: usize> Keystream<N> {
     }
 }
 
-impl<const N: usize> Drop for Keystream<N> {
+impl Drop for Keystream {
     #[inline(always)]
     fn drop(&mut self) {
         // One by one: for the whole array the compiler would call `memset`, which takes twice
@@ -737,7 +737,7 @@ fn blocks_in_lanes<V: U32Lanes>(
         unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
         return;
     }
-    let mut all = Keystream::<MAX_LANES>::new();
+    let mut all = Keystream::new();
     all.write(v, &x, 0);
     blocks.copy_from_slice(&all.blocks()[..blocks.len()]);
 }
@@ -836,7 +836,7 @@ fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
         unsafe { v.scatter::<true>(&x, text.as_mut_ptr().cast()) };
         return;
     }
-    let mut keystream = Keystream::<MAX_LANES>::new();
+    let mut keystream = Keystream::new();
     keystream.write(v, &x, 0);
     xor_blocks(v, text, keystream.blocks());
 }

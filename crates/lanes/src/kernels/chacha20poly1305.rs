@@ -214,7 +214,7 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
         lane_keys[lane] = &keys[job.key as usize];
         rows[lane] = counter_row(0, &job.nonce);
     }
-    let mut keystream = Keystream::<MAX_LANES>::new();
+    let mut keystream = Keystream::new();
     keystream.write_first_two(v, &lane_keys, &rows);
     let (first, second) = keystream.blocks().split_at(V::LANES);
     for (lane, ((job, first), block)) in jobs.iter().zip(first).zip(second).enumerate() {
