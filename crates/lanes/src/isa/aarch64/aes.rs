@@ -74,8 +74,8 @@ const REVERSED: u128 = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f;
 
 impl AesBlocks for Aes {
     const LANES: usize = 1;
-    // There are registers for both groups, but not for the powers too: 46 instructions a block in
-    // one pass, and 43 in two (1,280 bytes, all that a packet takes in the kernel).
+    // There are registers for both groups, but not for the powers too: 44 instructions a block in
+    // one pass, and 42 in two (1,280 bytes, all that a packet takes in the kernel).
     const ONE_PASS: bool = false;
     // Multiplications share a unit with the rounds.
     const KARATSUBA: bool = true;

@@ -30,7 +30,7 @@
 use super::ctr::{counter_block, counter_blocks, counters, rounds_from, unroll};
 use super::ghash::{Sum, power_of, powers_from};
 use super::key::{Block, GROUP, GcmKey, POWERS};
-use crate::job::{Job, difference};
+use crate::job::{Job, Outcome, difference, verdict_of};
 use crate::vector::AesBlocks;
 
 /// Where the AAD and the tag of a single packet lie, if not in the buffer of its text.
@@ -210,17 +210,20 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         if self.counter >> 8 == next >> 8 {
             // Only the last bytes of the counters differ.
             unroll!(K, |i| {
-                states[i] = b.xor(self.nonce, self.counters);
+                states[i] = self.counters;
                 self.counters = b.add_to_counter(self.counters, B::LANES as u8);
             });
         } else {
             unroll!(K, |i| {
                 let counter = self.counter.wrapping_add((i * B::LANES) as u32);
-                states[i] = b.xor(self.nonce, counters(b, &counter_blocks(counter)));
+                states[i] = counters(b, &counter_blocks(counter));
             });
             self.counters = counters(b, &counter_blocks(next));
         }
         self.counter = next;
+        // After the two ways have met: where an instruction adds a key before its round, it adds the
+        // nonce, too.
+        unroll!(K, |i| states[i] = b.xor(states[i], self.nonce));
         states
     }
 
@@ -417,19 +420,13 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     }
 
     /// Compares the tag with the one after the text, and decrypts the last group if they are
-    /// equal. Returns their [`difference`], and the mask for the keystream of the other groups:
-    /// all ones if the tags are equal, or else zeros.
+    /// equal. Returns their [`difference`].
     ///
     /// # Safety
     ///
     /// As for [`store_last`](Self::store_last).
     #[inline(always)]
-    unsafe fn open_last<const K: usize>(
-        &mut self,
-        b: B,
-        sum: Sum<B::Vector>,
-        job: &Job,
-    ) -> (u64, B::Vector) {
+    unsafe fn open_last<const K: usize>(&mut self, b: B, sum: Sum<B::Vector>, job: &Job) -> u64 {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
         rounds_from(b, &self.key.cipher, 1, &mut keystream);
@@ -448,7 +445,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             b.xor(texts[i], b.and(keystream[i], equal)));
         // SAFETY: the caller guarantees the text; see [`load_last`](Self::load_last).
         unsafe { self.store_last::<K>(b, texts) };
-        (difference, equal)
+        difference
     }
 
     /// Continues with the counters of group number `group` of the text.
@@ -567,19 +564,18 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
                 packet.advance(groups);
                 packet.count_from(b, groups);
             }
-            let (difference, equal) = last!(packet.open_last(b, sum, job));
-            *result = difference;
-            if groups > 0 {
-                packet.text = text;
-                packet.count_from(b, 0);
+            *result = last!(packet.open_last(b, sum, job));
+            if groups == 0 || verdict_of(*result) != Outcome::Authentic {
+                continue;
             }
+            packet.text = text;
+            packet.count_from(b, 0);
             for _ in 0..groups {
                 let mut keystream = packet.next_counters::<GROUP>(b);
                 rounds_from(b, &packet.key.cipher, 1, &mut keystream);
                 unroll!(GROUP, |i| {
                     let text = packet.text.add(i * 16 * B::LANES);
-                    let keystream = b.and(keystream[i], equal);
-                    b.store(b.xor(keystream, b.load(text)), text);
+                    b.store(b.xor(keystream[i], b.load(text)), text);
                 });
                 packet.text = packet.text.add(GROUP * B::LANES * 16);
             }
