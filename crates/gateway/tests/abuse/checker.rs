@@ -1,7 +1,7 @@
 //! What arrives is the beginning of what was sent, and all of it if both sides closed in order.
 
 use crate::load::{Load, Mix, Way};
-use crate::{LIMIT, alone, any_port, has, is_full, raise_files, say, seed, settings};
+use crate::{LIMIT, alone, any_port, has, is_full, say, seed, settings};
 use packetlane_gateway::{Event, Gateway, Inbound, Io, Peer, Settings};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,6 @@ fn every_byte_is_right(io: Io) {
         return;
     }
     let _alone = alone();
-    raise_files();
     let connections = if is_full() { 10_000 } else { 3000 };
     let mix = Mix {
         seed: seed(),
