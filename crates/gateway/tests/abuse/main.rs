@@ -40,7 +40,8 @@ fn seed() -> u64 {
 
 /// Says something in the test's output, whether or not it is captured.
 fn say(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{what}");
+    // At once: others write there, too.
+    let _ = std::io::stderr().write_all(format!("{what}\n").as_bytes());
 }
 
 /// Files that a process must be allowed to open, for thousands of connections.
