@@ -5,8 +5,9 @@
 //! was accepted without an answer is not stored twice when it is sent again.
 
 use async_nats::connection::State;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::{self, stream};
+use async_nats::jetstream::{self, ErrorCode, stream};
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use std::io;
 use std::thread::JoinHandle;
@@ -15,8 +16,11 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 /// How long a stream keeps a message, and how many bytes of them, if this command makes it.
+/// JetStream sets the bytes aside at once: where it has fewer, it is asked for half, down to the
+/// least.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_BYTES: i64 = 1 << 30;
+const LEAST_BYTES: i64 = 16 << 20;
 
 /// How long the server may take for an answer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -123,6 +127,14 @@ pub(crate) fn node_name(name: Option<&str>) -> String {
     name.as_deref().unwrap_or("node").trim().to_owned()
 }
 
+/// Whether a server cannot set aside as many bytes as a stream may take.
+fn lacks_storage(error: &CreateStreamError) -> bool {
+    let CreateStreamErrorKind::JetStream(error) = error.kind() else {
+        return false;
+    };
+    error.error_code() == ErrorCode::STORAGE_RESOURCES_EXCEEDED
+}
+
 /// A name as one token of a subject.
 fn token(name: &str) -> String {
     let plain = |letter: char| match letter.is_ascii_alphanumeric() || letter == '-' {
@@ -202,7 +214,7 @@ impl Sending {
     /// Makes the stream, if it is not there.
     async fn make_stream(&self, client: &Client) -> Result<(), String> {
         let Stream { name, subject, .. } = self.stream;
-        let config = stream::Config {
+        let mut config = stream::Config {
             name: (*name).to_owned(),
             subjects: vec![format!("{subject}.>")],
             max_age: MAX_AGE,
@@ -211,10 +223,15 @@ impl Sending {
             ..stream::Config::default()
         };
         let context = jetstream::new(client.clone());
-        let error = match timeout(LIMIT, context.get_or_create_stream(config)).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer; is JetStream on?".to_owned(),
+        let error = loop {
+            match timeout(LIMIT, context.get_or_create_stream(&config)).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) if lacks_storage(&error) && config.max_bytes > LEAST_BYTES => {
+                    config.max_bytes /= 2;
+                }
+                Ok(Err(error)) => break error.to_string(),
+                Err(_) => break "no answer; is JetStream on?".to_owned(),
+            }
         };
         Err(format!(
             "NATS at {} has no stream {name}: {error}",

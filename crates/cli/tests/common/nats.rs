@@ -18,20 +18,21 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server on a loopback address. If there is none says so.
+    /// Starts the server on a loopback address. If there is none says so. It has 100 MB for streams,
+    /// less than they are made with at first, whatever the disk has.
     pub(crate) fn start(test: &str, address: SocketAddr) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("packetlane-nats-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for the server");
+        let configuration = folder.join("nats.conf");
+        let text = format!(
+            "listen: \"{address}\"
+             jetstream {{ store_dir: {folder:?}, max_file_store: 100MB }}
+             authorization {{ user: u, password: secret }}"
+        );
+        std::fs::write(&configuration, text).expect("the server's configuration");
         let process = Command::new("nats-server")
-            .args([
-                "-a",
-                "127.0.0.1",
-                "-p",
-                &address.port().to_string(),
-                "-js",
-                "-sd",
-            ])
-            .arg(&folder)
-            .args(["--user", "u", "--pass", "secret"])
+            .arg("--config")
+            .arg(configuration)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
