@@ -224,6 +224,42 @@ fn every_length_in_one_batch() {
     check_all(&keys, &packets, 0);
 }
 
+/// Short neighbours with one key and equally many blocks, which share vectors, and lists in which one
+/// packet has another key, other blocks, no AAD or a long one, or is damaged.
+#[test]
+fn short_neighbours() {
+    let mut noise = Noise::new(8);
+    let keys = two_keys(&mut noise);
+    for blocks in 1..=10 {
+        for n in 1..=9 {
+            for odd_one in 0..8 {
+                let key = noise.below(2);
+                let mut shapes: Vec<_> = (0..n)
+                    .map(|_| (key, 1 + noise.below(16), 16 * blocks - noise.below(16)))
+                    .collect();
+                let odd = noise.below(n);
+                match odd_one {
+                    0 => shapes[odd].0 = 1 - key,
+                    1 => shapes[odd].2 += 16,
+                    2 => shapes[odd].2 -= 16.min(shapes[odd].2),
+                    3 => shapes[odd].1 = 0,
+                    4 => shapes[odd].1 = 17,
+                    _ => {}
+                }
+                let mut packets: Vec<_> = shapes
+                    .iter()
+                    .map(|&(key, aad, text)| Packet::new(&keys, key, aad, text, &mut noise))
+                    .collect();
+                if odd_one > 5 {
+                    let packet = packets.swap_remove(odd);
+                    packets.push(packet.damaged(&mut noise));
+                }
+                check_all(&keys, &packets, noise.below(64));
+            }
+        }
+    }
+}
+
 /// Long texts: counters of more than one byte and of more than two.
 #[test]
 fn long_texts_with_long_counters() {

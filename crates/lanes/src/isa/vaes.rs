@@ -1,6 +1,6 @@
 //! VAES and VPCLMULQDQ with AVX-512: four blocks to a vector.
 
-use crate::vector::AesBlocks;
+use crate::vector::{AesBlocks, MAX_BLOCKS};
 use core::arch::x86_64::*;
 
 /// Four blocks in a zmm register. A value of this type proves that the CPU has AVX-512 F, BW
@@ -41,6 +41,13 @@ aes_kernels!(
 fn mask(_: Vaes, len: usize) -> u64 {
     // SAFETY: the argument proves BMI2.
     unsafe { _bzhi_u64(u64::MAX, len.min(64) as u32) }
+}
+
+/// A mask of the first `lens[i]` of the 16 bytes of lane `i`.
+#[inline(always)]
+fn masks(_: Vaes, lens: [usize; MAX_BLOCKS]) -> [__mmask16; MAX_BLOCKS] {
+    // SAFETY: the argument proves BMI2.
+    lens.map(|len| unsafe { _bzhi_u32(u32::MAX, len as u32) as __mmask16 })
 }
 
 impl AesBlocks for Vaes {
@@ -84,6 +91,53 @@ impl AesBlocks for Vaes {
             let all = _mm512_inserti32x4::<2>(all, _mm_loadu_si128(blocks[2].as_ptr().cast()));
             _mm512_inserti32x4::<3>(all, _mm_loadu_si128(blocks[3].as_ptr().cast()))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn gather_first(
+        self,
+        sources: [*const u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) -> __m512i {
+        let masks = masks(self, lens);
+        // SAFETY: the masks keep the loads from bytes that the caller does not guarantee; `self`
+        // proves AVX-512 F, BW and VL.
+        unsafe {
+            let load = |lane: usize| _mm_maskz_loadu_epi8(masks[lane], sources[lane].cast());
+            let all = _mm512_castsi128_si512(load(0));
+            let all = _mm512_inserti32x4::<1>(all, load(1));
+            let all = _mm512_inserti32x4::<2>(all, load(2));
+            _mm512_inserti32x4::<3>(all, load(3))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter_first(
+        self,
+        vector: __m512i,
+        destinations: [*mut u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) {
+        let masks = masks(self, lens);
+        // SAFETY: the masks keep the stores from bytes that the caller does not guarantee; `self`
+        // proves AVX-512 F, BW and VL.
+        unsafe {
+            let store = |lane: usize, block| {
+                _mm_mask_storeu_epi8(destinations[lane].cast(), masks[lane], block);
+            };
+            store(0, _mm512_castsi512_si128(vector));
+            store(1, _mm512_extracti32x4_epi32::<1>(vector));
+            store(2, _mm512_extracti32x4_epi32::<2>(vector));
+            store(3, _mm512_extracti32x4_epi32::<3>(vector));
+        }
+    }
+
+    #[inline(always)]
+    fn first_of_each(self, vector: __m512i, lens: [usize; MAX_BLOCKS]) -> __m512i {
+        let masks = masks(self, lens).map(u64::from);
+        let mask = masks[0] | masks[1] << 16 | masks[2] << 32 | masks[3] << 48;
+        // SAFETY: `self` proves AVX-512BW.
+        unsafe { _mm512_maskz_mov_epi8(mask, vector) }
     }
 
     #[inline(always)]
@@ -212,6 +266,13 @@ impl AesBlocks for Vaes {
     fn and(self, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn equal(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        let halves = unsafe { _mm512_maskz_set1_epi64(_mm512_cmpeq_epi64_mask(a, b), -1) };
+        self.and(halves, self.swap(halves))
     }
 
     #[inline(always)]

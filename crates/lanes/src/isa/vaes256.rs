@@ -2,7 +2,7 @@
 //! vector.
 
 use crate::calibrate::Calibrated;
-use crate::vector::{AesBlocks, mask, number, write_number};
+use crate::vector::{AesBlocks, MAX_BLOCKS, mask, number, write_number};
 use core::arch::x86_64::*;
 
 /// Two blocks in a ymm register. A value of this type proves that the CPU has AVX2, AES-NI,
@@ -44,9 +44,12 @@ impl Vaes256 {
     /// Two blocks, each as a little-endian number.
     #[inline(always)]
     fn pair(self, low: u128, high: u128) -> __m256i {
-        let pair = [low, high];
-        // SAFETY: the pair is 32 bytes; the load needs no alignment; `self` proves AVX2.
-        unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) }
+        // From registers: a load of what several stores have just written waits for them.
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let block = |number: u128| _mm_set_epi64x((number >> 64) as i64, number as i64);
+            _mm256_set_m128i(block(high), block(low))
+        }
     }
 }
 
@@ -90,6 +93,38 @@ impl AesBlocks for Vaes256 {
             let low = _mm256_castsi128_si256(_mm_loadu_si128(blocks[0].as_ptr().cast()));
             _mm256_inserti128_si256::<1>(low, _mm_loadu_si128(blocks[1].as_ptr().cast()))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn gather_first(
+        self,
+        sources: [*const u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) -> __m256i {
+        // SAFETY: the caller guarantees the bytes.
+        unsafe { self.pair(number(sources[0], lens[0]), number(sources[1], lens[1])) }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter_first(
+        self,
+        vector: __m256i,
+        destinations: [*mut u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) {
+        let mut pair = [0_u128; 2];
+        // SAFETY: the pair is 32 bytes. The caller guarantees the destinations.
+        unsafe {
+            self.store(vector, pair.as_mut_ptr().cast());
+            write_number(pair[0], destinations[0], lens[0]);
+            write_number(pair[1], destinations[1], lens[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn first_of_each(self, vector: __m256i, lens: [usize; MAX_BLOCKS]) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_and_si256(vector, self.pair(mask(lens[0]), mask(lens[1]))) }
     }
 
     #[inline(always)]
@@ -222,6 +257,13 @@ impl AesBlocks for Vaes256 {
     fn and(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn equal(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves AVX2.
+        let halves = unsafe { _mm256_cmpeq_epi64(a, b) };
+        self.and(halves, self.swap(halves))
     }
 
     #[inline(always)]

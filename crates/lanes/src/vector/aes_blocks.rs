@@ -35,6 +35,34 @@ pub(crate) trait AesBlocks: Copy {
     /// Blocks `first`, `first + 1` and so on, one per lane.
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> Self::Vector;
 
+    /// The first `lens[i]` bytes at `sources[i]` in lane `i`, with zeros after them. A length is
+    /// 16 at most.
+    ///
+    /// # Safety
+    ///
+    /// As many bytes must be readable at the source of each lane.
+    unsafe fn gather_first(
+        self,
+        sources: [*const u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) -> Self::Vector;
+
+    /// Writes the first `lens[i]` bytes of lane `i` to `destinations[i]`. A length is 16 at most.
+    ///
+    /// # Safety
+    ///
+    /// As many bytes must be writable at the destination of each lane.
+    unsafe fn scatter_first(
+        self,
+        vector: Self::Vector,
+        destinations: [*mut u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    );
+
+    /// The first `lens[i]` bytes of lane `i`, with zeros in place of the others. A length is 16 at
+    /// most.
+    fn first_of_each(self, vector: Self::Vector, lens: [usize; MAX_BLOCKS]) -> Self::Vector;
+
     /// `LANES` consecutive blocks.
     ///
     /// # Safety
@@ -90,6 +118,9 @@ pub(crate) trait AesBlocks: Copy {
 
     /// Bitwise AND.
     fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// All ones in the lanes where two blocks are equal, and zeros in the others.
+    fn equal(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     /// A round of AES, including its round key (FIPS 197, section 5.1).
     fn round(self, state: Self::Vector, key: Self::Vector) -> Self::Vector;

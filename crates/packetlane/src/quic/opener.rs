@@ -72,7 +72,7 @@ impl Opener {
     /// # Panics
     ///
     /// If `packet` is not in [`Batch::bytes`](super::Batch::bytes).
-    #[inline]
+    #[inline(always)]
     pub fn push(
         &mut self,
         batch: &mut OpenBatch,
@@ -99,7 +99,7 @@ impl Opener {
     ///
     /// See [`OpenError`], whose variants say whether to drop the packet or to end the
     /// connection.
-    #[inline]
+    #[inline(always)]
     pub fn take<'b>(&mut self, batch: &'b OpenBatch, slot: Slot) -> Result<Packet<'b>, OpenError> {
         let (packet, keys, outcome) = batch.to_open(&slot)?;
         if keys.owner != self.keys.owner {

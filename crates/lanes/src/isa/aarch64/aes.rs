@@ -1,6 +1,6 @@
 //! The AES instructions of ARM, with the multiplication of polynomials: one block to a register.
 
-use crate::vector::{AesBlocks, mask, number, write_number};
+use crate::vector::{AesBlocks, MAX_BLOCKS, mask, number, write_number};
 use core::arch::aarch64::*;
 
 /// One block in a register. A value of this type proves that the CPU has the AES instructions.
@@ -109,6 +109,32 @@ impl AesBlocks for Aes {
     }
 
     #[inline(always)]
+    unsafe fn gather_first(
+        self,
+        sources: [*const u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) -> uint8x16_t {
+        // SAFETY: the caller guarantees the bytes.
+        unsafe { self.load_first(sources[0], lens[0]) }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter_first(
+        self,
+        vector: uint8x16_t,
+        destinations: [*mut u8; MAX_BLOCKS],
+        lens: [usize; MAX_BLOCKS],
+    ) {
+        // SAFETY: the caller guarantees the destination.
+        unsafe { self.store_first(vector, destinations[0], lens[0]) }
+    }
+
+    #[inline(always)]
+    fn first_of_each(self, vector: uint8x16_t, lens: [usize; MAX_BLOCKS]) -> uint8x16_t {
+        self.first(vector, lens[0])
+    }
+
+    #[inline(always)]
     unsafe fn load(self, source: *const u8) -> uint8x16_t {
         // SAFETY: the caller guarantees 16 readable bytes; bytes need no alignment; NEON is a
         // feature of the target.
@@ -183,6 +209,14 @@ impl AesBlocks for Aes {
     #[inline(always)]
     fn and(self, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
         on_neon! { vandq_u8(a, b) }
+    }
+
+    #[inline(always)]
+    fn equal(self, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        let halves = on_neon! {
+            vreinterpretq_u8_u64(vceqq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)))
+        };
+        self.and(halves, self.swap(halves))
     }
 
     #[inline(always)]

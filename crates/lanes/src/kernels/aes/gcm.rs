@@ -18,18 +18,19 @@
 //!    of a group are added up before they are reduced. In a group that is not the last, all
 //!    lanes of a vector are multiplied by the same power, so that each lane has a hash of its
 //!    own. In the last group each lane has its own power, which makes the lanes one sum.
-//! 4. *One packet after the other.* No packet is too short to fill the lanes with its own
-//!    blocks, and while the tag of one packet waits for its instructions, the next packet
-//!    begins.
+//! 4. *One packet after the other.* While the tag of one packet waits for its instructions, the
+//!    next packet begins. Only neighbours that are [`short`] share vectors.
 //! 5. *Hashing while encrypting.* A group is hashed while the next one is encrypted, if the
 //!    registers hold both ([`AesBlocks::ONE_PASS`]); otherwise after everything is encrypted.
 //!
-//! To open, the tag is checked before anything is decrypted. No branch depends on it: if the
-//! tag is wrong, the text is XORed with zeros in place of the keystream.
+//! To open, the tag is checked before anything is decrypted. If it is wrong, the last group is
+//! XORed with zeros in place of the keystream; only the groups before it wait for a branch on the
+//! verdict, which is public.
 
 use super::ctr::{counter_block, counter_blocks, counters, rounds_from, unroll};
 use super::ghash::{Sum, power_of, powers_from};
 use super::key::{Block, GROUP, GcmKey, POWERS};
+use super::short;
 use crate::job::{Job, Outcome, difference, verdict_of};
 use crate::vector::AesBlocks;
 
@@ -483,6 +484,24 @@ macro_rules! last {
 
 const _: () = assert!(GROUP + 1 == 9);
 
+/// Calls a function of [`short`] for the number of blocks of text.
+macro_rules! short {
+    ($blocks:ident, $function:ident $arguments:tt) => {
+        short!(@ $blocks, $function, $arguments, 1 2 3 4 5 6 7)
+    };
+    (@ $blocks:ident, $function:ident, $arguments:tt, $($number:literal)*) => {
+        match $blocks {
+            $($number => short!(@call $function, { $number + 1 }, $arguments),)*
+            _ => short!(@call $function, { short::MAX + 1 }, $arguments),
+        }
+    };
+    (@call $function:ident, $number:tt, ($($argument:expr),*)) => {
+        short::$function::<B, $number>($($argument),*)
+    };
+}
+
+const _: () = assert!(short::MAX == 8);
+
 /// Seals every job.
 ///
 /// # Safety
@@ -503,33 +522,59 @@ pub(crate) unsafe fn seal_all<B: AesBlocks>(
     let detached_tag = detached
         .tag
         .map_or(core::ptr::null_mut(), core::ptr::from_mut);
-    for job in jobs {
-        // SAFETY: the caller guarantees that text, AAD and tag lie in their buffers. A group is
-        // taken from the text only if the text is longer than that.
+    let mut left = jobs;
+    while let [job, others @ ..] = left {
+        // SAFETY: the caller guarantees the jobs. If there are several, nothing is detached.
         unsafe {
-            let mut packet = Packet::new(b, bytes, keys, job);
-            let mut sum = packet.hash_aad(b, aads, job);
-            let tag = if !B::ONE_PASS && packet.has_full_group() {
-                let (text, groups) = (packet.text, packet.full_groups());
-                while packet.has_full_group() {
-                    packet.seal_group(b, &mut sum, None);
-                }
-                sum = packet.hash_groups(b, sum, text, groups);
-                last!(packet.seal_last(b, sum, None, job))
-            } else if packet.has_full_group() {
-                let mut previous = packet.seal_group(b, &mut sum, None);
-                while packet.has_full_group() {
-                    previous = packet.seal_group(b, &mut sum, Some(previous));
-                }
-                last!(packet.seal_last(b, sum, Some(previous), job))
-            } else {
-                last!(packet.seal_last(b, sum, None, job))
-            };
+            if let Some(blocks) = short::shared_blocks(b, left) {
+                short!(blocks, seal(b, bytes, keys, left));
+                left = &left[B::LANES..];
+                continue;
+            }
+            let tag = seal_one(b, bytes, aads, keys, job);
             let destination = match detached_tag.is_null() {
-                true => packet.text.add(packet.left),
+                true => bytes.add(job.tag().start),
                 false => detached_tag.cast(),
             };
             destination.cast::<u128>().write_unaligned(tag.to_le());
+        }
+        left = others;
+    }
+}
+
+/// Encrypts the text of a job and returns its tag.
+///
+/// # Safety
+///
+/// As for [`seal_all`], where the buffers of text and AAD begin at `bytes` and `aads`.
+#[inline(always)]
+unsafe fn seal_one<B: AesBlocks>(
+    b: B,
+    bytes: *mut u8,
+    aads: *const u8,
+    keys: &[&GcmKey],
+    job: &Job,
+) -> u128 {
+    // SAFETY: the caller guarantees that text and AAD lie in their buffers. A group is taken
+    // from the text only if the text is longer than that.
+    unsafe {
+        let mut packet = Packet::new(b, bytes, keys, job);
+        let mut sum = packet.hash_aad(b, aads, job);
+        if !B::ONE_PASS && packet.has_full_group() {
+            let (text, groups) = (packet.text, packet.full_groups());
+            while packet.has_full_group() {
+                packet.seal_group(b, &mut sum, None);
+            }
+            sum = packet.hash_groups(b, sum, text, groups);
+            last!(packet.seal_last(b, sum, None, job))
+        } else if packet.has_full_group() {
+            let mut previous = packet.seal_group(b, &mut sum, None);
+            while packet.has_full_group() {
+                previous = packet.seal_group(b, &mut sum, Some(previous));
+            }
+            last!(packet.seal_last(b, sum, Some(previous), job))
+        } else {
+            last!(packet.seal_last(b, sum, None, job))
         }
     }
 }
@@ -551,34 +596,62 @@ pub(crate) unsafe fn open_all<B: AesBlocks>(
 ) {
     let bytes = bytes.as_mut_ptr();
     let aads = detached.aad.map_or(bytes.cast_const(), <[u8]>::as_ptr);
-    for (job, result) in jobs.iter().zip(differences) {
-        // SAFETY: as in `seal_all`; a tag is always read after its text, where the caller
-        // guarantees it.
-        unsafe {
-            let mut packet = Packet::new(b, bytes, keys, job);
-            let text = packet.text;
-            let groups = packet.full_groups();
-            let mut sum = packet.hash_aad(b, aads, job);
-            sum = packet.hash_groups(b, sum, text, groups);
-            if groups > 0 {
-                packet.advance(groups);
-                packet.count_from(b, groups);
+    let (mut left, mut results) = (jobs, differences);
+    while let ([job, ..], [result, ..]) = (left, &mut *results) {
+        // SAFETY: the caller guarantees the jobs. If there are several, nothing is detached.
+        let done = unsafe {
+            if let Some(blocks) = short::shared_blocks(b, left) {
+                short!(blocks, open(b, bytes, keys, left, results));
+                B::LANES
+            } else {
+                *result = open_one(b, bytes, aads, keys, job);
+                1
             }
-            *result = last!(packet.open_last(b, sum, job));
-            if groups == 0 || verdict_of(*result) != Outcome::Authentic {
-                continue;
-            }
-            packet.text = text;
-            packet.count_from(b, 0);
-            for _ in 0..groups {
-                let mut keystream = packet.next_counters::<GROUP>(b);
-                rounds_from(b, &packet.key.cipher, 1, &mut keystream);
-                unroll!(GROUP, |i| {
-                    let text = packet.text.add(i * 16 * B::LANES);
-                    b.store(b.xor(keystream[i], b.load(text)), text);
-                });
-                packet.text = packet.text.add(GROUP * B::LANES * 16);
-            }
+        };
+        (left, results) = (&left[done..], &mut results[done..]);
+    }
+}
+
+/// Opens a job if its tag is right. Returns the [`difference`] of the tags.
+///
+/// # Safety
+///
+/// As for [`open_all`], where the buffers of text and AAD begin at `bytes` and `aads`.
+#[inline(always)]
+unsafe fn open_one<B: AesBlocks>(
+    b: B,
+    bytes: *mut u8,
+    aads: *const u8,
+    keys: &[&GcmKey],
+    job: &Job,
+) -> u64 {
+    // SAFETY: as in `seal_one`; a tag is always read after its text, where the caller
+    // guarantees it.
+    unsafe {
+        let mut packet = Packet::new(b, bytes, keys, job);
+        let text = packet.text;
+        let groups = packet.full_groups();
+        let mut sum = packet.hash_aad(b, aads, job);
+        sum = packet.hash_groups(b, sum, text, groups);
+        if groups > 0 {
+            packet.advance(groups);
+            packet.count_from(b, groups);
         }
+        let difference = last!(packet.open_last(b, sum, job));
+        if groups == 0 || verdict_of(difference) != Outcome::Authentic {
+            return difference;
+        }
+        packet.text = text;
+        packet.count_from(b, 0);
+        for _ in 0..groups {
+            let mut keystream = packet.next_counters::<GROUP>(b);
+            rounds_from(b, &packet.key.cipher, 1, &mut keystream);
+            unroll!(GROUP, |i| {
+                let text = packet.text.add(i * 16 * B::LANES);
+                b.store(b.xor(keystream[i], b.load(text)), text);
+            });
+            packet.text = packet.text.add(GROUP * B::LANES * 16);
+        }
+        difference
     }
 }

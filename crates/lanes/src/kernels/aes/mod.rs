@@ -2,6 +2,7 @@
 //!
 //! - [`key`]: round keys and powers of the hash key.
 //! - [`ctr`]: AES in counter mode. [`ghash`]: GHASH. [`gcm`]: both, for the packets of a list.
+//! - [`short`]: the same for neighbours with few blocks.
 //! - [`mask`]: header masks.
 //! - [`bitsliced`]: the same without AES instructions.
 
@@ -11,3 +12,4 @@ pub(crate) mod gcm;
 pub(crate) mod ghash;
 pub(crate) mod key;
 pub(crate) mod mask;
+mod short;
