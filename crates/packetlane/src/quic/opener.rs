@@ -72,6 +72,8 @@ impl Opener {
     /// # Panics
     ///
     /// If `packet` is not in [`Batch::bytes`](super::Batch::bytes).
+    // Always part of its caller, like `take`: a slot that returned through memory would be written
+    // in pieces of 8 bytes and read in pieces of 16, which waits until the pieces are in the cache.
     #[inline(always)]
     pub fn push(
         &mut self,
