@@ -6,6 +6,8 @@
 
 use super::set::InstructionSet;
 use super::sha_ni;
+use crate::job::{Job, Key, Outcome};
+use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix26;
 use crate::kernels::sha256::Serial;
 use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
@@ -29,6 +31,7 @@ impl InstructionSet for Avx2 {
     const INTERLEAVED_ROWS: usize = 3;
     const STITCHED: bool = true;
     const TAG_STEP: usize = 34;
+    const SHORT_LANES: usize = <Avx2 as U32Lanes>::LANES;
 
     fn is_available() -> bool {
         avx2::get()
@@ -65,6 +68,11 @@ impl InstructionSet for Avx2 {
 
     fn serial_hash() -> &'static Serial {
         sha_ni::best_serial()
+    }
+
+    #[inline(always)]
+    fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
+        chacha20poly1305::short_one_by_one(self, bytes, keys, jobs, outcomes);
     }
 }
 

@@ -21,7 +21,7 @@ use super::poly1305::field::{Field, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305};
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
-use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes};
+use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes, mask};
 use core::ops::Range;
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -223,24 +223,97 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
         if job.aad_len > 0 {
             poly1305.update_short(&v.padded(&bytes[job.aad()]), job.aad_len);
         }
-        let text = &mut bytes[job.text()];
-        let ciphertext = match outcomes {
-            None => v.xor_padded(text, block),
-            Some(_) => v.padded(text),
-        };
-        poly1305.update_short(&ciphertext, job.text_len);
+        let mut text = ShortText::new(&mut bytes[job.text().start..job.tag().end], block);
+        match outcomes {
+            None => text.encrypt(&mut poly1305),
+            Some(_) => text.hash(&mut poly1305),
+        }
         poly1305.update_lengths(job.aad_len.into(), job.text_len.into());
         let mut tag = poly1305.finish();
         let Some(outcomes) = &mut outcomes else {
-            bytes[job.tag()].copy_from_slice(&tag);
+            *text.tag() = tag;
             continue;
         };
-        outcomes[lane] = verdict(&bytes[job.tag()], &tag);
+        outcomes[lane] = verdict(text.tag(), &tag);
         // The tag computed for a forged packet would make that packet authentic.
         tag = [0; TAG_LEN];
         zeroize::optimization_barrier(&tag);
         if outcomes[lane] == Outcome::Authentic {
-            v.xor_bytes(&mut bytes[job.text()], block);
+            text.decrypt();
         }
+    }
+}
+
+/// A text of at most one block, and the tag behind it.
+///
+/// The text is read and written in pieces of 16 bytes, also where the last one reaches into the tag:
+/// fewer bytes would be written in pieces of their own, and what reads them together right after
+/// that, to hash them, waits until they are in the cache.
+struct ShortText<'t> {
+    text_and_tag: &'t mut [u8],
+    keystream: &'t [[u8; TAG_LEN]],
+    /// Whole pieces.
+    whole: usize,
+    /// Bytes in the piece after them, which may be none.
+    rest: usize,
+}
+
+impl<'t> ShortText<'t> {
+    #[inline(always)]
+    fn new(text_and_tag: &'t mut [u8], block: &'t Block) -> Self {
+        let len = text_and_tag.len() - TAG_LEN;
+        let (keystream, _) = block.as_chunks();
+        Self {
+            text_and_tag,
+            keystream,
+            whole: len / TAG_LEN,
+            rest: len % TAG_LEN,
+        }
+    }
+
+    #[inline(always)]
+    fn tag(&mut self) -> &mut [u8; TAG_LEN] {
+        self.text_and_tag.last_chunk_mut().expect("a tag")
+    }
+
+    #[inline(always)]
+    fn xor(&mut self, i: usize) -> u128 {
+        let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
+        let number = u128::from_le_bytes(places[i]) ^ u128::from_le_bytes(self.keystream[i]);
+        places[i] = number.to_le_bytes();
+        number
+    }
+
+    #[inline(always)]
+    fn encrypt(&mut self, poly1305: &mut Poly1305) {
+        for i in 0..self.whole {
+            let number = self.xor(i);
+            poly1305.update_number(number);
+        }
+        if self.rest > 0 {
+            let number = self.xor(self.whole);
+            poly1305.update_number(number & mask(self.rest));
+        }
+    }
+
+    #[inline(always)]
+    fn hash(&mut self, poly1305: &mut Poly1305) {
+        let (places, _) = self.text_and_tag.as_chunks::<TAG_LEN>();
+        for place in &places[..self.whole] {
+            poly1305.update_number(u128::from_le_bytes(*place));
+        }
+        if self.rest > 0 {
+            let number = u128::from_le_bytes(places[self.whole]);
+            poly1305.update_number(number & mask(self.rest));
+        }
+    }
+
+    #[inline(always)]
+    fn decrypt(&mut self) {
+        let tag = *self.tag();
+        for i in 0..self.whole + usize::from(self.rest > 0) {
+            self.xor(i);
+        }
+        *self.tag() = tag;
     }
 }

@@ -81,6 +81,13 @@ impl Poly1305 {
         self.update_blocks(&blocks[..len.div_ceil(16) as usize]);
     }
 
+    /// Hashes a block, a little-endian number.
+    #[inline(always)]
+    pub(crate) fn update_number(&mut self, block: u128) {
+        let words = (block as u64, (block >> 64) as u64);
+        self.h = SERIAL.step(self.h, words, HIBIT, &self.r);
+    }
+
     /// Hashes whole blocks, one after the other.
     #[inline(always)]
     pub(crate) fn update_blocks(&mut self, blocks: &[[u8; 16]]) {
