@@ -4,10 +4,11 @@ use super::keystream::{is_whole, with_first_blocks, xor_text};
 use super::packet::{Aad, Packet};
 use super::stitched;
 use super::strategy::is_stitched;
-use super::tag::{tag, tag_short};
+use super::tag::tag;
 use crate::isa::Set;
 use crate::job::{Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
 use crate::kernels::chacha20::{Keystream, counter_row};
+use crate::kernels::chacha20poly1305::ShortText;
 use crate::kernels::poly1305::Poly1305;
 
 /// Encrypts the text of a job and writes its tag.
@@ -131,9 +132,11 @@ fn seal_precomputed(
     (one_time_key, blocks): (&[u8; 32], &[Block]),
 ) -> [u8; TAG_LEN] {
     match (job.is_short(), blocks) {
-        (true, [block, ..]) if set.has_byte_masks() => {
-            let ciphertext = set.xor_padded(&mut bytes[job.text()], block);
-            tag_short(one_time_key, &ciphertext, job)
+        (true, [block, ..]) => {
+            let mut poly1305 = Poly1305::new(one_time_key);
+            ShortText::of(bytes, job, block).encrypt(&mut poly1305);
+            poly1305.update_lengths(0, job.text_len.into());
+            poly1305.finish()
         }
         _ if set.is_stitched() && !is_whole(job, blocks) => {
             let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
@@ -165,11 +168,20 @@ fn open_precomputed(
         packet.start_tag(set, bytes, &mut poly1305, one_time_key);
         return stitched::decrypt(&packet, set, bytes, &mut poly1305, blocks);
     }
-    let tag = if job.is_short() && set.has_byte_masks() {
-        tag_short(one_time_key, &set.padded(&bytes[job.text()]), job)
-    } else {
-        tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
-    };
+    if job.is_short()
+        && let [block, ..] = blocks
+    {
+        let mut text = ShortText::of(bytes, job, block);
+        let mut poly1305 = Poly1305::new(one_time_key);
+        text.hash(&mut poly1305);
+        poly1305.update_lengths(0, job.text_len.into());
+        let outcome = verdict(text.tag(), &poly1305.finish());
+        if outcome == Outcome::Authentic {
+            text.decrypt();
+        }
+        return outcome;
+    }
+    let tag = tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()]);
     let outcome = verdict(&bytes[job.tag()], &tag);
     if outcome == Outcome::Authentic {
         xor_precomputed(set, bytes, secrets, job, blocks);

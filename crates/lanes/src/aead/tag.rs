@@ -2,7 +2,7 @@
 
 use super::strategy::OVER_LANES;
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Job, TAG_LEN};
+use crate::job::TAG_LEN;
 use crate::kernels::poly1305::Poly1305;
 
 /// Hashes the whole blocks of `message`. Returns what is left, fewer than 16 bytes.
@@ -33,19 +33,6 @@ pub(super) fn tag(set: Set, one_time_key: &[u8; 32], aad: &[u8], text: &[u8]) ->
     update_padded(set, &mut poly1305, aad);
     update_padded(set, &mut poly1305, text);
     poly1305.update_lengths(aad.len() as u64, text.len() as u64);
-    poly1305.finish()
-}
-
-/// The tag of a short packet without AAD, from its ciphertext, padded with zeros.
-#[inline(always)]
-pub(super) fn tag_short(
-    one_time_key: &[u8; 32],
-    ciphertext: &[u8; BLOCK_LEN],
-    job: &Job,
-) -> [u8; TAG_LEN] {
-    let mut poly1305 = Poly1305::new(one_time_key);
-    poly1305.update_short(ciphertext, job.text_len);
-    poly1305.update_lengths(0, job.text_len.into());
     poly1305.finish()
 }
 

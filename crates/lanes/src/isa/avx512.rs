@@ -25,7 +25,6 @@ impl InstructionSet for Avx512 {
     type Hash = Avx512;
 
     const INTERLEAVED_ROWS: usize = 2;
-    const BYTE_MASKS: bool = true;
     const TAG_STEP: usize = 25;
     const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
 

@@ -35,9 +35,6 @@ pub(crate) trait InstructionSet: Copy {
     /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
     const STITCHED: bool = false;
 
-    /// Whether loads and stores have masks for bytes.
-    const BYTE_MASKS: bool = false;
-
     /// The time of one step of all lanes of [`InstructionSet::Field`], in tenths of a step of
     /// one message in general registers.
     const TAG_STEP: usize;

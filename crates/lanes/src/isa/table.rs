@@ -44,8 +44,6 @@ macro_rules! kernel_list {
             };
             /// Whether [`Set::stitched_rows`] stitches Poly1305 into the rounds.
             is_stitched: bool = I::STITCHED;
-            /// Whether loads and stores have masks for bytes.
-            has_byte_masks: bool = I::BYTE_MASKS;
             /// How many messages one call tags; 1 if there are no vectors for it.
             tag_lanes: usize = <<<I as InstructionSet>::Field as Field>::Lanes as U64Lanes>::LANES;
             /// The time of one step of all lanes of tags, in tenths of a step of one message.
@@ -150,14 +148,6 @@ macro_rules! kernel_list {
         /// See [`chacha20::xor_runs`].
         safe fn xor_runs(bytes: &mut [u8], keystream: &[Block], jobs: &[Job], runs: &[Run]) {
             |isa| chacha20::xor_runs(isa.lanes(), bytes, keystream, jobs, runs)
-        }
-        /// See [`U32Lanes::xor_padded`].
-        safe fn xor_padded(text: &mut [u8], block: &Block) -> Block {
-            |isa| isa.lanes().xor_padded(text, block)
-        }
-        /// See [`U32Lanes::padded`].
-        safe fn padded(text: &[u8]) -> Block {
-            |isa| isa.lanes().padded(text)
         }
         /// See [`in_lanes::tags`].
         unsafe fn tags(texts: &[Text], keys: &[[u8; 32]], tags: &mut [[u8; TAG_LEN]]) {

@@ -223,7 +223,7 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
         if job.aad_len > 0 {
             poly1305.update_short(&v.padded(&bytes[job.aad()]), job.aad_len);
         }
-        let mut text = ShortText::new(&mut bytes[job.text().start..job.tag().end], block);
+        let mut text = ShortText::of(bytes, job, block);
         match outcomes {
             None => text.encrypt(&mut poly1305),
             Some(_) => text.hash(&mut poly1305),
@@ -249,7 +249,7 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
 /// The text is read and written in pieces of 16 bytes, also where the last one reaches into the tag:
 /// fewer bytes would be written in pieces of their own, and what reads them together right after
 /// that, to hash them, waits until they are in the cache.
-struct ShortText<'t> {
+pub(crate) struct ShortText<'t> {
     text_and_tag: &'t mut [u8],
     keystream: &'t [[u8; TAG_LEN]],
     /// Whole pieces.
@@ -259,8 +259,10 @@ struct ShortText<'t> {
 }
 
 impl<'t> ShortText<'t> {
+    /// The text of a job, and block 1 of its keystream.
     #[inline(always)]
-    fn new(text_and_tag: &'t mut [u8], block: &'t Block) -> Self {
+    pub(crate) fn of(bytes: &'t mut [u8], job: &Job, block: &'t Block) -> Self {
+        let text_and_tag = &mut bytes[job.text().start..job.tag().end];
         let len = text_and_tag.len() - TAG_LEN;
         let (keystream, _) = block.as_chunks();
         Self {
@@ -272,7 +274,7 @@ impl<'t> ShortText<'t> {
     }
 
     #[inline(always)]
-    fn tag(&mut self) -> &mut [u8; TAG_LEN] {
+    pub(crate) fn tag(&mut self) -> &mut [u8; TAG_LEN] {
         self.text_and_tag.last_chunk_mut().expect("a tag")
     }
 
@@ -285,7 +287,7 @@ impl<'t> ShortText<'t> {
     }
 
     #[inline(always)]
-    fn encrypt(&mut self, poly1305: &mut Poly1305) {
+    pub(crate) fn encrypt(&mut self, poly1305: &mut Poly1305) {
         for i in 0..self.whole {
             let number = self.xor(i);
             poly1305.update_number(number);
@@ -297,7 +299,7 @@ impl<'t> ShortText<'t> {
     }
 
     #[inline(always)]
-    fn hash(&mut self, poly1305: &mut Poly1305) {
+    pub(crate) fn hash(&mut self, poly1305: &mut Poly1305) {
         let (places, _) = self.text_and_tag.as_chunks::<TAG_LEN>();
         for place in &places[..self.whole] {
             poly1305.update_number(u128::from_le_bytes(*place));
@@ -309,7 +311,7 @@ impl<'t> ShortText<'t> {
     }
 
     #[inline(always)]
-    fn decrypt(&mut self) {
+    pub(crate) fn decrypt(&mut self) {
         let tag = *self.tag();
         for i in 0..self.whole + usize::from(self.rest > 0) {
             self.xor(i);

@@ -30,7 +30,6 @@ impl InstructionSet for Neon {
     const ROWS_IN_LANES: bool = true;
     const STITCHED: bool = true;
     // It has no masks, but `padded` takes little longer than with masks.
-    const BYTE_MASKS: bool = true;
     const TAG_STEP: usize = 10;
     const SHORT_LANES: usize = 4;
 
