@@ -221,7 +221,9 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
         let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
         let mut poly1305 = Poly1305::new(one_time_key);
         if job.aad_len > 0 {
-            poly1305.update_short(&v.padded(&bytes[job.aad()]), job.aad_len);
+            let (aad, rest) = bytes[job.aad()].as_chunks();
+            poly1305.update_blocks(aad);
+            poly1305.update_padded(rest);
         }
         let mut text = ShortText::of(bytes, job, block);
         match outcomes {

@@ -74,13 +74,6 @@ impl Poly1305 {
         }
     }
 
-    /// Hashes the first `len` bytes of `padded`, which are padded with zeros.
-    #[inline(always)]
-    pub(crate) fn update_short(&mut self, padded: &[u8; 64], len: u32) {
-        let (blocks, _) = padded.as_chunks();
-        self.update_blocks(&blocks[..len.div_ceil(16) as usize]);
-    }
-
     /// Hashes a block, a little-endian number.
     #[inline(always)]
     pub(crate) fn update_number(&mut self, block: u128) {
