@@ -275,11 +275,13 @@ impl<'t> ShortText<'t> {
         }
     }
 
+    /// The tag.
     #[inline(always)]
     pub(crate) fn tag(&mut self) -> &mut [u8; TAG_LEN] {
         self.text_and_tag.last_chunk_mut().expect("a tag")
     }
 
+    /// Encrypts or decrypts a piece, and returns what it is now.
     #[inline(always)]
     fn xor(&mut self, i: usize) -> u128 {
         let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
@@ -288,6 +290,7 @@ impl<'t> ShortText<'t> {
         number
     }
 
+    /// Encrypts the text, and hashes the ciphertext, padded with zeros.
     #[inline(always)]
     pub(crate) fn encrypt(&mut self, poly1305: &mut Poly1305) {
         for i in 0..self.whole {
@@ -300,6 +303,7 @@ impl<'t> ShortText<'t> {
         }
     }
 
+    /// Hashes the text, which is ciphertext, padded with zeros.
     #[inline(always)]
     pub(crate) fn hash(&mut self, poly1305: &mut Poly1305) {
         let (places, _) = self.text_and_tag.as_chunks::<TAG_LEN>();
@@ -312,6 +316,7 @@ impl<'t> ShortText<'t> {
         }
     }
 
+    /// Decrypts the text, and leaves the tag as it was.
     #[inline(always)]
     pub(crate) fn decrypt(&mut self) {
         let tag = *self.tag();
