@@ -1,6 +1,6 @@
 //! AES-NI and PCLMULQDQ with AVX2: one block to a vector.
 
-use crate::vector::{AesBlocks, MAX_BLOCKS, mask, number, write_number};
+use crate::vector::{AesBlocks, mask, number, write_number};
 use core::arch::x86_64::*;
 
 /// One block in an xmm register. A value of this type proves that the CPU has AVX2, AES-NI and
@@ -57,32 +57,6 @@ impl AesBlocks for AesNi {
     #[inline(always)]
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> __m128i {
         self.splat(blocks[first])
-    }
-
-    #[inline(always)]
-    unsafe fn gather_first(
-        self,
-        sources: [*const u8; MAX_BLOCKS],
-        lens: [usize; MAX_BLOCKS],
-    ) -> __m128i {
-        // SAFETY: the caller guarantees the bytes.
-        unsafe { self.load_first(sources[0], lens[0]) }
-    }
-
-    #[inline(always)]
-    unsafe fn scatter_first(
-        self,
-        vector: __m128i,
-        destinations: [*mut u8; MAX_BLOCKS],
-        lens: [usize; MAX_BLOCKS],
-    ) {
-        // SAFETY: the caller guarantees the destination.
-        unsafe { self.store_first(vector, destinations[0], lens[0]) }
-    }
-
-    #[inline(always)]
-    fn first_of_each(self, vector: __m128i, lens: [usize; MAX_BLOCKS]) -> __m128i {
-        self.first(vector, lens[0])
     }
 
     #[inline(always)]

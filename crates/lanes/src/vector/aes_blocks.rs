@@ -41,27 +41,41 @@ pub(crate) trait AesBlocks: Copy {
     /// # Safety
     ///
     /// As many bytes must be readable at the source of each lane.
+    #[inline(always)]
     unsafe fn gather_first(
         self,
         sources: [*const u8; MAX_BLOCKS],
         lens: [usize; MAX_BLOCKS],
-    ) -> Self::Vector;
+    ) -> Self::Vector {
+        const { assert!(Self::LANES == 1, "a set with several lanes has its own") };
+        // SAFETY: the caller guarantees the bytes.
+        unsafe { self.load_first(sources[0], lens[0]) }
+    }
 
     /// Writes the first `lens[i]` bytes of lane `i` to `destinations[i]`. A length is 16 at most.
     ///
     /// # Safety
     ///
     /// As many bytes must be writable at the destination of each lane.
+    #[inline(always)]
     unsafe fn scatter_first(
         self,
         vector: Self::Vector,
         destinations: [*mut u8; MAX_BLOCKS],
         lens: [usize; MAX_BLOCKS],
-    );
+    ) {
+        const { assert!(Self::LANES == 1, "a set with several lanes has its own") };
+        // SAFETY: the caller guarantees the bytes.
+        unsafe { self.store_first(vector, destinations[0], lens[0]) }
+    }
 
     /// The first `lens[i]` bytes of lane `i`, with zeros in place of the others. A length is 16 at
     /// most.
-    fn first_of_each(self, vector: Self::Vector, lens: [usize; MAX_BLOCKS]) -> Self::Vector;
+    #[inline(always)]
+    fn first_of_each(self, vector: Self::Vector, lens: [usize; MAX_BLOCKS]) -> Self::Vector {
+        const { assert!(Self::LANES == 1, "a set with several lanes has its own") };
+        self.first(vector, lens[0])
+    }
 
     /// `LANES` consecutive blocks.
     ///

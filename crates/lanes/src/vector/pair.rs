@@ -163,16 +163,6 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         self.0.xor_bytes(text, block);
     }
-
-    #[inline(always)]
-    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
-        self.0.xor_padded(text, block)
-    }
-
-    #[inline(always)]
-    fn padded(self, text: &[u8]) -> [u8; 64] {
-        self.0.padded(text)
-    }
 }
 
 impl<R: Rows> Rows for Pair<R> {

@@ -1,6 +1,6 @@
 //! The AES instructions of ARM, with the multiplication of polynomials: one block to a register.
 
-use crate::vector::{AesBlocks, MAX_BLOCKS, mask, number, write_number};
+use crate::vector::{AesBlocks, mask, number, write_number};
 use core::arch::aarch64::*;
 
 /// One block in a register. A value of this type proves that the CPU has the AES instructions.
@@ -106,32 +106,6 @@ impl AesBlocks for Aes {
     #[inline(always)]
     fn gather<const N: usize>(self, blocks: &[&[u8; 16]; N], first: usize) -> uint8x16_t {
         self.splat(blocks[first])
-    }
-
-    #[inline(always)]
-    unsafe fn gather_first(
-        self,
-        sources: [*const u8; MAX_BLOCKS],
-        lens: [usize; MAX_BLOCKS],
-    ) -> uint8x16_t {
-        // SAFETY: the caller guarantees the bytes.
-        unsafe { self.load_first(sources[0], lens[0]) }
-    }
-
-    #[inline(always)]
-    unsafe fn scatter_first(
-        self,
-        vector: uint8x16_t,
-        destinations: [*mut u8; MAX_BLOCKS],
-        lens: [usize; MAX_BLOCKS],
-    ) {
-        // SAFETY: the caller guarantees the destination.
-        unsafe { self.store_first(vector, destinations[0], lens[0]) }
-    }
-
-    #[inline(always)]
-    fn first_of_each(self, vector: uint8x16_t, lens: [usize; MAX_BLOCKS]) -> uint8x16_t {
-        self.first(vector, lens[0])
     }
 
     #[inline(always)]

@@ -29,7 +29,6 @@ impl InstructionSet for Neon {
     const INTERLEAVED_ROWS: usize = 3;
     const ROWS_IN_LANES: bool = true;
     const STITCHED: bool = true;
-    // It has no masks, but `padded` takes little longer than with masks.
     const TAG_STEP: usize = 10;
     const SHORT_LANES: usize = 4;
 
@@ -355,92 +354,27 @@ impl U32Lanes for Neon {
 
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
-        self.xor_padded(text, block);
-    }
-
-    #[inline(always)]
-    fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
-        assert!(text.len() <= 64, "at most one block");
-        // SAFETY: the text is readable and writable, and has at most 64 bytes, as just asserted.
-        unsafe { padded::<true>(text.as_mut_ptr(), text.len(), block) }
-    }
-
-    #[inline(always)]
-    fn padded(self, text: &[u8]) -> [u8; 64] {
-        assert!(text.len() <= 64, "at most one block");
-        // SAFETY: the text is readable, and has at most 64 bytes, as just asserted. Nothing is
-        // written without `XOR`.
-        unsafe { padded::<false>(text.as_ptr().cast_mut(), text.len(), &[0; 64]) }
-    }
-}
-
-/// The `len` bytes at `text`, padded with zeros. With `XOR`, first XORs the first bytes of
-/// `block` into them.
-///
-/// # Safety
-///
-/// `len` must be at most 64, and as many bytes must be readable at `text` and, with `XOR`,
-/// writable.
-#[inline(always)]
-unsafe fn padded<const XOR: bool>(text: *mut u8, len: usize, block: &[u8; 64]) -> [u8; 64] {
-    let mut padded = [0; 64];
-    let block = block.as_ptr();
-    if len < 16 {
-        // SAFETY: the caller guarantees `len` bytes, and the block has as many.
-        let mut bytes = unsafe { number(text, len) };
-        if XOR {
+        let len = text.len();
+        assert!(len <= 64, "at most one block");
+        let (text, block) = (text.as_mut_ptr(), block.as_ptr());
+        if len < 16 {
+            // SAFETY: the text has `len` bytes, and the block more.
+            return unsafe { write_number(number(text, len) ^ number(block, len), text, len) };
+        }
+        // SAFETY: a piece ends at most `len` bytes after the start of the text, and `len` is at
+        // most 64, the length of the block.
+        let piece = |at: usize| unsafe { veorq_u32(load(text.add(at)), load(block.add(at))) };
+        // The last 16 bytes overlap the last whole piece, so they are read before that is written.
+        let last = piece(len - 16);
+        for at in [0, 16, 32, 48] {
+            if at + 16 <= len {
+                // SAFETY: as above.
+                unsafe { store(piece(at), text.add(at)) };
+            }
+        }
+        if len % 16 > 0 {
             // SAFETY: as above.
-            unsafe {
-                bytes ^= number(block, len);
-                write_number(bytes, text, len);
-            }
-        }
-        padded[..16].copy_from_slice(&bytes.to_le_bytes());
-        return padded;
-    }
-    macro_rules! piece {
-        ($at:expr) => {{
-            let at = $at;
-            // SAFETY: the 16 bytes from `at` on are among the `len` bytes of the text, which the
-            // caller guarantees, and `len` is at most 64, the length of the block.
-            unsafe {
-                let piece = load(text.add(at));
-                if XOR {
-                    veorq_u32(piece, load(block.add(at)))
-                } else {
-                    piece
-                }
-            }
-        }};
-    }
-    // The last 16 bytes overlap the last whole piece, so they are read before that is written.
-    let last = piece!(len - 16);
-    for at in [0, 16, 32, 48] {
-        if at + 16 <= len {
-            let piece = piece!(at);
-            // SAFETY: `at + 16` is at most `len`, and that is at most 64.
-            unsafe {
-                store(piece, padded.as_mut_ptr().add(at));
-                if XOR {
-                    store(piece, text.add(at));
-                }
-            }
+            unsafe { store(last, text.add(len - 16)) };
         }
     }
-    let rest = len % 16;
-    if rest > 0 {
-        const INDICES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-        // SAFETY: the array is 16 bytes. `len` is not a multiple of 16, so it is at most 63, and
-        // the piece that it ends in lies in `padded`. An index above 15 gives a zero.
-        unsafe {
-            let indices = vreinterpretq_u8_u32(load(INDICES.as_ptr()));
-            let order = vaddq_u8(indices, vdupq_n_u8(16 - rest as u8));
-            let end = vqtbl1q_u8(vreinterpretq_u8_u32(last), order);
-            vst1q_u8(padded.as_mut_ptr().add(len - rest), end);
-            if XOR {
-                store(last, text.add(len - 16));
-            }
-        }
-    }
-    padded
 }

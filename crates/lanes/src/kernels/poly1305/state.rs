@@ -69,8 +69,7 @@ impl Poly1305 {
         debug_assert!(rest.len() < 16);
         if !rest.is_empty() {
             // SAFETY: a slice's bytes are readable, as many as it is long.
-            let block = unsafe { number(rest.as_ptr(), rest.len()) };
-            self.block(&block.to_le_bytes(), HIBIT);
+            self.update_number(unsafe { number(rest.as_ptr(), rest.len()) });
         }
     }
 
