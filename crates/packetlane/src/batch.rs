@@ -98,6 +98,8 @@ pub struct Batch<Direction> {
     /// Jobs of the turns before that had any, and bytes, in quarters. Half of it is the last one's.
     usual_len: usize,
     usual_bytes: usize,
+    /// Whether the packets of this turn are few, as far as is known.
+    are_few: bool,
     /// How many jobs an engine has been called for. What became of the others is not shown,
     /// even where they have run when they were added: a forgotten call must show at once.
     done: usize,
@@ -271,6 +273,7 @@ impl<Direction> Batch<Direction> {
             outcomes: Vec::with_capacity(packets),
             usual_len: 0,
             usual_bytes: 0,
+            are_few: true,
             done: 0,
             direction: PhantomData,
         }
@@ -291,6 +294,7 @@ impl<Direction> Batch<Direction> {
         self.wipe();
         self.jobs.clear();
         self.outcomes.clear();
+        self.are_few = true;
         self.done = 0;
     }
 
@@ -507,14 +511,29 @@ impl<Direction> Batch<Direction> {
 
     /// How many packets it will hold with one more, if this turn is like those before.
     #[inline]
-    pub(crate) fn expected_len(&self) -> usize {
+    fn expected_len(&self) -> usize {
         (self.usual_len / 4).max(self.jobs.len() + 1)
     }
 
     /// How many bytes they will have, of as many as count.
     #[inline]
-    pub(crate) fn expected_bytes(&self) -> usize {
+    fn expected_bytes(&self) -> usize {
         (self.usual_bytes / 4).max(self.arena.used())
+    }
+
+    /// Whether its packets are few with one more, if this turn is like those before; see
+    /// [`Backend::are_few`]. Once they are many, they stay so until it is cleared.
+    #[inline(always)]
+    pub(crate) fn are_few(&mut self, backend: Backend) -> bool {
+        self.are_few = self.are_few && {
+            let packets = self.expected_len();
+            packets <= 2 || {
+                // Of each packet one for its tag, and at least one for its text.
+                let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
+                backend.are_few(packets, blocks)
+            }
+        };
+        self.are_few
     }
 
     /// Adds precomputed blocks of keystream. Returns the index of the first.

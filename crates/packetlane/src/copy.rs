@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 const PIECE: usize = 1024;
 
 /// As `copy_from_slice`.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     if from.len() <= PIECE {
         return to.copy_from_slice(from);

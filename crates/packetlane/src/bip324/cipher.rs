@@ -131,18 +131,17 @@ impl Cipher {
         self.state.length.prefetch(self.lengths);
     }
 
-    /// Encrypts the length of the next packet's contents, in bytes. The result is
-    /// little-endian.
+    /// Encrypts the length of the next packet's contents, in bytes. The result has
+    /// [`LENGTH_LEN`] bytes, and is little-endian on the wire.
     #[inline]
-    pub(super) fn encrypt_length(&mut self, length: usize) -> Result<[u8; LENGTH_LEN], SealError> {
+    pub(super) fn encrypt_length(&mut self, length: usize) -> Result<u32, SealError> {
         let number = u32::try_from(length).unwrap_or(u32::MAX);
         if length > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong { length });
         }
         let State { packet, length, .. } = &mut *self.state;
         packet.next()?;
-        let [a, b, c, _] = number.to_le_bytes();
-        Ok(length.crypt(packet.cpu(), &mut self.lengths, [a, b, c])?)
+        Ok(length.crypt(packet.cpu(), &mut self.lengths, number)?)
     }
 
     /// Decrypts the length before the next packet: the length of its contents, in bytes. The
@@ -158,8 +157,9 @@ impl Cipher {
             length: masks,
             ..
         } = &mut *self.state;
-        let [a, b, c] = masks.crypt(packet.cpu(), &mut self.lengths, length)?;
-        Ok(u32::from_le_bytes([a, b, c, 0]) as usize)
+        let [a, b, c] = length;
+        let length = u32::from_le_bytes([a, b, c, 0]);
+        Ok(masks.crypt(packet.cpu(), &mut self.lengths, length)? as usize)
     }
 
     /// Adds a job for the next packet of this direction. Its length starts at `start` in the
@@ -176,10 +176,20 @@ impl Cipher {
         packet.add_job(key_index, batch, start + LENGTH_LEN, text_len)
     }
 
-    /// As [`Self::add_job`], for contents that are there already, to be sealed or opened by
-    /// `kernel`.
+    /// See [`FsChaCha20Poly1305::waits`].
     #[inline(always)]
-    pub(super) fn add_ready_job<Direction>(
+    pub(super) fn waits<Direction>(
+        &self,
+        batch: &mut Batch<Direction>,
+        contents_len: usize,
+    ) -> bool {
+        self.state.packet.waits(batch, HEADER_LEN + contents_len)
+    }
+
+    /// As [`Self::add_job`], for contents that are there already: `kernel` seals or opens them here
+    /// and now. The packet must not be one that [waits](Self::waits).
+    #[inline(always)]
+    pub(super) fn add_done_job<Direction>(
         &mut self,
         kernel: Kernel,
         batch: &mut Batch<Direction>,
@@ -188,7 +198,7 @@ impl Cipher {
     ) -> Result<(), Exhausted> {
         let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
         let text_len = HEADER_LEN + contents_len;
-        packet.add_ready_job(kernel, key_index, batch, start + LENGTH_LEN, text_len)
+        packet.add_done_job(kernel, key_index, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has
@@ -209,8 +219,8 @@ impl Cipher {
         let before = out.len();
         out.reserve(aad.len() + contents.len() + OVERHEAD);
         out.extend_from_slice(aad);
-        out.extend_from_slice(&length);
-        out.push(kind.header());
+        let [a, b, c, _] = length.to_le_bytes();
+        out.extend_from_slice(&[a, b, c, kind.header()]);
         append(out, contents);
         out.extend_from_slice(&[0; TAG_LEN]);
         // A slice of `out`, which may be longer than a job's 32-bit offsets can address.

@@ -115,11 +115,18 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
-    /// As [`Self::add_job`], for a text that is there already, to be sealed or opened by
-    /// `kernel`. Where packets are few they are run here and now, and the batch only has what
-    /// became of them: keys and keystream need not travel through it.
+    /// Whether the next packet, which `batch` is about to get, waits for the engine. Where packets
+    /// are few they are run when they are added, and the batch only has what became of them: keys
+    /// and keystream need not travel through it.
     #[inline(always)]
-    pub(super) fn add_ready_job<Direction>(
+    pub(super) fn waits<Direction>(&self, batch: &mut Batch<Direction>, text_len: usize) -> bool {
+        batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch)
+    }
+
+    /// As [`Self::add_job`], for a text that is there already: `kernel` seals or opens it here and
+    /// now. The packet must not be one that [waits](Self::waits).
+    #[inline(always)]
+    pub(super) fn add_done_job<Direction>(
         &mut self,
         kernel: Kernel,
         key_index: &mut KeyIndex,
@@ -127,9 +134,6 @@ impl FsChaCha20Poly1305 {
         start: usize,
         text_len: usize,
     ) -> Result<(), Exhausted> {
-        if batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch) {
-            return self.add_job(key_index, batch, start, text_len);
-        }
         let (number, epoch) = self.next()?;
         let wanted = self.keystream.wanted(self.cpu.backend, text_len);
         let text = start..start + text_len;
@@ -150,11 +154,8 @@ impl FsChaCha20Poly1305 {
     /// Whether the packets of `batch` are few, and leave most lanes idle: they can work for the
     /// packets behind them, if those may be precomputed.
     #[inline(always)]
-    fn are_few<Direction>(&self, batch: &Batch<Direction>) -> bool {
-        let packets = batch.expected_len();
-        // Of each packet one for its tag, and at least one for its text.
-        let blocks = || packets + packets.max(batch.expected_bytes() / size_of::<Block>());
-        self.keystream.is_enabled() && (packets <= 2 || self.cpu.backend.are_few(packets, blocks()))
+    fn are_few<Direction>(&self, batch: &mut Batch<Direction>) -> bool {
+        self.keystream.is_enabled() && batch.are_few(self.cpu.backend)
     }
 
     /// Moves the precomputed keystream of the next packet into `batch`. Where fewer than `wanted`

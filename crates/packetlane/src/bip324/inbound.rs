@@ -448,8 +448,11 @@ impl Inbound {
     ) -> Result<(), OpenError> {
         let job = batch.len();
         let contents_len = wire_len - OVERHEAD;
-        self.cipher
-            .add_ready_job(Backend::open, batch, start, contents_len)?;
+        let cipher = &mut self.cipher;
+        match cipher.waits(batch, contents_len) {
+            true => cipher.add_job(batch, start, contents_len)?,
+            false => cipher.add_done_job(Backend::open, batch, start, contents_len)?,
+        }
         self.rest.expected = None;
         self.rest.add_waiting(job);
         Ok(())

@@ -57,8 +57,8 @@ impl Outbound {
         kind: PacketKind,
         contents: &[u8],
     ) -> Result<Slot, SealError> {
-        let wire = self.add(batch, kind, &[], contents)?;
-        Ok(self.slot(batch, wire))
+        let start = self.add(batch, kind, &[], contents)?;
+        Ok(self.slot(batch, start..start + contents.len() + OVERHEAD))
     }
 
     /// Adds a packet with contents of `contents_len` bytes to the batch, for the
@@ -93,27 +93,26 @@ impl Outbound {
         batch.arena().slot(self.owner, wire, packets - 1..packets)
     }
 
-    /// Adds a packet whose contents are `beginning`, then `rest`. Returns where it lies.
+    /// Adds a packet whose contents are `beginning`, then `rest`. Returns where it begins.
     fn add(
         &mut self,
         batch: &mut SealBatch,
         kind: PacketKind,
         beginning: &[u8],
         rest: &[u8],
-    ) -> Result<Range<usize>, SealError> {
+    ) -> Result<usize, SealError> {
         let contents_len = rest.len().saturating_add(beginning.len());
-        let wire = self.place(batch, kind, contents_len)?;
-        let contents = wire.start + LENGTH_LEN + HEADER_LEN;
-        let contents = &mut batch.arena_mut().bytes_mut()[contents..contents + contents_len];
-        let (place, rest_place) = contents.split_at_mut(beginning.len());
-        // Not a call of `memcpy` for nothing.
-        if !beginning.is_empty() {
-            place.copy_from_slice(beginning);
+        let start = self.place(batch, kind, contents_len)?.start;
+        if self.cipher.waits(batch, contents_len) {
+            self.cipher.add_job(batch, start, contents_len)?;
+            // At last: the call of `memcpy` leaves nothing in registers.
+            write_contents(batch, start, beginning, rest);
+        } else {
+            write_contents(batch, start, beginning, rest);
+            self.cipher
+                .add_done_job(Backend::seal, batch, start, contents_len)?;
         }
-        copy(rest_place, rest);
-        self.cipher
-            .add_ready_job(Backend::seal, batch, wire.start, contents_len)?;
-        Ok(wire)
+        Ok(start)
     }
 
     /// Takes the place of a packet in the arena and writes its length and header. Returns
@@ -134,11 +133,12 @@ impl Outbound {
         if !batch.arena().fits(wire_len) {
             return Err(SealError::BatchFull);
         }
-        let [a, b, c] = self.cipher.encrypt_length(contents_len)?;
+        let length = self.cipher.encrypt_length(contents_len)?;
         let start = batch.arena_mut().take(wire_len);
         let front = start..start + LENGTH_LEN + HEADER_LEN;
-        let header = [a, b, c, kind.header()];
-        batch.arena_mut().bytes_mut()[front].copy_from_slice(&header);
+        // In one number, and not byte by byte.
+        let front_bytes = length | u32::from(kind.header()) << (8 * LENGTH_LEN);
+        batch.arena_mut().bytes_mut()[front].copy_from_slice(&front_bytes.to_le_bytes());
         Ok(start..start + wire_len)
     }
 
@@ -173,8 +173,10 @@ impl Outbound {
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<Slot, SealError> {
-        let wire = self.add(batch, PacketKind::Genuine, &message_type.encoded(), payload)?;
-        Ok(self.slot(batch, wire))
+        let encoded = message_type.encoded();
+        let start = self.add(batch, PacketKind::Genuine, &encoded, payload)?;
+        let wire_len = encoded.len() + payload.len() + OVERHEAD;
+        Ok(self.slot(batch, start..start + wire_len))
     }
 
     /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
@@ -212,4 +214,17 @@ impl Outbound {
     ) -> Result<(), SealError> {
         self.cipher.seal(kind, &[], contents, out)
     }
+}
+
+/// Writes the contents of the packet that begins at `start`: `beginning`, then `rest`.
+#[inline(always)]
+fn write_contents(batch: &mut SealBatch, start: usize, beginning: &[u8], rest: &[u8]) {
+    let start = start + LENGTH_LEN + HEADER_LEN;
+    let contents = &mut batch.arena_mut().bytes_mut()[start..][..beginning.len() + rest.len()];
+    let (place, rest_place) = contents.split_at_mut(beginning.len());
+    // Not a call of `memcpy` for nothing.
+    if !beginning.is_empty() {
+        place.copy_from_slice(beginning);
+    }
+    copy(rest_place, rest);
 }
