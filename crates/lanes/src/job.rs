@@ -28,7 +28,9 @@ pub type Digest = [u8; 32];
 /// The tag of [`TAG_LEN`] bytes follows the text. The AAD must not overlap the text or the tag.
 /// No job may write where another job of the same list reads or writes, because jobs run in no
 /// specified order.
+// In this order, for `Job::nonce_in_row`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Job {
     /// Offset of the text in the buffer.
     pub text: u32,
@@ -69,6 +71,18 @@ impl Job {
     pub(crate) fn aad(&self) -> Range<usize> {
         let start = self.aad as usize;
         start..start + self.aad_len as usize
+    }
+
+    /// The nonce where it lies in the last row of a state, behind four bytes, which mean nothing: the
+    /// counter belongs in their place.
+    #[inline(always)]
+    pub(crate) fn nonce_in_row(&self) -> &[u8; 16] {
+        const AT: usize = core::mem::offset_of!(Job, nonce) - 4;
+        const { assert!(AT + 16 <= size_of::<Job>()) };
+        const { assert!(AT == core::mem::offset_of!(Job, keystream_blocks)) };
+        // SAFETY: the 16 bytes lie within the job, as just asserted. They are a number of four bytes
+        // and the twelve of the nonce, so all of them are initialised.
+        unsafe { &*core::ptr::from_ref(self).cast::<u8>().add(AT).cast() }
     }
 
     /// Number of keystream blocks that it needs: block 0 for the one-time key, and the blocks

@@ -42,7 +42,7 @@ const TO_OPEN_IN_LANES: usize = 11;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
-const FEW: [(usize, usize); 3] = [(24, usize::MAX), (42, 5), (28, 5)];
+const FEW: [(usize, usize); 3] = [(21, usize::MAX), (42, 5), (28, 5)];
 
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves: it takes as long as hashing some
@@ -192,8 +192,8 @@ fn is_pipelined(set: Set, jobs: &[Job], max: usize) -> bool {
     set.is_stitched() && jobs.len() > 1 && jobs.iter().all(fits)
 }
 
-/// How many of the first jobs go to the kernel for short packets: as many as it has lanes, at
-/// least three quarters of that, or else 0.
+/// How many of the first jobs go to the kernel for short packets: as many as fill its lanes, as
+/// often as there are such jobs, and those after them if they are enough.
 #[inline]
 fn short_packets(set: Set, jobs: &[Job]) -> usize {
     let lanes = set.short_lanes();
@@ -205,8 +205,11 @@ fn short_packets(set: Set, jobs: &[Job]) -> usize {
             && job.aad_len as usize <= MAX_AAD
             && job.keystream_blocks == 0
     };
-    let count = jobs.iter().take(lanes).take_while(fits).count();
-    if count >= lanes - lanes / 4 { count } else { 0 }
+    let count = jobs.iter().take_while(fits).count();
+    match count % lanes {
+        rest if rest >= set.short_least() => count,
+        rest => count - rest,
+    }
 }
 
 /// How many of the first `jobs` make a chunk; at least one.

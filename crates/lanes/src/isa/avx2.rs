@@ -32,6 +32,7 @@ impl InstructionSet for Avx2 {
     const STITCHED: bool = true;
     const TAG_STEP: usize = 34;
     const SHORT_LANES: usize = <Avx2 as U32Lanes>::LANES;
+    const SHORT_LEAST: usize = 3;
 
     fn is_available() -> bool {
         avx2::get()

@@ -27,6 +27,7 @@ impl InstructionSet for Avx512 {
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 25;
     const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
+    const SHORT_LEAST: usize = 9;
 
     fn is_available() -> bool {
         avx512::get()

@@ -26,6 +26,7 @@ impl InstructionSet for Ifma {
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 16;
     const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
+    const SHORT_LEAST: usize = 9;
 
     fn is_available() -> bool {
         Avx512::is_available() && avx512ifma::get()

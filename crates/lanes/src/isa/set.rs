@@ -39,8 +39,13 @@ pub(crate) trait InstructionSet: Copy {
     /// one message in general registers.
     const TAG_STEP: usize;
 
-    /// How many packets [`InstructionSet::short`] takes at most; 0 if there is no such kernel.
+    /// How many packets [`InstructionSet::short`] takes at a time; 0 if there is no such
+    /// kernel.
     const SHORT_LANES: usize = 0;
+
+    /// From how many packets on [`InstructionSet::short`] is faster than other ways. Fewer leave most
+    /// of its lanes idle.
+    const SHORT_LEAST: usize = usize::MAX;
 
     /// Whether this CPU has the instruction set.
     fn is_available() -> bool;

@@ -48,8 +48,10 @@ macro_rules! kernel_list {
             tag_lanes: usize = <<<I as InstructionSet>::Field as Field>::Lanes as U64Lanes>::LANES;
             /// The time of one step of all lanes of tags, in tenths of a step of one message.
             tag_step: usize = I::TAG_STEP;
-            /// How many packets [`Set::short`] takes at most; 0 if there is no such kernel.
+            /// How many packets [`Set::short`] takes at a time; 0 if there is no such kernel.
             short_lanes: usize = I::SHORT_LANES;
+            /// From how many packets on [`Set::short`] is faster than other ways.
+            short_least: usize = I::SHORT_LEAST;
             /// How many SHA-256 messages one call hashes.
             hash_lanes: usize = <<I as InstructionSet>::Hash as U32Lanes>::LANES;
             /// Returns the kernels that hash one message, or two side by side.
@@ -165,7 +167,7 @@ macro_rules! kernel_list {
         safe fn absorb_over_lanes(h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
             |isa| over_lanes::absorb(isa.half_field(), h, blocks, r)
         }
-        /// See [`chacha20poly1305::short`]. Takes at most [`Set::short_lanes`] jobs.
+        /// See [`chacha20poly1305::short`].
         safe fn short(
             bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
         ) {

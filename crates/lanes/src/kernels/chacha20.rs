@@ -115,17 +115,19 @@ impl Keystream {
         self.written = self.written.max(at + V::LANES);
     }
 
-    /// Writes blocks 0 of one packet per lane, and after them blocks 1. `rows` are the last rows of
-    /// blocks 0.
+    /// Writes blocks 0 of one packet per lane, and after them blocks 1. Of block 0 only the first
+    /// half, the one-time key, is computed; the second is a copy of it.
     #[inline(always)]
-    pub(crate) fn write_first_two<V: U32Lanes>(
-        &mut self,
-        v: V,
-        keys: &[&Key; MAX_LANES],
-        rows: &[[u32; 4]; MAX_LANES],
-    ) {
+    pub(crate) fn write_first_two<V: U32Lanes>(&mut self, v: V, inputs: &FirstTwo<'_>) {
         const { assert!(2 * V::LANES <= MAX_LANES) };
-        self.write(Pair(v), &first_two_blocks(v, keys, rows), 0);
+        let x = inputs.blocks(v);
+        let mut first = [x[0][0]; 16];
+        let mut second = [x[0][1]; 16];
+        for i in 0..16 {
+            (first[i], second[i]) = (x[i % 8][0], x[i][1]);
+        }
+        self.write(v, &first, 0);
+        self.write(v, &second, V::LANES);
     }
 
     /// Writes `BLOCKS` blocks, given as rows, after the first `at`, which must have been
@@ -265,38 +267,59 @@ impl<'s> Samples<'s> {
     }
 }
 
-/// Blocks 0 and 1 of one packet per lane; `rows` are the last rows of blocks 0.
-#[inline(always)]
-fn first_two_blocks<V: U32Lanes>(
-    v: V,
-    keys: &[&Key; MAX_LANES],
-    rows: &[[u32; 4]; MAX_LANES],
-) -> [[V::Word; 2]; 16] {
-    let parts = [
-        v.gather::<0, 32>(keys, 0),
-        v.gather::<16, 32>(keys, 0),
-        v.transpose_rows(rows, 0),
-    ];
-    let mut input = [[parts[0][0]; 2]; 12];
-    for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
-        *both = [word; 2];
-    }
-    input[8][1] = v.add(input[8][1], v.splat(1));
-    rounds(Pair(v), input)
+/// What blocks 0 and 1 of one packet per lane are computed from.
+pub(crate) struct FirstTwo<'k> {
+    keys: [&'k Key; MAX_LANES],
+    nonces: [&'k [u8; 16]; MAX_LANES],
 }
 
-/// Blocks 0 and 1 of one packet per lane; `rows` are the last rows of blocks 0. Returns the
-/// first eight words of block 0, the one-time key. Writes block 1, which encrypts the text, to
-/// `blocks`.
+impl<'k> FirstTwo<'k> {
+    /// All lanes get this packet's, so that none is ever without.
+    #[inline(always)]
+    pub(crate) fn new(keys: &'k [Key], job: &'k Job) -> Self {
+        Self {
+            keys: [&keys[job.key as usize]; MAX_LANES],
+            nonces: [job.nonce_in_row(); MAX_LANES],
+        }
+    }
+
+    /// Sets the first lanes, one for each job.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, keys: &'k [Key], jobs: &'k [Job]) {
+        let lanes = self.keys.iter_mut().zip(&mut self.nonces);
+        for (job, (key, nonce)) in jobs.iter().zip(lanes) {
+            (*key, *nonce) = (&keys[job.key as usize], job.nonce_in_row());
+        }
+    }
+
+    /// The blocks, as words: of each word that of block 0, then that of block 1.
+    #[inline(always)]
+    fn blocks<V: U32Lanes>(&self, v: V) -> [[V::Word; 2]; 16] {
+        let [_, n0, n1, n2] = v.gather::<0, 16>(&self.nonces, 0);
+        let parts = [
+            v.gather::<0, 32>(&self.keys, 0),
+            v.gather::<16, 32>(&self.keys, 0),
+            [v.splat(0), n0, n1, n2],
+        ];
+        let mut input = [[parts[0][0]; 2]; 12];
+        for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
+            *both = [word; 2];
+        }
+        input[8][1] = v.splat(1);
+        rounds(Pair(v), input)
+    }
+}
+
+/// Blocks 0 and 1 of one packet per lane. Returns the first eight words of block 0, the one-time
+/// key. Writes block 1, which encrypts the text, to `blocks`.
 #[inline(always)]
 pub(crate) fn key_and_first_block<V: U32Lanes>(
     v: V,
-    keys: &[&Key; MAX_LANES],
-    rows: &[[u32; 4]; MAX_LANES],
+    inputs: &FirstTwo<'_>,
     blocks: &mut [Block; MAX_TAGS],
 ) -> [V::Word; 8] {
     const { assert!(V::LANES <= MAX_TAGS) };
-    let x = first_two_blocks(v, keys, rows);
+    let x = inputs.blocks(v);
     let mut key = [x[0][0]; 8];
     for (word, both) in key.iter_mut().zip(&x) {
         *word = both[0];

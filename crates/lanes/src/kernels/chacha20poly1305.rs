@@ -15,13 +15,13 @@
 //!    the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
-    self, CounterRow, Interleave, Keystream, Stitched, counter_row, key_and_first_block,
+    self, CounterRow, FirstTwo, Interleave, Keystream, Stitched, key_and_first_block,
 };
 use super::poly1305::field::{Field, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305};
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
-use crate::vector::{Aligned, JoinU32Lanes, MAX_LANES, MAX_TAGS, Rows, U32Lanes, U64Lanes, mask};
+use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Rows, U32Lanes, U64Lanes};
 use core::ops::Range;
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -130,11 +130,11 @@ impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {
     }
 }
 
-/// Seals packets, one per lane, or opens them if there are `outcomes`. Each packet has at most
+/// Seals packets, `LANES` at a time, or opens them if there are `outcomes`. Each packet has at most
 /// [`SHORT`](super::poly1305::short::SHORT) bytes of text and
-/// [`MAX_AAD`](super::poly1305::text::MAX_AAD) bytes of AAD. There must be at least one job and
-/// at most `LANES`. Each packet takes two blocks of keystream; the first one, the one-time key,
-/// never leaves the registers.
+/// [`MAX_AAD`](super::poly1305::text::MAX_AAD) bytes of AAD. There must be at least one job. Each
+/// packet takes two blocks of keystream; the first one, the one-time key, never leaves the
+/// registers.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -151,39 +151,40 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     F::Lanes: JoinU32Lanes<V>,
 {
     const { assert!(V::LANES == <F::Lanes as U64Lanes>::LANES) };
-    debug_assert!((1..=V::LANES).contains(&jobs.len()));
-    let mut lane_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
-    let mut rows = [[0; 4]; MAX_LANES];
-    let mut messages = ShortMessages::new();
-    for (lane, job) in jobs.iter().enumerate() {
-        lane_keys[lane] = &keys[job.key as usize];
-        rows[lane] = counter_row(0, &job.nonce);
-        messages.reserve(lane, job.aad_len, job.text_len);
-    }
+    let mut inputs = FirstTwo::new(keys, &jobs[0]);
     let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
-    let key = key_and_first_block(v, &lane_keys, &rows, &mut blocks.0);
-    for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
-        let aad = v.padded(&bytes[job.aad()]);
-        let text = &mut bytes[job.text()];
-        let ciphertext = match outcomes {
-            None => v.xor_padded(text, block),
-            Some(_) => v.padded(text),
-        };
-        messages.write(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
-    }
-    let l = f.lanes();
-    let r = (l.join_u32(key[0], key[1]), l.join_u32(key[2], key[3]));
-    let pad = (l.join_u32(key[4], key[5]), l.join_u32(key[6], key[7]));
-    let mut tags = tags_of_short(f, &messages, r, pad);
-    for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
-        let tag = wide(tags[0][lane], tags[1][lane]).to_le_bytes();
-        let Some(outcomes) = &mut outcomes else {
-            bytes[job.tag()].copy_from_slice(&tag);
-            continue;
-        };
-        outcomes[lane] = verdict(&bytes[job.tag()], &tag);
-        if outcomes[lane] == Outcome::Authentic {
-            v.xor_bytes(&mut bytes[job.text()], block);
+    let mut tags;
+    for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
+        inputs.set(keys, jobs);
+        let mut messages = ShortMessages::new();
+        for (lane, job) in jobs.iter().enumerate() {
+            messages.reserve(lane, job.aad_len, job.text_len);
+        }
+        let key = key_and_first_block(v, &inputs, &mut blocks.0);
+        for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+            let aad = v.padded(&bytes[job.aad()]);
+            let text = &mut bytes[job.text()];
+            let ciphertext = match outcomes {
+                None => v.xor_padded(text, block),
+                Some(_) => v.padded(text),
+            };
+            messages.write(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
+        }
+        let l = f.lanes();
+        let r = (l.join_u32(key[0], key[1]), l.join_u32(key[2], key[3]));
+        let pad = (l.join_u32(key[4], key[5]), l.join_u32(key[6], key[7]));
+        tags = tags_of_short(f, &messages, r, pad);
+        for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+            let tag = wide(tags[0][lane], tags[1][lane]).to_le_bytes();
+            let Some(outcomes) = &mut outcomes else {
+                bytes[job.tag()].copy_from_slice(&tag);
+                continue;
+            };
+            let outcome = &mut outcomes[V::LANES * group + lane];
+            *outcome = verdict(&bytes[job.tag()], &tag);
+            if *outcome == Outcome::Authentic {
+                v.xor_bytes(&mut bytes[job.text()], block);
+            }
         }
     }
     blocks.0 = [[0; BLOCK_LEN]; MAX_TAGS];
@@ -207,41 +208,39 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
     jobs: &[Job],
     mut outcomes: Option<&mut [Outcome]>,
 ) {
-    debug_assert!((1..=V::LANES).contains(&jobs.len()));
-    let mut lane_keys = [&keys[jobs[0].key as usize]; MAX_LANES];
-    let mut rows = [[0; 4]; MAX_LANES];
-    for (lane, job) in jobs.iter().enumerate() {
-        lane_keys[lane] = &keys[job.key as usize];
-        rows[lane] = counter_row(0, &job.nonce);
-    }
+    let mut inputs = FirstTwo::new(keys, &jobs[0]);
     let mut keystream = Keystream::new();
-    keystream.write_first_two(v, &lane_keys, &rows);
-    let (first, second) = keystream.blocks().split_at(V::LANES);
-    for (lane, ((job, first), block)) in jobs.iter().zip(first).zip(second).enumerate() {
-        let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
-        let mut poly1305 = Poly1305::new(one_time_key);
-        if job.aad_len > 0 {
-            let (aad, rest) = bytes[job.aad()].as_chunks();
-            poly1305.update_blocks(aad);
-            poly1305.update_padded(rest);
-        }
-        let mut text = ShortText::of(bytes, job, block);
-        match outcomes {
-            None => text.encrypt(&mut poly1305),
-            Some(_) => text.hash(&mut poly1305),
-        }
-        poly1305.update_lengths(job.aad_len.into(), job.text_len.into());
-        let mut tag = poly1305.finish();
-        let Some(outcomes) = &mut outcomes else {
-            *text.tag() = tag;
-            continue;
-        };
-        outcomes[lane] = verdict(text.tag(), &tag);
-        // The tag computed for a forged packet would make that packet authentic.
-        tag = [0; TAG_LEN];
-        zeroize::optimization_barrier(&tag);
-        if outcomes[lane] == Outcome::Authentic {
-            text.decrypt();
+    for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
+        inputs.set(keys, jobs);
+        keystream.write_first_two(v, &inputs);
+        let (first, second) = keystream.blocks().split_at(V::LANES);
+        for (lane, ((job, first), block)) in jobs.iter().zip(first).zip(second).enumerate() {
+            let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
+            let mut poly1305 = Poly1305::new(one_time_key);
+            if job.aad_len > 0 {
+                let (aad, rest) = bytes[job.aad()].as_chunks();
+                poly1305.update_blocks(aad);
+                poly1305.update_padded(rest);
+            }
+            let mut text = ShortText::of(bytes, job, block);
+            match outcomes {
+                None => text.encrypt(&mut poly1305),
+                Some(_) => text.hash(&mut poly1305),
+            }
+            poly1305.update_lengths(job.aad_len.into(), job.text_len.into());
+            let mut tag = poly1305.finish();
+            let Some(outcomes) = &mut outcomes else {
+                *text.tag() = tag;
+                continue;
+            };
+            let outcome = &mut outcomes[V::LANES * group + lane];
+            *outcome = verdict(text.tag(), &tag);
+            // The tag computed for a forged packet would make that packet authentic.
+            tag = [0; TAG_LEN];
+            zeroize::optimization_barrier(&tag);
+            if *outcome == Outcome::Authentic {
+                text.decrypt();
+            }
         }
     }
 }
@@ -266,6 +265,7 @@ impl<'t> ShortText<'t> {
     pub(crate) fn of(bytes: &'t mut [u8], job: &Job, block: &'t Block) -> Self {
         let text_and_tag = &mut bytes[job.text().start..job.tag().end];
         let len = text_and_tag.len() - TAG_LEN;
+        assert!(len <= BLOCK_LEN, "a text of at most one block");
         let (keystream, _) = block.as_chunks();
         Self {
             text_and_tag,
@@ -281,47 +281,38 @@ impl<'t> ShortText<'t> {
         self.text_and_tag.last_chunk_mut().expect("a tag")
     }
 
-    /// Encrypts or decrypts a piece, and returns what it is now.
-    #[inline(always)]
-    fn xor(&mut self, i: usize) -> u128 {
-        let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
-        let number = u128::from_le_bytes(places[i]) ^ u128::from_le_bytes(self.keystream[i]);
-        places[i] = number.to_le_bytes();
-        number
-    }
-
     /// Encrypts the text, and hashes the ciphertext, padded with zeros.
     #[inline(always)]
     pub(crate) fn encrypt(&mut self, poly1305: &mut Poly1305) {
-        for i in 0..self.whole {
-            let number = self.xor(i);
-            poly1305.update_number(number);
-        }
-        if self.rest > 0 {
-            let number = self.xor(self.whole);
-            poly1305.update_number(number & mask(self.rest));
-        }
+        let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
+        let ciphertext = places
+            .iter_mut()
+            .zip(self.keystream)
+            .map(|(place, keystream)| {
+                let number = u128::from_le_bytes(*place) ^ u128::from_le_bytes(*keystream);
+                *place = number.to_le_bytes();
+                number
+            });
+        poly1305.update_text(ciphertext, self.whole, self.rest);
     }
 
     /// Hashes the text, which is ciphertext, padded with zeros.
     #[inline(always)]
     pub(crate) fn hash(&mut self, poly1305: &mut Poly1305) {
         let (places, _) = self.text_and_tag.as_chunks::<TAG_LEN>();
-        for place in &places[..self.whole] {
-            poly1305.update_number(u128::from_le_bytes(*place));
-        }
-        if self.rest > 0 {
-            let number = u128::from_le_bytes(places[self.whole]);
-            poly1305.update_number(number & mask(self.rest));
-        }
+        let ciphertext = places.iter().map(|place| u128::from_le_bytes(*place));
+        poly1305.update_text(ciphertext, self.whole, self.rest);
     }
 
     /// Decrypts the text, and leaves the tag as it was.
     #[inline(always)]
     pub(crate) fn decrypt(&mut self) {
         let tag = *self.tag();
-        for i in 0..self.whole + usize::from(self.rest > 0) {
-            self.xor(i);
+        let pieces = self.whole + usize::from(self.rest > 0);
+        let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
+        for (place, keystream) in places.iter_mut().zip(self.keystream).take(pieces) {
+            let number = u128::from_le_bytes(*place) ^ u128::from_le_bytes(*keystream);
+            *place = number.to_le_bytes();
         }
         *self.tag() = tag;
     }

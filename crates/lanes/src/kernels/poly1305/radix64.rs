@@ -77,10 +77,9 @@ impl Field for Radix64 {
 
     #[inline(always)]
     fn words(self, [low, high, top]: Number) -> (u64, u64) {
-        // h is below 2^130 and a little, so the prime is contained at most once.
-        let [low, high, top] = reduced(low, high, top);
-        // If h - p = h + 5 - 2^130 is not negative, it is the residue.
-        let carry = low.overflowing_add(5).1 & (high == u64::MAX);
+        // h is below 2^130 and a little, so the prime p is contained at most once: if h + 5 has
+        // bits from 2^130 on. h - p is h + 5 - 2^130.
+        let (_, carry) = wide(low, high).overflowing_add(5);
         let times = (top + u64::from(carry)) >> 2;
         let h = wide(low, high).wrapping_add(u128::from(5 * times));
         (h as u64, (h >> 64) as u64)

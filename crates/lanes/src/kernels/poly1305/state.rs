@@ -3,7 +3,7 @@
 use super::field::{CLAMP, Field, Number, wide};
 use super::radix64::Radix64;
 use crate::job::TAG_LEN;
-use crate::vector::number;
+use crate::vector::{mask, number};
 
 /// The second half of a one-time key, s, which is added at the end.
 #[inline(always)]
@@ -78,6 +78,30 @@ impl Poly1305 {
     pub(crate) fn update_number(&mut self, block: u128) {
         let words = (block as u64, (block >> 64) as u64);
         self.h = SERIAL.step(self.h, words, HIBIT, &self.r);
+    }
+
+    /// Hashes `whole` blocks of `text`, then the first `rest` bytes of the next one, padded with
+    /// zeros. Blocks are little-endian numbers, and there must be as many.
+    #[inline(always)]
+    pub(crate) fn update_text(
+        &mut self,
+        mut text: impl Iterator<Item = u128>,
+        whole: usize,
+        rest: usize,
+    ) {
+        // A copy, which stays in registers.
+        let mut h = self.h;
+        let mut step = |block: u128| {
+            let words = (block as u64, (block >> 64) as u64);
+            h = SERIAL.step(h, words, HIBIT, &self.r);
+        };
+        for _ in 0..whole {
+            step(text.next().expect("a whole block"));
+        }
+        if rest > 0 {
+            step(text.next().expect("the last block") & mask(rest));
+        }
+        self.h = h;
     }
 
     /// Hashes whole blocks, one after the other.
