@@ -27,7 +27,7 @@ aes_kernels!(AesNi, "avx2,aes,pclmulqdq");
 
 impl AesBlocks for AesNi {
     const LANES: usize = 1;
-    const ONE_PASS: bool = false;
+    const ONE_PASS: bool = true;
     const KARATSUBA: bool = true;
     type Vector = __m128i;
 

@@ -57,7 +57,7 @@ aes_kernels!(Vaes256, "avx2,aes,pclmulqdq,vaes,vpclmulqdq");
 
 impl AesBlocks for Vaes256 {
     const LANES: usize = 2;
-    const ONE_PASS: bool = false;
+    const ONE_PASS: bool = true;
     const KARATSUBA: bool = true;
     type Vector = __m256i;
 

@@ -9,8 +9,8 @@ pub(crate) trait AesBlocks: Copy {
     /// How many blocks one vector holds.
     const LANES: usize;
 
-    /// Whether the registers hold two groups of blocks, so that one is hashed while the next is
-    /// encrypted. If they do not, it is faster to encrypt everything first and to hash it then.
+    /// Whether it is faster to hash a group of blocks while the next is encrypted or decrypted than
+    /// to do the one for all groups, and then the other.
     const ONE_PASS: bool;
 
     /// Whether Karatsuba's method is faster: it replaces one of four multiplications by three

@@ -20,12 +20,13 @@
 //!    own. In the last group each lane has its own power, which makes the lanes one sum.
 //! 4. *One packet after the other.* While the tag of one packet waits for its instructions, the
 //!    next packet begins. Only neighbours that are [`short`] share vectors.
-//! 5. *Hashing while encrypting.* A group is hashed while the next one is encrypted, if the
-//!    registers hold both ([`AesBlocks::ONE_PASS`]); otherwise after everything is encrypted.
+//! 5. *Hashing while encrypting.* A group is hashed while the next one is encrypted or decrypted,
+//!    where that is faster ([`AesBlocks::ONE_PASS`]); otherwise sealing hashes when everything is
+//!    encrypted, and opening decrypts when everything is hashed.
 //!
-//! To open, the tag is checked before anything is decrypted. If it is wrong, the last group is
-//! XORed with zeros in place of the keystream; only the groups before it wait for a branch on the
-//! verdict, which is public.
+//! To open, the last group waits for the tag. If that is wrong, it is XORed with zeros in place of
+//! the keystream. The groups before it are decrypted after a branch on the verdict, which is public,
+//! or, in one pass, encrypted again.
 
 use super::ctr::{counter_block, counter_blocks, counters, rounds_from, unroll};
 use super::ghash::{Sum, power_of, powers_from};
@@ -420,17 +421,52 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         b.sum(b.xor(b.reverse(hash), mask))
     }
 
+    /// Decrypts a group that is not the last, advances past it, and returns its ciphertext. The
+    /// `previous` group is hashed at the same time.
+    ///
+    /// # Safety
+    ///
+    /// As for [`seal_group`](Self::seal_group).
+    #[inline(always)]
+    unsafe fn open_group(
+        &mut self,
+        b: B,
+        sum: &mut Sum<B::Vector>,
+        previous: Option<[B::Vector; GROUP]>,
+    ) -> [B::Vector; GROUP] {
+        let mut keystream = self.next_counters::<GROUP>(b);
+        self.next_keystream(b, &mut keystream, sum, previous);
+        let mut texts = keystream;
+        unroll!(GROUP, |i| {
+            let text = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller guarantees the text, which is longer than a group, and `i` is
+            // below `GROUP`.
+            unsafe {
+                texts[i] = b.load(text);
+                b.store(b.xor(texts[i], keystream[i]), text);
+            }
+        });
+        self.advance(1);
+        texts
+    }
+
     /// Compares the tag with the one after the text, and decrypts the last group if they are
-    /// equal. Returns their [`difference`].
+    /// equal. Returns their [`difference`]. The `previous` group is hashed at the same time.
     ///
     /// # Safety
     ///
     /// As for [`store_last`](Self::store_last).
     #[inline(always)]
-    unsafe fn open_last<const K: usize>(&mut self, b: B, sum: Sum<B::Vector>, job: &Job) -> u64 {
+    unsafe fn open_last<const K: usize>(
+        &mut self,
+        b: B,
+        mut sum: Sum<B::Vector>,
+        previous: Option<[B::Vector; GROUP]>,
+        job: &Job,
+    ) -> u64 {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
-        rounds_from(b, &self.key.cipher, 1, &mut keystream);
+        self.next_keystream(b, &mut keystream, &mut sum, previous);
         let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller guarantees the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
@@ -632,13 +668,25 @@ unsafe fn open_one<B: AesBlocks>(
         let text = packet.text;
         let groups = packet.full_groups();
         let mut sum = packet.hash_aad(b, aads, job);
-        sum = packet.hash_groups(b, sum, text, groups);
-        if groups > 0 {
+        if groups == 0 {
+            return last!(packet.open_last(b, sum, None, job));
+        }
+        let difference;
+        if B::ONE_PASS {
+            let mut previous = packet.open_group(b, &mut sum, None);
+            while packet.has_full_group() {
+                previous = packet.open_group(b, &mut sum, Some(previous));
+            }
+            difference = last!(packet.open_last(b, sum, Some(previous), job));
+        } else {
+            sum = packet.hash_groups(b, sum, text, groups);
             packet.advance(groups);
             packet.count_from(b, groups);
+            difference = last!(packet.open_last(b, sum, None, job));
         }
-        let difference = last!(packet.open_last(b, sum, job));
-        if groups == 0 || verdict_of(difference) != Outcome::Authentic {
+        // What was decrypted before its tag was known to be wrong is encrypted again; what waited
+        // for the tag is decrypted.
+        if B::ONE_PASS == (verdict_of(difference) == Outcome::Authentic) {
             return difference;
         }
         packet.text = text;
