@@ -3,8 +3,8 @@
 //! - [`run`] seals and opens a list, and measures whether long lists are faster pipelined or in
 //!   lanes. [`strategy`] chooses how each part of the list is done, and holds every threshold.
 //! - The ways to do it: [`single`], one packet at a time; [`pipelined`], the hash of each
-//!   packet stitched into the rounds of the next one; [`lanes`], the blocks of all packets in
-//!   one list. Short packets have a kernel of their own,
+//!   packet stitched into the rounds of the next one, or of two into those of the next two;
+//!   [`lanes`], the blocks of all packets in one list. Short packets have a kernel of their own,
 //!   [`crate::kernels::chacha20poly1305::short`]. No way calls another.
 //! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
 //!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which

@@ -1,49 +1,136 @@
 //! One packet after the other: the end of each packet is hashed during the ChaCha20 rounds of
-//! the next one.
+//! the next one. Or two packets after the other two, where there is a kernel for it.
 //!
-//! Two hashes alternate; to open, two keystreams alternate too. They stay where they are,
-//! because moving them could leave a copy of a one-time key behind.
+//! Two pairs of hashes alternate; to open, two pairs of keystreams alternate too. They stay where they
+//! are, because moving them could leave a copy of a one-time key behind.
 
 use super::packet::Packet;
 use super::stitched;
 use crate::isa::Set;
-use crate::job::{Job, Outcome, Secrets, split_one_time_key};
+use crate::job::{Job, Outcome, Secrets, TAG_LEN, split_one_time_key};
 use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::Poly1305;
 use core::mem::swap;
+use core::ops::Range;
+
+/// The packets of a list, two by two if there is a kernel for two; an odd one comes first, where there
+/// is nothing to hash beside it.
+#[inline(always)]
+fn groups(set: Set, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let size = if set.stitches_two() { 2 } else { 1 };
+    let first = len % size;
+    let groups = (first..len).step_by(size).map(move |at| at..at + size);
+    (first > 0).then_some(0..first).into_iter().chain(groups)
+}
+
+/// The keystream of the first blocks of a group, while the messages of the group before it, `last`, are
+/// hashed. Of each message, `hashed` blocks behind the AAD are hashed before, and as many as it returns
+/// after.
+#[inline(always)]
+fn stitch(
+    set: Set,
+    (bytes, secrets): (&[u8], Secrets<'_>),
+    group: &[Job],
+    keystreams: &mut [Keystream; 2],
+    last: &[Job],
+    hashes: &mut [Poly1305; 2],
+    hashed: [usize; 2],
+) -> [usize; 2] {
+    let unhashed = |i: usize| &bytes[last[i].text()].as_chunks().0[hashed[i]..];
+    let first = Packet::of(&group[0], secrets);
+    let row = counter_row(0, first.nonce);
+    let count = set.row_blocks().min(first.blocks());
+    let Some(second) = group.get(1) else {
+        let (key_and_row, keystream) = ((first.key, &row), &mut keystreams[0]);
+        if last.is_empty() {
+            set.rows(first.key, &row, count, keystream);
+            return [0; 2];
+        }
+        let hash = &mut hashes[0];
+        let more = set.stitched_rows(key_and_row, count, keystream, 0, hash, unhashed(0));
+        return [hashed[0] + more / TAG_LEN, 0];
+    };
+    let second = Packet::of(second, secrets);
+    let second_row = counter_row(0, second.nonce);
+    let both = [(first.key, &row), (second.key, &second_row)];
+    let count = count.max(second.blocks());
+    let mut ends = [[[0; TAG_LEN]; 2]; 2];
+    let mut messages: [[&[[u8; TAG_LEN]]; 2]; 2] = [[&[]; 2]; 2];
+    for (((i, job), end), message) in last.iter().enumerate().zip(&mut ends).zip(&mut messages) {
+        *end = Packet::of(job, secrets).end_of_message(bytes);
+        let from = usize::from((job.text_len as usize).is_multiple_of(TAG_LEN));
+        *message = [unhashed(i), &end[from..]];
+    }
+    let more = set.stitched_rows_of_two(both, count, keystreams, hashes, messages);
+    [hashed[0] + more[0], hashed[1] + more[1]]
+}
+
+/// The tag of a packet, of whose message `hashed` blocks behind the AAD are hashed.
+#[inline(always)]
+fn finish(
+    set: Set,
+    bytes: &[u8],
+    packet: &Packet<'_>,
+    hash: &mut Poly1305,
+    hashed: usize,
+) -> [u8; TAG_LEN] {
+    // The last block is that of the lengths.
+    match hashed > packet.text.len().div_ceil(TAG_LEN) {
+        true => hash.finish(),
+        false => finish_late(set, bytes, packet, hash, hashed),
+    }
+}
+
+// Not inlined: few packets come here, most of them the last of a list.
+#[inline(never)]
+fn finish_late(
+    set: Set,
+    bytes: &[u8],
+    packet: &Packet<'_>,
+    hash: &mut Poly1305,
+    hashed: usize,
+) -> [u8; TAG_LEN] {
+    let hashed = (hashed * TAG_LEN).min(packet.text.len());
+    packet.finish_tag(set, bytes, hash, hashed)
+}
 
 /// Seals packets.
 #[inline(never)]
 pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
-    let finish = |bytes: &mut [u8], job: &Job, poly1305: &mut Poly1305, hashed| {
-        let tag = Packet::of(job, secrets).finish_tag(set, bytes, poly1305, hashed);
-        bytes[job.tag()].copy_from_slice(&tag);
-    };
-    let mut keystream = Keystream::new();
-    let (mut previous, mut current) = (&mut Poly1305::idle(), &mut Poly1305::idle());
-    // The packet whose tag is still open, and how many bytes of its ciphertext are hashed.
-    let mut last: Option<(&Job, usize)> = None;
-    for job in jobs {
-        let packet = Packet::of(job, secrets);
-        let row = counter_row(0, packet.nonce);
-        let count = set.row_blocks().min(packet.blocks());
-        match last {
-            None => set.rows(packet.key, &row, count, &mut keystream),
-            Some((job, mut hashed)) => {
-                let (unhashed, _) = bytes[job.text()][hashed..].as_chunks();
-                let key_and_row = (packet.key, &row);
-                hashed +=
-                    set.stitched_rows(key_and_row, count, &mut keystream, 0, previous, unhashed);
-                finish(bytes, job, previous, hashed);
-            }
+    let tag = |bytes: &mut [u8], last: &[Job], hashes: &mut [Poly1305; 2], hashed: [usize; 2]| {
+        for ((job, hash), hashed) in last.iter().zip(hashes).zip(hashed) {
+            let tag = finish(set, bytes, &Packet::of(job, secrets), hash, hashed);
+            bytes[job.tag()].copy_from_slice(&tag);
         }
-        let hashed = stitched::encrypt(&packet, set, bytes, current, &mut keystream);
-        last = Some((job, hashed));
+    };
+    let mut keystreams = keystreams();
+    let (mut previous, mut current) = (&mut idle(), &mut idle());
+    // The packets whose tags are still open, and how many blocks of their ciphertext are hashed.
+    let (mut last, mut hashed): (&[Job], _) = (&[], [0; 2]);
+    for group in groups(set, jobs.len()) {
+        let group = &jobs[group];
+        let read = (&*bytes, secrets);
+        hashed = stitch(set, read, group, &mut keystreams, last, previous, hashed);
+        tag(bytes, last, previous, hashed);
+        let states = current.iter_mut().zip(&mut keystreams).zip(&mut hashed);
+        for (job, ((hash, keystream), hashed)) in group.iter().zip(states) {
+            let packet = Packet::of(job, secrets);
+            let count = set.row_blocks().min(packet.blocks());
+            let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..count]);
+            packet.start_tag(set, bytes, hash, one_time_key);
+            // Over the tag, which comes later.
+            set.xor_blocks(&mut bytes[packet.pieces()], blocks);
+            *hashed = match count == packet.blocks() {
+                true => 0,
+                false => {
+                    stitched::encrypt_rest(&packet, set, bytes, hash, keystream, count) / TAG_LEN
+                }
+            };
+        }
+        last = group;
         swap(&mut previous, &mut current);
     }
-    if let Some((job, hashed)) = last {
-        finish(bytes, job, previous, hashed);
-    }
+    tag(bytes, last, previous, hashed);
 }
 
 /// Opens packets that need at most as many keystream blocks as [`Set::rows`] computes.
@@ -55,46 +142,48 @@ pub(super) fn open(
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
-    let finish = |bytes: &mut [u8], job, poly1305: &mut Poly1305, hashed, keystream: &Keystream| {
-        let packet = Packet::of(job, secrets);
-        let tag = packet.finish_tag(set, bytes, poly1305, hashed);
-        let outcome = packet.verdict(bytes, &tag);
-        if outcome == Outcome::Authentic {
-            let (_, blocks) = split_one_time_key(keystream.blocks());
-            set.xor_blocks(&mut bytes[job.text()], blocks);
-        }
-        outcome
-    };
-    let (mut previous, mut current) = (
-        &mut (Keystream::new(), Poly1305::idle()),
-        &mut (Keystream::new(), Poly1305::idle()),
-    );
-    let mut last: Option<(&Job, &mut Outcome)> = None;
-    for (job, outcome) in jobs.iter().zip(outcomes) {
-        let packet = Packet::of(job, secrets);
-        let row = counter_row(0, packet.nonce);
-        let (key_and_row, count) = ((packet.key, &row), packet.blocks());
-        let (keystream, poly1305) = &mut *current;
-        match last {
-            None => set.rows(key_and_row.0, key_and_row.1, count, keystream),
-            Some((job, outcome)) => {
-                let (blocks, hash) = &mut *previous;
-                let (unhashed, _) = bytes[job.text()].as_chunks();
-                let hashed = set.stitched_rows(key_and_row, count, keystream, 0, hash, unhashed);
-                *outcome = finish(bytes, job, hash, hashed, blocks);
+    let mut check = |bytes: &mut [u8],
+                     last: Range<usize>,
+                     (keystreams, hashes): &mut ([Keystream; 2], [Poly1305; 2]),
+                     hashed: [usize; 2]| {
+        let states = keystreams.iter().zip(hashes).zip(hashed);
+        let results = jobs[last.clone()].iter().zip(&mut outcomes[last]);
+        for ((job, outcome), ((keystream, hash), hashed)) in results.zip(states) {
+            let packet = Packet::of(job, secrets);
+            let tag = finish(set, bytes, &packet, hash, hashed);
+            *outcome = packet.verdict(bytes, &tag);
+            if *outcome == Outcome::Authentic {
+                let (_, blocks) = split_one_time_key(keystream.blocks());
+                set.xor_blocks(&mut bytes[job.text()], blocks);
             }
         }
-        packet.start_tag(
-            set,
-            bytes,
-            poly1305,
-            split_one_time_key(keystream.blocks()).0,
-        );
-        last = Some((job, outcome));
+    };
+    let (mut previous, mut current) = (&mut (keystreams(), idle()), &mut (keystreams(), idle()));
+    let mut last = 0..0;
+    for group in groups(set, jobs.len()) {
+        let (keystreams, hashes) = &mut *current;
+        let (before, jobs) = (&jobs[last.clone()], &jobs[group.clone()]);
+        let read = (&*bytes, secrets);
+        let hashed = stitch(set, read, jobs, keystreams, before, &mut previous.1, [0; 2]);
+        check(bytes, last, previous, hashed);
+        for (job, (keystream, hash)) in jobs.iter().zip(keystreams.iter().zip(hashes)) {
+            let (one_time_key, _) = split_one_time_key(keystream.blocks());
+            Packet::of(job, secrets).start_tag(set, bytes, hash, one_time_key);
+        }
+        last = group;
         swap(&mut previous, &mut current);
     }
-    if let Some((job, outcome)) = last {
-        let (keystream, poly1305) = previous;
-        *outcome = finish(bytes, job, poly1305, 0, keystream);
-    }
+    check(bytes, last, previous, [0; 2]);
+}
+
+/// Keystream for a group.
+#[inline(always)]
+fn keystreams() -> [Keystream; 2] {
+    [Keystream::new(), Keystream::new()]
+}
+
+/// Hashes for a group.
+#[inline(always)]
+const fn idle() -> [Poly1305; 2] {
+    [Poly1305::idle(), Poly1305::idle()]
 }

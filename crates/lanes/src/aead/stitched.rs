@@ -26,6 +26,9 @@ pub(super) fn encrypt(
     let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..count]);
     packet.start_tag(set, bytes, poly1305, one_time_key);
     set.xor_blocks(&mut bytes[packet.text.clone()], blocks);
+    if count == packet.blocks() {
+        return 0;
+    }
     encrypt_rest(packet, set, bytes, poly1305, keystream, count)
 }
 

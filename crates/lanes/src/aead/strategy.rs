@@ -6,6 +6,7 @@ use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job};
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
+use core::ops::RangeInclusive;
 
 /// The largest chunk of the lanes' way, in packets. It is large enough to fill the lanes, also
 /// with texts of similar length for the tags, and small enough that the data between the steps
@@ -26,7 +27,8 @@ const MANY_STITCHED: usize = 6;
 
 /// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
 /// need three keystream blocks, including block 0 (packets that need fewer never go through the
-/// pipeline), and on some CPUs not for others either, which is measured.
+/// pipeline), unless two are opened side by side; and on some CPUs not for others either, which is
+/// measured.
 const MANY_PIPELINED: usize = 8;
 
 /// From so many keystream blocks on a packet is long: the rounds of its own text hide its hash, and
@@ -54,7 +56,7 @@ pub(super) const OVER_LANES: usize = 384;
 pub(super) enum Strategy {
     /// One packet at a time.
     Single,
-    /// One packet after the other, the hash of each stitched into the rounds of the next.
+    /// One packet or two after the other, their hashes stitched into the rounds of the next.
     Pipelined,
     /// A short packet in each lane, in one kernel.
     Short,
@@ -71,7 +73,13 @@ impl Strategy {
         jobs: &[Job],
         lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
-        Self::next(set, jobs, usize::MAX, lists_in_lanes)
+        let min = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
+        // Of two packets side by side no kernel computes more.
+        let max = match set.stitches_two() {
+            true => set.row_blocks(),
+            false => usize::MAX,
+        };
+        Self::next(set, jobs, min..=max, lists_in_lanes)
     }
 
     /// How to open the first jobs of a list, as [`Strategy::to_seal`].
@@ -81,19 +89,21 @@ impl Strategy {
         jobs: &[Job],
         lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
+        let min = 3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
-        Self::next(set, jobs, set.row_blocks(), lists_in_lanes)
+        Self::next(set, jobs, min..=set.row_blocks(), lists_in_lanes)
     }
 
+    /// `pipelined` says how many blocks the packets of a pipeline have.
     #[inline]
     fn next(
         set: Set,
         jobs: &[Job],
-        max_blocks: usize,
+        pipelined: RangeInclusive<usize>,
         lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
-        if is_pipelined(set, jobs, max_blocks)
+        if is_pipelined(set, jobs, pipelined)
             && (jobs.len() < MANY_PIPELINED || are_long(jobs) || !lists_in_lanes(set))
         {
             return (Self::Pipelined, jobs.len());
@@ -181,14 +191,11 @@ fn are_long(jobs: &[Job]) -> bool {
     jobs.iter().all(|job| job.blocks() as usize >= LONG)
 }
 
-/// Whether packets may go through the pipeline: several, without precomputed keystream, with at
-/// least two blocks of text each (three from [`MANY_PIPELINED`] packets on), and with at
-/// most `max` keystream blocks including block 0.
+/// Whether packets may go through the pipeline: several, without precomputed keystream, each with so
+/// many keystream blocks, including block 0.
 #[inline]
-fn is_pipelined(set: Set, jobs: &[Job], max: usize) -> bool {
-    let min = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
-    let fits =
-        |job: &Job| job.keystream_blocks == 0 && (min..=max).contains(&(job.blocks() as usize));
+fn is_pipelined(set: Set, jobs: &[Job], blocks: RangeInclusive<usize>) -> bool {
+    let fits = |job: &Job| job.keystream_blocks == 0 && blocks.contains(&(job.blocks() as usize));
     set.is_stitched() && jobs.len() > 1 && jobs.iter().all(fits)
 }
 

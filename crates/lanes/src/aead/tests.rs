@@ -66,23 +66,24 @@ fn every_tuning_seals_and_opens() {
 #[test]
 fn lists_go_either_way() {
     const SIZE: usize = 4000;
+    const AAD: usize = 40;
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
         for lists_in_lanes in [1, 2] {
             set.lists_in_lanes().set(lists_in_lanes);
-            // Some are all long, and one is alone.
-            for (packets, least) in [
-                (7, 140),
-                (8, 140),
-                (16, 140),
-                (41, 140),
-                (1, 3300),
-                (9, 3300),
-            ] {
+            // Of three to six blocks and of more; all of one length; all long; one alone.
+            let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
+            let longer = [7, 8, 16, 41].map(|packets| (packets, 140, 340));
+            let alike = (65..=384).map(|len| (5, len, 1));
+            let long = [(1, 3300, 340), (9, 3300, 340)];
+            let lists = mixed.into_iter().chain(longer).chain(alike).chain(long);
+            for (packets, least, lens) in lists {
                 let job = |i: usize| Job {
-                    text: (i * SIZE) as u32,
-                    text_len: (least + i * 53 % 340) as u32,
+                    text: (i * SIZE + AAD) as u32,
+                    text_len: (least + i * 53 % lens) as u32,
+                    aad: (i * SIZE) as u32,
+                    aad_len: (i * 7 % AAD) as u32,
                     key: (i % 3) as u32,
                     nonce: [i as u8; 12],
                     ..Job::default()
@@ -96,7 +97,8 @@ fn lists_go_either_way() {
                     let theirs =
                         chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key as usize].into());
                     let text = (&mut expected[job.text()]).into();
-                    let tag = theirs.encrypt_inout_detached(&job.nonce.into(), b"", text);
+                    let aad = &plain[job.aad()];
+                    let tag = theirs.encrypt_inout_detached(&job.nonce.into(), aad, text);
                     expected[job.tag()].copy_from_slice(&tag.unwrap());
                 }
                 let mut ours = plain.clone();
@@ -110,7 +112,7 @@ fn lists_go_either_way() {
                     };
                     run(set, work);
                     if outcomes[0] == Outcome::Sealed {
-                        assert!(ours == expected, "{backend:?}, {packets} packets");
+                        assert!(ours == expected, "{backend:?}, {packets} x {least}");
                         ours[jobs[packets / 2].tag()][3] ^= 1;
                     }
                 }

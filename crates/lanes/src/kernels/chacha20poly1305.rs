@@ -21,7 +21,7 @@ use super::poly1305::field::{Field, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305};
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
-use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Rows, U32Lanes, U64Lanes};
+use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Rows, TwoStates, U32Lanes, U64Lanes};
 use core::ops::Range;
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -37,9 +37,40 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     text: &[[u8; TAG_LEN]],
 ) -> usize {
     // Three blocks of Poly1305 take about as long as two rounds of ChaCha20.
-    let mut interleaved = poly1305.interleave::<3>(text);
+    let mut interleaved = poly1305.interleave::<3>(text, &[]);
     chacha20::rows::<_, _, N>(r, key_and_row, count, keystream, at, &mut interleaved);
     TAG_LEN * (text.len() - interleaved.finish())
+}
+
+/// As [`stitched_rows`], for two packets; see [`chacha20::rows_of_two`]. Hashes two messages, each given
+/// in two parts, and returns how many blocks of each were hashed.
+#[inline(always)]
+pub(crate) fn stitched_rows_of_two<R: TwoStates>(
+    r: R,
+    of: [(&Key, &CounterRow); 2],
+    count: usize,
+    keystreams: &mut [Keystream; 2],
+    [first, second]: &mut [Poly1305; 2],
+    messages: [[&[[u8; TAG_LEN]]; 2]; 2],
+) -> [usize; 2] {
+    let [[a, end_of_a], [b, end_of_b]] = messages;
+    let lens = [a.len() + end_of_a.len(), b.len() + end_of_b.len()];
+    macro_rules! hashing {
+        ($blocks:literal) => {{
+            let mut interleaved = [
+                first.interleave::<$blocks>(a, end_of_a),
+                second.interleave::<$blocks>(b, end_of_b),
+            ];
+            chacha20::rows_of_two(r, of, count, keystreams, &mut interleaved);
+            let [a, b] = interleaved;
+            [lens[0] - a.finish(), lens[1] - b.finish()]
+        }};
+    }
+    if lens[0].max(lens[1]) <= 10 {
+        hashing!(1)
+    } else {
+        hashing!(2)
+    }
 }
 
 /// Encrypts blocks of a text, from `sealed` on, a block in each lane, as long as they fill all
@@ -58,7 +89,7 @@ pub(crate) fn seal_stitched<V: U32Lanes>(
     while text.len() - sealed >= V::LANES {
         let (front, back) = text.split_at_mut(sealed);
         let (unhashed, _) = front.as_flattened()[hashed..].as_chunks();
-        let mut interleaved = poly1305.interleave::<1>(unhashed);
+        let mut interleaved = poly1305.interleave::<1>(unhashed, &[]);
         let keystream = blocks.next(&mut interleaved);
         // Before the hash goes on: after it, sealing takes 4 % longer (Zen 4, AVX2).
         blocks.xor(&keystream, back);
@@ -90,7 +121,7 @@ pub(crate) fn open_stitched<V: U32Lanes>(
         // More may be hashed already than the whole blocks of the text.
         let unhashed = text.as_flattened().get(hashed..).unwrap_or_default();
         let (unhashed, _) = unhashed.as_chunks();
-        let mut interleaved = poly1305.interleave::<1>(unhashed);
+        let mut interleaved = poly1305.interleave::<1>(unhashed, &[]);
         let keystream = blocks.next(&mut interleaved);
         // As in `seal_stitched`.
         interleaved.update();
@@ -117,7 +148,7 @@ pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
     text: &[[u8; TAG_LEN]],
 ) -> usize {
     // Eight blocks of keystream serve 32 blocks of Poly1305.
-    let mut interleaved = poly1305.interleave::<4>(text);
+    let mut interleaved = poly1305.interleave::<4>(text, &[]);
     let all = &mut interleaved;
     chacha20::rows_in_lanes::<_, _, _, N>(v_and_r, key_and_row, count, keystream, at, all);
     TAG_LEN * (text.len() - interleaved.finish())

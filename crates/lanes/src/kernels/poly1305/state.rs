@@ -135,16 +135,18 @@ impl Poly1305 {
         self.h = h;
     }
 
-    /// Starts to hash `blocks`, `N` at a time, between other work.
+    /// Starts to hash `blocks`, `N` at a time, between other work, and after them those of `end`.
     #[inline(always)]
     pub(crate) fn interleave<'t, const N: usize>(
         &'t mut self,
         blocks: &'t [[u8; TAG_LEN]],
+        end: &'t [[u8; TAG_LEN]],
     ) -> InterleavedPoly1305<'t, N> {
         InterleavedPoly1305 {
             h: self.h,
             poly1305: self,
-            blocks,
+            blocks: blocks.iter(),
+            end,
         }
     }
 
@@ -168,26 +170,22 @@ pub(crate) struct InterleavedPoly1305<'t, const N: usize> {
     /// Its accumulator, which so stays in registers.
     h: Number,
     /// The blocks that have not been hashed.
-    blocks: &'t [[u8; TAG_LEN]],
+    blocks: core::slice::Iter<'t, [u8; TAG_LEN]>,
+    /// The blocks that come after those.
+    end: &'t [[u8; TAG_LEN]],
 }
 
 impl<const N: usize> InterleavedPoly1305<'_, N> {
     /// Hashes `N` blocks, or fewer if no more are left.
     #[inline(always)]
     pub(crate) fn update(&mut self) {
-        let blocks = match self.blocks.split_first_chunk::<N>() {
-            Some((blocks, rest)) => {
-                self.blocks = rest;
-                return self.hash(blocks);
+        for _ in 0..N {
+            if self.blocks.as_slice().is_empty() {
+                self.blocks = core::mem::take(&mut self.end).iter();
             }
-            None => core::mem::take(&mut self.blocks),
-        };
-        self.hash(blocks);
-    }
-
-    #[inline(always)]
-    fn hash(&mut self, blocks: &[[u8; TAG_LEN]]) {
-        for block in blocks {
+            let Some(block) = self.blocks.next() else {
+                return;
+            };
             let [low, high] = words(block);
             self.h = SERIAL.step(self.h, (low, high), HIBIT, &self.poly1305.r);
         }
@@ -197,7 +195,7 @@ impl<const N: usize> InterleavedPoly1305<'_, N> {
     #[inline(always)]
     pub(crate) fn finish(self) -> usize {
         self.poly1305.h = self.h;
-        self.blocks.len()
+        self.blocks.len() + self.end.len()
     }
 }
 

@@ -23,16 +23,20 @@
 //!    takes as long as all lanes.
 //! 2. *Rows.* For a few consecutive blocks of one packet, a vector holds one row of four words
 //!    of each block instead, and the second half of a round rotates rows to bring the diagonals
-//!    below each other ([`rows`]).
+//!    below each other ([`rows()`]).
 //! 3. *Two or three vectors side by side* ([`Pair`], [`Triple`]), so that one computes while
 //!    the other waits.
 //! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]).
 //! 5. Rows leave room for other work between the rounds, such as Poly1305 ([`Interleave`]).
 
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
-use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, Triple, U32Lanes, scalar_u32};
+use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes, scalar_u32};
 use core::mem::MaybeUninit;
 use core::ops::Range;
+
+mod rows;
+
+pub(crate) use rows::{rows, rows_in_lanes, rows_of_two};
 
 /// "expand 32-byte k", the first row of every state, as little-endian words.
 const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
@@ -477,167 +481,7 @@ impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
     }
 }
 
-/// Computes `count` consecutive blocks of one packet in rows, and the blocks that fill up the
-/// vectors, into `keystream` after its first `at` blocks. `row` is the last row of the first
-/// block's state. Up to `N` vectors run side by side. `interleaved` is done between the rounds.
-#[inline(always)]
-pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
-    r: R,
-    (key, row): (&Key, &CounterRow),
-    count: usize,
-    keystream: &mut Keystream,
-    at: usize,
-    interleaved: &mut I,
-) {
-    const { assert!(N == 2 || N == 3) };
-    if count <= R::BLOCKS {
-        in_rows(r, key, row, keystream, at, interleaved);
-    } else if N == 2 || count <= 2 * R::BLOCKS {
-        in_rows(Pair(r), key, row, keystream, at, interleaved);
-    } else {
-        in_rows(Triple(r), key, row, keystream, at, interleaved);
-    }
-}
-
-#[inline(always)]
-fn in_rows<R: Rows, I: Interleave>(
-    r: R,
-    key: &Key,
-    row: &CounterRow,
-    keystream: &mut Keystream,
-    at: usize,
-    interleaved: &mut I,
-) {
-    let mut state = State::new(r, key, row);
-    for _ in 0..10 {
-        state.step();
-        interleaved.step();
-    }
-    keystream.write_rows(r, state.finish(), at);
-}
-
-/// Rows of a few states, and what they were at first.
-struct State<R: Rows> {
-    r: R,
-    input: [R::Word; 4],
-    rows: [R::Word; 4],
-}
-
-impl<R: Rows> State<R> {
-    /// The states of consecutive blocks before the first round.
-    #[inline(always)]
-    fn new(r: R, key: &Key, row: &CounterRow) -> Self {
-        let (words, _) = key.as_chunks();
-        let mut halves = [[0; 4]; 2];
-        for (place, word) in halves.as_flattened_mut().iter_mut().zip(words) {
-            *place = u32::from_le_bytes(*word);
-        }
-        let input = [
-            r.row(&SIGMA),
-            r.row(&halves[0]),
-            r.row(&halves[1]),
-            r.add_block_numbers(r.row(row)),
-        ];
-        halves = [[0; 4]; 2];
-        zeroize::optimization_barrier(&halves);
-        Self {
-            r,
-            input,
-            rows: input,
-        }
-    }
-
-    /// The keystream blocks, after the last round.
-    #[inline(always)]
-    fn finish(self) -> [R::Word; 4] {
-        let (r, [a, b, c, d], input) = (self.r, self.rows, self.input);
-        [
-            r.add(a, input[0]),
-            r.add(b, input[1]),
-            r.add(c, input[2]),
-            r.add(d, input[3]),
-        ]
-    }
-}
-
-/// Two rounds.
-impl<R: Rows> Interleave for State<R> {
-    #[inline(always)]
-    fn step(&mut self) {
-        let r = self.r;
-        let [mut a, mut b, mut c, mut d] = self.rows;
-        macro_rules! quarter_rounds {
-            () => {
-                a = r.add(a, b);
-                d = r.rotate_left::<16>(r.xor(d, a));
-                c = r.add(c, d);
-                b = r.rotate_left::<12>(r.xor(b, c));
-                a = r.add(a, b);
-                d = r.rotate_left::<8>(r.xor(d, a));
-                c = r.add(c, d);
-                b = r.rotate_left::<7>(r.xor(b, c));
-            };
-        }
-        quarter_rounds!();
-        // Rotates the rows so that the diagonals become columns. Row b stays as it is, since it
-        // is known last.
-        (a, c, d) = (
-            r.rotate_row::<3>(a),
-            r.rotate_row::<1>(c),
-            r.rotate_row::<2>(d),
-        );
-        quarter_rounds!();
-        (a, c, d) = (
-            r.rotate_row::<1>(a),
-            r.rotate_row::<3>(c),
-            r.rotate_row::<2>(d),
-        );
-        self.rows = [a, b, c, d];
-    }
-}
-
-/// As [`rows`], for up to `LANES` blocks: in lanes if there are more blocks than the rows hold. If
-/// there are more than half the lanes, but fewer than all, half the lanes compute most of them, and
-/// rows the others between the rounds of the lanes.
-#[inline(always)]
-pub(crate) fn rows_in_lanes<V: U32Lanes, R: Rows, I: Interleave, const N: usize>(
-    (v, r): (V, R),
-    (key, row): (&Key, &CounterRow),
-    count: usize,
-    keystream: &mut Keystream,
-    at: usize,
-    interleaved: &mut I,
-) {
-    let half = V::Narrow::LANES;
-    let key_and_row = (key, row);
-    if count <= N * R::BLOCKS {
-        return rows::<_, _, N>(r, key_and_row, count, keystream, at, interleaved);
-    }
-    if count <= half {
-        return in_lanes(v.narrow(), key_and_row, keystream, at, interleaved);
-    }
-    if count > half + N * R::BLOCKS {
-        return in_lanes(v, key_and_row, keystream, at, interleaved);
-    }
-    let &[counter, n0, n1, n2] = row;
-    let behind = [counter.wrapping_add(half as u32), n0, n1, n2];
-    macro_rules! with_rows {
-        ($r:expr) => {{
-            let r = $r;
-            let mut state = State::new(r, key, &behind);
-            let mut both = (&mut state, interleaved);
-            in_lanes(v.narrow(), key_and_row, keystream, at, &mut both);
-            keystream.write_rows(r, state.finish(), at + half);
-        }};
-    }
-    match count - half {
-        few if few <= R::BLOCKS => with_rows!(r),
-        few if N == 2 || few <= 2 * R::BLOCKS => with_rows!(Pair(r)),
-        _ => with_rows!(Triple(r)),
-    }
-}
-
-/// Computes `LANES` consecutive blocks of one packet, as [`rows`] does.
+/// Computes `LANES` consecutive blocks of one packet, as [`rows()`] does.
 #[inline(always)]
 fn in_lanes<V: U32Lanes, I: Interleave>(
     v: V,
