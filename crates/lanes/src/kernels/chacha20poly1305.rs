@@ -19,7 +19,7 @@ use super::chacha20::{
 };
 use super::poly1305::field::{Field, wide};
 use super::poly1305::short::{ShortMessages, tags_of_short};
-use super::poly1305::state::{InterleavedPoly1305, Poly1305};
+use super::poly1305::state::{InterleavedMessage, InterleavedPoly1305, Poly1305};
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Rows, TwoStates, U32Lanes, U64Lanes};
 use core::ops::Range;
@@ -37,7 +37,7 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     text: &[[u8; TAG_LEN]],
 ) -> usize {
     // Three blocks of Poly1305 take about as long as two rounds of ChaCha20.
-    let mut interleaved = poly1305.interleave::<3>(text, &[]);
+    let mut interleaved = poly1305.interleave::<3>(text);
     chacha20::rows::<_, _, N>(r, key_and_row, count, keystream, at, &mut interleaved);
     TAG_LEN * (text.len() - interleaved.finish())
 }
@@ -53,13 +53,12 @@ pub(crate) fn stitched_rows_of_two<R: TwoStates>(
     [first, second]: &mut [Poly1305; 2],
     messages: [[&[[u8; TAG_LEN]]; 2]; 2],
 ) -> [usize; 2] {
-    let [[a, end_of_a], [b, end_of_b]] = messages;
-    let lens = [a.len() + end_of_a.len(), b.len() + end_of_b.len()];
+    let lens = messages.map(|[front, end]| front.len() + end.len());
     macro_rules! hashing {
         ($blocks:literal) => {{
             let mut interleaved = [
-                first.interleave::<$blocks>(a, end_of_a),
-                second.interleave::<$blocks>(b, end_of_b),
+                InterleavedMessage::<$blocks>::new(first, messages[0]),
+                InterleavedMessage::<$blocks>::new(second, messages[1]),
             ];
             chacha20::rows_of_two(r, of, count, keystreams, &mut interleaved);
             let [a, b] = interleaved;
@@ -89,7 +88,7 @@ pub(crate) fn seal_stitched<V: U32Lanes>(
     while text.len() - sealed >= V::LANES {
         let (front, back) = text.split_at_mut(sealed);
         let (unhashed, _) = front.as_flattened()[hashed..].as_chunks();
-        let mut interleaved = poly1305.interleave::<1>(unhashed, &[]);
+        let mut interleaved = poly1305.interleave::<1>(unhashed);
         let keystream = blocks.next(&mut interleaved);
         // Before the hash goes on: after it, sealing takes 4 % longer (Zen 4, AVX2).
         blocks.xor(&keystream, back);
@@ -121,7 +120,7 @@ pub(crate) fn open_stitched<V: U32Lanes>(
         // More may be hashed already than the whole blocks of the text.
         let unhashed = text.as_flattened().get(hashed..).unwrap_or_default();
         let (unhashed, _) = unhashed.as_chunks();
-        let mut interleaved = poly1305.interleave::<1>(unhashed, &[]);
+        let mut interleaved = poly1305.interleave::<1>(unhashed);
         let keystream = blocks.next(&mut interleaved);
         // As in `seal_stitched`.
         interleaved.update();
@@ -148,10 +147,17 @@ pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
     text: &[[u8; TAG_LEN]],
 ) -> usize {
     // Eight blocks of keystream serve 32 blocks of Poly1305.
-    let mut interleaved = poly1305.interleave::<4>(text, &[]);
+    let mut interleaved = poly1305.interleave::<4>(text);
     let all = &mut interleaved;
     chacha20::rows_in_lanes::<_, _, _, N>(v_and_r, key_and_row, count, keystream, at, all);
     TAG_LEN * (text.len() - interleaved.finish())
+}
+
+impl<const N: usize> Interleave for InterleavedMessage<'_, N> {
+    #[inline(always)]
+    fn step(&mut self) {
+        self.update();
+    }
 }
 
 impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {

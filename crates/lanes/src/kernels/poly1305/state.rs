@@ -135,18 +135,16 @@ impl Poly1305 {
         self.h = h;
     }
 
-    /// Starts to hash `blocks`, `N` at a time, between other work, and after them those of `end`.
+    /// Starts to hash `blocks`, `N` at a time, between other work.
     #[inline(always)]
     pub(crate) fn interleave<'t, const N: usize>(
         &'t mut self,
         blocks: &'t [[u8; TAG_LEN]],
-        end: &'t [[u8; TAG_LEN]],
     ) -> InterleavedPoly1305<'t, N> {
         InterleavedPoly1305 {
             h: self.h,
             poly1305: self,
             blocks: blocks.iter(),
-            end,
         }
     }
 
@@ -171,8 +169,6 @@ pub(crate) struct InterleavedPoly1305<'t, const N: usize> {
     h: Number,
     /// The blocks that have not been hashed.
     blocks: core::slice::Iter<'t, [u8; TAG_LEN]>,
-    /// The blocks that come after those.
-    end: &'t [[u8; TAG_LEN]],
 }
 
 impl<const N: usize> InterleavedPoly1305<'_, N> {
@@ -180,22 +176,60 @@ impl<const N: usize> InterleavedPoly1305<'_, N> {
     #[inline(always)]
     pub(crate) fn update(&mut self) {
         for _ in 0..N {
-            if self.blocks.as_slice().is_empty() {
-                self.blocks = core::mem::take(&mut self.end).iter();
-            }
             let Some(block) = self.blocks.next() else {
                 return;
             };
-            let [low, high] = words(block);
-            self.h = SERIAL.step(self.h, (low, high), HIBIT, &self.poly1305.r);
+            self.block(block);
         }
+    }
+
+    #[inline(always)]
+    fn block(&mut self, block: &[u8; TAG_LEN]) {
+        let [low, high] = words(block);
+        self.h = SERIAL.step(self.h, (low, high), HIBIT, &self.poly1305.r);
     }
 
     /// Returns how many blocks have not been hashed.
     #[inline(always)]
     pub(crate) fn finish(self) -> usize {
         self.poly1305.h = self.h;
-        self.blocks.len() + self.end.len()
+        self.blocks.len()
+    }
+}
+
+/// A message in two parts, hashed `N` blocks at a time.
+pub(crate) struct InterleavedMessage<'t, const N: usize> {
+    hash: InterleavedPoly1305<'t, 1>,
+    /// The second part, until the first one is hashed.
+    end: &'t [[u8; TAG_LEN]],
+}
+
+impl<'t, const N: usize> InterleavedMessage<'t, N> {
+    /// Starts to hash the two parts, between other work.
+    #[inline(always)]
+    pub(crate) fn new(poly1305: &'t mut Poly1305, [front, end]: [&'t [[u8; TAG_LEN]]; 2]) -> Self {
+        let hash = poly1305.interleave(front);
+        Self { hash, end }
+    }
+
+    /// Hashes `N` blocks, or fewer if no more are left.
+    #[inline(always)]
+    pub(crate) fn update(&mut self) {
+        for _ in 0..N {
+            if self.hash.blocks.as_slice().is_empty() {
+                self.hash.blocks = core::mem::take(&mut self.end).iter();
+            }
+            let Some(block) = self.hash.blocks.next() else {
+                return;
+            };
+            self.hash.block(block);
+        }
+    }
+
+    /// Returns how many blocks have not been hashed.
+    #[inline(always)]
+    pub(crate) fn finish(self) -> usize {
+        self.hash.finish() + self.end.len()
     }
 }
 
