@@ -4,7 +4,7 @@ use crate::aead;
 use crate::gcm;
 use crate::header_protection;
 use crate::isa::{self, AesSet, Set};
-use crate::job::{Block, Digest, Header, Key, Nonce, Outcome, TAG_LEN, Work};
+use crate::job::{Block, Digest, Header, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 use crate::kernels::aes::key::{AesKey, GcmKey};
 use crate::sha256::{self, LaneThreshold};
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -469,5 +469,19 @@ impl Backend {
     /// masked.
     pub fn chacha20_mask_headers(self, bytes: &mut [u8], keys: &[Key], headers: &[Header]) {
         header_protection::chacha20_mask_headers(self.set(), bytes, keys, headers);
+    }
+
+    /// Seals one QUIC packet with ChaCha20-Poly1305, as [`Backend::seal`] does, and then protects its
+    /// header, as [`Backend::chacha20_mask_headers`] does (RFC 9001, sections 5.3 and 5.4.4). The first
+    /// key is that of the payload, the second one that of the header; the indices of keys in `job` and
+    /// `header` are not used, nor is precomputed keystream. Some instruction sets compute the mask
+    /// while the ciphertext is hashed, which takes less time than one after the other.
+    ///
+    /// # Panics
+    ///
+    /// If the job, the header or its sample lies outside `bytes`, if `job` names precomputed
+    /// keystream, or if this CPU lacks the backend.
+    pub fn seal_with_header(self, bytes: &mut [u8], keys: [&Key; 2], job: &Job, header: &Header) {
+        header_protection::seal_with_header(self.set(), bytes, keys, job, header);
     }
 }

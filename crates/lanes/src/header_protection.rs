@@ -1,9 +1,9 @@
 //! QUIC's header protection with ChaCha20 (RFC 9001, section 5.4.4), for lists of packets.
 
-use crate::aead::Tuning;
+use crate::aead::{self, Tuning};
 use crate::isa::Set;
-use crate::job::{Header, Key};
-use crate::kernels::chacha20::{Keystream, Samples, mask_in_scalar};
+use crate::job::{Header, Job, Key, Outcome, Secrets, Work};
+use crate::kernels::chacha20::{Keystream, Samples, mask, mask_in_scalar, row_of_sample};
 use crate::vector::MAX_LANES;
 
 /// Up to this many masks are faster one by one than in lanes.
@@ -34,16 +34,14 @@ pub(crate) fn chacha20_masks<S>(
         (&keys[key as usize], sample.expect("a whole sample"))
     };
     if masks.len() <= MAX_ONE_BY_ONE {
-        for (mask, (key, sample)) in masks.iter_mut().zip(list.iter().map(sample)) {
-            let (words, _) = sample.as_chunks();
-            let row = [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes);
-            *mask = if Tuning::of(set).scalar_mask {
+        for (its_mask, (key, sample)) in masks.iter_mut().zip(list.iter().map(sample)) {
+            let row = row_of_sample(sample);
+            *its_mask = if Tuning::of(set).scalar_mask {
                 mask_in_scalar(key, &row)
             } else {
                 let mut blocks = Keystream::new();
                 set.rows(key, &row, 1, &mut blocks);
-                let words = blocks.blocks()[0].first_chunk();
-                u64::from_le_bytes(*words.expect("64 bytes"))
+                mask(&blocks)
             };
         }
         return;
@@ -74,4 +72,37 @@ pub(crate) fn chacha20_mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], he
             header.mask(bytes, mask);
         }
     }
+}
+
+/// Seals a QUIC packet under the first key, then protects its header with the second one. Where
+/// instruction sets are stitched, the mask is computed while the ciphertext is hashed. See
+/// [`crate::Backend::seal_with_header`].
+pub(crate) fn seal_with_header(
+    set: Set,
+    bytes: &mut [u8],
+    [key, header_key]: [&Key; 2],
+    job: &Job,
+    header: &Header,
+) {
+    let secrets = Secrets::from(core::slice::from_ref(key));
+    let (job, header) = (&Job { key: 0, ..*job }, &Header { key: 0, ..*header });
+    let (_, sample) = header.sample();
+    let (text, sample) = (job.text(), sample as usize);
+    let is_in_text = text.start <= sample && sample + 16 <= text.end;
+    if is_in_text && job.keystream_blocks == 0 {
+        let mask = aead::seal_and_mask(set, bytes, (secrets, job), (header_key, sample));
+        header.mask(bytes, mask);
+        return;
+    }
+    aead::seal(
+        set,
+        Work {
+            bytes,
+            secrets,
+            jobs: core::slice::from_ref(job),
+            outcomes: &mut [Outcome::Pending],
+        },
+    );
+    let keys = core::slice::from_ref(header_key);
+    chacha20_mask_headers(set, bytes, keys, core::slice::from_ref(header));
 }

@@ -7,7 +7,7 @@ use super::strategy::is_stitched;
 use super::tag::tag;
 use crate::isa::Set;
 use crate::job::{Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
-use crate::kernels::chacha20::{Keystream, counter_row};
+use crate::kernels::chacha20::{Keystream, counter_row, mask, row_of_sample};
 use crate::kernels::chacha20poly1305::ShortText;
 use crate::kernels::poly1305::Poly1305;
 
@@ -28,6 +28,42 @@ pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
         None => open_packet(&Packet::of(job, secrets), set, bytes),
         Some(keystream) => open_precomputed(set, bytes, secrets, job, keystream),
     }
+}
+
+/// Encrypts the text of a job and writes its tag. While the ciphertext is hashed, it computes the
+/// keystream block of `header_key` whose counter and nonce are the 16 bytes from `sample` on, which must
+/// lie in the text. Returns the block's first 8 bytes, a little-endian number. For packets without
+/// precomputed keystream.
+pub(crate) fn seal_and_mask(
+    set: Set,
+    bytes: &mut [u8],
+    (secrets, job): (Secrets<'_>, &Job),
+    (header_key, sample): (&Key, usize),
+) -> u64 {
+    let packet = Packet::of(job, secrets);
+    assert!(packet.text.start <= sample && sample + 16 <= packet.text.end);
+    let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
+    let mut hashed = 0;
+    if set.is_stitched() {
+        let count = set.row_blocks().min(packet.blocks());
+        let row = counter_row(0, packet.nonce);
+        set.rows(packet.key, &row, count, &mut keystream);
+        hashed = stitched::encrypt(&packet, set, bytes, &mut poly1305, &mut keystream);
+    } else {
+        let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
+        with_first_blocks(set, key, nonce, len, |blocks| {
+            let (one_time_key, blocks) = split_one_time_key(blocks);
+            xor_text(set, key, nonce, &mut bytes[packet.text.clone()], blocks);
+            packet.start_tag(set, bytes, &mut poly1305, one_time_key);
+        });
+    }
+    let row = row_of_sample(bytes[sample..].first_chunk().expect("16 bytes"));
+    let (unhashed, _) = bytes[job.text()][hashed..].as_chunks();
+    let (hash, header_key) = (&mut poly1305, (header_key, &row));
+    let more = set.stitched_rows(header_key, 1, &mut keystream, 0, hash, unhashed);
+    let tag = packet.finish_tag(set, bytes, hash, hashed + more);
+    bytes[job.tag()].copy_from_slice(&tag);
+    mask(&keystream)
 }
 
 /// Encrypts a text whose AAD lies elsewhere. Returns the tag.

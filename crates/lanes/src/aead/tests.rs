@@ -5,7 +5,7 @@ use super::tuning::Tuning;
 use super::{open_detached, precompute_keystream, seal_detached};
 use crate::Backend;
 use crate::header_protection::chacha20_masks as masks;
-use crate::job::{BLOCK_LEN, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use crate::job::{BLOCK_LEN, Header, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 use crate::kernels::poly1305::Poly1305;
 use crate::kernels::poly1305::text::Text;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -57,6 +57,46 @@ fn every_tuning_seals_and_opens() {
                 masks(set, &plain, &[key], &samples, |one| *one, &mut found);
                 assert_eq!(found, expected[..2], "{backend:?}");
             }
+        }
+    }
+}
+
+/// A packet and its header in one call, as in two: with samples in the text, in the tag and across.
+#[test]
+fn header_is_masked_as_if_later() {
+    let keys: [Key; 2] = [[3; 32], [4; 32]];
+    let plain: [u8; 2500] = core::array::from_fn(|i| (i * i / 7) as u8);
+    for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+        let lens = (0..100).chain((100..2300).step_by(61));
+        for (len, number_len) in lens.flat_map(|len| (1..=4).map(move |number| (len, number))) {
+            let number = 21;
+            let job = Job {
+                text: number + number_len,
+                text_len: len,
+                aad: 0,
+                aad_len: number + number_len,
+                nonce: [len as u8; 12],
+                // Neither index is looked at.
+                key: 7,
+                ..Job::default()
+            };
+            let header = Header {
+                bits: 0x1f | ((1 << (8 * number_len)) - 1) << 8,
+                first: 0,
+                number,
+                key: 1,
+            };
+            let (mut at_once, mut later) = (plain, plain);
+            backend.seal_with_header(&mut at_once, [&keys[0], &keys[1]], &job, &header);
+            let mut outcomes = [Outcome::Pending];
+            backend.seal(Work {
+                bytes: &mut later,
+                secrets: keys[..].into(),
+                jobs: &[Job { key: 0, ..job }],
+                outcomes: &mut outcomes,
+            });
+            backend.chacha20_mask_headers(&mut later, &keys, &[header]);
+            assert!(at_once == later, "{backend:?}, {len} bytes");
         }
     }
 }

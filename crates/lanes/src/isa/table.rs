@@ -42,7 +42,7 @@ macro_rules! kernel_list {
             } else {
                 <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
             };
-            /// Whether [`Set::stitched_rows`] stitches Poly1305 into the rounds.
+            /// Whether packets are faster with Poly1305 stitched into the rounds.
             is_stitched: bool = I::STITCHED;
             /// Whether it stitches the rows of two packets side by side.
             stitches_two: bool = I::STITCHES_TWO;
@@ -93,22 +93,19 @@ macro_rules! kernel_list {
                 )
             }
         }
-        /// See [`chacha20poly1305::stitched_rows`]. Computes at most [`Set::row_blocks`]
-        /// blocks. Panics unless [`is_stitched`](Set::is_stitched).
+        /// See [`chacha20poly1305::stitched_rows`]. Computes at most [`Set::row_blocks`] blocks.
         safe fn stitched_rows(
             of: (&Key, &CounterRow), count: usize, keystream: &mut Keystream, at: usize,
             poly1305: &mut Poly1305, text: &[[u8; TAG_LEN]]
         ) -> usize {
-            |isa| if I::STITCHED && I::ROWS_IN_LANES {
+            |isa| if I::ROWS_IN_LANES {
                 chacha20poly1305::stitched_rows_in_lanes::<_, _, { I::INTERLEAVED_ROWS }>(
                     (isa.lanes(), isa.rows()), of, count, keystream, at, poly1305, text
                 )
-            } else if I::STITCHED {
+            } else {
                 chacha20poly1305::stitched_rows::<_, { I::INTERLEAVED_ROWS }>(
                     isa.rows(), of, count, keystream, at, poly1305, text
                 )
-            } else {
-                unreachable!("this instruction set is not stitched")
             }
         }
         /// See [`chacha20poly1305::stitched_rows_of_two`]. Computes at most [`Set::row_blocks`] blocks

@@ -128,6 +128,15 @@ impl Keys<'_> {
         }
     }
 
+    /// Seals one packet with ChaCha20-Poly1305, payload and header.
+    #[inline(always)]
+    fn seal_alone(&self, backend: Backend, bytes: &mut [u8], job: &Job, header: &Header) {
+        let key = KeyRef(job.key);
+        let (ring, phase) = (&self.rings[key.keys()], key.phase());
+        let keys = [ring.chacha20_key(phase), ring.chacha20_header_key(phase)];
+        backend.seal_with_header(bytes, keys, job, header);
+    }
+
     /// Protects up to a window of headers of packets whose payloads are sealed.
     #[inline(always)]
     pub(super) fn protect(&self, backend: Backend, bytes: &mut [u8], headers: &mut [Header]) {
@@ -258,6 +267,12 @@ impl SealPart<'_> {
                     (job.text, job.aad) = (job.text - base, job.aad - base);
                     (header.first, header.number) = (header.first - base, header.number - base);
                 }
+            }
+            if let ([job], [header]) = (&*jobs, &*headers)
+                && !self.keys.is_aes()
+            {
+                self.keys.seal_alone(self.backend, self.bytes, job, header);
+                continue;
             }
             self.keys.seal(self.backend, self.bytes, jobs);
             self.keys.protect(self.backend, self.bytes, headers);

@@ -52,6 +52,20 @@ pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
     [counter, n0, n1, n2]
 }
 
+/// A sample of QUIC's header protection as the last row of a state (RFC 9001, section 5.4.4).
+#[inline(always)]
+pub(crate) fn row_of_sample(sample: &[u8; 16]) -> CounterRow {
+    let (words, _) = sample.as_chunks();
+    [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes)
+}
+
+/// The first 8 bytes of keystream, a little-endian number: a header mask.
+#[inline(always)]
+pub(crate) fn mask(keystream: &Keystream) -> u64 {
+    let words = keystream.blocks()[0].first_chunk();
+    u64::from_le_bytes(*words.expect("64 bytes"))
+}
+
 /// The key of each lane. Lane 0 must be set first.
 pub(crate) struct Keys<'k> {
     keys: [&'k Key; MAX_LANES],
