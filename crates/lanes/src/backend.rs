@@ -471,11 +471,11 @@ impl Backend {
         header_protection::chacha20_mask_headers(self.set(), bytes, keys, headers);
     }
 
-    /// Seals one QUIC packet with ChaCha20-Poly1305, as [`Backend::seal`] does, and then protects its
-    /// header, as [`Backend::chacha20_mask_headers`] does (RFC 9001, sections 5.3 and 5.4.4). The first
-    /// key is that of the payload, the second one that of the header; the indices of keys in `job` and
-    /// `header` are not used, nor is precomputed keystream. Some instruction sets compute the mask
-    /// while the ciphertext is hashed, which takes less time than one after the other.
+    /// Seals one QUIC packet with ChaCha20-Poly1305, as [`Backend::seal`] does, and protects its header,
+    /// as [`Backend::chacha20_mask_headers`] does (RFC 9001, sections 5.3 and 5.4.4). The first key is
+    /// that of the payload, the second one that of the header; the indices of keys in `job` and
+    /// `header` are not used. The mask is computed while the ciphertext is hashed, which takes less
+    /// time than one after the other.
     ///
     /// # Panics
     ///

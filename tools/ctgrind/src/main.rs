@@ -357,7 +357,10 @@ fn run_all(backend: Backend) {
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
     // Pipelined with AVX2, also when opened.
+    // Neighbours of three, four, five and six blocks, and an odd one.
     seal_and_open(backend, &[65, 128, 192, 256, 320]);
+    seal_and_open(backend, &[65, 128]);
+    seal_and_open(backend, &[200, 256]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
     println!(
         "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, AES-GCM, masks",

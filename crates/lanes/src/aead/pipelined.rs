@@ -13,11 +13,11 @@ use crate::kernels::poly1305::Poly1305;
 use core::mem::swap;
 use core::ops::Range;
 
-/// The packets of a list, two by two if there is a kernel for two; an odd one comes first, where there
-/// is nothing to hash beside it.
+/// The packets of a list, one by one or two by two; an odd one comes first, where there is nothing to
+/// hash beside it.
 #[inline(always)]
-fn groups(set: Set, len: usize) -> impl Iterator<Item = Range<usize>> {
-    let size = if set.stitches_two() { 2 } else { 1 };
+fn groups(len: usize, by_two: bool) -> impl Iterator<Item = Range<usize>> {
+    let size = 1 + usize::from(by_two);
     let first = len % size;
     let groups = (first..len).step_by(size).map(move |at| at..at + size);
     (first > 0).then_some(0..first).into_iter().chain(groups)
@@ -81,7 +81,7 @@ fn finish(
     }
 }
 
-// Not inlined: few packets come here, most of them the last of a list.
+// Not inlined: where two packets are hashed side by side, few come here, most of them the last of a list.
 #[inline(never)]
 fn finish_late(
     set: Set,
@@ -94,9 +94,10 @@ fn finish_late(
     packet.finish_tag(set, bytes, hash, hashed)
 }
 
-/// Seals packets.
+/// Seals packets, one by one or two by two. Two need [`Set::stitches_two`], and have at most as many
+/// keystream blocks each as [`Set::rows`] computes.
 #[inline(never)]
-pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job], by_two: bool) {
     let tag = |bytes: &mut [u8], last: &[Job], hashes: &mut [Poly1305; 2], hashed: [usize; 2]| {
         for ((job, hash), hashed) in last.iter().zip(hashes).zip(hashed) {
             let tag = finish(set, bytes, &Packet::of(job, secrets), hash, hashed);
@@ -107,7 +108,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
     let (mut previous, mut current) = (&mut idle(), &mut idle());
     // The packets whose tags are still open, and how many blocks of their ciphertext are hashed.
     let (mut last, mut hashed): (&[Job], _) = (&[], [0; 2]);
-    for group in groups(set, jobs.len()) {
+    for group in groups(jobs.len(), by_two) {
         let group = &jobs[group];
         let read = (&*bytes, secrets);
         hashed = stitch(set, read, group, &mut keystreams, last, previous, hashed);
@@ -133,14 +134,15 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
     tag(bytes, last, previous, hashed);
 }
 
-/// Opens packets that need at most as many keystream blocks as [`Set::rows`] computes.
+/// Opens packets as [`seal`] seals them. Each needs at most as many keystream blocks as [`Set::rows`]
+/// computes.
 #[inline(never)]
 pub(super) fn open(
     set: Set,
     bytes: &mut [u8],
     secrets: Secrets<'_>,
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
+    (jobs, outcomes): (&[Job], &mut [Outcome]),
+    by_two: bool,
 ) {
     let mut check = |bytes: &mut [u8],
                      last: Range<usize>,
@@ -160,7 +162,7 @@ pub(super) fn open(
     };
     let (mut previous, mut current) = (&mut (keystreams(), idle()), &mut (keystreams(), idle()));
     let mut last = 0..0;
-    for group in groups(set, jobs.len()) {
+    for group in groups(jobs.len(), by_two) {
         let (keystreams, hashes) = &mut *current;
         let (before, jobs) = (&jobs[last.clone()], &jobs[group.clone()]);
         let read = (&*bytes, secrets);

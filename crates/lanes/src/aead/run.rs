@@ -4,7 +4,7 @@ use super::strategy::Strategy;
 use super::{lanes, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
-use crate::job::{Job, Outcome, Secrets, TAG_LEN, Work};
+use crate::job::{Job, Outcome, TAG_LEN, Work};
 
 /// Seals every job. `outcomes[i]` becomes the outcome of `jobs[i]`.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                 }
                 continue;
             }
-            Strategy::Pipelined => pipelined::seal(set, bytes, secrets, jobs),
+            Strategy::Pipelined { by_two } => pipelined::seal(set, bytes, secrets, jobs, by_two),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, None),
             Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs),
         }
@@ -67,7 +67,9 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
                     *outcome = single::open(set, bytes, secrets, job);
                 }
             }
-            Strategy::Pipelined => pipelined::open(set, bytes, secrets, jobs, outcomes),
+            Strategy::Pipelined { by_two } => {
+                pipelined::open(set, bytes, secrets, (jobs, outcomes), by_two);
+            }
             Strategy::Short => set.short(bytes, secrets.keys, jobs, Some(outcomes)),
             Strategy::Lanes => lanes::open(set, bytes, secrets, jobs, outcomes),
         }
@@ -85,32 +87,48 @@ pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
     }
 }
 
-/// Whether lists that may be pipelined are faster in lanes, if they are long enough to fill them. At
-/// first use both ways are timed, and the faster one is kept for the process. Without a clock it is
-/// the pipeline.
-fn lists_in_lanes(set: Set) -> bool {
-    let measure = || isa::clock().is_some_and(|clock| is_slower_pipelined(set, clock));
-    set.lists_in_lanes().get(|| 1 + usize::from(measure())) == 2
+/// The lengths of packets, in bytes, for which it is measured whether the pipeline or lanes are faster:
+/// one that rows hold, and one that they do not.
+const IN_ROWS: usize = 250;
+const LONGER: usize = 500;
+
+/// Whether lists that may be pipelined are faster in lanes, if they are long enough to fill them:
+/// lists of packets that have at most as many blocks as rows hold, or others. At first use both ways
+/// are timed for both, and the faster ones are kept for the process. Without a clock it is the
+/// pipeline.
+fn lists_in_lanes(set: Set, in_rows: bool) -> bool {
+    let measure = |clock| {
+        let in_rows = is_slower_pipelined(set, clock, IN_ROWS, set.stitches_two());
+        let longer = is_slower_pipelined(set, clock, LONGER, false);
+        usize::from(in_rows) | usize::from(longer) << 1
+    };
+    let slower = set
+        .lists_in_lanes()
+        .get(|| 1 + isa::clock().map_or(0, measure))
+        - 1;
+    slower >> usize::from(!in_rows) & 1 != 0
 }
 
-/// Whether the pipeline takes longer than lanes for 16 packets of 250 bytes. Takes some 60 µs on a
-/// Zen 5 (November 2026).
+/// Whether the pipeline takes longer than lanes for 16 packets of `len` bytes. Packets of 250 bytes take
+/// some 60 µs on a Zen 5 (November 2026).
 #[cold]
-fn is_slower_pipelined(set: Set, clock: Clock) -> bool {
+fn is_slower_pipelined(set: Set, clock: Clock, len: usize, by_two: bool) -> bool {
     const PACKETS: usize = 16;
-    const LEN: usize = 250;
-    const SIZE: usize = LEN + TAG_LEN;
+    const SIZE: usize = LONGER + TAG_LEN;
     let job = |packet: usize| Job {
         text: (packet * SIZE) as u32,
-        text_len: LEN as u32,
+        text_len: len as u32,
         ..Job::default()
     };
     let jobs: [Job; PACKETS] = core::array::from_fn(job);
-    let time = |seal: fn(Set, &mut [u8], Secrets<'_>, &[Job])| {
-        let prepare = || [[0; SIZE]; PACKETS];
-        best_time(clock, prepare, |packets| {
-            seal(set, packets.as_flattened_mut(), [[0; 32]][..].into(), &jobs);
-        })
-    };
-    time(pipelined::seal) > time(lanes::seal)
+    let keys = [[0; 32]];
+    let prepare = || [[0; SIZE]; PACKETS];
+    let pipelined = best_time(clock, prepare, |packets| {
+        let bytes = packets.as_flattened_mut();
+        pipelined::seal(set, bytes, keys[..].into(), &jobs, by_two);
+    });
+    let in_lanes = best_time(clock, prepare, |packets| {
+        lanes::seal(set, packets.as_flattened_mut(), keys[..].into(), &jobs);
+    });
+    pipelined > in_lanes
 }

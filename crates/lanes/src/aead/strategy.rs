@@ -56,8 +56,9 @@ pub(super) const OVER_LANES: usize = 384;
 pub(super) enum Strategy {
     /// One packet at a time.
     Single,
-    /// One packet or two after the other, their hashes stitched into the rounds of the next.
-    Pipelined,
+    /// One packet after the other, the hash of each stitched into the rounds of the next; or two after
+    /// the other two.
+    Pipelined { by_two: bool },
     /// A short packet in each lane, in one kernel.
     Short,
     /// The blocks of all packets in one list, then a tag in each lane.
@@ -66,20 +67,16 @@ pub(super) enum Strategy {
 
 impl Strategy {
     /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
-    /// `lists_in_lanes` says whether long lists are faster there than pipelined.
+    /// `lists_in_lanes` says whether long lists are faster there than pipelined, if each packet has at
+    /// most as many blocks as rows hold, or if one has more.
     #[inline]
     pub(super) fn to_seal(
         set: Set,
         jobs: &[Job],
-        lists_in_lanes: fn(Set) -> bool,
+        lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        let min = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
-        // Of two packets side by side no kernel computes more.
-        let max = match set.stitches_two() {
-            true => set.row_blocks(),
-            false => usize::MAX,
-        };
-        Self::next(set, jobs, min..=max, lists_in_lanes)
+        let least = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
+        Self::next(set, jobs, least..=usize::MAX, lists_in_lanes)
     }
 
     /// How to open the first jobs of a list, as [`Strategy::to_seal`].
@@ -87,12 +84,12 @@ impl Strategy {
     pub(super) fn to_open(
         set: Set,
         jobs: &[Job],
-        lists_in_lanes: fn(Set) -> bool,
+        lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        let min = 3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
+        let least = 3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
-        Self::next(set, jobs, min..=set.row_blocks(), lists_in_lanes)
+        Self::next(set, jobs, least..=set.row_blocks(), lists_in_lanes)
     }
 
     /// `pipelined` says how many blocks the packets of a pipeline have.
@@ -101,12 +98,14 @@ impl Strategy {
         set: Set,
         jobs: &[Job],
         pipelined: RangeInclusive<usize>,
-        lists_in_lanes: fn(Set) -> bool,
+        lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        if is_pipelined(set, jobs, pipelined)
-            && (jobs.len() < MANY_PIPELINED || are_long(jobs) || !lists_in_lanes(set))
-        {
-            return (Self::Pipelined, jobs.len());
+        if let Some(most) = most_pipelined(set, jobs, pipelined) {
+            let in_rows = most <= set.row_blocks();
+            if jobs.len() < MANY_PIPELINED || are_long(jobs) || !lists_in_lanes(set, in_rows) {
+                let by_two = set.stitches_two() && in_rows;
+                return (Self::Pipelined { by_two }, jobs.len());
+            }
         }
         if is_single(set, jobs) {
             return (Self::Single, jobs.len());
@@ -192,11 +191,16 @@ fn are_long(jobs: &[Job]) -> bool {
 }
 
 /// Whether packets may go through the pipeline: several, without precomputed keystream, each with so
-/// many keystream blocks, including block 0.
+/// many keystream blocks, including block 0. Returns how many the longest has.
 #[inline]
-fn is_pipelined(set: Set, jobs: &[Job], blocks: RangeInclusive<usize>) -> bool {
-    let fits = |job: &Job| job.keystream_blocks == 0 && blocks.contains(&(job.blocks() as usize));
-    set.is_stitched() && jobs.len() > 1 && jobs.iter().all(fits)
+fn most_pipelined(set: Set, jobs: &[Job], blocks: RangeInclusive<usize>) -> Option<usize> {
+    let mut most = 0;
+    let mut fits = |job: &Job| {
+        let count = job.blocks() as usize;
+        most = most.max(count);
+        job.keystream_blocks == 0 && blocks.contains(&count)
+    };
+    (set.is_stitched() && jobs.len() > 1 && jobs.iter().all(&mut fits)).then_some(most)
 }
 
 /// How many of the first jobs go to the kernel for short packets: as many as fill its lanes, as

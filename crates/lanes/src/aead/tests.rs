@@ -110,7 +110,7 @@ fn lists_go_either_way() {
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
-        for lists_in_lanes in [1, 2] {
+        for lists_in_lanes in 1..=4 {
             set.lists_in_lanes().set(lists_in_lanes);
             // Of three to six blocks and of more; all of one length; all long; one alone.
             let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));

@@ -1,7 +1,7 @@
 //! A few blocks of one packet, or of two, in rows: a vector holds one row of four words of each of its
 //! blocks.
 
-use super::{CounterRow, Interleave, Keystream, SIGMA, in_lanes};
+use super::blocks::{CounterRow, Interleave, Keystream, SIGMA, in_lanes};
 use crate::job::Key;
 use crate::vector::{Pair, Rows, Triple, TwoStates, U32Lanes};
 

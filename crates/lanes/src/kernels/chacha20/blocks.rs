@@ -1,0 +1,751 @@
+//! Blocks in lanes, where their keystream lies, and what goes on between rounds.
+
+use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
+use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes, scalar_u32};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+/// "expand 32-byte k", the first row of every state, as little-endian words.
+pub(super) const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// The last row of a state: block counter and nonce.
+pub(crate) type CounterRow = [u32; 4];
+
+/// Counter and nonce as the last row of a state (RFC 8439, section 2.3).
+#[inline(always)]
+pub(crate) fn counter_row(counter: u32, nonce: &Nonce) -> CounterRow {
+    let (words, _) = nonce.as_chunks();
+    let [n0, n1, n2] = [words[0], words[1], words[2]].map(u32::from_le_bytes);
+    [counter, n0, n1, n2]
+}
+
+/// A sample of QUIC's header protection as the last row of a state (RFC 9001, section 5.4.4).
+#[inline(always)]
+pub(crate) fn row_of_sample(sample: &[u8; 16]) -> CounterRow {
+    let (words, _) = sample.as_chunks();
+    [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes)
+}
+
+/// The first 8 bytes of keystream, a little-endian number: a header mask.
+#[inline(always)]
+pub(crate) fn mask(keystream: &Keystream) -> u64 {
+    let words = keystream.blocks()[0].first_chunk();
+    u64::from_le_bytes(*words.expect("64 bytes"))
+}
+
+/// The key of each lane. Lane 0 must be set first.
+pub(crate) struct Keys<'k> {
+    keys: [&'k Key; MAX_LANES],
+    /// Whether all lanes that are set have the key of lane 0, so that the key is loaded once
+    /// and not gathered from each lane.
+    one_key: bool,
+}
+
+impl<'k> Keys<'k> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            keys: [&[0; 32]; MAX_LANES],
+            one_key: true,
+        }
+    }
+
+    /// The entries of `lanes`, all of which the caller must set to `key`.
+    #[inline(always)]
+    fn next(&mut self, lanes: Range<usize>, key: &'k Key) -> &mut [&'k Key] {
+        self.one_key = lanes.start == 0 || self.one_key && core::ptr::eq(key, self.keys[0]);
+        &mut self.keys[lanes]
+    }
+
+    /// The keystream blocks of the first `LANES` lanes, as words. `rows` holds the last rows of
+    /// their states.
+    #[inline(always)]
+    fn states<V: U32Lanes>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 16] {
+        let mut input = [v.splat(0); 12];
+        if self.one_key {
+            input[..8].copy_from_slice(&key_words(v, self.keys[0]));
+        } else {
+            input[..4].copy_from_slice(&v.gather::<0, 32>(&self.keys, 0));
+            input[4..8].copy_from_slice(&v.gather::<16, 32>(&self.keys, 0));
+        }
+        input[8..].copy_from_slice(&rows);
+        rounds(v, input)
+    }
+}
+
+/// Up to [`MAX_LANES`] blocks of keystream. Wiped on drop.
+pub(crate) struct Keystream {
+    /// Aligned to cache lines; otherwise each load and store of a block would touch two.
+    blocks: Aligned<[MaybeUninit<Block>; MAX_LANES]>,
+    /// How many blocks, from the first on, have been written.
+    written: usize,
+}
+
+impl Keystream {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            blocks: Aligned([const { MaybeUninit::uninit() }; MAX_LANES]),
+            written: 0,
+        }
+    }
+
+    /// Writes the blocks of `LANES` lanes after the first `at`, which must have been written.
+    #[inline(always)]
+    fn write<V: U32Lanes>(&mut self, v: V, states: &[V::Word; 16], at: usize) {
+        const { assert!(V::LANES <= MAX_LANES) };
+        assert!(at <= self.written && at <= MAX_LANES - V::LANES);
+        // SAFETY: `at + LANES` is at most `MAX_LANES`, as just asserted.
+        unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().add(at).cast()) };
+        self.written = self.written.max(at + V::LANES);
+    }
+
+    /// Writes blocks 0 of one packet per lane, and after them blocks 1. Of block 0 only the first
+    /// half, the one-time key, is computed; the second is a copy of it.
+    #[inline(always)]
+    pub(crate) fn write_first_two<V: U32Lanes>(&mut self, v: V, inputs: &FirstTwo<'_>) {
+        const { assert!(2 * V::LANES <= MAX_LANES) };
+        let x = inputs.blocks(v);
+        let mut first = [x[0][0]; 16];
+        let mut second = [x[0][1]; 16];
+        for i in 0..16 {
+            (first[i], second[i]) = (x[i % 8][0], x[i][1]);
+        }
+        self.write(v, &first, 0);
+        self.write(v, &second, V::LANES);
+    }
+
+    /// Writes `BLOCKS` blocks, given as rows, after the first `at`, which must have been
+    /// written.
+    #[inline(always)]
+    pub(super) fn write_rows<R: Rows>(&mut self, r: R, rows: [R::Word; 4], at: usize) {
+        const { assert!(R::BLOCKS <= MAX_LANES) };
+        assert!(at <= self.written && at <= MAX_LANES - R::BLOCKS);
+        // SAFETY: `at + BLOCKS` is at most `MAX_LANES`, as just asserted.
+        unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().add(at).cast()) };
+        self.written = self.written.max(at + R::BLOCKS);
+    }
+
+    /// The blocks that have been written.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> &[Block] {
+        // SAFETY: the first `written` blocks of the array have been written, and `MaybeUninit`
+        // has the layout of what it holds.
+        unsafe { core::slice::from_raw_parts(self.blocks.0.as_ptr().cast(), self.written) }
+    }
+}
+
+impl Drop for Keystream {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // One by one: for the whole array the compiler would call `memset`, which takes twice
+        // as long for so few bytes.
+        for block in &mut self.blocks.0[..self.written] {
+            block.write([0; BLOCK_LEN]);
+            zeroize::optimization_barrier(block);
+        }
+    }
+}
+
+/// Up to [`MAX_LANES`] blocks of keystream: first their inputs, then the blocks.
+pub(crate) struct Blocks<'k> {
+    keys: Keys<'k>,
+    counters_and_nonces: [[u32; 4]; MAX_LANES],
+    keystream: Keystream,
+}
+
+impl<'k> Blocks<'k> {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: Keys::new(),
+            counters_and_nonces: [[0; 4]; MAX_LANES],
+            keystream: Keystream::new(),
+        }
+    }
+
+    /// Sets the inputs of the lanes from `lane` on for the next [`Blocks::run`]: consecutive
+    /// blocks with these `counters`. Lane 0 must be set first.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, lane: usize, key: &'k Key, nonce: &Nonce, counters: Range<u32>) {
+        let [_, n0, n1, n2] = counter_row(0, nonce);
+        let end = lane + counters.len();
+        let keys = self.keys.next(lane..end, key).iter_mut();
+        let rows = self.counters_and_nonces[lane..end].iter_mut();
+        for ((its_key, row), counter) in keys.zip(rows).zip(counters) {
+            *its_key = key;
+            *row = [counter, n0, n1, n2];
+        }
+    }
+
+    /// Computes one block in each of the first `lanes` lanes, and in the other lanes of the
+    /// narrowest vector that has as many.
+    #[inline(always)]
+    pub(crate) fn run<V: U32Lanes>(&mut self, v: V, lanes: usize) {
+        if lanes <= V::Narrow::LANES {
+            self.run_all(v.narrow());
+        } else {
+            self.run_all(v);
+        }
+    }
+
+    /// The blocks that have been computed, by lane.
+    #[inline(always)]
+    pub(crate) fn keystream(&self) -> &[Block] {
+        self.keystream.blocks()
+    }
+
+    /// Computes one block in each of the first `LANES` lanes.
+    #[inline(always)]
+    fn run_all<V: U32Lanes>(&mut self, v: V) {
+        let rows = v.transpose_rows(&self.counters_and_nonces, 0);
+        let x = self.keys.states(v, rows);
+        self.keystream.write(v, &x, 0);
+    }
+}
+
+/// Up to [`MAX_LANES`] samples of QUIC's header protection (RFC 9001, section 5.4.4). A sample
+/// is the last row of a state: a counter and a nonce.
+pub(crate) struct Samples<'s> {
+    keys: Keys<'s>,
+    samples: [&'s [u8; 16]; MAX_LANES],
+}
+
+impl<'s> Samples<'s> {
+    /// One key and one sample for each lane, from the first lane on.
+    #[inline(always)]
+    pub(crate) fn new(inputs: impl Iterator<Item = (&'s Key, &'s [u8; 16])>) -> Self {
+        let mut keys = [&[0; 32]; MAX_LANES];
+        let mut samples = [&[0; 16]; MAX_LANES];
+        let mut previous = core::ptr::null();
+        let mut changes = 0;
+        for ((its_key, its_sample), (key, sample)) in keys.iter_mut().zip(&mut samples).zip(inputs)
+        {
+            (*its_key, *its_sample) = (key, sample);
+            changes += usize::from(!core::ptr::eq(key, previous));
+            previous = key;
+        }
+        let one_key = changes <= 1;
+        Self {
+            keys: Keys { keys, one_key },
+            samples,
+        }
+    }
+
+    /// Computes the first two words of the blocks of the first `lanes` lanes, and of the other
+    /// lanes of the narrowest vector that has as many. `words[i]` gets word i by lane. A header
+    /// mask needs no more words.
+    #[inline(always)]
+    pub(crate) fn masks<V: U32Lanes>(&self, v: V, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
+        if lanes <= V::Narrow::LANES {
+            self.all_masks(v.narrow(), words);
+        } else {
+            self.all_masks(v, words);
+        }
+    }
+
+    #[inline(always)]
+    fn all_masks<V: U32Lanes>(&self, v: V, words: &mut [[u32; MAX_LANES]; 2]) {
+        let x = self.keys.states(v, v.gather::<0, 16>(&self.samples, 0));
+        v.store(x[0], &mut words[0]);
+        v.store(x[1], &mut words[1]);
+    }
+}
+
+/// What blocks 0 and 1 of one packet per lane are computed from.
+pub(crate) struct FirstTwo<'k> {
+    keys: [&'k Key; MAX_LANES],
+    nonces: [&'k [u8; 16]; MAX_LANES],
+}
+
+impl<'k> FirstTwo<'k> {
+    /// All lanes get this packet's, so that none is ever without.
+    #[inline(always)]
+    pub(crate) fn new(keys: &'k [Key], job: &'k Job) -> Self {
+        Self {
+            keys: [&keys[job.key as usize]; MAX_LANES],
+            nonces: [job.nonce_in_row(); MAX_LANES],
+        }
+    }
+
+    /// Sets the first lanes, one for each job.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, keys: &'k [Key], jobs: &'k [Job]) {
+        let lanes = self.keys.iter_mut().zip(&mut self.nonces);
+        for (job, (key, nonce)) in jobs.iter().zip(lanes) {
+            (*key, *nonce) = (&keys[job.key as usize], job.nonce_in_row());
+        }
+    }
+
+    /// The blocks, as words: of each word that of block 0, then that of block 1.
+    #[inline(always)]
+    fn blocks<V: U32Lanes>(&self, v: V) -> [[V::Word; 2]; 16] {
+        let [_, n0, n1, n2] = v.gather::<0, 16>(&self.nonces, 0);
+        let parts = [
+            v.gather::<0, 32>(&self.keys, 0),
+            v.gather::<16, 32>(&self.keys, 0),
+            [v.splat(0), n0, n1, n2],
+        ];
+        let mut input = [[parts[0][0]; 2]; 12];
+        for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
+            *both = [word; 2];
+        }
+        input[8][1] = v.splat(1);
+        rounds(Pair(v), input)
+    }
+}
+
+/// Blocks 0 and 1 of one packet per lane. Returns the first eight words of block 0, the one-time
+/// key. Writes block 1, which encrypts the text, to `blocks`.
+#[inline(always)]
+pub(crate) fn key_and_first_block<V: U32Lanes>(
+    v: V,
+    inputs: &FirstTwo<'_>,
+    blocks: &mut [Block; MAX_TAGS],
+) -> [V::Word; 8] {
+    const { assert!(V::LANES <= MAX_TAGS) };
+    let x = inputs.blocks(v);
+    let mut key = [x[0][0]; 8];
+    for (word, both) in key.iter_mut().zip(&x) {
+        *word = both[0];
+    }
+    let mut second = [x[0][1]; 16];
+    for (word, both) in second.iter_mut().zip(&x) {
+        *word = both[1];
+    }
+    // SAFETY: there are `MAX_TAGS` blocks, and `LANES` is at most that, as asserted above.
+    unsafe { v.scatter::<false>(&second, blocks.as_mut_ptr()) };
+    key
+}
+
+/// One block per lane, as words. `input` is words 4 to 15 of its state: key, counter and nonce.
+#[inline(always)]
+fn rounds<V: U32Lanes>(v: V, input: [V::Word; 12]) -> [V::Word; 16] {
+    rounds_and(v, input, &mut ())
+}
+
+/// As [`rounds`], and `interleaved` is done between the rounds.
+#[inline(always)]
+fn rounds_and<V: U32Lanes, I: Interleave>(
+    v: V,
+    input: [V::Word; 12],
+    interleaved: &mut I,
+) -> [V::Word; 16] {
+    let mut x = [input[0]; 16];
+    for i in 0..4 {
+        x[i] = v.splat(SIGMA[i]);
+    }
+    x[4..].copy_from_slice(&input);
+    for _ in 0..10 {
+        quarter_rounds(v, &mut x, COLUMNS);
+        quarter_rounds(v, &mut x, DIAGONALS);
+        interleaved.step();
+    }
+    for i in 0..4 {
+        x[i] = v.add(x[i], v.splat(SIGMA[i]));
+    }
+    for i in 0..12 {
+        x[4 + i] = v.add(x[4 + i], input[i]);
+    }
+    x
+}
+
+/// The words of the four quarter rounds of a column round and of a diagonal round (RFC 8439,
+/// section 2.3).
+const COLUMNS: [[usize; 4]; 4] = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
+const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
+
+/// Four independent quarter rounds, one step of all four after the other, so that few
+/// instructions wait for the one before. If the registers hold no more than the state, then two
+/// after the other two.
+#[inline(always)]
+fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 4]) {
+    if V::REGISTERS > 16 {
+        return steps(v, x, words);
+    }
+    let [first, second, third, fourth] = words;
+    steps(v, x, [first, second]);
+    tie_all(v, x, [(first, third), (second, fourth)]);
+    steps(v, x, [third, fourth]);
+    // The next round begins with these words.
+    tie_all(v, x, [(third, first), (fourth, second)]);
+}
+
+/// Ties the last word of one quarter round to the first of another; see
+/// [`Arithmetic::tie`](crate::vector::Arithmetic::tie).
+#[inline(always)]
+fn tie_all<V: U32Lanes>(v: V, x: &mut [V::Word; 16], both: [([usize; 4], [usize; 4]); 2]) {
+    for ([_, b, _, _], [a, _, _, _]) in both {
+        let (mut before, mut after) = (x[b], x[a]);
+        v.tie(&mut before, &mut after);
+        (x[b], x[a]) = (before, after);
+    }
+}
+
+/// Quarter rounds, one step of all of them after the other.
+#[inline(always)]
+fn steps<V: U32Lanes, const N: usize>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; N]) {
+    for [a, b, _, d] in words {
+        x[a] = v.add(x[a], x[b]);
+        x[d] = v.rotate_left::<16>(v.xor(x[d], x[a]));
+    }
+    for [_, b, c, d] in words {
+        x[c] = v.add(x[c], x[d]);
+        x[b] = v.rotate_left::<12>(v.xor(x[b], x[c]));
+    }
+    for [a, b, _, d] in words {
+        x[a] = v.add(x[a], x[b]);
+        x[d] = v.rotate_left::<8>(v.xor(x[d], x[a]));
+    }
+    for [_, b, c, d] in words {
+        x[c] = v.add(x[c], x[d]);
+        x[b] = v.rotate_left::<7>(v.xor(x[b], x[c]));
+    }
+}
+
+/// The first two words of one block, from its key and the last row of its state, as a
+/// little-endian number: a header mask. It runs in general registers, whose instructions take
+/// one cycle where a vector's may take two; `crate::aead::Tuning` says where that is faster.
+pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
+    let (words, _) = key.as_chunks();
+    let mut x = [0; 16];
+    x[..4].copy_from_slice(&SIGMA);
+    for (place, word) in x[4..12].iter_mut().zip(words) {
+        *place = u32::from_le_bytes(*word);
+    }
+    x[12..].copy_from_slice(row);
+    // Written out: with indices that are not constants, the state would have to be in memory.
+    macro_rules! quarter_round {
+        ($a:literal $b:literal $c:literal $d:literal) => {
+            x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
+            x[$d] = (x[$d] ^ x[$a]).rotate_left(16);
+            x[$c] = scalar_u32(x[$c].wrapping_add(x[$d]));
+            x[$b] = (x[$b] ^ x[$c]).rotate_left(12);
+            x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
+            x[$d] = (x[$d] ^ x[$a]).rotate_left(8);
+            x[$c] = scalar_u32(x[$c].wrapping_add(x[$d]));
+            x[$b] = (x[$b] ^ x[$c]).rotate_left(7);
+        };
+    }
+    for _ in 0..10 {
+        quarter_round!(0 4 8 12);
+        quarter_round!(1 5 9 13);
+        quarter_round!(2 6 10 14);
+        quarter_round!(3 7 11 15);
+        quarter_round!(0 5 10 15);
+        quarter_round!(1 6 11 12);
+        quarter_round!(2 7 8 13);
+        quarter_round!(3 4 9 14);
+    }
+    let [first, second] = [x[0].wrapping_add(SIGMA[0]), x[1].wrapping_add(SIGMA[1])];
+    u64::from(first) | u64::from(second) << 32
+}
+
+/// Work that is done between the rounds, with instructions that leave the vectors alone.
+pub(crate) trait Interleave {
+    /// Does a part of the work.
+    fn step(&mut self);
+}
+
+/// No other work.
+impl Interleave for () {
+    #[inline(always)]
+    fn step(&mut self) {}
+}
+
+/// Two kinds of other work.
+impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
+    #[inline(always)]
+    fn step(&mut self) {
+        self.0.step();
+        self.1.step();
+    }
+}
+
+/// Computes `LANES` consecutive blocks of one packet, as [`rows`](super::rows()) does.
+#[inline(always)]
+pub(super) fn in_lanes<V: U32Lanes, I: Interleave>(
+    v: V,
+    (key, row): (&Key, &CounterRow),
+    keystream: &mut Keystream,
+    at: usize,
+    interleaved: &mut I,
+) {
+    let x = rounds_and(v, inputs(v, key, row), interleaved);
+    keystream.write(v, &x, at);
+}
+
+/// Consecutive blocks of one packet, a block in each lane, with other work between the rounds.
+pub(crate) struct Stitched<V: U32Lanes> {
+    v: V,
+    /// Words 4 to 15 of the next states.
+    input: [V::Word; 12],
+}
+
+impl<V: U32Lanes> Stitched<V> {
+    /// `row` is the last row of the first block's state.
+    #[inline(always)]
+    pub(crate) fn new(v: V, (key, row): (&Key, &CounterRow)) -> Self {
+        let input = inputs(v, key, row);
+        Self { v, input }
+    }
+
+    /// XORs `LANES` blocks of keystream, which [`Stitched::next`] returned, into the first blocks of
+    /// `text`.
+    #[inline(always)]
+    pub(crate) fn xor(&self, keystream: &[V::Word; 16], text: &mut [Block]) {
+        // SAFETY: the slice has `LANES` blocks.
+        unsafe {
+            self.v
+                .scatter::<true>(keystream, text[..V::LANES].as_mut_ptr())
+        };
+    }
+
+    /// The next `LANES` blocks, as words. `interleaved` is done thirty times, or twenty where so few
+    /// lanes have few blocks to hash.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
+        let (v, input) = (self.v, &mut self.input);
+        let mut x = [input[0]; 16];
+        for i in 0..4 {
+            x[i] = v.splat(SIGMA[i]);
+        }
+        x[4..].copy_from_slice(input);
+        for _ in 0..10 {
+            half_rounds::<_, 16, 12>(v, &mut x, COLUMNS);
+            interleaved.step();
+            half_rounds::<_, 8, 7>(v, &mut x, COLUMNS);
+            interleaved.step();
+            half_rounds::<_, 16, 12>(v, &mut x, DIAGONALS);
+            if V::LANES > 4 {
+                interleaved.step();
+            }
+            half_rounds::<_, 8, 7>(v, &mut x, DIAGONALS);
+        }
+        for i in 0..4 {
+            x[i] = v.add(x[i], v.splat(SIGMA[i]));
+        }
+        for i in 0..12 {
+            x[4 + i] = v.add(x[4 + i], input[i]);
+        }
+        input[8] = v.add(input[8], v.splat(V::LANES as u32));
+        x
+    }
+}
+
+/// Half of four independent quarter rounds, one after the other, so that the compiler keeps few
+/// of the words in memory. The CPU runs them side by side all the same.
+#[inline(always)]
+fn half_rounds<V: U32Lanes, const D: i32, const B: i32>(
+    v: V,
+    x: &mut [V::Word; 16],
+    words: [[usize; 4]; 4],
+) {
+    for [a, b, c, d] in words {
+        x[a] = v.add(x[a], x[b]);
+        x[d] = v.rotate_left::<D>(v.xor(x[d], x[a]));
+        x[c] = v.add(x[c], x[d]);
+        x[b] = v.rotate_left::<B>(v.xor(x[b], x[c]));
+    }
+}
+
+/// Keystream blocks of one key: `blocks[i]` has the counter and the nonce of
+/// `counters_and_nonces[i]`. There must be at most `LANES`.
+#[inline(always)]
+pub(crate) fn blocks_of_key<V: U32Lanes>(
+    v: V,
+    key: &Key,
+    counters_and_nonces: &[(u32, Nonce)],
+    blocks: &mut [Block],
+) {
+    if blocks.len() <= V::Narrow::LANES {
+        blocks_in_lanes(v.narrow(), key, counters_and_nonces, blocks);
+    } else {
+        blocks_in_lanes(v, key, counters_and_nonces, blocks);
+    }
+}
+
+#[inline(always)]
+fn blocks_in_lanes<V: U32Lanes>(
+    v: V,
+    key: &Key,
+    counters_and_nonces: &[(u32, Nonce)],
+    blocks: &mut [Block],
+) {
+    let mut rows = [[0; 4]; MAX_LANES];
+    for (row, (counter, nonce)) in rows.iter_mut().zip(counters_and_nonces) {
+        *row = counter_row(*counter, nonce);
+    }
+    let mut input = [v.splat(0); 12];
+    input[..8].copy_from_slice(&key_words(v, key));
+    input[8..].copy_from_slice(&v.transpose_rows(&rows, 0));
+    let x = rounds(v, input);
+    if blocks.len() == V::LANES {
+        // SAFETY: the slice is `LANES` blocks long.
+        unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
+        return;
+    }
+    let mut all = Keystream::new();
+    all.write(v, &x, 0);
+    blocks.copy_from_slice(&all.blocks()[..blocks.len()]);
+}
+
+/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439,
+/// section 2.4).
+#[inline(always)]
+pub(crate) fn xor_keystream<V: U32Lanes>(
+    v: V,
+    key: &Key,
+    nonce: &Nonce,
+    counter: u32,
+    text: &mut [u8],
+) {
+    let mut input = inputs(v, key, &counter_row(counter, nonce));
+    let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
+    for run in &mut runs {
+        let x = rounds(v, input);
+        // SAFETY: the run is `LANES` blocks long.
+        unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
+        input[8] = v.add(input[8], v.splat(V::LANES as u32));
+    }
+    let done = text.len() / (V::LANES * BLOCK_LEN) * V::LANES;
+    let rest = &mut text[done * BLOCK_LEN..];
+    let counter = counter.wrapping_add(done as u32);
+    if rest.len() > V::Narrow::LANES * BLOCK_LEN {
+        xor_rest(v, input, rest);
+    } else if !rest.is_empty() {
+        let row = counter_row(counter, nonce);
+        xor_rest(v.narrow(), inputs(v.narrow(), key, &row), rest);
+    }
+}
+
+/// Consecutive whole blocks of a text, enough for half the lanes, and their keystream.
+pub(crate) struct HalfRun<'s> {
+    pub(crate) key: &'s Key,
+    pub(crate) nonce: &'s Nonce,
+    /// The counter of the first block.
+    pub(crate) counter: u32,
+    pub(crate) start: usize,
+}
+
+/// XORs the keystream of two runs of `LANES` blocks into them, each in a vector of its own. The
+/// two together take as long as [`xor_keystream`] takes for one run of twice as many blocks.
+#[inline(always)]
+pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
+    // Not `map`, because closures are not always inlined.
+    let [a, b] = &runs;
+    let a = inputs(v, a.key, &counter_row(a.counter, a.nonce));
+    let b = inputs(v, b.key, &counter_row(b.counter, b.nonce));
+    let mut input = [[a[0]; 2]; 12];
+    for (both, (&a, &b)) in input.iter_mut().zip(a.iter().zip(&b)) {
+        *both = [a, b];
+    }
+    let x = rounds(Pair(v), input);
+    let mut halves = [[x[0][0]; 16]; 2];
+    for (i, &[a, b]) in x.iter().enumerate() {
+        (halves[0][i], halves[1][i]) = (a, b);
+    }
+    for (words, run) in halves.iter().zip(runs) {
+        let blocks = &mut bytes[run.start..][..V::LANES * BLOCK_LEN];
+        // SAFETY: the slice is `LANES` blocks long.
+        unsafe { v.scatter::<true>(words, blocks.as_mut_ptr().cast()) };
+    }
+}
+
+/// Words 4 to 15 of the states of consecutive blocks of one key. `row` is the last row of the
+/// first block's state.
+#[inline(always)]
+fn inputs<V: U32Lanes>(v: V, key: &Key, &[counter, n0, n1, n2]: &CounterRow) -> [V::Word; 12] {
+    let mut input = [v.add(v.lane_indices(), v.splat(counter)); 12];
+    input[..8].copy_from_slice(&key_words(v, key));
+    for (word, nonce) in input[9..].iter_mut().zip([n0, n1, n2]) {
+        *word = v.splat(nonce);
+    }
+    input
+}
+
+/// The same key in every lane, as words.
+#[inline(always)]
+fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
+    let (key, _) = key.as_chunks();
+    let mut words = [v.splat(0); 8];
+    for i in 0..8 {
+        words[i] = v.splat(u32::from_le_bytes(key[i]));
+    }
+    words
+}
+
+/// XORs one call's keystream into `text`, which is at most `LANES` blocks long.
+#[inline(always)]
+fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
+    let x = rounds(v, input);
+    if text.len() == V::LANES * BLOCK_LEN {
+        // SAFETY: the slice is `LANES` blocks long.
+        unsafe { v.scatter::<true>(&x, text.as_mut_ptr().cast()) };
+        return;
+    }
+    let mut keystream = Keystream::new();
+    keystream.write(v, &x, 0);
+    xor_blocks(v, text, keystream.blocks());
+}
+
+/// XORs `blocks` into as much of `text` as they cover.
+#[inline(always)]
+pub(crate) fn xor_blocks<V: U32Lanes>(v: V, text: &mut [u8], blocks: &[Block]) {
+    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
+    for (piece, block) in whole.iter_mut().zip(blocks) {
+        v.xor_bytes(piece, block);
+    }
+    if let Some(block) = blocks.get(whole.len())
+        && !rest.is_empty()
+    {
+        v.xor_bytes(rest, block);
+    }
+}
+
+/// Consecutive blocks of one packet's keystream in consecutive lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// The counter of the first block. Block 0 holds the one-time key; block n goes into the
+    /// text from byte 64 (n - 1) on.
+    pub(crate) counter: u32,
+    /// The first lane.
+    pub(crate) lane: u8,
+    /// How many blocks.
+    pub(crate) blocks: u8,
+    /// Index of its packet in the chunk.
+    pub(crate) index: u8,
+}
+
+impl Run {
+    /// The lanes that it is in.
+    pub(crate) fn lanes(&self) -> Range<usize> {
+        let lane = usize::from(self.lane);
+        lane..lane + usize::from(self.blocks)
+    }
+
+    /// Index of its packet in the chunk.
+    pub(crate) fn index(&self) -> usize {
+        self.index.into()
+    }
+}
+
+/// XORs the blocks of `runs`, which lie in `keystream`, into their texts.
+#[inline(always)]
+pub(crate) fn xor_runs<V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    keystream: &[Block],
+    jobs: &[Job],
+    runs: &[Run],
+) {
+    for run in runs {
+        let mut blocks = &keystream[run.lanes()];
+        let mut first = run.counter;
+        if first == 0 {
+            (first, blocks) = (1, &blocks[1..]);
+        }
+        let text = &mut bytes[jobs[run.index()].text()];
+        xor_blocks(v, &mut text[BLOCK_LEN * (first as usize - 1)..], blocks);
+    }
+}
