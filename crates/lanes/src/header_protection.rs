@@ -1,4 +1,5 @@
-//! QUIC's header protection with ChaCha20 (RFC 9001, section 5.4.4), for lists of packets.
+//! QUIC's header protection with ChaCha20 (RFC 9001, section 5.4.4), for lists of packets, and for one
+//! as it is sealed.
 
 use crate::aead::{self, Tuning};
 use crate::isa::Set;
@@ -87,12 +88,11 @@ pub(crate) fn seal_with_header(
     let secrets = Secrets::from(core::slice::from_ref(key));
     let (job, header) = (&Job { key: 0, ..*job }, &Header { key: 0, ..*header });
     let (_, sample) = header.sample();
-    let (text, sample) = (job.text(), sample as usize);
-    let is_in_text = text.start <= sample && sample + 16 <= text.end;
-    if is_in_text && job.keystream_blocks == 0 {
-        let mask = aead::seal_and_mask(set, bytes, (secrets, job), (header_key, sample));
-        header.mask(bytes, mask);
-        return;
+    let header_key_and_sample = (header_key, sample as usize);
+    if job.keystream_blocks == 0
+        && let Some(mask) = aead::seal_and_mask(set, bytes, (secrets, job), header_key_and_sample)
+    {
+        return header.mask(bytes, mask);
     }
     aead::seal(
         set,

@@ -93,20 +93,15 @@ const IN_ROWS: usize = 250;
 const LONGER: usize = 500;
 
 /// Whether lists that may be pipelined are faster in lanes, if they are long enough to fill them:
-/// lists of packets that have at most as many blocks as rows hold, or others. At first use both ways
-/// are timed for both, and the faster ones are kept for the process. Without a clock it is the
-/// pipeline.
+/// lists of packets that have at most as many blocks as rows hold, or others. At first use of either
+/// both ways are timed, and the faster one is kept for the process. Without a clock it is the pipeline.
 fn lists_in_lanes(set: Set, in_rows: bool) -> bool {
-    let measure = |clock| {
-        let in_rows = is_slower_pipelined(set, clock, IN_ROWS, set.stitches_two());
-        let longer = is_slower_pipelined(set, clock, LONGER, false);
-        usize::from(in_rows) | usize::from(longer) << 1
+    let (kept, len, by_two) = match in_rows {
+        true => (set.lists_in_lanes(), IN_ROWS, set.stitches_two()),
+        false => (set.longer_lists_in_lanes(), LONGER, false),
     };
-    let slower = set
-        .lists_in_lanes()
-        .get(|| 1 + isa::clock().map_or(0, measure))
-        - 1;
-    slower >> usize::from(!in_rows) & 1 != 0
+    let measure = || isa::clock().is_some_and(|clock| is_slower_pipelined(set, clock, len, by_two));
+    kept.get(|| 1 + usize::from(measure())) == 2
 }
 
 /// Whether the pipeline takes longer than lanes for 16 packets of `len` bytes. Packets of 250 bytes take

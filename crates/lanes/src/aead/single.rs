@@ -31,24 +31,23 @@ pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
 }
 
 /// Encrypts the text of a job and writes its tag. While the ciphertext is hashed, it computes the
-/// keystream block of `header_key` whose counter and nonce are the 16 bytes from `sample` on, which must
-/// lie in the text. Returns the block's first 8 bytes, a little-endian number. For packets without
-/// precomputed keystream.
+/// keystream block of `header_key` whose counter and nonce are the 16 bytes from `sample` on. Returns the
+/// block's first 8 bytes, a little-endian number; or nothing, and does nothing, if the sample does not
+/// lie in the text. For packets without precomputed keystream.
 pub(crate) fn seal_and_mask(
     set: Set,
     bytes: &mut [u8],
     (secrets, job): (Secrets<'_>, &Job),
     (header_key, sample): (&Key, usize),
-) -> u64 {
+) -> Option<u64> {
     let packet = Packet::of(job, secrets);
-    assert!(packet.text.start <= sample && sample + 16 <= packet.text.end);
+    if sample < packet.text.start || sample + 16 > packet.text.end {
+        return None;
+    }
     let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
     let mut hashed = 0;
     if set.is_stitched() {
-        let count = set.row_blocks().min(packet.blocks());
-        let row = counter_row(0, packet.nonce);
-        set.rows(packet.key, &row, count, &mut keystream);
-        hashed = stitched::encrypt(&packet, set, bytes, &mut poly1305, &mut keystream);
+        hashed = encrypt_stitched(&packet, set, bytes, &mut poly1305, &mut keystream);
     } else {
         let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
         with_first_blocks(set, key, nonce, len, |blocks| {
@@ -63,7 +62,7 @@ pub(crate) fn seal_and_mask(
     let more = set.stitched_rows(header_key, 1, &mut keystream, 0, hash, unhashed);
     let tag = packet.finish_tag(set, bytes, hash, hashed + more);
     bytes[job.tag()].copy_from_slice(&tag);
-    mask(&keystream)
+    Some(mask(&keystream))
 }
 
 /// Encrypts a text whose AAD lies elsewhere. Returns the tag.
@@ -139,10 +138,23 @@ fn open_packet(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
 #[inline(never)]
 fn seal_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> [u8; TAG_LEN] {
     let (mut keystream, mut poly1305) = (Keystream::new(), Poly1305::idle());
-    let row = counter_row(0, packet.nonce);
-    set.rows(packet.key, &row, set.row_blocks(), &mut keystream);
-    let hashed = stitched::encrypt(packet, set, bytes, &mut poly1305, &mut keystream);
+    let hashed = encrypt_stitched(packet, set, bytes, &mut poly1305, &mut keystream);
     packet.finish_tag(set, bytes, &mut poly1305, hashed)
+}
+
+/// Encrypts the text of a packet, and hashes some of the ciphertext: returns how many bytes.
+#[inline(always)]
+fn encrypt_stitched(
+    packet: &Packet<'_>,
+    set: Set,
+    bytes: &mut [u8],
+    poly1305: &mut Poly1305,
+    keystream: &mut Keystream,
+) -> usize {
+    let count = set.row_blocks().min(packet.blocks());
+    set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
+    let place = (bytes, packet.text.clone());
+    stitched::encrypt(packet, set, place, poly1305, keystream)
 }
 
 #[inline(never)]

@@ -10,22 +10,24 @@ use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Outcome, split_one_time_key};
 use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::Poly1305;
+use core::ops::Range;
 
 /// Encrypts the text of a packet whose first keystream blocks are in `keystream`: as many as
-/// [`Set::rows`] computes, or all of them. Starts its tag, and returns how many bytes of the
-/// ciphertext are hashed.
+/// [`Set::rows`] computes, or all of them. `place` is where the text lies in `bytes`, and may have as
+/// much behind it as [`Packet::pieces`]. Starts its tag, and returns how many bytes of the ciphertext
+/// are hashed.
 #[inline(always)]
 pub(super) fn encrypt(
     packet: &Packet<'_>,
     set: Set,
-    bytes: &mut [u8],
+    (bytes, place): (&mut [u8], Range<usize>),
     poly1305: &mut Poly1305,
     keystream: &mut Keystream,
 ) -> usize {
     let count = set.row_blocks().min(packet.blocks());
     let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..count]);
     packet.start_tag(set, bytes, poly1305, one_time_key);
-    set.xor_blocks(&mut bytes[packet.text.clone()], blocks);
+    set.xor_blocks(&mut bytes[place], blocks);
     if count == packet.blocks() {
         return 0;
     }

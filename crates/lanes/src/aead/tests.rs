@@ -110,8 +110,9 @@ fn lists_go_either_way() {
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
-        for lists_in_lanes in 1..=4 {
+        for (lists_in_lanes, longer) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
             set.lists_in_lanes().set(lists_in_lanes);
+            set.longer_lists_in_lanes().set(longer);
             // Of three to six blocks and of more; all of one length; all long; one alone.
             let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
             let longer = [7, 8, 16, 41].map(|packets| (packets, 140, 340));

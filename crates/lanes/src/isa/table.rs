@@ -62,9 +62,11 @@ macro_rules! kernel_list {
         calibrated {
             /// Which of two ways computes a few blocks of one packet faster.
             tuning,
-            /// Whether long lists are faster in lanes than pipelined: 1, and 1 more if they are where
-            /// rows hold each packet, and 2 more if they are where rows do not.
+            /// Whether long lists of packets that rows hold are faster in lanes than pipelined: 2, or 1
+            /// if not.
             lists_in_lanes,
+            /// The same for longer packets.
+            longer_lists_in_lanes,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,
         }

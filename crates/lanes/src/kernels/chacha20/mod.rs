@@ -23,7 +23,7 @@
 //!    takes as long as all lanes.
 //! 2. *Rows.* For a few consecutive blocks of one packet, a vector holds one row of four words
 //!    of each block instead, and the second half of a round rotates rows to bring the diagonals
-//!    below each other ([`rows()`]).
+//!    below each other ([`rows()`]). Or a vector holds rows of two packets ([`rows_of_two`]).
 //! 3. *Two or three vectors side by side* ([`Pair`](crate::vector::Pair),
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
 //! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]).

@@ -58,9 +58,9 @@ pub(crate) fn rows_of_two<R: TwoStates, I: Interleave>(
     // Up to three vectors side by side have registers for all of their rows. A word that moves to memory
     // and back between the rounds takes longer than what the next vector would gain.
     let [a, b] = of;
-    let [of_a, of_b] = keystreams;
     match count {
         ..=3 => {
+            let [of_a, of_b] = keystreams;
             let mut all = beside(r, [a, b], State::last_of_two(r, of, 2));
             run(&mut all, &mut (), interleaved);
             let [rows_of_a, rows_of_b, last] = separate(all.finish());
@@ -68,15 +68,9 @@ pub(crate) fn rows_of_two<R: TwoStates, I: Interleave>(
             of_b.write_rows(r, rows_of_b, 0);
             write_last(r, last, [of_a, of_b], 2);
         }
-        4 => {
-            let mut states = [State::new(Pair(r), a.0, a.1), State::new(Pair(r), b.0, b.1)];
-            let [a, b] = &mut states;
-            run(a, b, interleaved);
-            let [a, b] = states;
-            of_a.write_rows(Pair(r), a.finish(), 0);
-            of_b.write_rows(Pair(r), b.finish(), 0);
-        }
+        4 => each_in_rows(Pair(r), of, keystreams, interleaved),
         5 => {
+            let [of_a, of_b] = keystreams;
             let row = counter_after(a.1, 2);
             let mut first = beside(r, [a, (a.0, &row)], State::last_of_two(r, of, 4));
             let mut second = State::new(Pair(r), b.0, b.1);
@@ -87,18 +81,22 @@ pub(crate) fn rows_of_two<R: TwoStates, I: Interleave>(
             of_b.write_rows(Pair(r), second.finish(), 0);
             write_last(r, last, [of_a, of_b], 4);
         }
-        _ => {
-            let mut states = [
-                State::new(Triple(r), a.0, a.1),
-                State::new(Triple(r), b.0, b.1),
-            ];
-            let [a, b] = &mut states;
-            run(a, b, interleaved);
-            let [a, b] = states;
-            of_a.write_rows(Triple(r), a.finish(), 0);
-            of_b.write_rows(Triple(r), b.finish(), 0);
-        }
+        _ => each_in_rows(Triple(r), of, keystreams, interleaved),
     }
+}
+
+/// The blocks of each packet in vectors of its own.
+#[inline(always)]
+fn each_in_rows<R: Rows, I: Interleave>(
+    r: R,
+    [a, b]: [(&Key, &CounterRow); 2],
+    [of_a, of_b]: &mut [Keystream; 2],
+    interleaved: &mut [I; 2],
+) {
+    let (mut a, mut b) = (State::new(r, a.0, a.1), State::new(r, b.0, b.1));
+    run(&mut a, &mut b, interleaved);
+    of_a.write_rows(r, a.finish(), 0);
+    of_b.write_rows(r, b.finish(), 0);
 }
 
 /// All rounds of two states, and between them two other works.
@@ -123,17 +121,13 @@ fn counter_after(&[counter, n0, n1, n2]: &CounterRow, blocks: u32) -> CounterRow
 fn beside<R: Rows>(r: R, both: [(&Key, &CounterRow); 2], third: State<R>) -> State<Triple<R>> {
     let [a, b] = both;
     let (a, b) = (State::new(r, a.0, a.1), State::new(r, b.0, b.1));
-    let rows = [
+    let input = [
         [a.input[0], b.input[0], third.input[0]],
         [a.input[1], b.input[1], third.input[1]],
         [a.input[2], b.input[2], third.input[2]],
         [a.input[3], b.input[3], third.input[3]],
     ];
-    State {
-        r: Triple(r),
-        input: rows,
-        rows,
-    }
+    State::before_rounds(Triple(r), input)
 }
 
 /// The rows of each of three vectors.
@@ -184,11 +178,13 @@ impl<R: Rows> State<R> {
         ];
         halves = [[0; 4]; 2];
         zeroize::optimization_barrier(&halves);
-        Self {
-            r,
-            input,
-            rows: input,
-        }
+        Self::before_rounds(r, input)
+    }
+
+    #[inline(always)]
+    fn before_rounds(r: R, input: [R::Word; 4]) -> Self {
+        let rows = input;
+        Self { r, input, rows }
     }
 
     /// The states of two packets' blocks, `number` blocks after those of their rows.
@@ -204,11 +200,7 @@ impl<R: Rows> State<R> {
         for (row, row_of_b) in input.iter_mut().zip(b.input) {
             *row = r.merge(*row, row_of_b);
         }
-        Self {
-            r,
-            input,
-            rows: input,
-        }
+        Self::before_rounds(r, input)
     }
 
     /// The keystream blocks, after the last round.
@@ -283,8 +275,7 @@ pub(crate) fn rows_in_lanes<V: U32Lanes, R: Rows, I: Interleave, const N: usize>
     if count > half + N * R::BLOCKS {
         return in_lanes(v, key_and_row, keystream, at, interleaved);
     }
-    let &[counter, n0, n1, n2] = row;
-    let behind = [counter.wrapping_add(half as u32), n0, n1, n2];
+    let behind = counter_after(row, half as u32);
     macro_rules! with_rows {
         ($r:expr) => {{
             let r = $r;
