@@ -175,7 +175,8 @@ impl Backend {
     ///
     /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
     /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
-    /// Jobs before the one that panics may have been done.
+    /// It may if one job writes where another reads or writes. Jobs before the one that panics may
+    /// have been done.
     pub fn seal(self, work: Work<'_>) {
         aead::seal(self.set(), work);
     }

@@ -1,10 +1,11 @@
 //! ChaCha20-Poly1305 (RFC 8439, section 2.8) over a list of jobs.
 //!
-//! - [`run`] seals and opens a list, and measures whether long lists are faster pipelined or in
+//! - [`run`] seals and opens a list, and measures whether long lists are faster stitched or in
 //!   lanes. [`strategy`] chooses how each part of the list is done, and holds every threshold.
 //! - The ways to do it: [`single`], one packet at a time; [`pipelined`], the hash of each
 //!   packet stitched into the rounds of the next one, or of two into those of the next two;
-//!   [`lanes`], the blocks of all packets in one list. Short packets have a kernel of their own,
+//!   [`long`], one packet after the other, stitched in lanes; [`lanes`], the blocks of all packets in
+//!   one list. Short packets have a kernel of their own,
 //!   [`crate::kernels::chacha20poly1305::short`]. No way calls another.
 //! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
 //!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which
@@ -13,6 +14,7 @@
 
 mod keystream;
 mod lanes;
+mod long;
 mod packet;
 mod pipelined;
 mod run;

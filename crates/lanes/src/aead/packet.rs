@@ -51,6 +51,13 @@ impl<'p> Packet<'p> {
         self.text.start..self.text.start + self.text.len().next_multiple_of(TAG_LEN)
     }
 
+    /// Where the last `count` blocks of its text lie.
+    #[inline]
+    pub(super) fn last_blocks(&self, count: usize) -> Range<usize> {
+        let before = BLOCK_LEN * (self.blocks() - 1 - count);
+        self.text.start + before.min(self.text.len())..self.text.end
+    }
+
     /// Number of keystream blocks that it needs, including block 0 for the one-time key.
     #[inline]
     pub(super) fn blocks(&self) -> usize {

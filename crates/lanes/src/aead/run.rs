@@ -1,17 +1,17 @@
 //! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
-use super::strategy::Strategy;
-use super::{lanes, pipelined, single};
+use super::strategy::{Strategy, has_long};
+use super::{lanes, long, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
-use crate::job::{Job, Outcome, TAG_LEN, Work};
+use crate::job::{Job, Outcome, Secrets, TAG_LEN, Work};
 
 /// Seals every job. `outcomes[i]` becomes the outcome of `jobs[i]`.
 ///
 /// # Panics
 ///
 /// If a job lies outside the buffer, if it names a key or keystream that is not there, or if
-/// `outcomes` is shorter than `jobs`.
+/// `outcomes` is shorter than `jobs`. It may if one job writes where another reads or writes.
 #[inline]
 pub(crate) fn seal(set: Set, work: Work<'_>) {
     let Work {
@@ -35,6 +35,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                 continue;
             }
             Strategy::Pipelined { by_two } => pipelined::seal(set, bytes, secrets, jobs, by_two),
+            Strategy::Long => long::seal(set, bytes, secrets, jobs),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, None),
             Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs),
         }
@@ -70,6 +71,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
             Strategy::Pipelined { by_two } => {
                 pipelined::open(set, bytes, secrets, (jobs, outcomes), by_two);
             }
+            Strategy::Long => long::open(set, bytes, secrets, (jobs, outcomes)),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, Some(outcomes)),
             Strategy::Lanes => lanes::open(set, bytes, secrets, jobs, outcomes),
         }
@@ -87,27 +89,28 @@ pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
     }
 }
 
-/// The lengths of packets, in bytes, for which it is measured whether the pipeline or lanes are faster:
-/// one that rows hold, and one that they do not.
+/// The lengths of packets, in bytes, for which it is measured whether lanes or another way is faster: one
+/// that rows hold, and one that they do not.
 const IN_ROWS: usize = 250;
-const LONGER: usize = 500;
+const LONGER: usize = 1024;
 
-/// Whether lists that may be pipelined are faster in lanes, if they are long enough to fill them:
-/// lists of packets that have at most as many blocks as rows hold, or others. At first use of either
-/// both ways are timed, and the faster one is kept for the process. Without a clock it is the pipeline.
+/// Whether lists that may be pipelined or [`Strategy::Long`] are faster in lanes, if they are long enough
+/// to fill them: lists of packets that have at most as many blocks as rows hold, or others. At first use
+/// of either both ways are timed, and the faster one is kept for the process. Without a clock it is not
+/// lanes.
 fn lists_in_lanes(set: Set, in_rows: bool) -> bool {
-    let (kept, len, by_two) = match in_rows {
-        true => (set.lists_in_lanes(), IN_ROWS, set.stitches_two()),
-        false => (set.longer_lists_in_lanes(), LONGER, false),
+    let (kept, len) = match in_rows {
+        true => (set.lists_in_lanes(), IN_ROWS),
+        false => (set.longer_lists_in_lanes(), LONGER),
     };
-    let measure = || isa::clock().is_some_and(|clock| is_slower_pipelined(set, clock, len, by_two));
+    let measure = || isa::clock().is_some_and(|clock| is_faster_in_lanes(set, clock, len, in_rows));
     kept.get(|| 1 + usize::from(measure())) == 2
 }
 
-/// Whether the pipeline takes longer than lanes for 16 packets of `len` bytes. Packets of 250 bytes take
-/// some 60 µs on a Zen 5 (November 2026).
+/// Whether lanes take less time than the other way for 16 packets of `len` bytes. Packets of 250 bytes
+/// take some 60 µs on a Zen 5 (November 2026).
 #[cold]
-fn is_slower_pipelined(set: Set, clock: Clock, len: usize, by_two: bool) -> bool {
+fn is_faster_in_lanes(set: Set, clock: Clock, len: usize, in_rows: bool) -> bool {
     const PACKETS: usize = 16;
     const SIZE: usize = LONGER + TAG_LEN;
     let job = |packet: usize| Job {
@@ -118,12 +121,17 @@ fn is_slower_pipelined(set: Set, clock: Clock, len: usize, by_two: bool) -> bool
     let jobs: [Job; PACKETS] = core::array::from_fn(job);
     let keys = [[0; 32]];
     let prepare = || [[0; SIZE]; PACKETS];
-    let pipelined = best_time(clock, prepare, |packets| {
-        let bytes = packets.as_flattened_mut();
-        pipelined::seal(set, bytes, keys[..].into(), &jobs, by_two);
+    let time = |way: &dyn Fn(&mut [u8], Secrets<'_>)| {
+        best_time(clock, prepare, |packets| {
+            way(packets.as_flattened_mut(), keys[..].into());
+        })
+    };
+    let stitched = time(&|bytes, secrets| match has_long(set) && !in_rows {
+        true => long::seal(set, bytes, secrets, &jobs),
+        false => {
+            let by_two = in_rows && set.stitches_two();
+            pipelined::seal(set, bytes, secrets, &jobs, by_two);
+        }
     });
-    let in_lanes = best_time(clock, prepare, |packets| {
-        lanes::seal(set, packets.as_flattened_mut(), keys[..].into(), &jobs);
-    });
-    pipelined > in_lanes
+    time(&|bytes, secrets| lanes::seal(set, bytes, secrets, &jobs)) < stitched
 }

@@ -167,7 +167,7 @@ fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     set.rows(packet.key, &row, count, &mut keystream);
     let (one_time_key, front) = split_one_time_key(&keystream.blocks()[..count]);
     packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-    stitched::decrypt(packet, set, bytes, &mut poly1305, front)
+    stitched::decrypt(packet, set, bytes, &mut poly1305, [front, &[]])
 }
 
 /// [`seal`] for a job whose one-time key and first blocks are precomputed.
@@ -190,10 +190,10 @@ fn seal_precomputed(
             let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
             packet.start_tag(set, bytes, &mut poly1305, one_time_key);
             set.xor_blocks(&mut bytes[job.text()], blocks);
-            let (from, mut keystream) = (1 + blocks.len(), Keystream::new());
-            let (poly1305, keystream) = (&mut poly1305, &mut keystream);
-            let hashed = stitched::encrypt_rest(&packet, set, bytes, poly1305, keystream, from);
-            packet.finish_tag(set, bytes, poly1305, hashed)
+            let (rest, mut keystream) = (1 + blocks.len()..packet.blocks(), Keystream::new());
+            let (text, hash, keystream) = (&mut bytes[job.text()], &mut poly1305, &mut keystream);
+            let hashed = stitched::encrypt_rest(&packet, set, text, hash, keystream, rest, None);
+            packet.finish_tag(set, bytes, hash, hashed)
         }
         _ => {
             xor_precomputed(set, bytes, secrets, job, blocks);
@@ -214,7 +214,7 @@ fn open_precomputed(
     if set.is_stitched() && !is_whole(job, blocks) {
         let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
         packet.start_tag(set, bytes, &mut poly1305, one_time_key);
-        return stitched::decrypt(&packet, set, bytes, &mut poly1305, blocks);
+        return stitched::decrypt(&packet, set, bytes, &mut poly1305, [blocks, &[]]);
     }
     if job.is_short()
         && let [block, ..] = blocks

@@ -7,9 +7,9 @@ use super::keystream::xor_keystream;
 use super::packet::Packet;
 use super::strategy::{TO_SEAL_IN_LANES, opened_in_lanes};
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Block, Outcome, split_one_time_key};
+use crate::job::{BLOCK_LEN, Block, Outcome, TAG_LEN, split_one_time_key};
 use crate::kernels::chacha20::{Keystream, counter_row};
-use crate::kernels::poly1305::Poly1305;
+use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::ops::Range;
 
 /// Encrypts the text of a packet whose first keystream blocks are in `keystream`: as many as
@@ -31,36 +31,48 @@ pub(super) fn encrypt(
     if count == packet.blocks() {
         return 0;
     }
-    encrypt_rest(packet, set, bytes, poly1305, keystream, count)
+    let text = &mut bytes[packet.text.clone()];
+    let blocks = count..packet.blocks();
+    encrypt_rest(packet, set, text, poly1305, keystream, blocks, None)
 }
 
-/// Encrypts the text of a packet from block `counter` on, and hashes the ciphertext before it
-/// at the same time. Returns how many bytes of ciphertext are hashed.
+/// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the ciphertext
+/// before them at the same time; but in the first call of a kernel, what is left of `other`. Returns how
+/// many bytes of the ciphertext are hashed.
 #[inline(never)]
 pub(super) fn encrypt_rest(
     packet: &Packet<'_>,
     set: Set,
-    bytes: &mut [u8],
+    text: &mut [u8],
     poly1305: &mut Poly1305,
     keystream: &mut Keystream,
-    mut counter: usize,
+    blocks: Range<usize>,
+    mut other: Option<&mut Unhashed<'_>>,
 ) -> usize {
-    let text = &mut bytes[packet.text.clone()];
-    let mut hashed = 0;
+    let (mut counter, mut hashed) = (blocks.start, 0);
     let (whole, _) = text.as_chunks_mut();
     if whole.len() + 1 >= counter + TO_SEAL_IN_LANES {
         let row = counter_row(counter as u32, packet.nonce);
         let (key_and_row, done) = ((packet.key, &row), (counter - 1, 0));
-        let (sealed, so_far) = set.seal_stitched(key_and_row, whole, done, poly1305);
+        let other = other.take();
+        let (sealed, so_far) = set.seal_stitched(key_and_row, whole, done, poly1305, other);
         (counter, hashed) = (1 + sealed, so_far);
     }
-    while counter < packet.blocks() {
+    while counter < blocks.end {
         let (sealed, rest) = text.split_at_mut((counter - 1) * BLOCK_LEN);
         let (unhashed, _) = sealed[hashed..].as_chunks();
-        let count = set.row_blocks().min(packet.blocks() - counter);
+        let (hash, message) = match &mut other {
+            Some(other) => (&mut *other.poly1305, other.blocks),
+            None => (&mut *poly1305, unhashed),
+        };
+        let count = set.row_blocks().min(blocks.end - counter);
         let row = counter_row(counter as u32, packet.nonce);
         let key_and_row = (packet.key, &row);
-        hashed += set.stitched_rows(key_and_row, count, keystream, 0, poly1305, unhashed);
+        let done = set.stitched_rows(key_and_row, count, keystream, 0, hash, message);
+        match other.take() {
+            Some(other) => other.blocks = &other.blocks[done / TAG_LEN..],
+            None => hashed += done,
+        }
         set.xor_blocks(rest, &keystream.blocks()[..count]);
         counter += count;
     }
@@ -78,7 +90,7 @@ pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
 }
 
 /// Decrypts the text of a packet whose tag has been started, if the tag is right; otherwise the text
-/// stays encrypted. `front` is the keystream of its front, and not of all of it.
+/// stays encrypted. `front` and `back` are the keystream of its front and of its back, and not of all of it.
 ///
 /// The keystream of a short text waits for the verdict. That of a long one would take as much memory
 /// as the text: all but the end is decrypted when it is hashed, and encrypted again if the tag is
@@ -89,18 +101,19 @@ pub(super) fn decrypt(
     set: Set,
     bytes: &mut [u8],
     poly1305: &mut Poly1305,
-    front: &[Block],
+    [front, back]: [&[Block]; 2],
 ) -> Outcome {
     let text = &mut bytes[packet.text.clone()];
     let (front_len, whole) = (BLOCK_LEN * front.len(), text.len() / BLOCK_LEN);
-    let missing = packet.blocks() - (1 + front.len());
+    let end = packet.blocks() - back.len();
+    let missing = end - (1 + front.len());
     let in_lanes = opened_in_lanes(set, whole, front.len(), missing);
     // First the keystream of the others, while the front is hashed, and some of what follows.
     let mut keystream = Keystream::new();
     let (first, mut computed, mut hashed) = (1 + front.len() + in_lanes, 0, 0);
-    while first + computed < packet.blocks() {
+    while first + computed < end {
         let (unhashed, _) = text[hashed..].as_chunks();
-        let count = set.row_blocks().min(packet.blocks() - (first + computed));
+        let count = set.row_blocks().min(end - (first + computed));
         let row = counter_row((first + computed) as u32, packet.nonce);
         let key_and_row = (packet.key, &row);
         hashed += set.stitched_rows(
@@ -139,5 +152,6 @@ pub(super) fn decrypt(
     } else {
         set.xor_blocks(rest, late);
     }
+    set.xor_blocks(&mut bytes[packet.last_blocks(back.len())], back);
     outcome
 }

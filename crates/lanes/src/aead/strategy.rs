@@ -39,6 +39,16 @@ const LONG: usize = 24;
 /// of a packet that is stitched.
 pub(super) const TO_SEAL_IN_LANES: usize = 8;
 
+/// From how many packets on a list is faster as [`Strategy::Long`], to seal and to open. If there are more
+/// packets than lanes, half of their blocks must also be in those that have more than rows hold: the hash of
+/// the others is stitched into nothing.
+const MANY_LONG_TO_SEAL: usize = 4;
+const MANY_LONG_TO_OPEN: usize = 2;
+
+/// How many blocks behind those of all lanes take less time in one call with other packets', unhashed
+/// beside it, than in rows.
+const FEW_BEHIND: usize = 3;
+
 /// The same to open. Where rows are computed in lanes themselves, it is one call.
 const TO_OPEN_IN_LANES: usize = 11;
 
@@ -59,6 +69,9 @@ pub(super) enum Strategy {
     /// One packet after the other, the hash of each stitched into the rounds of the next; or two after
     /// the other two.
     Pipelined { by_two: bool },
+    /// One packet after the other, most of their text in lanes, the hash of each stitched into its own
+    /// rounds and the first ones of the next.
+    Long,
     /// A short packet in each lane, in one kernel.
     Short,
     /// The blocks of all packets in one list, then a tag in each lane.
@@ -68,15 +81,21 @@ pub(super) enum Strategy {
 impl Strategy {
     /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
     /// `lists_in_lanes` says whether long lists are faster there than pipelined, if each packet has at
-    /// most as many blocks as rows hold, or if one has more.
+    /// most as many blocks as rows hold; or than [`Strategy::Long`], if one has more.
     #[inline]
     pub(super) fn to_seal(
         set: Set,
         jobs: &[Job],
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        let least = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
-        Self::next(set, jobs, least..=usize::MAX, lists_in_lanes)
+        let many = jobs.len() >= MANY_PIPELINED;
+        let least = 3 + usize::from(many);
+        let most = match many && has_long(set) {
+            true => set.row_blocks(),
+            false => usize::MAX,
+        };
+        let stitched = (MANY_LONG_TO_SEAL, least..=most);
+        Self::next(set, jobs, stitched, lists_in_lanes)
     }
 
     /// How to open the first jobs of a list, as [`Strategy::to_seal`].
@@ -89,22 +108,37 @@ impl Strategy {
         let least = 3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
-        Self::next(set, jobs, least..=set.row_blocks(), lists_in_lanes)
+        let stitched = (MANY_LONG_TO_OPEN, least..=set.row_blocks());
+        Self::next(set, jobs, stitched, lists_in_lanes)
     }
 
-    /// `pipelined` says how many blocks the packets of a pipeline have.
+    /// `many_long` says from how many packets on they may be [`Strategy::Long`], and `pipelined` how many
+    /// blocks the packets of a pipeline have.
     #[inline]
     fn next(
         set: Set,
         jobs: &[Job],
-        pipelined: RangeInclusive<usize>,
+        (many_long, pipelined): (usize, RangeInclusive<usize>),
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        if let Some(most) = most_pipelined(set, jobs, pipelined) {
-            let in_rows = most <= set.row_blocks();
-            if jobs.len() < MANY_PIPELINED || are_long(jobs) || !lists_in_lanes(set, in_rows) {
+        if set.is_stitched()
+            && jobs.len() > 1
+            && let Some(blocks) = BlockCounts::of(set, jobs)
+        {
+            let in_rows = blocks.in_longer == 0;
+            let fits = |count| pipelined.contains(&count);
+            let way = if jobs.len() >= many_long && are_mostly_longer(set, jobs.len(), &blocks) {
+                Some(Self::Long)
+            } else if fits(blocks.least) && fits(blocks.most) {
                 let by_two = set.stitches_two() && in_rows;
-                return (Self::Pipelined { by_two }, jobs.len());
+                Some(Self::Pipelined { by_two })
+            } else {
+                None
+            };
+            if let Some(way) = way
+                && (jobs.len() < MANY_PIPELINED || !lists_in_lanes(set, in_rows))
+            {
+                return (way, jobs.len());
             }
         }
         if is_single(set, jobs) {
@@ -140,7 +174,7 @@ pub(super) fn opened_in_lanes(set: Set, whole: usize, front: usize, missing: usi
         true => lanes,
         false => TO_OPEN_IN_LANES,
     };
-    if missing < least {
+    if missing < least && missing != lanes {
         0
     } else {
         after - after % lanes
@@ -190,17 +224,63 @@ fn are_long(jobs: &[Job]) -> bool {
     jobs.iter().all(|job| job.blocks() as usize >= LONG)
 }
 
-/// Whether packets may go through the pipeline: several, without precomputed keystream, each with so
-/// many keystream blocks, including block 0. Returns how many the longest has.
+/// How many keystream blocks the packets of a list have, including block 0.
+struct BlockCounts {
+    least: usize,
+    most: usize,
+    all: usize,
+    /// In packets that have more than rows hold.
+    in_longer: usize,
+}
+
+impl BlockCounts {
+    /// The counts, if no packet has precomputed keystream.
+    #[inline]
+    fn of(set: Set, jobs: &[Job]) -> Option<Self> {
+        let mut counts = Self {
+            least: usize::MAX,
+            most: 0,
+            all: 0,
+            in_longer: 0,
+        };
+        let mut count = |job: &Job| {
+            let blocks = job.blocks() as usize;
+            counts.least = counts.least.min(blocks);
+            counts.most = counts.most.max(blocks);
+            counts.all += blocks;
+            if blocks > set.row_blocks() {
+                counts.in_longer += blocks;
+            }
+            job.keystream_blocks == 0
+        };
+        jobs.iter().all(&mut count).then_some(counts)
+    }
+}
+
+/// Whether a list is faster as [`Strategy::Long`], if it has enough packets.
 #[inline]
-fn most_pipelined(set: Set, jobs: &[Job], blocks: RangeInclusive<usize>) -> Option<usize> {
-    let mut most = 0;
-    let mut fits = |job: &Job| {
-        let count = job.blocks() as usize;
-        most = most.max(count);
-        job.keystream_blocks == 0 && blocks.contains(&count)
-    };
-    (set.is_stitched() && jobs.len() > 1 && jobs.iter().all(&mut fits)).then_some(most)
+fn are_mostly_longer(set: Set, packets: usize, blocks: &BlockCounts) -> bool {
+    has_long(set)
+        && blocks.in_longer > 0
+        && (packets <= set.block_lanes() || 2 * blocks.in_longer >= blocks.all)
+}
+
+/// Whether lists may be done as [`Strategy::Long`].
+#[inline]
+pub(super) fn has_long(set: Set) -> bool {
+    set.is_stitched() && !stitches_all_lanes(set)
+}
+
+/// How many blocks at the end of a text are computed in one call with those of other packets, where
+/// packets are [`Strategy::Long`]. All blocks behind those that fill all lanes, if they are few; otherwise
+/// those that rows do not hold.
+#[inline]
+pub(super) fn blocks_behind(set: Set, job: &Job) -> usize {
+    let in_lanes = job.text_len as usize / BLOCK_LEN / set.narrow_lanes() * set.narrow_lanes();
+    match job.blocks() as usize - 1 - in_lanes {
+        few if few <= FEW_BEHIND => few,
+        many => many.saturating_sub(set.row_blocks()),
+    }
 }
 
 /// How many of the first jobs go to the kernel for short packets: as many as fill its lanes, as

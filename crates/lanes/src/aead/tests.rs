@@ -101,8 +101,8 @@ fn header_is_masked_as_if_later() {
     }
 }
 
-/// Lists that may go through the pipeline, whether it or lanes are faster on this CPU: sealed, opened,
-/// and one of each forged.
+/// Lists that may be stitched, whether that or lanes are faster on this CPU: sealed, opened, and one of
+/// each forged.
 #[test]
 fn lists_go_either_way() {
     const SIZE: usize = 4000;
@@ -113,11 +113,12 @@ fn lists_go_either_way() {
         for (lists_in_lanes, longer) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
             set.lists_in_lanes().set(lists_in_lanes);
             set.longer_lists_in_lanes().set(longer);
-            // Of three to six blocks and of more; all of one length; all long; one alone.
+            // Of three to six blocks and of more; all of one length; all long; one alone; long ones
+            // among short ones.
             let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
             let longer = [7, 8, 16, 41].map(|packets| (packets, 140, 340));
-            let alike = (65..=384).map(|len| (5, len, 1));
-            let long = [(1, 3300, 340), (9, 3300, 340)];
+            let alike = (65..=1700).map(|len| (5, len, 1));
+            let long = [(1, 3300, 340), (9, 3300, 340), (19, 0, 2100), (41, 0, 900)];
             let lists = mixed.into_iter().chain(longer).chain(alike).chain(long);
             for (packets, least, lens) in lists {
                 let job = |i: usize| Job {

@@ -18,7 +18,7 @@ pub(super) use crate::kernels::chacha20::{
 };
 pub(super) use crate::kernels::chacha20poly1305;
 pub(super) use crate::kernels::poly1305::field::{Field, Number};
-pub(super) use crate::kernels::poly1305::state::{Multiplier, Poly1305};
+pub(super) use crate::kernels::poly1305::state::{Multiplier, Poly1305, Unhashed};
 pub(super) use crate::kernels::poly1305::text::Text;
 pub(super) use crate::kernels::poly1305::{in_four_lanes, in_lanes, over_lanes};
 pub(super) use crate::kernels::sha256::{self, Lanes, Serial};
@@ -123,10 +123,12 @@ macro_rules! kernel_list {
         /// [`is_stitched`](Set::is_stitched).
         safe fn seal_stitched(
             of: (&Key, &CounterRow), text: &mut [Block], done: (usize, usize),
-            poly1305: &mut Poly1305
+            poly1305: &mut Poly1305, other: Option<&mut Unhashed<'_>>
         ) -> (usize, usize) {
             |isa| if I::STITCHED {
-                chacha20poly1305::seal_stitched(isa.lanes().narrow(), of, text, done, poly1305)
+                chacha20poly1305::seal_stitched(
+                    isa.lanes().narrow(), of, text, done, poly1305, other
+                )
             } else {
                 unreachable!("this instruction set is not stitched")
             }

@@ -173,7 +173,7 @@ pub(crate) fn wide(low: u64, high: u64) -> u128 {
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "the low half is meant")]
 pub(super) fn reduced(low: u64, high: u64, top: u64) -> Number {
-    let more = (top & !3) + (top >> 2);
+    let more = 5 * (top >> 2);
     let (h, carry) = wide(low, high).overflowing_add(more.into());
     [h as u64, (h >> 64) as u64, (top & 3) + u64::from(carry)]
 }

@@ -44,4 +44,4 @@ pub(crate) use field::Field;
 pub(crate) use radix26::Radix26;
 pub(crate) use radix44::Radix44;
 pub(crate) use radix64::Radix64;
-pub(crate) use state::Poly1305;
+pub(crate) use state::{Poly1305, Unhashed};

@@ -162,6 +162,12 @@ impl Poly1305 {
     }
 }
 
+/// A hash, and whole blocks that it has not hashed.
+pub(crate) struct Unhashed<'t> {
+    pub(crate) poly1305: &'t mut Poly1305,
+    pub(crate) blocks: &'t [[u8; TAG_LEN]],
+}
+
 /// Blocks of a text that are hashed `N` at a time; made by [`Poly1305::interleave`].
 pub(crate) struct InterleavedPoly1305<'t, const N: usize> {
     poly1305: &'t mut Poly1305,
