@@ -39,6 +39,10 @@ const LONG: usize = 24;
 /// of a packet that is stitched.
 pub(super) const TO_SEAL_IN_LANES: usize = 8;
 
+/// The same to open. Where rows are computed in lanes themselves, it is one call. As many blocks as fill all
+/// lanes once are faster there, too.
+const TO_OPEN_IN_LANES: usize = 11;
+
 /// From how many packets on a list is faster as [`Strategy::Long`], to seal and to open. If there are more
 /// packets than lanes, half of their blocks must also be in those that have more than rows hold: the hash of
 /// the others is stitched into nothing.
@@ -48,9 +52,6 @@ const MANY_LONG_TO_OPEN: usize = 2;
 /// How many blocks behind those of all lanes take less time in one call with other packets', unhashed
 /// beside it, than in rows.
 const FEW_BEHIND: usize = 3;
-
-/// The same to open. Where rows are computed in lanes themselves, it is one call.
-const TO_OPEN_IN_LANES: usize = 11;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.

@@ -65,7 +65,7 @@ macro_rules! kernel_list {
             /// Whether long lists of packets that rows hold are faster in lanes than pipelined: 2, or 1
             /// if not.
             lists_in_lanes,
-            /// The same for longer packets.
+            /// The same for longer packets: in lanes alone, or stitched there where that can be.
             longer_lists_in_lanes,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,

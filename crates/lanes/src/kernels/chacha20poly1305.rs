@@ -11,8 +11,8 @@
 //! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
 //!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
 //! 2. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
-//!    other ciphertext in general registers; [`stitched_rows_of_two`]: of two packets. [`seal_stitched`] and [`open_stitched`]: the same for
-//!    the many blocks of a long packet, in lanes.
+//!    other ciphertext in general registers; [`stitched_rows_of_two`]: of two packets.
+//!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
     self, CounterRow, FirstTwo, Interleave, Keystream, Stitched, key_and_first_block,
