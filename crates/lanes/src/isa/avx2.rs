@@ -28,6 +28,7 @@ impl InstructionSet for Avx2 {
     type Field = Radix26<Pair<U64x4>>;
     type HalfField = Radix26<U64x4>;
     type Hash = Avx2;
+    type HalfHash = Avx2;
 
     const INTERLEAVED_ROWS: usize = 3;
     const STITCHED: bool = true;
@@ -66,6 +67,11 @@ impl InstructionSet for Avx2 {
 
     #[inline(always)]
     fn hash(self) -> Self::Hash {
+        self
+    }
+
+    #[inline(always)]
+    fn half_hash(self) -> Self::HalfHash {
         self
     }
 

@@ -1,6 +1,7 @@
 //! AVX-512 F, BW and VL: sixteen words to a vector for ChaCha20 and SHA-256, eight numbers to a
 //! vector for Poly1305.
 
+use super::avx2::Avx2;
 use super::set::InstructionSet;
 use super::sha_ni;
 use crate::job::{Job, Key, Outcome};
@@ -23,6 +24,7 @@ impl InstructionSet for Avx512 {
     type Field = Radix26<Pair<U64x8<Avx512>>>;
     type HalfField = Radix26<U64x8<Avx512>>;
     type Hash = Avx512;
+    type HalfHash = Avx2;
 
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 25;
@@ -30,7 +32,8 @@ impl InstructionSet for Avx512 {
     const SHORT_LEAST: usize = 9;
 
     fn is_available() -> bool {
-        avx512::get()
+        // Every CPU with AVX-512 has AVX2 and BMI2.
+        avx512::get() && Avx2::is_available()
     }
 
     unsafe fn assume() -> Self {
@@ -60,6 +63,14 @@ impl InstructionSet for Avx512 {
     #[inline(always)]
     fn hash(self) -> Self::Hash {
         self
+    }
+
+    /// AVX2's vectors, compiled with AVX-512's rotations and ternary logic: an Intel CPU rotates
+    /// two vectors of eight lanes at a time, but one of sixteen.
+    #[inline(always)]
+    fn half_hash(self) -> Self::HalfHash {
+        // SAFETY: `self` proves AVX-512, and `is_available` asks for AVX2 as well.
+        unsafe { Avx2::assume() }
     }
 
     fn serial_hash() -> &'static Serial {

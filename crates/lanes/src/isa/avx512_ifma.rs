@@ -22,6 +22,7 @@ impl InstructionSet for Ifma {
     type Field = Radix44<Pair<U64x8<Ifma>>>;
     type HalfField = Radix44<U64x8<Ifma>>;
     type Hash = Avx512;
+    type HalfHash = <Avx512 as InstructionSet>::HalfHash;
 
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 16;
@@ -60,6 +61,11 @@ impl InstructionSet for Ifma {
     #[inline(always)]
     fn hash(self) -> Self::Hash {
         self.0
+    }
+
+    #[inline(always)]
+    fn half_hash(self) -> Self::HalfHash {
+        self.0.half_hash()
     }
 
     fn serial_hash() -> &'static Serial {

@@ -15,6 +15,7 @@ impl InstructionSet for Array {
     type Field = Radix64;
     type HalfField = Radix64;
     type Hash = Array;
+    type HalfHash = Array;
 
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 10;
@@ -49,6 +50,11 @@ impl InstructionSet for Array {
 
     #[inline(always)]
     fn hash(self) -> Self::Hash {
+        self
+    }
+
+    #[inline(always)]
+    fn half_hash(self) -> Self::HalfHash {
         self
     }
 

@@ -25,6 +25,10 @@ pub(crate) trait InstructionSet: Copy {
     /// For SHA-256, one message per lane.
     type Hash: U32Lanes;
 
+    /// The same for half as many messages, where fewer lanes take less time; otherwise
+    /// [`InstructionSet::Hash`].
+    type HalfHash: U32Lanes;
+
     /// How many vectors of rows run side by side at most: 2 or 3.
     const INTERLEAVED_ROWS: usize;
 
@@ -75,6 +79,9 @@ pub(crate) trait InstructionSet: Copy {
 
     /// See [`InstructionSet::Hash`].
     fn hash(self) -> Self::Hash;
+
+    /// See [`InstructionSet::HalfHash`].
+    fn half_hash(self) -> Self::HalfHash;
 
     /// The kernels that hash one SHA-256 message, or two side by side.
     fn serial_hash() -> &'static Serial;

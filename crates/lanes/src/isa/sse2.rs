@@ -25,6 +25,7 @@ impl InstructionSet for Sse2 {
     type Field = Radix64;
     type HalfField = Radix64;
     type Hash = Sse2;
+    type HalfHash = Sse2;
 
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 10;
@@ -60,6 +61,11 @@ impl InstructionSet for Sse2 {
 
     #[inline(always)]
     fn hash(self) -> Self::Hash {
+        self
+    }
+
+    #[inline(always)]
+    fn half_hash(self) -> Self::HalfHash {
         self
     }
 

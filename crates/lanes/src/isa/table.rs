@@ -56,6 +56,9 @@ macro_rules! kernel_list {
             short_least: usize = I::SHORT_LEAST;
             /// How many SHA-256 messages one call hashes.
             hash_lanes: usize = <<I as InstructionSet>::Hash as U32Lanes>::LANES;
+            /// How many it hashes in half of the lanes, in less time; `hash_lanes` if there is no
+            /// such half.
+            half_hash_lanes: usize = <<I as InstructionSet>::HalfHash as U32Lanes>::LANES;
             /// Returns the kernels that hash one message, or two side by side.
             serial_hash: fn() -> &'static Serial = I::serial_hash;
         }
@@ -186,19 +189,27 @@ macro_rules! kernel_list {
             |isa| isa.short(bytes, keys, jobs, outcomes)
         }
         /// See [`sha256::run`].
-        unsafe fn hash_run(lanes: &mut Lanes) -> u32 {
+        unsafe fn hash_run(lanes: &mut Lanes, width: usize) -> u32 {
             // SAFETY: the method has the safety conditions of this function.
-            |isa| unsafe { sha256::run(isa.hash(), lanes) }
+            |isa| unsafe { sha256::run(isa.hash(), isa.half_hash(), lanes, width) }
         }
         /// See [`sha256::hash_fixed`].
-        unsafe fn hash64(messages: *const [u8; 64], digests: *mut Digest, count: usize) {
+        unsafe fn hash64(
+            messages: *const [u8; 64], digests: *mut Digest, count: usize, width: usize
+        ) {
             // SAFETY: the method has the safety conditions of this function.
-            |isa| unsafe { sha256::hash_fixed(isa.hash(), messages, digests, count) }
+            |isa| unsafe {
+                sha256::hash_fixed(isa.hash(), isa.half_hash(), messages, digests, count, width)
+            }
         }
         /// See [`sha256::hash_fixed`].
-        unsafe fn hash32(messages: *const [u8; 32], digests: *mut Digest, count: usize) {
+        unsafe fn hash32(
+            messages: *const [u8; 32], digests: *mut Digest, count: usize, width: usize
+        ) {
             // SAFETY: the method has the safety conditions of this function.
-            |isa| unsafe { sha256::hash_fixed(isa.hash(), messages, digests, count) }
+            |isa| unsafe {
+                sha256::hash_fixed(isa.hash(), isa.half_hash(), messages, digests, count, width)
+            }
         }
     } };
 }

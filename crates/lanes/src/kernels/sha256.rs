@@ -403,14 +403,42 @@ impl Lanes {
     }
 }
 
-/// Hashes blocks in each lane until a lane has none left. Returns the lanes that have none
-/// left, one bit each.
+/// Hashes blocks in each of the first `width` lanes until a lane has none left. Returns the
+/// lanes that have none left, one bit each. `width` is the number of lanes of `v` or of `half`.
+///
+/// # Safety
+///
+/// In each of the first `width` lanes, `left` blocks must be readable at `next_blocks`.
+#[inline(always)]
+pub(crate) unsafe fn run<V: U32Lanes, H: U32Lanes>(
+    v: V,
+    half: H,
+    lanes: &mut Lanes,
+    width: usize,
+) -> u32 {
+    // SAFETY: the caller guarantees the blocks of `width` lanes.
+    unsafe {
+        if is_half::<V, H>(width) {
+            run_lanes(half, lanes)
+        } else {
+            run_lanes(v, lanes)
+        }
+    }
+}
+
+/// Whether `width` is the number of lanes of `H`, and these are fewer than those of `V`.
+#[inline(always)]
+fn is_half<V: U32Lanes, H: U32Lanes>(width: usize) -> bool {
+    H::LANES < V::LANES && width == H::LANES
+}
+
+/// [`run`], in all lanes of `v`.
 ///
 /// # Safety
 ///
 /// In each of the first `LANES` lanes, `left` blocks must be readable at `next_blocks`.
 #[inline(always)]
-pub(crate) unsafe fn run<V: U32Lanes>(v: V, lanes: &mut Lanes) -> u32 {
+unsafe fn run_lanes<V: U32Lanes>(v: V, lanes: &mut Lanes) -> u32 {
     let mut blocks = usize::MAX;
     for &left in &lanes.left[..V::LANES] {
         blocks = blocks.min(left);
@@ -481,9 +509,34 @@ unsafe fn store_digests<V: U32Lanes>(v: V, state: [V::Word; 8], digests: *mut Di
 /// # Safety
 ///
 /// `count` messages must be readable and `count` digests writable; `count` must be a multiple
+/// of `width`, which is the number of lanes of `v` or of `half`.
+#[inline(always)]
+pub(crate) unsafe fn hash_fixed<const LEN: usize, V: U32Lanes, H: U32Lanes>(
+    v: V,
+    half: H,
+    messages: *const [u8; LEN],
+    digests: *mut Digest,
+    count: usize,
+    width: usize,
+) {
+    // SAFETY: the caller guarantees messages and digests, and that they fill the lanes.
+    unsafe {
+        if is_half::<V, H>(width) {
+            hash_lanes(half, messages, digests, count);
+        } else {
+            hash_lanes(v, messages, digests, count);
+        }
+    }
+}
+
+/// [`hash_fixed`], in all lanes of `v`.
+///
+/// # Safety
+///
+/// `count` messages must be readable and `count` digests writable; `count` must be a multiple
 /// of `LANES`.
 #[inline(always)]
-pub(crate) unsafe fn hash_fixed<const LEN: usize, V: U32Lanes>(
+unsafe fn hash_lanes<const LEN: usize, V: U32Lanes>(
     v: V,
     messages: *const [u8; LEN],
     digests: *mut Digest,

@@ -19,7 +19,7 @@ pub(crate) fn many_twice<const N: usize>(
     unsafe {
         fixed(
             threshold,
-            |from, to, count| threshold.set.hash32(from, to, count),
+            |from, to, count, width| threshold.set.hash32(from, to, count, width),
             threshold.serial.hash32,
             digests,
             digests,
@@ -41,7 +41,7 @@ pub(crate) fn many_64(threshold: LaneThreshold, messages: &[[u8; 64]], digests: 
     unsafe {
         fixed(
             threshold,
-            |from, to, count| threshold.set.hash64(from, to, count),
+            |from, to, count, width| threshold.set.hash64(from, to, count, width),
             threshold.serial.hash64,
             from,
             to,
@@ -61,7 +61,7 @@ pub(crate) fn pairs(threshold: LaneThreshold, nodes: &mut [Digest]) {
     unsafe {
         fixed(
             threshold,
-            |from, to, count| threshold.set.hash64(from, to, count),
+            |from, to, count, width| threshold.set.hash64(from, to, count, width),
             threshold.serial.hash64,
             to.cast(),
             to,
@@ -79,7 +79,7 @@ pub(crate) fn pairs(threshold: LaneThreshold, nodes: &mut [Digest]) {
 /// for this length, and this CPU must have their instructions.
 unsafe fn fixed<const LEN: usize>(
     threshold: LaneThreshold,
-    in_lanes: impl Fn(*const [u8; LEN], *mut Digest, usize),
+    in_lanes: impl Fn(*const [u8; LEN], *mut Digest, usize, usize),
     one_by_one: unsafe fn(*const [u8; LEN], *mut Digest, usize),
     messages: *const [u8; LEN],
     digests: *mut Digest,
@@ -90,24 +90,24 @@ unsafe fn fixed<const LEN: usize>(
         let (from, to) = (messages.wrapping_add(done), digests.wrapping_add(done));
         let left = count - done;
         let now = threshold.in_lanes(left);
-        let lanes = threshold.set.hash_lanes();
+        let width = threshold.width(now);
         // SAFETY: `left` messages and digests are left, of which the kernels take at most that
-        // many, in order. The arrays have `MAX_LANES` messages and digests, and `lanes` is at
+        // many, in order. The arrays have `MAX_LANES` messages and digests, and `width` is at
         // most that.
         unsafe {
             done += if now == 0 {
                 one_by_one(from, to, left);
                 left
-            } else if now == lanes {
-                let now = left - left % lanes;
-                in_lanes(from, to, now);
+            } else if now == width {
+                let now = left - left % width;
+                in_lanes(from, to, now, width);
                 now
             } else {
                 // The other lanes hash zeros.
                 let mut padded = [[0; LEN]; MAX_LANES];
                 let mut hashes = [[0; 32]; MAX_LANES];
                 core::ptr::copy_nonoverlapping(from, padded.as_mut_ptr(), now);
-                in_lanes(padded.as_ptr(), hashes.as_mut_ptr(), lanes);
+                in_lanes(padded.as_ptr(), hashes.as_mut_ptr(), width, width);
                 core::ptr::copy_nonoverlapping(hashes.as_ptr(), to, now);
                 now
             };

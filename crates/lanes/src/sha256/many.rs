@@ -91,12 +91,13 @@ fn many_in_lanes<const N: usize>(
             return;
         }
         // The other lanes of the vector hash the same blocks as lane 0.
-        for l in active..threshold.set.hash_lanes() {
+        let width = threshold.width(active);
+        for l in active..width {
             (lanes.next_blocks[l], lanes.left[l]) = (lanes.next_blocks[0], lanes.left[0]);
         }
         // SAFETY: each lane of the vector has `left` blocks at its pointer, in a message or in
         // `staged`, neither of which changes during the call.
-        ended = unsafe { threshold.set.hash_run(&mut lanes) };
+        ended = unsafe { threshold.set.hash_run(&mut lanes, width) };
         ended &= u32::MAX >> (MAX_LANES - active);
     }
 }

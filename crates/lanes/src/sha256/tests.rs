@@ -28,12 +28,18 @@ fn thresholds() -> Vec<LaneThreshold> {
     sets.push(unsafe { Set::assume(&isa::portable::KERNELS) });
     for set in sets {
         for serial in [set.serial_hash()(), &SCALAR] {
-            for messages in 1..=set.hash_lanes() + 1 {
-                thresholds.push(LaneThreshold {
-                    set,
-                    serial,
-                    messages,
-                });
+            let never = set.hash_lanes() + 1;
+            for messages in 1..=never {
+                let half = set.half_hash_lanes();
+                let more = (half + 1..=never).filter(|_| messages <= half);
+                for all_lanes in more.chain([messages]) {
+                    thresholds.push(LaneThreshold {
+                        set,
+                        serial,
+                        messages,
+                        all_lanes,
+                    });
+                }
             }
         }
     }
@@ -77,10 +83,11 @@ fn threshold_is_measured_once() {
 
 thread_local! {
     static TIME: Cell<u64> = const { Cell::new(0) };
+    static VECTORS: Cell<u64> = const { Cell::new(0) };
     static STEPS: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
 }
 
-/// A clock on which each of the first twelve timings, those of a vector, takes the first of
+/// A clock on which each of the first timings, twelve for each of [`VECTORS`], takes the first of
 /// [`STEPS`], and every other timing the second.
 fn clock() -> u64 {
     let [vector, other] = STEPS.get();
@@ -91,7 +98,11 @@ fn clock() -> u64 {
     if calls % 2 == 0 {
         return 0;
     }
-    if timings < 12 { vector } else { other }
+    if timings < 12 * VECTORS.get() {
+        vector
+    } else {
+        other
+    }
 }
 
 /// The threshold depends on the given clock alone, whatever this CPU is.
@@ -102,8 +113,9 @@ fn threshold_follows_the_given_clock() {
         let lanes = set.hash_lanes();
         let threshold = |vector, other| {
             TIME.set(0);
+            VECTORS.set(1 + u64::from(set.half_hash_lanes() < lanes));
             STEPS.set([vector, other]);
-            measure(set, &SCALAR, clock)
+            measure(set, &SCALAR, clock).messages
         };
         // A vector takes half as long as one message, as long, and a hundred times as long.
         assert_eq!(threshold(100, 200), 1, "{backend:?}");

@@ -9,33 +9,51 @@ use crate::kernels::sha256::{BLOCK_LEN, INITIAL_STATE, Lanes, SCALAR, Serial, St
 pub(crate) struct LaneThreshold {
     pub(super) set: Set,
     pub(super) serial: &'static Serial,
-    /// The least number of messages for which the lanes of a vector are faster than one message
-    /// after the other. More than there are lanes means never.
+    /// The least number of messages for which lanes are faster than one message after the
+    /// other. More than there are lanes means never.
     pub(super) messages: usize,
+    /// The least number for which all lanes are faster than half of them and what is left after
+    /// that. It is the number above if that is more than half of the lanes.
+    pub(super) all_lanes: usize,
 }
 
+/// How [`Set::hash_threshold`] keeps both numbers.
+const RADIX: usize = 1 << 8;
+
 impl LaneThreshold {
-    /// The threshold of an instruction set. At first use both ways are timed, which takes 30 to
-    /// 100 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
+    /// The threshold of an instruction set. At first use all ways are timed, which takes 30 to
+    /// 150 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
     /// clock, lanes are used when all of them are full, because vectors are wider than general
     /// registers; and never where one message has instructions of its own.
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
         let serial = set.serial_hash()();
-        let messages = set.hash_threshold().get(|| match isa::clock() {
-            Some(clock) => measure(set, serial, clock),
-            None => set.hash_lanes() + usize::from(!core::ptr::eq(serial, &raw const SCALAR)),
+        let known = set.hash_threshold().get(|| match isa::clock() {
+            Some(clock) => {
+                let Self {
+                    messages,
+                    all_lanes,
+                    ..
+                } = measure(set, serial, clock);
+                messages + RADIX * all_lanes
+            }
+            None => {
+                let is_scalar = core::ptr::eq(serial, &raw const SCALAR);
+                (1 + RADIX) * (set.hash_lanes() + usize::from(!is_scalar))
+            }
         });
         Self {
             set,
             serial,
-            messages,
+            messages: known % RADIX,
+            all_lanes: known / RADIX,
         }
     }
 
     /// Sets the threshold in place of the measurement.
     pub(crate) fn set(set: Set, messages: usize) {
-        set.hash_threshold().set(messages);
+        let messages = messages.min(set.hash_lanes() + 1);
+        set.hash_threshold().set((1 + RADIX) * messages);
     }
 
     pub(crate) fn messages(&self) -> usize {
@@ -46,30 +64,57 @@ impl LaneThreshold {
     /// are fewer messages, or 0 to hash the messages one by one.
     #[inline]
     pub(super) fn in_lanes(&self, messages: usize) -> usize {
-        let now = messages.min(self.set.hash_lanes());
-        if now >= self.messages { now } else { 0 }
+        let all = messages.min(self.set.hash_lanes());
+        let half = messages.min(self.set.half_hash_lanes());
+        if all >= self.all_lanes {
+            all
+        } else if half >= self.messages {
+            half
+        } else {
+            0
+        }
+    }
+
+    /// How many lanes hash that many messages.
+    #[inline]
+    pub(super) fn width(&self, messages: usize) -> usize {
+        let half = self.set.half_hash_lanes();
+        if messages <= half {
+            half
+        } else {
+            self.set.hash_lanes()
+        }
     }
 }
 
-/// Times both ways on the same blocks. A vector must be faster by an eighth at least, because
+/// Times all ways on the same blocks. A vector must be faster by an eighth at least, because
 /// keeping its lanes busy costs more than is timed here.
 #[cold]
-pub(super) fn measure(set: Set, serial: &Serial, clock: Clock) -> usize {
+pub(super) fn measure(set: Set, serial: &'static Serial, clock: Clock) -> LaneThreshold {
     const BLOCKS: usize = 4;
     let text = [0_u8; BLOCKS * BLOCK_LEN];
     let stream = || Stream {
         state: INITIAL_STATE,
         next_block: text.as_ptr(),
     };
-    // SAFETY: the text is `BLOCKS` blocks long, in all lanes; `set` proves that this CPU has
-    // the instructions of its kernels, and `serial` belongs to it.
-    let (vector, one, two) = unsafe {
+    let in_lanes = |width| {
+        best_time(
+            clock,
+            || Lanes::all(text.as_ptr(), BLOCKS),
+            // SAFETY: the text is `BLOCKS` blocks long, in all lanes.
+            |lanes| _ = unsafe { set.hash_run(lanes, width) },
+        )
+    };
+    let (lanes, half_lanes) = (set.hash_lanes(), set.half_hash_lanes());
+    let vector = in_lanes(lanes);
+    let half = if half_lanes < lanes {
+        in_lanes(half_lanes)
+    } else {
+        vector
+    };
+    // SAFETY: the text is `BLOCKS` blocks long, and `serial` belongs to this CPU.
+    let (one, two) = unsafe {
         (
-            best_time(
-                clock,
-                || Lanes::all(text.as_ptr(), BLOCKS),
-                |lanes| _ = set.hash_run(lanes),
-            ),
             best_time(clock, stream, |a| (serial.one)(a, BLOCKS)),
             best_time(
                 clock,
@@ -79,7 +124,20 @@ pub(super) fn measure(set: Set, serial: &Serial, clock: Clock) -> usize {
         )
     };
     let one_by_one = |n: usize| (n / 2) as u64 * two + (n % 2) as u64 * one;
-    let is_slower = |&n: &usize| one_by_one(n) > vector + vector / 8;
-    let lanes = set.hash_lanes();
-    (1..=lanes).find(is_slower).unwrap_or(lanes + 1)
+    let worth = |time: u64| time + time / 8;
+    let messages = (1..=half_lanes).find(|&n| one_by_one(n) > worth(half));
+    // More messages than half of the lanes: these, and what is left.
+    let halved = |n: usize| match messages {
+        Some(least) if n - half_lanes >= least => 2 * half,
+        Some(_) => half + one_by_one(n - half_lanes),
+        None => one_by_one(n),
+    };
+    let all_lanes = (half_lanes + 1..=lanes).find(|&n| halved(n) > worth(vector));
+    let all_lanes = all_lanes.unwrap_or(lanes + 1);
+    LaneThreshold {
+        set,
+        serial,
+        messages: messages.unwrap_or(all_lanes),
+        all_lanes,
+    }
 }

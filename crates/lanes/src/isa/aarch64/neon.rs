@@ -25,6 +25,7 @@ impl InstructionSet for Neon {
     type Field = Radix64;
     type HalfField = Radix64;
     type Hash = Neon;
+    type HalfHash = Neon;
 
     const INTERLEAVED_ROWS: usize = 3;
     const ROWS_IN_LANES: bool = true;
@@ -64,6 +65,11 @@ impl InstructionSet for Neon {
 
     #[inline(always)]
     fn hash(self) -> Self::Hash {
+        self
+    }
+
+    #[inline(always)]
+    fn half_hash(self) -> Self::HalfHash {
         self
     }
 
