@@ -37,6 +37,11 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
             Strategy::Pipelined { by_two } => pipelined::seal(set, bytes, secrets, jobs, by_two),
             Strategy::Long => long::seal(set, bytes, secrets, jobs),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, None),
+            Strategy::Lockstep => {
+                for jobs in jobs.chunks(set.lockstep_lanes()) {
+                    set.lockstep(bytes, secrets.keys, jobs, None);
+                }
+            }
             Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs),
         }
         outcomes.fill(Outcome::Sealed);
@@ -73,6 +78,12 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
             }
             Strategy::Long => long::open(set, bytes, secrets, (jobs, outcomes)),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, Some(outcomes)),
+            Strategy::Lockstep => {
+                let lanes = set.lockstep_lanes();
+                for (jobs, outcomes) in jobs.chunks(lanes).zip(outcomes.chunks_mut(lanes)) {
+                    set.lockstep(bytes, secrets.keys, jobs, Some(outcomes));
+                }
+            }
             Strategy::Lanes => lanes::open(set, bytes, secrets, jobs, outcomes),
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job};
+use crate::kernels::chacha20poly1305::MAX_LOCKSTEP;
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
 use core::ops::RangeInclusive;
@@ -57,6 +58,11 @@ const FEW_BEHIND: usize = 3;
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
 const FEW: [(usize, usize); 3] = [(21, usize::MAX), (42, 5), (28, 5)];
 
+/// How many blocks of text packets have for which [`Strategy::Lockstep`] is faster than other ways. Those
+/// with one are [`Strategy::Short`]. For more, a lane of tags takes longer than four
+/// ([`TagMethod::FourLanes`]), and keystream that waits for the verdict leaves the first-level cache.
+const LOCKSTEP: RangeInclusive<usize> = 2..=MAX_LOCKSTEP;
+
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves: it takes as long as hashing some
 /// 200 bytes.
@@ -75,6 +81,8 @@ pub(super) enum Strategy {
     Long,
     /// A short packet in each lane, in one kernel.
     Short,
+    /// A packet of a few blocks in each lane, in one kernel.
+    Lockstep,
     /// The blocks of all packets in one list, then a tag in each lane.
     Lanes,
 }
@@ -145,9 +153,10 @@ impl Strategy {
         if is_single(set, jobs) {
             return (Self::Single, jobs.len());
         }
-        match short_packets(set, jobs) {
-            0 => (Self::Lanes, jobs.len()),
-            count => (Self::Short, count),
+        match (short_packets(set, jobs), lockstep_packets(set, jobs)) {
+            (0, 0) => (Self::Lanes, jobs.len()),
+            (0, count) => (Self::Lockstep, count),
+            (count, _) => (Self::Short, count),
         }
     }
 }
@@ -302,6 +311,29 @@ fn short_packets(set: Set, jobs: &[Job]) -> usize {
         rest if rest >= set.short_least() => count,
         rest => count - rest,
     }
+}
+
+/// How many of the first jobs go to the kernel for packets in lockstep: as many as fill its lanes, as
+/// often as there are such jobs. They have as many blocks, as has one message to all peers, and are
+/// sorted.
+#[inline]
+fn lockstep_packets(set: Set, jobs: &[Job]) -> usize {
+    let lanes = set.lockstep_lanes();
+    if lanes == 0 || jobs.len() < lanes {
+        return 0;
+    }
+    let blocks = jobs[0].blocks() as usize;
+    if !LOCKSTEP.contains(&(blocks - 1)) {
+        return 0;
+    }
+    let mut longest = u32::MAX;
+    let fits = |job: &&Job| {
+        let is_sorted = job.text_len <= core::mem::replace(&mut longest, job.text_len);
+        let is_bare = job.aad_len == 0 && job.keystream_blocks == 0;
+        is_sorted && is_bare && job.blocks() as usize == blocks
+    };
+    let count = jobs.iter().take_while(fits).count();
+    count - count % lanes
 }
 
 /// How many of the first `jobs` make a chunk; at least one.

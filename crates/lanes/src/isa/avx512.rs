@@ -30,6 +30,7 @@ impl InstructionSet for Avx512 {
     const TAG_STEP: usize = 25;
     const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
     const SHORT_LEAST: usize = 9;
+    const LOCKSTEP_LANES: usize = <Self::Lanes as U32Lanes>::LANES;
 
     fn is_available() -> bool {
         // Every CPU with AVX-512 has AVX2 and BMI2.
@@ -81,6 +82,18 @@ impl InstructionSet for Avx512 {
     fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
         let lanes = self.lanes().narrow();
         chacha20poly1305::short(lanes, self.field(), bytes, keys, jobs, outcomes);
+    }
+
+    #[inline(always)]
+    fn lockstep(
+        self,
+        bytes: &mut [u8],
+        keys: &[Key],
+        jobs: &[Job],
+        outcomes: Option<&mut [Outcome]>,
+    ) {
+        let lanes = self.lanes().narrow();
+        chacha20poly1305::lockstep(lanes, self.field(), bytes, keys, jobs, outcomes);
     }
 }
 

@@ -28,6 +28,7 @@ impl InstructionSet for Ifma {
     const TAG_STEP: usize = 16;
     const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
     const SHORT_LEAST: usize = 9;
+    const LOCKSTEP_LANES: usize = <Self::Lanes as U32Lanes>::LANES;
 
     fn is_available() -> bool {
         Avx512::is_available() && avx512ifma::get()
@@ -76,6 +77,18 @@ impl InstructionSet for Ifma {
     fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
         let lanes = self.lanes().narrow();
         chacha20poly1305::short(lanes, self.field(), bytes, keys, jobs, outcomes);
+    }
+
+    #[inline(always)]
+    fn lockstep(
+        self,
+        bytes: &mut [u8],
+        keys: &[Key],
+        jobs: &[Job],
+        outcomes: Option<&mut [Outcome]>,
+    ) {
+        let lanes = self.lanes().narrow();
+        chacha20poly1305::lockstep(lanes, self.field(), bytes, keys, jobs, outcomes);
     }
 }
 

@@ -55,6 +55,9 @@ pub(crate) trait InstructionSet: Copy {
     /// of its lanes idle.
     const SHORT_LEAST: usize = usize::MAX;
 
+    /// How many packets [`InstructionSet::lockstep`] takes; 0 if there is no such kernel.
+    const LOCKSTEP_LANES: usize = 0;
+
     /// Whether this CPU has the instruction set.
     fn is_available() -> bool;
 
@@ -103,5 +106,11 @@ pub(crate) trait InstructionSet: Copy {
     #[inline(always)]
     fn short(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
         unreachable!("SHORT_LANES is 0: there is no kernel for short packets")
+    }
+
+    /// See [`crate::kernels::chacha20poly1305::lockstep`].
+    #[inline(always)]
+    fn lockstep(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
+        unreachable!("LOCKSTEP_LANES is 0: there is no kernel for packets in lockstep")
     }
 }

@@ -54,6 +54,8 @@ macro_rules! kernel_list {
             short_lanes: usize = I::SHORT_LANES;
             /// From how many packets on [`Set::short`] is faster than other ways.
             short_least: usize = I::SHORT_LEAST;
+            /// How many packets [`Set::lockstep`] takes; 0 if there is no such kernel.
+            lockstep_lanes: usize = I::LOCKSTEP_LANES;
             /// How many SHA-256 messages one call hashes.
             hash_lanes: usize = <<I as InstructionSet>::Hash as U32Lanes>::LANES;
             /// How many it hashes in half of the lanes, in less time; `hash_lanes` if there is no
@@ -187,6 +189,12 @@ macro_rules! kernel_list {
             bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
         ) {
             |isa| isa.short(bytes, keys, jobs, outcomes)
+        }
+        /// See [`chacha20poly1305::lockstep`].
+        safe fn lockstep(
+            bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
+        ) {
+            |isa| isa.lockstep(bytes, keys, jobs, outcomes)
         }
         /// See [`sha256::run`].
         unsafe fn hash_run(lanes: &mut Lanes, width: usize) -> u32 {

@@ -10,18 +10,21 @@
 //!
 //! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
 //!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
-//! 2. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
+//! 2. [`lockstep`]: packets of a few blocks each, one packet per lane as well.
+//! 3. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
 //!    other ciphertext in general registers; [`stitched_rows_of_two`]: of two packets.
 //!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
-    self, CounterRow, FirstTwo, Interleave, Keystream, Stitched, key_and_first_block,
+    self, CounterRow, Interleave, Keystream, Lockstep, OnePerLane, Stitched, key_and_first_block,
 };
 use super::poly1305::field::{Field, wide};
+use super::poly1305::in_lanes;
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedMessage, InterleavedPoly1305, Poly1305, Unhashed};
+use super::poly1305::text::{Text, group};
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
-use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Rows, TwoStates, U32Lanes, U64Lanes};
+use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, TwoStates, U32Lanes, U64Lanes};
 use core::ops::Range;
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -198,7 +201,7 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     F::Lanes: JoinU32Lanes<V>,
 {
     const { assert!(V::LANES == <F::Lanes as U64Lanes>::LANES) };
-    let mut inputs = FirstTwo::new(keys, &jobs[0]);
+    let mut inputs = OnePerLane::new(keys, &jobs[0]);
     let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
     let mut tags;
     for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
@@ -241,6 +244,108 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     zeroize::optimization_barrier(&tags);
 }
 
+/// The most blocks of text that packets in [`lockstep`] have. Their keystream waits for the verdict,
+/// and should stay in the first-level cache beside the texts.
+pub(crate) const MAX_LOCKSTEP: usize = 12;
+
+/// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: first block
+/// 0 of all of them, then block 1 of all, and so on; then a tag in each lane.
+///
+/// # Panics
+///
+/// If there is another number of jobs. If they have AAD, no text or a different number of blocks, or
+/// more than [`MAX_LOCKSTEP`] of text; or if they are not sorted from the longest to the shortest.
+#[inline(always)]
+#[allow(
+    dead_code,
+    reason = "not every target has vectors that are wide enough"
+)]
+pub(crate) fn lockstep<W: U32Lanes, F: Field>(
+    w: W,
+    f: F,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    mut outcomes: Option<&mut [Outcome]>,
+) where
+    F::Lanes: JoinU32Lanes<W>,
+{
+    const { assert!(W::LANES == <F::Lanes as U64Lanes>::LANES) };
+    assert_eq!(jobs.len(), 2 * W::LANES, "a packet in each lane");
+    let count = jobs[0].blocks() as usize - 1;
+    assert!((1..=MAX_LOCKSTEP).contains(&count), "a few blocks of text");
+    let mut inputs = OnePerLane::new(keys, &jobs[0]);
+    inputs.set(keys, jobs);
+    let mut blocks = Lockstep::new(Pair(w), &inputs);
+    let mut one_time_keys = blocks.one_time_keys();
+    let mut keystreams: [_; MAX_LOCKSTEP] = core::array::from_fn(|_| Keystream::new());
+    let keystreams = &mut keystreams[..count];
+    for keystream in &mut *keystreams {
+        blocks.write_next(keystream);
+    }
+    if outcomes.is_none() {
+        for (lane, job) in jobs.iter().enumerate() {
+            xor_lane(w, &mut bytes[job.text()], keystreams, lane);
+        }
+    }
+    let l = f.lanes();
+    let mut words;
+    for half in 0..2 {
+        let first = W::LANES * half;
+        let jobs = &jobs[first..][..W::LANES];
+        let mut texts = [Text::NONE; MAX_TAGS];
+        let texts = &mut texts[..W::LANES];
+        for (text, job) in texts.iter_mut().zip(jobs) {
+            assert!(job.aad_len == 0 && job.blocks() as usize - 1 == count);
+            text.start = bytes[job.text().start..job.tag().end].as_ptr();
+            text.len = job.text_len;
+        }
+        assert!(texts.is_sorted_by(|a, b| a.len >= b.len));
+        debug_assert_eq!(group(texts, W::LANES), W::LANES);
+        macro_rules! key {
+            ($i:literal) => {
+                l.join_u32(one_time_keys[$i][half], one_time_keys[$i + 1][half])
+            };
+        }
+        // SAFETY: the slices have shown that each text and the tag after it lie in `bytes`. The texts
+        // are sorted, none is empty and none has AAD, and they differ by less than a block of
+        // keystream, as just asserted: so `group` allows that they share a call.
+        words = unsafe {
+            let (r, pad) = ((key!(0), key!(2)), (key!(4), key!(6)));
+            in_lanes::tags_in_words(f, texts, r, pad)
+        };
+        for (lane, job) in jobs.iter().enumerate() {
+            let tag = wide(words[0][lane], words[1][lane]).to_le_bytes();
+            let Some(outcomes) = &mut outcomes else {
+                bytes[job.tag()].copy_from_slice(&tag);
+                continue;
+            };
+            let outcome = &mut outcomes[first + lane];
+            *outcome = verdict(&bytes[job.tag()], &tag);
+            if *outcome == Outcome::Authentic {
+                xor_lane(w, &mut bytes[job.text()], keystreams, first + lane);
+            }
+        }
+    }
+    one_time_keys = [[w.splat(0); 2]; 8];
+    zeroize::optimization_barrier(&one_time_keys);
+    // The tag computed for a forged packet would make that packet authentic.
+    words = [[0; MAX_TAGS]; 2];
+    zeroize::optimization_barrier(&words);
+}
+
+/// XORs the keystream of one lane, a block in each of `keystreams`, into its text.
+#[inline(always)]
+fn xor_lane<W: U32Lanes>(w: W, text: &mut [u8], keystreams: &[Keystream], lane: usize) {
+    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
+    for (piece, keystream) in whole.iter_mut().zip(keystreams) {
+        w.xor_bytes(piece, &keystream.blocks()[lane]);
+    }
+    if let Some(keystream) = keystreams.get(whole.len()) {
+        w.xor_bytes(rest, &keystream.blocks()[lane]);
+    }
+}
+
 /// As [`short`], but the hashes are computed one after the other in general registers, for CPUs
 /// whose vectors multiply no faster.
 #[inline(always)]
@@ -255,7 +360,7 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
     jobs: &[Job],
     mut outcomes: Option<&mut [Outcome]>,
 ) {
-    let mut inputs = FirstTwo::new(keys, &jobs[0]);
+    let mut inputs = OnePerLane::new(keys, &jobs[0]);
     let mut keystream = Keystream::new();
     for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
         inputs.set(keys, jobs);

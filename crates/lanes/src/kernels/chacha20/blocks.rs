@@ -103,7 +103,7 @@ impl Keystream {
     /// Writes blocks 0 of one packet per lane, and after them blocks 1. Of block 0 only the first
     /// half, the one-time key, is computed; the second is a copy of it.
     #[inline(always)]
-    pub(crate) fn write_first_two<V: U32Lanes>(&mut self, v: V, inputs: &FirstTwo<'_>) {
+    pub(crate) fn write_first_two<V: U32Lanes>(&mut self, v: V, inputs: &OnePerLane<'_>) {
         const { assert!(2 * V::LANES <= MAX_LANES) };
         let x = inputs.blocks(v);
         let mut first = [x[0][0]; 16];
@@ -252,13 +252,13 @@ impl<'s> Samples<'s> {
     }
 }
 
-/// What blocks 0 and 1 of one packet per lane are computed from.
-pub(crate) struct FirstTwo<'k> {
+/// What the blocks of one packet per lane are computed from.
+pub(crate) struct OnePerLane<'k> {
     keys: [&'k Key; MAX_LANES],
     nonces: [&'k [u8; 16]; MAX_LANES],
 }
 
-impl<'k> FirstTwo<'k> {
+impl<'k> OnePerLane<'k> {
     /// All lanes get this packet's, so that none is ever without.
     #[inline(always)]
     pub(crate) fn new(keys: &'k [Key], job: &'k Job) -> Self {
@@ -277,21 +277,64 @@ impl<'k> FirstTwo<'k> {
         }
     }
 
-    /// The blocks, as words: of each word that of block 0, then that of block 1.
+    /// Words 4 to 15 of the states of blocks 0.
+    #[inline(always)]
+    fn inputs<V: U32Lanes>(&self, v: V) -> [V::Word; 12] {
+        let mut inputs = [v.splat(0); 12];
+        inputs[..4].copy_from_slice(&v.gather::<0, 32>(&self.keys, 0));
+        inputs[4..8].copy_from_slice(&v.gather::<16, 32>(&self.keys, 0));
+        inputs[9..].copy_from_slice(&v.gather::<0, 16>(&self.nonces, 0)[1..]);
+        inputs
+    }
+
+    /// Blocks 0 and 1, as words: of each word that of block 0, then that of block 1.
     #[inline(always)]
     fn blocks<V: U32Lanes>(&self, v: V) -> [[V::Word; 2]; 16] {
-        let [_, n0, n1, n2] = v.gather::<0, 16>(&self.nonces, 0);
-        let parts = [
-            v.gather::<0, 32>(&self.keys, 0),
-            v.gather::<16, 32>(&self.keys, 0),
-            [v.splat(0), n0, n1, n2],
-        ];
-        let mut input = [[parts[0][0]; 2]; 12];
-        for (both, &word) in input.iter_mut().zip(parts.as_flattened()) {
+        let inputs = self.inputs(v);
+        let mut input = [[inputs[0]; 2]; 12];
+        for (both, &word) in input.iter_mut().zip(&inputs) {
             *both = [word; 2];
         }
         input[8][1] = v.splat(1);
         rounds(Pair(v), input)
+    }
+}
+
+/// The blocks of one packet per lane, block 0 of all, then block 1 of all, and so on.
+pub(crate) struct Lockstep<V: U32Lanes> {
+    v: V,
+    /// Words 4 to 15 of the next states.
+    inputs: [V::Word; 12],
+}
+
+impl<V: U32Lanes> Lockstep<V> {
+    #[inline(always)]
+    pub(crate) fn new(v: V, packets: &OnePerLane<'_>) -> Self {
+        let inputs = packets.inputs(v);
+        Self { v, inputs }
+    }
+
+    /// The next block of each packet, as words.
+    #[inline(always)]
+    fn next(&mut self) -> [V::Word; 16] {
+        let (v, inputs) = (self.v, &mut self.inputs);
+        let words = rounds(v, *inputs);
+        inputs[8] = v.add(inputs[8], v.splat(1));
+        words
+    }
+
+    /// The first eight words of block 0, the one-time key; next comes block 1.
+    #[inline(always)]
+    pub(crate) fn one_time_keys(&mut self) -> [V::Word; 8] {
+        let [a, b, c, d, e, f, g, h, ..] = self.next();
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// Writes the next block of each packet.
+    #[inline(always)]
+    pub(crate) fn write_next(&mut self, keystream: &mut Keystream) {
+        let words = self.next();
+        keystream.write(self.v, &words, 0);
     }
 }
 
@@ -300,7 +343,7 @@ impl<'k> FirstTwo<'k> {
 #[inline(always)]
 pub(crate) fn key_and_first_block<V: U32Lanes>(
     v: V,
-    inputs: &FirstTwo<'_>,
+    inputs: &OnePerLane<'_>,
     blocks: &mut [Block; MAX_TAGS],
 ) -> [V::Word; 8] {
     const { assert!(V::LANES <= MAX_TAGS) };

@@ -33,8 +33,8 @@ mod blocks;
 mod rows;
 
 pub(crate) use blocks::{
-    Blocks, CounterRow, FirstTwo, HalfRun, Interleave, Keystream, Run, Samples, Stitched,
-    blocks_of_key, counter_row, key_and_first_block, mask, mask_in_scalar, row_of_sample,
+    Blocks, CounterRow, HalfRun, Interleave, Keystream, Lockstep, OnePerLane, Run, Samples,
+    Stitched, blocks_of_key, counter_row, key_and_first_block, mask, mask_in_scalar, row_of_sample,
     xor_blocks, xor_half_runs, xor_keystream, xor_runs,
 };
 pub(crate) use rows::{rows, rows_in_lanes, rows_of_two};

@@ -9,7 +9,7 @@
 //! Messages of different lengths end together: the lane of a shorter one waits at first.
 
 use super::aad::aad_block;
-use super::field::{Field, clamped_r, finish, wide};
+use super::field::{Field, Limb, clamped, clamped_r, finish, padded_words, wide};
 use super::text::{BLOCK_MASKS, Text, ZEROS, group};
 use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
@@ -32,6 +32,48 @@ pub(crate) unsafe fn tags<F: Field>(
     keys: &[[u8; 32]],
     tags: &mut [[u8; TAG_LEN]],
 ) {
+    let mut key_pointers = [ZEROS.as_ptr(); MAX_TAGS];
+    for (pointer, text) in key_pointers.iter_mut().zip(texts) {
+        *pointer = keys[text.index].as_ptr();
+    }
+    // SAFETY: each pointer is that of a key of 32 bytes or of `ZEROS`, which has more. The caller
+    // guarantees the texts.
+    let words = unsafe {
+        let h = hash(f, texts, clamped_r(f, &key_pointers));
+        finish(f, h, &key_pointers)
+    };
+    for (lane, text) in texts.iter().enumerate() {
+        tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
+    }
+}
+
+/// The tags of `LANES` texts, in two words each; otherwise as [`tags`]. `r` and `pad` are the halves of the
+/// one-time keys, in two words each.
+///
+/// # Safety
+///
+/// As for [`tags`].
+#[inline(always)]
+pub(crate) unsafe fn tags_in_words<F: Field>(
+    f: F,
+    texts: &[Text],
+    r: (Limb<F>, Limb<F>),
+    pad: (Limb<F>, Limb<F>),
+) -> [[u64; MAX_TAGS]; 2] {
+    debug_assert_eq!(texts.len(), F::Lanes::LANES);
+    // SAFETY: the caller guarantees the texts.
+    let h = unsafe { hash(f, texts, clamped(f, r)) };
+    padded_words(f, h, pad)
+}
+
+/// What the second half of the one-time key is added to, for each of the texts that [`tags`] takes. `r`
+/// is the clamped first half, and 0 in a lane without a text.
+///
+/// # Safety
+///
+/// As for [`tags`].
+#[inline(always)]
+unsafe fn hash<F: Field>(f: F, texts: &[Text], r: F::Element) -> F::Element {
     debug_assert!(!texts.is_empty() && texts.len() == group(texts, F::Lanes::LANES));
     debug_assert!(
         F::Lanes::LANES > 1,
@@ -39,20 +81,17 @@ pub(crate) unsafe fn tags<F: Field>(
     );
     let l = f.lanes();
     let mut pointers = [ZEROS.as_ptr(); MAX_TAGS];
-    let (mut key_pointers, mut last, mut masks) = (pointers, pointers, pointers);
+    let (mut last, mut masks) = (pointers, pointers);
     let mut lengths = [[0_u64; MAX_TAGS]; 2];
     let mut aad_len = 0;
     for (lane, text) in texts.iter().enumerate() {
         let before = 16 * text.blocks_before_last();
-        key_pointers[lane] = keys[text.index].as_ptr();
         last[lane] = text.start.wrapping_add(before);
         masks[lane] = BLOCK_MASKS[16 - (text.len as usize - before)..].as_ptr();
         lengths[0][lane] = text.aad_len.into();
         lengths[1][lane] = text.len.into();
         aad_len = aad_len.max(text.aad_len);
     }
-    // SAFETY: each pointer is that of a key of 32 bytes or of `ZEROS`, which has more.
-    let r = unsafe { clamped_r(f, &key_pointers) };
     let (square, r) = (f.multiply(r, &f.multiplier(r)), f.multiplier(r));
     let square = f.multiplier(square);
     // All blocks but the last. Lanes without a text read the longest text; their r is 0, and so
@@ -103,11 +142,5 @@ pub(crate) unsafe fn tags<F: Field>(
     let (block, mask) = unsafe { (l.load(&last, 0), l.load(&masks, 0)) };
     let block = (l.and(block.0, mask.0), l.and(block.1, mask.1));
     let lengths = (l.per_lane(&lengths[0]), l.per_lane(&lengths[1]));
-    h = f.two_steps(h, [block, lengths], [hibit; 2], &r, &square);
-
-    // SAFETY: as for `clamped_r` above, with the same pointers.
-    let words = unsafe { finish(f, h, &key_pointers) };
-    for (lane, text) in texts.iter().enumerate() {
-        tags[text.index] = wide(words[0][lane], words[1][lane]).to_le_bytes();
-    }
+    f.two_steps(h, [block, lengths], [hibit; 2], &r, &square)
 }

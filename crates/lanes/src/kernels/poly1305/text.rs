@@ -42,6 +42,15 @@ pub(crate) const MAX_AAD: usize = 32;
 pub(crate) const AAD_OVERREAD: usize = 15;
 
 impl Text {
+    /// No text, without AAD.
+    pub(crate) const NONE: Self = Self {
+        start: core::ptr::null(),
+        len: 0,
+        aad: core::ptr::null(),
+        aad_len: 0,
+        index: 0,
+    };
+
     /// How many blocks of 16 bytes precede the last one.
     #[inline(always)]
     pub(super) fn blocks_before_last(&self) -> usize {
