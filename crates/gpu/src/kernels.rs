@@ -54,7 +54,8 @@ pub(crate) const BUCKETS: usize = 514;
 /// The bucket of a text of `len` bytes. A longer text never has a lower bucket.
 #[inline]
 pub(crate) fn bucket(len: u32) -> usize {
-    let blocks = len.div_ceil(BLOCK_LEN) as usize;
+    // Not `div_ceil`, which takes twice as many instructions.
+    let blocks = (len as usize + (BLOCK_LEN as usize - 1)) >> BLOCK_LEN.trailing_zeros();
     blocks.min(BUCKETS - 1)
 }
 

@@ -14,9 +14,8 @@
 //! ```
 //!
 //! of which all but `partial` travels to the device in one copy, and `verdicts` and `bytes`
-//! back in another. The bytes are gathered: each text begins at a multiple of 16, with room
-//! for its tag, and nothing else of the arena travels. A piece of a pinned arena has no bytes
-//! here: it is a range of the arena as it lies there, which travels by itself.
+//! back in another. Only descriptors and verdicts are sorted. The bytes lie in the order of
+//! the jobs, mostly as a range of the arena ([`Texts`]).
 //!
 //! A packet's descriptor has the first 4 bytes of its nonce; the last 8 lie in a key entry of
 //! 48 bytes, beside key and AAD, where the kernels read them. BIP324's last 8 bytes are the
@@ -40,18 +39,24 @@ pub(crate) const MAX_PIECE: usize = 64 << 20;
 /// What the parts of a transfer begin at multiples of: as device memory does.
 const ALIGNMENT: usize = 256;
 
-/// What texts and AAD begin at multiples of.
-const CELL: usize = 16;
+/// What gathered texts and AAD begin at multiples of.
+const CELL: u64 = 16;
 
 /// What the parts of a piece may take beyond the sum of [`bound`]s.
 pub(crate) const SLACK: usize = 6 * ALIGNMENT;
 
 /// The most that a packet takes of a piece, in bytes, with a key entry of its own.
+#[inline]
 pub(crate) fn bound(job: &Job) -> u64 {
-    let cells = |len: u64| len.next_multiple_of(CELL as u64);
     let text = cells(u64::from(job.text_len) + TAG_LEN as u64);
     let chunks = u64::from(chunks(job.text_len)) * (CHUNK_LEN + PARTIAL_LEN) as u64;
     text + cells(job.aad_len.into()) + chunks + (KEY_LEN + PACKET_LEN + 1) as u64
+}
+
+/// `len` bytes, rounded up to a multiple of [`CELL`].
+#[inline]
+fn cells(len: u64) -> u64 {
+    (len + (CELL - 1)) & !(CELL - 1)
 }
 
 /// Whether a job can run on a device, however long it is. A job with precomputed keystream
@@ -74,25 +79,60 @@ pub(crate) fn span(job: &Job) -> Range<u64> {
 /// Finds the key entry of each packet. Kept from piece to piece for its memory.
 #[derive(Default)]
 pub(crate) struct KeyEntries {
-    /// Of each key of the batch: the number of the piece that has used it last, and its
-    /// entry there.
-    last: Vec<(u32, u32)>,
+    /// Of each key of the batch.
+    last: Vec<LastEntry>,
     piece: u32,
-    /// The entry of each packet, in the order of the jobs.
+    /// The entry of each job of the piece, or [`NO_ENTRY`] if the job does not run on the
+    /// device.
     entries: Vec<u32>,
 }
 
+const NO_ENTRY: u32 = u32::MAX;
+
+/// The last entry of a key.
+#[derive(Clone, Copy, Default)]
+struct LastEntry {
+    /// The last 8 bytes of its nonces.
+    nonce: [u8; 8],
+    /// The number of the piece that has it.
+    piece: u32,
+    entry: u32,
+}
+
 impl KeyEntries {
-    /// For a piece whose jobs name `keys` keys.
-    fn begin(&mut self, keys: usize) {
+    /// For a piece of `jobs` jobs that name `keys` keys.
+    fn begin(&mut self, keys: usize, jobs: usize) {
         if self.last.len() < keys {
-            self.last.resize(keys, (0, 0));
+            self.last.resize(keys, LastEntry::default());
         }
-        self.entries.clear();
+        if self.entries.len() < jobs {
+            self.entries.resize(jobs, 0);
+        }
         self.piece = self.piece.wrapping_add(1);
         if self.piece == 0 {
-            self.last.fill((0, 0));
+            self.last.fill(LastEntry::default());
             self.piece = 1;
+        }
+    }
+}
+
+/// How texts and AAD travel.
+pub(crate) enum Texts {
+    /// Each is copied by itself, and begins at a multiple of 16. Nothing else of the arena
+    /// travels.
+    Gathered,
+    /// This range of the arena is copied as it lies there.
+    Copied(Range<usize>),
+    /// This range of a pinned arena travels by itself: the piece has no bytes in staging.
+    Pinned(Range<usize>),
+}
+
+impl Texts {
+    /// The range of a pinned arena that travels.
+    pub(crate) fn pinned(&self) -> Option<Range<usize>> {
+        match self {
+            Self::Pinned(span) => Some(span.clone()),
+            _ => None,
         }
     }
 }
@@ -132,17 +172,12 @@ impl Layout {
 pub(crate) struct Piece {
     /// Its jobs in the batch's list. Those that do not run here are left out.
     pub(crate) jobs: Range<usize>,
-    /// The range of a pinned arena that it is; none if its bytes are gathered.
-    pub(crate) span: Option<Range<usize>>,
+    pub(crate) texts: Texts,
     pub(crate) layout: Layout,
     /// Which packet is the first of each bucket.
     pub(crate) starts: [u32; BUCKETS + 1],
     pub(crate) chunk_count: u32,
-    /// Where the gathered texts of each bucket begin.
-    texts: [u32; BUCKETS],
-    /// The job of each packet, counted from `jobs.start`.
-    order: Vec<u32>,
-    /// The first job that needs each key entry, counted in the same way.
+    /// The first job that needs each key entry, counted from `jobs.start`.
     heads: Vec<u32>,
 }
 
@@ -150,12 +185,10 @@ impl Piece {
     pub(crate) fn new() -> Self {
         Self {
             jobs: 0..0,
-            span: None,
+            texts: Texts::Gathered,
             layout: Layout::default(),
             starts: [0; BUCKETS + 1],
             chunk_count: 0,
-            texts: [0; BUCKETS],
-            order: Vec::new(),
             heads: Vec::new(),
         }
     }
@@ -173,47 +206,41 @@ impl Piece {
         keys: usize,
         all: &[Job],
         jobs: Range<usize>,
-        span: Option<Range<usize>>,
+        texts: Texts,
         takes: impl Fn(&Job) -> bool,
     ) {
-        key_entries.begin(keys);
+        let list = &all[jobs.clone()];
+        key_entries.begin(keys, list.len());
         self.heads.clear();
         let mut counts = [0_u32; BUCKETS];
-        let mut lengths = [0_u32; BUCKETS];
-        self.chunk_count = 0;
-        for (index, job) in (0..).zip(&all[jobs.clone()]) {
+        let mut chunk_count = 0;
+        for (index, (job, entry)) in list.iter().zip(&mut key_entries.entries).enumerate() {
             if !takes(job) {
+                *entry = NO_ENTRY;
                 continue;
             }
-            let bucket = bucket(job.text_len);
-            counts[bucket] += 1;
-            lengths[bucket] += cells(job);
-            self.chunk_count += chunks(job.text_len);
+            counts[bucket(job.text_len)] += 1;
+            chunk_count += chunks(job.text_len);
             let last = &mut key_entries.last[job.key as usize];
-            let known = job.aad_len == 0 && last.0 == key_entries.piece && {
-                let head = self.heads[last.1 as usize];
-                all[jobs.start + head as usize].nonce[4..] == job.nonce[4..]
-            };
-            let entry = if known {
-                last.1
-            } else {
-                let entry = number(self.heads.len());
-                self.heads.push(index);
-                if job.aad_len == 0 {
-                    *last = (key_entries.piece, entry);
-                }
-                entry
-            };
-            key_entries.entries.push(entry);
+            let nonce = last_of_nonce(job);
+            let known = last.piece == key_entries.piece && last.nonce == nonce;
+            if known && job.aad_len == 0 {
+                *entry = last.entry;
+                continue;
+            }
+            *entry = number(self.heads.len());
+            self.heads.push(number(index));
+            if job.aad_len == 0 {
+                *last = LastEntry {
+                    nonce,
+                    piece: key_entries.piece,
+                    entry: *entry,
+                };
+            }
         }
-        let mut text = 0;
-        for bucket in 0..BUCKETS {
-            self.starts[bucket + 1] = self.starts[bucket] + counts[bucket];
-            self.texts[bucket] = text;
-            text += lengths[bucket];
+        for (bucket, count) in counts.iter().enumerate() {
+            self.starts[bucket + 1] = self.starts[bucket] + count;
         }
-        self.order.clear();
-        self.order.resize(self.len(), 0);
         let mut end = 0_usize;
         let mut part = |len: usize| {
             let start = end.next_multiple_of(ALIGNMENT);
@@ -224,107 +251,136 @@ impl Piece {
         part(KEY_LEN * self.heads.len());
         layout.keys_end = KEY_LEN * self.heads.len();
         layout.packets = part(PACKET_LEN * self.len());
-        layout.chunks = part(CHUNK_LEN * self.chunk_count as usize);
+        layout.chunks = part(CHUNK_LEN * chunk_count as usize);
         layout.verdicts = part(self.len());
-        match &span {
-            None => {
-                layout.bytes = part(text as usize);
-                layout.staged = layout.bytes + text as usize;
+        let bytes = match &texts {
+            Texts::Gathered => {
+                let taken = list.iter().filter(|job| takes(job));
+                taken.flat_map(gathered).sum::<u32>() as usize
             }
-            Some(span) => {
-                layout.staged = layout.verdicts + self.len();
-                layout.bytes = part(span.len());
-            }
-        }
-        layout.partial = part(PARTIAL_LEN * self.chunk_count as usize);
-        layout.device = layout.partial + PARTIAL_LEN * self.chunk_count as usize;
+            Texts::Copied(span) | Texts::Pinned(span) => span.len(),
+        };
+        layout.bytes = part(bytes);
+        layout.staged = match &texts {
+            Texts::Pinned(_) => layout.verdicts + self.len(),
+            _ => layout.bytes + bytes,
+        };
+        layout.partial = part(PARTIAL_LEN * chunk_count as usize);
+        layout.device = layout.partial + PARTIAL_LEN * chunk_count as usize;
         self.layout = layout;
-        (self.jobs, self.span) = (jobs, span);
+        self.chunk_count = chunk_count;
+        (self.jobs, self.texts) = (jobs, texts);
     }
 
     /// Writes what travels into `staging`, which is as long as the layout says.
     pub(crate) fn write(
-        &mut self,
+        &self,
         key_entries: &KeyEntries,
         bytes: &[u8],
         secrets: Secrets<'_>,
         all: &[Job],
-        takes: impl Fn(&Job) -> bool,
         staging: &mut [u8],
     ) {
         let layout = self.layout;
         let all = &all[self.jobs.clone()];
-        let base = self.span.as_ref().map_or(0, |span| number(span.start));
-        let gathered = self.span.is_none();
-        for (entry, head) in staging.chunks_exact_mut(KEY_LEN).zip(&self.heads) {
+        let (front, back) = staging.split_at_mut(layout.verdicts);
+        let (front, chunk_list) = front.split_at_mut(layout.chunks);
+        let (keys, packets) = front.split_at_mut(layout.packets);
+        let (keys, _) = keys.as_chunks_mut::<KEY_LEN>();
+        let (packets, _) = packets.as_chunks_mut::<PACKET_LEN>();
+        let (chunk_list, _) = chunk_list.as_chunks_mut::<CHUNK_LEN>();
+        back[..self.len()].fill(NO_VERDICT);
+        let base = match &self.texts {
+            Texts::Gathered => None,
+            Texts::Copied(span) => {
+                back[layout.bytes - layout.verdicts..].copy_from_slice(&bytes[span.clone()]);
+                Some(number(span.start))
+            }
+            Texts::Pinned(span) => Some(number(span.start)),
+        };
+        for (entry, head) in keys.iter_mut().zip(&self.heads) {
             let job = &all[*head as usize];
-            let aad = match (job.aad_len, gathered) {
-                (0, _) => 0,
-                // Where it is gathered to is written below.
-                (_, true) => 0,
-                (_, false) => job.aad - base,
+            let aad = match (job.aad_len, base) {
+                // There is none, or `gather` says where it is.
+                (0, _) | (_, None) => 0,
+                (_, Some(base)) => job.aad - base,
             };
             entry[..32].copy_from_slice(&secrets.keys[job.key as usize]);
-            entry[32..40].copy_from_slice(&job.nonce[4..]);
+            entry[32..40].copy_from_slice(&last_of_nonce(job));
             entry[40..44].copy_from_slice(&aad.to_le_bytes());
             entry[44..48].copy_from_slice(&job.aad_len.to_le_bytes());
         }
-        staging[layout.verdicts..][..self.len()].fill(NO_VERDICT);
+        let entries = &key_entries.entries;
+        let mut end = 0;
+        let gather = |job: &Job, entry: u32| {
+            let [text_len, aad_len] = gathered(job);
+            let (text, aad) = (end, end + text_len);
+            end = aad + aad_len;
+            let mut copy = |to: u32, from: u32, len: usize| {
+                let to = layout.bytes - layout.verdicts + to as usize;
+                back[to..to + len].copy_from_slice(&bytes[from as usize..][..len]);
+            };
+            copy(text, job.text, job.text_len as usize + TAG_LEN);
+            if job.aad_len > 0 {
+                copy(aad, job.aad, job.aad_len as usize);
+                keys[entry as usize][40..44].copy_from_slice(&aad.to_le_bytes());
+            }
+            text
+        };
+        match base {
+            None => self.describe(entries, all, packets, chunk_list, gather),
+            Some(base) => {
+                let text = |job: &Job, _| job.text - base;
+                self.describe(entries, all, packets, chunk_list, text);
+            }
+        }
+    }
+
+    /// Writes the descriptors of packets and chunks. `text` says where a job's text is, of
+    /// which the key entry is known.
+    fn describe(
+        &self,
+        entries: &[u32],
+        all: &[Job],
+        packets: &mut [[u8; PACKET_LEN]],
+        chunk_list: &mut [[u8; CHUNK_LEN]],
+        mut text: impl FnMut(&Job, u32) -> u32,
+    ) {
+        let mut chunk_list = chunk_list.iter_mut();
         let mut next = self.starts;
-        let mut texts = self.texts;
-        let mut chunk = layout.chunks;
-        let mut entries = key_entries.entries.iter();
-        for (index, job) in (0..).zip(all) {
-            if !takes(job) {
+        for (job, &entry) in all.iter().zip(entries) {
+            if entry == NO_ENTRY {
                 continue;
             }
-            let bucket = bucket(job.text_len);
-            let packet = next[bucket];
-            next[bucket] += 1;
-            self.order[packet as usize] = index;
-            let entry = *entries.next().expect("one for each packet");
-            let text = if gathered {
-                let text = texts[bucket];
-                texts[bucket] += cells(job);
-                let from = &bytes[job.text as usize..][..job.text_len as usize + TAG_LEN];
-                let to = layout.bytes + text as usize;
-                staging[to..to + from.len()].copy_from_slice(from);
-                if job.aad_len > 0 {
-                    let aad = text + cell(job.text_len as usize + TAG_LEN);
-                    let from = &bytes[job.aad as usize..][..job.aad_len as usize];
-                    let to = layout.bytes + aad as usize;
-                    staging[to..to + from.len()].copy_from_slice(from);
-                    let offset = KEY_LEN * entry as usize + 40;
-                    staging[offset..offset + 4].copy_from_slice(&aad.to_le_bytes());
-                }
-                text
-            } else {
-                job.text - base
-            };
-            let [a, b, c, d, ..] = job.nonce;
-            let counter = u32::from_le_bytes([a, b, c, d]);
-            let at = layout.packets + PACKET_LEN * packet as usize;
-            let fields = [text, job.text_len, entry, counter].map(u128::from);
-            let descriptor = fields[0] | fields[1] << 32 | fields[2] << 64 | fields[3] << 96;
-            staging[at..at + PACKET_LEN].copy_from_slice(&descriptor.to_le_bytes());
-            for number in 0..chunks(job.text_len) {
+            let packet = packet_of(&mut next, job);
+            let to = &mut packets[packet as usize];
+            to[..4].copy_from_slice(&text(job, entry).to_le_bytes());
+            to[4..8].copy_from_slice(&job.text_len.to_le_bytes());
+            to[8..12].copy_from_slice(&entry.to_le_bytes());
+            to[12..].copy_from_slice(&job.nonce[..4]);
+            for (number, to) in (0..chunks(job.text_len)).zip(&mut chunk_list) {
                 let packet = packet - self.starts[BUCKETS - 1];
-                let to = &mut staging[chunk..chunk + CHUNK_LEN];
                 to[..4].copy_from_slice(&packet.to_le_bytes());
                 to[4..].copy_from_slice(&(number * CHUNK_TEXT).to_le_bytes());
-                chunk += CHUNK_LEN;
             }
         }
     }
 
     /// Whether the verdicts that came back say that all was done.
     pub(crate) fn check(&self, op: Op, staging: &[u8]) -> Result<(), GpuError> {
-        let verdicts = &staging[self.layout.verdicts..][..self.len()];
-        let done = match op {
-            Op::Seal => verdicts.iter().all(|&verdict| verdict == 1),
-            Op::Open => verdicts.iter().all(|&verdict| verdict <= 1),
+        let most = match op {
+            Op::Seal => 0,
+            Op::Open => 1,
         };
-        if done { Ok(()) } else { Err(GpuError::Undone) }
+        if unlike_one(self.verdicts(staging)) <= most {
+            Ok(())
+        } else {
+            Err(GpuError::Undone)
+        }
+    }
+
+    fn verdicts<'s>(&self, staging: &'s [u8]) -> &'s [u8] {
+        &staging[self.layout.verdicts..][..self.len()]
     }
 
     /// Hands out what came back whole: bytes, unless they lie in the arena already, and
@@ -335,39 +391,79 @@ impl Piece {
         staging: &[u8],
         bytes: &mut [u8],
         all: &[Job],
+        takes: impl Fn(&Job) -> bool,
         outcomes: &mut [Outcome],
     ) {
         let all = &all[self.jobs.clone()];
         let outcomes = &mut outcomes[self.jobs.clone()];
-        let verdicts = &staging[self.layout.verdicts..][..self.len()];
-        let packets = staging[self.layout.packets..].chunks_exact(PACKET_LEN);
-        for ((&index, &verdict), packet) in self.order.iter().zip(verdicts).zip(packets) {
-            let job = &all[index as usize];
-            let (outcome, len) = match (op, verdict) {
-                (Op::Seal, _) => (Outcome::Sealed, job.text_len as usize + TAG_LEN),
-                (Op::Open, 1) => (Outcome::Authentic, job.text_len as usize),
-                // It stays as it came.
-                (Op::Open, _) => (Outcome::BadTag, 0),
-            };
-            outcomes[index as usize] = outcome;
-            if self.span.is_none() && len > 0 {
-                let [a, b, c, d] = *packet.first_chunk().expect("16 bytes");
-                let from = self.layout.bytes + u32::from_le_bytes([a, b, c, d]) as usize;
-                let to = job.text as usize;
-                bytes[to..to + len].copy_from_slice(&staging[from..from + len]);
+        let verdicts = self.verdicts(staging);
+        let done = match op {
+            Op::Seal => Outcome::Sealed,
+            Op::Open => Outcome::Authentic,
+        };
+        let gathers = match &self.texts {
+            Texts::Gathered => true,
+            Texts::Copied(span) => {
+                let from = &staging[self.layout.bytes..][..span.len()];
+                bytes[span.clone()].copy_from_slice(from);
+                false
+            }
+            Texts::Pinned(_) => false,
+        };
+        if !gathers && self.len() == all.len() && unlike_one(verdicts) == 0 {
+            outcomes.fill(done);
+            return;
+        }
+        let mut next = self.starts;
+        let mut from = self.layout.bytes;
+        for (job, outcome) in all.iter().zip(outcomes) {
+            if !takes(job) {
+                continue;
+            }
+            let right = verdicts[packet_of(&mut next, job) as usize] == 1;
+            *outcome = if right { done } else { Outcome::BadTag };
+            if gathers {
+                // A forged text stays as it came.
+                if right {
+                    let len = match op {
+                        Op::Seal => job.text_len as usize + TAG_LEN,
+                        Op::Open => job.text_len as usize,
+                    };
+                    bytes[job.text as usize..][..len].copy_from_slice(&staging[from..][..len]);
+                }
+                from += gathered(job).iter().sum::<u32>() as usize;
             }
         }
     }
 }
 
-/// `len` bytes, rounded up to a multiple of [`CELL`].
-fn cell(len: usize) -> u32 {
-    number(len.next_multiple_of(CELL))
+/// 0 if all verdicts are 1; 1 if some are 0; more if there are others.
+fn unlike_one(verdicts: &[u8]) -> u8 {
+    verdicts.iter().fold(0, |all, verdict| all | (verdict ^ 1))
 }
 
-/// What a packet takes where bytes are gathered.
-fn cells(job: &Job) -> u32 {
-    cell(job.text_len as usize + TAG_LEN) + cell(job.aad_len as usize)
+/// Which packet of a piece a job is, if `next` has the next one of each bucket.
+#[inline]
+fn packet_of(next: &mut [u32; BUCKETS + 1], job: &Job) -> u32 {
+    let next = &mut next[bucket(job.text_len)];
+    let packet = *next;
+    *next += 1;
+    packet
+}
+
+/// The part of a nonce that lies in a key entry.
+#[inline]
+fn last_of_nonce(job: &Job) -> [u8; 8] {
+    let [_, _, _, _, last @ ..] = job.nonce;
+    last
+}
+
+/// What a text takes with its tag where it is gathered, and what its AAD takes behind it. Of
+/// a packet of a piece, whose size is limited.
+#[inline]
+fn gathered(job: &Job) -> [u32; 2] {
+    let text = u64::from(job.text_len) + TAG_LEN as u64;
+    [text, job.aad_len.into()].map(|len| cells(len) as u32)
 }
 
 /// A number within a piece, whose size is limited.

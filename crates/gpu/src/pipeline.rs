@@ -13,10 +13,10 @@
 use crate::driver::Shared;
 use crate::error::GpuError;
 use crate::kernels::Op;
-use crate::piece::{KeyEntries, MAX_PIECE, SLACK, bound, span, takes_any};
+use crate::piece::{KeyEntries, MAX_PIECE, SLACK, Texts, bound, span, takes_any};
 use crate::timings::Timings;
 use crate::transfer::Transfer;
-use crate::work::{Bytes, DeviceWork, Help};
+use crate::work::{Bytes, DeviceWork, Help, check};
 use core::ops::Range;
 use packetlane_lanes::Job;
 use std::collections::VecDeque;
@@ -43,13 +43,78 @@ impl Default for PipelineConfig {
 /// Smaller pieces are not worth their launches.
 const MIN_PIECE: usize = 1 << 20;
 
+/// How many jobs are a unit, if they take less than [`UNIT`].
+const UNIT_JOBS: usize = 32;
+
+/// The most bytes of a piece that a unit of several jobs takes.
+const UNIT: usize = 64 << 10;
+
 /// What is kept from batch to batch.
 pub(crate) struct Pipeline {
     pub(crate) config: PipelineConfig,
     transfers: Vec<Transfer>,
     key_entries: KeyEntries,
-    /// Before which jobs the batch may be cut, and their number at the end.
-    cuts: Vec<usize>,
+    /// What pieces are made of.
+    units: Vec<Unit>,
+}
+
+/// Neighbours in the list of jobs. One pass over the jobs cuts a batch into units, of which
+/// pieces are made.
+#[derive(Clone)]
+struct Unit {
+    jobs: Range<usize>,
+    /// How many of them run on the device.
+    packets: usize,
+    /// The most that they take of a piece.
+    bytes: u64,
+    /// From the first to the last of the arena's bytes that they read or write.
+    span: Range<u64>,
+    /// Whether none of them begins before the end of one that comes before it.
+    in_order: bool,
+}
+
+impl Unit {
+    /// Some of a batch's jobs, each of which is given to `check`.
+    fn of(all: &[Job], jobs: Range<usize>, check: impl Fn(&Job)) -> Self {
+        let (mut packets, mut bytes) = (0, 0);
+        let (mut start, mut end) = (u64::MAX, 0);
+        let mut in_order = true;
+        for job in &all[jobs.clone()] {
+            check(job);
+            packets += usize::from(takes(job));
+            bytes += bound(job);
+            let span = span(job);
+            in_order &= span.start >= end;
+            start = start.min(span.start);
+            end = end.max(span.end);
+        }
+        Self {
+            jobs,
+            packets,
+            bytes,
+            span: start..end,
+            in_order,
+        }
+    }
+
+    /// This and the one behind it.
+    fn join(&self, next: &Self) -> Self {
+        Self {
+            jobs: self.jobs.start..next.jobs.end,
+            packets: self.packets + next.packets,
+            bytes: self.bytes + next.bytes,
+            span: self.span.start.min(next.span.start)..self.span.end.max(next.span.end),
+            in_order: self.in_order && next.in_order && next.span.start >= self.span.end,
+        }
+    }
+
+    /// The most that travels of it.
+    fn size(&self, pinned: bool) -> usize {
+        match pinned {
+            true => size(self.bytes.max(self.span.end - self.span.start)),
+            false => size(self.bytes),
+        }
+    }
 }
 
 /// A batch under way.
@@ -83,59 +148,24 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Takes the first piece of what lies between two cuts. Returns the cut behind it.
-    fn piece(&self, cuts: &[usize], from: usize, to: usize, target: usize) -> Cut {
-        let pinned = matches!(self.work.bytes, Bytes::Pinned(..));
-        let mut cut = Cut {
-            next: from,
-            packets: 0,
-            span: None,
-        };
-        let mut taken = SLACK;
-        while cut.next < to {
-            let jobs = &self.work.jobs[cuts[cut.next]..cuts[cut.next + 1]];
-            let (mut bytes, mut packets, mut range) = (0, 0, cut.span.clone());
-            for job in jobs {
-                if takes(job) {
-                    bytes += bound(job);
-                    packets += 1;
-                }
-                if pinned {
-                    let span = span(job);
-                    let (start, end) = (size(span.start), size(span.end));
-                    range = match range {
-                        Some(range) => Some(range.start.min(start)..range.end.max(end)),
-                        None => Some(start..end),
-                    };
-                }
-            }
-            let bytes = size(bytes).saturating_add(taken);
-            let most = bytes.max(range.as_ref().map_or(0, Range::len));
-            if cut.next > from && most > target {
-                break;
-            }
-            cut.next += 1;
-            if most > MAX_PIECE {
-                // Packets of a pinned arena that cannot be separated.
-                cut.packets = 0;
-                break;
-            }
-            taken = bytes;
-            cut.packets += packets;
-            cut.span = range;
-        }
-        cut
+    fn is_pinned(&self) -> bool {
+        matches!(self.work.bytes, Bytes::Pinned(..))
     }
-}
 
-/// Where a piece ends.
-struct Cut {
-    /// The index of the cut behind it.
-    next: usize,
-    /// How many packets run on the device; without one there is no piece.
-    packets: usize,
-    /// From the first to the last byte of its packets, in a pinned arena.
-    span: Option<Range<usize>>,
+    /// The first piece of `units`, of which there are some, and how many of them it is. A
+    /// piece of one unit may be too large for the device: packets of a pinned arena that
+    /// cannot be cut apart.
+    fn piece(&self, units: &[Unit], target: usize) -> (Unit, usize) {
+        let (mut piece, mut count) = (units[0].clone(), 1);
+        for unit in &units[1..] {
+            let joined = piece.join(unit);
+            if joined.size(self.is_pinned()) > target {
+                break;
+            }
+            (piece, count) = (joined, count + 1);
+        }
+        (piece, count)
+    }
 }
 
 /// The most bytes of text and AAD that a packet has which runs on the device: what it takes
@@ -170,7 +200,7 @@ impl Pipeline {
             config: PipelineConfig::default(),
             transfers: Vec::new(),
             key_entries: KeyEntries::default(),
-            cuts: Vec::new(),
+            units: Vec::new(),
         }
     }
 
@@ -204,18 +234,21 @@ impl Pipeline {
         run: &mut Run<'_>,
         under_way: &mut VecDeque<usize>,
     ) -> Result<(), GpuError> {
-        self.cut(run);
+        let most = self.config.piece_bytes.saturating_sub(SLACK).min(UNIT);
+        let (len, secrets) = (run.work.bytes.get().len(), run.work.secrets);
+        let check = |job: &Job| check(len, secrets, job);
+        cut(run.work.jobs, check, most, run.is_pinned(), &mut self.units);
+        let in_order = self.is_in_order();
         let streams = self.config.streams.max(1);
         self.transfers.truncate(streams);
-        let target = self.piece_target(run.work.jobs, streams);
-        let (mut next, mut end) = (0, self.cuts.len() - 1);
+        let target = self.piece_target(streams);
+        let (mut next, mut end) = (0, self.units.len());
         let mut free = 0;
         loop {
             while under_way.len() < streams && next < end {
-                let cut = run.piece(&self.cuts, next, end, target);
-                let jobs = self.cuts[next]..self.cuts[cut.next];
-                next = cut.next;
-                if cut.packets == 0 {
+                let (piece, count) = run.piece(&self.units[next..end], target);
+                next += count;
+                if piece.packets == 0 || piece.size(run.is_pinned()) > MAX_PIECE - SLACK {
                     continue;
                 }
                 if self.transfers.len() <= free {
@@ -224,7 +257,7 @@ impl Pipeline {
                 under_way.push_back(free);
                 let transfer = &mut self.transfers[free];
                 free = (free + 1) % streams;
-                run.send(transfer, &mut self.key_entries, jobs, cut.span)?;
+                run.send(transfer, &mut self.key_entries, piece, in_order)?;
             }
             let Some(&first) = under_way.front() else {
                 return Ok(());
@@ -233,17 +266,13 @@ impl Pipeline {
                 && next < end
                 && !self.transfers[first].is_done()?
             {
-                let to = self.cuts[end];
+                let to = self.units[end - 1].jobs.end;
                 let mut bytes = 0;
                 while next < end && bytes < help.bytes {
                     end -= 1;
-                    let jobs = &run.work.jobs[self.cuts[end]..self.cuts[end + 1]];
-                    bytes += jobs
-                        .iter()
-                        .map(|job| job.text_len as usize + 64)
-                        .sum::<usize>();
+                    bytes += size(self.units[end].bytes);
                 }
-                let from = self.cuts[end];
+                let from = self.units[end].jobs.start;
                 (help.run)(run.work.jobs(from..to));
                 run.timings.helped += to - from;
                 continue;
@@ -253,77 +282,77 @@ impl Pipeline {
         }
     }
 
-    /// How large the pieces of a batch are: small enough that copies, kernels and the CPU's
-    /// own work overlap, large enough that each is worth its launches.
-    fn piece_target(&self, jobs: &[Job], streams: usize) -> usize {
-        let total: u64 = jobs.iter().map(bound).sum();
-        let share = size(total) / (2 * streams) + SLACK;
-        let most = self.config.piece_bytes.clamp(1, MAX_PIECE);
-        share.max(MIN_PIECE.min(most)).min(most)
+    /// Whether no job begins before the end of one that comes before it.
+    fn is_in_order(&self) -> bool {
+        let mut neighbours = self.units.windows(2);
+        self.units.iter().all(|unit| unit.in_order)
+            && neighbours.all(|units| units[0].span.end <= units[1].span.start)
     }
 
-    /// Finds the jobs before which the batch may be cut. Where bytes are gathered, that is
-    /// any. In a pinned arena what lies before a cut must end where what follows begins, so
-    /// that each piece has a range of it to itself.
-    fn cut(&mut self, run: &Run<'_>) {
-        self.cuts.clear();
-        if let Bytes::Plain(_) = run.work.bytes {
-            self.cuts.extend(0..=run.work.jobs.len());
-            return;
-        }
-        let jobs = run.work.jobs;
-        cut_between(jobs.len(), |job| span(&jobs[job]), &mut self.cuts);
+    /// How many bytes the units of a piece take at most: few enough that copies, kernels and
+    /// the CPU's own work overlap, enough that each piece is worth its launches.
+    fn piece_target(&self, streams: usize) -> usize {
+        let total: u64 = self.units.iter().map(|unit| unit.bytes).sum();
+        let share = size(total) / (2 * streams);
+        let most = self.config.piece_bytes.clamp(1, MAX_PIECE);
+        share.max(MIN_PIECE).min(most).saturating_sub(SLACK)
     }
 }
 
-/// Finds the jobs of `len` before which nothing reaches beyond where they begin, of jobs
-/// whose bytes in the arena `span` returns: the first job, and `len` for the end, included.
-/// Asks for at most three spans for each job.
-fn cut_between(len: usize, span: impl Fn(usize) -> Range<u64>, cuts: &mut Vec<usize>) {
-    let mut end = 0;
-    for job in 0..len {
-        let here = span(job);
-        // A job that reaches back before a cut takes it away. Each cut goes at most once.
-        while let Some(&last) = cuts.last()
-            && here.start < span(last).start
+/// Cuts a batch into units of one job, or of at most `most` bytes. All jobs are given to
+/// `check`.
+///
+/// In a pinned arena a unit has a range to itself: what others have lies before or behind it.
+/// So jobs of which one reaches over the other are in one unit, however large it gets.
+fn cut(all: &[Job], check: impl Fn(&Job), most: usize, pinned: bool, units: &mut Vec<Unit>) {
+    units.clear();
+    let mut add = |mut unit: Unit| {
+        while pinned && let Some(before) = units.pop_if(|before| before.span.end > unit.span.start)
         {
-            cuts.pop();
+            unit = before.join(&unit);
         }
-        if here.start >= end || cuts.is_empty() {
-            cuts.push(job);
+        units.push(unit);
+    };
+    for start in (0..all.len()).step_by(UNIT_JOBS) {
+        let jobs = start..all.len().min(start + UNIT_JOBS);
+        let unit = Unit::of(all, jobs.clone(), &check);
+        if unit.size(pinned) <= most {
+            add(unit);
+        } else {
+            jobs.for_each(|job| add(Unit::of(all, job..job + 1, &check)));
         }
-        end = end.max(here.end);
     }
-    if let Some(first) = cuts.first_mut() {
-        *first = 0;
-    }
-    cuts.push(len);
 }
 
 impl Run<'_> {
-    /// Sends a piece off.
+    /// Sends a piece off, of a batch that is in order or not.
     fn send(
         &mut self,
         transfer: &mut Transfer,
         key_entries: &mut KeyEntries,
-        jobs: Range<usize>,
-        range: Option<Range<usize>>,
+        unit: Unit,
+        in_order: bool,
     ) -> Result<(), GpuError> {
         let work = &mut self.work;
-        let arena = match &mut work.bytes {
-            Bytes::Plain(_) => None,
-            Bytes::Pinned(pinned, _) => Some(pinned.pointers()),
+        let range = size(unit.span.start)..size(unit.span.end);
+        let (arena, texts) = match &mut work.bytes {
+            Bytes::Pinned(pinned, _) => (Some(pinned.pointers()), Texts::Pinned(range)),
+            // The range has no bytes of other pieces, and few that are of no packet.
+            Bytes::Plain(_) if in_order && range.len() <= size(unit.bytes) => {
+                (None, Texts::Copied(range))
+            }
+            Bytes::Plain(_) => (None, Texts::Gathered),
         };
         let keys = work.secrets.keys.len();
         let piece = &mut transfer.piece;
-        piece.plan(key_entries, keys, work.jobs, jobs, range, takes);
+        piece.plan(key_entries, keys, work.jobs, unit.jobs, texts, takes);
         let (piece, staging) = transfer.stage()?;
         let bytes = work.bytes.get();
-        piece.write(key_entries, bytes, work.secrets, work.jobs, takes, staging);
+        piece.write(key_entries, bytes, work.secrets, work.jobs, staging);
         // SAFETY: a pinned arena's halves are of this driver (`Gpu::run` asks) and live as
         // long as the run, which ends when all transfers are idle. The spans of all jobs lie
-        // within it (`Gpu::run` asks), those of a piece within its range, and no packet of
-        // another piece, nor one that the CPU does, reaches into that (`Pipeline::cut`).
+        // within it (`send_all` asks), those of a piece within its range, and no packet of
+        // another piece, nor one that the CPU does, reaches into that (`cut`).
         unsafe { transfer.start(self.op, arena, self.timed) }
     }
 
@@ -337,8 +366,8 @@ impl Run<'_> {
             ..
         } = work;
         transfer.finish(&mut self.timings, |piece, staging| {
-            piece.take(op, staging, bytes.get(), jobs, outcomes);
-            whole.extend(piece.span.clone());
+            piece.take(op, staging, bytes.get(), jobs, takes, outcomes);
+            whole.extend(piece.texts.pinned());
         })
     }
 }
@@ -346,41 +375,66 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::cell::Cell;
 
-    /// The cuts between jobs with these spans, and how many spans were asked for.
-    fn cuts(spans: &[Range<u64>]) -> (Vec<usize>, usize) {
-        let (asked, mut cuts) = (Cell::new(0), Vec::new());
-        let span = |job: usize| {
-            asked.set(asked.get() + 1);
-            spans[job].clone()
-        };
-        cut_between(spans.len(), span, &mut cuts);
-        (cuts, asked.get())
+    fn job(text: u32, text_len: u32) -> Job {
+        Job {
+            text,
+            text_len,
+            ..Job::default()
+        }
+    }
+
+    /// Behind which jobs there is a cut, of jobs with these spans and units as small as can be.
+    fn cuts(spans: &[Range<u32>], pinned: bool) -> Vec<usize> {
+        let jobs = spans
+            .iter()
+            .map(|span| job(span.start, span.end - span.start - 16));
+        let mut units = Vec::new();
+        cut(&jobs.collect::<Vec<_>>(), |_| (), 0, pinned, &mut units);
+        units.into_iter().map(|unit| unit.jobs.end).collect()
     }
 
     #[test]
     fn nothing_reaches_over_a_cut() {
-        assert_eq!(cuts(&[]).0, [0]);
-        assert_eq!(cuts(&[5..9, 9..20, 25..30]).0, [0, 1, 2, 3]);
+        assert_eq!(cuts(&[], true), []);
+        assert_eq!(cuts(&[5..29, 29..50, 55..90], true), [1, 2, 3]);
         // Neighbours out of order stay together.
-        assert_eq!(cuts(&[0..10, 20..30, 10..20, 30..40]).0, [0, 3, 4]);
+        let swapped = [0..20, 40..60, 20..40, 60..80];
+        assert_eq!(cuts(&swapped, true), [1, 3, 4]);
         // So does all that one packet reaches back over.
-        assert_eq!(cuts(&[10..20, 20..30, 30..40, 0..50]).0, [0, 4]);
-        assert_eq!(cuts(&[0..25, 20..30, 30..40]).0, [0, 2, 3]);
+        assert_eq!(cuts(&[20..40, 40..60, 60..80, 0..90], true), [4]);
+        assert_eq!(cuts(&[0..45, 40..60, 60..80], true), [2, 3]);
+        // Where bytes are gathered, that does not matter.
+        assert_eq!(cuts(&[0..45, 40..60], false), [1, 2]);
     }
 
     #[test]
-    fn the_steps_are_proportional_to_the_jobs() {
-        let len = 10_000_u64;
-        let in_order: Vec<_> = (0..len).map(|job| 10 * job..10 * job + 10).collect();
-        let backwards: Vec<_> = in_order.iter().rev().cloned().collect();
-        let mut last_reaches_back = in_order.clone();
-        last_reaches_back[9_999].start = 0;
-        let pairs_swapped: Vec<_> = (0..10_000).map(|job| in_order[job ^ 1].clone()).collect();
-        for spans in [in_order, backwards, last_reaches_back, pairs_swapped] {
-            let (_, asked) = cuts(&spans);
-            assert!(asked <= 3 * spans.len(), "{asked} spans of {}", spans.len());
+    fn units_have_as_many_jobs_as_they_may() {
+        let jobs: Vec<_> = (0..100).map(|number| job(100 * number, 80)).collect();
+        let mut units = Vec::new();
+        cut(&jobs, |_| (), UNIT, true, &mut units);
+        let found: Vec<_> = units.iter().map(|unit| unit.jobs.clone()).collect();
+        assert_eq!(found, [0..32, 32..64, 64..96, 96..100]);
+        assert_eq!((units[1].packets, units[1].span.clone()), (32, 3200..6396));
+        assert_eq!(units[1].bytes, 32 * bound(&jobs[0]));
+    }
+
+    #[test]
+    fn the_order_is_known() {
+        let in_order = |jobs: &[Job]| {
+            let mut pipeline = Pipeline::new();
+            cut(jobs, |_| (), UNIT, false, &mut pipeline.units);
+            pipeline.is_in_order()
+        };
+        let jobs: Vec<_> = (0..100).map(|number| job(100 * number, 84)).collect();
+        assert!(in_order(&jobs) && in_order(&[]));
+        for place in [0, 31, 32, 98] {
+            let mut jobs = jobs.clone();
+            jobs[place].text_len += 1;
+            assert!(!in_order(&jobs));
+            jobs[place].text_len -= 1;
+            jobs.swap(place, place + 1);
+            assert!(!in_order(&jobs));
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::driver::DeviceMemory;
 use crate::error::GpuError;
 use crate::gpu::Gpu;
 use crate::kernels::Op;
-use crate::piece::{KeyEntries, SLACK, bound, takes_any};
+use crate::piece::{KeyEntries, SLACK, Texts, bound, takes_any};
 use crate::transfer::Transfer;
 use crate::work::check;
 use packetlane_lanes::{Job, Outcome, Secrets};
@@ -37,7 +37,7 @@ impl Gpu {
         secrets: Secrets<'_>,
         jobs: &[Job],
     ) -> Result<Resident<'_>, GpuError> {
-        check(bytes.len(), secrets, jobs);
+        jobs.iter().for_each(|job| check(bytes.len(), secrets, job));
         self.usable()?;
         self.note(Resident::new(self, op, bytes, secrets, jobs))
     }
@@ -59,11 +59,12 @@ impl<'g> Resident<'g> {
         let mut transfer = Transfer::new(gpu.driver())?;
         let mut key_entries = KeyEntries::default();
         let keys = secrets.keys.len();
+        let (all, texts) = (0..jobs.len(), Texts::Gathered);
         transfer
             .piece
-            .plan(&mut key_entries, keys, jobs, 0..jobs.len(), None, takes_any);
+            .plan(&mut key_entries, keys, jobs, all, texts, takes_any);
         let (piece, staging) = transfer.stage()?;
-        piece.write(&key_entries, bytes, secrets, jobs, takes_any, staging);
+        piece.write(&key_entries, bytes, secrets, jobs, staging);
         let pristine = DeviceMemory::new(gpu.driver(), transfer.piece.layout.staged)?;
         transfer.upload(op, &pristine)?;
         Ok(Self {

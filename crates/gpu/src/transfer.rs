@@ -4,7 +4,7 @@
 use crate::driver::{Address, DeviceMemory, Event, PinnedMemory, Shared, Stream};
 use crate::error::GpuError;
 use crate::kernels::{Op, launches};
-use crate::piece::{MAX_PIECE, Piece};
+use crate::piece::{MAX_PIECE, Piece, Texts, takes_any};
 use crate::timings::Timings;
 use crate::wipe::wipe;
 use packetlane_lanes::{Job, Outcome};
@@ -96,7 +96,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// Where the piece has a span, both pointers are to page-locked memory of this driver
+    /// Where the piece is a range of a pinned arena, both pointers are to page-locked memory of this driver
     /// that has it, which nobody reads or writes in it, nor gives back, before the transfer is
     /// idle again.
     pub(crate) unsafe fn start(
@@ -156,7 +156,7 @@ impl Transfer {
             self.driver
                 .copy_in(stream, device, staging, layout.staged)?;
         }
-        if let (Some(span), Some((front, _))) = (&self.piece.span, arena) {
+        if let (Some(span), Some((front, _))) = (self.piece.texts.pinned(), arena) {
             let at = device + layout.bytes as u64;
             // SAFETY: the caller's promise.
             unsafe {
@@ -193,7 +193,7 @@ impl Transfer {
     unsafe fn copy_out(&self, arena: Option<(*const u8, *mut u8)>) -> Result<(), GpuError> {
         let (stream, device) = (self.stream.handle(), self.device().at());
         let layout = self.piece.layout;
-        if let (Some(span), Some((_, back))) = (&self.piece.span, arena) {
+        if let (Some(span), Some((_, back))) = (self.piece.texts.pinned(), arena) {
             let at = device + layout.bytes as u64;
             // SAFETY: the caller's promise.
             unsafe {
@@ -201,7 +201,7 @@ impl Transfer {
                 self.driver.copy_out(stream, to, at, span.len())?;
             }
         }
-        // Verdicts, and behind them the bytes, if they are gathered.
+        // Verdicts, and behind them the bytes, if they are in staging.
         let start = layout.verdicts;
         // SAFETY: as in `copy_in`.
         unsafe {
@@ -277,7 +277,8 @@ impl Transfer {
         added.and(done)?;
         let staging = self.staging().bytes();
         self.piece.check(self.op, staging)?;
-        self.piece.take(self.op, staging, bytes, jobs, outcomes);
+        self.piece
+            .take(self.op, staging, bytes, jobs, takes_any, outcomes);
         Ok(())
     }
 
@@ -328,7 +329,7 @@ impl Transfer {
             return done;
         }
         let layout = &self.piece.layout;
-        let beside = self.piece.span.as_ref().map_or(0, |span| span.len());
+        let beside = self.piece.texts.pinned().map_or(0, |span| span.len());
         timings.pieces += 1;
         timings.packets += self.piece.len();
         timings.bytes_to_device += layout.staged + beside;
@@ -337,10 +338,11 @@ impl Transfer {
         // The zeros that were written on the device came after all else in its stream.
         self.on_device = 0;
         self.state = State::Idle;
-        // What has been sealed is no secret, and lies where the plaintext did.
-        let secret = match self.op {
-            Op::Seal => self.piece.layout.keys_end,
-            Op::Open => self.staged,
+        // What has been sealed is no secret, and lies where the plaintext did. What was copied
+        // between packets may be one.
+        let secret = match (self.op, &self.piece.texts) {
+            (Op::Seal, Texts::Gathered | Texts::Pinned(_)) => self.piece.layout.keys_end,
+            (Op::Seal, Texts::Copied(_)) | (Op::Open, _) => self.staged,
         };
         self.staged = self.staged.min(secret);
         self.wipe_staging();

@@ -86,19 +86,18 @@ impl DeviceWork<'_> {
 /// # Panics
 ///
 /// If a job lies outside `len` bytes or names a key that is not in `secrets`.
-pub(crate) fn check(len: usize, secrets: Secrets<'_>, jobs: &[Job]) {
-    for job in jobs {
-        assert!(
-            span(job).end <= len as u64,
-            "a job lies outside the {len} bytes of the batch"
-        );
-        assert!(
-            job.keystream_blocks > 0 || (job.key as usize) < secrets.keys.len(),
-            "a job names key {} of {}",
-            job.key,
-            secrets.keys.len()
-        );
-    }
+#[inline]
+pub(crate) fn check(len: usize, secrets: Secrets<'_>, job: &Job) {
+    assert!(
+        span(job).end <= len as u64,
+        "a job lies outside the {len} bytes of the batch"
+    );
+    assert!(
+        job.keystream_blocks > 0 || (job.key as usize) < secrets.keys.len(),
+        "a job names key {} of {}",
+        job.key,
+        secrets.keys.len()
+    );
 }
 
 /// Does jobs of the batch on the CPU, whichever they are.

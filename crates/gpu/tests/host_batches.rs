@@ -105,19 +105,46 @@ fn any_nonces() {
     same(&gpu, &made.sealed(&mut random, 5));
 }
 
+/// How many bytes lie from the first to the last of the packets, if they are in order.
+fn span(made: &Made) -> usize {
+    let [first, .., last] = &made.jobs[..] else {
+        panic!("several packets")
+    };
+    (last.text + last.text_len + 16 - first.text) as usize
+}
+
+/// Where much lies between packets, or where they are out of order, each is copied by itself.
+#[test]
+fn packets_are_gathered_where_they_lie_apart() {
+    let (_, gpu) = device(1, 1, 8 << 20);
+    let mut random = Random::new(4);
+    let made = Made::new(&mut random, &[40; 1000], 10, 3);
+    let mut apart = made.clone();
+    apart.bytes = vec![5; 1000 * made.bytes.len()];
+    for (number, job) in (0..).zip(&mut apart.jobs) {
+        (job.text, job.aad) = (job.text + 1000 * number, job.aad + 1000 * number);
+    }
+    let mut swapped = made.clone();
+    swapped.jobs.swap(500, 501);
+    for other in [apart, swapped] {
+        let sent = same(&gpu, &other).bytes_to_device;
+        assert!(sent > same(&gpu, &made).bytes_to_device && sent < 200_000);
+        same(&gpu, &other.sealed(&mut random, 7));
+    }
+}
+
 /// Equal keys of one index are copied to the device once per piece.
 #[test]
 fn keys_are_copied_once() {
     let (_, gpu) = device(1, 1, 8 << 20);
-    let sent = |keys| {
+    for keys in [1, 10] {
         let mut made = Made::new(&mut Random::new(4), &[48; 1000], keys, usize::MAX);
         made.jobs.iter_mut().for_each(|job| job.nonce[4..].fill(7));
-        same(&gpu, &made).bytes_to_device
-    };
-    // Text and tag, descriptor and verdict; keys; alignment of the parts.
-    let packets = 1000 * (64 + 16 + 1);
-    assert!((packets + 48..packets + 48 + 4 * 256).contains(&sent(1)));
-    assert!((packets + 10 * 48..packets + 10 * 48 + 4 * 256).contains(&sent(10)));
+        let sent = same(&gpu, &made).bytes_to_device;
+        // The range of the arena, descriptors and verdicts; keys; alignment of the parts.
+        let least = span(&made) + 1000 * (16 + 1) + keys * 48;
+        assert!((least..least + 4 * 256).contains(&sent));
+    }
 }
 
 #[test]
@@ -500,15 +527,15 @@ fn nonces_with_a_counter_in_their_last_bytes() {
         panic!("four runs")
     };
     let packets = made.jobs.len();
-    // Text and tag, padded to a multiple of 16 bytes, a descriptor and a verdict.
-    let other = packets * (128 + 16 + 1);
+    // The arena's bytes, without what may lie between two pieces, descriptors and verdicts.
+    let other = span(&made) + packets * (16 + 1) - 8 * own.1;
     assert!(
-        shared.0 <= other + shared.1 * (3 * ENTRY + 5 * 256),
+        shared.0 <= other + shared.1 * (3 * ENTRY + 6 * 256),
         "{sent:?}"
     );
     assert!(own.0 >= other + packets * ENTRY, "{sent:?}");
     assert!(
-        own.0 <= other + packets * ENTRY + own.1 * 5 * 256,
+        own.0 <= other + packets * ENTRY + own.1 * 6 * 256,
         "{sent:?}"
     );
     assert_eq!(stand_in.unclean(), 0);
