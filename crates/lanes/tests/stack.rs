@@ -106,6 +106,7 @@ fn no_state_of_poly1305_is_left_on_the_stack() {
                 &[400; 5],
                 &[1400; 3],
                 &[300; 20],
+                &[300; 64],
             ] {
                 check(*backend, lengths, stack);
             }

@@ -6,7 +6,8 @@
 //!   packet stitched into the rounds of the next one, or of two into those of the next two;
 //!   [`long`], one packet after the other, stitched in lanes; [`lanes`], the blocks of all packets in
 //!   one list. Short packets have a kernel of their own,
-//!   [`crate::kernels::chacha20poly1305::short`]. No way calls another.
+//!   [`crate::kernels::chacha20poly1305::short`], as have many packets with as many blocks,
+//!   [`crate::kernels::chacha20poly1305::lockstep`]. No way calls another.
 //! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
 //!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which
 //!   authenticates it.

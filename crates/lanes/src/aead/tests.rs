@@ -131,43 +131,82 @@ fn lists_go_either_way() {
                     ..Job::default()
                 };
                 let jobs: Vec<Job> = (0..packets).map(job).collect();
-                let plain: Vec<u8> = (0..packets * SIZE)
-                    .map(|i| (i % 7919 * i % 251) as u8)
-                    .collect();
-                let mut expected = plain.clone();
-                for job in &jobs {
-                    let theirs =
-                        chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key as usize].into());
-                    let text = (&mut expected[job.text()]).into();
-                    let aad = &plain[job.aad()];
-                    let tag = theirs.encrypt_inout_detached(&job.nonce.into(), aad, text);
-                    expected[job.tag()].copy_from_slice(&tag.unwrap());
-                }
-                let mut ours = plain.clone();
-                let mut outcomes = vec![Outcome::Pending; packets];
-                for run in [seal, open] {
-                    let work = Work {
-                        bytes: &mut ours,
-                        secrets: keys[..].into(),
-                        jobs: &jobs,
-                        outcomes: &mut outcomes,
+                check_list(*backend, &keys, &jobs, packets * SIZE);
+            }
+        }
+    }
+}
+
+/// Many packets of one number of blocks, as many as fill the lanes of a call and some more, all of one
+/// length or ever shorter; and among them one that is longer, has AAD, or has another packet's blocks.
+#[test]
+fn many_packets_in_lockstep() {
+    const SIZE: usize = 1200;
+    let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
+    for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+        for len in (1..=1100).step_by(9).chain([64, 65, 128, 129, 768, 769]) {
+            for (packets, every) in [(32, 1), (70, usize::MAX), (64, 3)] {
+                for other in [None, Some(0), Some(40), Some(packets - 1)] {
+                    let job = |i: usize| {
+                        let is_other = other == Some(i);
+                        // Each length in as many blocks as the longest.
+                        let shorter = (i / every).min((len - 1) % BLOCK_LEN);
+                        Job {
+                            text: (i * SIZE + 16) as u32,
+                            text_len: (len - shorter + 64 * usize::from(is_other && i == 0)) as u32,
+                            aad: (i * SIZE) as u32,
+                            aad_len: 9 * u32::from(is_other && i > 0),
+                            key: (i % 3) as u32,
+                            nonce: [i as u8; 12],
+                            ..Job::default()
+                        }
                     };
-                    run(set, work);
-                    if outcomes[0] == Outcome::Sealed {
-                        assert!(ours == expected, "{backend:?}, {packets} x {least}");
-                        ours[jobs[packets / 2].tag()][3] ^= 1;
-                    }
-                }
-                for (i, job) in jobs.iter().enumerate() {
-                    let (outcome, text) = match i == packets / 2 {
-                        true => (Outcome::BadTag, &expected),
-                        false => (Outcome::Authentic, &plain),
-                    };
-                    assert_eq!(outcomes[i], outcome, "{backend:?}");
-                    assert!(ours[job.text()] == text[job.text()], "{backend:?}");
+                    let jobs: Vec<Job> = (0..packets).map(job).collect();
+                    check_list(*backend, &keys, &jobs, packets * SIZE);
                 }
             }
         }
+    }
+}
+
+/// Seals a list in `len` bytes and opens it, with one packet forged.
+fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
+    let packets = jobs.len();
+    let plain: Vec<u8> = (0..len).map(|i| (i % 7919 * i % 251) as u8).collect();
+    let mut expected = plain.clone();
+    for job in jobs {
+        let theirs = chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key as usize].into());
+        let text = (&mut expected[job.text()]).into();
+        let aad = &plain[job.aad()];
+        let tag = theirs.encrypt_inout_detached(&job.nonce.into(), aad, text);
+        expected[job.tag()].copy_from_slice(&tag.unwrap());
+    }
+    let mut ours = plain.clone();
+    let mut outcomes = vec![Outcome::Pending; packets];
+    for run in [seal, open] {
+        let work = Work {
+            bytes: &mut ours,
+            secrets: keys.into(),
+            jobs,
+            outcomes: &mut outcomes,
+        };
+        run(backend.set(), work);
+        if outcomes[0] == Outcome::Sealed {
+            assert!(
+                ours == expected,
+                "{backend:?}, {packets} x {}",
+                jobs[0].text_len
+            );
+            ours[jobs[packets / 2].tag()][3] ^= 1;
+        }
+    }
+    for (i, job) in jobs.iter().enumerate() {
+        let (outcome, text) = match i == packets / 2 {
+            true => (Outcome::BadTag, &expected),
+            false => (Outcome::Authentic, &plain),
+        };
+        assert_eq!(outcomes[i], outcome, "{backend:?}");
+        assert!(ours[job.text()] == text[job.text()], "{backend:?}");
     }
 }
 

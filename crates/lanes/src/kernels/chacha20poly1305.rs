@@ -290,9 +290,8 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     }
     let l = f.lanes();
     let mut words;
-    for half in 0..2 {
+    for (half, jobs) in jobs.chunks_exact(W::LANES).enumerate() {
         let first = W::LANES * half;
-        let jobs = &jobs[first..][..W::LANES];
         let mut texts = [Text::NONE; MAX_TAGS];
         let texts = &mut texts[..W::LANES];
         for (text, job) in texts.iter_mut().zip(jobs) {

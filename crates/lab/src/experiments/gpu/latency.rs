@@ -1,6 +1,6 @@
 //! `gpu.latency`: how long a batch takes from host to host, and how long on the CPU.
 
-use crate::experiment::{Bench, Experiment, Headline, Task};
+use crate::experiment::{AcrossMachines, Bench, Experiment, Headline, Task};
 use crate::measure::{Clock, Contender, Plan, in_turn};
 use crate::picture::{Bottom, Picture};
 use crate::published::{
@@ -46,6 +46,13 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     published,
     conclude,
     needs_gpu: true,
+    across: &[AcrossMachines {
+        label: "NVIDIA GPU: mixed sizes, 65,536 packets from host memory and back, beside one thread of its \
+                CPU; seal",
+        cases: &["op=seal profile=mail batch=65536 data=travels"],
+        metric: "time_per_batch",
+        against: Some("packetlane-avx512"),
+    }],
     ..Experiment::EMPTY
 };
 
