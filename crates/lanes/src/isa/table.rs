@@ -74,6 +74,8 @@ macro_rules! kernel_list {
             longer_lists_in_lanes,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,
+            /// From how many messages on it is faster in all lanes than in half of them.
+            all_hash_lanes_threshold,
         }
 
         /// See [`Blocks::run`].

@@ -17,9 +17,6 @@ pub(crate) struct LaneThreshold {
     pub(super) all_lanes: usize,
 }
 
-/// How [`Set::hash_threshold`] keeps both numbers.
-const RADIX: usize = 1 << 8;
-
 impl LaneThreshold {
     /// The threshold of an instruction set. At first use all ways are timed, which takes 30 to
     /// 150 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
@@ -28,32 +25,38 @@ impl LaneThreshold {
     #[inline]
     pub(crate) fn of(set: Set) -> Self {
         let serial = set.serial_hash()();
-        let known = set.hash_threshold().get(|| match isa::clock() {
-            Some(clock) => {
-                let Self {
-                    messages,
-                    all_lanes,
-                    ..
-                } = measure(set, serial, clock);
-                messages + RADIX * all_lanes
-            }
+        let find = || match isa::clock() {
+            Some(clock) => measure(set, serial, clock),
             None => {
                 let is_scalar = core::ptr::eq(serial, &raw const SCALAR);
-                (1 + RADIX) * (set.hash_lanes() + usize::from(!is_scalar))
+                let messages = set.hash_lanes() + usize::from(!is_scalar);
+                Self {
+                    set,
+                    serial,
+                    messages,
+                    all_lanes: messages,
+                }
             }
+        };
+        let messages = set.hash_threshold().get(|| {
+            let found = find();
+            set.all_hash_lanes_threshold().set(found.all_lanes);
+            found.messages
         });
+        // Another thread may see the one number and not yet the other.
+        let all_lanes = set.all_hash_lanes_threshold().get(|| find().all_lanes);
         Self {
             set,
             serial,
-            messages: known % RADIX,
-            all_lanes: known / RADIX,
+            messages,
+            all_lanes,
         }
     }
 
     /// Sets the threshold in place of the measurement.
     pub(crate) fn set(set: Set, messages: usize) {
-        let messages = messages.min(set.hash_lanes() + 1);
-        set.hash_threshold().set((1 + RADIX) * messages);
+        set.all_hash_lanes_threshold().set(messages);
+        set.hash_threshold().set(messages);
     }
 
     pub(crate) fn messages(&self) -> usize {
