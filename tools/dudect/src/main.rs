@@ -18,6 +18,9 @@ const SAMPLES: usize = 1_500_000;
 /// The batch: number of packets, and the length of each in bytes.
 const BATCH: (usize, usize) = (64, 61);
 
+/// Packets of a few blocks in lockstep: number and length in bytes.
+const LOCKSTEP: (usize, usize) = (64, 250);
+
 /// One packet that is spread over all lanes: number and length in bytes.
 const LONG: (usize, usize) = (1, 1500);
 
@@ -369,6 +372,14 @@ tests! {
     open_batch_zero: open(Avx512, BATCH, true);
     open_batch_ifma_constant: open(Avx512Ifma, BATCH, false);
     open_batch_ifma_zero: open(Avx512Ifma, BATCH, true);
+    lockstep_seal_constant: seal(Avx512, LOCKSTEP, false);
+    lockstep_seal_zero: seal(Avx512, LOCKSTEP, true);
+    lockstep_seal_ifma_constant: seal(Avx512Ifma, LOCKSTEP, false);
+    lockstep_seal_ifma_zero: seal(Avx512Ifma, LOCKSTEP, true);
+    lockstep_open_constant: open(Avx512, LOCKSTEP, false);
+    lockstep_open_zero: open(Avx512, LOCKSTEP, true);
+    lockstep_open_ifma_constant: open(Avx512Ifma, LOCKSTEP, false);
+    lockstep_open_ifma_zero: open(Avx512Ifma, LOCKSTEP, true);
     open_forged_avx512: open_forged(Avx512);
     open_forged_ifma: open_forged(Avx512Ifma);
     gcm_seal_batch_constant: gcm_seal(Avx512, BATCH, false);
@@ -403,6 +414,14 @@ ctbench_main!(
     open_batch_zero,
     open_batch_ifma_constant,
     open_batch_ifma_zero,
+    lockstep_seal_constant,
+    lockstep_seal_zero,
+    lockstep_seal_ifma_constant,
+    lockstep_seal_ifma_zero,
+    lockstep_open_constant,
+    lockstep_open_zero,
+    lockstep_open_ifma_constant,
+    lockstep_open_ifma_zero,
     open_forged_avx512,
     open_forged_ifma,
     gcm_seal_batch_constant,

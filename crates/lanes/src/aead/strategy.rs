@@ -130,15 +130,18 @@ impl Strategy {
         (many_long, pipelined): (usize, RangeInclusive<usize>),
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
+        let short = short_packets(set, jobs);
+        if short == jobs.len() {
+            return (Self::Short, short);
+        }
         if set.is_stitched()
             && jobs.len() > 1
-            && let Some(blocks) = BlockCounts::of(set, jobs)
+            && let Some((least, most)) = block_counts(jobs)
         {
-            let in_rows = blocks.in_longer == 0;
-            let fits = |count| pipelined.contains(&count);
-            let way = if jobs.len() >= many_long && are_mostly_longer(set, jobs.len(), &blocks) {
+            let in_rows = most <= set.row_blocks();
+            let way = if jobs.len() >= many_long && are_mostly_longer(set, jobs, most) {
                 Some(Self::Long)
-            } else if fits(blocks.least) && fits(blocks.most) {
+            } else if pipelined.contains(&least) && pipelined.contains(&most) {
                 let by_two = set.stitches_two() && in_rows;
                 Some(Self::Pipelined { by_two })
             } else {
@@ -153,7 +156,7 @@ impl Strategy {
         if is_single(set, jobs) {
             return (Self::Single, jobs.len());
         }
-        match (short_packets(set, jobs), lockstep_packets(set, jobs)) {
+        match (short, lockstep_packets(set, jobs)) {
             (0, 0) => (Self::Lanes, jobs.len()),
             (0, count) => (Self::Lockstep, count),
             (count, _) => (Self::Short, count),
@@ -234,45 +237,35 @@ fn are_long(jobs: &[Job]) -> bool {
     jobs.iter().all(|job| job.blocks() as usize >= LONG)
 }
 
-/// How many keystream blocks the packets of a list have, including block 0.
-struct BlockCounts {
-    least: usize,
-    most: usize,
-    all: usize,
-    /// In packets that have more than rows hold.
-    in_longer: usize,
-}
-
-impl BlockCounts {
-    /// The counts, if no packet has precomputed keystream.
-    #[inline]
-    fn of(set: Set, jobs: &[Job]) -> Option<Self> {
-        let mut counts = Self {
-            least: usize::MAX,
-            most: 0,
-            all: 0,
-            in_longer: 0,
-        };
-        let mut count = |job: &Job| {
-            let blocks = job.blocks() as usize;
-            counts.least = counts.least.min(blocks);
-            counts.most = counts.most.max(blocks);
-            counts.all += blocks;
-            if blocks > set.row_blocks() {
-                counts.in_longer += blocks;
-            }
-            job.keystream_blocks == 0
-        };
-        jobs.iter().all(&mut count).then_some(counts)
-    }
-}
-
-/// Whether a list is faster as [`Strategy::Long`], if it has enough packets.
+/// How many keystream blocks the packets of a list have, including block 0: at least and at most. `None`
+/// if any has precomputed keystream.
 #[inline]
-fn are_mostly_longer(set: Set, packets: usize, blocks: &BlockCounts) -> bool {
+fn block_counts(jobs: &[Job]) -> Option<(usize, usize)> {
+    // Lengths first, and no way out of the loop: a few instructions for each packet.
+    let (mut least, mut most, mut precomputed) = (u32::MAX, 0, 0);
+    for job in jobs {
+        least = least.min(job.text_len);
+        most = most.max(job.text_len);
+        precomputed |= job.keystream_blocks;
+    }
+    let blocks = |len: u32| 1 + len.div_ceil(BLOCK_LEN as u32) as usize;
+    (precomputed == 0).then(|| (blocks(least), blocks(most)))
+}
+
+/// Whether a list of packets, of which the largest has `most` blocks, is faster as [`Strategy::Long`], if
+/// it has enough packets.
+#[inline]
+fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
     has_long(set)
-        && blocks.in_longer > 0
-        && (packets <= set.block_lanes() || 2 * blocks.in_longer >= blocks.all)
+        && most > set.row_blocks()
+        && (jobs.len() <= set.block_lanes() || {
+            let (mut all, mut in_longer) = (0, 0);
+            for blocks in jobs.iter().map(|job| job.blocks() as usize) {
+                all += blocks;
+                in_longer += if blocks > set.row_blocks() { blocks } else { 0 };
+            }
+            2 * in_longer >= all
+        })
 }
 
 /// Whether lists may be done as [`Strategy::Long`].
