@@ -660,7 +660,7 @@ fn headlines_of_machines_stand_side_by_side() {
     let title = "Imaginary <CPU> & Co 3000";
     let head = format!("| times as fast as | library | A \\| B | {title} | A \\| B |");
     assert_eq!(lines[..2], [&*head, "| --- | --- | --- | --- | --- |"]);
-    assert_eq!(lines.len(), 13);
+    assert_eq!(lines.len(), 14);
     let of = |start: &str| {
         let mut of = lines.iter().filter(|line| line.starts_with(start));
         *of.next().unwrap_or_else(|| panic!("{start}: {table}"))
@@ -680,6 +680,8 @@ fn headlines_of_machines_stand_side_by_side() {
     assert!(of("| BIP324: time of a packet of each").ends_with("| - | 1.2x | 1.2x | - |"));
     assert!(of("| QUIC, AES-128-GCM: 64 bytes").contains(" | rustls-ring | "));
     assert!(of("| Double SHA-256: 1 KiB, 8 ").contains(" | sha2 | "));
+    // No machine of these has a device.
+    assert!(of("| NVIDIA GPU: mixed sizes, 65,536 ").ends_with(" | - | - | - |"));
 }
 
 #[test]
