@@ -85,11 +85,10 @@ impl Job {
         unsafe { &*core::ptr::from_ref(self).cast::<u8>().add(AT).cast() }
     }
 
-    /// Number of keystream blocks that it needs: block 0 for the one-time key, and the blocks
-    /// that its text covers.
+    /// Number of keystream blocks that it needs: see [`blocks`].
     #[inline(always)]
     pub(crate) fn blocks(&self) -> u32 {
-        1 + self.text_len.div_ceil(BLOCK_LEN as u32)
+        blocks(self.text_len)
     }
 
     /// Whether it has at most one block of text and no AAD.
@@ -97,6 +96,13 @@ impl Job {
     pub(crate) fn is_short(&self) -> bool {
         self.aad_len == 0 && self.text_len as usize <= BLOCK_LEN
     }
+}
+
+/// Number of keystream blocks that a text of `text_len` bytes needs: block 0 for the one-time key,
+/// and the blocks that it covers.
+#[inline(always)]
+pub(crate) fn blocks(text_len: u32) -> u32 {
+    1 + text_len.div_ceil(BLOCK_LEN as u32)
 }
 
 /// What ChaCha20-Poly1305 jobs refer to by index.

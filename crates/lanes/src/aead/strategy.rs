@@ -3,7 +3,7 @@
 //! `docs/decisions.md` gives the figures behind the thresholds, with machine and date.
 
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Job};
+use crate::job::{BLOCK_LEN, Job, blocks};
 use crate::kernels::chacha20poly1305::MAX_LOCKSTEP;
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
@@ -248,8 +248,7 @@ fn block_counts(jobs: &[Job]) -> Option<(usize, usize)> {
         most = most.max(job.text_len);
         precomputed |= job.keystream_blocks;
     }
-    let blocks = |len: u32| 1 + len.div_ceil(BLOCK_LEN as u32) as usize;
-    (precomputed == 0).then(|| (blocks(least), blocks(most)))
+    (precomputed == 0).then(|| (blocks(least) as usize, blocks(most) as usize))
 }
 
 /// Whether a list of packets, of which the largest has `most` blocks, is faster as [`Strategy::Long`], if

@@ -138,7 +138,7 @@ fn lists_go_either_way() {
 }
 
 /// Many packets of one number of blocks, as many as fill the lanes of a call and some more, all of one
-/// length or ever shorter; and among them one that is longer, has AAD, or has another packet's blocks.
+/// length or ever shorter; and among them one that is longer or has AAD.
 #[test]
 fn many_packets_in_lockstep() {
     const SIZE: usize = 1200;

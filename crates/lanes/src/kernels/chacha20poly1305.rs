@@ -22,7 +22,7 @@ use super::poly1305::field::{Field, wide};
 use super::poly1305::in_lanes;
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedMessage, InterleavedPoly1305, Poly1305, Unhashed};
-use super::poly1305::text::{Text, group};
+use super::poly1305::text::Text;
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, TwoStates, U32Lanes, U64Lanes};
 use core::ops::Range;
@@ -300,7 +300,6 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
             text.len = job.text_len;
         }
         assert!(texts.is_sorted_by(|a, b| a.len >= b.len));
-        debug_assert_eq!(group(texts, W::LANES), W::LANES);
         macro_rules! key {
             ($i:literal) => {
                 l.join_u32(one_time_keys[$i][half], one_time_keys[$i + 1][half])

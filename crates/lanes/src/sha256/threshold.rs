@@ -13,7 +13,7 @@ pub(crate) struct LaneThreshold {
     /// other. More than there are lanes means never.
     pub(super) messages: usize,
     /// The least number for which all lanes are faster than half of them and what is left after
-    /// that. It is the number above if that is more than half of the lanes.
+    /// that. It is the number above if that is more than half of the lanes, or was set.
     pub(super) all_lanes: usize,
 }
 
