@@ -130,12 +130,14 @@ impl Strategy {
         (many_long, pipelined): (usize, RangeInclusive<usize>),
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
+        if jobs.len() == 1 {
+            return (Self::Single, 1);
+        }
         let short = short_packets(set, jobs);
         if short == jobs.len() {
             return (Self::Short, short);
         }
         if set.is_stitched()
-            && jobs.len() > 1
             && let Some((least, most)) = block_counts(jobs)
         {
             let in_rows = most <= set.row_blocks();
@@ -207,12 +209,11 @@ pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
     blocks < most && blocks <= mean.saturating_mul(packets)
 }
 
-/// Whether packets are done one at a time: a single one; two with some precomputed keystream; a
-/// few short ones whose keystream is all precomputed; a few that are stitched, or many long ones.
+/// Whether some packets are done one at a time: two with some precomputed keystream; a few short ones
+/// whose keystream is all precomputed; a few that are stitched, or many long ones.
 #[inline]
 fn is_single(set: Set, jobs: &[Job]) -> bool {
     match jobs {
-        [_] => true,
         _ if set.is_stitched()
             && (jobs.len() < MANY_STITCHED || are_long(jobs) || stitches_all_lanes(set))
             && jobs

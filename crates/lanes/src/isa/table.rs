@@ -90,7 +90,7 @@ macro_rules! kernel_list {
         safe fn masks(samples: &Samples<'_>, lanes: usize, words: &mut [[u32; MAX_LANES]; 2]) {
             |isa| samples.masks(isa.lanes(), lanes, words)
         }
-        /// See [`chacha20::rows`] and [`chacha20::rows_in_lanes`]. Computes at most
+        /// See [`chacha20::rows_or_scalar`] and [`chacha20::rows_in_lanes`]. Computes at most
         /// [`Set::row_blocks`] blocks.
         safe fn rows(key: &Key, row: &CounterRow, count: usize, keystream: &mut Keystream) {
             |isa| if I::ROWS_IN_LANES {
@@ -98,8 +98,8 @@ macro_rules! kernel_list {
                     (isa.lanes(), isa.rows()), (key, row), count, keystream, 0, &mut ()
                 )
             } else {
-                chacha20::rows::<_, _, { I::INTERLEAVED_ROWS }>(
-                    isa.rows(), (key, row), count, keystream, 0, &mut ()
+                chacha20::rows_or_scalar::<_, { I::INTERLEAVED_ROWS }>(
+                    isa.rows(), (key, row), count, keystream
                 )
             }
         }

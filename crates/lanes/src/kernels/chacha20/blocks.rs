@@ -1,7 +1,7 @@
 //! Blocks in lanes, where their keystream lies, and what goes on between rounds.
 
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
-use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes, scalar_u32};
+use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -124,6 +124,17 @@ impl Keystream {
         // SAFETY: `at + BLOCKS` is at most `MAX_LANES`, as just asserted.
         unsafe { r.store_rows(rows, self.blocks.0.as_mut_ptr().add(at).cast()) };
         self.written = self.written.max(at + R::BLOCKS);
+    }
+
+    /// Writes the first block, or replaces it, in pieces of 8 bytes: what reads as much at a time, such as
+    /// a one-time key, need not wait until they are in the cache.
+    #[inline(always)]
+    pub(super) fn write_first(&mut self, pieces: [u64; BLOCK_LEN / 8]) {
+        let block = self.blocks.0[0].write([0; BLOCK_LEN]);
+        for (place, piece) in block.as_chunks_mut().0.iter_mut().zip(pieces) {
+            *place = piece.to_le_bytes();
+        }
+        self.written = self.written.max(1);
     }
 
     /// The blocks that have been written.
@@ -444,44 +455,6 @@ fn steps<V: U32Lanes, const N: usize>(v: V, x: &mut [V::Word; 16], words: [[usiz
         x[c] = v.add(x[c], x[d]);
         x[b] = v.rotate_left::<7>(v.xor(x[b], x[c]));
     }
-}
-
-/// The first two words of one block, from its key and the last row of its state, as a
-/// little-endian number: a header mask. It runs in general registers, whose instructions take
-/// one cycle where a vector's may take two; `crate::aead::Tuning` says where that is faster.
-pub(crate) fn mask_in_scalar(key: &Key, row: &[u32; 4]) -> u64 {
-    let (words, _) = key.as_chunks();
-    let mut x = [0; 16];
-    x[..4].copy_from_slice(&SIGMA);
-    for (place, word) in x[4..12].iter_mut().zip(words) {
-        *place = u32::from_le_bytes(*word);
-    }
-    x[12..].copy_from_slice(row);
-    // Written out: with indices that are not constants, the state would have to be in memory.
-    macro_rules! quarter_round {
-        ($a:literal $b:literal $c:literal $d:literal) => {
-            x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
-            x[$d] = (x[$d] ^ x[$a]).rotate_left(16);
-            x[$c] = scalar_u32(x[$c].wrapping_add(x[$d]));
-            x[$b] = (x[$b] ^ x[$c]).rotate_left(12);
-            x[$a] = scalar_u32(x[$a].wrapping_add(x[$b]));
-            x[$d] = (x[$d] ^ x[$a]).rotate_left(8);
-            x[$c] = scalar_u32(x[$c].wrapping_add(x[$d]));
-            x[$b] = (x[$b] ^ x[$c]).rotate_left(7);
-        };
-    }
-    for _ in 0..10 {
-        quarter_round!(0 4 8 12);
-        quarter_round!(1 5 9 13);
-        quarter_round!(2 6 10 14);
-        quarter_round!(3 7 11 15);
-        quarter_round!(0 5 10 15);
-        quarter_round!(1 6 11 12);
-        quarter_round!(2 7 8 13);
-        quarter_round!(3 4 9 14);
-    }
-    let [first, second] = [x[0].wrapping_add(SIGMA[0]), x[1].wrapping_add(SIGMA[1])];
-    u64::from(first) | u64::from(second) << 32
 }
 
 /// Work that is done between the rounds, with instructions that leave the vectors alone.

@@ -26,15 +26,18 @@
 //!    below each other ([`rows()`]). Or a vector holds rows of two packets ([`rows_of_two`]).
 //! 3. *Two or three vectors side by side* ([`Pair`](crate::vector::Pair),
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
-//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]).
+//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or beside rows where
+//!    it would take a vector for itself ([`rows_or_scalar`]).
 //! 5. Rows leave room for other work between the rounds, such as Poly1305 ([`Interleave`]).
 
 mod blocks;
 mod rows;
+mod scalar;
 
 pub(crate) use blocks::{
     Blocks, CounterRow, HalfRun, Interleave, Keystream, Lockstep, OnePerLane, Run, Samples,
-    Stitched, blocks_of_key, counter_row, key_and_first_block, mask, mask_in_scalar, row_of_sample,
-    xor_blocks, xor_half_runs, xor_keystream, xor_runs,
+    Stitched, blocks_of_key, counter_row, key_and_first_block, mask, row_of_sample, xor_blocks,
+    xor_half_runs, xor_keystream, xor_runs,
 };
-pub(crate) use rows::{rows, rows_in_lanes, rows_of_two};
+pub(crate) use rows::{rows, rows_in_lanes, rows_of_two, rows_or_scalar};
+pub(crate) use scalar::mask_in_scalar;

@@ -2,6 +2,7 @@
 //! blocks.
 
 use super::blocks::{CounterRow, Interleave, Keystream, SIGMA, in_lanes};
+use super::scalar::ScalarBlock;
 use crate::job::Key;
 use crate::vector::{Pair, Rows, Triple, TwoStates, U32Lanes};
 
@@ -25,6 +26,25 @@ pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
     } else {
         in_rows(Triple(r), key, row, keystream, at, interleaved);
     }
+}
+
+/// As [`rows`], but where a single block would take a third vector of 256 bits, or a second one of 512,
+/// the first block is computed in general registers, between the rounds of the others.
+#[inline(always)]
+pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
+    r: R,
+    (key, row): (&Key, &CounterRow),
+    count: usize,
+    keystream: &mut Keystream,
+) {
+    if count < 5 || count % R::BLOCKS != 1 {
+        return rows::<_, _, N>(r, (key, row), count, keystream, 0, &mut ());
+    }
+    let (mut first, others) = (ScalarBlock::new(key, row), counter_after(row, 1));
+    // Its place, for those after it.
+    keystream.write_first([0; _]);
+    rows::<_, _, N>(r, (key, &others), count - 1, keystream, 1, &mut first);
+    keystream.write_first(first.finish());
 }
 
 #[inline(always)]
