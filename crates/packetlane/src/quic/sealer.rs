@@ -133,7 +133,8 @@ impl Sealer {
     /// # Errors
     ///
     /// See [`SealError`]. Nothing is added and nothing counted then.
-    #[inline]
+    // Always part of its caller, as `Opener::push`: a slot need not go through memory.
+    #[inline(always)]
     pub fn reserve_short<'b>(
         &mut self,
         batch: &'b mut SealBatch,
@@ -164,7 +165,7 @@ impl Sealer {
 
     /// Adds a packet whose header, of `header_len` bytes, begins with `first`. Returns
     /// its bytes without the tag.
-    #[inline]
+    #[inline(always)]
     fn add<'b>(
         &mut self,
         batch: &'b mut SealBatch,
