@@ -11,6 +11,7 @@
 //! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
 //!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which
 //!   authenticates it.
+//! - [`sorted`]: a list of mixed sizes in another order, each part of which then goes its way.
 //! - [`tuning`]: what is measured once per process.
 
 mod keystream;
@@ -20,6 +21,7 @@ mod packet;
 mod pipelined;
 mod run;
 mod single;
+mod sorted;
 mod stitched;
 mod strategy;
 mod tag;

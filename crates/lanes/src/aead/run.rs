@@ -1,6 +1,7 @@
 //! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
-use super::strategy::{Strategy, has_long};
+use super::sorted::Sorted;
+use super::strategy::{SORTED, Strategy, has_long};
 use super::{lanes, long, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
@@ -42,6 +43,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                     set.lockstep(bytes, secrets.keys, jobs, None);
                 }
             }
+            Strategy::Sorted => seal_sorted(set, bytes, secrets, jobs),
             Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs),
         }
         outcomes.fill(Outcome::Sealed);
@@ -84,8 +86,58 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
                     set.lockstep(bytes, secrets.keys, jobs, Some(outcomes));
                 }
             }
+            Strategy::Sorted => open_sorted(set, bytes, secrets, jobs, outcomes),
             Strategy::Lanes => lanes::open(set, bytes, secrets, jobs, outcomes),
         }
+    }
+}
+
+/// Seals jobs in another order. Each group is a list in order, which is not sorted again.
+// Not inlined: its list takes stack that others should not pay for.
+#[inline(never)]
+fn seal_sorted(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+    let sorted = Sorted::of(set, jobs);
+    let outcomes = &mut [Outcome::Pending; SORTED];
+    for group in sorted.groups() {
+        let jobs = &sorted.jobs()[group];
+        seal(
+            set,
+            Work {
+                bytes,
+                secrets,
+                jobs,
+                outcomes,
+            },
+        );
+    }
+}
+
+/// Opens jobs in another order, as [`seal_sorted`].
+// Not inlined, as there.
+#[inline(never)]
+fn open_sorted(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
+) {
+    let sorted = Sorted::of(set, jobs);
+    let mut results = [Outcome::Pending; SORTED];
+    for group in sorted.groups() {
+        let (jobs, outcomes) = (&sorted.jobs()[group.clone()], &mut results[group]);
+        open(
+            set,
+            Work {
+                bytes,
+                secrets,
+                jobs,
+                outcomes,
+            },
+        );
+    }
+    for (place, result) in sorted.places().zip(results) {
+        outcomes[place] = result;
     }
 }
 

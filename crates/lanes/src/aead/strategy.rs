@@ -28,8 +28,7 @@ const MANY_STITCHED: usize = 6;
 
 /// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
 /// need three keystream blocks, including block 0 (packets that need fewer never go through the
-/// pipeline), unless two are opened side by side; and on some CPUs not for others either, which is
-/// measured.
+/// pipeline), unless two go side by side; and on some CPUs not for others either, which is measured.
 const MANY_PIPELINED: usize = 8;
 
 /// From so many keystream blocks on a packet is long: the rounds of its own text hide its hash, and
@@ -53,6 +52,11 @@ const MANY_LONG_TO_OPEN: usize = 2;
 /// How many blocks behind those of all lanes take less time in one call with other packets', unhashed
 /// beside it, than in rows.
 const FEW_BEHIND: usize = 3;
+
+/// From how many packets on that rows hold a list of mixed sizes is sorted by [`class`], if they are at least
+/// a third of it; and how many packets are sorted at a time.
+const MANY_SORTED: usize = 24;
+pub(super) const SORTED: usize = 256;
 
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
@@ -83,6 +87,8 @@ pub(super) enum Strategy {
     Short,
     /// A packet of a few blocks in each lane, in one kernel.
     Lockstep,
+    /// Sorted, and then each of [`super::sorted::Sorted::groups`] in a way of its own.
+    Sorted,
     /// The blocks of all packets in one list, then a tag in each lane.
     Lanes,
 }
@@ -97,14 +103,11 @@ impl Strategy {
         jobs: &[Job],
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        let many = jobs.len() >= MANY_PIPELINED;
-        let least = 3 + usize::from(many);
-        let most = match many && has_long(set) {
+        let most = match jobs.len() >= MANY_PIPELINED && has_long(set) {
             true => set.row_blocks(),
             false => usize::MAX,
         };
-        let stitched = (MANY_LONG_TO_SEAL, least..=most);
-        Self::next(set, jobs, stitched, lists_in_lanes)
+        Self::next(set, jobs, (MANY_LONG_TO_SEAL, most), lists_in_lanes)
     }
 
     /// How to open the first jobs of a list, as [`Strategy::to_seal`].
@@ -114,20 +117,19 @@ impl Strategy {
         jobs: &[Job],
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
-        let least = 3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
-        let stitched = (MANY_LONG_TO_OPEN, least..=set.row_blocks());
-        Self::next(set, jobs, stitched, lists_in_lanes)
+        let most = set.row_blocks();
+        Self::next(set, jobs, (MANY_LONG_TO_OPEN, most), lists_in_lanes)
     }
 
-    /// `many_long` says from how many packets on they may be [`Strategy::Long`], and `pipelined` how many
-    /// blocks the packets of a pipeline have.
+    /// `many_long` says from how many packets on they may be [`Strategy::Long`], and `most_pipelined` how
+    /// many blocks the packets of a pipeline have at most.
     #[inline]
     fn next(
         set: Set,
         jobs: &[Job],
-        (many_long, pipelined): (usize, RangeInclusive<usize>),
+        (many_long, most_pipelined): (usize, usize),
         lists_in_lanes: fn(Set, bool) -> bool,
     ) -> (Self, usize) {
         if jobs.len() == 1 {
@@ -140,10 +142,15 @@ impl Strategy {
         if set.is_stitched()
             && let Some((least, most)) = block_counts(jobs)
         {
+            if is_sorted_first(set, jobs, least, most) {
+                return (Self::Sorted, jobs.len().min(SORTED));
+            }
             let in_rows = most <= set.row_blocks();
+            let least_pipelined =
+                3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
             let way = if jobs.len() >= many_long && are_mostly_longer(set, jobs, most) {
                 Some(Self::Long)
-            } else if pipelined.contains(&least) && pipelined.contains(&most) {
+            } else if least >= least_pipelined && most <= most_pipelined {
                 let by_two = set.stitches_two() && in_rows;
                 Some(Self::Pipelined { by_two })
             } else {
@@ -266,6 +273,40 @@ fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
             }
             2 * in_longer >= all
         })
+}
+
+/// The class of a packet in a list that is sorted: 0 if it is short, and otherwise one for each number of
+/// blocks that rows hold, and the last one for more.
+#[inline]
+pub(super) fn class(set: Set, blocks: usize) -> usize {
+    blocks.clamp(2, set.row_blocks() + 1) - 2
+}
+
+/// The most classes that there are.
+pub(super) const CLASSES: usize = 8;
+
+/// Whether a list of packets that have `least` to `most` blocks is sorted first.
+#[inline]
+fn is_sorted_first(set: Set, jobs: &[Job], least: usize, most: usize) -> bool {
+    has_long(set)
+        && jobs.len() >= MANY_SORTED
+        && class(set, least) != class(set, most)
+        && are_mixed(set, &jobs[..jobs.len().min(SORTED)])
+}
+
+/// Whether packets are not in order of their classes, and enough of them are not long.
+#[inline(never)]
+fn are_mixed(set: Set, jobs: &[Job]) -> bool {
+    let (mut in_order, mut long, mut last) = (true, 0, 0);
+    for job in jobs {
+        let blocks = job.blocks() as usize;
+        let class = class(set, blocks);
+        in_order &= last <= class;
+        last = class;
+        long += usize::from(blocks > set.row_blocks());
+    }
+    let others = jobs.len() - long;
+    !in_order && others >= MANY_SORTED && 3 * others >= jobs.len()
 }
 
 /// Whether lists may be done as [`Strategy::Long`].

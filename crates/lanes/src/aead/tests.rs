@@ -1,6 +1,7 @@
 extern crate std;
 
 use super::run::{open, seal};
+use super::strategy::{SORTED, Strategy, has_long};
 use super::tuning::Tuning;
 use super::{open_detached, precompute_keystream, seal_detached};
 use crate::Backend;
@@ -132,6 +133,44 @@ fn lists_go_either_way() {
                 };
                 let jobs: Vec<Job> = (0..packets).map(job).collect();
                 check_list(*backend, &keys, &jobs, packets * SIZE);
+            }
+        }
+    }
+}
+
+/// Lists of mixed sizes: as few as are sorted, as many as are at a time, and more; mostly short ones,
+/// mostly long ones; with AAD.
+#[test]
+fn mixed_sizes_are_sorted() {
+    const SIZE: usize = 1700;
+    const AAD: usize = 20;
+    let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
+    for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
+        let set = backend.set();
+        for way in [1, 2] {
+            set.lists_in_lanes().set(way);
+            set.longer_lists_in_lanes().set(way);
+            for packets in [24, 47, SORTED - 1, SORTED, SORTED + 25] {
+                for (lens, is_sorted) in [(80, true), (300, true), (450, true), (1600, false)] {
+                    let job = |i: usize| Job {
+                        text: (i * SIZE + AAD) as u32,
+                        text_len: (i * 577 % lens) as u32,
+                        aad: (i * SIZE) as u32,
+                        aad_len: (i % 11 / 10 * AAD) as u32,
+                        key: (i % 3) as u32,
+                        nonce: [i as u8; 12],
+                        ..Job::default()
+                    };
+                    let jobs: Vec<Job> = (0..packets).map(job).collect();
+                    if has_long(set) && packets > 24 {
+                        for choose in [Strategy::to_seal, Strategy::to_open] {
+                            let (strategy, count) = choose(set, &jobs, |_, _| false);
+                            assert_eq!(strategy == Strategy::Sorted, is_sorted);
+                            assert!(!is_sorted || count == packets.min(SORTED));
+                        }
+                    }
+                    check_list(*backend, &keys, &jobs, packets * SIZE);
+                }
             }
         }
     }
