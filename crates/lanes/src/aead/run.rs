@@ -43,7 +43,16 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                     set.lockstep(bytes, secrets.keys, jobs, None);
                 }
             }
-            Strategy::Sorted => seal_sorted(set, bytes, secrets, jobs),
+            Strategy::Sorted => {
+                let work = Work {
+                    bytes,
+                    secrets,
+                    jobs,
+                    outcomes,
+                };
+                run_sorted(seal, set, work);
+                continue;
+            }
             Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs),
         }
         outcomes.fill(Outcome::Sealed);
@@ -86,58 +95,37 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
                     set.lockstep(bytes, secrets.keys, jobs, Some(outcomes));
                 }
             }
-            Strategy::Sorted => open_sorted(set, bytes, secrets, jobs, outcomes),
+            Strategy::Sorted => {
+                let work = Work {
+                    bytes,
+                    secrets,
+                    jobs,
+                    outcomes,
+                };
+                run_sorted(open, set, work);
+            }
             Strategy::Lanes => lanes::open(set, bytes, secrets, jobs, outcomes),
         }
     }
 }
 
-/// Seals jobs in another order. Each group is a list in order, which is not sorted again.
+/// Sorts jobs, and seals or opens each group: a list in order, which is not sorted again.
 // Not inlined: its list takes stack that others should not pay for.
 #[inline(never)]
-fn seal_sorted(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
-    let sorted = Sorted::of(set, jobs);
-    let outcomes = &mut [Outcome::Pending; SORTED];
-    for group in sorted.groups() {
-        let jobs = &sorted.jobs()[group];
-        seal(
-            set,
-            Work {
-                bytes,
-                secrets,
-                jobs,
-                outcomes,
-            },
-        );
-    }
-}
-
-/// Opens jobs in another order, as [`seal_sorted`].
-// Not inlined, as there.
-#[inline(never)]
-fn open_sorted(
-    set: Set,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
-) {
-    let sorted = Sorted::of(set, jobs);
+fn run_sorted(run: fn(Set, Work<'_>), set: Set, work: Work<'_>) {
+    let sorted = Sorted::of(set, work.jobs);
     let mut results = [Outcome::Pending; SORTED];
     for group in sorted.groups() {
-        let (jobs, outcomes) = (&sorted.jobs()[group.clone()], &mut results[group]);
-        open(
-            set,
-            Work {
-                bytes,
-                secrets,
-                jobs,
-                outcomes,
-            },
-        );
+        let group = Work {
+            bytes: work.bytes,
+            secrets: work.secrets,
+            jobs: &sorted.jobs()[group.clone()],
+            outcomes: &mut results[group],
+        };
+        run(set, group);
     }
     for (place, result) in sorted.places().zip(results) {
-        outcomes[place] = result;
+        work.outcomes[place] = result;
     }
 }
 

@@ -220,15 +220,15 @@ pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
 /// whose keystream is all precomputed; a few that are stitched, or many long ones.
 #[inline]
 fn is_single(set: Set, jobs: &[Job]) -> bool {
+    if set.is_stitched()
+        && (jobs.len() < MANY_STITCHED || are_long(jobs) || stitches_all_lanes(set))
+        && jobs
+            .iter()
+            .all(|job| is_stitched(set, job.blocks() as usize))
+    {
+        return true;
+    }
     match jobs {
-        _ if set.is_stitched()
-            && (jobs.len() < MANY_STITCHED || are_long(jobs) || stitches_all_lanes(set))
-            && jobs
-                .iter()
-                .all(|job| is_stitched(set, job.blocks() as usize)) =>
-        {
-            true
-        }
         [_, _] => jobs.iter().all(|job| job.keystream_blocks > 0),
         _ => {
             jobs.len() < MANY_PRECOMPUTED
@@ -297,16 +297,12 @@ fn is_sorted_first(set: Set, jobs: &[Job], least: usize, most: usize) -> bool {
 /// Whether packets are not in order of their classes, and enough of them are not long.
 #[inline(never)]
 fn are_mixed(set: Set, jobs: &[Job]) -> bool {
-    let (mut in_order, mut long, mut last) = (true, 0, 0);
-    for job in jobs {
-        let blocks = job.blocks() as usize;
-        let class = class(set, blocks);
-        in_order &= last <= class;
-        last = class;
-        long += usize::from(blocks > set.row_blocks());
-    }
-    let others = jobs.len() - long;
-    !in_order && others >= MANY_SORTED && 3 * others >= jobs.len()
+    let blocks = |job: &Job| job.blocks() as usize;
+    let in_rows = jobs.iter().filter(|job| blocks(job) <= set.row_blocks());
+    let count = in_rows.count();
+    count >= MANY_SORTED
+        && 3 * count >= jobs.len()
+        && !jobs.is_sorted_by_key(|job| class(set, blocks(job)))
 }
 
 /// Whether lists may be done as [`Strategy::Long`].
