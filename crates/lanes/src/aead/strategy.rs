@@ -58,9 +58,16 @@ const FEW_BEHIND: usize = 3;
 const MANY_SORTED: usize = 24;
 pub(super) const SORTED: usize = 256;
 
+/// How many short packets are enough for that, if rows hold all others.
+const MANY_SHORT_SORTED: usize = 5;
+
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
 const FEW: [(usize, usize); 3] = [(21, usize::MAX), (42, 5), (28, 5)];
+
+/// With vectors of 256 bits and packets of at most 7/3 blocks in the mean, most of which are
+/// [`Strategy::Short`]: below how many blocks they are few.
+const FEW_SHORT: usize = 32;
 
 /// How many blocks of text packets have for which [`Strategy::Lockstep`] is faster than other ways. Those
 /// with one are [`Strategy::Short`]. For more, a lane of tags takes longer than four
@@ -210,6 +217,7 @@ pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
     // Two registers make one vector.
     let (most, mean) = match set.block_lanes() {
         32.. => with_512,
+        16.. if 3 * blocks <= 7 * packets => (FEW_SHORT, usize::MAX),
         16.. => with_256,
         _ => with_fewer,
     };
@@ -289,7 +297,7 @@ pub(super) const CLASSES: usize = 8;
 #[inline]
 fn is_sorted_first(set: Set, jobs: &[Job], least: usize, most: usize) -> bool {
     has_long(set)
-        && jobs.len() >= MANY_SORTED
+        && jobs.len() > MANY_SHORT_SORTED
         && class(set, least) != class(set, most)
         && are_mixed(set, &jobs[..jobs.len().min(SORTED)])
 }
@@ -298,11 +306,13 @@ fn is_sorted_first(set: Set, jobs: &[Job], least: usize, most: usize) -> bool {
 #[inline(never)]
 fn are_mixed(set: Set, jobs: &[Job]) -> bool {
     let blocks = |job: &Job| job.blocks() as usize;
-    let in_rows = jobs.iter().filter(|job| blocks(job) <= set.row_blocks());
-    let count = in_rows.count();
-    count >= MANY_SORTED
-        && 3 * count >= jobs.len()
-        && !jobs.is_sorted_by_key(|job| class(set, blocks(job)))
+    let count = |most: usize| jobs.iter().filter(|job| blocks(job) <= most).count();
+    let (short, in_rows) = (count(2), count(set.row_blocks()));
+    let are_many = match in_rows == jobs.len() && short >= MANY_SHORT_SORTED {
+        true => true,
+        false => in_rows >= MANY_SORTED && 3 * in_rows >= jobs.len(),
+    };
+    are_many && !jobs.is_sorted_by_key(|job| class(set, blocks(job)))
 }
 
 /// Whether lists may be done as [`Strategy::Long`].

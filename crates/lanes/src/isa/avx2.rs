@@ -2,7 +2,8 @@
 //! Poly1305.
 //!
 //! Two states of ChaCha20 do not fit into sixteen registers. But spilling the rest to the stack
-//! costs less than waiting for the additions of one state.
+//! costs less than waiting for the additions of one state; unless there is other work to do
+//! meanwhile, as for short packets.
 
 use super::set::InstructionSet;
 use super::sha_ni;
@@ -93,7 +94,7 @@ impl InstructionSet for Avx2 {
 
     #[inline(always)]
     fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
-        chacha20poly1305::short_one_by_one(self, bytes, keys, jobs, outcomes);
+        chacha20poly1305::short_one_by_one::<true, _>(self, bytes, keys, jobs, outcomes);
     }
 }
 
@@ -107,6 +108,25 @@ macro_rules! two_rows {
             _mm_loadu_si128($b.cast()),
         )
     };
+}
+
+/// See [`Arithmetic::tie`]. A function of its own, since assembly takes ymm registers only where AVX2 is
+/// enabled.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn tie(a: &mut __m256i, b: &mut __m256i) {
+    // SAFETY: the assembly text is only a comment, so no instruction runs.
+    #[cfg(not(miri))]
+    unsafe {
+        core::arch::asm!(
+            "/* {} {} */",
+            inout(ymm_reg) * a,
+            inout(ymm_reg) * b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(miri)]
+    let _ = (a, b);
 }
 
 /// Transposes matrices of four by four words. Each half of register i is row i of a matrix;
@@ -165,6 +185,12 @@ impl Arithmetic for Avx2 {
     fn xor(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn tie(self, a: &mut __m256i, b: &mut __m256i) {
+        // SAFETY: the argument proves AVX2.
+        unsafe { tie(a, b) }
     }
 
     #[inline(always)]

@@ -16,15 +16,19 @@
 //!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
-    self, CounterRow, Interleave, Keystream, Lockstep, OnePerLane, Stitched, key_and_first_block,
+    self, Beside, CounterRow, Interleave, Keystream, Lockstep, OnePerLane, Stitched, TwoOfEight,
+    key_and_first_block,
 };
 use super::poly1305::field::{Field, wide};
 use super::poly1305::in_lanes;
 use super::poly1305::short::{ShortMessages, tags_of_short};
-use super::poly1305::state::{InterleavedMessage, InterleavedPoly1305, Poly1305, Unhashed};
+use super::poly1305::state::{InterleavedMessage, InterleavedPoly1305, Poly1305, Unhashed, words};
 use super::poly1305::text::Text;
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
-use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, TwoStates, U32Lanes, U64Lanes};
+use crate::vector::{
+    Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, TwoStates, U32Lanes, U64Lanes, mask,
+};
+use core::mem::swap;
 use core::ops::Range;
 
 /// Computes keystream as [`chacha20::rows`] does, and hashes as many blocks of `text` as fit
@@ -345,13 +349,14 @@ fn xor_lane<W: U32Lanes>(w: W, text: &mut [u8], keystreams: &[Keystream], lane: 
 }
 
 /// As [`short`], but the hashes are computed one after the other in general registers, for CPUs
-/// whose vectors multiply no faster.
+/// whose vectors multiply no faster. If `STITCHED`, those of `LANES` packets beside the rounds of the
+/// next ones.
 #[inline(always)]
 #[allow(
     dead_code,
     reason = "not every target has vectors that multiply so slowly"
 )]
-pub(crate) fn short_one_by_one<V: U32Lanes>(
+pub(crate) fn short_one_by_one<const STITCHED: bool, V: U32Lanes>(
     v: V,
     bytes: &mut [u8],
     keys: &[Key],
@@ -359,37 +364,123 @@ pub(crate) fn short_one_by_one<V: U32Lanes>(
     mut outcomes: Option<&mut [Outcome]>,
 ) {
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
-    let mut keystream = Keystream::new();
-    for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
+    let (mut previous, mut current) = (&mut Keystream::new(), &mut Keystream::new());
+    let mut last: &[Job] = &[];
+    let mut done = 0;
+    for jobs in jobs.chunks(V::LANES) {
         inputs.set(keys, jobs);
-        keystream.write_first_two(v, &inputs);
-        let (first, second) = keystream.blocks().split_at(V::LANES);
-        for (lane, ((job, first), block)) in jobs.iter().zip(first).zip(second).enumerate() {
-            let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
-            let mut poly1305 = Poly1305::new(one_time_key);
-            if job.aad_len > 0 {
-                let (aad, rest) = bytes[job.aad()].as_chunks();
-                poly1305.update_blocks(aad);
-                poly1305.update_padded(rest);
+        let outcomes = outcomes.as_deref_mut().map(|all| &mut all[done..]);
+        let mut packets = ShortPackets::new(bytes, last, previous, outcomes);
+        match STITCHED && !last.is_empty() {
+            true => current.write_first_two_beside(v, &inputs, &mut packets),
+            false => current.write_first_two(v, &inputs),
+        }
+        packets.finish();
+        done += last.len();
+        last = jobs;
+        swap(&mut previous, &mut current);
+    }
+    let outcomes = outcomes.map(|all| &mut all[done..]);
+    ShortPackets::new(bytes, last, previous, outcomes).finish();
+}
+
+/// Packets of at most one block of text whose keystream is there, a lane for each: first blocks 0 of all
+/// lanes, then blocks 1.
+struct ShortPackets<'t> {
+    bytes: &'t mut [u8],
+    jobs: core::slice::Iter<'t, Job>,
+    first: core::slice::Iter<'t, Block>,
+    second: core::slice::Iter<'t, Block>,
+    /// If the packets are to be opened.
+    outcomes: Option<core::slice::IterMut<'t, Outcome>>,
+}
+
+impl<'t> ShortPackets<'t> {
+    #[inline(always)]
+    fn new(
+        bytes: &'t mut [u8],
+        jobs: &'t [Job],
+        keystream: &'t Keystream,
+        outcomes: Option<&'t mut [Outcome]>,
+    ) -> Self {
+        let blocks = keystream.blocks();
+        let (first, second) = blocks.split_at(blocks.len() / 2);
+        Self {
+            bytes,
+            jobs: jobs.iter(),
+            first: first.iter(),
+            second: second.iter(),
+            outcomes: outcomes.map(|outcomes| outcomes.iter_mut()),
+        }
+    }
+
+    /// Seals or opens the next packet beside the rounds of `state`. Returns `None`, and runs no rounds, if
+    /// no packet is left.
+    #[inline(always)]
+    fn next<S: TwoOfEight>(&mut self, state: &mut S) -> Option<()> {
+        let job = self.jobs.next()?;
+        let (first, block) = (self.first.next()?, self.second.next()?);
+        let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
+        let mut poly1305 = Poly1305::new(one_time_key);
+        if job.aad_len > 0 {
+            let (aad, rest) = self.bytes[job.aad()].as_chunks();
+            poly1305.update_blocks(aad);
+            poly1305.update_padded(rest);
+        }
+        let mut text = ShortText::of(self.bytes, job, block);
+        let seals = self.outcomes.is_none();
+        match (S::HAS_ROUNDS, seals) {
+            (true, _) => {
+                state.run::<0>();
+                text.piece(seals, 0, &mut poly1305);
+                state.run::<1>();
+                text.piece(seals, 1, &mut poly1305);
+                state.run::<2>();
+                text.piece(seals, 2, &mut poly1305);
+                state.run::<3>();
+                text.piece(seals, 3, &mut poly1305);
             }
-            let mut text = ShortText::of(bytes, job, block);
-            match outcomes {
-                None => text.encrypt(&mut poly1305),
-                Some(_) => text.hash(&mut poly1305),
+            (false, true) => text.encrypt(&mut poly1305),
+            (false, false) => text.hash(&mut poly1305),
+        }
+        state.run::<0>();
+        poly1305.update_lengths(job.aad_len.into(), job.text_len.into());
+        state.run::<1>();
+        let mut tag = poly1305.finish();
+        state.run::<2>();
+        match &mut self.outcomes {
+            None => *text.tag() = tag,
+            Some(outcomes) => {
+                let outcome = outcomes.next()?;
+                *outcome = verdict(text.tag(), &tag);
+                // The tag computed for a forged packet would make that packet authentic.
+                tag = [0; TAG_LEN];
+                zeroize::optimization_barrier(&tag);
+                if *outcome == Outcome::Authentic {
+                    text.decrypt();
+                }
             }
-            poly1305.update_lengths(job.aad_len.into(), job.text_len.into());
-            let mut tag = poly1305.finish();
-            let Some(outcomes) = &mut outcomes else {
-                *text.tag() = tag;
-                continue;
-            };
-            let outcome = &mut outcomes[V::LANES * group + lane];
-            *outcome = verdict(text.tag(), &tag);
-            // The tag computed for a forged packet would make that packet authentic.
-            tag = [0; TAG_LEN];
-            zeroize::optimization_barrier(&tag);
-            if *outcome == Outcome::Authentic {
-                text.decrypt();
+        }
+        state.run::<3>();
+        Some(())
+    }
+
+    /// Seals or opens the packets that are left.
+    #[inline(always)]
+    fn finish(mut self) {
+        while self.next(&mut ()).is_some() {}
+    }
+}
+
+impl Beside for ShortPackets<'_> {
+    #[inline(always)]
+    fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
+        if self.next(state).is_none() {
+            for _ in 0..2 {
+                state.run::<0>();
+                state.run::<1>();
+                state.run::<2>();
+                state.run::<3>();
             }
         }
     }
@@ -423,6 +514,29 @@ impl<'t> ShortText<'t> {
             whole: len / TAG_LEN,
             rest: len % TAG_LEN,
         }
+    }
+
+    /// Encrypts piece `i`, if it `seals`, and hashes its ciphertext, padded with zeros. Does nothing if
+    /// there is no such piece.
+    // In general registers: beside rounds, all vectors are in use.
+    #[inline(always)]
+    fn piece(&mut self, seals: bool, i: usize, poly1305: &mut Poly1305) {
+        if i > self.whole || i == self.whole && self.rest == 0 {
+            return;
+        }
+        let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
+        let [mut low, mut high] = words(&places[i]);
+        if seals {
+            let keystream = words(&self.keystream[i]);
+            (low, high) = (low ^ keystream[0], high ^ keystream[1]);
+            let (halves, _) = places[i].as_chunks_mut();
+            (halves[0], halves[1]) = (low.to_le_bytes(), high.to_le_bytes());
+        }
+        let mut number = wide(low, high);
+        if i == self.whole {
+            number &= mask(self.rest);
+        }
+        poly1305.update_number(number);
     }
 
     /// The tag.

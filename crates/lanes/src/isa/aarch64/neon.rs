@@ -79,7 +79,7 @@ impl InstructionSet for Neon {
 
     #[inline(always)]
     fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
-        chacha20poly1305::short_one_by_one(self, bytes, keys, jobs, outcomes);
+        chacha20poly1305::short_one_by_one::<false, _>(self, bytes, keys, jobs, outcomes);
     }
 }
 

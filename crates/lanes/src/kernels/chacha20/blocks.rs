@@ -104,13 +104,33 @@ impl Keystream {
     /// half, the one-time key, is computed; the second is a copy of it.
     #[inline(always)]
     pub(crate) fn write_first_two<V: U32Lanes>(&mut self, v: V, inputs: &OnePerLane<'_>) {
-        const { assert!(2 * V::LANES <= MAX_LANES) };
         let x = inputs.blocks(v);
-        let mut first = [x[0][0]; 16];
-        let mut second = [x[0][1]; 16];
-        for i in 0..16 {
-            (first[i], second[i]) = (x[i % 8][0], x[i][1]);
+        let mut both = [[x[0][0]; 16]; 2];
+        for (i, words) in x.iter().enumerate() {
+            (both[0][i], both[1][i]) = (words[0], words[1]);
         }
+        self.write_both(v, both);
+    }
+
+    /// As [`Keystream::write_first_two`], with other work beside the rounds, ten parts of it.
+    #[inline(always)]
+    pub(crate) fn write_first_two_beside<V: U32Lanes>(
+        &mut self,
+        v: V,
+        inputs: &OnePerLane<'_>,
+        beside: &mut impl Beside,
+    ) {
+        let mut input = inputs.inputs(v);
+        let first = rounds_beside(v, &input, beside);
+        input[8] = v.splat(1);
+        let second = rounds_beside(v, &input, beside);
+        self.write_both(v, [first, second]);
+    }
+
+    #[inline(always)]
+    fn write_both<V: U32Lanes>(&mut self, v: V, [mut first, second]: [[V::Word; 16]; 2]) {
+        const { assert!(2 * V::LANES <= MAX_LANES) };
+        first.copy_within(..8, 8);
         self.write(v, &first, 0);
         self.write(v, &second, V::LANES);
     }
@@ -395,13 +415,39 @@ fn rounds_and<V: U32Lanes, I: Interleave>(
         quarter_rounds(v, &mut x, DIAGONALS);
         interleaved.step();
     }
+    add_input(v, &mut x, &input);
+    x
+}
+
+/// As [`rounds`], with five parts of other work beside the rounds.
+#[inline(always)]
+fn rounds_beside<V: U32Lanes>(
+    v: V,
+    input: &[V::Word; 12],
+    beside: &mut impl Beside,
+) -> [V::Word; 16] {
+    let mut x = [input[0]; 16];
+    for i in 0..4 {
+        x[i] = v.splat(SIGMA[i]);
+    }
+    x[4..].copy_from_slice(input);
+    let mut state = InRounds { v, x };
+    for _ in 0..5 {
+        beside.two_double_rounds(&mut state);
+    }
+    add_input(v, &mut state.x, input);
+    state.x
+}
+
+/// Adds the input of a block to what its rounds made of it.
+#[inline(always)]
+fn add_input<V: U32Lanes>(v: V, x: &mut [V::Word; 16], input: &[V::Word; 12]) {
     for i in 0..4 {
         x[i] = v.add(x[i], v.splat(SIGMA[i]));
     }
     for i in 0..12 {
         x[4 + i] = v.add(x[4 + i], input[i]);
     }
-    x
 }
 
 /// The words of the four quarter rounds of a column round and of a diagonal round (RFC 8439,
@@ -418,18 +464,22 @@ fn quarter_rounds<V: U32Lanes>(v: V, x: &mut [V::Word; 16], words: [[usize; 4]; 
         return steps(v, x, words);
     }
     let [first, second, third, fourth] = words;
-    steps(v, x, [first, second]);
-    tie_all(v, x, [(first, third), (second, fourth)]);
-    steps(v, x, [third, fourth]);
+    two_quarter_rounds(v, x, [first, second], [third, fourth]);
     // The next round begins with these words.
-    tie_all(v, x, [(third, first), (fourth, second)]);
+    two_quarter_rounds(v, x, [third, fourth], [first, second]);
 }
 
-/// Ties the last word of one quarter round to the first of another; see
+/// Two quarter rounds, tied to the `next` two, so that the compiler leaves them in this order; see
 /// [`Arithmetic::tie`](crate::vector::Arithmetic::tie).
 #[inline(always)]
-fn tie_all<V: U32Lanes>(v: V, x: &mut [V::Word; 16], both: [([usize; 4], [usize; 4]); 2]) {
-    for ([_, b, _, _], [a, _, _, _]) in both {
+fn two_quarter_rounds<V: U32Lanes>(
+    v: V,
+    x: &mut [V::Word; 16],
+    words: [[usize; 4]; 2],
+    next: [[usize; 4]; 2],
+) {
+    steps(v, x, words);
+    for ([_, b, _, _], [a, _, _, _]) in words.into_iter().zip(next) {
         let (mut before, mut after) = (x[b], x[a]);
         v.tie(&mut before, &mut after);
         (x[b], x[a]) = (before, after);
@@ -475,6 +525,44 @@ impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
     fn step(&mut self) {
         self.0.step();
         self.1.step();
+    }
+}
+
+/// Work that is done beside rounds, with instructions that leave the vectors alone.
+pub(crate) trait Beside {
+    /// Does two double rounds, and a part of the work between them: [`TwoOfEight::run`] eight times.
+    fn two_double_rounds(&mut self, state: &mut impl TwoOfEight);
+}
+
+/// A state between its rounds.
+pub(crate) trait TwoOfEight {
+    /// False for `()`, which has no rounds.
+    const HAS_ROUNDS: bool = true;
+
+    /// Runs two of the eight quarter rounds of a double round: those from `2 * AT` on.
+    fn run<const AT: usize>(&mut self);
+}
+
+impl TwoOfEight for () {
+    const HAS_ROUNDS: bool = false;
+
+    #[inline(always)]
+    fn run<const AT: usize>(&mut self) {}
+}
+
+/// A block in each lane.
+struct InRounds<V: U32Lanes> {
+    v: V,
+    x: [V::Word; 16],
+}
+
+impl<V: U32Lanes> TwoOfEight for InRounds<V> {
+    // Two after the other two, and other work between: so few of the words are in memory.
+    #[inline(always)]
+    fn run<const AT: usize>(&mut self) {
+        let ([c0, c1, c2, c3], [d0, d1, d2, d3]) = (COLUMNS, DIAGONALS);
+        let all = [[c0, c1], [c2, c3], [d0, d1], [d2, d3]];
+        two_quarter_rounds(self.v, &mut self.x, all[AT], all[(AT + 1) % 4]);
     }
 }
 
@@ -538,12 +626,7 @@ impl<V: U32Lanes> Stitched<V> {
             }
             half_rounds::<_, 8, 7>(v, &mut x, DIAGONALS);
         }
-        for i in 0..4 {
-            x[i] = v.add(x[i], v.splat(SIGMA[i]));
-        }
-        for i in 0..12 {
-            x[4 + i] = v.add(x[4 + i], input[i]);
-        }
+        add_input(v, &mut x, input);
         input[8] = v.add(input[8], v.splat(V::LANES as u32));
         x
     }

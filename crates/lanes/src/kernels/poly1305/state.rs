@@ -251,7 +251,7 @@ impl Drop for Poly1305 {
 
 /// Two little-endian words from 16 bytes.
 #[inline(always)]
-fn words(bytes: &[u8]) -> [u64; 2] {
+pub(crate) fn words(bytes: &[u8]) -> [u64; 2] {
     let word = |i: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[i..i + 8]);
