@@ -43,6 +43,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                     set.lockstep(bytes, secrets.keys, jobs, None);
                 }
             }
+            Strategy::StitchedLanes => set.stitched_lanes(bytes, secrets.keys, jobs, None),
             Strategy::Sorted => {
                 let work = Work {
                     bytes,
@@ -95,6 +96,9 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
                     set.lockstep(bytes, secrets.keys, jobs, Some(outcomes));
                 }
             }
+            Strategy::StitchedLanes => {
+                set.stitched_lanes(bytes, secrets.keys, jobs, Some(outcomes))
+            }
             Strategy::Sorted => {
                 let work = Work {
                     bytes,
@@ -113,7 +117,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
 // Not inlined: its list takes stack that others should not pay for.
 #[inline(never)]
 fn run_sorted(run: fn(Set, Work<'_>), set: Set, work: Work<'_>) {
-    let sorted = Sorted::of(set, work.jobs);
+    let sorted = Sorted::of(work.jobs);
     let mut results = [Outcome::Pending; SORTED];
     for group in sorted.groups() {
         let group = Work {

@@ -1,7 +1,6 @@
 //! A list of packets of mixed sizes in another order, so that neighbours can go the same way.
 
 use super::strategy::{CLASSES, SORTED, class};
-use crate::isa::Set;
 use crate::job::Job;
 use arrayvec::ArrayVec;
 use core::ops::Range;
@@ -21,8 +20,8 @@ impl Sorted {
     /// Sorts at most [`SORTED`] jobs.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a place is a byte")]
-    pub(super) fn of(set: Set, jobs: &[Job]) -> Self {
-        let class = |job: &Job| class(set, job.blocks() as usize);
+    pub(super) fn of(jobs: &[Job]) -> Self {
+        let class = |job: &Job| class(job);
         let mut starts = [0; CLASSES + 1];
         for job in jobs {
             starts[1 + class(job)] += 1;
@@ -30,7 +29,7 @@ impl Sorted {
         for class in 1..CLASSES {
             starts[class + 1] += starts[class];
         }
-        let ends = [starts[1], starts[set.row_blocks() - 1]];
+        let ends = [starts[1], starts[CLASSES - 1]];
         let mut places = [0; SORTED];
         for (place, job) in jobs.iter().enumerate() {
             let next = &mut starts[class(job)];

@@ -53,21 +53,19 @@ const MANY_LONG_TO_OPEN: usize = 2;
 /// beside it, than in rows.
 const FEW_BEHIND: usize = 3;
 
-/// From how many packets on that rows hold a list of mixed sizes is sorted by [`class`], if they are at least
-/// a third of it; and how many packets are sorted at a time.
+/// From how many packets on [`Strategy::StitchedLanes`] is faster than other ways, where there is a kernel
+/// for it, and for packets of how many blocks at most.
+const MANY_IN_STITCHED_LANES: usize = 3;
+pub(super) const MOST_IN_STITCHED_LANES: usize = 8;
+
+/// From how many of these packets on a list that has others too is sorted by [`class`], if they are at least a
+/// third of it; and how many packets are sorted at a time.
 const MANY_SORTED: usize = 24;
 pub(super) const SORTED: usize = 256;
 
-/// How many short packets are enough for that, if rows hold all others.
-const MANY_SHORT_SORTED: usize = 5;
-
 /// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
 /// at most: with vectors of 512 bits, of 256 bits and smaller ones.
-const FEW: [(usize, usize); 3] = [(21, usize::MAX), (42, 5), (28, 5)];
-
-/// With vectors of 256 bits and packets of at most 7/3 blocks in the mean, most of which are
-/// [`Strategy::Short`]: below how many blocks they are few.
-const FEW_SHORT: usize = 32;
+const FEW: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
 
 /// How many blocks of text packets have for which [`Strategy::Lockstep`] is faster than other ways. Those
 /// with one are [`Strategy::Short`]. For more, a lane of tags takes longer than four
@@ -94,6 +92,9 @@ pub(super) enum Strategy {
     Short,
     /// A packet of a few blocks in each lane, in one kernel.
     Lockstep,
+    /// The blocks of all packets in lanes, and beside their rounds the hashes of packets before, in one
+    /// kernel.
+    StitchedLanes,
     /// Sorted, and then each of [`super::sorted::Sorted::groups`] in a way of its own.
     Sorted,
     /// The blocks of all packets in one list, then a tag in each lane.
@@ -149,8 +150,16 @@ impl Strategy {
         if set.is_stitched()
             && let Some((least, most)) = block_counts(jobs)
         {
-            if is_sorted_first(set, jobs, least, most) {
-                return (Self::Sorted, jobs.len().min(SORTED));
+            if set.stitches_lanes() && jobs.len() >= MANY_IN_STITCHED_LANES {
+                if jobs.len() >= MANY_SORTED
+                    && least.min(MOST_IN_STITCHED_LANES) < most
+                    && are_mixed(&jobs[..jobs.len().min(SORTED)])
+                {
+                    return (Self::Sorted, jobs.len().min(SORTED));
+                }
+                if most <= MOST_IN_STITCHED_LANES {
+                    return (Self::StitchedLanes, jobs.len());
+                }
             }
             let in_rows = most <= set.row_blocks();
             let least_pipelined =
@@ -217,7 +226,6 @@ pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
     // Two registers make one vector.
     let (most, mean) = match set.block_lanes() {
         32.. => with_512,
-        16.. if 3 * blocks <= 7 * packets => (FEW_SHORT, usize::MAX),
         16.. => with_256,
         _ => with_fewer,
     };
@@ -284,35 +292,22 @@ fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
 }
 
 /// The class of a packet in a list that is sorted: 0 if it is short, and otherwise one for each number of
-/// blocks that rows hold, and the last one for more.
+/// blocks that fit into [`Strategy::StitchedLanes`], and the last one for more.
 #[inline]
-pub(super) fn class(set: Set, blocks: usize) -> usize {
-    blocks.clamp(2, set.row_blocks() + 1) - 2
+pub(super) fn class(job: &Job) -> usize {
+    (job.blocks() as usize).clamp(2, MOST_IN_STITCHED_LANES + 1) - 2
 }
 
-/// The most classes that there are.
-pub(super) const CLASSES: usize = 8;
+/// The number of classes.
+pub(super) const CLASSES: usize = MOST_IN_STITCHED_LANES;
 
-/// Whether a list of packets that have `least` to `most` blocks is sorted first.
-#[inline]
-fn is_sorted_first(set: Set, jobs: &[Job], least: usize, most: usize) -> bool {
-    has_long(set)
-        && jobs.len() > MANY_SHORT_SORTED
-        && class(set, least) != class(set, most)
-        && are_mixed(set, &jobs[..jobs.len().min(SORTED)])
-}
-
-/// Whether packets are not in order of their classes, and enough of them are not long.
+/// Whether a list is sorted first: packets are not in order of their classes, and enough of them fit into
+/// [`Strategy::StitchedLanes`].
 #[inline(never)]
-fn are_mixed(set: Set, jobs: &[Job]) -> bool {
-    let blocks = |job: &Job| job.blocks() as usize;
-    let count = |most: usize| jobs.iter().filter(|job| blocks(job) <= most).count();
-    let (short, in_rows) = (count(2), count(set.row_blocks()));
-    let are_many = match in_rows == jobs.len() && short >= MANY_SHORT_SORTED {
-        true => true,
-        false => in_rows >= MANY_SORTED && 3 * in_rows >= jobs.len(),
-    };
-    are_many && !jobs.is_sorted_by_key(|job| class(set, blocks(job)))
+fn are_mixed(jobs: &[Job]) -> bool {
+    let fit = |job: &&Job| job.blocks() as usize <= MOST_IN_STITCHED_LANES;
+    let count = jobs.iter().filter(fit).count();
+    count >= MANY_SORTED && 3 * count >= jobs.len() && !jobs.is_sorted_by_key(class)
 }
 
 /// Whether lists may be done as [`Strategy::Long`].

@@ -1,7 +1,7 @@
 extern crate std;
 
 use super::run::{open, seal};
-use super::strategy::{SORTED, Strategy, has_long};
+use super::strategy::{SORTED, Strategy};
 use super::tuning::Tuning;
 use super::{open_detached, precompute_keystream, seal_detached};
 use crate::Backend;
@@ -162,9 +162,8 @@ fn mixed_sizes_are_sorted() {
                         ..Job::default()
                     };
                     let jobs: Vec<Job> = (0..packets).map(job).collect();
-                    // Of nine only those of up to 79 bytes, most of which are short.
-                    let is_sorted = is_sorted && (packets > 24 || lens == 80);
-                    if has_long(set) && packets != 24 {
+                    let is_sorted = is_sorted && packets > 24;
+                    if set.stitches_lanes() && packets != 24 {
                         for choose in [Strategy::to_seal, Strategy::to_open] {
                             let (strategy, count) = choose(set, &jobs, |_, _| false);
                             assert_eq!(strategy == Strategy::Sorted, is_sorted);

@@ -12,6 +12,7 @@ use crate::kernels::chacha20::{CounterRow, Keystream};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::{Poly1305, Radix26};
 use crate::kernels::sha256::Serial;
+use crate::kernels::stitched_lanes;
 use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, TwoStates, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
@@ -37,6 +38,7 @@ impl InstructionSet for Avx2 {
     const TAG_STEP: usize = 34;
     const SHORT_LANES: usize = <Avx2 as U32Lanes>::LANES;
     const SHORT_LEAST: usize = 3;
+    const STITCHES_LANES: bool = true;
 
     fn is_available() -> bool {
         avx2::get()
@@ -95,6 +97,17 @@ impl InstructionSet for Avx2 {
     #[inline(always)]
     fn short(self, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>) {
         chacha20poly1305::short_one_by_one::<true, _>(self, bytes, keys, jobs, outcomes);
+    }
+
+    #[inline(always)]
+    fn stitched_lanes(
+        self,
+        bytes: &mut [u8],
+        keys: &[Key],
+        jobs: &[Job],
+        outcomes: Option<&mut [Outcome]>,
+    ) {
+        stitched_lanes::stitched_lanes(self, bytes, keys, jobs, outcomes);
     }
 }
 

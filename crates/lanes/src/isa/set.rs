@@ -55,6 +55,9 @@ pub(crate) trait InstructionSet: Copy {
     /// of its lanes idle.
     const SHORT_LEAST: usize = usize::MAX;
 
+    /// Whether there is [`InstructionSet::stitched_lanes`].
+    const STITCHES_LANES: bool = false;
+
     /// How many packets [`InstructionSet::lockstep`] takes; 0 if there is no such kernel.
     const LOCKSTEP_LANES: usize = 0;
 
@@ -106,6 +109,12 @@ pub(crate) trait InstructionSet: Copy {
     #[inline(always)]
     fn short(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
         unreachable!("SHORT_LANES is 0: there is no kernel for short packets")
+    }
+
+    /// See [`crate::kernels::stitched_lanes::stitched_lanes`].
+    #[inline(always)]
+    fn stitched_lanes(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
+        unreachable!("STITCHES_LANES is false: there is no kernel for stitched lanes")
     }
 
     /// See [`crate::kernels::chacha20poly1305::lockstep`].

@@ -54,6 +54,8 @@ macro_rules! kernel_list {
             short_lanes: usize = I::SHORT_LANES;
             /// From how many packets on [`Set::short`] is faster than other ways.
             short_least: usize = I::SHORT_LEAST;
+            /// Whether there is a kernel for [`Set::stitched_lanes`].
+            stitches_lanes: bool = I::STITCHES_LANES;
             /// How many packets [`Set::lockstep`] takes; 0 if there is no such kernel.
             lockstep_lanes: usize = I::LOCKSTEP_LANES;
             /// How many SHA-256 messages one call hashes.
@@ -191,6 +193,12 @@ macro_rules! kernel_list {
             bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
         ) {
             |isa| isa.short(bytes, keys, jobs, outcomes)
+        }
+        /// See [`stitched_lanes`](crate::kernels::stitched_lanes::stitched_lanes).
+        safe fn stitched_lanes(
+            bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
+        ) {
+            |isa| isa.stitched_lanes(bytes, keys, jobs, outcomes)
         }
         /// See [`chacha20poly1305::lockstep`].
         safe fn lockstep(

@@ -429,16 +429,23 @@ impl<'t> ShortPackets<'t> {
         }
         let mut text = ShortText::of(self.bytes, job, block);
         let seals = self.outcomes.is_none();
+        macro_rules! piece {
+            ($i:literal) => {
+                if let Some(number) = text.piece(seals, $i) {
+                    poly1305.update_number(number);
+                }
+            };
+        }
         match (S::HAS_ROUNDS, seals) {
             (true, _) => {
                 state.run::<0>();
-                text.piece(seals, 0, &mut poly1305);
+                piece!(0);
                 state.run::<1>();
-                text.piece(seals, 1, &mut poly1305);
+                piece!(1);
                 state.run::<2>();
-                text.piece(seals, 2, &mut poly1305);
+                piece!(2);
                 state.run::<3>();
-                text.piece(seals, 3, &mut poly1305);
+                piece!(3);
             }
             (false, true) => text.encrypt(&mut poly1305),
             (false, false) => text.hash(&mut poly1305),
@@ -504,7 +511,12 @@ impl<'t> ShortText<'t> {
     /// The text of a job, and block 1 of its keystream.
     #[inline(always)]
     pub(crate) fn of(bytes: &'t mut [u8], job: &Job, block: &'t Block) -> Self {
-        let text_and_tag = &mut bytes[job.text().start..job.tag().end];
+        Self::new(&mut bytes[job.text().start..job.tag().end], block)
+    }
+
+    /// A text, and the tag behind it; and a block of keystream.
+    #[inline(always)]
+    pub(crate) fn new(text_and_tag: &'t mut [u8], block: &'t Block) -> Self {
         let len = text_and_tag.len() - TAG_LEN;
         assert!(len <= BLOCK_LEN, "a text of at most one block");
         let (keystream, _) = block.as_chunks();
@@ -516,13 +528,13 @@ impl<'t> ShortText<'t> {
         }
     }
 
-    /// Encrypts piece `i`, if it `seals`, and hashes its ciphertext, padded with zeros. Does nothing if
-    /// there is no such piece.
+    /// Encrypts piece `i`, if it `seals`, and returns its ciphertext, padded with zeros, to be hashed.
+    /// `None` if there is no such piece.
     // In general registers: beside rounds, all vectors are in use.
     #[inline(always)]
-    fn piece(&mut self, seals: bool, i: usize, poly1305: &mut Poly1305) {
+    pub(crate) fn piece(&mut self, seals: bool, i: usize) -> Option<u128> {
         if i > self.whole || i == self.whole && self.rest == 0 {
-            return;
+            return None;
         }
         let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
         let [mut low, mut high] = words(&places[i]);
@@ -532,11 +544,11 @@ impl<'t> ShortText<'t> {
             let (halves, _) = places[i].as_chunks_mut();
             (halves[0], halves[1]) = (low.to_le_bytes(), high.to_le_bytes());
         }
-        let mut number = wide(low, high);
-        if i == self.whole {
-            number &= mask(self.rest);
-        }
-        poly1305.update_number(number);
+        let number = wide(low, high);
+        Some(match i == self.whole {
+            true => number & mask(self.rest),
+            false => number,
+        })
     }
 
     /// The tag.
@@ -568,16 +580,22 @@ impl<'t> ShortText<'t> {
         poly1305.update_text(ciphertext, self.whole, self.rest);
     }
 
-    /// Decrypts the text, and leaves the tag as it was.
+    /// XORs the keystream into the text, and into bytes of the tag if it does not fill its last piece.
     #[inline(always)]
-    pub(crate) fn decrypt(&mut self) {
-        let tag = *self.tag();
+    pub(crate) fn xor(&mut self) {
         let pieces = self.whole + usize::from(self.rest > 0);
         let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
         for (place, keystream) in places.iter_mut().zip(self.keystream).take(pieces) {
             let number = u128::from_le_bytes(*place) ^ u128::from_le_bytes(*keystream);
             *place = number.to_le_bytes();
         }
+    }
+
+    /// Decrypts the text, and leaves the tag as it was.
+    #[inline(always)]
+    pub(crate) fn decrypt(&mut self) {
+        let tag = *self.tag();
+        self.xor();
         *self.tag() = tag;
     }
 }

@@ -6,3 +6,4 @@ pub(crate) mod chacha20;
 pub(crate) mod chacha20poly1305;
 pub(crate) mod poly1305;
 pub(crate) mod sha256;
+pub(crate) mod stitched_lanes;

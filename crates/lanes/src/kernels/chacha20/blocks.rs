@@ -57,10 +57,9 @@ impl<'k> Keys<'k> {
         &mut self.keys[lanes]
     }
 
-    /// The keystream blocks of the first `LANES` lanes, as words. `rows` holds the last rows of
-    /// their states.
+    /// Words 4 to 15 of the states of the first `LANES` lanes. `rows` holds the last rows.
     #[inline(always)]
-    fn states<V: U32Lanes>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 16] {
+    fn inputs<V: U32Lanes>(&self, v: V, rows: [V::Word; 4]) -> [V::Word; 12] {
         let mut input = [v.splat(0); 12];
         if self.one_key {
             input[..8].copy_from_slice(&key_words(v, self.keys[0]));
@@ -69,7 +68,7 @@ impl<'k> Keys<'k> {
             input[4..8].copy_from_slice(&v.gather::<16, 32>(&self.keys, 0));
         }
         input[8..].copy_from_slice(&rows);
-        rounds(v, input)
+        input
     }
 }
 
@@ -178,6 +177,58 @@ impl Drop for Keystream {
     }
 }
 
+/// How many blocks are kept in a [`Ring`].
+pub(crate) const RING: usize = 64;
+
+/// The last [`RING`] blocks of keystream, numbered from 0 on. Wiped on drop.
+pub(crate) struct Ring {
+    blocks: Aligned<[MaybeUninit<Block>; RING]>,
+    /// How many blocks, from the first on, have been written.
+    written: usize,
+}
+
+impl Ring {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            blocks: Aligned([const { MaybeUninit::uninit() }; RING]),
+            written: 0,
+        }
+    }
+
+    /// Writes the blocks of `LANES` lanes from number `at` on. `at` must be a multiple of `LANES`, and the
+    /// blocks before must have been written.
+    #[inline(always)]
+    pub(crate) fn write<V: U32Lanes>(&mut self, v: V, words: &[V::Word; 16], at: usize) {
+        const { assert!(RING.is_multiple_of(V::LANES)) };
+        let first = at % RING;
+        assert!(first.is_multiple_of(V::LANES) && first <= self.written);
+        // SAFETY: `first` is a multiple of `LANES` and less than `RING`, which is one too: so there are
+        // `LANES` blocks from there on.
+        unsafe { v.scatter::<false>(words, self.blocks.0.as_mut_ptr().add(first).cast()) };
+        self.written = self.written.max(first + V::LANES);
+    }
+
+    /// Block number `at`, or one written over it.
+    #[inline(always)]
+    pub(crate) fn block(&self, at: usize) -> &Block {
+        let first = at % RING;
+        assert!(first < self.written);
+        // SAFETY: the first `written` blocks have been written.
+        unsafe { self.blocks.0[first].assume_init_ref() }
+    }
+}
+
+impl Drop for Ring {
+    #[inline(always)]
+    fn drop(&mut self) {
+        for block in &mut self.blocks.0[..self.written] {
+            block.write([0; BLOCK_LEN]);
+            zeroize::optimization_barrier(block);
+        }
+    }
+}
+
 /// Up to [`MAX_LANES`] blocks of keystream: first their inputs, then the blocks.
 pub(crate) struct Blocks<'k> {
     keys: Keys<'k>,
@@ -220,6 +271,18 @@ impl<'k> Blocks<'k> {
         }
     }
 
+    /// Computes one block in each of the first `LANES` lanes, as words, with ten parts of other work beside
+    /// the rounds.
+    #[inline(always)]
+    pub(crate) fn words_beside<V: U32Lanes>(
+        &self,
+        v: V,
+        beside: &mut impl Beside,
+    ) -> [V::Word; 16] {
+        let rows = v.transpose_rows(&self.counters_and_nonces, 0);
+        rounds_beside(v, &self.keys.inputs(v, rows), beside)
+    }
+
     /// The blocks that have been computed, by lane.
     #[inline(always)]
     pub(crate) fn keystream(&self) -> &[Block] {
@@ -230,7 +293,7 @@ impl<'k> Blocks<'k> {
     #[inline(always)]
     fn run_all<V: U32Lanes>(&mut self, v: V) {
         let rows = v.transpose_rows(&self.counters_and_nonces, 0);
-        let x = self.keys.states(v, rows);
+        let x = rounds(v, self.keys.inputs(v, rows));
         self.keystream.write(v, &x, 0);
     }
 }
@@ -277,7 +340,7 @@ impl<'s> Samples<'s> {
 
     #[inline(always)]
     fn all_masks<V: U32Lanes>(&self, v: V, words: &mut [[u32; MAX_LANES]; 2]) {
-        let x = self.keys.states(v, v.gather::<0, 16>(&self.samples, 0));
+        let x = rounds(v, self.keys.inputs(v, v.gather::<0, 16>(&self.samples, 0)));
         v.store(x[0], &mut words[0]);
         v.store(x[1], &mut words[1]);
     }

@@ -36,9 +36,9 @@ mod rows;
 mod scalar;
 
 pub(crate) use blocks::{
-    Beside, Blocks, CounterRow, HalfRun, Interleave, Keystream, Lockstep, OnePerLane, Run, Samples,
-    Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask, row_of_sample,
-    xor_blocks, xor_half_runs, xor_keystream, xor_runs,
+    Beside, Blocks, CounterRow, HalfRun, Interleave, Keystream, Lockstep, OnePerLane, RING, Ring,
+    Run, Samples, Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask,
+    row_of_sample, xor_blocks, xor_half_runs, xor_keystream, xor_runs,
 };
 pub(crate) use rows::{rows, rows_in_lanes, rows_of_two, rows_or_scalar};
 pub(crate) use scalar::mask_in_scalar;

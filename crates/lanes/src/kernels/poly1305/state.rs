@@ -189,10 +189,18 @@ impl<const N: usize> InterleavedPoly1305<'_, N> {
         }
     }
 
+    /// Hashes another block.
     #[inline(always)]
-    fn block(&mut self, block: &[u8; TAG_LEN]) {
+    pub(crate) fn block(&mut self, block: &[u8; TAG_LEN]) {
         let [low, high] = words(block);
         self.h = SERIAL.step(self.h, (low, high), HIBIT, &self.poly1305.r);
+    }
+
+    /// Hashes another block, a little-endian number.
+    #[inline(always)]
+    pub(crate) fn number(&mut self, block: u128) {
+        let words = (block as u64, (block >> 64) as u64);
+        self.h = SERIAL.step(self.h, words, HIBIT, &self.poly1305.r);
     }
 
     /// Returns how many blocks have not been hashed.

@@ -1,0 +1,334 @@
+//! Packets of a few blocks each: the blocks of all packets in lanes, wherever packets begin and end, and
+//! beside their rounds, in general registers, the hashes of the packets before.
+//!
+//! A lane's block is hashed beside one double round of the lanes that follow: of a text what the block
+//! encrypts; and where block 0 of a packet is, the packet before is finished and this one started. So
+//! eight lanes are hashed beside ten double rounds.
+//!
+//! Sealing: the whole blocks of a text are encrypted as soon as their keystream is there, and what is left of
+//! it when it is hashed. Opening: the keystream of a packet is kept until its tag is checked.
+
+use super::chacha20::{Beside, Blocks, RING, Ring, TwoOfEight};
+use super::chacha20poly1305::ShortText;
+use super::poly1305::Poly1305;
+use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
+use crate::vector::U32Lanes;
+use core::ops::Range;
+
+/// The most lanes that there are.
+const MOST_LANES: usize = 8;
+
+/// The most keystream blocks, including block 0, of a packet that is opened: two calls of all lanes may
+/// come between its last block and its verdict.
+const MOST_TO_OPEN: usize = RING - 2 * MOST_LANES;
+
+/// Seals packets, or opens them if there are `outcomes`.
+///
+/// # Panics
+///
+/// If a packet to open has more than [`MOST_TO_OPEN`] blocks. If one has precomputed keystream, it is
+/// computed again.
+#[inline(always)]
+#[allow(
+    dead_code,
+    reason = "not every target has vectors with so few registers"
+)]
+pub(crate) fn stitched_lanes<V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    mut outcomes: Option<&mut [Outcome]>,
+) {
+    const { assert!(V::LANES <= MOST_LANES && RING.is_multiple_of(V::LANES)) };
+    let mut blocks = Blocks::new();
+    let mut ring = Ring::new();
+    let mut hashed = Hashed::new();
+    let (mut inputs, mut encrypted) = (Runs::new(jobs), Runs::new(jobs));
+    let mut opened = Opened::default();
+    // How many blocks were computed, and in how many lanes of the last call.
+    let (mut at, mut lanes_before) = (0, 0);
+    loop {
+        let mut lanes = 0;
+        while let Some((job, counters)) = inputs.next(V::LANES - lanes) {
+            let key = &keys[job.key as usize];
+            blocks.set(lanes, key, &job.nonce, counters.clone());
+            lanes += counters.len();
+        }
+        let mut hashes = Hashes {
+            bytes,
+            jobs,
+            ring: &ring,
+            lanes: lanes_before,
+            hashed: &mut hashed,
+            outcomes: outcomes.as_deref_mut(),
+        };
+        if lanes == 0 {
+            hashes.finish();
+            break;
+        }
+        let words = blocks.words_beside(v, &mut hashes);
+        ring.write(v, &words, at);
+        match outcomes.as_deref() {
+            None => encrypt(v, bytes, &mut encrypted, &ring, at..at + lanes),
+            Some(outcomes) => {
+                let ended = &outcomes[..hashed.started.saturating_sub(1)];
+                opened.decrypt(v, bytes, jobs, ended, &ring);
+            }
+        }
+        (at, lanes_before) = (at + lanes, lanes);
+    }
+    if let Some(outcomes) = outcomes {
+        opened.decrypt(v, bytes, jobs, &outcomes[..jobs.len()], &ring);
+    }
+}
+
+/// All blocks of a list of packets, in their order.
+struct Runs<'t> {
+    jobs: core::slice::Iter<'t, Job>,
+    /// The counter of the next block of the first of them.
+    counter: u32,
+}
+
+impl<'t> Runs<'t> {
+    #[inline(always)]
+    fn new(jobs: &'t [Job]) -> Self {
+        let jobs = jobs.iter();
+        Self { jobs, counter: 0 }
+    }
+
+    /// The next blocks of one packet, at most `room`. `None` if there is no room or no block.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "room is a few lanes")]
+    fn next(&mut self, room: usize) -> Option<(&'t Job, Range<u32>)> {
+        if room == 0 {
+            return None;
+        }
+        let job = self.jobs.as_slice().first()?;
+        let (first, all) = (self.counter, job.blocks());
+        let end = all.min(first + room as u32);
+        self.counter = end;
+        if end == all {
+            self.counter = 0;
+            self.jobs.next();
+        }
+        Some((job, first..end))
+    }
+}
+
+/// Encrypts the whole blocks of text that the blocks `ats` of `ring` are for.
+#[inline(always)]
+fn encrypt<V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    runs: &mut Runs<'_>,
+    ring: &Ring,
+    mut ats: Range<usize>,
+) {
+    while let Some((job, counters)) = runs.next(ats.len()) {
+        let (text, _) = bytes[job.text()].as_chunks_mut::<BLOCK_LEN>();
+        // Block 1 encrypts the first one.
+        let skipped = usize::from(counters.start == 0);
+        let first = counters.start as usize + skipped - 1;
+        let at = ats.start + skipped;
+        ats.start += counters.len();
+        for (text, at) in text.iter_mut().skip(first).zip(at..ats.start) {
+            v.xor_bytes(text, ring.block(at));
+        }
+    }
+}
+
+/// Packets that are opened, and decrypted if they are authentic.
+#[derive(Default)]
+struct Opened {
+    /// How many.
+    count: usize,
+    /// How many blocks they have.
+    blocks: usize,
+}
+
+impl Opened {
+    /// Decrypts packets that have got their outcomes, and are not decrypted yet.
+    #[inline(always)]
+    fn decrypt<V: U32Lanes>(
+        &mut self,
+        v: V,
+        bytes: &mut [u8],
+        jobs: &[Job],
+        outcomes: &[Outcome],
+        ring: &Ring,
+    ) {
+        for (job, outcome) in jobs.iter().zip(outcomes).skip(self.count) {
+            let mut at = self.blocks + 1;
+            self.count += 1;
+            self.blocks += job.blocks() as usize;
+            assert!(job.blocks() as usize <= MOST_TO_OPEN, "keystream is kept");
+            if *outcome != Outcome::Authentic {
+                continue;
+            }
+            let (whole, _) = bytes[job.text()].as_chunks_mut::<BLOCK_LEN>();
+            for text in &mut *whole {
+                v.xor_bytes(text, ring.block(at));
+                at += 1;
+            }
+            let rest = whole.len() * BLOCK_LEN;
+            if rest < job.text_len as usize {
+                let text_and_tag = &mut bytes[job.text().start + rest..job.tag().end];
+                ShortText::new(text_and_tag, ring.block(at)).decrypt();
+            }
+        }
+    }
+}
+
+/// How far packets are hashed.
+struct Hashed {
+    /// How many packets are started.
+    started: usize,
+    /// The hash of the last one, and what of its text is not hashed: how many bytes, from where on.
+    hash: Poly1305,
+    start: usize,
+    left: usize,
+    /// The number of the next block of keystream.
+    at: usize,
+}
+
+impl Hashed {
+    #[inline(always)]
+    fn new() -> Self {
+        Self {
+            started: 0,
+            hash: Poly1305::idle(),
+            start: 0,
+            left: 0,
+            at: 0,
+        }
+    }
+}
+
+/// Hashes what the blocks of some lanes are for.
+struct Hashes<'t> {
+    bytes: &'t mut [u8],
+    jobs: &'t [Job],
+    ring: &'t Ring,
+    /// How many lanes are left.
+    lanes: usize,
+    hashed: &'t mut Hashed,
+    outcomes: Option<&'t mut [Outcome]>,
+}
+
+impl Hashes<'_> {
+    /// Hashes what the block of the next lane is for, beside a double round.
+    #[inline(always)]
+    fn next(&mut self, state: &mut impl TwoOfEight) {
+        if self.lanes == 0 {
+            state.run::<0>();
+            state.run::<1>();
+            state.run::<2>();
+            state.run::<3>();
+            return;
+        }
+        self.lanes -= 1;
+        let block = self.ring.block(self.hashed.at);
+        self.hashed.at += 1;
+        let (start, len) = (self.hashed.start, self.hashed.left);
+        if len == 0 {
+            state.run::<0>();
+            self.end();
+            state.run::<1>();
+            state.run::<2>();
+            self.start(block);
+            state.run::<3>();
+            return;
+        }
+        let text_and_tag = &mut self.bytes[start..start + len + TAG_LEN];
+        let mut hash = self.hashed.hash.interleave::<1>(&[]);
+        if len >= BLOCK_LEN
+            && let (blocks, _) = text_and_tag.as_chunks()
+            && let Some([b0, b1, b2, b3]) = blocks.first_chunk()
+        {
+            state.run::<0>();
+            hash.block(b0);
+            state.run::<1>();
+            hash.block(b1);
+            state.run::<2>();
+            hash.block(b2);
+            state.run::<3>();
+            hash.block(b3);
+        } else {
+            let mut text = ShortText::new(text_and_tag, block);
+            let seals = self.outcomes.is_none();
+            macro_rules! piece {
+                ($i:literal) => {
+                    if let Some(number) = text.piece(seals, $i) {
+                        hash.number(number);
+                    }
+                };
+            }
+            state.run::<0>();
+            piece!(0);
+            state.run::<1>();
+            piece!(1);
+            state.run::<2>();
+            piece!(2);
+            state.run::<3>();
+            piece!(3);
+        }
+        hash.finish();
+        self.hashed.start = start + BLOCK_LEN;
+        self.hashed.left = len.saturating_sub(BLOCK_LEN);
+    }
+
+    /// Starts the hash of the next packet, of whose keystream this is block 0.
+    #[inline(always)]
+    fn start(&mut self, block: &Block) {
+        let hashed = &mut *self.hashed;
+        let job = &self.jobs[hashed.started];
+        let (one_time_key, _) = split_one_time_key(core::slice::from_ref(block));
+        hashed.hash.start(one_time_key);
+        if job.aad_len > 0 {
+            let (aad, rest) = self.bytes[job.aad()].as_chunks();
+            hashed.hash.update_blocks(aad);
+            hashed.hash.update_padded(rest);
+        }
+        hashed.started += 1;
+        (hashed.start, hashed.left) = (job.text as usize, job.text_len as usize);
+    }
+
+    /// Ends the hash of a packet, if one is started: writes its tag or its outcome.
+    #[inline(always)]
+    fn end(&mut self) {
+        let Some(index) = self.hashed.started.checked_sub(1) else {
+            return;
+        };
+        let (hash, job) = (&mut self.hashed.hash, &self.jobs[index]);
+        hash.update_lengths(job.aad_len.into(), job.text_len.into());
+        let mut tag = hash.finish();
+        let place = &mut self.bytes[job.tag()];
+        match &mut self.outcomes {
+            None => place.copy_from_slice(&tag),
+            Some(outcomes) => {
+                outcomes[index] = verdict(place, &tag);
+                // The tag computed for a forged packet would make that packet authentic.
+                tag = [0; TAG_LEN];
+                zeroize::optimization_barrier(&tag);
+            }
+        }
+    }
+
+    /// Hashes what is left.
+    #[inline(always)]
+    fn finish(&mut self) {
+        while self.lanes > 0 {
+            self.next(&mut ());
+        }
+        self.end();
+    }
+}
+
+impl Beside for Hashes<'_> {
+    #[inline(always)]
+    fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
+        self.next(state);
+        self.next(state);
+    }
+}
