@@ -4,7 +4,6 @@ use super::tag;
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, verdict};
 use crate::kernels::poly1305::Poly1305;
-use crate::vector::mask;
 use core::ops::Range;
 
 /// Where the AAD of a packet lies.
@@ -91,19 +90,6 @@ impl<'p> Packet<'p> {
         tag::update_padded(set, poly1305, &bytes[self.text.clone()][hashed..]);
         poly1305.update_lengths(self.aad(bytes).len() as u64, self.text.len() as u64);
         poly1305.finish()
-    }
-
-    /// What follows the whole blocks of ciphertext in the message that is hashed: the rest, padded with
-    /// zeros, and the lengths. Without a rest it is only the second one.
-    #[inline(always)]
-    pub(super) fn end_of_message(&self, bytes: &[u8]) -> [[u8; TAG_LEN]; 2] {
-        let (whole, rest) = (self.text.len() / TAG_LEN, self.text.len() % TAG_LEN);
-        let mut last = [0; TAG_LEN];
-        // Not only the rest, but as many bytes of the tag behind it as fill a block.
-        last.copy_from_slice(&bytes[self.text.start + whole * TAG_LEN..][..TAG_LEN]);
-        let last = u128::from_le_bytes(last) & mask(rest);
-        let lengths = self.aad(bytes).len() as u128 | (self.text.len() as u128) << 64;
-        [last, lengths].map(u128::to_le_bytes)
     }
 
     /// Compares the tag that follows its text with the computed one.

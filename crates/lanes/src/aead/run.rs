@@ -35,7 +35,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                 }
                 continue;
             }
-            Strategy::Pipelined { by_two } => pipelined::seal(set, bytes, secrets, jobs, by_two),
+            Strategy::Pipelined => pipelined::seal(set, bytes, secrets, jobs),
             Strategy::Long => long::seal(set, bytes, secrets, jobs),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, None),
             Strategy::Lockstep => {
@@ -85,9 +85,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
                     *outcome = single::open(set, bytes, secrets, job);
                 }
             }
-            Strategy::Pipelined { by_two } => {
-                pipelined::open(set, bytes, secrets, (jobs, outcomes), by_two);
-            }
+            Strategy::Pipelined => pipelined::open(set, bytes, secrets, jobs, outcomes),
             Strategy::Long => long::open(set, bytes, secrets, (jobs, outcomes)),
             Strategy::Short => set.short(bytes, secrets.keys, jobs, Some(outcomes)),
             Strategy::Lockstep => {
@@ -184,8 +182,7 @@ fn is_faster_in_lanes(set: Set, clock: Clock, len: usize, in_rows: bool) -> bool
     let stitched = time(&|bytes, secrets| match has_long(set) && !in_rows {
         true => long::seal(set, bytes, secrets, &jobs),
         false => {
-            let by_two = in_rows && set.stitches_two();
-            pipelined::seal(set, bytes, secrets, &jobs, by_two);
+            pipelined::seal(set, bytes, secrets, &jobs);
         }
     });
     time(&|bytes, secrets| lanes::seal(set, bytes, secrets, &jobs)) < stitched

@@ -28,7 +28,7 @@ const MANY_STITCHED: usize = 6;
 
 /// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
 /// need three keystream blocks, including block 0 (packets that need fewer never go through the
-/// pipeline), unless two go side by side; and on some CPUs not for others either, which is measured.
+/// pipeline); and on some CPUs not for others either, which is measured.
 const MANY_PIPELINED: usize = 8;
 
 /// From so many keystream blocks on a packet is long: the rounds of its own text hide its hash, and
@@ -82,9 +82,8 @@ pub(super) const OVER_LANES: usize = 384;
 pub(super) enum Strategy {
     /// One packet at a time.
     Single,
-    /// One packet after the other, the hash of each stitched into the rounds of the next; or two after
-    /// the other two.
-    Pipelined { by_two: bool },
+    /// One packet after the other, the hash of each stitched into the rounds of the next.
+    Pipelined,
     /// One packet after the other, most of their text in lanes, the hash of each stitched into its own
     /// rounds and the first ones of the next.
     Long,
@@ -162,13 +161,11 @@ impl Strategy {
                 }
             }
             let in_rows = most <= set.row_blocks();
-            let least_pipelined =
-                3 + usize::from(jobs.len() >= MANY_PIPELINED && !set.stitches_two());
+            let least_pipelined = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
             let way = if jobs.len() >= many_long && are_mostly_longer(set, jobs, most) {
                 Some(Self::Long)
             } else if least >= least_pipelined && most <= most_pipelined {
-                let by_two = set.stitches_two() && in_rows;
-                Some(Self::Pipelined { by_two })
+                Some(Self::Pipelined)
             } else {
                 None
             };

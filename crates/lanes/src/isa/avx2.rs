@@ -7,13 +7,12 @@
 
 use super::set::InstructionSet;
 use super::sha_ni;
-use crate::job::{Job, Key, Outcome, TAG_LEN};
-use crate::kernels::chacha20::{CounterRow, Keystream};
+use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
-use crate::kernels::poly1305::{Poly1305, Radix26};
+use crate::kernels::poly1305::Radix26;
 use crate::kernels::sha256::Serial;
 use crate::kernels::stitched_lanes;
-use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, TwoStates, U32Lanes, U64Lanes};
+use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has AVX2 and BMI2.
@@ -34,7 +33,6 @@ impl InstructionSet for Avx2 {
 
     const INTERLEAVED_ROWS: usize = 3;
     const STITCHED: bool = true;
-    const STITCHES_TWO: bool = true;
     const TAG_STEP: usize = 34;
     const SHORT_LANES: usize = <Avx2 as U32Lanes>::LANES;
     const SHORT_LEAST: usize = 3;
@@ -80,18 +78,6 @@ impl InstructionSet for Avx2 {
 
     fn serial_hash() -> &'static Serial {
         sha_ni::best_serial()
-    }
-
-    #[inline(always)]
-    fn stitched_rows_of_two(
-        self,
-        of: [(&Key, &CounterRow); 2],
-        count: usize,
-        keystreams: &mut [Keystream; 2],
-        hashes: &mut [Poly1305; 2],
-        messages: [[&[[u8; TAG_LEN]]; 2]; 2],
-    ) -> [usize; 2] {
-        chacha20poly1305::stitched_rows_of_two(self, of, count, keystreams, hashes, messages)
     }
 
     #[inline(always)]
@@ -239,20 +225,6 @@ impl Arithmetic for Avx2 {
     fn shift_right<const N: i32>(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_srli_epi32::<N>(a) }
-    }
-}
-
-impl TwoStates for Avx2 {
-    #[inline(always)]
-    fn merge(self, a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_blend_epi32::<0xf0>(a, b) }
-    }
-
-    #[inline(always)]
-    fn exchange(self, row: __m256i) -> __m256i {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_permute2x128_si256::<0x01>(row, row) }
     }
 }
 

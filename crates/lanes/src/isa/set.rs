@@ -1,8 +1,7 @@
 //! What the kernels of one instruction set are compiled from.
 
-use crate::job::{Job, Key, Outcome, TAG_LEN};
-use crate::kernels::chacha20::{CounterRow, Keystream};
-use crate::kernels::poly1305::{Field, Poly1305};
+use crate::job::{Job, Key, Outcome};
+use crate::kernels::poly1305::Field;
 use crate::kernels::sha256::Serial;
 use crate::vector::{Rows, U32Lanes};
 
@@ -39,9 +38,6 @@ pub(crate) trait InstructionSet: Copy {
 
     /// Whether Poly1305 in general registers is stitched into the rounds of the rows.
     const STITCHED: bool = false;
-
-    /// Whether there is [`InstructionSet::stitched_rows_of_two`].
-    const STITCHES_TWO: bool = false;
 
     /// The time of one step of all lanes of [`InstructionSet::Field`], in tenths of a step of
     /// one message in general registers.
@@ -91,19 +87,6 @@ pub(crate) trait InstructionSet: Copy {
 
     /// The kernels that hash one SHA-256 message, or two side by side.
     fn serial_hash() -> &'static Serial;
-
-    /// See [`crate::kernels::chacha20poly1305::stitched_rows_of_two`].
-    #[inline(always)]
-    fn stitched_rows_of_two(
-        self,
-        _: [(&Key, &CounterRow); 2],
-        _: usize,
-        _: &mut [Keystream; 2],
-        _: &mut [Poly1305; 2],
-        _: [[&[[u8; TAG_LEN]]; 2]; 2],
-    ) -> [usize; 2] {
-        unreachable!("STITCHES_TWO is false: there is no kernel for two packets side by side")
-    }
 
     /// See [`crate::kernels::chacha20poly1305::short`].
     #[inline(always)]

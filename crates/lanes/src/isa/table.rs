@@ -44,8 +44,6 @@ macro_rules! kernel_list {
             };
             /// Whether packets are faster with Poly1305 stitched into the rounds.
             is_stitched: bool = I::STITCHED;
-            /// Whether it stitches the rows of two packets side by side.
-            stitches_two: bool = I::STITCHES_TWO;
             /// How many messages one call tags; 1 if there are no vectors for it.
             tag_lanes: usize = <<<I as InstructionSet>::Field as Field>::Lanes as U64Lanes>::LANES;
             /// The time of one step of all lanes of tags, in tenths of a step of one message.
@@ -119,14 +117,6 @@ macro_rules! kernel_list {
                     isa.rows(), of, count, keystream, at, poly1305, text
                 )
             }
-        }
-        /// See [`chacha20poly1305::stitched_rows_of_two`]. Computes at most [`Set::row_blocks`] blocks
-        /// of each packet. Panics unless [`stitches_two`](Set::stitches_two).
-        safe fn stitched_rows_of_two(
-            of: [(&Key, &CounterRow); 2], count: usize, keystreams: &mut [Keystream; 2],
-            hashes: &mut [Poly1305; 2], messages: [[&[[u8; TAG_LEN]]; 2]; 2]
-        ) -> [usize; 2] {
-            |isa| isa.stitched_rows_of_two(of, count, keystreams, hashes, messages)
         }
         /// See [`chacha20poly1305::seal_stitched`]. Panics unless
         /// [`is_stitched`](Set::is_stitched).

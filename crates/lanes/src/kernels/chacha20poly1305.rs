@@ -12,7 +12,7 @@
 //!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
 //! 2. [`lockstep`]: packets of a few blocks each, one packet per lane as well.
 //! 3. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
-//!    other ciphertext in general registers; [`stitched_rows_of_two`]: of two packets.
+//!    other ciphertext in general registers.
 //!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
@@ -22,12 +22,10 @@ use super::chacha20::{
 use super::poly1305::field::{Field, wide};
 use super::poly1305::in_lanes;
 use super::poly1305::short::{ShortMessages, tags_of_short};
-use super::poly1305::state::{InterleavedMessage, InterleavedPoly1305, Poly1305, Unhashed, words};
+use super::poly1305::state::{InterleavedPoly1305, Poly1305, Unhashed, words};
 use super::poly1305::text::Text;
 use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
-use crate::vector::{
-    Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, TwoStates, U32Lanes, U64Lanes, mask,
-};
+use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
 use core::mem::swap;
 use core::ops::Range;
 
@@ -47,36 +45,6 @@ pub(crate) fn stitched_rows<R: Rows, const N: usize>(
     let mut interleaved = poly1305.interleave::<3>(text);
     chacha20::rows::<_, _, N>(r, key_and_row, count, keystream, at, &mut interleaved);
     TAG_LEN * (text.len() - interleaved.finish())
-}
-
-/// As [`stitched_rows`], for two packets; see [`chacha20::rows_of_two`]. Hashes two messages, each given
-/// in two parts, and returns how many blocks of each were hashed.
-#[inline(always)]
-pub(crate) fn stitched_rows_of_two<R: TwoStates>(
-    r: R,
-    of: [(&Key, &CounterRow); 2],
-    count: usize,
-    keystreams: &mut [Keystream; 2],
-    [first, second]: &mut [Poly1305; 2],
-    messages: [[&[[u8; TAG_LEN]]; 2]; 2],
-) -> [usize; 2] {
-    let lens = messages.map(|[front, end]| front.len() + end.len());
-    macro_rules! hashing {
-        ($blocks:literal) => {{
-            let mut interleaved = [
-                InterleavedMessage::<$blocks>::new(first, messages[0]),
-                InterleavedMessage::<$blocks>::new(second, messages[1]),
-            ];
-            chacha20::rows_of_two(r, of, count, keystreams, &mut interleaved);
-            let [a, b] = interleaved;
-            [lens[0] - a.finish(), lens[1] - b.finish()]
-        }};
-    }
-    if lens[0].max(lens[1]) <= 10 {
-        hashing!(1)
-    } else {
-        hashing!(2)
-    }
 }
 
 /// Encrypts blocks of a text, from `sealed` on, a block in each lane, as long as they fill all
@@ -168,13 +136,6 @@ pub(crate) fn stitched_rows_in_lanes<V: U32Lanes, R: Rows, const N: usize>(
     let all = &mut interleaved;
     chacha20::rows_in_lanes::<_, _, _, N>(v_and_r, key_and_row, count, keystream, at, all);
     TAG_LEN * (text.len() - interleaved.finish())
-}
-
-impl<const N: usize> Interleave for InterleavedMessage<'_, N> {
-    #[inline(always)]
-    fn step(&mut self) {
-        self.update();
-    }
 }
 
 impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {

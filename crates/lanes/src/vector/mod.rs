@@ -24,7 +24,7 @@ pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS};
 pub(crate) use bytes::{Aligned, mask, number, write_number};
 pub(crate) use opaque::scalar_u32;
 pub(crate) use pair::Pair;
-pub(crate) use rows::{Rows, TwoStates};
+pub(crate) use rows::Rows;
 pub(crate) use scalar::Scalar;
 pub(crate) use triple::Triple;
 pub(crate) use u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};

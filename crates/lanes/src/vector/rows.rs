@@ -24,12 +24,3 @@ pub(crate) trait Rows: Arithmetic {
     /// `BLOCKS` blocks must be writable at `blocks`.
     unsafe fn store_rows(self, rows: [Self::Word; 4], blocks: *mut [u8; 64]);
 }
-
-/// Vectors that hold a row of two states, which may be those of two packets.
-pub(crate) trait TwoStates: Rows {
-    /// The row of the first state from `a`, that of the second one from `b`.
-    fn merge(self, a: Self::Word, b: Self::Word) -> Self::Word;
-
-    /// The rows of both states, exchanged.
-    fn exchange(self, row: Self::Word) -> Self::Word;
-}

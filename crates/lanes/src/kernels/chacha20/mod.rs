@@ -23,7 +23,7 @@
 //!    takes as long as all lanes.
 //! 2. *Rows.* For a few consecutive blocks of one packet, a vector holds one row of four words
 //!    of each block instead, and the second half of a round rotates rows to bring the diagonals
-//!    below each other ([`rows()`]). Or a vector holds rows of two packets ([`rows_of_two`]).
+//!    below each other ([`rows()`]).
 //! 3. *Two or three vectors side by side* ([`Pair`](crate::vector::Pair),
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
 //! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or beside rows where
@@ -40,5 +40,5 @@ pub(crate) use blocks::{
     Run, Samples, Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask,
     row_of_sample, xor_blocks, xor_half_runs, xor_keystream, xor_runs,
 };
-pub(crate) use rows::{rows, rows_in_lanes, rows_of_two, rows_or_scalar};
+pub(crate) use rows::{rows, rows_in_lanes, rows_or_scalar};
 pub(crate) use scalar::mask_in_scalar;

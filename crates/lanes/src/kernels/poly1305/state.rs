@@ -211,42 +211,6 @@ impl<const N: usize> InterleavedPoly1305<'_, N> {
     }
 }
 
-/// A message in two parts, hashed `N` blocks at a time.
-pub(crate) struct InterleavedMessage<'t, const N: usize> {
-    hash: InterleavedPoly1305<'t, 1>,
-    /// The second part, until the first one is hashed.
-    end: &'t [[u8; TAG_LEN]],
-}
-
-impl<'t, const N: usize> InterleavedMessage<'t, N> {
-    /// Starts to hash the two parts, between other work.
-    #[inline(always)]
-    pub(crate) fn new(poly1305: &'t mut Poly1305, [front, end]: [&'t [[u8; TAG_LEN]]; 2]) -> Self {
-        let hash = poly1305.interleave(front);
-        Self { hash, end }
-    }
-
-    /// Hashes `N` blocks, or fewer if no more are left.
-    #[inline(always)]
-    pub(crate) fn update(&mut self) {
-        for _ in 0..N {
-            if self.hash.blocks.as_slice().is_empty() {
-                self.hash.blocks = core::mem::take(&mut self.end).iter();
-            }
-            let Some(block) = self.hash.blocks.next() else {
-                return;
-            };
-            self.hash.block(block);
-        }
-    }
-
-    /// Returns how many blocks have not been hashed.
-    #[inline(always)]
-    pub(crate) fn finish(self) -> usize {
-        self.hash.finish() + self.end.len()
-    }
-}
-
 impl Drop for Poly1305 {
     #[inline(always)]
     fn drop(&mut self) {
