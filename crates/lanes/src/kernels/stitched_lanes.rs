@@ -38,7 +38,21 @@ pub(crate) fn stitched_lanes<V: U32Lanes>(
     bytes: &mut [u8],
     keys: &[Key],
     jobs: &[Job],
-    mut outcomes: Option<&mut [Outcome]>,
+    outcomes: Option<&mut [Outcome]>,
+) {
+    match outcomes {
+        None => run::<true, V>(v, bytes, keys, jobs, &mut []),
+        Some(outcomes) => run::<false, V>(v, bytes, keys, jobs, outcomes),
+    }
+}
+
+#[inline(always)]
+fn run<const SEALS: bool, V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    outcomes: &mut [Outcome],
 ) {
     const { assert!(V::LANES <= MOST_LANES && RING.is_multiple_of(V::LANES)) };
     let mut blocks = Blocks::new();
@@ -55,13 +69,13 @@ pub(crate) fn stitched_lanes<V: U32Lanes>(
             blocks.set(lanes, key, &job.nonce, counters.clone());
             lanes += counters.len();
         }
-        let mut hashes = Hashes {
+        let mut hashes = Hashes::<SEALS> {
             bytes,
             jobs,
             ring: &ring,
             lanes: lanes_before,
             hashed: &mut hashed,
-            outcomes: outcomes.as_deref_mut(),
+            outcomes,
         };
         if lanes == 0 {
             hashes.finish();
@@ -69,16 +83,15 @@ pub(crate) fn stitched_lanes<V: U32Lanes>(
         }
         let words = blocks.words_beside(v, &mut hashes);
         ring.write(v, &words, at);
-        match outcomes.as_deref() {
-            None => encrypt(v, bytes, &mut encrypted, &ring, at..at + lanes),
-            Some(outcomes) => {
-                let ended = &outcomes[..hashed.started.saturating_sub(1)];
-                opened.decrypt(v, bytes, jobs, ended, &ring);
-            }
+        if SEALS {
+            encrypt(v, bytes, &mut encrypted, &ring, at..at + lanes);
+        } else {
+            let ended = &outcomes[..hashed.started.saturating_sub(1)];
+            opened.decrypt(v, bytes, jobs, ended, &ring);
         }
         (at, lanes_before) = (at + lanes, lanes);
     }
-    if let Some(outcomes) = outcomes {
+    if !SEALS {
         opened.decrypt(v, bytes, jobs, &outcomes[..jobs.len()], &ring);
     }
 }
@@ -206,17 +219,17 @@ impl Hashed {
 }
 
 /// Hashes what the blocks of some lanes are for.
-struct Hashes<'t> {
+struct Hashes<'t, const SEALS: bool> {
     bytes: &'t mut [u8],
     jobs: &'t [Job],
     ring: &'t Ring,
     /// How many lanes are left.
     lanes: usize,
     hashed: &'t mut Hashed,
-    outcomes: Option<&'t mut [Outcome]>,
+    outcomes: &'t mut [Outcome],
 }
 
-impl Hashes<'_> {
+impl<const SEALS: bool> Hashes<'_, SEALS> {
     /// Hashes what the block of the next lane is for, beside a double round.
     #[inline(always)]
     fn next(&mut self, state: &mut impl TwoOfEight) {
@@ -256,10 +269,9 @@ impl Hashes<'_> {
             hash.block(b3);
         } else {
             let mut text = ShortText::new(text_and_tag, block);
-            let seals = self.outcomes.is_none();
             macro_rules! piece {
                 ($i:literal) => {
-                    if let Some(number) = text.piece(seals, $i) {
+                    if let Some(number) = text.piece(SEALS, $i) {
                         hash.number(number);
                     }
                 };
@@ -304,15 +316,14 @@ impl Hashes<'_> {
         hash.update_lengths(job.aad_len.into(), job.text_len.into());
         let mut tag = hash.finish();
         let place = &mut self.bytes[job.tag()];
-        match &mut self.outcomes {
-            None => place.copy_from_slice(&tag),
-            Some(outcomes) => {
-                outcomes[index] = verdict(place, &tag);
-                // The tag computed for a forged packet would make that packet authentic.
-                tag = [0; TAG_LEN];
-                zeroize::optimization_barrier(&tag);
-            }
+        if SEALS {
+            place.copy_from_slice(&tag);
+            return;
         }
+        self.outcomes[index] = verdict(place, &tag);
+        // The tag computed for a forged packet would make that packet authentic.
+        tag = [0; TAG_LEN];
+        zeroize::optimization_barrier(&tag);
     }
 
     /// Hashes what is left.
@@ -325,7 +336,7 @@ impl Hashes<'_> {
     }
 }
 
-impl Beside for Hashes<'_> {
+impl<const SEALS: bool> Beside for Hashes<'_, SEALS> {
     #[inline(always)]
     fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
         self.next(state);
