@@ -322,47 +322,59 @@ pub(crate) fn short_one_by_one<const STITCHED: bool, V: U32Lanes>(
     bytes: &mut [u8],
     keys: &[Key],
     jobs: &[Job],
-    mut outcomes: Option<&mut [Outcome]>,
+    outcomes: Option<&mut [Outcome]>,
+) {
+    match outcomes {
+        None => short_ones::<true, STITCHED, V>(v, bytes, keys, jobs, &mut []),
+        Some(outcomes) => short_ones::<false, STITCHED, V>(v, bytes, keys, jobs, outcomes),
+    }
+}
+
+/// Seals if `SEALS`, without outcomes, and otherwise opens.
+#[inline(always)]
+fn short_ones<const SEALS: bool, const STITCHED: bool, V: U32Lanes>(
+    v: V,
+    bytes: &mut [u8],
+    keys: &[Key],
+    jobs: &[Job],
+    mut outcomes: &mut [Outcome],
 ) {
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
     let (mut previous, mut current) = (&mut Keystream::new(), &mut Keystream::new());
     let mut last: &[Job] = &[];
-    let mut done = 0;
     for jobs in jobs.chunks(V::LANES) {
         inputs.set(keys, jobs);
-        let outcomes = outcomes.as_deref_mut().map(|all| &mut all[done..]);
-        let mut packets = ShortPackets::new(bytes, last, previous, outcomes);
+        let (of_last, others) = outcomes.split_at_mut(if SEALS { 0 } else { last.len() });
+        let mut packets = ShortPackets::<SEALS>::new(bytes, last, previous, of_last);
         match STITCHED && !last.is_empty() {
             true => current.write_first_two_beside(v, &inputs, &mut packets),
             false => current.write_first_two(v, &inputs),
         }
         packets.finish();
-        done += last.len();
-        last = jobs;
+        (last, outcomes) = (jobs, others);
         swap(&mut previous, &mut current);
     }
-    let outcomes = outcomes.map(|all| &mut all[done..]);
-    ShortPackets::new(bytes, last, previous, outcomes).finish();
+    ShortPackets::<SEALS>::new(bytes, last, previous, outcomes).finish();
 }
 
 /// Packets of at most one block of text whose keystream is there, a lane for each: first blocks 0 of all
 /// lanes, then blocks 1.
-struct ShortPackets<'t> {
+struct ShortPackets<'t, const SEALS: bool> {
     bytes: &'t mut [u8],
     jobs: core::slice::Iter<'t, Job>,
     first: core::slice::Iter<'t, Block>,
     second: core::slice::Iter<'t, Block>,
-    /// If the packets are to be opened.
-    outcomes: Option<core::slice::IterMut<'t, Outcome>>,
+    /// Of packets to open.
+    outcomes: core::slice::IterMut<'t, Outcome>,
 }
 
-impl<'t> ShortPackets<'t> {
+impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
     #[inline(always)]
     fn new(
         bytes: &'t mut [u8],
         jobs: &'t [Job],
         keystream: &'t Keystream,
-        outcomes: Option<&'t mut [Outcome]>,
+        outcomes: &'t mut [Outcome],
     ) -> Self {
         let blocks = keystream.blocks();
         let (first, second) = blocks.split_at(blocks.len() / 2);
@@ -371,7 +383,7 @@ impl<'t> ShortPackets<'t> {
             jobs: jobs.iter(),
             first: first.iter(),
             second: second.iter(),
-            outcomes: outcomes.map(|outcomes| outcomes.iter_mut()),
+            outcomes: outcomes.iter_mut(),
         }
     }
 
@@ -389,15 +401,14 @@ impl<'t> ShortPackets<'t> {
             poly1305.update_padded(rest);
         }
         let mut text = ShortText::of(self.bytes, job, block);
-        let seals = self.outcomes.is_none();
         macro_rules! piece {
             ($i:literal) => {
-                if let Some(number) = text.piece(seals, $i) {
+                if let Some(number) = text.piece(SEALS, $i) {
                     poly1305.update_number(number);
                 }
             };
         }
-        match (S::HAS_ROUNDS, seals) {
+        match (S::HAS_ROUNDS, SEALS) {
             (true, _) => {
                 state.run::<0>();
                 piece!(0);
@@ -416,17 +427,16 @@ impl<'t> ShortPackets<'t> {
         state.run::<1>();
         let mut tag = poly1305.finish();
         state.run::<2>();
-        match &mut self.outcomes {
-            None => *text.tag() = tag,
-            Some(outcomes) => {
-                let outcome = outcomes.next()?;
-                *outcome = verdict(text.tag(), &tag);
-                // The tag computed for a forged packet would make that packet authentic.
-                tag = [0; TAG_LEN];
-                zeroize::optimization_barrier(&tag);
-                if *outcome == Outcome::Authentic {
-                    text.decrypt();
-                }
+        if SEALS {
+            *text.tag() = tag;
+        } else {
+            let outcome = self.outcomes.next()?;
+            *outcome = verdict(text.tag(), &tag);
+            // The tag computed for a forged packet would make that packet authentic.
+            tag = [0; TAG_LEN];
+            zeroize::optimization_barrier(&tag);
+            if *outcome == Outcome::Authentic {
+                text.decrypt();
             }
         }
         state.run::<3>();
@@ -440,7 +450,7 @@ impl<'t> ShortPackets<'t> {
     }
 }
 
-impl Beside for ShortPackets<'_> {
+impl<const SEALS: bool> Beside for ShortPackets<'_, SEALS> {
     #[inline(always)]
     fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
         if self.next(state).is_none() {

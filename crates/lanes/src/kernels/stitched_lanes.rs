@@ -46,6 +46,7 @@ pub(crate) fn stitched_lanes<V: U32Lanes>(
     }
 }
 
+/// Seals if `SEALS`, without outcomes, and otherwise opens.
 #[inline(always)]
 fn run<const SEALS: bool, V: U32Lanes>(
     v: V,
