@@ -178,7 +178,7 @@ impl Drop for Keystream {
 }
 
 /// How many blocks are kept in a [`Ring`].
-pub(crate) const RING: usize = 64;
+pub(crate) const RING: usize = 32;
 
 /// The last [`RING`] blocks of keystream, numbered from 0 on. Wiped on drop.
 pub(crate) struct Ring {
