@@ -86,6 +86,15 @@ fn every_number_of_packets() {
             .map(|i| noise.packet(i % 3 / 2 * (i % 20), (i * 83 + n) % 300))
             .collect();
         check(&backends, &packets);
+        // Up to 16 blocks, and the largest at every place.
+        let packets: Vec<_> = (0..n)
+            .map(|i| noise.packet(i % 4 / 3 * 20, (i * 83 + n * 7) % 961))
+            .collect();
+        check(&backends, &packets);
+    }
+    for place in 0..23 {
+        let lengths = (0..23).map(|i| if i == place { 960 } else { 3 * i });
+        check(&backends, &packets_of_lengths(&mut noise, lengths));
     }
 }
 

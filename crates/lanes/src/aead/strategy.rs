@@ -7,6 +7,7 @@ use crate::job::{BLOCK_LEN, Job, blocks};
 use crate::kernels::chacha20poly1305::MAX_LOCKSTEP;
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
+use crate::kernels::stitched_lanes::MOST_TO_OPEN;
 use core::ops::RangeInclusive;
 
 /// The largest chunk of the lanes' way, in packets. It is large enough to fill the lanes, also
@@ -57,6 +58,11 @@ const FEW_BEHIND: usize = 3;
 /// for it, and for packets of how many blocks at most.
 const MANY_IN_STITCHED_LANES: usize = 3;
 pub(super) const MOST_IN_STITCHED_LANES: usize = 8;
+
+/// In a list that is too short to be sorted, packets of up to so many blocks go there too if another one
+/// fits.
+const MOST_BESIDE_FEWER: usize = 16;
+const _: () = assert!(MOST_BESIDE_FEWER <= MOST_TO_OPEN);
 
 /// From how many of these packets on a list that has others too is sorted by [`class`], if they are at least a
 /// third of it; and how many packets are sorted at a time.
@@ -149,15 +155,21 @@ impl Strategy {
         if set.is_stitched()
             && let Some((least, most)) = block_counts(jobs)
         {
-            if set.stitches_lanes() && jobs.len() >= MANY_IN_STITCHED_LANES {
-                if jobs.len() >= MANY_SORTED
-                    && least.min(MOST_IN_STITCHED_LANES) < most
-                    && are_mixed(&jobs[..jobs.len().min(SORTED)])
-                {
-                    return (Self::Sorted, jobs.len().min(SORTED));
+            if set.stitches_lanes() {
+                let sorted = jobs.len().min(SORTED);
+                if is_sorted_first(&jobs[..sorted], least, most) {
+                    return (Self::Sorted, sorted);
                 }
-                if most <= MOST_IN_STITCHED_LANES {
-                    return (Self::StitchedLanes, jobs.len());
+                let count = match jobs.len() < MANY_SORTED
+                    && least <= MOST_IN_STITCHED_LANES
+                    && most <= MOST_BESIDE_FEWER
+                {
+                    true => jobs.len(),
+                    false => jobs.iter().take_while(|job| fits(job)).count(),
+                };
+                if count >= MANY_IN_STITCHED_LANES && (count == jobs.len() || count >= MANY_SORTED)
+                {
+                    return (Self::StitchedLanes, count);
                 }
             }
             let in_rows = most <= set.row_blocks();
@@ -298,13 +310,28 @@ pub(super) fn class(job: &Job) -> usize {
 /// The number of classes.
 pub(super) const CLASSES: usize = MOST_IN_STITCHED_LANES;
 
-/// Whether a list is sorted first: packets are not in order of their classes, and enough of them fit into
+/// Whether a list of packets that have `least` to `most` blocks is sorted first.
+#[inline]
+fn is_sorted_first(jobs: &[Job], least: usize, most: usize) -> bool {
+    let least_class = least.max(2);
+    jobs.len() >= MANY_SORTED
+        && least_class <= MOST_IN_STITCHED_LANES
+        && least_class < most
+        && are_mixed(jobs)
+}
+
+/// Whether packets are not in order of their classes, and enough of them fit into
 /// [`Strategy::StitchedLanes`].
 #[inline(never)]
 fn are_mixed(jobs: &[Job]) -> bool {
-    let fit = |job: &&Job| job.blocks() as usize <= MOST_IN_STITCHED_LANES;
-    let count = jobs.iter().filter(fit).count();
+    let count = jobs.iter().filter(|job| fits(job)).count();
     count >= MANY_SORTED && 3 * count >= jobs.len() && !jobs.is_sorted_by_key(class)
+}
+
+/// Whether a packet fits into [`Strategy::StitchedLanes`].
+#[inline]
+fn fits(job: &Job) -> bool {
+    job.blocks() as usize <= MOST_IN_STITCHED_LANES
 }
 
 /// Whether lists may be done as [`Strategy::Long`].

@@ -20,7 +20,7 @@ const MOST_LANES: usize = 8;
 
 /// The most keystream blocks, including block 0, of a packet that is opened: two calls of all lanes may
 /// come between its last block and its verdict.
-const MOST_TO_OPEN: usize = RING - 2 * MOST_LANES;
+pub(crate) const MOST_TO_OPEN: usize = RING - 2 * MOST_LANES;
 
 /// Seals packets, or opens them if there are `outcomes`.
 ///
