@@ -59,7 +59,7 @@ impl Sorted {
             .map(|&place| place.into())
     }
 
-    /// The short ones, those that rows hold, and the others.
+    /// The short ones, those that fit into stitched lanes, and the others.
     #[inline]
     pub(super) fn groups(&self) -> [Range<usize>; 3] {
         let [short, long] = self.ends;

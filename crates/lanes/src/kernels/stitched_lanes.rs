@@ -15,7 +15,7 @@ use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_ke
 use crate::vector::U32Lanes;
 use core::ops::Range;
 
-/// The most lanes that there are.
+/// The most lanes that this kernel takes: their hashes have ten double rounds.
 const MOST_LANES: usize = 8;
 
 /// The most keystream blocks, including block 0, of a packet that is opened: two calls of all lanes may

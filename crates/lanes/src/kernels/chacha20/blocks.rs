@@ -271,7 +271,7 @@ impl<'k> Blocks<'k> {
         }
     }
 
-    /// Computes one block in each of the first `LANES` lanes, as words, with ten parts of other work beside
+    /// Computes one block in each of the first `LANES` lanes, as words, with five parts of other work beside
     /// the rounds.
     #[inline(always)]
     pub(crate) fn words_beside<V: U32Lanes>(
