@@ -269,6 +269,15 @@ pub(crate) fn verdict(sent: &[u8], tag: &[u8; TAG_LEN]) -> Outcome {
     verdict_of(difference(u128::from_le_bytes(*tag), sent))
 }
 
+/// As [`verdict`], and wipes the computed tag: that of a forged packet would make the packet authentic.
+#[inline(always)]
+pub(crate) fn verdict_and_wipe(sent: &[u8], tag: &mut [u8; TAG_LEN]) -> Outcome {
+    let outcome = verdict(sent, tag);
+    *tag = [0; TAG_LEN];
+    zeroize::optimization_barrier(tag);
+    outcome
+}
+
 /// 0 if two tags are equal, another number if they differ. Both are given as numbers of the
 /// same byte order.
 #[inline(always)]

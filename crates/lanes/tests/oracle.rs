@@ -327,8 +327,8 @@ fn damaged_packets_among_many() {
     }
 }
 
-/// Two to nine packets of similar lengths, some of them damaged. Pipelined, each is hashed
-/// during the rounds of the next one.
+/// Two to nine packets of similar lengths, some of them damaged. Pipelined or in stitched lanes, each is
+/// hashed during the rounds of the next ones.
 #[test]
 fn few_packets_of_similar_length() {
     let backends = backends();

@@ -356,7 +356,9 @@ fn run_all(backend: Backend) {
     let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
-    // In stitched lanes with AVX2: three to six blocks. Two packets are pipelined.
+    // In stitched lanes with AVX2: three to six blocks, and longer ones with a short one. Two packets are
+    // pipelined.
+    seal_and_open(backend, &[61, 900, 600]);
     seal_and_open(backend, &[65, 128, 192, 256, 320]);
     seal_and_open(backend, &[65, 128]);
     seal_and_open(backend, &[200, 256]);

@@ -3,11 +3,11 @@
 //! - [`run`] seals and opens a list, and measures whether long lists are faster stitched or in
 //!   lanes. [`strategy`] chooses how each part of the list is done, and holds every threshold.
 //! - The ways to do it: [`single`], one packet at a time; [`pipelined`], the hash of each
-//!   packet stitched into the rounds of the next one, or of two into those of the next two;
-//!   [`long`], one packet after the other, stitched in lanes; [`lanes`], the blocks of all packets in
-//!   one list. Short packets have a kernel of their own,
-//!   [`crate::kernels::chacha20poly1305::short`], as have many packets with as many blocks,
-//!   [`crate::kernels::chacha20poly1305::lockstep`]. No way calls another.
+//!   packet stitched into the rounds of the next one; [`long`], one packet after the other, stitched
+//!   in lanes; [`lanes`], the blocks of all packets in one list. Short packets have a kernel of their
+//!   own, [`crate::kernels::chacha20poly1305::short`], as have many packets with as many blocks,
+//!   [`crate::kernels::chacha20poly1305::lockstep`], and packets of a few blocks each,
+//!   [`crate::kernels::stitched_lanes`]. No way calls another.
 //! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
 //!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which
 //!   authenticates it.

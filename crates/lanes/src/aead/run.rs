@@ -1,7 +1,7 @@
 //! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
 use super::sorted::Sorted;
-use super::strategy::{SORTED, Strategy, has_long};
+use super::strategy::{SORTED, Strategy};
 use super::{lanes, long, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
@@ -142,33 +142,24 @@ pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
     }
 }
 
-/// The lengths of packets, in bytes, for which it is measured whether lanes or another way is faster: one
-/// that rows hold, and one that they do not.
-const IN_ROWS: usize = 250;
-const LONGER: usize = 1024;
-
-/// Whether lists that may be pipelined or [`Strategy::Long`] are faster in lanes, if they are long enough
-/// to fill them: lists of packets that have at most as many blocks as rows hold, or others. At first use
-/// of either both ways are timed, and the faster one is kept for the process. Without a clock it is not
+/// Whether lists that may be [`Strategy::Long`] are faster in lanes, if they are long enough to fill them.
+/// At first use both ways are timed, and the faster one is kept for the process. Without a clock it is not
 /// lanes.
-fn lists_in_lanes(set: Set, in_rows: bool) -> bool {
-    let (kept, len) = match in_rows {
-        true => (set.lists_in_lanes(), IN_ROWS),
-        false => (set.longer_lists_in_lanes(), LONGER),
-    };
-    let measure = || isa::clock().is_some_and(|clock| is_faster_in_lanes(set, clock, len, in_rows));
+fn lists_in_lanes(set: Set) -> bool {
+    let measure = || isa::clock().is_some_and(|clock| is_faster_in_lanes(set, clock));
+    let kept = set.longer_lists_in_lanes();
     kept.get(|| 1 + usize::from(measure())) == 2
 }
 
-/// Whether lanes take less time than the other way for 16 packets of `len` bytes. Packets of 250 bytes
-/// take some 60 µs on a Zen 5 (November 2026).
+/// Whether lanes take less time than the other way for 16 packets of 1024 bytes.
 #[cold]
-fn is_faster_in_lanes(set: Set, clock: Clock, len: usize, in_rows: bool) -> bool {
+fn is_faster_in_lanes(set: Set, clock: Clock) -> bool {
     const PACKETS: usize = 16;
-    const SIZE: usize = LONGER + TAG_LEN;
+    const LEN: usize = 1024;
+    const SIZE: usize = LEN + TAG_LEN;
     let job = |packet: usize| Job {
         text: (packet * SIZE) as u32,
-        text_len: len as u32,
+        text_len: LEN as u32,
         ..Job::default()
     };
     let jobs: [Job; PACKETS] = core::array::from_fn(job);
@@ -179,11 +170,6 @@ fn is_faster_in_lanes(set: Set, clock: Clock, len: usize, in_rows: bool) -> bool
             way(packets.as_flattened_mut(), keys[..].into());
         })
     };
-    let stitched = time(&|bytes, secrets| match has_long(set) && !in_rows {
-        true => long::seal(set, bytes, secrets, &jobs),
-        false => {
-            pipelined::seal(set, bytes, secrets, &jobs);
-        }
-    });
+    let stitched = time(&|bytes, secrets| long::seal(set, bytes, secrets, &jobs));
     time(&|bytes, secrets| lanes::seal(set, bytes, secrets, &jobs)) < stitched
 }

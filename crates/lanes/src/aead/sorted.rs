@@ -21,7 +21,6 @@ impl Sorted {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a place is a byte")]
     pub(super) fn of(jobs: &[Job]) -> Self {
-        let class = |job: &Job| class(job);
         let mut starts = [0; CLASSES + 1];
         for job in jobs {
             starts[1 + class(job)] += 1;

@@ -29,7 +29,7 @@ const MANY_STITCHED: usize = 6;
 
 /// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
 /// need three keystream blocks, including block 0 (packets that need fewer never go through the
-/// pipeline); and on some CPUs not for others either, which is measured.
+/// pipeline). From it on [`Strategy::Long`] is faster only on some CPUs, which is measured.
 const MANY_PIPELINED: usize = 8;
 
 /// From so many keystream blocks on a packet is long: the rounds of its own text hide its hash, and
@@ -57,15 +57,15 @@ const FEW_BEHIND: usize = 3;
 /// From how many packets on [`Strategy::StitchedLanes`] is faster than other ways, where there is a kernel
 /// for it, and for packets of how many blocks at most.
 const MANY_IN_STITCHED_LANES: usize = 3;
-pub(super) const MOST_IN_STITCHED_LANES: usize = 8;
+const MOST_IN_STITCHED_LANES: usize = 8;
 
 /// In a list that is too short to be sorted, packets of up to so many blocks go there too if another one
 /// fits.
 const MOST_BESIDE_FEWER: usize = 16;
 const _: () = assert!(MOST_BESIDE_FEWER <= MOST_TO_OPEN);
 
-/// From how many of these packets on a list that has others too is sorted by [`class`], if they are at least a
-/// third of it; and how many packets are sorted at a time.
+/// From how many of these packets on a list is sorted by [`class`], if they are at least a third of it and
+/// not all are in order; and how many packets are sorted at a time.
 const MANY_SORTED: usize = 24;
 pub(super) const SORTED: usize = 256;
 
@@ -108,13 +108,12 @@ pub(super) enum Strategy {
 
 impl Strategy {
     /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
-    /// `lists_in_lanes` says whether long lists are faster there than pipelined, if each packet has at
-    /// most as many blocks as rows hold; or than [`Strategy::Long`], if one has more.
+    /// `lists_in_lanes` says whether long lists are faster there than as [`Strategy::Long`].
     #[inline]
     pub(super) fn to_seal(
         set: Set,
         jobs: &[Job],
-        lists_in_lanes: fn(Set, bool) -> bool,
+        lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         let most = match jobs.len() >= MANY_PIPELINED && has_long(set) {
             true => set.row_blocks(),
@@ -128,7 +127,7 @@ impl Strategy {
     pub(super) fn to_open(
         set: Set,
         jobs: &[Job],
-        lists_in_lanes: fn(Set, bool) -> bool,
+        lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
         // than the rows compute in one call, lanes are as fast.
@@ -143,7 +142,7 @@ impl Strategy {
         set: Set,
         jobs: &[Job],
         (many_long, most_pipelined): (usize, usize),
-        lists_in_lanes: fn(Set, bool) -> bool,
+        lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         if jobs.len() == 1 {
             return (Self::Single, 1);
@@ -152,39 +151,21 @@ impl Strategy {
         if short == jobs.len() {
             return (Self::Short, short);
         }
+        if set.stitches_lanes()
+            && let Some(way) = Self::in_stitched_lanes(jobs)
+        {
+            return way;
+        }
         if set.is_stitched()
             && let Some((least, most)) = block_counts(jobs)
         {
-            if set.stitches_lanes() {
-                let sorted = jobs.len().min(SORTED);
-                if is_sorted_first(&jobs[..sorted], least, most) {
-                    return (Self::Sorted, sorted);
-                }
-                let count = match jobs.len() < MANY_SORTED
-                    && least <= MOST_IN_STITCHED_LANES
-                    && most <= MOST_BESIDE_FEWER
-                {
-                    true => jobs.len(),
-                    false => jobs.iter().take_while(|job| fits(job)).count(),
-                };
-                if count >= MANY_IN_STITCHED_LANES && (count == jobs.len() || count >= MANY_SORTED)
-                {
-                    return (Self::StitchedLanes, count);
-                }
-            }
-            let in_rows = most <= set.row_blocks();
             let least_pipelined = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
-            let way = if jobs.len() >= many_long && are_mostly_longer(set, jobs, most) {
-                Some(Self::Long)
+            if jobs.len() >= many_long && are_mostly_longer(set, jobs, most) {
+                if jobs.len() < MANY_PIPELINED || !lists_in_lanes(set) {
+                    return (Self::Long, jobs.len());
+                }
             } else if least >= least_pipelined && most <= most_pipelined {
-                Some(Self::Pipelined)
-            } else {
-                None
-            };
-            if let Some(way) = way
-                && (jobs.len() < MANY_PIPELINED || !lists_in_lanes(set, in_rows))
-            {
-                return (way, jobs.len());
+                return (Self::Pipelined, jobs.len());
             }
         }
         if is_single(set, jobs) {
@@ -195,6 +176,31 @@ impl Strategy {
             (0, count) => (Self::Lockstep, count),
             (count, _) => (Self::Short, count),
         }
+    }
+
+    /// How many of the first jobs go to the kernel for stitched lanes, or are sorted first, if there are
+    /// enough.
+    #[inline]
+    fn in_stitched_lanes(jobs: &[Job]) -> Option<(Self, usize)> {
+        // Not of the whole list: it comes back here as often as a part of it is sorted.
+        let first = &jobs[..jobs.len().min(SORTED)];
+        let (least, most) = block_counts(first)?;
+        if is_sorted_first(first, least, most) {
+            return Some((Self::Sorted, first.len()));
+        }
+        let count = match jobs.len() < MANY_SORTED
+            && least <= MOST_IN_STITCHED_LANES
+            && most <= MOST_BESIDE_FEWER
+        {
+            true => jobs.len(),
+            false => {
+                let goes = |job: &&Job| fits(job) && job.keystream_blocks == 0;
+                jobs.iter().take_while(goes).count()
+            }
+        };
+        let are_enough =
+            count >= MANY_SORTED || count >= MANY_IN_STITCHED_LANES && count == jobs.len();
+        are_enough.then_some((Self::StitchedLanes, count))
     }
 }
 

@@ -111,9 +111,8 @@ fn lists_go_either_way() {
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
-        for (lists_in_lanes, longer) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
-            set.lists_in_lanes().set(lists_in_lanes);
-            set.longer_lists_in_lanes().set(longer);
+        for way in [1, 2] {
+            set.longer_lists_in_lanes().set(way);
             // Of three to six blocks and of more; all of one length; all long; one alone; long ones
             // among short ones.
             let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
@@ -148,7 +147,6 @@ fn mixed_sizes_are_sorted() {
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
         for way in [1, 2] {
-            set.lists_in_lanes().set(way);
             set.longer_lists_in_lanes().set(way);
             for packets in [9, 24, 47, SORTED - 1, SORTED, SORTED + 25] {
                 for (lens, is_sorted) in [(80, true), (300, true), (450, true), (1600, false)] {
@@ -165,7 +163,7 @@ fn mixed_sizes_are_sorted() {
                     let is_sorted = is_sorted && packets > 24;
                     if set.stitches_lanes() && packets != 24 {
                         for choose in [Strategy::to_seal, Strategy::to_open] {
-                            let (strategy, count) = choose(set, &jobs, |_, _| false);
+                            let (strategy, count) = choose(set, &jobs, |_| false);
                             assert_eq!(strategy == Strategy::Sorted, is_sorted);
                             assert!(!is_sorted || count == packets.min(SORTED));
                         }

@@ -67,10 +67,7 @@ macro_rules! kernel_list {
         calibrated {
             /// Which of two ways computes a few blocks of one packet faster.
             tuning,
-            /// Whether long lists of packets that rows hold are faster in lanes than pipelined: 2, or 1
-            /// if not.
-            lists_in_lanes,
-            /// The same for longer packets: in lanes alone, or stitched there where that can be.
+            /// Whether long lists of longer packets are faster in lanes than stitched: 2, or 1 if not.
             longer_lists_in_lanes,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,

@@ -24,7 +24,9 @@ use super::poly1305::in_lanes;
 use super::poly1305::short::{ShortMessages, tags_of_short};
 use super::poly1305::state::{InterleavedPoly1305, Poly1305, Unhashed, words};
 use super::poly1305::text::Text;
-use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
+use crate::job::{
+    BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict, verdict_and_wipe,
+};
 use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
 use core::mem::swap;
 use core::ops::Range;
@@ -395,30 +397,10 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
         let (first, block) = (self.first.next()?, self.second.next()?);
         let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
         let mut poly1305 = Poly1305::new(one_time_key);
-        if job.aad_len > 0 {
-            let (aad, rest) = self.bytes[job.aad()].as_chunks();
-            poly1305.update_blocks(aad);
-            poly1305.update_padded(rest);
-        }
+        poly1305.update_aad(self.bytes, job);
         let mut text = ShortText::of(self.bytes, job, block);
-        macro_rules! piece {
-            ($i:literal) => {
-                if let Some(number) = text.piece(SEALS, $i) {
-                    poly1305.update_number(number);
-                }
-            };
-        }
         match (S::HAS_ROUNDS, SEALS) {
-            (true, _) => {
-                state.run::<0>();
-                piece!(0);
-                state.run::<1>();
-                piece!(1);
-                state.run::<2>();
-                piece!(2);
-                state.run::<3>();
-                piece!(3);
-            }
+            (true, _) => text.run_beside::<SEALS>(state, &mut poly1305),
             (false, true) => text.encrypt(&mut poly1305),
             (false, false) => text.hash(&mut poly1305),
         }
@@ -431,10 +413,7 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
             *text.tag() = tag;
         } else {
             let outcome = self.outcomes.next().expect("an outcome for each job");
-            *outcome = verdict(text.tag(), &tag);
-            // The tag computed for a forged packet would make that packet authentic.
-            tag = [0; TAG_LEN];
-            zeroize::optimization_barrier(&tag);
+            *outcome = verdict_and_wipe(text.tag(), &mut tag);
             if *outcome == Outcome::Authentic {
                 text.decrypt();
             }
@@ -454,17 +433,13 @@ impl<const SEALS: bool> Beside for ShortPackets<'_, SEALS> {
     #[inline(always)]
     fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
         if self.next(state).is_none() {
-            for _ in 0..2 {
-                state.run::<0>();
-                state.run::<1>();
-                state.run::<2>();
-                state.run::<3>();
-            }
+            state.run_all();
+            state.run_all();
         }
     }
 }
 
-/// A text of at most one block, and the tag behind it.
+/// A text of at most one block, or what is left of a text behind its whole blocks, and the tag behind it.
 ///
 /// The text is read and written in pieces of 16 bytes, also where the last one reaches into the tag:
 /// fewer bytes would be written in pieces of their own, and what reads them together right after
@@ -499,17 +474,41 @@ impl<'t> ShortText<'t> {
         }
     }
 
-    /// Encrypts piece `i`, if it `seals`, and returns its ciphertext, padded with zeros, to be hashed.
+    /// Encrypts the text, if it `SEALS`, and hashes the ciphertext, padded with zeros, beside a double
+    /// round.
+    #[inline(always)]
+    pub(crate) fn run_beside<const SEALS: bool>(
+        &mut self,
+        state: &mut impl TwoOfEight,
+        poly1305: &mut Poly1305,
+    ) {
+        let mut hash = poly1305.interleave::<1>(&[]);
+        macro_rules! piece {
+            ($i:literal) => {
+                state.run::<$i>();
+                if let Some(number) = self.piece::<SEALS>($i) {
+                    hash.number(number);
+                }
+            };
+        }
+        piece!(0);
+        piece!(1);
+        piece!(2);
+        piece!(3);
+        hash.finish();
+    }
+
+    /// Encrypts piece `i`, if it `SEALS`, and returns its ciphertext, padded with zeros, to be hashed.
     /// `None` if there is no such piece.
     // In general registers: beside rounds, all vectors are in use.
     #[inline(always)]
-    pub(crate) fn piece(&mut self, seals: bool, i: usize) -> Option<u128> {
+    fn piece<const SEALS: bool>(&mut self, i: usize) -> Option<u128> {
         if i > self.whole || i == self.whole && self.rest == 0 {
             return None;
         }
         let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
         let [mut low, mut high] = words(&places[i]);
-        if seals {
+        if SEALS {
             let keystream = words(&self.keystream[i]);
             (low, high) = (low ^ keystream[0], high ^ keystream[1]);
             let (halves, _) = places[i].as_chunks_mut();
@@ -551,22 +550,16 @@ impl<'t> ShortText<'t> {
         poly1305.update_text(ciphertext, self.whole, self.rest);
     }
 
-    /// XORs the keystream into the text, and into bytes of the tag if it does not fill its last piece.
+    /// Decrypts the text, and leaves the tag as it was.
     #[inline(always)]
-    pub(crate) fn xor(&mut self) {
+    pub(crate) fn decrypt(&mut self) {
+        let tag = *self.tag();
         let pieces = self.whole + usize::from(self.rest > 0);
         let (places, _) = self.text_and_tag.as_chunks_mut::<TAG_LEN>();
         for (place, keystream) in places.iter_mut().zip(self.keystream).take(pieces) {
             let number = u128::from_le_bytes(*place) ^ u128::from_le_bytes(*keystream);
             *place = number.to_le_bytes();
         }
-    }
-
-    /// Decrypts the text, and leaves the tag as it was.
-    #[inline(always)]
-    pub(crate) fn decrypt(&mut self) {
-        let tag = *self.tag();
-        self.xor();
         *self.tag() = tag;
     }
 }

@@ -11,7 +11,9 @@
 use super::chacha20::{Beside, Blocks, RING, Ring, TwoOfEight};
 use super::chacha20poly1305::ShortText;
 use super::poly1305::Poly1305;
-use crate::job::{BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
+use crate::job::{
+    BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict_and_wipe,
+};
 use crate::vector::U32Lanes;
 use core::ops::Range;
 
@@ -22,12 +24,11 @@ const MOST_LANES: usize = 8;
 /// come between its last block and its verdict.
 pub(crate) const MOST_TO_OPEN: usize = RING - 2 * MOST_LANES;
 
-/// Seals packets, or opens them if there are `outcomes`.
+/// Seals packets, or opens them if there are `outcomes`. Keystream that is precomputed is computed again.
 ///
 /// # Panics
 ///
-/// If a packet to open has more than [`MOST_TO_OPEN`] blocks. If one has precomputed keystream, it is
-/// computed again.
+/// If a packet to open has more than [`MOST_TO_OPEN`] blocks.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -235,11 +236,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
     #[inline(always)]
     fn next(&mut self, state: &mut impl TwoOfEight) {
         if self.lanes == 0 {
-            state.run::<0>();
-            state.run::<1>();
-            state.run::<2>();
-            state.run::<3>();
-            return;
+            return state.run_all();
         }
         self.lanes -= 1;
         let block = self.ring.block(self.hashed.at);
@@ -255,11 +252,11 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
             return;
         }
         let text_and_tag = &mut self.bytes[start..start + len + TAG_LEN];
-        let mut hash = self.hashed.hash.interleave::<1>(&[]);
         if len >= BLOCK_LEN
             && let (blocks, _) = text_and_tag.as_chunks()
             && let Some([b0, b1, b2, b3]) = blocks.first_chunk()
         {
+            let mut hash = self.hashed.hash.interleave::<1>(&[]);
             state.run::<0>();
             hash.block(b0);
             state.run::<1>();
@@ -268,25 +265,11 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
             hash.block(b2);
             state.run::<3>();
             hash.block(b3);
+            hash.finish();
         } else {
             let mut text = ShortText::new(text_and_tag, block);
-            macro_rules! piece {
-                ($i:literal) => {
-                    if let Some(number) = text.piece(SEALS, $i) {
-                        hash.number(number);
-                    }
-                };
-            }
-            state.run::<0>();
-            piece!(0);
-            state.run::<1>();
-            piece!(1);
-            state.run::<2>();
-            piece!(2);
-            state.run::<3>();
-            piece!(3);
+            text.run_beside::<SEALS>(state, &mut self.hashed.hash);
         }
-        hash.finish();
         self.hashed.start = start + BLOCK_LEN;
         self.hashed.left = len.saturating_sub(BLOCK_LEN);
     }
@@ -298,11 +281,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
         let job = &self.jobs[hashed.started];
         let (one_time_key, _) = split_one_time_key(core::slice::from_ref(block));
         hashed.hash.start(one_time_key);
-        if job.aad_len > 0 {
-            let (aad, rest) = self.bytes[job.aad()].as_chunks();
-            hashed.hash.update_blocks(aad);
-            hashed.hash.update_padded(rest);
-        }
+        hashed.hash.update_aad(self.bytes, job);
         hashed.started += 1;
         (hashed.start, hashed.left) = (job.text as usize, job.text_len as usize);
     }
@@ -321,10 +300,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
             place.copy_from_slice(&tag);
             return;
         }
-        self.outcomes[index] = verdict(place, &tag);
-        // The tag computed for a forged packet would make that packet authentic.
-        tag = [0; TAG_LEN];
-        zeroize::optimization_barrier(&tag);
+        self.outcomes[index] = verdict_and_wipe(place, &mut tag);
     }
 
     /// Hashes what is left.

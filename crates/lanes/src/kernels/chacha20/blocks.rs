@@ -468,11 +468,7 @@ fn rounds_and<V: U32Lanes, I: Interleave>(
     input: [V::Word; 12],
     interleaved: &mut I,
 ) -> [V::Word; 16] {
-    let mut x = [input[0]; 16];
-    for i in 0..4 {
-        x[i] = v.splat(SIGMA[i]);
-    }
-    x[4..].copy_from_slice(&input);
+    let mut x = before_rounds(v, &input);
     for _ in 0..10 {
         quarter_rounds(v, &mut x, COLUMNS);
         quarter_rounds(v, &mut x, DIAGONALS);
@@ -489,17 +485,24 @@ fn rounds_beside<V: U32Lanes>(
     input: &[V::Word; 12],
     beside: &mut impl Beside,
 ) -> [V::Word; 16] {
-    let mut x = [input[0]; 16];
-    for i in 0..4 {
-        x[i] = v.splat(SIGMA[i]);
-    }
-    x[4..].copy_from_slice(input);
+    let x = before_rounds(v, input);
     let mut state = InRounds { v, x };
     for _ in 0..5 {
         beside.two_double_rounds(&mut state);
     }
     add_input(v, &mut state.x, input);
     state.x
+}
+
+/// The state of a block before its rounds, whose words 4 to 15 are `input`.
+#[inline(always)]
+fn before_rounds<V: U32Lanes>(v: V, input: &[V::Word; 12]) -> [V::Word; 16] {
+    let mut x = [input[0]; 16];
+    for i in 0..4 {
+        x[i] = v.splat(SIGMA[i]);
+    }
+    x[4..].copy_from_slice(input);
+    x
 }
 
 /// Adds the input of a block to what its rounds made of it.
@@ -604,6 +607,15 @@ pub(crate) trait TwoOfEight {
 
     /// Runs two of the eight quarter rounds of a double round: those from `2 * AT` on.
     fn run<const AT: usize>(&mut self);
+
+    /// Runs all eight.
+    #[inline(always)]
+    fn run_all(&mut self) {
+        self.run::<0>();
+        self.run::<1>();
+        self.run::<2>();
+        self.run::<3>();
+    }
 }
 
 impl TwoOfEight for () {
@@ -673,11 +685,7 @@ impl<V: U32Lanes> Stitched<V> {
     #[inline(always)]
     pub(crate) fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, input) = (self.v, &mut self.input);
-        let mut x = [input[0]; 16];
-        for i in 0..4 {
-            x[i] = v.splat(SIGMA[i]);
-        }
-        x[4..].copy_from_slice(input);
+        let mut x = before_rounds(v, input);
         for _ in 0..10 {
             half_rounds::<_, 16, 12>(v, &mut x, COLUMNS);
             interleaved.step();

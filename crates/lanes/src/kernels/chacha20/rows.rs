@@ -93,11 +93,6 @@ impl<R: Rows> State<R> {
         ];
         halves = [[0; 4]; 2];
         zeroize::optimization_barrier(&halves);
-        Self::before_rounds(r, input)
-    }
-
-    #[inline(always)]
-    fn before_rounds(r: R, input: [R::Word; 4]) -> Self {
         let rows = input;
         Self { r, input, rows }
     }

@@ -2,7 +2,7 @@
 
 use super::field::{CLAMP, Field, Number, wide};
 use super::radix64::Radix64;
-use crate::job::TAG_LEN;
+use crate::job::{Job, TAG_LEN};
 use crate::vector::{mask, number};
 
 /// The second half of a one-time key, s, which is added at the end.
@@ -145,6 +145,16 @@ impl Poly1305 {
             h: self.h,
             poly1305: self,
             blocks: blocks.iter(),
+        }
+    }
+
+    /// Hashes the AAD of a job, if it has any, padded with zeros.
+    #[inline(always)]
+    pub(crate) fn update_aad(&mut self, bytes: &[u8], job: &Job) {
+        if job.aad_len > 0 {
+            let (blocks, rest) = bytes[job.aad()].as_chunks();
+            self.update_blocks(blocks);
+            self.update_padded(rest);
         }
     }
 
