@@ -10,37 +10,75 @@ pub(super) struct Sorted {
     jobs: ArrayVec<Job, SORTED>,
     /// `places[i]` is the index that `jobs[i]` had.
     places: [u8; SORTED],
-    /// How many jobs are in class 0, and where the last class begins.
-    ends: [usize; 2],
+    /// Where classes begin: class 1, and the last one.
+    starts: [usize; 2],
 }
 
 const _: () = assert!(SORTED - 1 <= u8::MAX as usize, "a place is a byte");
 
+/// A number for each class, all in one word: in memory, each would wait for the one before it. They are at
+/// most [`SORTED`].
+#[derive(Clone, Copy)]
+struct PerClass(u64);
+
+/// The bits of one of the numbers.
+const BITS: u32 = 9;
+const MASK: u64 = (1 << BITS) - 1;
+const _: () = assert!(SORTED <= MASK as usize && BITS as usize * CLASSES <= 64);
+
+impl PerClass {
+    /// Where a class has its bits.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "there are a few classes")]
+    fn shift(class: usize) -> u32 {
+        BITS * class as u32
+    }
+
+    /// The number of the class whose bits begin at `shift`.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
+    fn get(self, shift: u32) -> usize {
+        (self.0 >> shift & MASK) as usize
+    }
+
+    /// Adds one to it.
+    #[inline]
+    fn count(&mut self, shift: u32) {
+        self.0 += 1 << shift;
+    }
+
+    /// For each class, the sum of those before it.
+    #[inline]
+    fn sums(self) -> Self {
+        let sums = (1..CLASSES).map(|classes| self.0 << Self::shift(classes));
+        Self(sums.fold(0, u64::wrapping_add))
+    }
+}
+
 impl Sorted {
     /// Sorts at most [`SORTED`] jobs.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "a place is a byte")]
+    #[allow(clippy::cast_possible_truncation, reason = "places and shifts are bytes")]
     pub(super) fn of(jobs: &[Job]) -> Self {
-        let mut starts = [0; CLASSES + 1];
-        for job in jobs {
-            starts[1 + class(job)] += 1;
+        let (mut counts, mut shifts) = (PerClass(0), [0; SORTED]);
+        for (job, kept) in jobs.iter().zip(&mut shifts) {
+            let shift = PerClass::shift(class(job));
+            counts.count(shift);
+            *kept = shift as u8;
         }
-        for class in 1..CLASSES {
-            starts[class + 1] += starts[class];
-        }
-        let ends = [starts[1], starts[CLASSES - 1]];
+        let mut next = counts.sums();
+        let starts = [1, CLASSES - 1].map(|class| next.get(PerClass::shift(class)));
         let mut places = [0; SORTED];
-        for (place, job) in jobs.iter().enumerate() {
-            let next = &mut starts[class(job)];
-            places[*next] = place as u8;
-            *next += 1;
+        for (place, &shift) in shifts[..jobs.len()].iter().enumerate() {
+            places[next.get(shift.into())] = place as u8;
+            next.count(shift.into());
         }
         let places_in_use = &places[..jobs.len()];
         let jobs = places_in_use.iter().map(|&place| jobs[usize::from(place)]);
         Self {
             jobs: jobs.collect(),
             places,
-            ends,
+            starts,
         }
     }
 
@@ -61,7 +99,7 @@ impl Sorted {
     /// The short ones, those that fit into stitched lanes, and the others.
     #[inline]
     pub(super) fn groups(&self) -> [Range<usize>; 3] {
-        let [short, long] = self.ends;
-        [0..short, short..long, long..self.jobs.len()]
+        let [others, last] = self.starts;
+        [0..others, others..last, last..self.jobs.len()]
     }
 }

@@ -306,15 +306,20 @@ fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
         })
 }
 
-/// The class of a packet in a list that is sorted: 0 if it is short, and otherwise one for each number of
-/// blocks that fit into [`Strategy::StitchedLanes`], and the last one for more.
+/// The class of a packet in a list that is sorted: 0 if it is short, then by the number of its blocks if it
+/// fits into [`Strategy::StitchedLanes`], those of the two highest numbers together, and the last class for
+/// more.
 #[inline]
 pub(super) fn class(job: &Job) -> usize {
-    (job.blocks() as usize).clamp(2, MOST_IN_STITCHED_LANES + 1) - 2
+    // By the blocks of text.
+    const CLASS: [u8; MOST_IN_STITCHED_LANES + 1] = [0, 0, 1, 2, 3, 4, 5, 5, 6];
+    const _: () = assert!(CLASS[MOST_IN_STITCHED_LANES] as usize == CLASSES - 1);
+    let blocks = job.blocks() as usize - 1;
+    CLASS[blocks.min(MOST_IN_STITCHED_LANES)].into()
 }
 
 /// The number of classes.
-pub(super) const CLASSES: usize = MOST_IN_STITCHED_LANES;
+pub(super) const CLASSES: usize = MOST_IN_STITCHED_LANES - 1;
 
 /// Whether a list of packets that have `least` to `most` blocks is sorted first.
 #[inline]
@@ -330,14 +335,16 @@ fn is_sorted_first(jobs: &[Job], least: usize, most: usize) -> bool {
 /// [`Strategy::StitchedLanes`].
 #[inline(never)]
 fn are_mixed(jobs: &[Job]) -> bool {
-    let count = jobs.iter().filter(|job| fits(job)).count();
-    count >= MANY_SORTED && 3 * count >= jobs.len() && !jobs.is_sorted_by_key(class)
+    !jobs.is_sorted_by_key(class) && {
+        let count = jobs.iter().filter(|job| fits(job)).count();
+        count >= MANY_SORTED && 3 * count >= jobs.len()
+    }
 }
 
 /// Whether a packet fits into [`Strategy::StitchedLanes`].
 #[inline]
 fn fits(job: &Job) -> bool {
-    job.blocks() as usize <= MOST_IN_STITCHED_LANES
+    job.text_len as usize <= (MOST_IN_STITCHED_LANES - 1) * BLOCK_LEN
 }
 
 /// Whether lists may be done as [`Strategy::Long`].
