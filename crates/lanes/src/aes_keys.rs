@@ -1,7 +1,7 @@
 //! AES keys, prepared with the most capable instructions that this CPU has.
 
 use crate::isa::AesSet;
-use crate::kernels::aes::key::{AesKey, GcmKey, POWERS, RoundKeys};
+use crate::kernels::aes::key::{AesKey, GcmKey, RoundKeys};
 
 /// The round keys of a key of 16 or 32 bytes.
 fn round_keys<const N: usize>(key: &[u8; N]) -> RoundKeys {
@@ -22,12 +22,7 @@ impl GcmKey {
     }
 
     fn new(cipher: RoundKeys) -> Self {
-        let mut key = Self {
-            cipher,
-            powers: [0; POWERS + 3],
-        };
-        AesSet::best().powers(&key.cipher, &mut key.powers);
-        key
+        Self::with_powers(cipher, |cipher, powers| AesSet::best().powers(cipher, powers))
     }
 }
 

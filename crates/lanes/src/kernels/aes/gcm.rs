@@ -30,7 +30,7 @@
 
 use super::ctr::{counter_block, counter_blocks, counters, rounds_from, unroll};
 use super::ghash::{Sum, power_of, powers_from};
-use super::key::{Block, GROUP, GcmKey, POWERS};
+use super::key::{Block, GROUP, GcmKey, HALVED, POWERS};
 use super::short;
 use crate::job::{Job, Outcome, difference, verdict_of};
 use crate::vector::AesBlocks;
@@ -63,6 +63,9 @@ struct Packet<'k, B: AesBlocks> {
 }
 
 impl<'k, B: AesBlocks> Packet<'k, B> {
+    /// How many powers are used.
+    const POWERS: usize = if B::KARATSUBA { HALVED } else { POWERS };
+
     /// # Safety
     ///
     /// The job must lie in the buffer that begins at `bytes`, and its key must be in `keys`.
@@ -136,7 +139,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             // SAFETY: `left` is the whole AAD, which the caller guarantees.
             let blocks = b.reverse(unsafe { b.load_first(source, left) });
             let powers = match self.has_full_group() {
-                true => power_of(b, &self.key.powers, (GROUP + 1) * B::LANES - early),
+                true => power_of(b, self.key, (GROUP + 1) * B::LANES - early),
                 false => powers_from(b, self.key, self.last_power(self.vectors) - early),
             };
             sum.add(b, blocks, powers);
@@ -147,8 +150,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         // How many vectors there are powers for, in addition to those of the next group.
         let (has_full_group, group) = (self.has_full_group(), self.vectors.min(GROUP + 1));
         let reach = match has_full_group {
-            true => POWERS / B::LANES - GROUP,
-            false => (POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
+            true => Self::POWERS / B::LANES - GROUP,
+            false => (Self::POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
         };
         loop {
             let len = left.min(size - 16 * early);
@@ -157,9 +160,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
             let factor = if vectors > reach {
-                power_of(b, &self.key.powers, B::LANES - early)
+                power_of(b, self.key, B::LANES - early)
             } else if has_full_group {
-                power_of(b, &self.key.powers, (GROUP + vectors) * B::LANES - early)
+                power_of(b, self.key, (GROUP + vectors) * B::LANES - early)
             } else {
                 powers_from(b, self.key, self.last_power(group + vectors - 1) - early)
             };
@@ -197,7 +200,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
-            let power = power_of(b, &self.key.powers, (GROUP - i) * B::LANES);
+            let power = power_of(b, self.key, (GROUP - i) * B::LANES);
             sum.add(b, blocks, power);
         });
         self.hash = sum.reduced(b);
@@ -260,7 +263,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 if i == 0 {
                     blocks = b.xor(blocks, self.hash);
                 }
-                let power = power_of(b, &self.key.powers, (GROUP - i) * B::LANES);
+                let power = power_of(b, self.key, (GROUP - i) * B::LANES);
                 sum.add(b, blocks, power);
             });
             self.hash = sum.reduced(b);

@@ -41,13 +41,13 @@ impl<V: Copy> Sum<V> {
 
     /// Adds the product of blocks, whose bytes are reversed, and powers.
     #[inline(always)]
-    pub(super) fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, powers: V) {
+    pub(super) fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, by: Factors<V>) {
+        let Factors { powers, halves } = by;
         self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
         self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
         if B::KARATSUBA {
-            let halves = b.xor(blocks, b.swap(blocks));
-            let factors = b.xor(powers, b.swap(powers));
-            self.middle = b.xor(self.middle, b.carry_less::<0x00>(halves, factors));
+            let sums = b.xor(blocks, b.swap(blocks));
+            self.middle = b.xor(self.middle, b.carry_less::<0x00>(sums, halves));
             return;
         }
         let low_high = b.carry_less::<0x01>(blocks, powers);
@@ -74,16 +74,44 @@ impl<V: Copy> Sum<V> {
     }
 }
 
+/// Powers of the hash key to multiply by, and for Karatsuba's method the sums of their halves.
+#[derive(Clone, Copy)]
+pub(super) struct Factors<V> {
+    powers: V,
+    halves: V,
+}
+
+impl<V: Copy> Factors<V> {
+    /// Powers whose sums are computed.
+    #[inline(always)]
+    fn new<B: AesBlocks<Vector = V>>(b: B, powers: V) -> Self {
+        let halves = b.xor(powers, b.swap(powers));
+        Self { powers, halves }
+    }
+}
+
 /// Power `n` of the hash key in the first lane, `n` - 1 in the second, and so on.
 #[inline(always)]
-pub(super) fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> B::Vector {
-    b.numbers(&key.powers[POWERS - n..][..B::LANES])
+pub(super) fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factors<B::Vector> {
+    Factors {
+        powers: b.numbers(&key.powers_from(n)[..B::LANES]),
+        halves: match B::KARATSUBA {
+            true => b.numbers(&key.halves_from(n)[..B::LANES]),
+            false => b.zero(),
+        },
+    }
 }
 
 /// Power `n` of the hash key in all lanes.
 #[inline(always)]
-pub(super) fn power_of<B: AesBlocks>(b: B, powers: &Powers, n: usize) -> B::Vector {
-    b.splat_number(&powers[POWERS - n])
+pub(super) fn power_of<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factors<B::Vector> {
+    Factors {
+        powers: b.splat_number(&key.powers_from(n)[0]),
+        halves: match B::KARATSUBA {
+            true => b.splat_number(&key.halves_from(n)[0]),
+            false => b.zero(),
+        },
+    }
 }
 
 /// The first power of the hash key in the form of [`GcmKey::powers`]. `hash_key` is the block
@@ -108,7 +136,7 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
         let power = product(b, b.splat_number(&powers[POWERS - n + 1]), factor);
         powers[POWERS - n] = b.sum(b.only_lane(power, 0));
     }
-    factor = power_of(b, powers, B::LANES);
+    factor = b.splat_number(&powers[POWERS - B::LANES]);
     let mut vector = b.numbers(&powers[POWERS - B::LANES..]);
     let (vectors, _) = powers.split_at_mut(POWERS - B::LANES);
     for place in vectors.rchunks_exact_mut(B::LANES) {
@@ -121,6 +149,6 @@ pub(crate) fn powers<B: AesBlocks>(b: B, keys: &RoundKeys, powers: &mut Powers) 
 #[inline(always)]
 fn product<B: AesBlocks>(b: B, blocks: B::Vector, powers: B::Vector) -> B::Vector {
     let mut sum = Sum::zero(b);
-    sum.add(b, blocks, powers);
+    sum.add(b, blocks, Factors::new(b, powers));
     sum.reduced(b)
 }

@@ -16,6 +16,9 @@ pub(crate) const POWERS: usize = 4 * (GROUP + 2);
 /// blocks in those lanes are zeros.
 pub(crate) type Powers = [u128; POWERS + 3];
 
+/// How many of the powers are multiplied by Karatsuba's method: those for as many vectors of 2 lanes.
+pub(super) const HALVED: usize = 2 * (GROUP + 2);
+
 /// Round keys of AES-128 or AES-256 (FIPS 197, section 5.2). Wiped on drop.
 #[repr(align(16))]
 pub(crate) struct RoundKeys {
@@ -54,7 +57,7 @@ impl Drop for RoundKeys {
 }
 
 /// A key of AES-128-GCM or AES-256-GCM (NIST SP 800-38D), prepared for any
-/// [`Backend`](crate::Backend): round keys and powers of the hash key, less than 1 KiB. Made by
+/// [`Backend`](crate::Backend): round keys and powers of the hash key, 1,280 bytes. Made by
 /// [`GcmKey::aes128`] or [`GcmKey::aes256`]; cannot fail. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
@@ -63,12 +66,46 @@ pub struct GcmKey {
     /// that number the bits of the polynomial are reversed, so that the product of two such
     /// numbers has all bits one place too low; the factor x makes up for that.
     pub(crate) powers: Powers,
+    /// For the last [`HALVED`] powers, in the same order, the sums of their two halves; and a zero.
+    halves: [u128; HALVED + 1],
+}
+
+impl GcmKey {
+    /// A key of a cipher whose powers `compute` computes.
+    pub(crate) fn with_powers(
+        cipher: RoundKeys,
+        compute: impl FnOnce(&RoundKeys, &mut Powers),
+    ) -> Self {
+        let mut key = Self {
+            cipher,
+            powers: [0; POWERS + 3],
+            halves: [0; HALVED + 1],
+        };
+        compute(&key.cipher, &mut key.powers);
+        for (sum, power) in key.halves.iter_mut().zip(&key.powers[POWERS - HALVED..]) {
+            *sum = (power ^ power >> 64) & u128::from(u64::MAX);
+        }
+        key
+    }
+
+    /// Power `n` of the hash key, and those after it.
+    #[inline(always)]
+    pub(super) fn powers_from(&self, n: usize) -> &[u128] {
+        &self.powers[POWERS - n..]
+    }
+
+    /// The sums of their halves. `n` must be at most [`HALVED`].
+    #[inline(always)]
+    pub(super) fn halves_from(&self, n: usize) -> &[u128] {
+        &self.halves[HALVED - n..]
+    }
 }
 
 impl Drop for GcmKey {
     fn drop(&mut self) {
         self.powers = [0; POWERS + 3];
-        zeroize::optimization_barrier(&self.powers);
+        self.halves = [0; HALVED + 1];
+        zeroize::optimization_barrier(self);
     }
 }
 

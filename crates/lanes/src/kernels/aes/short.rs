@@ -134,15 +134,14 @@ impl<'k, B: AesBlocks, const K: usize> Packets<'k, B, K> {
     /// The tags of ciphertext, whose last vector is not used.
     #[inline(always)]
     fn tags(&self, b: B, texts: [B::Vector; K]) -> B::Vector {
-        let powers = &self.key.powers;
         let mut sum = Sum::zero(b);
-        sum.add(b, self.aad, power_of(b, powers, K + 1));
+        sum.add(b, self.aad, power_of(b, self.key, K + 1));
         unroll!(K - 1, |i| sum.add(
             b,
             b.reverse(texts[i]),
-            power_of(b, powers, K - i)
+            power_of(b, self.key, K - i)
         ));
-        sum.add(b, self.lengths, power_of(b, powers, 1));
+        sum.add(b, self.lengths, power_of(b, self.key, 1));
         b.xor(b.reverse(sum.reduced(b)), self.keystream[K - 1])
     }
 
