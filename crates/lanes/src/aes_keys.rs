@@ -22,7 +22,9 @@ impl GcmKey {
     }
 
     fn new(cipher: RoundKeys) -> Self {
-        Self::with_powers(cipher, |cipher, powers| AesSet::best().powers(cipher, powers))
+        Self::with_powers(cipher, |cipher, powers| {
+            AesSet::best().powers(cipher, powers)
+        })
     }
 }
 

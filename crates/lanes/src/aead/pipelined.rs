@@ -53,7 +53,9 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
         tag(bytes, last, previous, hashed);
         // Over the tag, which comes later.
         let place = (&mut *bytes, packet.pieces());
-        hashed = stitched::encrypt(&packet, set, place, current, &mut keystream);
+        let count = set.row_blocks().min(packet.blocks());
+        stitched::encrypt_front(&packet, set, place, current, &keystream.blocks()[..count]);
+        hashed = stitched::encrypt_back(&packet, set, bytes, current, &mut keystream, count);
         last = Some(job);
         swap(&mut previous, &mut current);
     }

@@ -7,7 +7,7 @@ use super::strategy::is_stitched;
 use super::tag::tag;
 use crate::isa::Set;
 use crate::job::{Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
-use crate::kernels::chacha20::{Keystream, counter_row, mask, row_of_sample};
+use crate::kernels::chacha20::{Blocks, Keystream, counter_row, mask, row_of_sample};
 use crate::kernels::chacha20poly1305::ShortText;
 use crate::kernels::poly1305::Poly1305;
 
@@ -151,10 +151,20 @@ fn encrypt_stitched(
     poly1305: &mut Poly1305,
     keystream: &mut Keystream,
 ) -> usize {
-    let count = set.row_blocks().min(packet.blocks());
-    set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
-    let place = (bytes, packet.text.clone());
-    stitched::encrypt(packet, set, place, poly1305, keystream)
+    let count;
+    let place = (&mut *bytes, packet.text.clone());
+    if stitched::begins_in_lanes(packet, set) {
+        count = set.narrow_lanes();
+        let mut blocks = Blocks::new();
+        blocks.set(0, packet.key, packet.nonce, 0..count as u32);
+        set.blocks(&mut blocks, count);
+        stitched::encrypt_front(packet, set, place, poly1305, &blocks.keystream()[..count]);
+    } else {
+        count = set.row_blocks().min(packet.blocks());
+        set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
+        stitched::encrypt_front(packet, set, place, poly1305, &keystream.blocks()[..count]);
+    }
+    stitched::encrypt_back(packet, set, bytes, poly1305, keystream, count)
 }
 
 #[inline(never)]

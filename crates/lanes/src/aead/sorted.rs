@@ -58,7 +58,10 @@ impl PerClass {
 impl Sorted {
     /// Sorts at most [`SORTED`] jobs.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "places and shifts are bytes")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "places and shifts are bytes"
+    )]
     pub(super) fn of(jobs: &[Job]) -> Self {
         let (mut counts, mut shifts) = (PerClass(0), [0; SORTED]);
         for (job, kept) in jobs.iter().zip(&mut shifts) {

@@ -12,28 +12,51 @@ use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::ops::Range;
 
-/// Encrypts the text of a packet whose first keystream blocks are in `keystream`: as many as
-/// [`Set::rows`] computes, or all of them. `place` is where the text lies in `bytes`, and may have as
-/// much behind it as [`Packet::pieces`]. Starts its tag, and returns how many bytes of the ciphertext
-/// are hashed.
+/// Starts the tag of a packet, and encrypts the front of its text: `first` is the front of its keystream.
+/// `place` is where the text lies in `bytes`, and may have as much behind it as [`Packet::pieces`].
 #[inline(always)]
-pub(super) fn encrypt(
+pub(super) fn encrypt_front(
     packet: &Packet<'_>,
     set: Set,
     (bytes, place): (&mut [u8], Range<usize>),
     poly1305: &mut Poly1305,
-    keystream: &mut Keystream,
-) -> usize {
-    let count = set.row_blocks().min(packet.blocks());
-    let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..count]);
+    first: &[Block],
+) {
+    let (one_time_key, blocks) = split_one_time_key(first);
     packet.start_tag(set, bytes, poly1305, one_time_key);
     set.xor_blocks(&mut bytes[place], blocks);
+}
+
+/// Encrypts what is behind the first `count` blocks of a packet, if there is more, and hashes the
+/// ciphertext before it at the same time. Returns how many bytes of the ciphertext are hashed.
+#[inline(always)]
+pub(super) fn encrypt_back(
+    packet: &Packet<'_>,
+    set: Set,
+    bytes: &mut [u8],
+    poly1305: &mut Poly1305,
+    keystream: &mut Keystream,
+    count: usize,
+) -> usize {
     if count == packet.blocks() {
         return 0;
     }
     let text = &mut bytes[packet.text.clone()];
     let blocks = count..packet.blocks();
     encrypt_rest(packet, set, text, poly1305, keystream, blocks, None)
+}
+
+/// Whether a packet has fewer calls of kernels before it if as many blocks as fill all lanes are the first
+/// to be encrypted, and not as many as rows hold.
+#[inline]
+pub(super) fn begins_in_lanes(packet: &Packet<'_>, set: Set) -> bool {
+    let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());
+    let (end, whole) = (packet.blocks(), 1 + packet.text.len() / BLOCK_LEN);
+    let calls_after = |first: usize| {
+        let in_lanes = whole.saturating_sub(first) / lanes;
+        in_lanes + end.saturating_sub(first + in_lanes * lanes).div_ceil(rows)
+    };
+    lanes > rows && end > rows && calls_after(lanes) < calls_after(rows)
 }
 
 /// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the ciphertext
