@@ -379,7 +379,7 @@ impl U32Lanes for Neon {
                 unsafe { store(piece(at), text.add(at)) };
             }
         }
-        if len % 16 > 0 {
+        if !len.is_multiple_of(16) {
             // SAFETY: as above.
             unsafe { store(last, text.add(len - 16)) };
         }
