@@ -681,6 +681,31 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
                 })
             })
         };
+        // A single packet, which goes before lists.
+        let open = |job, outcomes: usize| {
+            let keys = [[1; 32]];
+            let [aes, chacha20] = [true, false].map(|aes| {
+                refused(&|bytes| {
+                    let (jobs, outcomes) = (&[job], &mut [Outcome::Pending][..outcomes]);
+                    macro_rules! work {
+                        ($secrets:expr) => {
+                            Work {
+                                bytes,
+                                secrets: $secrets,
+                                jobs,
+                                outcomes,
+                            }
+                        };
+                    }
+                    match aes {
+                        true => backend.gcm_open(work!(&[&gcm])),
+                        false => backend.open(work!(keys[..].into())),
+                    }
+                })
+            });
+            assert_eq!(aes, chacha20, "{job:?}");
+            aes
+        };
         let mask = |header| {
             let [aes, chacha20] = [
                 refused(&|bytes| backend.aes_mask_headers(bytes, &[&aes], &[header])),
@@ -689,7 +714,7 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
             assert_eq!(aes, chacha20);
             aes
         };
-        assert!(!seal(job) && !mask(fits));
+        assert!(!seal(job) && !open(job, 1) && open(job, 0) && !mask(fits));
         for (first, number, key) in [
             (21, 1, 0),
             (u32::MAX, 1, 0),
@@ -722,7 +747,7 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
                 key,
                 ..job
             };
-            assert!(seal(job), "{job:?}");
+            assert!(seal(job) && open(job, 1), "{job:?}");
         }
         for (key, offset) in [(0, 6), (0, u32::MAX), (1, 0)] {
             for aes_masks in [true, false] {

@@ -99,7 +99,9 @@ fn no_state_of_poly1305_is_left_on_the_stack() {
         for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
             for lengths in [
                 &[61][..],
+                &[350],
                 &[600],
+                &[800],
                 &[1400],
                 &[61; 20],
                 &[250; 2],

@@ -335,11 +335,13 @@ fn main() -> ExitCode {
 
 /// Runs every path of a batch, ChaCha20 and Poly1305 separately, AES-GCM and header masks.
 fn run_all(backend: Backend) {
-    for len in (0..=130).chain([255, 256, 511, 512, 513, 700, 1100, 2049, 5000]) {
+    let longer = [255, 256, 350, 511, 512, 513, 700, 800, 960, 1100, 1280, 2049, 5000];
+    for len in (0..=130).chain(longer) {
         stream(backend, len);
         tag(backend, len);
         seal_and_open(backend, &[len]);
-        // Two packets, one for each size of key.
+        // A single one, and one for each size of key.
+        gcm(backend, &[len]);
         gcm(backend, &[len, len]);
     }
     for n in 1..=40 {

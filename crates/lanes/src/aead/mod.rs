@@ -1,7 +1,7 @@
 //! ChaCha20-Poly1305 (RFC 8439, section 2.8) over a list of jobs.
 //!
 //! - [`run`] seals and opens a list, and measures whether long lists are faster stitched or in
-//!   lanes. [`strategy`] chooses how each part of the list is done, and holds every threshold.
+//!   lanes. A list of one packet goes to [`single`] at once. [`strategy`] chooses how each part of the list is done, and holds every threshold.
 //! - The ways to do it: [`single`], one packet at a time; [`pipelined`], the hash of each
 //!   packet stitched into the rounds of the next one; [`long`], one packet after the other, stitched
 //!   in lanes; [`lanes`], the blocks of all packets in one list. Short packets have a kernel of their

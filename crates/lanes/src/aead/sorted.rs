@@ -102,7 +102,7 @@ impl Sorted {
     /// The short ones, those that fit into stitched lanes, and the others.
     #[inline]
     pub(super) fn groups(&self) -> [Range<usize>; 3] {
-        let [others, last] = self.starts;
-        [0..others, others..last, last..self.jobs.len()]
+        let [fitting, others] = self.starts;
+        [0..fitting, fitting..others, others..self.jobs.len()]
     }
 }

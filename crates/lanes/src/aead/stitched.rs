@@ -12,7 +12,8 @@ use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::ops::Range;
 
-/// Starts the tag of a packet, and encrypts the front of its text: `first` is the front of its keystream.
+/// Starts the tag of a packet, and encrypts the front of its text: `first` is the front of its keystream, from
+/// block 0 on.
 /// `place` is where the text lies in `bytes`, and may have as much behind it as [`Packet::pieces`].
 #[inline(always)]
 pub(super) fn encrypt_front(
@@ -27,7 +28,7 @@ pub(super) fn encrypt_front(
     set.xor_blocks(&mut bytes[place], blocks);
 }
 
-/// Encrypts what is behind the first `count` blocks of a packet, if there is more, and hashes the
+/// Encrypts what is behind the first `count` blocks of a packet, if it has more, and hashes the
 /// ciphertext before it at the same time. Returns how many bytes of the ciphertext are hashed.
 #[inline(always)]
 pub(super) fn encrypt_back(
@@ -38,7 +39,7 @@ pub(super) fn encrypt_back(
     keystream: &mut Keystream,
     count: usize,
 ) -> usize {
-    if count == packet.blocks() {
+    if count >= packet.blocks() {
         return 0;
     }
     let text = &mut bytes[packet.text.clone()];
@@ -46,8 +47,8 @@ pub(super) fn encrypt_back(
     encrypt_rest(packet, set, text, poly1305, keystream, blocks, None)
 }
 
-/// Whether a packet has fewer calls of kernels before it if as many blocks as fill all lanes are the first
-/// to be encrypted, and not as many as rows hold.
+/// Whether fewer calls of kernels follow if the first one fills all lanes than if it computes as many blocks
+/// as rows hold. That is so only where lanes are more, and all of them are [`TO_SEAL_IN_LANES`].
 #[inline]
 pub(super) fn begins_in_lanes(packet: &Packet<'_>, set: Set) -> bool {
     let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());

@@ -307,8 +307,8 @@ fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
 }
 
 /// The class of a packet in a list that is sorted: 0 if it is short, then by the number of its blocks if it
-/// fits into [`Strategy::StitchedLanes`], those of the two highest numbers together, and the last class for
-/// more.
+/// fits into [`Strategy::StitchedLanes`], and the last class for more. The two highest numbers share a class,
+/// so that a word holds a counter for each class.
 #[inline]
 pub(super) fn class(job: &Job) -> usize {
     // By the blocks of text.

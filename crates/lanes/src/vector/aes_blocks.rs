@@ -13,8 +13,8 @@ pub(crate) trait AesBlocks: Copy {
     /// to do the one for all groups, and then the other.
     const ONE_PASS: bool;
 
-    /// Whether Karatsuba's method is faster: it replaces one of four multiplications by three
-    /// other instructions.
+    /// Whether Karatsuba's method is faster: it replaces one of four multiplications by another
+    /// instruction and a load. Only with at most 2 lanes.
     const KARATSUBA: bool;
 
     /// One vector.

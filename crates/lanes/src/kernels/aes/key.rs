@@ -16,7 +16,8 @@ pub(crate) const POWERS: usize = 4 * (GROUP + 2);
 /// blocks in those lanes are zeros.
 pub(crate) type Powers = [u128; POWERS + 3];
 
-/// How many of the powers are multiplied by Karatsuba's method: those for as many vectors of 2 lanes.
+/// How many powers have the sums of their halves beside them: Karatsuba's method is used with at most 2
+/// lanes.
 pub(super) const HALVED: usize = 2 * (GROUP + 2);
 
 /// Round keys of AES-128 or AES-256 (FIPS 197, section 5.2). Wiped on drop.
@@ -57,7 +58,8 @@ impl Drop for RoundKeys {
 }
 
 /// A key of AES-128-GCM or AES-256-GCM (NIST SP 800-38D), prepared for any
-/// [`Backend`](crate::Backend): round keys and powers of the hash key, 1,280 bytes. Made by
+/// [`Backend`](crate::Backend): round keys, powers of the hash key and the sums of their halves,
+/// 1,280 bytes. Made by
 /// [`GcmKey::aes128`] or [`GcmKey::aes256`]; cannot fail. Wiped on drop.
 pub struct GcmKey {
     pub(crate) cipher: RoundKeys,
@@ -71,7 +73,9 @@ pub struct GcmKey {
 }
 
 impl GcmKey {
-    /// A key of a cipher whose powers `compute` computes.
+    /// Prepares a key from its round keys; `compute` computes the powers.
+    // Part of its caller, so that no more copies of the key are left on the stack.
+    #[inline(always)]
     pub(crate) fn with_powers(
         cipher: RoundKeys,
         compute: impl FnOnce(&RoundKeys, &mut Powers),
