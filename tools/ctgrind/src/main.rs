@@ -335,7 +335,9 @@ fn main() -> ExitCode {
 
 /// Runs every path of a batch, ChaCha20 and Poly1305 separately, AES-GCM and header masks.
 fn run_all(backend: Backend) {
-    let longer = [255, 256, 350, 511, 512, 513, 700, 800, 960, 1100, 1280, 2049, 5000];
+    let longer = [
+        255, 256, 350, 511, 512, 513, 700, 800, 960, 1100, 1280, 2049, 5000,
+    ];
     for len in (0..=130).chain(longer) {
         stream(backend, len);
         tag(backend, len);
