@@ -104,8 +104,8 @@ fn engine() -> Engine {
 /// Whole BIP324 packets of `bytes` bytes of contents, `batch` at a time.
 fn bip324(open: bool, bytes: usize, batch: usize, ours: bool, times: usize) {
     let keys = SessionKeys::derive(&[0x32; 32], Network::Mainnet.magic());
-    let [a, b] = [Role::Initiator, Role::Responder]
-        .map(|role| Session::from_keys(engine(), &keys, role));
+    let [a, b] =
+        [Role::Initiator, Role::Responder].map(|role| Session::from_keys(engine(), &keys, role));
     let (mut outbound, mut inbound): (Outbound, Inbound) = (a.outbound, b.inbound);
     outbound.set_precomputed_keystream(ours);
     inbound.set_precomputed_keystream(ours);
@@ -126,7 +126,9 @@ fn bip324(open: bool, bytes: usize, batch: usize, ours: bool, times: usize) {
             });
         }
         runners[0].seal(&mut sealing);
-        let wire = sealing.wire(&whole.expect("a packet")).expect("sealed packets");
+        let wire = sealing
+            .wire(&whole.expect("a packet"))
+            .expect("sealed packets");
         black_box(wire);
         if open {
             opening.clear();
@@ -189,11 +191,17 @@ fn quic_ours(open: bool, payload: &[u8], batch: usize, times: usize) {
             let mut slots = [(); 64].map(|()| None);
             for (i, slot) in slots[..batch].iter_mut().enumerate() {
                 let packet = i * packet_len..(i + 1) * packet_len;
-                *slot = Some(opener.push(&mut opening, packet, PN_OFFSET).expect("a packet"));
+                *slot = Some(
+                    opener
+                        .push(&mut opening, packet, PN_OFFSET)
+                        .expect("a packet"),
+                );
             }
             engine.open(&mut opening);
             for slot in slots.into_iter().flatten() {
-                let packet = opener.take(&mut opening, slot).expect("an authentic packet");
+                let packet = opener
+                    .take(&mut opening, slot)
+                    .expect("an authentic packet");
                 assert_eq!(packet.payload.len(), payload.len());
                 black_box(packet.payload);
             }
