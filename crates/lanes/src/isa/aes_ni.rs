@@ -29,6 +29,7 @@ impl AesBlocks for AesNi {
     const LANES: usize = 1;
     const ONE_PASS: bool = true;
     const KARATSUBA: bool = true;
+    const REGISTERS: usize = 16;
     type Vector = __m128i;
 
     #[inline(always)]
@@ -124,9 +125,14 @@ impl AesBlocks for AesNi {
     }
 
     #[inline(always)]
-    fn add_to_counter(self, vector: __m128i, number: u8) -> __m128i {
-        // SAFETY: `self` proves SSE2.
-        unsafe { _mm_add_epi32(vector, _mm_setr_epi32(0, 0, 0, i32::from(number) << 24)) }
+    fn with_last_word(self, vector: __m128i, word: u32) -> __m128i {
+        // SAFETY: `self` proves AVX2, which includes SSE4.1.
+        unsafe { _mm_insert_epi32::<3>(vector, word as i32) }
+    }
+
+    #[inline(always)]
+    fn sum_in_first(self, vector: __m128i) -> __m128i {
+        vector
     }
 
     #[inline(always)]

@@ -54,6 +54,7 @@ impl AesBlocks for Vaes {
     const LANES: usize = 4;
     const ONE_PASS: bool = true;
     const KARATSUBA: bool = false;
+    const REGISTERS: usize = 32;
     type Vector = __m512i;
 
     #[inline(always)]
@@ -248,11 +249,22 @@ impl AesBlocks for Vaes {
     }
 
     #[inline(always)]
-    fn add_to_counter(self, vector: __m512i, number: u8) -> __m512i {
+    fn with_last_word(self, vector: __m512i, word: u32) -> __m512i {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_mask_set1_epi32(vector, 0b1000_1000_1000_1000, word as i32) }
+    }
+
+    #[inline(always)]
+    fn sum_in_first(self, vector: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512F.
         unsafe {
-            let number = _mm_setr_epi32(0, 0, 0, i32::from(number) << 24);
-            _mm512_add_epi32(vector, _mm512_broadcast_i32x4(number))
+            let low = _mm512_castsi512_si256(vector);
+            let pair = _mm256_xor_si256(low, _mm512_extracti64x4_epi64::<1>(vector));
+            let sum = _mm_xor_si128(
+                _mm256_castsi256_si128(pair),
+                _mm256_extracti128_si256::<1>(pair),
+            );
+            _mm512_zextsi128_si512(sum)
         }
     }
 

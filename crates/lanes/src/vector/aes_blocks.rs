@@ -17,6 +17,9 @@ pub(crate) trait AesBlocks: Copy {
     /// instruction and a load. Only with at most 2 lanes.
     const KARATSUBA: bool;
 
+    /// How many registers there are for vectors.
+    const REGISTERS: usize;
+
     /// One vector.
     type Vector: Copy;
 
@@ -121,11 +124,19 @@ pub(crate) trait AesBlocks: Copy {
     /// The XOR of all lanes, as a little-endian number.
     fn sum(self, vector: Self::Vector) -> u128;
 
+    /// Does nothing, but the compiler takes it that `b` depends on `a`, and does not move what uses
+    /// `b` before what makes `a`. By default the compiler is free.
+    #[inline(always)]
+    fn tie(self, _a: &mut Self::Vector, _b: &mut Self::Vector) {}
+
+    /// The XOR of all lanes in the first lane, and zeros in the others.
+    fn sum_in_first(self, vector: Self::Vector) -> Self::Vector;
+
     /// The bytes of each block in reverse order.
     fn reverse(self, vector: Self::Vector) -> Self::Vector;
 
-    /// Adds `number` to the last byte of each block, modulo 2^8.
-    fn add_to_counter(self, vector: Self::Vector, number: u8) -> Self::Vector;
+    /// The vector with the last four bytes of each block replaced by a word, little-endian.
+    fn with_last_word(self, vector: Self::Vector, word: u32) -> Self::Vector;
 
     /// Bitwise XOR.
     fn xor(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -148,4 +159,62 @@ pub(crate) trait AesBlocks: Copy {
 
     /// Each block with its halves exchanged.
     fn swap(self, vector: Self::Vector) -> Self::Vector;
+
+    /// Adds the products of blocks and vector `I` of `powers`: those of the low halves, those of the
+    /// high halves, and the mixed ones or, with [`KARATSUBA`](Self::KARATSUBA), those of the sums of
+    /// halves. `halves` are the sums of the powers' halves.
+    #[inline(always)]
+    fn add_products<const I: usize>(
+        self,
+        [low, high, middle]: [Self::Vector; 3],
+        blocks: Self::Vector,
+        powers: &[u128],
+        halves: &[u128],
+    ) -> [Self::Vector; 3] {
+        let factor = self.numbers(&powers[I * Self::LANES..]);
+        let mixed = match Self::KARATSUBA {
+            true => {
+                let halves = self.numbers(&halves[I * Self::LANES..]);
+                self.carry_less::<0x00>(self.xor(blocks, self.swap(blocks)), halves)
+            }
+            false => self.xor(
+                self.carry_less::<0x01>(blocks, factor),
+                self.carry_less::<0x10>(blocks, factor),
+            ),
+        };
+        [
+            self.xor(low, self.carry_less::<0x00>(blocks, factor)),
+            self.xor(high, self.carry_less::<0x11>(blocks, factor)),
+            self.xor(middle, mixed),
+        ]
+    }
+
+    /// As [`add_products`](Self::add_products), and a [`round`](Self::round) of `states`: the
+    /// instructions of one run while those of the other wait.
+    #[inline(always)]
+    fn round_and_products<const K: usize, const I: usize>(
+        self,
+        states: &mut [Self::Vector; K],
+        round_key: &[u8; 16],
+        sum: [Self::Vector; 3],
+        blocks: Self::Vector,
+        powers: &[u128],
+        halves: &[u128],
+    ) -> [Self::Vector; 3] {
+        round(self, states, round_key);
+        self.add_products::<I>(sum, blocks, powers, halves)
+    }
+}
+
+/// A round of AES on all vectors.
+#[inline(always)]
+pub(crate) fn round<B: AesBlocks, const K: usize>(
+    b: B,
+    states: &mut [B::Vector; K],
+    round_key: &[u8; 16],
+) {
+    let round_key = b.splat(round_key);
+    for state in states {
+        *state = b.round(*state, round_key);
+    }
 }

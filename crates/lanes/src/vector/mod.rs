@@ -20,9 +20,9 @@ mod triple;
 mod u32_lanes;
 mod u64_lanes;
 
-pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS};
+pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS, round};
 pub(crate) use bytes::{Aligned, mask, number, write_number};
-pub(crate) use opaque::scalar_u32;
+pub(crate) use opaque::{opaque_pointer, scalar_u32};
 pub(crate) use pair::Pair;
 pub(crate) use rows::Rows;
 pub(crate) use scalar::Scalar;

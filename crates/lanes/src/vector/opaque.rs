@@ -24,3 +24,20 @@ pub(crate) fn opaque_u64(mut value: u64) -> u64 {
     }
     value
 }
+
+/// The same pointer. The compiler does not know that, and reads again what it has read through another,
+/// instead of keeping it where registers are short.
+#[inline(always)]
+#[cfg_attr(any(miri, not(target_arch = "x86_64")), allow(unused_mut))]
+#[allow(
+    clippy::pointers_in_nomem_asm_block,
+    reason = "nothing is read through it"
+)]
+pub(crate) fn opaque_pointer(mut pointer: *const u8) -> *const u8 {
+    // SAFETY: the assembly text is only a comment, so no instruction runs.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        core::arch::asm!("/* {} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
+}

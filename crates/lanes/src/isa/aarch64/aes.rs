@@ -79,6 +79,7 @@ impl AesBlocks for Aes {
     const ONE_PASS: bool = false;
     // Multiplications share a unit with the rounds.
     const KARATSUBA: bool = true;
+    const REGISTERS: usize = 32;
     type Vector = uint8x16_t;
 
     #[inline(always)]
@@ -170,9 +171,15 @@ impl AesBlocks for Aes {
     }
 
     #[inline(always)]
-    fn add_to_counter(self, vector: uint8x16_t, number: u8) -> uint8x16_t {
-        let number = self.splat_number(&(u128::from(number) << 120));
-        on_neon! { vaddq_u8(vector, number) }
+    fn with_last_word(self, vector: uint8x16_t, word: u32) -> uint8x16_t {
+        on_neon! {
+            vreinterpretq_u8_u32(vsetq_lane_u32::<3>(word, vreinterpretq_u32_u8(vector)))
+        }
+    }
+
+    #[inline(always)]
+    fn sum_in_first(self, vector: uint8x16_t) -> uint8x16_t {
+        vector
     }
 
     #[inline(always)]

@@ -87,18 +87,6 @@ pub(super) const fn counter_block(counter: u32) -> Block {
     (counter as u128).to_be_bytes()
 }
 
-/// Consecutive counter blocks from `counter` on, as many as the largest vector has lanes.
-#[inline(always)]
-pub(super) const fn counter_blocks(counter: u32) -> [Block; MAX_BLOCKS] {
-    let mut blocks = [[0; 16]; MAX_BLOCKS];
-    let mut lane = 0;
-    while lane < MAX_BLOCKS {
-        blocks[lane] = counter_block(counter.wrapping_add(lane as u32));
-        lane += 1;
-    }
-    blocks
-}
-
 /// Counter blocks as a vector.
 #[inline(always)]
 pub(super) fn counters<B: AesBlocks>(b: B, blocks: &[Block; MAX_BLOCKS]) -> B::Vector {

@@ -15,25 +15,25 @@
 //! 2. *Spare lanes.* The lane after the last block of the text encrypts the counter block of
 //!    the mask, and the same lane hashes the block of lengths.
 //! 3. *Powers.* GHASH is a sum of products of blocks and powers of the hash key. The products
-//!    of a group are added up before they are reduced. In a group that is not the last, all
-//!    lanes of a vector are multiplied by the same power, so that each lane has a hash of its
-//!    own. In the last group each lane has its own power, which makes the lanes one sum.
+//!    of a group are added up before they are reduced, and then the lanes.
 //! 4. *One packet after the other.* While the tag of one packet waits for its instructions, the
 //!    next packet begins. Only neighbours that are [`short`] share vectors.
-//! 5. *Hashing while encrypting.* A group is hashed while the next one is encrypted or decrypted,
-//!    where that is faster ([`AesBlocks::ONE_PASS`]); otherwise sealing hashes when everything is
-//!    encrypted, and opening decrypts when everything is hashed.
+//! 5. *Hashing while encrypting.* Where that is faster ([`AesBlocks::ONE_PASS`]), a group is hashed
+//!    in the rounds of AES: when sealing in those of the next group, when opening in its own.
+//!    Otherwise sealing hashes when everything is encrypted, and opening decrypts when everything
+//!    is hashed.
+//! 6. *Counters.* Those of a group differ in a few bits, which one XOR sets.
 //!
 //! To open, the last group waits for the tag. If that is wrong, it is XORed with zeros in place of
 //! the keystream. The groups before it are decrypted after a branch on the verdict, which is public,
 //! or, in one pass, encrypted again.
 
-use super::ctr::{counter_block, counter_blocks, counters, rounds_from, unroll};
-use super::ghash::{Sum, power_of, powers_from};
+use super::ctr::{counter_block, counters, rounds_from, unroll};
+use super::ghash::{Sum, powers_from};
 use super::key::{Block, GROUP, GcmKey, HALVED, POWERS};
 use super::short;
 use crate::job::{Job, Outcome, difference, verdict_of};
-use crate::vector::AesBlocks;
+use crate::vector::{AesBlocks, MAX_BLOCKS, opaque_pointer};
 
 /// Where the AAD and the tag of a single packet lie, if not in the buffer of its text.
 #[derive(Default)]
@@ -43,17 +43,24 @@ pub(crate) struct Detached<'a> {
     pub(crate) tag: Option<&'a mut Block>,
 }
 
+/// A group of ciphertext to be hashed: where it lies, and the same in registers. It is read again
+/// where there are too few of these.
+#[derive(Clone, Copy)]
+struct Group<V> {
+    text: *const u8,
+    vectors: [V; GROUP],
+}
+
 /// A packet on its way through GHASH (SP 800-38D, section 6.4) and counter mode (section 6.5).
 struct Packet<'k, B: AesBlocks> {
     key: &'k GcmKey,
-    /// What all counter blocks share: the nonce and a counter of 0, XORed with the first round
-    /// key.
+    /// The nonce and a counter of 0 in each lane, XORed with the first round key.
     nonce: B::Vector,
-    /// The counters of the next vector in their blocks, with zeros for the nonce.
-    counters: B::Vector,
-    /// The first of these counters, as a number.
-    counter: u32,
-    /// The hash of all previous groups in each lane, to be added to the next vector.
+    /// The number of the next group.
+    group: u32,
+    /// What its counter blocks share: see [`base_of`](Self::base_of).
+    base: B::Vector,
+    /// The hash of all previous groups in the first lane, to be added to the next vector.
     hash: B::Vector,
     text: *mut u8,
     /// How many bytes of the text are left.
@@ -69,6 +76,18 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         if B::KARATSUBA { HALVED } else { POWERS }
     };
 
+    /// Those bits of the counters of a group, and of one more vector, that count within a group.
+    const COUNTERS: [[Block; MAX_BLOCKS]; GROUP + 1] = {
+        let mut counters = [[[0; 16]; MAX_BLOCKS]; GROUP + 1];
+        let mut i = 0;
+        while i < (GROUP + 1) * B::LANES {
+            let counter = (2 + i) % (GROUP * B::LANES);
+            counters[i / B::LANES][i % B::LANES] = counter_block(counter as u32);
+            i += 1;
+        }
+        counters
+    };
+
     /// # Safety
     ///
     /// The job must lie in the buffer that begins at `bytes`, and its key must be in `keys`.
@@ -80,11 +99,12 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         let nonce =
             u128::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 0]);
         let left = job.text_len as usize;
+        let nonce = b.xor(b.splat_number(&nonce), b.splat(&key.cipher.keys[0]));
         Self {
             key,
-            nonce: b.xor(b.splat_number(&nonce), b.splat(&key.cipher.keys[0])),
-            counters: counters(b, const { &counter_blocks(2) }),
-            counter: 2,
+            nonce,
+            group: 0,
+            base: nonce,
             hash: b.zero(),
             // SAFETY: the caller guarantees that the text lies in the buffer.
             text: unsafe { bytes.add(job.text as usize) },
@@ -136,20 +156,19 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         // If the AAD does not fill its vectors, the first one is short, and its blocks lie
         // `early` lanes before those that they belong to. So each takes a power that is `early`
         // lower.
-        let early = left.div_ceil(16).wrapping_neg() % B::LANES;
+        let mut early = left.div_ceil(16).wrapping_neg() % B::LANES;
         if left <= size {
             // AAD of one vector, which most packets have. There are always powers for it.
             // SAFETY: `left` is the whole AAD, which the caller guarantees.
             let blocks = b.reverse(unsafe { b.load_first(source, left) });
-            let powers = match self.has_full_group() {
-                true => power_of(b, self.key, (GROUP + 1) * B::LANES - early),
-                false => powers_from(b, self.key, self.last_power(self.vectors) - early),
+            let power = match self.has_full_group() {
+                true => (GROUP + 1) * B::LANES,
+                false => self.last_power(self.vectors),
             };
-            sum.add(b, blocks, powers);
+            sum.add_consecutive::<B, 0>(b, blocks, powers_from(b, self.key, power - early));
             return sum;
         }
         let mut vectors = left.div_ceil(size);
-        let mut early = early;
         // How many vectors there are powers for, in addition to those of the next group.
         let (has_full_group, group) = (self.has_full_group(), self.vectors.min(GROUP + 1));
         let reach = match has_full_group {
@@ -162,17 +181,17 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             let mut blocks = unsafe { b.load_first(source, len) };
             blocks = b.xor(b.reverse(blocks), self.hash);
             self.hash = b.zero();
-            let factor = if vectors > reach {
-                power_of(b, self.key, B::LANES - early)
+            let power = if vectors > reach {
+                B::LANES
             } else if has_full_group {
-                power_of(b, self.key, (GROUP + vectors) * B::LANES - early)
+                (GROUP + vectors) * B::LANES
             } else {
-                powers_from(b, self.key, self.last_power(group + vectors - 1) - early)
+                self.last_power(group + vectors - 1)
             };
+            sum.add_consecutive::<B, 0>(b, blocks, powers_from(b, self.key, power - early));
             early = 0;
-            sum.add(b, blocks, factor);
             if vectors > reach {
-                self.hash = sum.reduced(b);
+                self.hash = b.sum_in_first(sum.reduced(b));
                 sum = Sum::zero(b);
             }
             left -= len;
@@ -184,68 +203,86 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         }
     }
 
-    /// Encrypts blocks, and after each of the first rounds hashes one vector of the `previous`
-    /// group, which is encrypted already. The instructions of one run while those of the other
-    /// wait.
+    /// Encrypts blocks, and in each of the first rounds hashes one vector of a `group` of
+    /// ciphertext. The instructions of one run while those of the other wait.
+    ///
+    /// # Safety
+    ///
+    /// The group must be readable.
     #[inline(always)]
-    fn encrypt_and_hash<const K: usize>(
+    unsafe fn encrypt_and_hash<const K: usize>(
         &mut self,
         b: B,
         states: &mut [B::Vector; K],
         mut sum: Sum<B::Vector>,
-        previous: [B::Vector; GROUP],
+        group: Group<B::Vector>,
     ) {
-        let keys = &self.key.cipher.keys;
-        unroll!(GROUP, |i| {
-            let round_key = b.splat(&keys[1 + i]);
-            unroll!(K, |j| states[j] = b.round(states[j], round_key));
-            let mut blocks = b.reverse(previous[i]);
-            if i == 0 {
-                blocks = b.xor(blocks, self.hash);
-            }
-            let power = power_of(b, self.key, (GROUP - i) * B::LANES);
-            sum.add(b, blocks, power);
-        });
-        self.hash = sum.reduced(b);
-        rounds_from(b, &self.key.cipher, GROUP + 1, states);
+        let powers = powers_from(b, self.key, GROUP * B::LANES);
+        macro_rules! rounds {
+            ($($round:literal: vector $vector:literal),*) => {
+                $(
+                    let vector = match K + GROUP + 4 <= B::REGISTERS {
+                        true => group.vectors[$vector],
+                        // SAFETY: the caller guarantees the group.
+                        false => unsafe { b.load(group.text.add($vector * 16 * B::LANES)) },
+                    };
+                    let mut blocks = b.reverse(vector);
+                    if $vector == 0 {
+                        blocks = b.xor(blocks, self.hash);
+                    }
+                    let round_key = &self.key.cipher.keys[$round];
+                    sum.add_in_round::<B, K, $vector>(b, states, round_key, blocks, powers);
+                )*
+            };
+        }
+        // The hash of the groups before, which vector 0 needs, is not there at once. The rest of it
+        // is computed beside the last rounds.
+        rounds!(1: vector 1, 2: vector 2, 3: vector 3, 4: vector 0);
+        rounds!(5: vector 4, 6: vector 5, 7: vector 6, 8: vector 7);
+        let mut middle = sum.folded(b);
+        b.tie(&mut middle, &mut states[0]);
+        rounds_from(b, &self.key.cipher, 9, states);
+        b.tie(&mut states[K - 1], &mut middle);
+        self.hash = b.sum_in_first(sum.folded_twice(b, middle));
+    }
+
+    /// What the counter blocks of a group share, XORed with the first round key: the nonce and the
+    /// counter without the bits that count within a group.
+    #[inline(always)]
+    fn base_of(&self, b: B, group: u32) -> B::Vector {
+        let counter = group.wrapping_mul((GROUP * B::LANES) as u32);
+        let [.., k12, k13, k14, k15] = self.key.cipher.keys[0];
+        let round_key = u32::from_le_bytes([k12, k13, k14, k15]);
+        b.with_last_word(self.nonce, counter.to_be() ^ round_key)
     }
 
     /// The counter blocks of the next `K` vectors, XORed with the first round key.
     #[inline(always)]
-    fn next_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
-        let mut states = [self.nonce; K];
-        let next = self.counter.wrapping_add((K * B::LANES) as u32);
-        if self.counter >> 8 == next >> 8 {
-            // Only the last bytes of the counters differ.
-            unroll!(K, |i| {
-                states[i] = self.counters;
-                self.counters = b.add_to_counter(self.counters, B::LANES as u8);
+    fn next_counters<const K: usize>(&self, b: B, next: B::Vector) -> [B::Vector; K] {
+        // As the first counter is 2, the last two blocks of a group have the base of the next one.
+        let end = GROUP * B::LANES - 2;
+        let mut states = [self.base; K];
+        unroll!(K, |i| {
+            unroll!(B::LANES, |lane| if i * B::LANES + lane >= end {
+                states[i] = b.with_lane_of(states[i], lane, next);
             });
-        } else {
-            unroll!(K, |i| {
-                let counter = self.counter.wrapping_add((i * B::LANES) as u32);
-                states[i] = counters(b, &counter_blocks(counter));
-            });
-            self.counters = counters(b, &counter_blocks(next));
-        }
-        self.counter = next;
-        // After the two ways have met: where an instruction adds a key before its round, it adds the
-        // nonce, too.
-        unroll!(K, |i| states[i] = b.xor(states[i], self.nonce));
+            let bits = const { &Self::COUNTERS };
+            states[i] = b.xor(states[i], counters(b, &bits[i]));
+        });
         states
     }
 
     /// The counter blocks of the last group, XORed with the first round key. The counter block
     /// of the mask is in the lane after the text's.
     #[inline(always)]
-    fn last_counters<const K: usize>(&mut self, b: B) -> [B::Vector; K] {
-        let mut states = self.next_counters::<K>(b);
+    fn last_counters<const K: usize>(&self, b: B) -> [B::Vector; K] {
+        let mut states = self.next_counters::<K>(b, self.base_of(b, self.group + 1));
         let first = b.xor(self.nonce, b.splat(&counter_block(1)));
         states[K - 1] = b.with_lane_of(states[K - 1], self.last_blocks(), first);
         states
     }
 
-    /// Hashes groups that are not the last, and reduces after each of them.
+    /// Hashes groups that are not the last.
     ///
     /// # Safety
     ///
@@ -254,26 +291,30 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     unsafe fn hash_groups(
         &mut self,
         b: B,
-        mut sum: Sum<B::Vector>,
+        sum: &mut Sum<B::Vector>,
         mut source: *const u8,
         groups: usize,
-    ) -> Sum<B::Vector> {
+    ) {
+        let powers = powers_from(b, self.key, GROUP * B::LANES);
         for _ in 0..groups {
-            unroll!(GROUP, |i| {
-                // SAFETY: the caller guarantees the group, and `i` is below `GROUP`.
-                let blocks = unsafe { b.load(source.add(i * 16 * B::LANES)) };
-                let mut blocks = b.reverse(blocks);
-                if i == 0 {
-                    blocks = b.xor(blocks, self.hash);
-                }
-                let power = power_of(b, self.key, (GROUP - i) * B::LANES);
-                sum.add(b, blocks, power);
-            });
-            self.hash = sum.reduced(b);
-            sum = Sum::zero(b);
+            macro_rules! vectors {
+                ($($vector:literal)*) => {
+                    $(
+                        let blocks = source.wrapping_add($vector * 16 * B::LANES);
+                        // SAFETY: the caller guarantees the group.
+                        let mut blocks = b.reverse(unsafe { b.load(blocks) });
+                        if $vector == 0 {
+                            blocks = b.xor(blocks, self.hash);
+                        }
+                        sum.add_consecutive::<B, $vector>(b, blocks, powers);
+                    )*
+                };
+            }
+            vectors!(0 1 2 3 4 5 6 7);
+            self.hash = b.sum_in_first(sum.reduced(b));
+            *sum = Sum::zero(b);
             source = source.wrapping_add(GROUP * B::LANES * 16);
         }
-        sum
     }
 
     /// Hashes the last group and the block of lengths. The hash is the XOR of all lanes of the
@@ -296,7 +337,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 blocks = b.xor(blocks, self.hash);
             }
             let powers = powers_from(b, self.key, self.last_power(K - 1 - i));
-            sum.add(b, blocks, powers);
+            sum.add_consecutive::<B, 0>(b, blocks, powers);
         });
         sum.reduced(b)
     }
@@ -349,69 +390,79 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         });
     }
 
-    /// Turns counter blocks into keystream. If there is a `previous` group, it is hashed at the
-    /// same time.
+    /// Encrypts or decrypts a group that is not the last, advances past it, and returns the result. A group of
+    /// ciphertext is hashed at the same time, if there is one `to_hash`.
+    ///
+    /// # Safety
+    ///
+    /// The text that is left must be readable and writable, and longer than a group. The group
+    /// `to_hash` must be readable.
     #[inline(always)]
-    fn next_keystream<const K: usize>(
+    unsafe fn crypt_group(
+        &mut self,
+        b: B,
+        sum: &mut Sum<B::Vector>,
+        to_hash: Option<Group<B::Vector>>,
+    ) -> [B::Vector; GROUP] {
+        let next = self.base_of(b, self.group + 1);
+        let mut states = self.next_counters::<GROUP>(b, next);
+        // SAFETY: the caller guarantees the group.
+        unsafe { self.next_keystream(b, &mut states, sum, to_hash) };
+        unroll!(GROUP, |i| {
+            let text = self.text.wrapping_add(i * 16 * B::LANES);
+            // SAFETY: the caller guarantees the text, which is longer than a group, and `i` is
+            // below `GROUP`.
+            unsafe {
+                states[i] = b.xor(states[i], b.load(text));
+                b.store(states[i], text);
+            }
+        });
+        (self.base, self.group) = (next, self.group + 1);
+        self.advance(1);
+        states
+    }
+
+    /// Turns counter blocks into keystream. If there is a group `to_hash`, it is hashed at the same
+    /// time.
+    ///
+    /// # Safety
+    ///
+    /// That group must be readable.
+    #[inline(always)]
+    unsafe fn next_keystream<const K: usize>(
         &mut self,
         b: B,
         states: &mut [B::Vector; K],
         sum: &mut Sum<B::Vector>,
-        previous: Option<[B::Vector; GROUP]>,
+        to_hash: Option<Group<B::Vector>>,
     ) {
-        if let Some(previous) = previous {
-            self.encrypt_and_hash(b, states, *sum, previous);
+        if let Some(group) = to_hash {
+            // SAFETY: the caller guarantees the group.
+            unsafe { self.encrypt_and_hash(b, states, *sum, group) };
             *sum = Sum::zero(b);
         } else {
             rounds_from(b, &self.key.cipher, 1, states);
         }
     }
 
-    /// Encrypts a group that is not the last, advances past it, and returns its ciphertext. The
-    /// `previous` group is hashed at the same time.
+    /// Encrypts the last group and returns the tag. `sum` are products of the AAD, to which those of
+    /// the group are added. If there is a group `to_hash`, it is hashed at the same time.
     ///
     /// # Safety
     ///
-    /// The text that is left must be readable and writable, and longer than a group.
-    #[inline(always)]
-    unsafe fn seal_group(
-        &mut self,
-        b: B,
-        sum: &mut Sum<B::Vector>,
-        previous: Option<[B::Vector; GROUP]>,
-    ) -> [B::Vector; GROUP] {
-        let mut texts = self.next_counters::<GROUP>(b);
-        self.next_keystream(b, &mut texts, sum, previous);
-        unroll!(GROUP, |i| {
-            let text = self.text.wrapping_add(i * 16 * B::LANES);
-            // SAFETY: the caller guarantees the text, which is longer than a group, and `i` is
-            // below `GROUP`.
-            unsafe {
-                texts[i] = b.xor(texts[i], b.load(text));
-                b.store(texts[i], text);
-            }
-        });
-        self.advance(1);
-        texts
-    }
-
-    /// Encrypts the last group and returns the tag. The `previous` group is hashed at the same
-    /// time.
-    ///
-    /// # Safety
-    ///
-    /// As for [`store_last`](Self::store_last).
+    /// As for [`store_last`](Self::store_last). The group `to_hash` must be readable.
     #[inline(always)]
     unsafe fn seal_last<const K: usize>(
         &mut self,
         b: B,
         mut sum: Sum<B::Vector>,
-        previous: Option<[B::Vector; GROUP]>,
+        to_hash: Option<Group<B::Vector>>,
         job: &Job,
     ) -> u128 {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
-        self.next_keystream(b, &mut keystream, &mut sum, previous);
+        // SAFETY: the caller guarantees the group.
+        unsafe { self.next_keystream(b, &mut keystream, &mut sum, to_hash) };
         let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller guarantees the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
@@ -427,52 +478,18 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         b.sum(b.xor(b.reverse(hash), mask))
     }
 
-    /// Decrypts a group that is not the last, advances past it, and returns its ciphertext. The
-    /// `previous` group is hashed at the same time.
-    ///
-    /// # Safety
-    ///
-    /// As for [`seal_group`](Self::seal_group).
-    #[inline(always)]
-    unsafe fn open_group(
-        &mut self,
-        b: B,
-        sum: &mut Sum<B::Vector>,
-        previous: Option<[B::Vector; GROUP]>,
-    ) -> [B::Vector; GROUP] {
-        let mut keystream = self.next_counters::<GROUP>(b);
-        self.next_keystream(b, &mut keystream, sum, previous);
-        let mut texts = keystream;
-        unroll!(GROUP, |i| {
-            let text = self.text.wrapping_add(i * 16 * B::LANES);
-            // SAFETY: the caller guarantees the text, which is longer than a group, and `i` is
-            // below `GROUP`.
-            unsafe {
-                texts[i] = b.load(text);
-                b.store(b.xor(texts[i], keystream[i]), text);
-            }
-        });
-        self.advance(1);
-        texts
-    }
-
     /// Compares the tag with the one after the text, and decrypts the last group if they are
-    /// equal. Returns their [`difference`]. The `previous` group is hashed at the same time.
+    /// equal. Returns their [`difference`]. `sum` are products of the AAD, to which those of the group
+    /// are added.
     ///
     /// # Safety
     ///
     /// As for [`store_last`](Self::store_last).
     #[inline(always)]
-    unsafe fn open_last<const K: usize>(
-        &mut self,
-        b: B,
-        mut sum: Sum<B::Vector>,
-        previous: Option<[B::Vector; GROUP]>,
-        job: &Job,
-    ) -> u64 {
+    unsafe fn open_last<const K: usize>(&mut self, b: B, sum: Sum<B::Vector>, job: &Job) -> u64 {
         let lane = self.last_blocks();
         let mut keystream = self.last_counters::<K>(b);
-        self.next_keystream(b, &mut keystream, &mut sum, previous);
+        rounds_from(b, &self.key.cipher, 1, &mut keystream);
         let mask = b.only_lane(keystream[K - 1], lane);
         // SAFETY: the caller guarantees the text.
         let mut texts = unsafe { self.load_last::<K>(b) };
@@ -491,14 +508,15 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         difference
     }
 
-    /// Continues with the counters of group number `group` of the text.
+    /// Continues after groups that are not the last.
     #[inline(always)]
-    fn count_from(&mut self, b: B, group: usize) {
-        self.counter = 2 + (group * GROUP * B::LANES) as u32;
-        self.counters = counters(b, &counter_blocks(self.counter));
+    fn skip(&mut self, b: B, groups: usize) {
+        self.group += groups as u32;
+        self.base = self.base_of(b, self.group);
+        self.advance(groups);
     }
 
-    /// Advances past groups that are not the last.
+    /// Advances past the text of groups that are not the last.
     #[inline(always)]
     fn advance(&mut self, groups: usize) {
         let len = groups * GROUP * B::LANES * 16;
@@ -602,22 +620,25 @@ unsafe fn seal_one<B: AesBlocks>(
     unsafe {
         let mut packet = Packet::new(b, bytes, keys, job);
         let mut sum = packet.hash_aad(b, aads, job);
-        if !B::ONE_PASS && packet.has_full_group() {
-            let (text, groups) = (packet.text, packet.full_groups());
-            while packet.has_full_group() {
-                packet.seal_group(b, &mut sum, None);
-            }
-            sum = packet.hash_groups(b, sum, text, groups);
-            last!(packet.seal_last(b, sum, None, job))
-        } else if packet.has_full_group() {
-            let mut previous = packet.seal_group(b, &mut sum, None);
-            while packet.has_full_group() {
-                previous = packet.seal_group(b, &mut sum, Some(previous));
-            }
-            last!(packet.seal_last(b, sum, Some(previous), job))
-        } else {
-            last!(packet.seal_last(b, sum, None, job))
+        if !packet.has_full_group() {
+            return last!(packet.seal_last(b, sum, None, job));
         }
+        if B::ONE_PASS {
+            let mut text = packet.text;
+            let mut vectors = packet.crypt_group(b, &mut sum, None);
+            while packet.has_full_group() {
+                let next = packet.text;
+                vectors = packet.crypt_group(b, &mut sum, Some(Group { text, vectors }));
+                text = next;
+            }
+            return last!(packet.seal_last(b, sum, Some(Group { text, vectors }), job));
+        }
+        let (text, groups) = (packet.text, packet.full_groups());
+        for _ in 0..groups {
+            packet.crypt_group(b, &mut sum, None);
+        }
+        packet.hash_groups(b, &mut sum, text, groups);
+        last!(packet.seal_last(b, sum, None, job))
     }
 }
 
@@ -671,40 +692,30 @@ unsafe fn open_one<B: AesBlocks>(
     // guarantees it.
     unsafe {
         let mut packet = Packet::new(b, bytes, keys, job);
-        let text = packet.text;
-        let groups = packet.full_groups();
+        let (text, groups) = (packet.text, packet.full_groups());
         let mut sum = packet.hash_aad(b, aads, job);
-        if groups == 0 {
-            return last!(packet.open_last(b, sum, None, job));
-        }
-        let difference;
         if B::ONE_PASS {
-            let mut previous = packet.open_group(b, &mut sum, None);
             while packet.has_full_group() {
-                previous = packet.open_group(b, &mut sum, Some(previous));
+                let mut vectors = [b.zero(); GROUP];
+                unroll!(GROUP, |i| vectors[i] =
+                    b.load(packet.text.add(i * 16 * B::LANES)));
+                let text = opaque_pointer(packet.text);
+                packet.crypt_group(b, &mut sum, Some(Group { text, vectors }));
             }
-            difference = last!(packet.open_last(b, sum, Some(previous), job));
         } else {
-            sum = packet.hash_groups(b, sum, text, groups);
-            packet.advance(groups);
-            packet.count_from(b, groups);
-            difference = last!(packet.open_last(b, sum, None, job));
+            packet.hash_groups(b, &mut sum, text, groups);
+            packet.skip(b, groups);
         }
+        let difference = last!(packet.open_last(b, sum, job));
         // What was decrypted before its tag was known to be wrong is encrypted again; what waited
         // for the tag is decrypted.
-        if B::ONE_PASS == (verdict_of(difference) == Outcome::Authentic) {
+        if groups == 0 || B::ONE_PASS == (verdict_of(difference) == Outcome::Authentic) {
             return difference;
         }
-        packet.text = text;
-        packet.count_from(b, 0);
+        let mut packet = Packet::new(b, bytes, keys, job);
+        let mut sum = Sum::zero(b);
         for _ in 0..groups {
-            let mut keystream = packet.next_counters::<GROUP>(b);
-            rounds_from(b, &packet.key.cipher, 1, &mut keystream);
-            unroll!(GROUP, |i| {
-                let text = packet.text.add(i * 16 * B::LANES);
-                b.store(b.xor(keystream[i], b.load(text)), text);
-            });
-            packet.text = packet.text.add(GROUP * B::LANES * 16);
+            packet.crypt_group(b, &mut sum, None);
         }
         difference
     }

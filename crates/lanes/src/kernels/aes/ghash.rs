@@ -15,7 +15,7 @@
 //! 3. Karatsuba's method saves one of four multiplications where these are slow.
 
 use super::ctr::encrypt;
-use super::key::{GcmKey, POWERS, Powers, RoundKeys};
+use super::key::{Block, GcmKey, POWERS, Powers, RoundKeys};
 use crate::vector::AesBlocks;
 
 /// A sum of products that are not reduced, a polynomial of 256 bits in each lane. `low` and
@@ -55,23 +55,68 @@ impl<V: Copy> Sum<V> {
         self.middle = b.xor(self.middle, b.xor(low_high, high_low));
     }
 
+    /// Adds the product of blocks, whose bytes are reversed, and vector `I` of consecutive powers.
+    #[inline(always)]
+    pub(super) fn add_consecutive<B: AesBlocks<Vector = V>, const I: usize>(
+        &mut self,
+        b: B,
+        blocks: V,
+        by: Consecutive<'_>,
+    ) {
+        let sum = [self.low, self.high, self.middle];
+        let sum = b.add_products::<I>(sum, blocks, by.powers, by.halves);
+        [self.low, self.high, self.middle] = sum;
+    }
+
+    /// As [`add_consecutive`](Self::add_consecutive), with a round of AES on `states`.
+    #[inline(always)]
+    pub(super) fn add_in_round<B: AesBlocks<Vector = V>, const K: usize, const I: usize>(
+        &mut self,
+        b: B,
+        states: &mut [V; K],
+        round_key: &Block,
+        blocks: V,
+        by: Consecutive<'_>,
+    ) {
+        let sum = [self.low, self.high, self.middle];
+        let sum =
+            b.round_and_products::<K, I>(states, round_key, sum, blocks, by.powers, by.halves);
+        [self.low, self.high, self.middle] = sum;
+    }
+
     /// The sum reduced to blocks (SP 800-38D, section 6.3), whose bytes are reversed.
     #[inline(always)]
     pub(super) fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
-        /// x^63 + x^62 + x^57: the upper half of the field's polynomial, with its bits
-        /// reversed. Its lower half is 1.
-        const FOLD: u128 = 0xc200_0000_0000_0000;
-        // Adds multiples of the polynomial that clear the lowest 64 bits, and then the next 64.
-        let fold = b.splat_number(&FOLD);
-        let folded = b.xor(b.swap(self.low), b.carry_less::<0x00>(self.low, fold));
-        // The middle products overlap the upper half of `low` and the lower half of `high`.
-        let mut middle = b.xor(self.middle, folded);
-        if B::KARATSUBA {
-            middle = b.xor(middle, b.xor(self.low, self.high));
-        }
-        let folded = b.xor(b.swap(middle), b.carry_less::<0x00>(middle, fold));
-        b.xor(self.high, folded)
+        self.folded_twice(b, self.folded(b))
     }
+
+    /// The first half of [`reduced`](Self::reduced): adds a multiple of the polynomial that clears the
+    /// lowest 64 bits, and returns the 128 bits in the middle.
+    #[inline(always)]
+    pub(super) fn folded<B: AesBlocks<Vector = V>>(self, b: B) -> V {
+        // The middle products overlap the upper half of `low` and the lower half of `high`.
+        let middle = b.xor(self.middle, fold(b, self.low));
+        match B::KARATSUBA {
+            true => b.xor(middle, b.xor(self.low, self.high)),
+            false => middle,
+        }
+    }
+
+    /// The second half, which clears the next 64 bits, given the 128 bits in the middle.
+    #[inline(always)]
+    pub(super) fn folded_twice<B: AesBlocks<Vector = V>>(self, b: B, middle: V) -> V {
+        b.xor(self.high, fold(b, middle))
+    }
+}
+
+/// What a multiple of the polynomial that clears the lower half of `vector` adds above it.
+#[inline(always)]
+fn fold<B: AesBlocks>(b: B, vector: B::Vector) -> B::Vector {
+    /// x^63 + x^62 + x^57: the upper half of the field's polynomial, with its bits reversed. Its
+    /// lower half is 1.
+    const FOLD: u128 = 0xc200_0000_0000_0000;
+    let product = b.carry_less::<0x00>(vector, b.splat_number(&FOLD));
+    b.xor(b.swap(vector), product)
 }
 
 /// Powers of the hash key to multiply by, and for Karatsuba's method the sums of their halves.
@@ -90,14 +135,21 @@ impl<V: Copy> Factors<V> {
     }
 }
 
-/// Power `n` of the hash key in the first lane, `n` - 1 in the second, and so on.
+/// Consecutive powers of the hash key, and for Karatsuba's method the sums of their halves.
+#[derive(Clone, Copy)]
+pub(super) struct Consecutive<'k> {
+    powers: &'k [u128],
+    halves: &'k [u128],
+}
+
+/// Power `n` of the hash key, `n` - 1 and so on.
 #[inline(always)]
-pub(super) fn powers_from<B: AesBlocks>(b: B, key: &GcmKey, n: usize) -> Factors<B::Vector> {
-    Factors {
-        powers: b.numbers(&key.powers_from(n)[..B::LANES]),
+pub(super) fn powers_from<B: AesBlocks>(_: B, key: &GcmKey, n: usize) -> Consecutive<'_> {
+    Consecutive {
+        powers: key.powers_from(n),
         halves: match B::KARATSUBA {
-            true => b.numbers(&key.halves_from(n)[..B::LANES]),
-            false => b.zero(),
+            true => key.halves_from(n),
+            false => &[],
         },
     }
 }
