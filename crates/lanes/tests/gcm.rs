@@ -201,7 +201,7 @@ fn every_length_of_aad() {
     let keys = two_keys(&mut noise);
     for aad in (0..=300).chain([511, 512, 513, 2000]) {
         let lengths = [
-            0, 1, 15, 16, 17, 47, 48, 49, 63, 64, 65, 450, 512, 600, 1280,
+            0, 1, 15, 16, 17, 47, 48, 49, 63, 64, 65, 128, 272, 450, 512, 560, 600, 1280,
         ];
         let packets: Vec<_> = lengths
             .iter()
@@ -266,10 +266,9 @@ fn long_texts_with_long_counters() {
     let mut noise = Noise::new(4);
     let keys = two_keys(&mut noise);
     for len in [4000, 4047, 4048, 4049, 4064, 4080, 4096, 65_535, 1_100_000] {
-        let packets: Vec<_> = (0..2)
-            .map(|key| Packet::new(&keys, key, 20, len, &mut noise))
-            .collect();
+        let packets = [0, 1].map(|key| Packet::new(&keys, key, 20, len, &mut noise));
         check_all(&keys, &packets, 0);
+        check_all(&keys, &packets.map(|packet| packet.damaged(&mut noise)), 0);
     }
 }
 

@@ -55,22 +55,21 @@ impl Vaes256 {
 
 aes_kernels!(Vaes256, "avx2,aes,pclmulqdq,vaes,vpclmulqdq");
 
-/// See [`AesBlocks::add_products`]. In assembly, because the compiler would separate the carry-less
+/// See [`AesBlocks::add_products_from`]. In assembly, because the compiler would separate the carry-less
 /// products: a Zen 4 takes a fifth longer for them and the rounds of AES if each stands alone.
 #[cfg(not(miri))]
 #[inline]
-#[target_feature(enable = "avx2")]
-fn add_products<const I: usize>(
+#[target_feature(enable = "avx2,vpclmulqdq")]
+fn add_products_from<const I: usize>(
     [mut low, mut high, mut middle]: [__m256i; 3],
     blocks: __m256i,
     powers: &[u128],
     halves: &[u128],
 ) -> [__m256i; 3] {
-    // What is read below.
-    let _ = (&powers[2 * I..][..2], &halves[2 * I..][..2]);
+    assert!(powers.len().min(halves.len()) >= 2 * I + 2);
     let sums = _mm256_xor_si256(blocks, _mm256_shuffle_epi32::<0b01_00_11_10>(blocks));
-    // SAFETY: 32 bytes are read from each slice, at an offset of 32 * `I`, which lie in it, and no
-    // memory is written. A value of the caller's proves VPCLMULQDQ.
+    // SAFETY: 32 bytes are read from each slice, at an offset of 32 * `I`, which lie in it by the
+    // assertion, and no memory is written. The function has VPCLMULQDQ enabled.
     unsafe {
         core::arch::asm!(
             "vpclmulqdq {product}, {blocks}, ymmword ptr [{powers} + {offset}], 0x00",
@@ -95,10 +94,10 @@ fn add_products<const I: usize>(
 }
 
 /// See [`AesBlocks::round_and_products`]. In assembly, because the compiler would do all rounds after
-/// all products, and the registers do not suffice for that; and see [`add_products`].
+/// all products, and the registers do not suffice for that; and see [`add_products_from`].
 #[cfg(not(miri))]
 #[inline]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn round_and_products<const I: usize>(
     states: &mut [__m256i; 8],
     round_key: &[u8; 16],
@@ -107,11 +106,11 @@ fn round_and_products<const I: usize>(
     powers: &[u128],
     halves: &[u128],
 ) -> [__m256i; 3] {
-    // What is read below.
-    let _ = (&powers[2 * I..][..2], &halves[2 * I..][..2]);
+    assert!(powers.len().min(halves.len()) >= 2 * I + 2);
     let [s0, s1, s2, s3, s4, s5, s6, s7] = states;
     // SAFETY: 16 bytes are read from the round key and 32 from each slice, at an offset of 32 * `I`,
-    // which lie in it, and no memory is written. A value of the caller's proves VAES and VPCLMULQDQ.
+    // which lie in it by the assertion, and no memory is written. The function has VAES and
+    // VPCLMULQDQ enabled.
     unsafe {
         core::arch::asm!(
             "vpshufd {sums}, {blocks}, 0x4e",
@@ -155,6 +154,8 @@ fn round_and_products<const I: usize>(
     }
     [low, high, middle]
 }
+
+const _: () = assert!(Vaes256::KARATSUBA, "the assembly has three products");
 
 /// See [`AesBlocks::tie`].
 #[cfg(not(miri))]
@@ -424,7 +425,7 @@ impl AesBlocks for Vaes256 {
 
     #[cfg(not(miri))]
     #[inline(always)]
-    fn add_products<const I: usize>(
+    fn add_products_from<const I: usize>(
         self,
         sum: [__m256i; 3],
         blocks: __m256i,
@@ -432,7 +433,7 @@ impl AesBlocks for Vaes256 {
         halves: &[u128],
     ) -> [__m256i; 3] {
         // SAFETY: `self` proves AVX2 and VPCLMULQDQ.
-        unsafe { add_products::<I>(sum, blocks, powers, halves) }
+        unsafe { add_products_from::<I>(sum, blocks, powers, halves) }
     }
 
     #[cfg(not(miri))]
@@ -452,8 +453,8 @@ impl AesBlocks for Vaes256 {
                 round_and_products::<I>(states, round_key, sum, blocks, powers, halves)
             },
             Err(_) => {
-                crate::vector::round(self, states, round_key);
-                self.add_products::<I>(sum, blocks, powers, halves)
+                self.round_of_all(states, round_key);
+                self.add_products_from::<I>(sum, blocks, powers, halves)
             }
         }
     }

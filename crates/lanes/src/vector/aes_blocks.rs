@@ -9,8 +9,8 @@ pub(crate) trait AesBlocks: Copy {
     /// How many blocks one vector holds.
     const LANES: usize;
 
-    /// Whether it is faster to hash a group of blocks while the next is encrypted or decrypted than
-    /// to do the one for all groups, and then the other.
+    /// Whether it is faster to hash a group of blocks in rounds of AES than to do the one for all
+    /// groups, and then the other.
     const ONE_PASS: bool;
 
     /// Whether Karatsuba's method is faster: it replaces one of four multiplications by another
@@ -124,11 +124,6 @@ pub(crate) trait AesBlocks: Copy {
     /// The XOR of all lanes, as a little-endian number.
     fn sum(self, vector: Self::Vector) -> u128;
 
-    /// Does nothing, but the compiler takes it that `b` depends on `a`, and does not move what uses
-    /// `b` before what makes `a`. By default the compiler is free.
-    #[inline(always)]
-    fn tie(self, _a: &mut Self::Vector, _b: &mut Self::Vector) {}
-
     /// The XOR of all lanes in the first lane, and zeros in the others.
     fn sum_in_first(self, vector: Self::Vector) -> Self::Vector;
 
@@ -160,37 +155,65 @@ pub(crate) trait AesBlocks: Copy {
     /// Each block with its halves exchanged.
     fn swap(self, vector: Self::Vector) -> Self::Vector;
 
-    /// Adds the products of blocks and vector `I` of `powers`: those of the low halves, those of the
-    /// high halves, and the mixed ones or, with [`KARATSUBA`](Self::KARATSUBA), those of the sums of
-    /// halves. `halves` are the sums of the powers' halves.
+    /// Does nothing, but the compiler takes it that each of the two depends on both, and does not
+    /// move what uses the one before what makes the other. By default the compiler is free.
     #[inline(always)]
-    fn add_products<const I: usize>(
+    fn tie(self, _a: &mut Self::Vector, _b: &mut Self::Vector) {}
+
+    /// A [`round`](Self::round) of all `states`.
+    #[inline(always)]
+    fn round_of_all<const K: usize>(self, states: &mut [Self::Vector; K], key: &[u8; 16]) {
+        let key = self.splat(key);
+        for state in states {
+            *state = self.round(*state, key);
+        }
+    }
+
+    /// Adds the products of blocks and powers: those of the low halves, those of the high halves,
+    /// and the mixed ones or, with [`KARATSUBA`](Self::KARATSUBA), those of the sums of halves.
+    /// `halves` are the sums of the powers' halves.
+    #[inline(always)]
+    fn add_products(
         self,
         [low, high, middle]: [Self::Vector; 3],
         blocks: Self::Vector,
-        powers: &[u128],
-        halves: &[u128],
+        powers: Self::Vector,
+        halves: Self::Vector,
     ) -> [Self::Vector; 3] {
-        let factor = self.numbers(&powers[I * Self::LANES..]);
         let mixed = match Self::KARATSUBA {
-            true => {
-                let halves = self.numbers(&halves[I * Self::LANES..]);
-                self.carry_less::<0x00>(self.xor(blocks, self.swap(blocks)), halves)
-            }
+            true => self.carry_less::<0x00>(self.xor(blocks, self.swap(blocks)), halves),
             false => self.xor(
-                self.carry_less::<0x01>(blocks, factor),
-                self.carry_less::<0x10>(blocks, factor),
+                self.carry_less::<0x01>(blocks, powers),
+                self.carry_less::<0x10>(blocks, powers),
             ),
         };
         [
-            self.xor(low, self.carry_less::<0x00>(blocks, factor)),
-            self.xor(high, self.carry_less::<0x11>(blocks, factor)),
+            self.xor(low, self.carry_less::<0x00>(blocks, powers)),
+            self.xor(high, self.carry_less::<0x11>(blocks, powers)),
             self.xor(middle, mixed),
         ]
     }
 
-    /// As [`add_products`](Self::add_products), and a [`round`](Self::round) of `states`: the
-    /// instructions of one run while those of the other wait.
+    /// As [`add_products`](Self::add_products), with vector `I` of `powers` and of `halves`, which
+    /// is empty without [`KARATSUBA`](Self::KARATSUBA).
+    #[inline(always)]
+    fn add_products_from<const I: usize>(
+        self,
+        sum: [Self::Vector; 3],
+        blocks: Self::Vector,
+        powers: &[u128],
+        halves: &[u128],
+    ) -> [Self::Vector; 3] {
+        let powers = self.numbers(&powers[I * Self::LANES..]);
+        let halves = match Self::KARATSUBA {
+            true => self.numbers(&halves[I * Self::LANES..]),
+            false => powers,
+        };
+        self.add_products(sum, blocks, powers, halves)
+    }
+
+    /// As [`add_products_from`](Self::add_products_from), and a [`round`](Self::round) of all
+    /// `states`: the instructions of one run while those of the other wait.
     #[inline(always)]
     fn round_and_products<const K: usize, const I: usize>(
         self,
@@ -201,20 +224,7 @@ pub(crate) trait AesBlocks: Copy {
         powers: &[u128],
         halves: &[u128],
     ) -> [Self::Vector; 3] {
-        round(self, states, round_key);
-        self.add_products::<I>(sum, blocks, powers, halves)
-    }
-}
-
-/// A round of AES on all vectors.
-#[inline(always)]
-pub(crate) fn round<B: AesBlocks, const K: usize>(
-    b: B,
-    states: &mut [B::Vector; K],
-    round_key: &[u8; 16],
-) {
-    let round_key = b.splat(round_key);
-    for state in states {
-        *state = b.round(*state, round_key);
+        self.round_of_all(states, round_key);
+        self.add_products_from::<I>(sum, blocks, powers, halves)
     }
 }

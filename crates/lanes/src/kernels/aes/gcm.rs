@@ -15,21 +15,22 @@
 //! 2. *Spare lanes.* The lane after the last block of the text encrypts the counter block of
 //!    the mask, and the same lane hashes the block of lengths.
 //! 3. *Powers.* GHASH is a sum of products of blocks and powers of the hash key. The products
-//!    of a group are added up before they are reduced, and then the lanes.
+//!    of a group are added up before they are reduced. Then the lanes are added up.
 //! 4. *One packet after the other.* While the tag of one packet waits for its instructions, the
 //!    next packet begins. Only neighbours that are [`short`] share vectors.
 //! 5. *Hashing while encrypting.* Where that is faster ([`AesBlocks::ONE_PASS`]), a group is hashed
 //!    in the rounds of AES: when sealing in those of the next group, when opening in its own.
 //!    Otherwise sealing hashes when everything is encrypted, and opening decrypts when everything
 //!    is hashed.
-//! 6. *Counters.* Those of a group differ in a few bits, which one XOR sets.
+//! 6. *Counters.* The counters of a group differ in a few bits, which one XOR sets. As the first
+//!    one is 2, the last two blocks of a group have the other bits of the next group.
 //!
 //! To open, the last group waits for the tag. If that is wrong, it is XORed with zeros in place of
 //! the keystream. The groups before it are decrypted after a branch on the verdict, which is public,
 //! or, in one pass, encrypted again.
 
 use super::ctr::{counter_block, counters, rounds_from, unroll};
-use super::ghash::{Sum, powers_from};
+use super::ghash::{Sum, consecutive};
 use super::key::{Block, GROUP, GcmKey, HALVED, POWERS};
 use super::short;
 use crate::job::{Job, Outcome, difference, verdict_of};
@@ -43,8 +44,8 @@ pub(crate) struct Detached<'a> {
     pub(crate) tag: Option<&'a mut Block>,
 }
 
-/// A group of ciphertext to be hashed: where it lies, and the same in registers. It is read again
-/// where there are too few of these.
+/// A group of ciphertext to be hashed: where it lies, and the same in registers. Where registers are
+/// too few for all that is done at the same time, it is read again.
 #[derive(Clone, Copy)]
 struct Group<V> {
     text: *const u8,
@@ -76,7 +77,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         if B::KARATSUBA { HALVED } else { POWERS }
     };
 
-    /// Those bits of the counters of a group, and of one more vector, that count within a group.
+    /// What is XORed into the base of a group to give its counters, and those of one more vector.
     const COUNTERS: [[Block; MAX_BLOCKS]; GROUP + 1] = {
         let mut counters = [[[0; 16]; MAX_BLOCKS]; GROUP + 1];
         let mut i = 0;
@@ -165,15 +166,15 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 true => (GROUP + 1) * B::LANES,
                 false => self.last_power(self.vectors),
             };
-            sum.add_consecutive::<B, 0>(b, blocks, powers_from(b, self.key, power - early));
+            sum.add_consecutive::<B, 0>(b, blocks, consecutive(b, self.key, power - early));
             return sum;
         }
         let mut vectors = left.div_ceil(size);
         // How many vectors there are powers for, in addition to those of the next group.
-        let (has_full_group, group) = (self.has_full_group(), self.vectors.min(GROUP + 1));
+        let has_full_group = self.has_full_group();
         let reach = match has_full_group {
             true => Self::POWERS / B::LANES - GROUP,
-            false => (Self::POWERS - self.last_blocks() - 1) / B::LANES + 1 - group,
+            false => (Self::POWERS - self.last_blocks() - 1) / B::LANES + 1 - self.vectors,
         };
         loop {
             let len = left.min(size - 16 * early);
@@ -186,9 +187,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             } else if has_full_group {
                 (GROUP + vectors) * B::LANES
             } else {
-                self.last_power(group + vectors - 1)
+                self.last_power(self.vectors + vectors - 1)
             };
-            sum.add_consecutive::<B, 0>(b, blocks, powers_from(b, self.key, power - early));
+            sum.add_consecutive::<B, 0>(b, blocks, consecutive(b, self.key, power - early));
             early = 0;
             if vectors > reach {
                 self.hash = b.sum_in_first(sum.reduced(b));
@@ -208,7 +209,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     ///
     /// # Safety
     ///
-    /// The group must be readable.
+    /// A whole group must be readable at `group.text`.
     #[inline(always)]
     unsafe fn encrypt_and_hash<const K: usize>(
         &mut self,
@@ -217,11 +218,13 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         mut sum: Sum<B::Vector>,
         group: Group<B::Vector>,
     ) {
-        let powers = powers_from(b, self.key, GROUP * B::LANES);
+        let powers = consecutive(b, self.key, GROUP * B::LANES);
+        // Beside states and group, the products take four.
+        let in_registers = K + GROUP + 4 <= B::REGISTERS;
         macro_rules! rounds {
             ($($round:literal: vector $vector:literal),*) => {
                 $(
-                    let vector = match K + GROUP + 4 <= B::REGISTERS {
+                    let vector = match in_registers {
                         true => group.vectors[$vector],
                         // SAFETY: the caller guarantees the group.
                         false => unsafe { b.load(group.text.add($vector * 16 * B::LANES)) },
@@ -235,28 +238,29 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                 )*
             };
         }
-        // The hash of the groups before, which vector 0 needs, is not there at once. The rest of it
-        // is computed beside the last rounds.
+        // Vector 0 waits for the hash of the groups before, and so it is the fourth. One half of
+        // that hash's reduction stands before round 9, the other after the last round.
         rounds!(1: vector 1, 2: vector 2, 3: vector 3, 4: vector 0);
         rounds!(5: vector 4, 6: vector 5, 7: vector 6, 8: vector 7);
-        let mut middle = sum.folded(b);
+        let mut middle = sum.after_first_fold(b);
         b.tie(&mut middle, &mut states[0]);
         rounds_from(b, &self.key.cipher, 9, states);
         b.tie(&mut states[K - 1], &mut middle);
-        self.hash = b.sum_in_first(sum.folded_twice(b, middle));
+        self.hash = b.sum_in_first(sum.after_second_fold(b, middle));
     }
 
     /// What the counter blocks of a group share, XORed with the first round key: the nonce and the
     /// counter without the bits that count within a group.
     #[inline(always)]
     fn base_of(&self, b: B, group: u32) -> B::Vector {
-        let counter = group.wrapping_mul((GROUP * B::LANES) as u32);
+        let counter = group * (GROUP * B::LANES) as u32;
         let [.., k12, k13, k14, k15] = self.key.cipher.keys[0];
         let round_key = u32::from_le_bytes([k12, k13, k14, k15]);
-        b.with_last_word(self.nonce, counter.to_be() ^ round_key)
+        b.with_last_word(self.nonce, counter.swap_bytes() ^ round_key)
     }
 
-    /// The counter blocks of the next `K` vectors, XORed with the first round key.
+    /// The counter blocks of the next `K` vectors, XORed with the first round key. `next` is the base
+    /// of the next group.
     #[inline(always)]
     fn next_counters<const K: usize>(&self, b: B, next: B::Vector) -> [B::Vector; K] {
         // As the first counter is 2, the last two blocks of a group have the base of the next one.
@@ -282,7 +286,8 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         states
     }
 
-    /// Hashes groups that are not the last.
+    /// Hashes groups that are not the last. `sum` are products of the AAD, and zeros after the first
+    /// group.
     ///
     /// # Safety
     ///
@@ -295,7 +300,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         mut source: *const u8,
         groups: usize,
     ) {
-        let powers = powers_from(b, self.key, GROUP * B::LANES);
+        let powers = consecutive(b, self.key, GROUP * B::LANES);
         for _ in 0..groups {
             macro_rules! vectors {
                 ($($vector:literal)*) => {
@@ -336,7 +341,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             if i == 0 {
                 blocks = b.xor(blocks, self.hash);
             }
-            let powers = powers_from(b, self.key, self.last_power(K - 1 - i));
+            let powers = consecutive(b, self.key, self.last_power(K - 1 - i));
             sum.add_consecutive::<B, 0>(b, blocks, powers);
         });
         sum.reduced(b)
@@ -390,8 +395,9 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         });
     }
 
-    /// Encrypts or decrypts a group that is not the last, advances past it, and returns the result. A group of
-    /// ciphertext is hashed at the same time, if there is one `to_hash`.
+    /// Encrypts or decrypts a group that is not the last, advances past it, and returns the result.
+    /// If there is a group `to_hash`, it is hashed at the same time. `sum` are products of the AAD,
+    /// and zeros after the first group that is hashed.
     ///
     /// # Safety
     ///
@@ -616,15 +622,12 @@ unsafe fn seal_one<B: AesBlocks>(
     job: &Job,
 ) -> u128 {
     // SAFETY: the caller guarantees that text and AAD lie in their buffers. A group is taken
-    // from the text only if the text is longer than that.
+    // from the text only if the text is longer than that; the group to be hashed is the one before.
     unsafe {
         let mut packet = Packet::new(b, bytes, keys, job);
         let mut sum = packet.hash_aad(b, aads, job);
-        if !packet.has_full_group() {
-            return last!(packet.seal_last(b, sum, None, job));
-        }
-        if B::ONE_PASS {
-            let mut text = packet.text;
+        let mut text = packet.text;
+        if B::ONE_PASS && packet.has_full_group() {
             let mut vectors = packet.crypt_group(b, &mut sum, None);
             while packet.has_full_group() {
                 let next = packet.text;
@@ -633,11 +636,13 @@ unsafe fn seal_one<B: AesBlocks>(
             }
             return last!(packet.seal_last(b, sum, Some(Group { text, vectors }), job));
         }
-        let (text, groups) = (packet.text, packet.full_groups());
-        for _ in 0..groups {
-            packet.crypt_group(b, &mut sum, None);
+        let groups = packet.full_groups();
+        if !B::ONE_PASS {
+            for _ in 0..groups {
+                packet.crypt_group(b, &mut sum, None);
+            }
+            packet.hash_groups(b, &mut sum, text, groups);
         }
-        packet.hash_groups(b, &mut sum, text, groups);
         last!(packet.seal_last(b, sum, None, job))
     }
 }
@@ -688,22 +693,23 @@ unsafe fn open_one<B: AesBlocks>(
     keys: &[&GcmKey],
     job: &Job,
 ) -> u64 {
-    // SAFETY: as in `seal_one`; a tag is always read after its text, where the caller
-    // guarantees it.
+    // SAFETY: as in `seal_one`, but a group is hashed while it is decrypted; a tag is always read
+    // after its text, where the caller guarantees it.
     unsafe {
         let mut packet = Packet::new(b, bytes, keys, job);
-        let (text, groups) = (packet.text, packet.full_groups());
+        let groups = packet.full_groups();
         let mut sum = packet.hash_aad(b, aads, job);
         if B::ONE_PASS {
             while packet.has_full_group() {
                 let mut vectors = [b.zero(); GROUP];
-                unroll!(GROUP, |i| vectors[i] =
-                    b.load(packet.text.add(i * 16 * B::LANES)));
+                unroll!(GROUP, |i| {
+                    vectors[i] = b.load(packet.text.add(i * 16 * B::LANES));
+                });
                 let text = opaque_pointer(packet.text);
                 packet.crypt_group(b, &mut sum, Some(Group { text, vectors }));
             }
         } else {
-            packet.hash_groups(b, &mut sum, text, groups);
+            packet.hash_groups(b, &mut sum, packet.text, groups);
             packet.skip(b, groups);
         }
         let difference = last!(packet.open_last(b, sum, job));

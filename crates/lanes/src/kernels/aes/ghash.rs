@@ -42,17 +42,8 @@ impl<V: Copy> Sum<V> {
     /// Adds the product of blocks, whose bytes are reversed, and powers.
     #[inline(always)]
     pub(super) fn add<B: AesBlocks<Vector = V>>(&mut self, b: B, blocks: V, by: Factors<V>) {
-        let Factors { powers, halves } = by;
-        self.low = b.xor(self.low, b.carry_less::<0x00>(blocks, powers));
-        self.high = b.xor(self.high, b.carry_less::<0x11>(blocks, powers));
-        if B::KARATSUBA {
-            let sums = b.xor(blocks, b.swap(blocks));
-            self.middle = b.xor(self.middle, b.carry_less::<0x00>(sums, halves));
-            return;
-        }
-        let low_high = b.carry_less::<0x01>(blocks, powers);
-        let high_low = b.carry_less::<0x10>(blocks, powers);
-        self.middle = b.xor(self.middle, b.xor(low_high, high_low));
+        let sum = [self.low, self.high, self.middle];
+        [self.low, self.high, self.middle] = b.add_products(sum, blocks, by.powers, by.halves);
     }
 
     /// Adds the product of blocks, whose bytes are reversed, and vector `I` of consecutive powers.
@@ -64,7 +55,7 @@ impl<V: Copy> Sum<V> {
         by: Consecutive<'_>,
     ) {
         let sum = [self.low, self.high, self.middle];
-        let sum = b.add_products::<I>(sum, blocks, by.powers, by.halves);
+        let sum = b.add_products_from::<I>(sum, blocks, by.powers, by.halves);
         [self.low, self.high, self.middle] = sum;
     }
 
@@ -87,13 +78,13 @@ impl<V: Copy> Sum<V> {
     /// The sum reduced to blocks (SP 800-38D, section 6.3), whose bytes are reversed.
     #[inline(always)]
     pub(super) fn reduced<B: AesBlocks<Vector = V>>(self, b: B) -> V {
-        self.folded_twice(b, self.folded(b))
+        self.after_second_fold(b, self.after_first_fold(b))
     }
 
     /// The first half of [`reduced`](Self::reduced): adds a multiple of the polynomial that clears the
     /// lowest 64 bits, and returns the 128 bits in the middle.
     #[inline(always)]
-    pub(super) fn folded<B: AesBlocks<Vector = V>>(self, b: B) -> V {
+    pub(super) fn after_first_fold<B: AesBlocks<Vector = V>>(self, b: B) -> V {
         // The middle products overlap the upper half of `low` and the lower half of `high`.
         let middle = b.xor(self.middle, fold(b, self.low));
         match B::KARATSUBA {
@@ -104,7 +95,7 @@ impl<V: Copy> Sum<V> {
 
     /// The second half, which clears the next 64 bits, given the 128 bits in the middle.
     #[inline(always)]
-    pub(super) fn folded_twice<B: AesBlocks<Vector = V>>(self, b: B, middle: V) -> V {
+    pub(super) fn after_second_fold<B: AesBlocks<Vector = V>>(self, b: B, middle: V) -> V {
         b.xor(self.high, fold(b, middle))
     }
 }
@@ -144,7 +135,7 @@ pub(super) struct Consecutive<'k> {
 
 /// Power `n` of the hash key, `n` - 1 and so on.
 #[inline(always)]
-pub(super) fn powers_from<B: AesBlocks>(_: B, key: &GcmKey, n: usize) -> Consecutive<'_> {
+pub(super) fn consecutive<B: AesBlocks>(_: B, key: &GcmKey, n: usize) -> Consecutive<'_> {
     Consecutive {
         powers: key.powers_from(n),
         halves: match B::KARATSUBA {
