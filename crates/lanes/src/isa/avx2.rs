@@ -113,7 +113,7 @@ macro_rules! two_rows {
 /// enabled.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn tie(a: &mut __m256i, b: &mut __m256i) {
+pub(super) fn tie(a: &mut __m256i, b: &mut __m256i) {
     // SAFETY: the assembly text is only a comment, so no instruction runs.
     #[cfg(not(miri))]
     unsafe {

@@ -226,15 +226,8 @@ impl AesBlocks for Vaes {
         // SAFETY: the number is 16 bytes; the store needs no alignment; `self` proves AVX-512 F
         // and VL.
         unsafe {
-            let half = _mm256_xor_si256(
-                _mm512_castsi512_si256(vector),
-                _mm512_extracti64x4_epi64::<1>(vector),
-            );
-            let quarter = _mm_xor_si128(
-                _mm256_castsi256_si128(half),
-                _mm256_extracti128_si256::<1>(half),
-            );
-            _mm_storeu_si128((&raw mut number).cast(), quarter);
+            let sum = _mm512_castsi512_si128(self.sum_in_first(vector));
+            _mm_storeu_si128((&raw mut number).cast(), sum);
         }
         number
     }
@@ -256,7 +249,7 @@ impl AesBlocks for Vaes {
 
     #[inline(always)]
     fn sum_in_first(self, vector: __m512i) -> __m512i {
-        // SAFETY: `self` proves AVX-512F.
+        // SAFETY: `self` proves AVX-512F, which includes AVX2.
         unsafe {
             let low = _mm512_castsi512_si256(vector);
             let pair = _mm256_xor_si256(low, _mm512_extracti64x4_epi64::<1>(vector));

@@ -2,6 +2,8 @@
 //! vector.
 
 use crate::calibrate::Calibrated;
+#[cfg(not(miri))]
+use crate::vector::Consecutive;
 use crate::vector::{AesBlocks, MAX_BLOCKS, mask, number, write_number};
 use core::arch::x86_64::*;
 
@@ -55,6 +57,30 @@ impl Vaes256 {
 
 aes_kernels!(Vaes256, "avx2,aes,pclmulqdq,vaes,vpclmulqdq");
 
+/// The assembly of the products of `blocks`, and of their `sums` of halves.
+#[cfg(not(miri))]
+macro_rules! products {
+    () => {
+        concat!(
+            "vpclmulqdq {product}, {blocks}, ymmword ptr [{powers} + {offset}], 0x00\n",
+            "vpclmulqdq {blocks}, {blocks}, ymmword ptr [{powers} + {offset}], 0x11\n",
+            "vpclmulqdq {sums}, {sums}, ymmword ptr [{halves} + {offset}], 0x00",
+        )
+    };
+}
+
+/// The assembly that adds these products.
+#[cfg(not(miri))]
+macro_rules! additions {
+    () => {
+        concat!(
+            "vpxor {low}, {low}, {product}\n",
+            "vpxor {high}, {high}, {blocks}\n",
+            "vpxor {middle}, {middle}, {sums}",
+        )
+    };
+}
+
 /// See [`AesBlocks::add_products_from`]. In assembly, because the compiler would separate the carry-less
 /// products: a Zen 4 takes a fifth longer for them and the rounds of AES if each stands alone.
 #[cfg(not(miri))]
@@ -63,29 +89,24 @@ aes_kernels!(Vaes256, "avx2,aes,pclmulqdq,vaes,vpclmulqdq");
 fn add_products_from<const I: usize>(
     [mut low, mut high, mut middle]: [__m256i; 3],
     blocks: __m256i,
-    powers: &[u128],
-    halves: &[u128],
+    by: Consecutive<'_>,
 ) -> [__m256i; 3] {
-    assert!(powers.len().min(halves.len()) >= 2 * I + 2);
+    let [powers, halves] = by.pointers(2 * I + 2);
     let sums = _mm256_xor_si256(blocks, _mm256_shuffle_epi32::<0b01_00_11_10>(blocks));
-    // SAFETY: 32 bytes are read from each slice, at an offset of 32 * `I`, which lie in it by the
-    // assertion, and no memory is written. The function has VPCLMULQDQ enabled.
+    // SAFETY: 32 bytes are read from each pointer, at an offset of 32 * `I`, and so many numbers lie
+    // there. No memory is written. The function has VPCLMULQDQ enabled.
     unsafe {
         core::arch::asm!(
-            "vpclmulqdq {product}, {blocks}, ymmword ptr [{powers} + {offset}], 0x00",
-            "vpclmulqdq {blocks}, {blocks}, ymmword ptr [{powers} + {offset}], 0x11",
-            "vpclmulqdq {sums}, {sums}, ymmword ptr [{halves} + {offset}], 0x00",
-            "vpxor {low}, {low}, {product}",
-            "vpxor {high}, {high}, {blocks}",
-            "vpxor {middle}, {middle}, {sums}",
+            products!(),
+            additions!(),
             product = out(ymm_reg) _,
             blocks = inout(ymm_reg) blocks => _,
             sums = inout(ymm_reg) sums => _,
             low = inout(ymm_reg) low,
             high = inout(ymm_reg) high,
             middle = inout(ymm_reg) middle,
-            powers = in(reg) powers.as_ptr(),
-            halves = in(reg) halves.as_ptr(),
+            powers = in(reg) powers,
+            halves = in(reg) halves,
             offset = const 32 * I,
             options(pure, readonly, nostack, preserves_flags)
         );
@@ -103,13 +124,12 @@ fn round_and_products<const I: usize>(
     round_key: &[u8; 16],
     [mut low, mut high, mut middle]: [__m256i; 3],
     blocks: __m256i,
-    powers: &[u128],
-    halves: &[u128],
+    by: Consecutive<'_>,
 ) -> [__m256i; 3] {
-    assert!(powers.len().min(halves.len()) >= 2 * I + 2);
+    let [powers, halves] = by.pointers(2 * I + 2);
     let [s0, s1, s2, s3, s4, s5, s6, s7] = states;
-    // SAFETY: 16 bytes are read from the round key and 32 from each slice, at an offset of 32 * `I`,
-    // which lie in it by the assertion, and no memory is written. The function has VAES and
+    // SAFETY: 16 bytes are read from the round key. 32 are read from each other pointer, at an offset
+    // of 32 * `I`, and so many numbers lie there. No memory is written. The function has VAES and
     // VPCLMULQDQ enabled.
     unsafe {
         core::arch::asm!(
@@ -120,16 +140,12 @@ fn round_and_products<const I: usize>(
             "vaesenc {s1}, {s1}, {key}",
             "vaesenc {s2}, {s2}, {key}",
             "vaesenc {s3}, {s3}, {key}",
-            "vpclmulqdq {product}, {blocks}, ymmword ptr [{powers} + {offset}], 0x00",
-            "vpclmulqdq {blocks}, {blocks}, ymmword ptr [{powers} + {offset}], 0x11",
-            "vpclmulqdq {sums}, {sums}, ymmword ptr [{halves} + {offset}], 0x00",
+            products!(),
             "vaesenc {s4}, {s4}, {key}",
             "vaesenc {s5}, {s5}, {key}",
             "vaesenc {s6}, {s6}, {key}",
             "vaesenc {s7}, {s7}, {key}",
-            "vpxor {low}, {low}, {product}",
-            "vpxor {high}, {high}, {blocks}",
-            "vpxor {middle}, {middle}, {sums}",
+            additions!(),
             s0 = inout(ymm_reg) *s0,
             s1 = inout(ymm_reg) *s1,
             s2 = inout(ymm_reg) *s2,
@@ -146,8 +162,8 @@ fn round_and_products<const I: usize>(
             high = inout(ymm_reg) high,
             middle = inout(ymm_reg) middle,
             round_key = in(reg) round_key.as_ptr(),
-            powers = in(reg) powers.as_ptr(),
-            halves = in(reg) halves.as_ptr(),
+            powers = in(reg) powers,
+            halves = in(reg) halves,
             offset = const 32 * I,
             options(pure, readonly, nostack, preserves_flags)
         );
@@ -156,22 +172,6 @@ fn round_and_products<const I: usize>(
 }
 
 const _: () = assert!(Vaes256::KARATSUBA, "the assembly has three products");
-
-/// See [`AesBlocks::tie`].
-#[cfg(not(miri))]
-#[inline]
-#[target_feature(enable = "avx2")]
-fn tie(a: &mut __m256i, b: &mut __m256i) {
-    // SAFETY: the assembly text is only a comment, so no instruction runs.
-    unsafe {
-        core::arch::asm!(
-            "/* {} {} */",
-            inout(ymm_reg) * a,
-            inout(ymm_reg) * b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-}
 
 impl AesBlocks for Vaes256 {
     const LANES: usize = 2;
@@ -341,8 +341,7 @@ impl AesBlocks for Vaes256 {
         let mut number = 0_u128;
         // SAFETY: the number is 16 bytes; the store needs no alignment; `self` proves AVX2.
         unsafe {
-            let low = _mm256_castsi256_si128(vector);
-            let sum = _mm_xor_si128(low, _mm256_extracti128_si256::<1>(vector));
+            let sum = _mm256_castsi256_si128(self.sum_in_first(vector));
             _mm_storeu_si128((&raw mut number).cast(), sum);
         }
         number
@@ -416,11 +415,10 @@ impl AesBlocks for Vaes256 {
         unsafe { _mm256_shuffle_epi32::<0b01_00_11_10>(vector) }
     }
 
-    #[cfg(not(miri))]
     #[inline(always)]
     fn tie(self, a: &mut __m256i, b: &mut __m256i) {
         // SAFETY: `self` proves AVX2.
-        unsafe { tie(a, b) }
+        unsafe { super::avx2::tie(a, b) }
     }
 
     #[cfg(not(miri))]
@@ -429,11 +427,10 @@ impl AesBlocks for Vaes256 {
         self,
         sum: [__m256i; 3],
         blocks: __m256i,
-        powers: &[u128],
-        halves: &[u128],
+        by: Consecutive<'_>,
     ) -> [__m256i; 3] {
         // SAFETY: `self` proves AVX2 and VPCLMULQDQ.
-        unsafe { add_products_from::<I>(sum, blocks, powers, halves) }
+        unsafe { add_products_from::<I>(sum, blocks, by) }
     }
 
     #[cfg(not(miri))]
@@ -444,17 +441,14 @@ impl AesBlocks for Vaes256 {
         round_key: &[u8; 16],
         sum: [__m256i; 3],
         blocks: __m256i,
-        powers: &[u128],
-        halves: &[u128],
+        by: Consecutive<'_>,
     ) -> [__m256i; 3] {
         match states.as_mut_slice().try_into() {
             // SAFETY: `self` proves AVX2, VAES and VPCLMULQDQ.
-            Ok(states) => unsafe {
-                round_and_products::<I>(states, round_key, sum, blocks, powers, halves)
-            },
+            Ok(states) => unsafe { round_and_products::<I>(states, round_key, sum, blocks, by) },
             Err(_) => {
                 self.round_of_all(states, round_key);
-                self.add_products_from::<I>(sum, blocks, powers, halves)
+                self.add_products_from::<I>(sum, blocks, by)
             }
         }
     }

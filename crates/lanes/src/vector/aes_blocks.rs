@@ -3,6 +3,28 @@
 /// The largest number of blocks in a vector of any instruction set.
 pub(crate) const MAX_BLOCKS: usize = 4;
 
+/// Consecutive powers of the key of GHASH, the highest first, and the sums of their halves, which
+/// are empty without [`KARATSUBA`](AesBlocks::KARATSUBA).
+#[derive(Clone, Copy)]
+pub(crate) struct Consecutive<'k> {
+    pub(crate) powers: &'k [u128],
+    pub(crate) halves: &'k [u128],
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+impl Consecutive<'_> {
+    /// Where powers and sums begin.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer than `count` of either.
+    #[inline(always)]
+    pub(crate) fn pointers(self, count: usize) -> [*const u128; 2] {
+        assert!(self.powers.len().min(self.halves.len()) >= count);
+        [self.powers.as_ptr(), self.halves.as_ptr()]
+    }
+}
+
 /// Vectors of blocks of 16 bytes, one block per lane, with the instructions that AES and GHASH
 /// need.
 pub(crate) trait AesBlocks: Copy {
@@ -194,19 +216,17 @@ pub(crate) trait AesBlocks: Copy {
         ]
     }
 
-    /// As [`add_products`](Self::add_products), with vector `I` of `powers` and of `halves`, which
-    /// is empty without [`KARATSUBA`](Self::KARATSUBA).
+    /// As [`add_products`](Self::add_products), with vector `I` of consecutive powers.
     #[inline(always)]
     fn add_products_from<const I: usize>(
         self,
         sum: [Self::Vector; 3],
         blocks: Self::Vector,
-        powers: &[u128],
-        halves: &[u128],
+        by: Consecutive<'_>,
     ) -> [Self::Vector; 3] {
-        let powers = self.numbers(&powers[I * Self::LANES..]);
+        let powers = self.numbers(&by.powers[I * Self::LANES..]);
         let halves = match Self::KARATSUBA {
-            true => self.numbers(&halves[I * Self::LANES..]),
+            true => self.numbers(&by.halves[I * Self::LANES..]),
             false => powers,
         };
         self.add_products(sum, blocks, powers, halves)
@@ -221,10 +241,9 @@ pub(crate) trait AesBlocks: Copy {
         round_key: &[u8; 16],
         sum: [Self::Vector; 3],
         blocks: Self::Vector,
-        powers: &[u128],
-        halves: &[u128],
+        by: Consecutive<'_>,
     ) -> [Self::Vector; 3] {
         self.round_of_all(states, round_key);
-        self.add_products_from::<I>(sum, blocks, powers, halves)
+        self.add_products_from::<I>(sum, blocks, by)
     }
 }

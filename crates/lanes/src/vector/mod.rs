@@ -20,7 +20,7 @@ mod triple;
 mod u32_lanes;
 mod u64_lanes;
 
-pub(crate) use aes_blocks::{AesBlocks, MAX_BLOCKS};
+pub(crate) use aes_blocks::{AesBlocks, Consecutive, MAX_BLOCKS};
 pub(crate) use bytes::{Aligned, mask, number, write_number};
 pub(crate) use opaque::{opaque_pointer, scalar_u32};
 pub(crate) use pair::Pair;

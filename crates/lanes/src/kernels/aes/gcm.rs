@@ -229,10 +229,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
                         // SAFETY: the caller guarantees the group.
                         false => unsafe { b.load(group.text.add($vector * 16 * B::LANES)) },
                     };
-                    let mut blocks = b.reverse(vector);
-                    if $vector == 0 {
-                        blocks = b.xor(blocks, self.hash);
-                    }
+                    let blocks = self.to_multiply(b, $vector, vector);
                     let round_key = &self.key.cipher.keys[$round];
                     sum.add_in_round::<B, K, $vector>(b, states, round_key, blocks, powers);
                 )*
@@ -247,6 +244,16 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         rounds_from(b, &self.key.cipher, 9, states);
         b.tie(&mut states[K - 1], &mut middle);
         self.hash = b.sum_in_first(sum.after_second_fold(b, middle));
+    }
+
+    /// Vector `i` of a group that is not the last, to be multiplied by powers of the hash key.
+    #[inline(always)]
+    fn to_multiply(&self, b: B, i: usize, vector: B::Vector) -> B::Vector {
+        let blocks = b.reverse(vector);
+        match i {
+            0 => b.xor(blocks, self.hash),
+            _ => blocks,
+        }
     }
 
     /// What the counter blocks of a group share, XORed with the first round key: the nonce and the
@@ -305,12 +312,10 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
             macro_rules! vectors {
                 ($($vector:literal)*) => {
                     $(
-                        let blocks = source.wrapping_add($vector * 16 * B::LANES);
+                        let vector = source.wrapping_add($vector * 16 * B::LANES);
                         // SAFETY: the caller guarantees the group.
-                        let mut blocks = b.reverse(unsafe { b.load(blocks) });
-                        if $vector == 0 {
-                            blocks = b.xor(blocks, self.hash);
-                        }
+                        let vector = unsafe { b.load(vector) };
+                        let blocks = self.to_multiply(b, $vector, vector);
                         sum.add_consecutive::<B, $vector>(b, blocks, powers);
                     )*
                 };

@@ -16,12 +16,13 @@
 
 use super::ctr::encrypt;
 use super::key::{Block, GcmKey, POWERS, Powers, RoundKeys};
-use crate::vector::AesBlocks;
+use crate::vector::{AesBlocks, Consecutive};
 
 /// A sum of products that are not reduced, a polynomial of 256 bits in each lane. `low` and
 /// `high` are the products of the low and of the high halves. `middle` is the sum of the two
 /// mixed products or, by Karatsuba's method, the product of the sums of halves, which saves one
 /// multiplication.
+// Not an array: with that, AES-GCM took 1 to 4 % longer on a Zen 4 with AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Sum<V> {
     low: V,
@@ -55,8 +56,7 @@ impl<V: Copy> Sum<V> {
         by: Consecutive<'_>,
     ) {
         let sum = [self.low, self.high, self.middle];
-        let sum = b.add_products_from::<I>(sum, blocks, by.powers, by.halves);
-        [self.low, self.high, self.middle] = sum;
+        [self.low, self.high, self.middle] = b.add_products_from::<I>(sum, blocks, by);
     }
 
     /// As [`add_consecutive`](Self::add_consecutive), with a round of AES on `states`.
@@ -70,9 +70,8 @@ impl<V: Copy> Sum<V> {
         by: Consecutive<'_>,
     ) {
         let sum = [self.low, self.high, self.middle];
-        let sum =
-            b.round_and_products::<K, I>(states, round_key, sum, blocks, by.powers, by.halves);
-        [self.low, self.high, self.middle] = sum;
+        [self.low, self.high, self.middle] =
+            b.round_and_products::<K, I>(states, round_key, sum, blocks, by);
     }
 
     /// The sum reduced to blocks (SP 800-38D, section 6.3), whose bytes are reversed.
@@ -124,13 +123,6 @@ impl<V: Copy> Factors<V> {
         let halves = b.xor(powers, b.swap(powers));
         Self { powers, halves }
     }
-}
-
-/// Consecutive powers of the hash key, and for Karatsuba's method the sums of their halves.
-#[derive(Clone, Copy)]
-pub(super) struct Consecutive<'k> {
-    powers: &'k [u128],
-    halves: &'k [u128],
 }
 
 /// Power `n` of the hash key, `n` - 1 and so on.
