@@ -179,10 +179,16 @@ fn mixed_sizes_are_sorted() {
 /// length or ever shorter; and among them one that is longer or has AAD.
 #[test]
 fn many_packets_in_lockstep() {
-    const SIZE: usize = 1200;
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
-        for len in (1..=1100).step_by(9).chain([64, 65, 128, 129, 768, 769]) {
+        // Where no kernel does that, such lists go as others do, which have their own tests.
+        let step = match backend.set().lockstep_lanes() {
+            0 => 81,
+            _ => 9,
+        };
+        for len in (1..=1100).step_by(step).chain([64, 65, 128, 129, 768, 769]) {
+            // Of a packet, with its AAD and tag.
+            let size = 16 + len + BLOCK_LEN + TAG_LEN;
             for (packets, every) in [(32, 1), (70, usize::MAX), (64, 3)] {
                 for other in [None, Some(0), Some(40), Some(packets - 1)] {
                     let job = |i: usize| {
@@ -190,9 +196,9 @@ fn many_packets_in_lockstep() {
                         // Each length in as many blocks as the longest.
                         let shorter = (i / every).min((len - 1) % BLOCK_LEN);
                         Job {
-                            text: (i * SIZE + 16) as u32,
+                            text: (i * size + 16) as u32,
                             text_len: (len - shorter + 64 * usize::from(is_other && i == 0)) as u32,
-                            aad: (i * SIZE) as u32,
+                            aad: (i * size) as u32,
                             aad_len: 9 * u32::from(is_other && i > 0),
                             key: (i % 3) as u32,
                             nonce: [i as u8; 12],
@@ -200,7 +206,7 @@ fn many_packets_in_lockstep() {
                         }
                     };
                     let jobs: Vec<Job> = (0..packets).map(job).collect();
-                    check_list(*backend, &keys, &jobs, packets * SIZE);
+                    check_list(*backend, &keys, &jobs, packets * size);
                 }
             }
         }
@@ -210,7 +216,7 @@ fn many_packets_in_lockstep() {
 /// Seals a list in `len` bytes and opens it, with one packet forged.
 fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
     let packets = jobs.len();
-    let plain: Vec<u8> = (0..len).map(|i| (i % 7919 * i % 251) as u8).collect();
+    let plain: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(i) >> 5) as u8).collect();
     let mut expected = plain.clone();
     for job in jobs {
         let theirs = chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key as usize].into());
