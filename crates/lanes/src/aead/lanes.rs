@@ -447,7 +447,7 @@ impl<'k> Chunk<'k> {
             // SAFETY: the slice for `Text::start` has shown that each text and the tag after it
             // lie in `bytes`. `in_lanes` has shown the same for its AAD, if it has some, and
             // for `AAD_OVERREAD` bytes after it. `TagMethod::next` takes its groups from
-            // `group`, and gives a text four lanes only if it has at least `OVER_LANES` bytes,
+            // `group`, and gives a text four lanes only if it has at least `IN_FOUR_LANES` bytes,
             // which is more than 64.
             unsafe {
                 match method {

@@ -5,7 +5,7 @@
 
 use super::keystream::xor_keystream;
 use super::packet::Packet;
-use super::strategy::{TO_SEAL_IN_LANES, opened_in_lanes};
+use super::strategy::{TO_SEAL_IN_LANES, opened_in_lanes, remainder};
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Outcome, TAG_LEN, split_one_time_key};
 use crate::kernels::chacha20::{Keystream, counter_row};
@@ -47,17 +47,21 @@ pub(super) fn encrypt_back(
     encrypt_rest(packet, set, text, poly1305, keystream, blocks, None)
 }
 
-/// Whether fewer calls of kernels follow if the first one fills all lanes than if it computes as many blocks
-/// as rows hold. That is so only where lanes are more, and all of them are [`TO_SEAL_IN_LANES`].
+/// Whether fewer calls of kernels follow if the first one fills all lanes than if it computes
+/// [`Set::first_row_blocks`]. That is so only where lanes are more, and all of them are [`TO_SEAL_IN_LANES`].
 #[inline]
 pub(super) fn begins_in_lanes(packet: &Packet<'_>, set: Set) -> bool {
-    let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());
+    let (rows, lanes, first) = (set.row_blocks(), set.narrow_lanes(), set.first_row_blocks());
     let (end, whole) = (packet.blocks(), 1 + packet.text.len() / BLOCK_LEN);
     let calls_after = |first: usize| {
-        let in_lanes = whole.saturating_sub(first) / lanes;
-        in_lanes + end.saturating_sub(first + in_lanes * lanes).div_ceil(rows)
+        let after = whole.saturating_sub(first);
+        let in_lanes = after - remainder(after, lanes);
+        let left = end.saturating_sub(first + in_lanes);
+        debug_assert!(left <= 2 * rows);
+        // No divisions, as in `remainder`.
+        (in_lanes >> lanes.trailing_zeros()) + usize::from(left > 0) + usize::from(left > rows)
     };
-    lanes > rows && end > rows && calls_after(lanes) < calls_after(rows)
+    lanes > first && end > first && calls_after(lanes) < calls_after(first)
 }
 
 /// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the ciphertext
@@ -109,7 +113,7 @@ pub(super) fn encrypt_rest(
 pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
     let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());
     let (whole, end) = (packet.text.len() / BLOCK_LEN, packet.blocks());
-    let left = (1 + whole - rows) % lanes + (end - 1 - whole);
+    let left = remainder(1 + whole - rows, lanes) + (end - 1 - whole);
     if left > rows { 2 * rows - lanes } else { rows }
 }
 

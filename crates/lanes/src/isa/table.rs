@@ -36,11 +36,19 @@ macro_rules! kernel_list {
             /// How many blocks the stitched kernels of long packets compute in lanes at a time.
             narrow_lanes: usize =
                 <<<I as InstructionSet>::Lanes as U32Lanes>::Narrow as U32Lanes>::LANES;
-            /// How many consecutive blocks of one packet one call of [`Set::rows`] computes.
+            /// How many consecutive blocks of one packet the vectors of one call of [`Set::rows`] hold.
             row_blocks: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES
             } else {
                 <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
+            };
+            /// How many blocks one call of [`Set::rows`] computes at most: one more than its vectors hold, in
+            /// general registers, if there are vectors of more than one.
+            first_row_blocks: usize = if I::ROWS_IN_LANES {
+                <<I as InstructionSet>::Lanes as U32Lanes>::LANES
+            } else {
+                let of_vector = <<I as InstructionSet>::Rows as Rows>::BLOCKS;
+                of_vector * I::INTERLEAVED_ROWS + if of_vector > 1 { 1 } else { 0 }
             };
             /// Whether packets are faster with Poly1305 stitched into the rounds.
             is_stitched: bool = I::STITCHED;
@@ -88,7 +96,7 @@ macro_rules! kernel_list {
             |isa| samples.masks(isa.lanes(), lanes, words)
         }
         /// See [`chacha20::rows_or_scalar`] and [`chacha20::rows_in_lanes`]. Computes at most
-        /// [`Set::row_blocks`] blocks.
+        /// [`Set::first_row_blocks`] blocks.
         safe fn rows(key: &Key, row: &CounterRow, count: usize, keystream: &mut Keystream) {
             |isa| if I::ROWS_IN_LANES {
                 chacha20::rows_in_lanes::<_, _, _, { I::INTERLEAVED_ROWS }>(
