@@ -103,7 +103,9 @@ fn every_number_of_packets() {
 fn every_length_of_aad_in_lanes() {
     let backends = backends();
     let mut noise = Noise::new(14);
-    for len in (1..=100).chain([383, 384, 385, 500, 577, 1018, 1280, 1450, 5000]) {
+    for len in (1..=100).chain([
+        383, 384, 385, 500, 527, 528, 529, 577, 1018, 1280, 1450, 5000,
+    ]) {
         for n in [2, 3, 4, 5, 8, 16, 17, 40] {
             let packets: Vec<_> = (0..n)
                 .map(|i| {

@@ -1,5 +1,6 @@
 //! The keystream of one packet.
 
+use super::strategy::remainder;
 use super::tuning::Tuning;
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
@@ -73,7 +74,7 @@ pub(super) fn with_first_blocks<T>(
 ) -> T {
     // Block 0, and as many blocks of the text as whole vectors would leave over.
     let text_blocks = text_len.div_ceil(BLOCK_LEN);
-    let mut count = 1 + text_blocks % set.block_lanes();
+    let mut count = 1 + remainder(text_blocks, set.block_lanes());
     if count > set.row_blocks() {
         let half = set.block_lanes() / 2;
         let is_whole_packet = count == 1 + text_blocks;

@@ -62,8 +62,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
     tag(bytes, last, previous, hashed);
 }
 
-/// Opens packets as [`seal`] seals them. Each needs at most as many keystream blocks as [`Set::rows`]
-/// computes.
+/// Opens packets as [`seal`] seals them. Each needs at most [`Set::row_blocks`] keystream blocks.
 #[inline(never)]
 pub(super) fn open(
     set: Set,

@@ -160,7 +160,7 @@ fn encrypt_stitched(
         set.blocks(&mut blocks, count);
         stitched::encrypt_front(packet, set, place, poly1305, &blocks.keystream()[..count]);
     } else {
-        count = set.first_row_blocks().min(packet.blocks());
+        count = set.most_in_rows().min(packet.blocks());
         set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
         stitched::encrypt_front(packet, set, place, poly1305, &keystream.blocks()[..count]);
     }

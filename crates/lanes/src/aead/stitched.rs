@@ -48,20 +48,23 @@ pub(super) fn encrypt_back(
 }
 
 /// Whether fewer calls of kernels follow if the first one fills all lanes than if it computes
-/// [`Set::first_row_blocks`]. That is so only where lanes are more, and all of them are [`TO_SEAL_IN_LANES`].
+/// [`Set::most_in_rows`]. That is so only where there are more lanes, as many as [`TO_SEAL_IN_LANES`].
 #[inline]
 pub(super) fn begins_in_lanes(packet: &Packet<'_>, set: Set) -> bool {
-    let (rows, lanes, first) = (set.row_blocks(), set.narrow_lanes(), set.first_row_blocks());
+    let (lanes, rows, most_in_rows) = (set.narrow_lanes(), set.row_blocks(), set.most_in_rows());
     let (end, whole) = (packet.blocks(), 1 + packet.text.len() / BLOCK_LEN);
     let calls_after = |first: usize| {
         let after = whole.saturating_sub(first);
         let in_lanes = after - remainder(after, lanes);
         let left = end.saturating_sub(first + in_lanes);
-        debug_assert!(left <= 2 * rows);
+        debug_assert!(
+            left <= lanes && lanes <= 2 * rows,
+            "two calls of rows at most"
+        );
         // No divisions, as in `remainder`.
         (in_lanes >> lanes.trailing_zeros()) + usize::from(left > 0) + usize::from(left > rows)
     };
-    lanes > first && end > first && calls_after(lanes) < calls_after(first)
+    lanes > most_in_rows && end > most_in_rows && calls_after(lanes) < calls_after(most_in_rows)
 }
 
 /// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the ciphertext
@@ -108,7 +111,8 @@ pub(super) fn encrypt_rest(
 }
 
 /// How many blocks of a packet that is to be opened to compute first, block 0 among them: as many as
-/// rows hold, or fewer where more than rows hold would be left behind those that lanes decrypt.
+/// rows hold, or fewer where more than rows hold would be left behind those that lanes decrypt. Not
+/// [`Set::most_in_rows`], which is slower here.
 #[inline]
 pub(super) fn first_blocks(packet: &Packet<'_>, set: Set) -> usize {
     let (rows, lanes) = (set.row_blocks(), set.narrow_lanes());

@@ -132,7 +132,7 @@ impl Strategy {
         lists_in_lanes: fn(Set) -> bool,
     ) -> (Self, usize) {
         // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
-        // than the rows compute in one call, lanes are as fast.
+        // than rows hold, lanes are as fast.
         let most = set.row_blocks();
         Self::next(set, jobs, (MANY_LONG_TO_OPEN, most), lists_in_lanes)
     }
@@ -207,7 +207,7 @@ impl Strategy {
 }
 
 /// Whether a single packet of `blocks` keystream blocks has its hash stitched into its own
-/// rounds.
+/// rounds, if more than one call computes them.
 #[inline]
 pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
@@ -368,7 +368,8 @@ pub(super) fn has_long(set: Set) -> bool {
 /// those that rows do not hold.
 #[inline]
 pub(super) fn blocks_behind(set: Set, job: &Job) -> usize {
-    let in_lanes = job.text_len as usize / BLOCK_LEN / set.narrow_lanes() * set.narrow_lanes();
+    let whole = job.text_len as usize / BLOCK_LEN;
+    let in_lanes = whole - remainder(whole, set.narrow_lanes());
     match job.blocks() as usize - 1 - in_lanes {
         few if few <= FEW_BEHIND => few,
         many => many.saturating_sub(set.row_blocks()),

@@ -187,7 +187,7 @@ fn many_packets_in_lockstep() {
             _ => 9,
         };
         for len in (1..=1100).step_by(step).chain([64, 65, 128, 129, 768, 769]) {
-            // Of a packet, with its AAD and tag.
+            // Of a packet, with its AAD, the block by which one is longer, and its tag.
             let size = 16 + len + BLOCK_LEN + TAG_LEN;
             for (packets, every) in [(32, 1), (70, usize::MAX), (64, 3)] {
                 for other in [None, Some(0), Some(40), Some(packets - 1)] {
@@ -197,7 +197,8 @@ fn many_packets_in_lockstep() {
                         let shorter = (i / every).min((len - 1) % BLOCK_LEN);
                         Job {
                             text: (i * size + 16) as u32,
-                            text_len: (len - shorter + 64 * usize::from(is_other && i == 0)) as u32,
+                            text_len: (len - shorter + BLOCK_LEN * usize::from(is_other && i == 0))
+                                as u32,
                             aad: (i * size) as u32,
                             aad_len: 9 * u32::from(is_other && i > 0),
                             key: (i % 3) as u32,

@@ -42,9 +42,9 @@ macro_rules! kernel_list {
             } else {
                 <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
             };
-            /// How many blocks one call of [`Set::rows`] computes at most: one more than its vectors hold, in
-            /// general registers, if there are vectors of more than one.
-            first_row_blocks: usize = if I::ROWS_IN_LANES {
+            /// How many blocks one call of [`Set::rows`] computes at most: as many as its vectors hold and, if a
+            /// vector holds more than one, another one in general registers.
+            most_in_rows: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES
             } else {
                 let of_vector = <<I as InstructionSet>::Rows as Rows>::BLOCKS;
@@ -96,7 +96,7 @@ macro_rules! kernel_list {
             |isa| samples.masks(isa.lanes(), lanes, words)
         }
         /// See [`chacha20::rows_or_scalar`] and [`chacha20::rows_in_lanes`]. Computes at most
-        /// [`Set::first_row_blocks`] blocks.
+        /// [`Set::most_in_rows`] blocks.
         safe fn rows(key: &Key, row: &CounterRow, count: usize, keystream: &mut Keystream) {
             |isa| if I::ROWS_IN_LANES {
                 chacha20::rows_in_lanes::<_, _, _, { I::INTERLEAVED_ROWS }>(

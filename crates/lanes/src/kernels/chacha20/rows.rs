@@ -28,7 +28,8 @@ pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
 }
 
 /// As [`rows`], but where a single block would take a third vector of 256 bits, or a second one of 512,
-/// the first block is computed in general registers, between the rounds of the others.
+/// the first block is computed in general registers, between the rounds of the others. So `count` may be
+/// one more than `N` vectors hold, if a vector holds more than one.
 #[inline(always)]
 pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     r: R,
@@ -36,6 +37,7 @@ pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     count: usize,
     keystream: &mut Keystream,
 ) {
+    debug_assert!(count <= N * R::BLOCKS + usize::from(R::BLOCKS > 1));
     if count < 5 || count % R::BLOCKS != 1 {
         return rows::<_, _, N>(r, (key, row), count, keystream, 0, &mut ());
     }

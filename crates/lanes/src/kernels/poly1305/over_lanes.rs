@@ -17,8 +17,11 @@ use super::text::ZEROS;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
 /// Hashes blocks of one message into the accumulator `h` and returns the new accumulator. `r`
-/// is its multiplier. There must be at least two blocks for each lane, which only debug builds
-/// check.
+/// is its multiplier.
+///
+/// # Panics
+///
+/// If there are fewer than two blocks for each lane.
 #[inline(always)]
 pub(crate) fn absorb<F: Field>(f: F, h: Number, blocks: &[[u8; 16]], r: &Multiplier) -> Number {
     let lanes = F::Lanes::LANES;
