@@ -42,13 +42,13 @@ macro_rules! kernel_list {
             } else {
                 <<I as InstructionSet>::Rows as Rows>::BLOCKS * I::INTERLEAVED_ROWS
             };
-            /// How many blocks one call of [`Set::rows`] computes at most: as many as its vectors hold and, if a
-            /// vector holds more than one, another one in general registers.
+            /// How many blocks one call of [`Set::rows`] computes at most; see [`chacha20::most_in_rows`].
             most_in_rows: usize = if I::ROWS_IN_LANES {
                 <<I as InstructionSet>::Lanes as U32Lanes>::LANES
             } else {
-                let of_vector = <<I as InstructionSet>::Rows as Rows>::BLOCKS;
-                of_vector * I::INTERLEAVED_ROWS + if of_vector > 1 { 1 } else { 0 }
+                chacha20::most_in_rows::<
+                    <I as InstructionSet>::Rows, { I::INTERLEAVED_ROWS }
+                >()
             };
             /// Whether packets are faster with Poly1305 stitched into the rounds.
             is_stitched: bool = I::STITCHED;

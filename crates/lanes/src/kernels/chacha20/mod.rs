@@ -40,5 +40,5 @@ pub(crate) use blocks::{
     Run, Samples, Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask,
     row_of_sample, xor_blocks, xor_half_runs, xor_keystream, xor_runs,
 };
-pub(crate) use rows::{rows, rows_in_lanes, rows_or_scalar};
+pub(crate) use rows::{most_in_rows, rows, rows_in_lanes, rows_or_scalar};
 pub(crate) use scalar::mask_in_scalar;

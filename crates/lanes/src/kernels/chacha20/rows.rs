@@ -27,9 +27,15 @@ pub(crate) fn rows<R: Rows, I: Interleave, const N: usize>(
     }
 }
 
+/// How many blocks [`rows_or_scalar`] computes at most: as many as `N` vectors hold and, if a vector holds
+/// more than one, another one in general registers.
+pub(crate) const fn most_in_rows<R: Rows, const N: usize>() -> usize {
+    N * R::BLOCKS + (R::BLOCKS > 1) as usize
+}
+
 /// As [`rows`], but where a single block would take a third vector of 256 bits, or a second one of 512,
-/// the first block is computed in general registers, between the rounds of the others. So `count` may be
-/// one more than `N` vectors hold, if a vector holds more than one.
+/// the first block is computed in general registers, between the rounds of the others. `count` is at
+/// most [`most_in_rows`].
 #[inline(always)]
 pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     r: R,
@@ -37,7 +43,7 @@ pub(crate) fn rows_or_scalar<R: Rows, const N: usize>(
     count: usize,
     keystream: &mut Keystream,
 ) {
-    debug_assert!(count <= N * R::BLOCKS + usize::from(R::BLOCKS > 1));
+    debug_assert!(count <= most_in_rows::<R, N>());
     if count < 5 || count % R::BLOCKS != 1 {
         return rows::<_, _, N>(r, (key, row), count, keystream, 0, &mut ());
     }
