@@ -5,6 +5,8 @@
 //! costs less than waiting for the additions of one state; unless there is other work to do
 //! meanwhile, as for short packets.
 
+#[cfg(not(miri))]
+use super::avx2_rounds;
 use super::set::InstructionSet;
 use super::sha_ni;
 use crate::job::{Job, Key, Outcome};
@@ -12,6 +14,8 @@ use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix26;
 use crate::kernels::sha256::Serial;
 use crate::kernels::stitched_lanes;
+#[cfg(not(miri))]
+use crate::vector::Interleave;
 use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
@@ -149,8 +153,8 @@ fn transposed_halves(_: Avx2, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
 
 /// For each byte of four words, where it comes from when the words are rotated left by 16 and
 /// by 8 bits.
-const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
-const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
+pub(super) const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
+pub(super) const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 
 /// For each byte of four words, where it comes from when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
@@ -281,6 +285,13 @@ impl U32Lanes for Avx2 {
     #[inline(always)]
     fn narrow(self) -> Self {
         self
+    }
+
+    #[cfg(not(miri))]
+    #[inline(always)]
+    fn ten_double_rounds(self, x: &mut [__m256i; 16], interleaved: &mut impl Interleave) -> bool {
+        avx2_rounds::ten_double_rounds(self, x, interleaved);
+        true
     }
 
     #[inline(always)]

@@ -22,6 +22,8 @@ mod aarch64;
 mod aes_ni;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod avx2_rounds;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]

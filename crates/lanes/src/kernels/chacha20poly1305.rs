@@ -16,7 +16,7 @@
 //!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
-    self, Beside, CounterRow, Interleave, Keystream, Lockstep, OnePerLane, Stitched, TwoOfEight,
+    self, Beside, CounterRow, Keystream, Lockstep, OnePerLane, Stitched, TwoOfEight,
     key_and_first_block,
 };
 use super::poly1305::field::{Field, wide};
@@ -27,7 +27,9 @@ use super::poly1305::text::Text;
 use crate::job::{
     BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict, verdict_and_wipe,
 };
-use crate::vector::{Aligned, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
+use crate::vector::{
+    Aligned, Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask,
+};
 use core::mem::swap;
 use core::ops::Range;
 

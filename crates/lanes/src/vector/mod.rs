@@ -27,5 +27,5 @@ pub(crate) use pair::Pair;
 pub(crate) use rows::Rows;
 pub(crate) use scalar::Scalar;
 pub(crate) use triple::Triple;
-pub(crate) use u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};
+pub(crate) use u32_lanes::{Arithmetic, Interleave, MAX_LANES, U32Lanes};
 pub(crate) use u64_lanes::{JoinU32Lanes, Limbs26, Limbs44, MAX_TAGS, U64Lanes};

@@ -61,6 +61,27 @@ pub(crate) trait Arithmetic: Copy {
     }
 }
 
+/// Work that is done between the rounds, with instructions that leave the vectors alone.
+pub(crate) trait Interleave {
+    /// Does a part of the work.
+    fn step(&mut self);
+}
+
+/// No other work.
+impl Interleave for () {
+    #[inline(always)]
+    fn step(&mut self) {}
+}
+
+/// Two kinds of other work.
+impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
+    #[inline(always)]
+    fn step(&mut self) {
+        self.0.step();
+        self.1.step();
+    }
+}
+
 /// Vectors of 32-bit words, and how they are loaded and stored.
 pub(crate) trait U32Lanes: Arithmetic {
     /// How many words one vector holds; at most [`MAX_LANES`].
@@ -72,6 +93,18 @@ pub(crate) trait U32Lanes: Arithmetic {
 
     /// The narrower vectors.
     fn narrow(self) -> Self::Narrow;
+
+    /// Ten double rounds of ChaCha20 on the 16 words of the states in all lanes (RFC 8439, section 2.3), in an
+    /// order of instructions that the compiler does not find; beside each, `interleaved` is done three
+    /// times. Or nothing, and false, for a set without such an order.
+    #[inline(always)]
+    fn ten_double_rounds(
+        self,
+        _x: &mut [Self::Word; 16],
+        _interleaved: &mut impl Interleave,
+    ) -> bool {
+        false
+    }
 
     /// The first `LANES` words of `words`, one in each lane.
     fn load(self, words: &[u32]) -> Self::Word;

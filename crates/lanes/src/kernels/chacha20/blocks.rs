@@ -1,7 +1,7 @@
 //! Blocks in lanes, where their keystream lies, and what goes on between rounds.
 
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
-use crate::vector::{Aligned, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes};
+use crate::vector::{Aligned, Interleave, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -573,27 +573,6 @@ fn steps<V: U32Lanes, const N: usize>(v: V, x: &mut [V::Word; 16], words: [[usiz
     }
 }
 
-/// Work that is done between the rounds, with instructions that leave the vectors alone.
-pub(crate) trait Interleave {
-    /// Does a part of the work.
-    fn step(&mut self);
-}
-
-/// No other work.
-impl Interleave for () {
-    #[inline(always)]
-    fn step(&mut self) {}
-}
-
-/// Two kinds of other work.
-impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
-    #[inline(always)]
-    fn step(&mut self) {
-        self.0.step();
-        self.1.step();
-    }
-}
-
 /// Work that is done beside rounds, with instructions that leave the vectors alone.
 pub(crate) trait Beside {
     /// Does two double rounds, and a part of the work between them: [`TwoOfEight::run`] eight times.
@@ -686,16 +665,18 @@ impl<V: U32Lanes> Stitched<V> {
     pub(crate) fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, input) = (self.v, &mut self.input);
         let mut x = before_rounds(v, input);
-        for _ in 0..10 {
-            half_rounds::<_, 16, 12>(v, &mut x, COLUMNS);
-            interleaved.step();
-            half_rounds::<_, 8, 7>(v, &mut x, COLUMNS);
-            interleaved.step();
-            half_rounds::<_, 16, 12>(v, &mut x, DIAGONALS);
-            if V::LANES > 4 {
+        if !v.ten_double_rounds(&mut x, interleaved) {
+            for _ in 0..10 {
+                half_rounds::<_, 16, 12>(v, &mut x, COLUMNS);
                 interleaved.step();
+                half_rounds::<_, 8, 7>(v, &mut x, COLUMNS);
+                interleaved.step();
+                half_rounds::<_, 16, 12>(v, &mut x, DIAGONALS);
+                if V::LANES > 4 {
+                    interleaved.step();
+                }
+                half_rounds::<_, 8, 7>(v, &mut x, DIAGONALS);
             }
-            half_rounds::<_, 8, 7>(v, &mut x, DIAGONALS);
         }
         add_input(v, &mut x, input);
         input[8] = v.add(input[8], v.splat(V::LANES as u32));

@@ -28,7 +28,7 @@
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
 //! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or beside rows where
 //!    it would take a vector for itself ([`rows_or_scalar`]).
-//! 5. Rows leave room for other work between the rounds, such as Poly1305 ([`Interleave`]), and so do lanes
+//! 5. Rows leave room for other work between the rounds, such as Poly1305 ([`Interleave`](crate::vector::Interleave)), and so do lanes
 //!    where one vector has them all ([`Beside`]).
 
 mod blocks;
@@ -36,9 +36,9 @@ mod rows;
 mod scalar;
 
 pub(crate) use blocks::{
-    Beside, Blocks, CounterRow, HalfRun, Interleave, Keystream, Lockstep, OnePerLane, RING, Ring,
-    Run, Samples, Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask,
-    row_of_sample, xor_blocks, xor_half_runs, xor_keystream, xor_runs,
+    Beside, Blocks, CounterRow, HalfRun, Keystream, Lockstep, OnePerLane, RING, Ring, Run, Samples,
+    Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask, row_of_sample,
+    xor_blocks, xor_half_runs, xor_keystream, xor_runs,
 };
 pub(crate) use rows::{most_in_rows, rows, rows_in_lanes, rows_or_scalar};
 pub(crate) use scalar::mask_in_scalar;

@@ -1,9 +1,9 @@
 //! A few blocks of one packet in rows: a vector holds one row of four words of each of its blocks.
 
-use super::blocks::{CounterRow, Interleave, Keystream, SIGMA, in_lanes};
+use super::blocks::{CounterRow, Keystream, SIGMA, in_lanes};
 use super::scalar::ScalarBlock;
 use crate::job::Key;
-use crate::vector::{Pair, Rows, Triple, U32Lanes};
+use crate::vector::{Interleave, Pair, Rows, Triple, U32Lanes};
 
 /// Computes `count` consecutive blocks of one packet in rows, and the blocks that fill up the
 /// vectors, into `keystream` after its first `at` blocks. `row` is the last row of the first

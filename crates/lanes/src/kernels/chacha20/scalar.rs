@@ -1,8 +1,8 @@
 //! One block in general registers.
 
-use super::blocks::{CounterRow, Interleave, SIGMA};
+use super::blocks::{CounterRow, SIGMA};
 use crate::job::{BLOCK_LEN, Key};
-use crate::vector::scalar_u32;
+use crate::vector::{Interleave, scalar_u32};
 
 /// The state of one block, a word in each general register. Their instructions take one cycle where a
 /// vector's may take two, and idle while vectors compute other blocks.
