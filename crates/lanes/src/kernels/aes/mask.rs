@@ -6,8 +6,8 @@
 //! packet number ^= mask[1..]
 //! ```
 //!
-//! What was done to it: consecutive samples with the same key fill the lanes of vectors,
-//! [`MAX_BLOCKS`] samples at a time. With different keys, each sample has a vector of its own.
+//! What was done to it: consecutive samples with the same key fill the lanes of vectors, eight or
+//! four samples at a time. Otherwise each sample has a vector of its own.
 
 use super::ctr::encrypt;
 use super::key::{AesKey, Block};
@@ -80,27 +80,53 @@ unsafe fn for_each_mask<B: AesBlocks, S>(
     mut then: impl FnMut(usize, &S, u64),
 ) {
     let mut first = 0;
-    // SAFETY: the caller guarantees the samples of items that are inside.
-    unsafe {
-        while let Some(group) = list[first..].get(..MAX_BLOCKS) {
-            let group = (first, group);
-            match B::LANES {
-                4 => group_masks::<_, _, 1>(b, bytes, keys, group, &is_inside, &sample, &mut then),
-                2 => group_masks::<_, _, 2>(b, bytes, keys, group, &is_inside, &sample, &mut then),
-                _ => group_masks::<_, _, 4>(b, bytes, keys, group, &is_inside, &sample, &mut then),
+    while first < list.len() {
+        let rest = &list[first..];
+        let have_one_key = |count| {
+            rest.get(..count).is_some_and(|group| {
+                let differ = |bits, item| bits | sample(item).0 ^ sample(&rest[0]).0;
+                group.iter().fold(0, differ) == 0
+            })
+        };
+        let (eight, four) = (2 * MAX_BLOCKS, MAX_BLOCKS);
+        // SAFETY: the caller guarantees the samples of items that are inside.
+        first += unsafe {
+            if have_one_key(eight) {
+                let group = (first, &rest[..eight]);
+                match B::LANES {
+                    4 => group_masks::<_, _, 2>(
+                        b, bytes, keys, group, &is_inside, &sample, &mut then,
+                    ),
+                    2 => group_masks::<_, _, 4>(
+                        b, bytes, keys, group, &is_inside, &sample, &mut then,
+                    ),
+                    _ => group_masks::<_, _, 8>(
+                        b, bytes, keys, group, &is_inside, &sample, &mut then,
+                    ),
+                }
+            } else if have_one_key(four) {
+                let group = (first, &rest[..four]);
+                match B::LANES {
+                    4 => group_masks::<_, _, 1>(
+                        b, bytes, keys, group, &is_inside, &sample, &mut then,
+                    ),
+                    2 => group_masks::<_, _, 2>(
+                        b, bytes, keys, group, &is_inside, &sample, &mut then,
+                    ),
+                    _ => group_masks::<_, _, 4>(
+                        b, bytes, keys, group, &is_inside, &sample, &mut then,
+                    ),
+                }
+            } else {
+                let group = (first, &rest[..1]);
+                group_masks::<_, _, 1>(b, bytes, keys, group, &is_inside, &sample, &mut then)
             }
-            first += MAX_BLOCKS;
-        }
-        while let Some(item) = list[first..].get(..1) {
-            let item = (first, item);
-            group_masks::<_, _, 1>(b, bytes, keys, item, &is_inside, &sample, &mut then);
-            first += 1;
-        }
+        };
     }
 }
 
-/// [`for_each_mask`] for a few items. They share vectors if they fill `K` vectors and have the
-/// same key.
+/// [`for_each_mask`] for a few items with the same key, which fill `K` vectors, or for one. Returns how
+/// many they are.
 ///
 /// # Safety
 ///
@@ -114,21 +140,19 @@ unsafe fn group_masks<B: AesBlocks, S, const K: usize>(
     is_inside: impl Fn(&S) -> bool,
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
-) {
+) -> usize {
     const { assert!(B::LANES <= MAX_BLOCKS) };
+    assert!(list.len() == 1 || list.len() == K * B::LANES);
     let mut inside = true;
-    let mut differ = 0;
     for item in list {
         inside &= is_inside(item);
-        differ |= sample(item).0 ^ sample(&list[0]).0;
     }
     assert!(inside, "a header or its sample lies outside the buffer");
     // SAFETY: all items are inside, as just asserted, so the caller guarantees 16 bytes; bytes
     // need no alignment.
     let block = |item: &S| unsafe { &*bytes.add(sample(item).1 as usize).cast::<Block>() };
-    let mut encrypted = Aligned([[0_u64; 2]; MAX_BLOCKS]);
-    if list.len() == K * B::LANES && differ == 0 {
-        let mut states = [b.zero(); K];
+    let mut states = [b.splat(block(&list[0])); K];
+    if list.len() > 1 {
         for (state, list) in states.iter_mut().zip(list.chunks_exact(B::LANES)) {
             let mut blocks = [block(&list[0]); MAX_BLOCKS];
             for (entry, item) in blocks.iter_mut().zip(list) {
@@ -136,22 +160,15 @@ unsafe fn group_masks<B: AesBlocks, S, const K: usize>(
             }
             *state = b.gather(&blocks, 0);
         }
-        encrypt(b, &keys[sample(&list[0]).0 as usize].0, &mut states);
-        for (state, chunk) in states.iter().zip(encrypted.0.chunks_exact_mut(B::LANES)) {
-            // SAFETY: the chunk is as long as a vector.
-            unsafe { b.store(*state, chunk.as_mut_ptr().cast()) };
-        }
-        for (i, (item, block)) in list.iter().zip(&encrypted.0).enumerate() {
-            then(first + i, item, u64::from_le(block[0]));
-        }
-        return;
     }
-    // A vector for each sample takes no longer than gathering the round keys of several lanes.
-    for (i, item) in list.iter().enumerate() {
-        let mut states = [b.splat(block(item))];
-        encrypt(b, &keys[sample(item).0 as usize].0, &mut states);
-        // SAFETY: the array is at least as long as a vector.
-        unsafe { b.store(states[0], encrypted.0.as_mut_ptr().cast()) };
-        then(first + i, item, u64::from_le(encrypted.0[0][0]));
+    encrypt(b, &keys[sample(&list[0]).0 as usize].0, &mut states);
+    let mut encrypted = Aligned([[0_u64; 2]; 2 * MAX_BLOCKS]);
+    for (state, chunk) in states.iter().zip(encrypted.0.chunks_exact_mut(B::LANES)) {
+        // SAFETY: the chunk is as long as a vector.
+        unsafe { b.store(*state, chunk.as_mut_ptr().cast()) };
     }
+    for (i, (item, block)) in list.iter().zip(&encrypted.0).enumerate() {
+        then(first + i, item, u64::from_le(block[0]));
+    }
+    list.len()
 }
