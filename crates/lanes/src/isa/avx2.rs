@@ -153,8 +153,8 @@ fn transposed_halves(_: Avx2, [a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
 
 /// For each byte of four words, where it comes from when the words are rotated left by 16 and
 /// by 8 bits.
-pub(super) const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
-pub(super) const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
+const BY_16: [u8; 16] = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
+const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 
 /// For each byte of four words, where it comes from when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
@@ -290,7 +290,12 @@ impl U32Lanes for Avx2 {
     #[cfg(not(miri))]
     #[inline(always)]
     fn ten_double_rounds(self, x: &mut [__m256i; 16], interleaved: &mut impl Interleave) -> bool {
-        avx2_rounds::ten_double_rounds(self, x, interleaved);
+        // SAFETY: the arrays are 16 bytes, and loads need no alignment; `self` proves AVX2.
+        unsafe {
+            let by_16 = _mm256_broadcastsi128_si256(_mm_loadu_si128(BY_16.as_ptr().cast()));
+            let by_8 = _mm256_broadcastsi128_si256(_mm_loadu_si128(BY_8.as_ptr().cast()));
+            avx2_rounds::ten_double_rounds(x, [by_16, by_8], interleaved);
+        }
         true
     }
 

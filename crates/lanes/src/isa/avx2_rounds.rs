@@ -9,13 +9,11 @@
 //! Sixteen registers hold all words, but a rotation takes one more. So four of the words are in memory
 //! for a while.
 
-use super::avx2::{Avx2, BY_8, BY_16};
 use crate::vector::Interleave;
 use core::arch::x86_64::*;
 use core::mem::offset_of;
 
-/// What registers do not hold: the words with these numbers, and where bytes come from when words are
-/// rotated left by 16 and by 8 bits.
+/// What registers do not hold: the words with these numbers, and orders of bytes.
 #[repr(C, align(32))]
 struct Memory {
     x2: __m256i,
@@ -26,18 +24,27 @@ struct Memory {
     by_8: __m256i,
 }
 
-/// Runs ten double rounds. Beside each, `interleaved` is done three times.
+/// Runs ten double rounds. Beside each, `interleaved` is done three times. `by_16` and `by_8` say for each
+/// byte where it comes from when words are rotated left by 16 and by 8 bits.
+///
+/// # Safety
+///
+/// The CPU must have AVX2.
 #[inline(always)]
-pub(super) fn ten_double_rounds(_: Avx2, x: &mut [__m256i; 16], interleaved: &mut impl Interleave) {
-    // SAFETY: the argument proves AVX2. The arrays are 16 bytes, and loads need no alignment.
+pub(super) unsafe fn ten_double_rounds(
+    x: &mut [__m256i; 16],
+    [by_16, by_8]: [__m256i; 2],
+    interleaved: &mut impl Interleave,
+) {
+    // SAFETY: the caller guarantees AVX2.
     unsafe {
         let mut memory = Memory {
             x2: x[2],
             x3: x[3],
             x8: x[8],
             x12: x[12],
-            by_16: _mm256_broadcastsi128_si256(_mm_loadu_si128(BY_16.as_ptr().cast())),
-            by_8: _mm256_broadcastsi128_si256(_mm_loadu_si128(BY_8.as_ptr().cast())),
+            by_16,
+            by_8,
         };
         for _ in 0..10 {
             first(x, &mut memory);
