@@ -159,14 +159,18 @@ const BY_8: [u8; 16] = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
 /// For each byte of four words, where it comes from when the bytes of each word are reversed.
 const REVERSED: [u8; 16] = [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12];
 
+/// The same order of bytes for both halves of a vector.
+#[inline(always)]
+fn in_both_halves(_: Avx2, order: &[u8; 16]) -> __m256i {
+    // SAFETY: the array is 16 bytes, and loads need no alignment; the argument proves AVX2.
+    unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(order.as_ptr().cast())) }
+}
+
 /// Each word with its bytes in reverse order.
 #[inline(always)]
-fn swap_bytes(_: Avx2, words: __m256i) -> __m256i {
-    // SAFETY: the array is 16 bytes; the argument proves AVX2.
-    unsafe {
-        let order = _mm_loadu_si128(REVERSED.as_ptr().cast());
-        _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
-    }
+fn swap_bytes(isa: Avx2, words: __m256i) -> __m256i {
+    // SAFETY: the argument proves AVX2.
+    unsafe { _mm256_shuffle_epi8(words, in_both_halves(isa, &REVERSED)) }
 }
 
 impl Arithmetic for Avx2 {
@@ -290,12 +294,9 @@ impl U32Lanes for Avx2 {
     #[cfg(not(miri))]
     #[inline(always)]
     fn ten_double_rounds(self, x: &mut [__m256i; 16], interleaved: &mut impl Interleave) -> bool {
-        // SAFETY: the arrays are 16 bytes, and loads need no alignment; `self` proves AVX2.
-        unsafe {
-            let by_16 = _mm256_broadcastsi128_si256(_mm_loadu_si128(BY_16.as_ptr().cast()));
-            let by_8 = _mm256_broadcastsi128_si256(_mm_loadu_si128(BY_8.as_ptr().cast()));
-            avx2_rounds::ten_double_rounds(x, [by_16, by_8], interleaved);
-        }
+        let orders = [in_both_halves(self, &BY_16), in_both_halves(self, &BY_8)];
+        // SAFETY: `self` proves AVX2.
+        unsafe { avx2_rounds::ten_double_rounds(x, orders, interleaved) };
         true
     }
 

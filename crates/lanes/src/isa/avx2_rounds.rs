@@ -16,10 +16,10 @@ use core::mem::offset_of;
 /// What registers do not hold: the words with these numbers, and orders of bytes.
 #[repr(C, align(32))]
 struct Memory {
-    x2: __m256i,
-    x3: __m256i,
-    x8: __m256i,
-    x12: __m256i,
+    word_2: __m256i,
+    word_3: __m256i,
+    word_8: __m256i,
+    word_12: __m256i,
     by_16: __m256i,
     by_8: __m256i,
 }
@@ -39,10 +39,10 @@ pub(super) unsafe fn ten_double_rounds(
     // SAFETY: the caller guarantees AVX2.
     unsafe {
         let mut memory = Memory {
-            x2: x[2],
-            x3: x[3],
-            x8: x[8],
-            x12: x[12],
+            word_2: x[2],
+            word_3: x[3],
+            word_8: x[8],
+            word_12: x[12],
             by_16,
             by_8,
         };
@@ -55,12 +55,12 @@ pub(super) unsafe fn ten_double_rounds(
             interleaved.step();
             last(x, &mut memory);
         }
-        x[3] = memory.x3;
+        x[3] = memory.word_3;
         for word in [
-            &mut memory.x2,
-            &mut memory.x3,
-            &mut memory.x8,
-            &mut memory.x12,
+            &mut memory.word_2,
+            &mut memory.word_3,
+            &mut memory.word_8,
+            &mut memory.word_12,
         ] {
             *word = _mm256_setzero_si256();
         }
@@ -68,263 +68,215 @@ pub(super) unsafe fn ten_double_rounds(
     }
 }
 
-/// The first quarter of a double round. Before it word 3 is in memory and not in `x`, after it word 2.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn first(x: &mut [__m256i; 16], memory: &mut Memory) {
-    // SAFETY: only fields of `memory` are read and written. The function has AVX2 enabled.
-    unsafe {
-        core::arch::asm!(
-            "vpaddd {x0}, {x0}, {x4}",
-            "vpxor {x12}, {x12}, {x0}",
-            "vpaddd {x1}, {x1}, {x5}",
-            "vpaddd {x2}, {x2}, {x6}",
-            "vpxor {x13}, {x13}, {x1}",
-            "vpshufb {x12}, {x12}, [{memory} + {at_by_16}]",
-            "vpxor {x14}, {x14}, {x2}",
-            "vpshufb {x13}, {x13}, [{memory} + {at_by_16}]",
-            "vpaddd {x8}, {x8}, {x12}",
-            "vpaddd {x3}, {x7}, [{memory} + {at_x3}]",
-            "vpxor {x4}, {x4}, {x8}",
-            "vmovdqa [{memory} + {at_x2}], {x2}",
-            "vpsrld {x2}, {x4}, 20",
-            "vpaddd {x9}, {x9}, {x13}",
-            "vpslld {x4}, {x4}, 12",
-            "vpor {x4}, {x4}, {x2}",
-            "vpxor {x15}, {x15}, {x3}",
-            "vpshufb {x14}, {x14}, [{memory} + {at_by_16}]",
-            "vpxor {x5}, {x5}, {x9}",
-            "vpaddd {x10}, {x10}, {x14}",
-            "vpsrld {x2}, {x5}, 20",
-            "vpxor {x6}, {x6}, {x10}",
-            "vpaddd {x0}, {x0}, {x4}",
-            "vpxor {x12}, {x12}, {x0}",
-            "vpshufb {x15}, {x15}, [{memory} + {at_by_16}]",
-            "vpslld {x5}, {x5}, 12",
-            "vpaddd {x11}, {x11}, {x15}",
-            "vpor {x5}, {x5}, {x2}",
-            "vpsrld {x2}, {x6}, 20",
-            "vpslld {x6}, {x6}, 12",
-            "vpaddd {x1}, {x1}, {x5}",
-            "vpshufb {x12}, {x12}, [{memory} + {at_by_8}]",
-            "vpor {x6}, {x6}, {x2}",
-            x0 = inout(ymm_reg) x[0],
-            x1 = inout(ymm_reg) x[1],
-            x2 = inout(ymm_reg) x[2] => _,
-            x3 = out(ymm_reg) x[3],
-            x4 = inout(ymm_reg) x[4],
-            x5 = inout(ymm_reg) x[5],
-            x6 = inout(ymm_reg) x[6],
-            x7 = inout(ymm_reg) x[7],
-            x8 = inout(ymm_reg) x[8],
-            x9 = inout(ymm_reg) x[9],
-            x10 = inout(ymm_reg) x[10],
-            x11 = inout(ymm_reg) x[11],
-            x12 = inout(ymm_reg) x[12],
-            x13 = inout(ymm_reg) x[13],
-            x14 = inout(ymm_reg) x[14],
-            x15 = inout(ymm_reg) x[15],
-            memory = in(reg) &raw mut *memory,
-            at_x2 = const offset_of!(Memory, x2),
-            at_x3 = const offset_of!(Memory, x3),
-            at_by_16 = const offset_of!(Memory, by_16),
-            at_by_8 = const offset_of!(Memory, by_8),
-            options(nostack, preserves_flags)
-        );
-    }
+/// A quarter of a double round: its instructions; the words that they find and leave in registers, the words that
+/// they move to memory and those that they bring back, and registers for what a rotation takes besides; and what
+/// of [`Memory`] they use.
+macro_rules! quarter {
+    (
+        $(#[$doc:meta])* $name:ident: $($instruction:literal)*;
+        in registers: $($word:ident[$number:literal])*;
+        to memory: $($saved:ident[$saved_number:literal])*;
+        from memory: $($loaded:ident[$loaded_number:literal])*;
+        besides: $($besides:ident)*;
+        memory: $($field:ident)*;
+    ) => {
+        $(#[$doc])*
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn $name(x: &mut [__m256i; 16], memory: &mut Memory) {
+            // SAFETY: only fields of `memory` are read and written. The function has AVX2 enabled.
+            unsafe {
+                core::arch::asm!(
+                    $($instruction,)*
+                    $($word = inout(ymm_reg) x[$number],)*
+                    $($saved = inout(ymm_reg) x[$saved_number] => _,)*
+                    $($loaded = out(ymm_reg) x[$loaded_number],)*
+                    $($besides = out(ymm_reg) _,)*
+                    memory = in(reg) &raw mut *memory,
+                    $($field = const offset_of!(Memory, $field),)*
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    };
 }
 
-/// The second quarter. After it words 8 and 12 are in memory.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn second(x: &mut [__m256i; 16], memory: &mut Memory) {
-    // SAFETY: only fields of `memory` are read and written. The function has AVX2 enabled.
-    unsafe {
-        core::arch::asm!(
-            "vpxor {x13}, {x13}, {x1}",
-            "vpaddd {x8}, {x8}, {x12}",
-            "vpxor {x7}, {x7}, {x11}",
-            "vmovdqa [{memory} + {at_x12}], {x12}",
-            "vpsrld {x12}, {x7}, 20",
-            "vpxor {x4}, {x4}, {x8}",
-            "vmovdqa [{memory} + {at_x8}], {x8}",
-            "vpsrld {x8}, {x4}, 25",
-            "vpslld {x7}, {x7}, 12",
-            "vpaddd {x2}, {x6}, [{memory} + {at_x2}]",
-            "vpslld {x4}, {x4}, 7",
-            "vpshufb {x13}, {x13}, [{memory} + {at_by_8}]",
-            "vpxor {x14}, {x14}, {x2}",
-            "vpshufb {x14}, {x14}, [{memory} + {at_by_8}]",
-            "vpaddd {x9}, {x9}, {x13}",
-            "vpor {x7}, {x7}, {x12}",
-            "vpaddd {x3}, {x3}, {x7}",
-            "vpaddd {x10}, {x10}, {x14}",
-            "vpxor {x5}, {x5}, {x9}",
-            "vpsrld {x12}, {x5}, 25",
-            "vpxor {x15}, {x15}, {x3}",
-            "vpor {x4}, {x4}, {x8}",
-            "vpslld {x5}, {x5}, 7",
-            "vpshufb {x15}, {x15}, [{memory} + {at_by_8}]",
-            "vpor {x5}, {x5}, {x12}",
-            "vpaddd {x11}, {x11}, {x15}",
-            "vpxor {x6}, {x6}, {x10}",
-            "vpsrld {x8}, {x6}, 25",
-            "vpslld {x6}, {x6}, 7",
-            "vpxor {x7}, {x7}, {x11}",
-            "vpor {x6}, {x6}, {x8}",
-            "vpsrld {x8}, {x7}, 25",
-            "vpslld {x7}, {x7}, 7",
-            "vpor {x7}, {x7}, {x8}",
-            x1 = inout(ymm_reg) x[1],
-            x2 = out(ymm_reg) x[2],
-            x3 = inout(ymm_reg) x[3],
-            x4 = inout(ymm_reg) x[4],
-            x5 = inout(ymm_reg) x[5],
-            x6 = inout(ymm_reg) x[6],
-            x7 = inout(ymm_reg) x[7],
-            x8 = inout(ymm_reg) x[8] => _,
-            x9 = inout(ymm_reg) x[9],
-            x10 = inout(ymm_reg) x[10],
-            x11 = inout(ymm_reg) x[11],
-            x12 = inout(ymm_reg) x[12] => _,
-            x13 = inout(ymm_reg) x[13],
-            x14 = inout(ymm_reg) x[14],
-            x15 = inout(ymm_reg) x[15],
-            memory = in(reg) &raw mut *memory,
-            at_x2 = const offset_of!(Memory, x2),
-            at_x8 = const offset_of!(Memory, x8),
-            at_x12 = const offset_of!(Memory, x12),
-            at_by_8 = const offset_of!(Memory, by_8),
-            options(nostack, preserves_flags)
-        );
-    }
+quarter! {
+    /// The first quarter of a double round. Before it word 3 is in memory and not in `x`, after it word 2.
+    first:
+    "vpaddd {x0}, {x0}, {x4}"
+    "vpxor {x12}, {x12}, {x0}"
+    "vpaddd {x1}, {x1}, {x5}"
+    "vpaddd {x2}, {x2}, {x6}"
+    "vpxor {x13}, {x13}, {x1}"
+    "vpshufb {x12}, {x12}, [{memory} + {by_16}]"
+    "vpxor {x14}, {x14}, {x2}"
+    "vpshufb {x13}, {x13}, [{memory} + {by_16}]"
+    "vpaddd {x8}, {x8}, {x12}"
+    "vpaddd {x3}, {x7}, [{memory} + {word_3}]"
+    "vpxor {x4}, {x4}, {x8}"
+    "vmovdqa [{memory} + {word_2}], {x2}"
+    "vpsrld {x2}, {x4}, 20"
+    "vpaddd {x9}, {x9}, {x13}"
+    "vpslld {x4}, {x4}, 12"
+    "vpor {x4}, {x4}, {x2}"
+    "vpxor {x15}, {x15}, {x3}"
+    "vpshufb {x14}, {x14}, [{memory} + {by_16}]"
+    "vpxor {x5}, {x5}, {x9}"
+    "vpaddd {x10}, {x10}, {x14}"
+    "vpsrld {x2}, {x5}, 20"
+    "vpxor {x6}, {x6}, {x10}"
+    "vpaddd {x0}, {x0}, {x4}"
+    "vpxor {x12}, {x12}, {x0}"
+    "vpshufb {x15}, {x15}, [{memory} + {by_16}]"
+    "vpslld {x5}, {x5}, 12"
+    "vpaddd {x11}, {x11}, {x15}"
+    "vpor {x5}, {x5}, {x2}"
+    "vpsrld {x2}, {x6}, 20"
+    "vpslld {x6}, {x6}, 12"
+    "vpaddd {x1}, {x1}, {x5}"
+    "vpshufb {x12}, {x12}, [{memory} + {by_8}]"
+    "vpor {x6}, {x6}, {x2}"
+    ;
+    in registers: x0[0] x1[1] x4[4] x5[5] x6[6] x7[7] x8[8]
+        x9[9] x10[10] x11[11] x12[12] x13[13] x14[14] x15[15];
+    to memory: x2[2];
+    from memory: x3[3];
+    besides:;
+    memory: word_2 word_3 by_16 by_8;
 }
 
-/// The third quarter. After it word 3 is in memory.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn third(x: &mut [__m256i; 16], memory: &mut Memory) {
-    // SAFETY: only fields of `memory` are read and written. The function has AVX2 enabled.
-    unsafe {
-        core::arch::asm!(
-            "vpaddd {x3}, {x3}, {x4}",
-            "vpxor {x14}, {x14}, {x3}",
-            "vpaddd {x1}, {x1}, {x6}",
-            "vpshufb {x14}, {x14}, [{memory} + {at_by_16}]",
-            "vpaddd {x0}, {x0}, {x5}",
-            "vpxor {x15}, {x15}, {x0}",
-            "vpaddd {x9}, {x9}, {x14}",
-            "vpxor {x4}, {x4}, {x9}",
-            "vpshufb {x15}, {x15}, [{memory} + {at_by_16}]",
-            "vpsrld {x8}, {x4}, 20",
-            "vpaddd {x10}, {x10}, {x15}",
-            "vpxor {x12}, {x1}, [{memory} + {at_x12}]",
-            "vpslld {x4}, {x4}, 12",
-            "vpshufb {x12}, {x12}, [{memory} + {at_by_16}]",
-            "vpor {x4}, {x4}, {x8}",
-            "vpxor {x5}, {x5}, {x10}",
-            "vpaddd {x2}, {x2}, {x7}",
-            "vpxor {x13}, {x13}, {x2}",
-            "vpaddd {x11}, {x11}, {x12}",
-            "vpaddd {x3}, {x3}, {x4}",
-            "vpxor {x6}, {x6}, {x11}",
-            "vpsrld {x8}, {x5}, 20",
-            "vpslld {x5}, {x5}, 12",
-            "vpshufb {x13}, {x13}, [{memory} + {at_by_16}]",
-            "vpxor {x14}, {x14}, {x3}",
-            "vpor {x5}, {x5}, {x8}",
-            "vmovdqa [{memory} + {at_x3}], {x3}",
-            "vpsrld {x3}, {x6}, 20",
-            "vpslld {x6}, {x6}, 12",
-            "vpaddd {x8}, {x13}, [{memory} + {at_x8}]",
-            "vpshufb {x14}, {x14}, [{memory} + {at_by_8}]",
-            "vpxor {x7}, {x7}, {x8}",
-            "vpor {x6}, {x6}, {x3}",
-            x0 = inout(ymm_reg) x[0],
-            x1 = inout(ymm_reg) x[1],
-            x2 = inout(ymm_reg) x[2],
-            x3 = inout(ymm_reg) x[3] => _,
-            x4 = inout(ymm_reg) x[4],
-            x5 = inout(ymm_reg) x[5],
-            x6 = inout(ymm_reg) x[6],
-            x7 = inout(ymm_reg) x[7],
-            x8 = out(ymm_reg) x[8],
-            x9 = inout(ymm_reg) x[9],
-            x10 = inout(ymm_reg) x[10],
-            x11 = inout(ymm_reg) x[11],
-            x12 = out(ymm_reg) x[12],
-            x13 = inout(ymm_reg) x[13],
-            x14 = inout(ymm_reg) x[14],
-            x15 = inout(ymm_reg) x[15],
-            memory = in(reg) &raw mut *memory,
-            at_x3 = const offset_of!(Memory, x3),
-            at_x8 = const offset_of!(Memory, x8),
-            at_x12 = const offset_of!(Memory, x12),
-            at_by_16 = const offset_of!(Memory, by_16),
-            at_by_8 = const offset_of!(Memory, by_8),
-            options(nostack, preserves_flags)
-        );
-    }
+quarter! {
+    /// The second quarter. After it words 8 and 12 are in memory.
+    second:
+    "vpxor {x13}, {x13}, {x1}"
+    "vpaddd {x8}, {x8}, {x12}"
+    "vpxor {x7}, {x7}, {x11}"
+    "vmovdqa [{memory} + {word_12}], {x12}"
+    "vpsrld {x12}, {x7}, 20"
+    "vpxor {x4}, {x4}, {x8}"
+    "vmovdqa [{memory} + {word_8}], {x8}"
+    "vpsrld {x8}, {x4}, 25"
+    "vpslld {x7}, {x7}, 12"
+    "vpaddd {x2}, {x6}, [{memory} + {word_2}]"
+    "vpslld {x4}, {x4}, 7"
+    "vpshufb {x13}, {x13}, [{memory} + {by_8}]"
+    "vpxor {x14}, {x14}, {x2}"
+    "vpshufb {x14}, {x14}, [{memory} + {by_8}]"
+    "vpaddd {x9}, {x9}, {x13}"
+    "vpor {x7}, {x7}, {x12}"
+    "vpaddd {x3}, {x3}, {x7}"
+    "vpaddd {x10}, {x10}, {x14}"
+    "vpxor {x5}, {x5}, {x9}"
+    "vpsrld {x12}, {x5}, 25"
+    "vpxor {x15}, {x15}, {x3}"
+    "vpor {x4}, {x4}, {x8}"
+    "vpslld {x5}, {x5}, 7"
+    "vpshufb {x15}, {x15}, [{memory} + {by_8}]"
+    "vpor {x5}, {x5}, {x12}"
+    "vpaddd {x11}, {x11}, {x15}"
+    "vpxor {x6}, {x6}, {x10}"
+    "vpsrld {x8}, {x6}, 25"
+    "vpslld {x6}, {x6}, 7"
+    "vpxor {x7}, {x7}, {x11}"
+    "vpor {x6}, {x6}, {x8}"
+    "vpsrld {x8}, {x7}, 25"
+    "vpslld {x7}, {x7}, 7"
+    "vpor {x7}, {x7}, {x8}"
+    ;
+    in registers: x1[1] x3[3] x4[4] x5[5] x6[6] x7[7]
+        x9[9] x10[10] x11[11] x13[13] x14[14] x15[15];
+    to memory: x8[8] x12[12];
+    from memory: x2[2];
+    besides:;
+    memory: word_2 word_8 word_12 by_8;
 }
 
-/// The last quarter. After it word 3 is in memory.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn last(x: &mut [__m256i; 16], memory: &mut Memory) {
-    // SAFETY: only fields of `memory` are read and written. The function has AVX2 enabled.
-    unsafe {
-        core::arch::asm!(
-            "vpsrld {x3}, {x7}, 20",
-            "vpslld {x7}, {x7}, 12",
-            "vpaddd {x9}, {x9}, {x14}",
-            "vpaddd {x1}, {x1}, {x6}",
-            "vpaddd {x0}, {x0}, {x5}",
-            "vpor {x7}, {x7}, {x3}",
-            "vpaddd {x2}, {x2}, {x7}",
-            "vpxor {x15}, {x15}, {x0}",
-            "vpxor {x4}, {x4}, {x9}",
-            "vpshufb {x15}, {x15}, [{memory} + {at_by_8}]",
-            "vpxor {x13}, {x13}, {x2}",
-            "vpsrld {x3}, {x4}, 25",
-            "vpaddd {x10}, {x10}, {x15}",
-            "vpxor {x12}, {x12}, {x1}",
-            "vpslld {x4}, {x4}, 7",
-            "vpshufb {x12}, {x12}, [{memory} + {at_by_8}]",
-            "vpor {x4}, {x4}, {x3}",
-            "vpxor {x5}, {x5}, {x10}",
-            "vpsrld {x3}, {x5}, 25",
-            "vpslld {x5}, {x5}, 7",
-            "vpaddd {x11}, {x11}, {x12}",
-            "vpshufb {x13}, {x13}, [{memory} + {at_by_8}]",
-            "vpxor {x6}, {x6}, {x11}",
-            "vpor {x5}, {x5}, {x3}",
-            "vpsrld {x3}, {x6}, 25",
-            "vpslld {x6}, {x6}, 7",
-            "vpaddd {x8}, {x8}, {x13}",
-            "vpor {x6}, {x6}, {x3}",
-            "vpxor {x7}, {x7}, {x8}",
-            "vpsrld {x3}, {x7}, 25",
-            "vpslld {x7}, {x7}, 7",
-            "vpor {x7}, {x7}, {x3}",
-            x0 = inout(ymm_reg) x[0],
-            x1 = inout(ymm_reg) x[1],
-            x2 = inout(ymm_reg) x[2],
-            x3 = out(ymm_reg) _,
-            x4 = inout(ymm_reg) x[4],
-            x5 = inout(ymm_reg) x[5],
-            x6 = inout(ymm_reg) x[6],
-            x7 = inout(ymm_reg) x[7],
-            x8 = inout(ymm_reg) x[8],
-            x9 = inout(ymm_reg) x[9],
-            x10 = inout(ymm_reg) x[10],
-            x11 = inout(ymm_reg) x[11],
-            x12 = inout(ymm_reg) x[12],
-            x13 = inout(ymm_reg) x[13],
-            x14 = inout(ymm_reg) x[14],
-            x15 = inout(ymm_reg) x[15],
-            memory = in(reg) &raw mut *memory,
-            at_by_8 = const offset_of!(Memory, by_8),
-            options(nostack, preserves_flags)
-        );
-    }
+quarter! {
+    /// The third quarter. After it word 3 is in memory.
+    third:
+    "vpaddd {x3}, {x3}, {x4}"
+    "vpxor {x14}, {x14}, {x3}"
+    "vpaddd {x1}, {x1}, {x6}"
+    "vpshufb {x14}, {x14}, [{memory} + {by_16}]"
+    "vpaddd {x0}, {x0}, {x5}"
+    "vpxor {x15}, {x15}, {x0}"
+    "vpaddd {x9}, {x9}, {x14}"
+    "vpxor {x4}, {x4}, {x9}"
+    "vpshufb {x15}, {x15}, [{memory} + {by_16}]"
+    "vpsrld {x8}, {x4}, 20"
+    "vpaddd {x10}, {x10}, {x15}"
+    "vpxor {x12}, {x1}, [{memory} + {word_12}]"
+    "vpslld {x4}, {x4}, 12"
+    "vpshufb {x12}, {x12}, [{memory} + {by_16}]"
+    "vpor {x4}, {x4}, {x8}"
+    "vpxor {x5}, {x5}, {x10}"
+    "vpaddd {x2}, {x2}, {x7}"
+    "vpxor {x13}, {x13}, {x2}"
+    "vpaddd {x11}, {x11}, {x12}"
+    "vpaddd {x3}, {x3}, {x4}"
+    "vpxor {x6}, {x6}, {x11}"
+    "vpsrld {x8}, {x5}, 20"
+    "vpslld {x5}, {x5}, 12"
+    "vpshufb {x13}, {x13}, [{memory} + {by_16}]"
+    "vpxor {x14}, {x14}, {x3}"
+    "vpor {x5}, {x5}, {x8}"
+    "vmovdqa [{memory} + {word_3}], {x3}"
+    "vpsrld {x3}, {x6}, 20"
+    "vpslld {x6}, {x6}, 12"
+    "vpaddd {x8}, {x13}, [{memory} + {word_8}]"
+    "vpshufb {x14}, {x14}, [{memory} + {by_8}]"
+    "vpxor {x7}, {x7}, {x8}"
+    "vpor {x6}, {x6}, {x3}"
+    ;
+    in registers: x0[0] x1[1] x2[2] x4[4] x5[5] x6[6]
+        x7[7] x9[9] x10[10] x11[11] x13[13] x14[14] x15[15];
+    to memory: x3[3];
+    from memory: x8[8] x12[12];
+    besides:;
+    memory: word_3 word_8 word_12 by_16 by_8;
+}
+
+quarter! {
+    /// The last quarter. After it word 3 is in memory.
+    last:
+    "vpsrld {x3}, {x7}, 20"
+    "vpslld {x7}, {x7}, 12"
+    "vpaddd {x9}, {x9}, {x14}"
+    "vpaddd {x1}, {x1}, {x6}"
+    "vpaddd {x0}, {x0}, {x5}"
+    "vpor {x7}, {x7}, {x3}"
+    "vpaddd {x2}, {x2}, {x7}"
+    "vpxor {x15}, {x15}, {x0}"
+    "vpxor {x4}, {x4}, {x9}"
+    "vpshufb {x15}, {x15}, [{memory} + {by_8}]"
+    "vpxor {x13}, {x13}, {x2}"
+    "vpsrld {x3}, {x4}, 25"
+    "vpaddd {x10}, {x10}, {x15}"
+    "vpxor {x12}, {x12}, {x1}"
+    "vpslld {x4}, {x4}, 7"
+    "vpshufb {x12}, {x12}, [{memory} + {by_8}]"
+    "vpor {x4}, {x4}, {x3}"
+    "vpxor {x5}, {x5}, {x10}"
+    "vpsrld {x3}, {x5}, 25"
+    "vpslld {x5}, {x5}, 7"
+    "vpaddd {x11}, {x11}, {x12}"
+    "vpshufb {x13}, {x13}, [{memory} + {by_8}]"
+    "vpxor {x6}, {x6}, {x11}"
+    "vpor {x5}, {x5}, {x3}"
+    "vpsrld {x3}, {x6}, 25"
+    "vpslld {x6}, {x6}, 7"
+    "vpaddd {x8}, {x8}, {x13}"
+    "vpor {x6}, {x6}, {x3}"
+    "vpxor {x7}, {x7}, {x8}"
+    "vpsrld {x3}, {x7}, 25"
+    "vpslld {x7}, {x7}, 7"
+    "vpor {x7}, {x7}, {x3}"
+    ;
+    in registers: x0[0] x1[1] x2[2] x4[4] x5[5] x6[6] x7[7]
+        x8[8] x9[9] x10[10] x11[11] x12[12] x13[13] x14[14] x15[15];
+    to memory:;
+    from memory:;
+    besides: x3;
+    memory: by_8;
 }

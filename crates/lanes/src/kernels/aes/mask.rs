@@ -79,54 +79,41 @@ unsafe fn for_each_mask<B: AesBlocks, S>(
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
 ) {
+    const EIGHT: usize = 2 * MAX_BLOCKS;
     let mut first = 0;
     while first < list.len() {
         let rest = &list[first..];
-        let have_one_key = |count| {
-            rest.get(..count).is_some_and(|group| {
-                let differ = |bits, item| bits | sample(item).0 ^ sample(&rest[0]).0;
-                group.iter().fold(0, differ) == 0
-            })
+        let key = sample(&rest[0]).0;
+        let run = rest.iter().take(EIGHT);
+        let run = run.take_while(|item| sample(item).0 == key).count();
+        let count = match run {
+            EIGHT => EIGHT,
+            MAX_BLOCKS.. => MAX_BLOCKS,
+            _ => 1,
         };
-        let (eight, four) = (2 * MAX_BLOCKS, MAX_BLOCKS);
-        // SAFETY: the caller guarantees the samples of items that are inside.
-        first += unsafe {
-            if have_one_key(eight) {
-                let group = (first, &rest[..eight]);
-                match B::LANES {
-                    4 => group_masks::<_, _, 2>(
-                        b, bytes, keys, group, &is_inside, &sample, &mut then,
-                    ),
-                    2 => group_masks::<_, _, 4>(
-                        b, bytes, keys, group, &is_inside, &sample, &mut then,
-                    ),
-                    _ => group_masks::<_, _, 8>(
-                        b, bytes, keys, group, &is_inside, &sample, &mut then,
-                    ),
+        macro_rules! masks {
+            ($vectors:literal) => {{
+                let (group, sample, then) = ((first, &rest[..count]), &sample, &mut then);
+                // SAFETY: the caller guarantees the samples of items that are inside.
+                unsafe {
+                    group_masks::<_, _, $vectors>(b, bytes, keys, group, &is_inside, sample, then)
                 }
-            } else if have_one_key(four) {
-                let group = (first, &rest[..four]);
-                match B::LANES {
-                    4 => group_masks::<_, _, 1>(
-                        b, bytes, keys, group, &is_inside, &sample, &mut then,
-                    ),
-                    2 => group_masks::<_, _, 2>(
-                        b, bytes, keys, group, &is_inside, &sample, &mut then,
-                    ),
-                    _ => group_masks::<_, _, 4>(
-                        b, bytes, keys, group, &is_inside, &sample, &mut then,
-                    ),
-                }
-            } else {
-                let group = (first, &rest[..1]);
-                group_masks::<_, _, 1>(b, bytes, keys, group, &is_inside, &sample, &mut then)
-            }
-        };
+            }};
+        }
+        match (count, B::LANES) {
+            (EIGHT, 4) => masks!(2),
+            (EIGHT, 2) => masks!(4),
+            (EIGHT, _) => masks!(8),
+            (MAX_BLOCKS, 4) => masks!(1),
+            (MAX_BLOCKS, 2) => masks!(2),
+            (MAX_BLOCKS, _) => masks!(4),
+            _ => masks!(1),
+        }
+        first += count;
     }
 }
 
-/// [`for_each_mask`] for a few items with the same key, which fill `K` vectors, or for one. Returns how
-/// many they are.
+/// [`for_each_mask`] for a few items with the same key, which fill `K` vectors, or for one.
 ///
 /// # Safety
 ///
@@ -140,7 +127,7 @@ unsafe fn group_masks<B: AesBlocks, S, const K: usize>(
     is_inside: impl Fn(&S) -> bool,
     sample: impl Fn(&S) -> (u32, u32),
     mut then: impl FnMut(usize, &S, u64),
-) -> usize {
+) {
     const { assert!(B::LANES <= MAX_BLOCKS) };
     assert!(list.len() == 1 || list.len() == K * B::LANES);
     let mut inside = true;
@@ -170,5 +157,4 @@ unsafe fn group_masks<B: AesBlocks, S, const K: usize>(
     for (i, (item, block)) in list.iter().zip(&encrypted.0).enumerate() {
         then(first + i, item, u64::from_le(block[0]));
     }
-    list.len()
 }
