@@ -30,7 +30,7 @@ pub enum Backend {
     /// AVX-512 F, BW and VL, with Poly1305 in limbs of 26 bits.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AVX-512 F, BW, VL and IFMA, whose multiplication of 52 bits makes Poly1305 faster.
+    /// AVX-512 F, BW, VL, VBMI2 and IFMA, whose multiplication of 52 bits makes Poly1305 faster.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma,
 }

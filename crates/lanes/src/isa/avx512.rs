@@ -557,6 +557,34 @@ impl<P: Proof> U64Lanes for U64x8<P> {
     }
 
     #[inline(always)]
+    unsafe fn load_two(self, sources: &[*const u8], offset: usize) -> [(__m512i, __m512i); 2] {
+        let sources = &sources[..8];
+        // SAFETY: the caller guarantees 32 readable bytes at `offset` after each source; loads
+        // need no alignment; `self` proves AVX-512F.
+        unsafe {
+            let source = |l: usize| sources[l].wrapping_add(offset).cast();
+            let two = |l: usize| {
+                let first = _mm512_castsi256_si512(_mm256_loadu_si256(source(l)));
+                _mm512_inserti64x4::<1>(first, _mm256_loadu_si256(source(l + 2)))
+            };
+            let (a, b, c, d) = (two(0), two(1), two(4), two(5));
+            // Blocks of lanes 0 and 1, 2 and 3, 4 and 5, 6 and 7: first and second ones in turn.
+            let low = (_mm512_unpacklo_epi64(a, b), _mm512_unpacklo_epi64(c, d));
+            let high = (_mm512_unpackhi_epi64(a, b), _mm512_unpackhi_epi64(c, d));
+            [
+                (
+                    _mm512_shuffle_i64x2::<0x88>(low.0, low.1),
+                    _mm512_shuffle_i64x2::<0x88>(high.0, high.1),
+                ),
+                (
+                    _mm512_shuffle_i64x2::<0xdd>(low.0, low.1),
+                    _mm512_shuffle_i64x2::<0xdd>(high.0, high.1),
+                ),
+            ]
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> (__m512i, __m512i) {
         // SAFETY: the caller guarantees eight readable blocks of 16 bytes, which are two runs
         // of four.

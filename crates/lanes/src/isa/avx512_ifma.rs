@@ -1,4 +1,5 @@
-//! AVX-512 F, BW and VL with IFMA, whose multiplication of 52 bits makes Poly1305 faster.
+//! AVX-512 F, BW and VL with IFMA, whose multiplication of 52 bits makes Poly1305 faster, and VBMI2, which
+//! shifts two numbers as one. All CPUs with IFMA have it but Cannon Lake.
 
 use super::avx512::{Avx512, Proof, U64x8};
 use super::set::InstructionSet;
@@ -10,11 +11,11 @@ use crate::kernels::sha256::Serial;
 use crate::vector::{Limbs44, Pair, U32Lanes};
 use core::arch::x86_64::*;
 
-/// A value of this type proves that the CPU has AVX-512 F, BW, VL and IFMA.
+/// A value of this type proves that the CPU has AVX-512 F, BW, VL, IFMA and VBMI2.
 #[derive(Clone, Copy)]
 pub(crate) struct Ifma(Avx512);
 
-cpufeatures::new!(avx512ifma, "avx512ifma");
+cpufeatures::new!(ifma_and_vbmi2, "avx512ifma", "avx512vbmi2");
 
 impl InstructionSet for Ifma {
     type Lanes = Pair<Avx512>;
@@ -31,11 +32,11 @@ impl InstructionSet for Ifma {
     const LOCKSTEP_LANES: usize = <Self::Lanes as U32Lanes>::LANES;
 
     fn is_available() -> bool {
-        Avx512::is_available() && avx512ifma::get()
+        Avx512::is_available() && ifma_and_vbmi2::get()
     }
 
     unsafe fn assume() -> Self {
-        // SAFETY: the caller guarantees that this CPU has AVX-512 F, BW, VL and IFMA.
+        // SAFETY: the caller guarantees that this CPU has AVX-512 F, BW, VL, IFMA and VBMI2.
         Self(unsafe { Avx512::assume() })
     }
 
@@ -92,11 +93,17 @@ impl InstructionSet for Ifma {
     }
 }
 
-kernels!(Ifma, "avx512f,avx512bw,avx512vl,avx512ifma");
+kernels!(Ifma, "avx512f,avx512bw,avx512vl,avx512ifma,avx512vbmi2");
 
 impl Proof for Ifma {}
 
 impl Limbs44 for U64x8<Ifma> {
+    #[inline(always)]
+    fn bits_from_44(self, low: __m512i, high: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512 VBMI2.
+        unsafe { _mm512_shrdi_epi64::<44>(low, high) }
+    }
+
     #[inline(always)]
     fn multiply_add_low(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: `self` proves AVX-512 IFMA.

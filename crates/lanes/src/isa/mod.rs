@@ -82,7 +82,7 @@ mod tests {
             (
                 "AVX-512 with IFMA",
                 AVX512_IFMA.is_available(),
-                avx512 && has!("avx512ifma"),
+                avx512 && has!("avx512ifma") && has!("avx512vbmi2"),
             ),
             ("AES-NI", aes_ni::KERNELS.is_available(), aes_ni),
             (

@@ -246,6 +246,22 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
     }
 
     #[inline(always)]
+    unsafe fn load_two(
+        self,
+        sources: &[*const u8],
+        offset: usize,
+    ) -> [([L::Vector; 2], [L::Vector; 2]); 2] {
+        // SAFETY: as for `load`.
+        let ([a0, a1], [b0, b1]) = unsafe {
+            (
+                self.0.load_two(sources, offset),
+                self.0.load_two(&sources[L::LANES..], offset),
+            )
+        };
+        [([a0.0, b0.0], [a0.1, b0.1]), ([a1.0, b1.0], [a1.1, b1.1])]
+    }
+
+    #[inline(always)]
     unsafe fn load_run(self, blocks: *const u8) -> ([L::Vector; 2], [L::Vector; 2]) {
         // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
         // takes its own.
@@ -317,6 +333,11 @@ impl<L: U64Lanes> U64Lanes for Pair<L> {
 }
 
 impl<L: Limbs44> Limbs44 for Pair<L> {
+    #[inline(always)]
+    fn bits_from_44(self, low: [L::Vector; 2], high: [L::Vector; 2]) -> [L::Vector; 2] {
+        both!(self.bits_from_44(low, high))
+    }
+
     #[inline(always)]
     fn multiply_add_low(
         self,

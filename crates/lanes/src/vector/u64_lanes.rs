@@ -34,6 +34,22 @@ pub(crate) trait U64Lanes: Copy {
     /// Those bytes must be readable.
     unsafe fn load(self, sources: &[*const u8], offset: usize) -> (Self::Vector, Self::Vector);
 
+    /// The 16 bytes `offset` bytes after each source, as [`load`](Self::load) does, and the 16 bytes after
+    /// them.
+    ///
+    /// # Safety
+    ///
+    /// Those 32 bytes must be readable.
+    #[inline(always)]
+    unsafe fn load_two(
+        self,
+        sources: &[*const u8],
+        offset: usize,
+    ) -> [(Self::Vector, Self::Vector); 2] {
+        // SAFETY: the caller guarantees both.
+        unsafe { [self.load(sources, offset), self.load(sources, offset + 16)] }
+    }
+
     /// `LANES` consecutive blocks of 16 bytes: lane l gets block l as two little-endian
     /// numbers.
     ///
@@ -93,6 +109,9 @@ pub(crate) trait JoinU32Lanes<V: U32Lanes>: U64Lanes {
 pub(crate) trait Limbs44: U64Lanes {
     /// `sum` + the low 52 bits of `a * b`. Only the low 52 bits of `a` and `b` count.
     fn multiply_add_low(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// Bits 44 to 107 of `low` + 2^64 `high`.
+    fn bits_from_44(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
 
     /// `sum` + the bits of that product from bit 52 on.
     fn multiply_add_high(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector)

@@ -20,9 +20,11 @@ pub(crate) trait Field: Copy {
     /// Numbers to multiply by, and multiples of their limbs.
     type Multiplier: Copy;
 
-    /// A sum of at most two products, not reduced; in [`Radix64`](super::Radix64) of at most
-    /// one.
+    /// A sum of at most [`MOST_PRODUCTS`](Field::MOST_PRODUCTS) products, not reduced.
     type Products: Copy;
+
+    /// How many products a sum may have before it is reduced.
+    const MOST_PRODUCTS: usize;
 
     /// Bit 128, which is added to a whole block, in the limb that holds it.
     const HIBIT: u64;
@@ -130,6 +132,26 @@ pub(crate) trait Field: Copy {
         let sum = self.multiply_add(self.no_products(), second, r);
         let first = self.add_block(h, blocks[0], hibit[0]);
         self.reduced(self.multiply_add(sum, first, square))
+    }
+
+    /// Four steps at once, as [`two_steps`](Field::two_steps): one reduction for four blocks. `powers` are r,
+    /// r^2, r^3 and r^4. Only where a sum may have as many products.
+    #[inline(always)]
+    fn four_steps(
+        self,
+        h: Self::Element,
+        [first, second, third, fourth]: [(Limb<Self>, Limb<Self>); 4],
+        hibit: Limb<Self>,
+        powers: [&Self::Multiplier; 4],
+    ) -> Self::Element {
+        debug_assert!(Self::MOST_PRODUCTS >= 4);
+        let zero = self.zero();
+        let sum = self.no_products();
+        let sum = self.multiply_add(sum, self.add_block(zero, fourth, hibit), powers[0]);
+        let sum = self.multiply_add(sum, self.add_block(zero, third, hibit), powers[1]);
+        let sum = self.multiply_add(sum, self.add_block(zero, second, hibit), powers[2]);
+        let first = self.add_block(h, first, hibit);
+        self.reduced(self.multiply_add(sum, first, powers[3]))
     }
 
     /// Zero in every lane.

@@ -17,6 +17,10 @@ impl<L: Limbs44> Field for Radix44<L> {
     type Multiplier = ([L::Vector; 3], [L::Vector; 2]);
     /// The sums of the products' low 52 bits, and of the bits above these.
     type Products = [[L::Vector; 3]; 2];
+    /// Factors are below 2^46 and 2^49, and each product adds three parts of at most 52 bits to a low limb
+    /// and of 43 bits to a high one: those of four are below 2^56 and 2^47, and with the carries of
+    /// [`reduced`](Field::reduced), which shifts high limbs by 8 or 10 and multiplies by 5, below 2^61.
+    const MOST_PRODUCTS: usize = 4;
     /// Limb 2 begins at bit 88, and 128 - 88 = 40.
     const HIBIT: u64 = 1 << 40;
     #[inline(always)]
@@ -33,10 +37,9 @@ impl<L: Limbs44> Field for Radix44<L> {
     fn element(self, low: L::Vector, high: L::Vector) -> [L::Vector; 3] {
         let Self(l) = self;
         let mask = l.splat(MASK44);
-        let middle = l.or(l.shift_right::<44>(low), l.shift_left::<20>(high));
         [
             l.and(low, mask),
-            l.and(middle, mask),
+            l.and(l.bits_from_44(low, high), mask),
             l.shift_right::<24>(high),
         ]
     }
