@@ -37,6 +37,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
         (jobs, rest) = rest.split_at(strategy::chunk(rest));
         chunk.begin(jobs.len());
         let order = order(jobs);
+        chunk.is_sorted = !order.is_empty();
         for index in indices(&order, jobs.len()) {
             let job = &jobs[index];
             match secrets.keystream(job) {
@@ -82,6 +83,7 @@ pub(super) fn open(
         (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(rest)));
         chunk.begin(jobs.len());
         let order = order(jobs);
+        chunk.is_sorted = !order.is_empty();
         // The one-time keys. If they leave lanes of a call idle, these compute keystream of the
         // texts; if one call has room for everything, all of it.
         // For each packet, from the longest on, the first block that the call does not compute.
@@ -128,7 +130,13 @@ pub(super) fn open(
         if !(0..jobs.len()).all(authentic) {
             chunk.runs.retain(|run| authentic(run.index()));
         }
-        set.xor_runs(bytes, chunk.blocks.keystream(), jobs, &chunk.runs);
+        set.xor_runs(
+            bytes,
+            chunk.blocks.keystream(),
+            jobs,
+            &chunk.runs,
+            chunk.is_sorted,
+        );
         chunk.clear();
         if in_one_call && secrets.keystream.is_empty() {
             continue;
@@ -149,9 +157,9 @@ pub(super) fn open(
     }
 }
 
-/// The numbers of a chunk's packets, from the longest to the shortest: tags need that order, and a
-/// processor predicts what comes next where a packet is much like the one before it. Empty if the
-/// packets come in that order.
+/// The numbers of a chunk's packets, from the longest to the shortest in blocks of 16 bytes: tags need that
+/// order, and a processor predicts what comes next where a packet is much like the one before it. Empty if
+/// the packets come in that order.
 type Order = ArrayVec<u8, CHUNK>;
 
 #[inline]
@@ -159,18 +167,64 @@ type Order = ArrayVec<u8, CHUNK>;
 fn order(jobs: &[Job]) -> Order {
     let mut order = Order::new();
     // Often all have one length.
-    if !jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
-        // Sorts numbers, because sorting the jobs themselves takes longer.
-        let mut keys = ArrayVec::<u32, CHUNK>::new();
-        for (index, job) in jobs.iter().enumerate() {
-            // A chunk of several packets has fewer than 2^24 bytes of text.
-            keys.push(!job.text_len << 8 | index as u32);
-        }
-        keys.sort_unstable();
-        order.extend(keys.iter().map(|&key| key as u8));
+    if jobs.is_sorted_by(|a, b| a.text_len >= b.text_len) {
+        return order;
     }
+    // Sorts numbers, because sorting the jobs themselves takes longer.
+    let mut keys = ArrayVec::<u32, CHUNK>::new();
+    let mut longest = 0;
+    for (index, job) in jobs.iter().enumerate() {
+        longest = longest.max(job.text_len);
+        // A chunk of several packets has fewer than 2^24 bytes of text.
+        keys.push(!job.text_len.saturating_sub(1) << 8 | index as u32);
+    }
+    if jobs.len() >= MANY_COUNTED && longest <= LONGEST_COUNTED {
+        return counted(&keys);
+    }
+    keys.sort_unstable();
+    order.extend(keys.iter().map(|&key| key as u8));
     order
 }
+
+/// Sorts numbers by their bits from 12 on, a digit after the other, the lower one first. Each digit's numbers
+/// are counted, so that it is known where they go: that takes half as long as comparing them.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "chunks are small")]
+fn counted(keys: &[u32]) -> Order {
+    let digit = |key: u32, n: usize| (key >> (12 + DIGIT_BITS * n as u32)) as usize % DIGITS;
+    let mut next = [[0_u16; DIGITS]; 2];
+    for &key in keys {
+        next[0][digit(key, 0)] += 1;
+        next[1][digit(key, 1)] += 1;
+    }
+    for next in &mut next {
+        let mut sum = 0;
+        for count in next {
+            sum += core::mem::replace(count, sum);
+        }
+    }
+    let mut sorted = [0; CHUNK];
+    for &key in keys {
+        let next = &mut next[0][digit(key, 0)];
+        sorted[usize::from(*next) % CHUNK] = key;
+        *next += 1;
+    }
+    let mut order = [0; CHUNK];
+    for &key in &sorted[..keys.len()] {
+        let next = &mut next[1][digit(key, 1)];
+        order[usize::from(*next) % CHUNK] = key as u8;
+        *next += 1;
+    }
+    order[..keys.len()].iter().copied().collect()
+}
+
+/// The digits of [`counted`], and from how many numbers on it is faster than comparing.
+const DIGIT_BITS: u32 = 5;
+const DIGITS: usize = 1 << DIGIT_BITS;
+const MANY_COUNTED: usize = 32;
+
+/// The longest text whose number has no bits above these digits.
+const LONGEST_COUNTED: u32 = 16 << (2 * DIGIT_BITS);
 
 /// The numbers of `packets` packets in their order.
 #[inline]
@@ -186,6 +240,8 @@ struct Chunk<'k> {
     runs: ArrayVec<Run, MAX_LANES>,
     /// How many lanes are set.
     lanes: usize,
+    /// Whether packets come in another order than in memory.
+    is_sorted: bool,
     /// Blocks for half the lanes that wait for another such half: the packet's index, and the
     /// number of the first block.
     half: Option<(usize, u32)>,
@@ -202,6 +258,7 @@ impl<'k> Chunk<'k> {
             blocks: Blocks::new(),
             runs: ArrayVec::new(),
             lanes: 0,
+            is_sorted: false,
             half: None,
             one_time_keys: ArrayVec::new(),
             tags: ArrayVec::new(),
@@ -365,7 +422,13 @@ impl<'k> Chunk<'k> {
         }
         self.run(set);
         self.copy_keys();
-        set.xor_runs(bytes, self.blocks.keystream(), jobs, &self.runs);
+        set.xor_runs(
+            bytes,
+            self.blocks.keystream(),
+            jobs,
+            &self.runs,
+            self.is_sorted,
+        );
         self.clear();
     }
 

@@ -464,7 +464,7 @@ pub(super) enum TagMethod {
 
 impl TagMethod {
     /// How many of the first `texts` to tag next, and how. The texts are sorted from the
-    /// longest to the shortest, and the list must not be empty.
+    /// longest to the shortest, in blocks of 16 bytes, and the list must not be empty.
     ///
     /// Costs are in tenths of a step of one message in general registers (one block of 16
     /// bytes). A call in lanes costs 160 before its first and after its last step; with

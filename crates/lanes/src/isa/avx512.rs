@@ -461,6 +461,20 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn xor_bytes_at_once(self, text: &mut [u8], block: &[u8; 64]) {
+        debug_assert!(text.len() < 64);
+        let destination: *mut i8 = text.as_mut_ptr().cast();
+        let mask = (1 << (text.len() % 64)) - 1;
+        // SAFETY: the block is 64 bytes. The mask keeps load and store of the text from bytes beyond its
+        // end; nothing needs alignment; `self` proves AVX-512 F and BW.
+        unsafe {
+            let block = _mm512_loadu_si512(block.as_ptr().cast());
+            let text = _mm512_maskz_loadu_epi8(mask, destination);
+            _mm512_mask_storeu_epi8(destination, mask, _mm512_xor_si512(text, block));
+        }
+    }
+
+    #[inline(always)]
     fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
         let mask = first(text.len());
         let mut padded = [0; 64];

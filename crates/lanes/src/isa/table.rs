@@ -164,8 +164,10 @@ macro_rules! kernel_list {
             |isa| chacha20::xor_blocks(isa.lanes(), text, blocks)
         }
         /// See [`chacha20::xor_runs`].
-        safe fn xor_runs(bytes: &mut [u8], keystream: &[Block], jobs: &[Job], runs: &[Run]) {
-            |isa| chacha20::xor_runs(isa.lanes(), bytes, keystream, jobs, runs)
+        safe fn xor_runs(
+            bytes: &mut [u8], keystream: &[Block], jobs: &[Job], runs: &[Run], are_scattered: bool
+        ) {
+            |isa| chacha20::xor_runs(isa.lanes(), bytes, keystream, jobs, runs, are_scattered)
         }
         /// See [`in_lanes::tags`].
         unsafe fn tags(texts: &[Text], keys: &[[u8; 32]], tags: &mut [[u8; TAG_LEN]]) {

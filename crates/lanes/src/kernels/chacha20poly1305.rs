@@ -294,6 +294,9 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
             }
         }
     }
+    for keystream in keystreams {
+        keystream.wipe();
+    }
     one_time_keys = [[w.splat(0); 2]; 8];
     zeroize::optimization_barrier(&one_time_keys);
     // The tag computed for a forged packet would make that packet authentic.

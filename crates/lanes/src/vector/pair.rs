@@ -163,6 +163,11 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         self.0.xor_bytes(text, block);
     }
+
+    #[inline(always)]
+    fn xor_bytes_at_once(self, text: &mut [u8], block: &[u8; 64]) {
+        self.0.xor_bytes_at_once(text, block);
+    }
 }
 
 impl<R: Rows> Rows for Pair<R> {

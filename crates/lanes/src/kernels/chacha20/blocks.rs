@@ -165,15 +165,25 @@ impl Keystream {
     }
 }
 
-impl Drop for Keystream {
+impl Keystream {
+    /// Wipes what has been written. A kernel that has several does it itself: what drops an array of them is
+    /// compiled without its instruction set.
     #[inline(always)]
-    fn drop(&mut self) {
+    pub(crate) fn wipe(&mut self) {
         // One by one: for the whole array the compiler would call `memset`, which takes twice
         // as long for so few bytes.
         for block in &mut self.blocks.0[..self.written] {
             block.write([0; BLOCK_LEN]);
             zeroize::optimization_barrier(block);
         }
+        self.written = 0;
+    }
+}
+
+impl Drop for Keystream {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.wipe();
     }
 }
 
@@ -881,7 +891,8 @@ impl Run {
     }
 }
 
-/// XORs the blocks of `runs`, which lie in `keystream`, into their texts.
+/// XORs the blocks of `runs`, which lie in `keystream`, into their texts. `are_scattered` says that texts do
+/// not follow each other in memory as they do in the list.
 #[inline(always)]
 pub(crate) fn xor_runs<V: U32Lanes>(
     v: V,
@@ -889,6 +900,7 @@ pub(crate) fn xor_runs<V: U32Lanes>(
     keystream: &[Block],
     jobs: &[Job],
     runs: &[Run],
+    are_scattered: bool,
 ) {
     for run in runs {
         let mut blocks = &keystream[run.lanes()];
@@ -897,6 +909,17 @@ pub(crate) fn xor_runs<V: U32Lanes>(
             (first, blocks) = (1, &blocks[1..]);
         }
         let text = &mut bytes[jobs[run.index()].text()];
-        xor_blocks(v, &mut text[BLOCK_LEN * (first as usize - 1)..], blocks);
+        let text = &mut text[BLOCK_LEN * (first as usize - 1)..];
+        if !are_scattered {
+            xor_blocks(v, text, blocks);
+            continue;
+        }
+        let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
+        for (piece, block) in whole.iter_mut().zip(blocks) {
+            v.xor_bytes(piece, block);
+        }
+        if let Some(block) = blocks.get(whole.len()) {
+            v.xor_bytes_at_once(rest, block);
+        }
     }
 }
