@@ -548,3 +548,40 @@ impl Drop for Chunk<'_> {
         zeroize::optimization_barrier(&self.tags);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::vec::Vec;
+
+    /// Few packets and many, up to the longest that are counted, and longer ones.
+    #[test]
+    fn order_is_from_the_longest_to_the_shortest() {
+        for longest in [1, 17, 600, LONGEST_COUNTED, LONGEST_COUNTED + 1, 1 << 20] {
+            for packets in [0, 1, 2, MANY_COUNTED - 1, MANY_COUNTED, 200, CHUNK] {
+                let mut random = 1_u32;
+                let mut length = || {
+                    random = random.wrapping_mul(0x915f_77f5).wrapping_add(1);
+                    (random >> 8) % (longest + 1)
+                };
+                let mut jobs: Vec<Job> = (0..packets)
+                    .map(|_| Job {
+                        text_len: length(),
+                        ..Job::default()
+                    })
+                    .collect();
+                if let Some(last) = jobs.last_mut() {
+                    last.text_len = longest;
+                }
+                let order = order(&jobs);
+                let blocks = |index: usize| jobs[index].text_len.saturating_sub(1) / 16;
+                let mut ordered: Vec<usize> = indices(&order, packets).collect();
+                assert!(ordered.is_sorted_by(|&a, &b| blocks(a) >= blocks(b)));
+                ordered.sort_unstable();
+                assert!(ordered.into_iter().eq(0..packets), "each of them once");
+            }
+        }
+    }
+}
