@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What was done to it: one instruction is one round, but the next one must wait for its
-//! result. So [`GROUP`] vectors are encrypted together, each round on all of them.
+//! result. So several vectors are encrypted together, each round on all of them.
 
 use super::key::{Block, RoundKeys};
 use crate::vector::{AesBlocks, MAX_BLOCKS};
