@@ -35,9 +35,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
     while !rest.is_empty() {
         let jobs;
         (jobs, rest) = rest.split_at(strategy::chunk(rest));
-        chunk.begin(jobs.len());
-        let order = order(jobs);
-        chunk.is_sorted = !order.is_empty();
+        let order = chunk.begin(jobs);
         for index in indices(&order, jobs.len()) {
             let job = &jobs[index];
             match secrets.keystream(job) {
@@ -81,9 +79,7 @@ pub(super) fn open(
         let in_one_call = one_call.is_some();
         let jobs;
         (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(rest)));
-        chunk.begin(jobs.len());
-        let order = order(jobs);
-        chunk.is_sorted = !order.is_empty();
+        let order = chunk.begin(jobs);
         // The one-time keys. If they leave lanes of a call idle, these compute keystream of the
         // texts; if one call has room for everything, all of it.
         // For each packet, from the longest on, the first block that the call does not compute.
@@ -130,14 +126,7 @@ pub(super) fn open(
         if !(0..jobs.len()).all(authentic) {
             chunk.runs.retain(|run| authentic(run.index()));
         }
-        set.xor_runs(
-            bytes,
-            chunk.blocks.keystream(),
-            jobs,
-            &chunk.runs,
-            chunk.is_sorted,
-        );
-        chunk.clear();
+        chunk.xor_list(set, bytes, jobs);
         if in_one_call && secrets.keystream.is_empty() {
             continue;
         }
@@ -186,8 +175,9 @@ fn order(jobs: &[Job]) -> Order {
     order
 }
 
-/// Sorts numbers by their bits from 12 on, a digit after the other, the lower one first. Each digit's numbers
-/// are counted, so that it is known where they go: that takes half as long as comparing them.
+/// Sorts the keys of [`order`] by blocks of 16 bytes: by two digits of their bits from 12 on, above 8 of the
+/// number and 4 of the bytes, the lower digit first. Keys are counted by digit, so that it is known where each
+/// goes: that takes two thirds of the time of comparing them.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "chunks are small")]
 fn counted(keys: &[u32]) -> Order {
@@ -209,13 +199,14 @@ fn counted(keys: &[u32]) -> Order {
         sorted[usize::from(*next) % CHUNK] = key;
         *next += 1;
     }
-    let mut order = [0; CHUNK];
+    let mut order = Order::from([0; CHUNK]);
     for &key in &sorted[..keys.len()] {
         let next = &mut next[1][digit(key, 1)];
         order[usize::from(*next) % CHUNK] = key as u8;
         *next += 1;
     }
-    order[..keys.len()].iter().copied().collect()
+    order.truncate(keys.len());
+    order
 }
 
 /// The digits of [`counted`], and from how many numbers on it is faster than comparing.
@@ -265,18 +256,21 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// Makes room for the one-time keys and tags of `packets` packets.
+    /// Makes room for the one-time keys and tags of these packets. Returns the order in which to take them.
     #[inline]
-    fn begin(&mut self, packets: usize) {
+    fn begin(&mut self, jobs: &[Job]) -> Order {
         const NO_KEYS: &[[u8; 32]; CHUNK] = &[[0; 32]; CHUNK];
         const NO_TAGS: &[[u8; TAG_LEN]; CHUNK] = &[[0; TAG_LEN]; CHUNK];
         self.tags.clear();
         let keys = self
             .one_time_keys
-            .try_extend_from_slice(&NO_KEYS[..packets]);
+            .try_extend_from_slice(&NO_KEYS[..jobs.len()]);
         keys.expect("at most CHUNK packets");
-        let tags = self.tags.try_extend_from_slice(&NO_TAGS[..packets]);
+        let tags = self.tags.try_extend_from_slice(&NO_TAGS[..jobs.len()]);
         tags.expect("at most CHUNK packets");
+        let order = order(jobs);
+        self.is_sorted = !order.is_empty();
+        order
     }
 
     /// Encrypts or decrypts a text from block `from` on, which is at least 1.
@@ -422,14 +416,16 @@ impl<'k> Chunk<'k> {
         }
         self.run(set);
         self.copy_keys();
-        set.xor_runs(
-            bytes,
-            self.blocks.keystream(),
-            jobs,
-            &self.runs,
-            self.is_sorted,
-        );
-        self.clear();
+        self.xor_list(set, bytes, jobs);
+    }
+
+    /// XORs the computed blocks into their texts, but for one-time keys, and empties the list.
+    #[inline]
+    fn xor_list(&mut self, set: Set, bytes: &mut [u8], jobs: &[Job]) {
+        let (keystream, runs) = (self.blocks.keystream(), &self.runs);
+        set.xor_runs(bytes, keystream, jobs, runs, self.is_sorted);
+        self.runs.clear();
+        self.lanes = 0;
     }
 
     /// Computes the one-time keys of the first packets, as many as fill all lanes of one or more
@@ -457,13 +453,6 @@ impl<'k> Chunk<'k> {
         if self.lanes > 0 {
             set.blocks(&mut self.blocks, self.lanes);
         }
-    }
-
-    /// Empties the list.
-    #[inline]
-    fn clear(&mut self) {
-        self.runs.clear();
-        self.lanes = 0;
     }
 
     /// Copies the one-time keys from the computed blocks.

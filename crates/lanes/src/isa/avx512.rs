@@ -462,11 +462,11 @@ impl U32Lanes for Avx512 {
 
     #[inline(always)]
     fn xor_bytes_at_once(self, text: &mut [u8], block: &[u8; 64]) {
-        debug_assert!(text.len() < 64);
+        debug_assert!(text.len() <= 64);
         let destination: *mut i8 = text.as_mut_ptr().cast();
-        let mask = (1 << (text.len() % 64)) - 1;
-        // SAFETY: the block is 64 bytes. The mask keeps load and store of the text from bytes beyond its
-        // end; nothing needs alignment; `self` proves AVX-512 F and BW.
+        let mask = first(text.len());
+        // SAFETY: the block is 64 bytes. Load and store of the text touch only its first 64 bytes and mask out
+        // those beyond its end; none needs alignment; `self` proves AVX-512 F and BW.
         unsafe {
             let block = _mm512_loadu_si512(block.as_ptr().cast());
             let text = _mm512_maskz_loadu_epi8(mask, destination);

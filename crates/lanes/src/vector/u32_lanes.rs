@@ -160,8 +160,8 @@ pub(crate) trait U32Lanes: Arithmetic {
         bytes::xor_bytes(text, block);
     }
 
-    /// As [`xor_bytes`](Self::xor_bytes) for fewer than 64 bytes, in the same way for each length: for texts
-    /// whose lengths nobody foresees. What lies behind the text may be slow to read soon after.
+    /// As [`xor_bytes`](Self::xor_bytes), in the same way for each length: for texts whose lengths nobody
+    /// foresees. What lies behind the text may be slow to read soon after.
     #[inline(always)]
     fn xor_bytes_at_once(self, text: &mut [u8], block: &[u8; 64]) {
         self.xor_bytes(text, block);

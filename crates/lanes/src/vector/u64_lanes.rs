@@ -110,12 +110,12 @@ pub(crate) trait Limbs44: U64Lanes {
     /// `sum` + the low 52 bits of `a * b`. Only the low 52 bits of `a` and `b` count.
     fn multiply_add_low(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// Bits 44 to 107 of `low` + 2^64 `high`.
-    fn bits_from_44(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
-
     /// `sum` + the bits of that product from bit 52 on.
     fn multiply_add_high(self, sum: Self::Vector, a: Self::Vector, b: Self::Vector)
     -> Self::Vector;
+
+    /// Bits 44 to 107 of `low` + 2^64 `high`.
+    fn bits_from_44(self, low: Self::Vector, high: Self::Vector) -> Self::Vector;
 }
 
 /// Multiplication of limbs of 26 bits, whose products fit 64 bits.

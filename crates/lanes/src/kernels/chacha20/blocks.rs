@@ -853,15 +853,26 @@ fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
 /// XORs `blocks` into as much of `text` as they cover.
 #[inline(always)]
 pub(crate) fn xor_blocks<V: U32Lanes>(v: V, text: &mut [u8], blocks: &[Block]) {
-    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
-    for (piece, block) in whole.iter_mut().zip(blocks) {
-        v.xor_bytes(piece, block);
-    }
-    if let Some(block) = blocks.get(whole.len())
+    if let Some((rest, block)) = xor_whole_blocks(v, text, blocks)
         && !rest.is_empty()
     {
         v.xor_bytes(rest, block);
     }
+}
+
+/// XORs `blocks` into as many whole blocks of `text` as they cover. Returns the rest of the text, if there is a
+/// block for it.
+#[inline(always)]
+fn xor_whole_blocks<'t, V: U32Lanes>(
+    v: V,
+    text: &'t mut [u8],
+    blocks: &'t [Block],
+) -> Option<(&'t mut [u8], &'t Block)> {
+    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
+    for (piece, block) in whole.iter_mut().zip(blocks) {
+        v.xor_bytes(piece, block);
+    }
+    Some((rest, blocks.get(whole.len())?))
 }
 
 /// Consecutive blocks of one packet's keystream in consecutive lanes.
@@ -912,13 +923,7 @@ pub(crate) fn xor_runs<V: U32Lanes>(
         let text = &mut text[BLOCK_LEN * (first as usize - 1)..];
         if !are_scattered {
             xor_blocks(v, text, blocks);
-            continue;
-        }
-        let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
-        for (piece, block) in whole.iter_mut().zip(blocks) {
-            v.xor_bytes(piece, block);
-        }
-        if let Some(block) = blocks.get(whole.len()) {
+        } else if let Some((rest, block)) = xor_whole_blocks(v, text, blocks) {
             v.xor_bytes_at_once(rest, block);
         }
     }

@@ -18,8 +18,8 @@ use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
 /// The tags of up to `LANES` / [`LANES_PER_TEXT`] texts, [`LANES_PER_TEXT`] lanes for each. The
-/// texts are sorted from the longest to the shortest, in blocks of 16 bytes. `keys` are the one-time keys; text `i`
-/// has the key and the tag at its `index`.
+/// texts are sorted from the longest to the shortest, in blocks of 16 bytes. `keys` are the one-time
+/// keys; text `i` has the key and the tag at its `index`.
 ///
 /// # Safety
 ///

@@ -18,7 +18,8 @@ use crate::vector::{MAX_TAGS, U64Lanes};
 const MANY_STEPS: usize = 48;
 
 /// The tags of up to `LANES` texts, one text per lane. The texts are sorted from the longest to
-/// the shortest, in blocks of 16 bytes. `keys` are the one-time keys; text `i` has the key and the tag at its `index`.
+/// the shortest, in blocks of 16 bytes. `keys` are the one-time keys; text `i` has the key and the tag at its
+/// `index`.
 ///
 /// The lane of a shorter text waits until as many blocks are left as the text has. Until then
 /// it reads zeros without the high bit, which leave its accumulator 0.
@@ -143,7 +144,7 @@ unsafe fn hash<F: Field>(f: F, texts: &[Text], r: F::Element) -> F::Element {
         let cube = f.multiplier(f.multiply(r_squared, &r));
         let fourth = f.multiplier(f.multiply(r_squared, &square));
         while total - step >= 4 {
-            // SAFETY: as below.
+            // SAFETY: as in `block`, for four blocks one after the other, all before the last.
             let [[b0, b1], [b2, b3]] = unsafe {
                 [
                     l.load_two(&pointers, 16 * step),

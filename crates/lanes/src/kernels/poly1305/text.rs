@@ -59,8 +59,8 @@ impl Text {
 }
 
 /// How many of `texts` one call can tag with `lanes` lanes. The texts are sorted from the
-/// longest to the shortest, in blocks of 16 bytes. If any of them has AAD, all must have the same number of blocks:
-/// then no lane waits, and the hash of the AAD can be the accumulator that the lane starts
+/// longest to the shortest, in blocks of 16 bytes. If any of them has AAD, all must have the same
+/// number of blocks: then no lane waits, and the hash of the AAD can be the accumulator that the lane starts
 /// with.
 pub(crate) fn group(texts: &[Text], lanes: usize) -> usize {
     let Some(longest) = texts.first() else {
