@@ -488,6 +488,27 @@ fn rounds_and<V: U32Lanes, I: Interleave>(
     x
 }
 
+/// As [`rounds`], for blocks of one key and nonce, whose [`first_columns`] are given.
+#[inline(always)]
+fn rounds_after<V: U32Lanes>(
+    v: V,
+    input: &[V::Word; 12],
+    columns: &[V::Word; 12],
+) -> [V::Word; 16] {
+    let mut x = before_rounds(v, input);
+    steps(v, &mut x, [COLUMNS[0]]);
+    for row in 0..4 {
+        x[4 * row + 1..][..3].copy_from_slice(&columns[3 * row..][..3]);
+    }
+    quarter_rounds(v, &mut x, DIAGONALS);
+    for _ in 1..10 {
+        quarter_rounds(v, &mut x, COLUMNS);
+        quarter_rounds(v, &mut x, DIAGONALS);
+    }
+    add_input(v, &mut x, input);
+    x
+}
+
 /// As [`rounds`], with five parts of other work beside the rounds.
 #[inline(always)]
 fn rounds_beside<V: U32Lanes>(
@@ -761,10 +782,11 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     counter: u32,
     text: &mut [u8],
 ) {
-    let mut input = inputs(v, key, &counter_row(counter, nonce));
+    let row = counter_row(counter, nonce);
+    let (mut input, columns) = (inputs(v, key, &row), first_columns(v, key, &row));
     let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
     for run in &mut runs {
-        let x = rounds(v, input);
+        let x = rounds_after(v, &input, &columns);
         // SAFETY: the run is `LANES` blocks long.
         unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
         input[8] = v.add(input[8], v.splat(V::LANES as u32));
@@ -823,6 +845,44 @@ fn inputs<V: U32Lanes>(v: V, key: &Key, &[counter, n0, n1, n2]: &CounterRow) -> 
         *word = v.splat(nonce);
     }
     input
+}
+
+/// Of consecutive blocks of one key and nonce, the words of columns 1 to 3 after the quarter rounds of the first
+/// column round, row by row. The counter is in column 0, so that these words are the same in all blocks, and
+/// are computed once. `row` is the last row of any of the states.
+#[inline(always)]
+fn first_columns<V: U32Lanes>(v: V, key: &Key, row: &CounterRow) -> [V::Word; 12] {
+    let (words, _) = key.as_chunks();
+    let (mut a, mut d) = (SIGMA, *row);
+    let (mut b, mut c) = ([0; 4], [0; 4]);
+    for i in 0..4 {
+        b[i] = u32::from_le_bytes(words[i]);
+        c[i] = u32::from_le_bytes(words[4 + i]);
+    }
+    // Each step of all columns, column 0 too: the compiler makes one vector of them.
+    for i in 0..4 {
+        a[i] = a[i].wrapping_add(b[i]);
+        d[i] = (d[i] ^ a[i]).rotate_left(16);
+    }
+    for i in 0..4 {
+        c[i] = c[i].wrapping_add(d[i]);
+        b[i] = (b[i] ^ c[i]).rotate_left(12);
+    }
+    for i in 0..4 {
+        a[i] = a[i].wrapping_add(b[i]);
+        d[i] = (d[i] ^ a[i]).rotate_left(8);
+    }
+    for i in 0..4 {
+        c[i] = c[i].wrapping_add(d[i]);
+        b[i] = (b[i] ^ c[i]).rotate_left(7);
+    }
+    let mut columns = [v.splat(0); 12];
+    for (words, row) in columns.chunks_exact_mut(3).zip([a, b, c, d]) {
+        for i in 0..3 {
+            words[i] = v.splat(row[1 + i]);
+        }
+    }
+    columns
 }
 
 /// The same key in every lane, as words.
