@@ -394,13 +394,13 @@ impl<'k> OnePerLane<'k> {
     /// Blocks 0 and 1, as words: of each word that of block 0, then that of block 1.
     #[inline(always)]
     fn blocks<V: U32Lanes>(&self, v: V) -> [[V::Word; 2]; 16] {
-        let inputs = self.inputs(v);
-        let mut input = [[inputs[0]; 2]; 12];
-        for (both, &word) in input.iter_mut().zip(&inputs) {
-            *both = [word; 2];
-        }
-        input[8][1] = v.splat(1);
-        rounds(Pair(v), input)
+        let first = Counting::new(v, self.inputs(v));
+        let mut both = Counting {
+            input: twice(&first.input),
+            columns: twice(&first.columns),
+        };
+        both.input[8][1] = v.splat(1);
+        both.rounds(Pair(v))
     }
 }
 
@@ -488,25 +488,59 @@ fn rounds_and<V: U32Lanes, I: Interleave>(
     x
 }
 
-/// As [`rounds`], for blocks of one key and nonce, whose [`first_columns`] are given.
-#[inline(always)]
-fn rounds_after<V: U32Lanes>(
-    v: V,
-    input: &[V::Word; 12],
-    columns: &[V::Word; 12],
-) -> [V::Word; 16] {
-    let mut x = before_rounds(v, input);
-    steps(v, &mut x, [COLUMNS[0]]);
-    for row in 0..4 {
-        x[4 * row + 1..][..3].copy_from_slice(&columns[3 * row..][..3]);
+/// Words 4 to 15 of the states of blocks whose counters alone differ, and what they have in common after the
+/// first column round: columns 1 to 3. The counter is in column 0, so these are computed once.
+struct Counting<W> {
+    input: [W; 12],
+    columns: [W; 12],
+}
+
+impl<W: Copy> Counting<W> {
+    /// `input` is words 4 to 15 of the first states.
+    #[inline(always)]
+    fn new<V: U32Lanes<Word = W>>(v: V, input: [W; 12]) -> Self {
+        let mut x = before_rounds(v, &input);
+        let [_, rest @ ..] = COLUMNS;
+        steps(v, &mut x, rest);
+        let mut columns = input;
+        for (row, words) in columns.chunks_exact_mut(3).enumerate() {
+            words.copy_from_slice(&x[4 * row + 1..][..3]);
+        }
+        Self { input, columns }
     }
-    quarter_rounds(v, &mut x, DIAGONALS);
-    for _ in 1..10 {
-        quarter_rounds(v, &mut x, COLUMNS);
+
+    /// Adds to the counters.
+    #[inline(always)]
+    fn advance<V: U32Lanes<Word = W>>(&mut self, v: V, blocks: usize) {
+        self.input[8] = v.add(self.input[8], v.splat(blocks as u32));
+    }
+
+    /// One block per lane, as words: see [`rounds`].
+    #[inline(always)]
+    fn rounds<V: U32Lanes<Word = W>>(&self, v: V) -> [W; 16] {
+        let mut x = before_rounds(v, &self.input);
+        steps(v, &mut x, [COLUMNS[0]]);
+        for (row, words) in self.columns.chunks_exact(3).enumerate() {
+            x[4 * row + 1..][..3].copy_from_slice(words);
+        }
         quarter_rounds(v, &mut x, DIAGONALS);
+        for _ in 1..10 {
+            quarter_rounds(v, &mut x, COLUMNS);
+            quarter_rounds(v, &mut x, DIAGONALS);
+        }
+        add_input(v, &mut x, &self.input);
+        x
     }
-    add_input(v, &mut x, input);
-    x
+}
+
+/// The same words in both vectors of a pair.
+#[inline(always)]
+fn twice<W: Copy>(words: &[W; 12]) -> [[W; 2]; 12] {
+    let mut both = [[words[0]; 2]; 12];
+    for (both, &word) in both.iter_mut().zip(words) {
+        *both = [word; 2];
+    }
+    both
 }
 
 /// As [`rounds`], with five parts of other work beside the rounds.
@@ -782,20 +816,19 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     counter: u32,
     text: &mut [u8],
 ) {
-    let row = counter_row(counter, nonce);
-    let (mut input, columns) = (inputs(v, key, &row), first_columns(v, key, &row));
+    let mut states = Counting::new(v, inputs(v, key, &counter_row(counter, nonce)));
     let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
     for run in &mut runs {
-        let x = rounds_after(v, &input, &columns);
+        let x = states.rounds(v);
         // SAFETY: the run is `LANES` blocks long.
         unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
-        input[8] = v.add(input[8], v.splat(V::LANES as u32));
+        states.advance(v, V::LANES);
     }
     let done = text.len() / (V::LANES * BLOCK_LEN) * V::LANES;
     let rest = &mut text[done * BLOCK_LEN..];
     let counter = counter.wrapping_add(done as u32);
     if rest.len() > V::Narrow::LANES * BLOCK_LEN {
-        xor_rest(v, input, rest);
+        xor_rest(v, states.input, rest);
     } else if !rest.is_empty() {
         let row = counter_row(counter, nonce);
         xor_rest(v.narrow(), inputs(v.narrow(), key, &row), rest);
@@ -845,44 +878,6 @@ fn inputs<V: U32Lanes>(v: V, key: &Key, &[counter, n0, n1, n2]: &CounterRow) -> 
         *word = v.splat(nonce);
     }
     input
-}
-
-/// Of consecutive blocks of one key and nonce, the words of columns 1 to 3 after the quarter rounds of the first
-/// column round, row by row. The counter is in column 0, so that these words are the same in all blocks, and
-/// are computed once. `row` is the last row of any of the states.
-#[inline(always)]
-fn first_columns<V: U32Lanes>(v: V, key: &Key, row: &CounterRow) -> [V::Word; 12] {
-    let (words, _) = key.as_chunks();
-    let (mut a, mut d) = (SIGMA, *row);
-    let (mut b, mut c) = ([0; 4], [0; 4]);
-    for i in 0..4 {
-        b[i] = u32::from_le_bytes(words[i]);
-        c[i] = u32::from_le_bytes(words[4 + i]);
-    }
-    // Each step of all columns, column 0 too: the compiler makes one vector of them.
-    for i in 0..4 {
-        a[i] = a[i].wrapping_add(b[i]);
-        d[i] = (d[i] ^ a[i]).rotate_left(16);
-    }
-    for i in 0..4 {
-        c[i] = c[i].wrapping_add(d[i]);
-        b[i] = (b[i] ^ c[i]).rotate_left(12);
-    }
-    for i in 0..4 {
-        a[i] = a[i].wrapping_add(b[i]);
-        d[i] = (d[i] ^ a[i]).rotate_left(8);
-    }
-    for i in 0..4 {
-        c[i] = c[i].wrapping_add(d[i]);
-        b[i] = (b[i] ^ c[i]).rotate_left(7);
-    }
-    let mut columns = [v.splat(0); 12];
-    for (words, row) in columns.chunks_exact_mut(3).zip([a, b, c, d]) {
-        for i in 0..3 {
-            words[i] = v.splat(row[1 + i]);
-        }
-    }
-    columns
 }
 
 /// The same key in every lane, as words.
