@@ -172,22 +172,24 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
     const { assert!(V::LANES == <F::Lanes as U64Lanes>::LANES) };
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
     let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
+    let mut messages = ShortMessages::new();
     let mut tags;
     for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
         inputs.set(keys, jobs);
-        let mut messages = ShortMessages::new();
-        for (lane, job) in jobs.iter().enumerate() {
-            messages.reserve(lane, job.aad_len, job.text_len);
-        }
+        messages.clear();
         let key = key_and_first_block(v, &inputs, &mut blocks.0);
         for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
-            let aad = v.padded(&bytes[job.aad()]);
+            let mut aad = None;
+            if job.aad_len > 0 {
+                aad = Some(v.padded(&bytes[job.aad()]));
+            }
             let text = &mut bytes[job.text()];
             let ciphertext = match outcomes {
                 None => v.xor_padded(text, block),
                 Some(_) => v.padded(text),
             };
-            messages.write(lane, (&aad, job.aad_len), (&ciphertext, job.text_len));
+            let lengths = [job.aad_len, job.text_len];
+            messages.write(lane, aad.as_ref(), &ciphertext, lengths);
         }
         let l = f.lanes();
         let r = (l.join_u32(key[0], key[1]), l.join_u32(key[2], key[3]));

@@ -59,10 +59,12 @@ impl<L: Limbs44> Field for Radix44<L> {
     #[inline(always)]
     fn multiplier(self, r: [L::Vector; 3]) -> Self::Multiplier {
         let Self(l) = self;
-        // Two shifts and an addition: from four times five the compiler makes a multiplication,
-        // which is slower.
-        let twenty = |a| l.add(l.shift_left::<4>(a), l.shift_left::<2>(a));
-        (r, [twenty(r[1]), twenty(r[2])])
+        // By the multiplication that there is: from shifts and additions the compiler makes one of 64 bits,
+        // and that of five instructions.
+        let (zero, twenty) = (l.splat(0), l.splat(20));
+        let s1 = l.multiply_add_low(zero, r[1], twenty);
+        let s2 = l.multiply_add_low(zero, r[2], twenty);
+        (r, [s1, s2])
     }
 
     #[inline(always)]
