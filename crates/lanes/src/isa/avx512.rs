@@ -478,12 +478,18 @@ impl U32Lanes for Avx512 {
     fn xor_padded(self, text: &mut [u8], block: &[u8; 64]) -> [u8; 64] {
         let mask = first(text.len());
         let mut padded = [0; 64];
-        // SAFETY: the block and the result are 64 bytes. The mask keeps the load of the text
+        // SAFETY: the block and the result are 64 bytes. The mask keeps load and store of the text
         // from bytes beyond its end; nothing needs alignment; `self` proves AVX-512 F and BW.
         unsafe {
             let block = _mm512_maskz_loadu_epi8(mask, block.as_ptr().cast());
-            let text = _mm512_maskz_loadu_epi8(mask, text.as_ptr().cast());
-            _mm512_storeu_si512(padded.as_mut_ptr().cast(), _mm512_xor_si512(text, block));
+            let xored = _mm512_maskz_loadu_epi8(mask, text.as_ptr().cast());
+            let xored = _mm512_xor_si512(xored, block);
+            _mm512_storeu_si512(padded.as_mut_ptr().cast(), xored);
+            // As `xor_bytes` stores so many, but not computed twice.
+            if text.len() > 48 {
+                _mm512_mask_storeu_epi8(text.as_mut_ptr().cast(), mask, xored);
+                return padded;
+            }
         }
         self.xor_bytes(text, block);
         padded
