@@ -42,7 +42,7 @@ impl ShortMessages {
         [text - aad_len.next_multiple_of(16) as usize, text, lengths]
     }
 
-    /// Forgets the messages of all lanes.
+    /// Makes room for other messages. What lies in the stretches stays until they are written.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.wait = STRIDE / 16;
@@ -62,13 +62,14 @@ impl ShortMessages {
         let [aad_len, text_len] = lengths;
         let [aad_at, text_at, lengths_at] = Self::offsets(aad_len, text_len);
         let wait = aad_at / 16;
-        let before = core::mem::replace(&mut self.started[lane], u64::MAX << wait);
-        self.wait = self.wait.min(wait);
+        let started = u64::MAX << wait;
         let bytes = &mut self.bytes[STRIDE * lane..][..STRIDE + SHORT];
         // Zeros in front of it, where a longer message was before.
-        if before & !(u64::MAX << wait) != 0 {
+        if self.started[lane] & !started != 0 {
             bytes[..STRIDE].fill(0);
         }
+        self.started[lane] = started;
+        self.wait = self.wait.min(wait);
         if let Some(aad) = aad {
             bytes[aad_at..][..SHORT].copy_from_slice(aad);
         }
