@@ -78,14 +78,10 @@ impl Outbound {
         kind: PacketKind,
         contents_len: usize,
     ) -> Result<(Slot, &'b mut [u8]), SealError> {
-        let wire = self.place(batch, kind, contents_len)?;
-        self.cipher.add_job(batch, wire.start, contents_len)?;
-        let contents = wire.start + LENGTH_LEN + HEADER_LEN;
-        let slot = self.slot(batch, wire);
-        Ok((
-            slot,
-            &mut batch.arena_mut().bytes_mut()[contents..contents + contents_len],
-        ))
+        let (start, front) = self.place(batch, kind, contents_len)?;
+        self.cipher.add_job(batch, start, contents_len)?;
+        let slot = self.slot(batch, start..start + contents_len + OVERHEAD);
+        Ok((slot, write_front(batch, start, front, contents_len)))
     }
 
     /// The slot of the packet that was added last, which lies in `wire`.
@@ -104,28 +100,28 @@ impl Outbound {
         rest: &[u8],
     ) -> Result<usize, SealError> {
         let contents_len = rest.len().saturating_add(beginning.len());
-        let start = self.place(batch, kind, contents_len)?.start;
+        let (start, front) = self.place(batch, kind, contents_len)?;
         if self.cipher.waits(batch, contents_len) {
             self.cipher.add_job(batch, start, contents_len)?;
             // At last: the call of `memcpy` leaves nothing in registers.
-            write_contents(batch, start, beginning, rest);
+            write(batch, start, front, beginning, rest);
         } else {
-            write_contents(batch, start, beginning, rest);
+            write(batch, start, front, beginning, rest);
             self.cipher
                 .add_done_job(Backend::seal, batch, start, contents_len)?;
         }
         Ok(start)
     }
 
-    /// Takes the place of a packet in the arena and writes its length and header. Returns
-    /// where it lies.
+    /// Takes the place of a packet in the arena. Returns where it begins, and what belongs there: its length
+    /// and header.
     #[inline]
     fn place(
         &mut self,
         batch: &mut SealBatch,
         kind: PacketKind,
         contents_len: usize,
-    ) -> Result<Range<usize>, SealError> {
+    ) -> Result<(usize, Front), SealError> {
         if contents_len > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong {
                 length: contents_len,
@@ -136,12 +132,9 @@ impl Outbound {
             return Err(SealError::BatchFull);
         }
         let length = self.cipher.encrypt_length(contents_len)?;
-        let start = batch.arena_mut().take(wire_len);
-        let front = start..start + LENGTH_LEN + HEADER_LEN;
         // In one number, and not byte by byte.
-        let front_bytes = length | u32::from(kind.header()) << (8 * LENGTH_LEN);
-        batch.arena_mut().bytes_mut()[front].copy_from_slice(&front_bytes.to_le_bytes());
-        Ok(start..start + wire_len)
+        let front = length | u32::from(kind.header()) << (8 * LENGTH_LEN);
+        Ok((batch.arena_mut().take(wire_len), front.to_le_bytes()))
     }
 
     /// Adds a packet with a message to the batch: its type in the shortest form that every
@@ -218,11 +211,27 @@ impl Outbound {
     }
 }
 
-/// Writes the contents of the packet that begins at `start`: `beginning`, then `rest`.
+/// What comes before the contents of a packet.
+type Front = [u8; LENGTH_LEN + HEADER_LEN];
+
+/// Writes the front of the packet that begins at `start`. Returns the place of its contents.
 #[inline(always)]
-fn write_contents(batch: &mut SealBatch, start: usize, beginning: &[u8], rest: &[u8]) {
-    let start = start + LENGTH_LEN + HEADER_LEN;
-    let contents = &mut batch.arena_mut().bytes_mut()[start..][..beginning.len() + rest.len()];
+fn write_front(
+    batch: &mut SealBatch,
+    start: usize,
+    front: Front,
+    contents_len: usize,
+) -> &mut [u8] {
+    let packet = &mut batch.arena_mut().bytes_mut()[start..][..front.len() + contents_len];
+    let (place, contents) = packet.split_at_mut(front.len());
+    place.copy_from_slice(&front);
+    contents
+}
+
+/// Writes the packet that begins at `start`, whose contents are `beginning`, then `rest`.
+#[inline(always)]
+fn write(batch: &mut SealBatch, start: usize, front: Front, beginning: &[u8], rest: &[u8]) {
+    let contents = write_front(batch, start, front, beginning.len() + rest.len());
     let (place, rest_place) = contents.split_at_mut(beginning.len());
     // Not a call of `memcpy` for nothing.
     if !beginning.is_empty() {

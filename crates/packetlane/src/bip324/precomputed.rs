@@ -13,7 +13,6 @@ use super::rekey::{REKEY_INTERVAL, nonce};
 use alloc::boxed::Box;
 use core::ops::Range;
 use packetlane_lanes::{Backend, Block, Key};
-use zeroize::Zeroize;
 
 /// The most memory that precomputed keystream takes for one direction, in bytes.
 pub const MAX_PRECOMPUTED_KEYSTREAM: usize = 2048;
@@ -157,11 +156,8 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Wipes all blocks.
+    /// Wipes all blocks: those that are left, because what was used has been wiped.
     pub(super) fn wipe(&mut self) {
-        if let Some(blocks) = &mut self.blocks {
-            blocks.as_flattened_mut().zeroize();
-        }
-        (self.next, self.end) = (0, 0);
+        self.consume(self.left());
     }
 }
