@@ -74,8 +74,7 @@ pub(super) const SORTED: usize = 256;
 const FEW: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
 
 /// How many blocks of text packets have for which [`Strategy::Lockstep`] is faster than other ways. Those
-/// with one are [`Strategy::Short`]. For more, a lane of tags takes longer than four
-/// ([`TagMethod::FourLanes`]), and keystream that waits for the verdict leaves the first-level cache.
+/// with one are [`Strategy::Short`]. For many, a lane of tags takes longer than four ([`TagMethod::FourLanes`]).
 const LOCKSTEP: RangeInclusive<usize> = 2..=MAX_LOCKSTEP;
 
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter

@@ -496,6 +496,16 @@ impl U32Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn copy_first(self, to: &mut [u8], from: &[u8; 64]) {
+        // SAFETY: the source is 64 bytes. The mask keeps the store from bytes beyond the end of `to`; nothing needs
+        // alignment; `self` proves AVX-512 F and BW.
+        unsafe {
+            let from = _mm512_loadu_si512(from.as_ptr().cast());
+            _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), first(to.len()), from);
+        }
+    }
+
+    #[inline(always)]
     fn padded(self, text: &[u8]) -> [u8; 64] {
         let mut padded = [0; 64];
         // SAFETY: the mask keeps the load from bytes beyond the text's end; the result is 64

@@ -27,9 +27,7 @@ use super::poly1305::text::Text;
 use crate::job::{
     BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict, verdict_and_wipe,
 };
-use crate::vector::{
-    Aligned, Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask,
-};
+use crate::vector::{Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
 use core::mem::swap;
 use core::ops::Range;
 
@@ -171,31 +169,32 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
 {
     const { assert!(V::LANES == <F::Lanes as U64Lanes>::LANES) };
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
-    let mut blocks = Aligned([[0; BLOCK_LEN]; MAX_TAGS]);
+    let mut blocks = Keystream::new();
     let mut messages = ShortMessages::new();
     let mut tags;
     for (group, jobs) in jobs.chunks(V::LANES).enumerate() {
         inputs.set(keys, jobs);
         messages.clear();
-        let key = key_and_first_block(v, &inputs, &mut blocks.0);
-        for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
-            let mut aad = None;
-            if job.aad_len > 0 {
-                aad = Some(v.padded(&bytes[job.aad()]));
+        let mut beginnings = Beginnings {
+            v,
+            bytes: &*bytes,
+            jobs: jobs.iter().enumerate(),
+            opens: outcomes.is_some(),
+            messages: &mut messages,
+        };
+        let key = key_and_first_block(v, &inputs, &mut blocks, &mut beginnings);
+        while beginnings.next().is_some() {}
+        if outcomes.is_none() {
+            for ((lane, job), block) in jobs.iter().enumerate().zip(blocks.blocks()) {
+                let ciphertext = v.xor_padded(&mut bytes[job.text()], block);
+                messages.set_text(v, lane, &ciphertext);
             }
-            let text = &mut bytes[job.text()];
-            let ciphertext = match outcomes {
-                None => v.xor_padded(text, block),
-                Some(_) => v.padded(text),
-            };
-            let lengths = [job.aad_len, job.text_len];
-            messages.write(lane, aad.as_ref(), &ciphertext, lengths);
         }
         let l = f.lanes();
         let r = (l.join_u32(key[0], key[1]), l.join_u32(key[2], key[3]));
         let pad = (l.join_u32(key[4], key[5]), l.join_u32(key[6], key[7]));
         tags = tags_of_short(f, &messages, r, pad);
-        for ((lane, job), block) in jobs.iter().enumerate().zip(&blocks.0) {
+        for ((lane, job), block) in jobs.iter().enumerate().zip(blocks.blocks()) {
             let tag = wide(tags[0][lane], tags[1][lane]).to_le_bytes();
             let Some(outcomes) = &mut outcomes else {
                 bytes[job.tag()].copy_from_slice(&tag);
@@ -208,19 +207,55 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
             }
         }
     }
-    blocks.0 = [[0; BLOCK_LEN]; MAX_TAGS];
-    zeroize::optimization_barrier(&blocks);
     // The tag computed for a forged packet would make that packet authentic.
     tags = [[0; MAX_TAGS]; 2];
     zeroize::optimization_barrier(&tags);
 }
 
-/// The most blocks of text that packets in [`lockstep`] have. Their keystream waits for the verdict,
-/// and should stay in the first-level cache beside the texts.
-pub(crate) const MAX_LOCKSTEP: usize = 12;
+/// The messages of [`short`] packets as far as they are known before their keystream: of packets to open, with
+/// their texts.
+struct Beginnings<'t, V, I> {
+    v: V,
+    bytes: &'t [u8],
+    /// By lane.
+    jobs: I,
+    opens: bool,
+    messages: &'t mut ShortMessages,
+}
 
-/// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: first block
-/// 0 of all of them, then block 1 of all, and so on; then a tag in each lane.
+impl<'t, V: U32Lanes, I: Iterator<Item = (usize, &'t Job)>> Beginnings<'t, V, I> {
+    #[inline(always)]
+    fn next(&mut self) -> Option<()> {
+        let (v, bytes) = (self.v, self.bytes);
+        let (lane, job) = self.jobs.next()?;
+        let mut aad = None;
+        if job.aad_len > 0 {
+            aad = Some(v.padded(&bytes[job.aad()]));
+        }
+        let lengths = [job.aad_len, job.text_len];
+        self.messages.begin(lane, aad.as_ref(), lengths);
+        if self.opens {
+            let ciphertext = v.padded(&bytes[job.text()]);
+            self.messages.set_text(v, lane, &ciphertext);
+        }
+        Some(())
+    }
+}
+
+impl<'t, V: U32Lanes, I: Iterator<Item = (usize, &'t Job)>> Interleave for Beginnings<'t, V, I> {
+    // Nine times for sixteen lanes.
+    #[inline(always)]
+    fn step(&mut self) {
+        self.next();
+        self.next();
+    }
+}
+
+/// The most blocks of text that packets in [`lockstep`] have. For longer ones it is not faster.
+pub(crate) const MAX_LOCKSTEP: usize = 48;
+
+/// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: block 0 of all
+/// of them, then block 1 of all, and so on, each used beside the rounds of the next; and a tag in each lane.
 ///
 /// # Panics
 ///
@@ -249,55 +284,63 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     inputs.set(keys, jobs);
     let mut blocks = Lockstep::new(Pair(w), &inputs);
     let mut one_time_keys = blocks.one_time_keys();
-    let mut keystreams: [_; MAX_LOCKSTEP] = core::array::from_fn(|_| Keystream::new());
-    let keystreams = &mut keystreams[..count];
-    for keystream in &mut *keystreams {
-        blocks.write_next(keystream);
-    }
-    if outcomes.is_none() {
-        for (lane, job) in jobs.iter().enumerate() {
-            xor_lane(w, &mut bytes[job.text()], keystreams, lane);
-        }
-    }
+    let (mut last, mut next) = (&mut Keystream::new(), &mut Keystream::new());
     let l = f.lanes();
     let mut words;
-    for (half, jobs) in jobs.chunks_exact(W::LANES).enumerate() {
-        let first = W::LANES * half;
-        let mut texts = [Text::NONE; MAX_TAGS];
-        let texts = &mut texts[..W::LANES];
-        for (text, job) in texts.iter_mut().zip(jobs) {
-            assert!(job.aad_len == 0 && job.blocks() as usize - 1 == count);
-            text.start = bytes[job.text().start..job.tag().end].as_ptr();
-            text.len = job.text_len;
+    let mut forged = 0_u32;
+    let seals = outcomes.is_none();
+    // To seal, texts are encrypted and then hashed; to open, hashed and then decrypted.
+    for encrypts_or_decrypts in [seals, !seals] {
+        if encrypts_or_decrypts {
+            for at in 0..=count {
+                let mut texts = LockstepTexts {
+                    w,
+                    bytes: &mut *bytes,
+                    packets: jobs.iter().zip(last.blocks()).enumerate(),
+                    forged,
+                    start: BLOCK_LEN * at.saturating_sub(1),
+                };
+                if at < count {
+                    blocks.write_next(next, &mut texts);
+                }
+                while texts.next().is_some() {}
+                swap(&mut last, &mut next);
+            }
+            continue;
         }
-        assert!(texts.is_sorted_by(|a, b| a.len >= b.len));
-        macro_rules! key {
-            ($i:literal) => {
-                l.join_u32(one_time_keys[$i][half], one_time_keys[$i + 1][half])
+        for (half, jobs) in jobs.chunks_exact(W::LANES).enumerate() {
+            let first = W::LANES * half;
+            let mut texts = [Text::NONE; MAX_TAGS];
+            let texts = &mut texts[..W::LANES];
+            for (text, job) in texts.iter_mut().zip(jobs) {
+                assert!(job.aad_len == 0 && job.blocks() as usize - 1 == count);
+                text.start = bytes[job.text().start..job.tag().end].as_ptr();
+                text.len = job.text_len;
+            }
+            assert!(texts.is_sorted_by(|a, b| a.len >= b.len));
+            macro_rules! key {
+                ($i:literal) => {
+                    l.join_u32(one_time_keys[$i][half], one_time_keys[$i + 1][half])
+                };
+            }
+            // SAFETY: the slices have shown that each text and the tag after it lie in `bytes`. The texts
+            // are sorted, none is empty and none has AAD, and they differ by less than a block of
+            // keystream, as just asserted: so `group` allows that they share a call.
+            words = unsafe {
+                let (r, pad) = ((key!(0), key!(2)), (key!(4), key!(6)));
+                in_lanes::tags_in_words(f, texts, r, pad)
             };
-        }
-        // SAFETY: the slices have shown that each text and the tag after it lie in `bytes`. The texts
-        // are sorted, none is empty and none has AAD, and they differ by less than a block of
-        // keystream, as just asserted: so `group` allows that they share a call.
-        words = unsafe {
-            let (r, pad) = ((key!(0), key!(2)), (key!(4), key!(6)));
-            in_lanes::tags_in_words(f, texts, r, pad)
-        };
-        for (lane, job) in jobs.iter().enumerate() {
-            let tag = wide(words[0][lane], words[1][lane]).to_le_bytes();
-            let Some(outcomes) = &mut outcomes else {
-                bytes[job.tag()].copy_from_slice(&tag);
-                continue;
-            };
-            let outcome = &mut outcomes[first + lane];
-            *outcome = verdict(&bytes[job.tag()], &tag);
-            if *outcome == Outcome::Authentic {
-                xor_lane(w, &mut bytes[job.text()], keystreams, first + lane);
+            for (lane, job) in jobs.iter().enumerate() {
+                let tag = wide(words[0][lane], words[1][lane]).to_le_bytes();
+                let Some(outcomes) = &mut outcomes else {
+                    bytes[job.tag()].copy_from_slice(&tag);
+                    continue;
+                };
+                let outcome = &mut outcomes[first + lane];
+                *outcome = verdict(&bytes[job.tag()], &tag);
+                forged |= u32::from(*outcome != Outcome::Authentic) << (first + lane);
             }
         }
-    }
-    for keystream in keystreams {
-        keystream.wipe();
     }
     one_time_keys = [[w.splat(0); 2]; 8];
     zeroize::optimization_barrier(&one_time_keys);
@@ -306,15 +349,49 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     zeroize::optimization_barrier(&words);
 }
 
-/// XORs the keystream of one lane, a block in each of `keystreams`, into its text.
-#[inline(always)]
-fn xor_lane<W: U32Lanes>(w: W, text: &mut [u8], keystreams: &[Keystream], lane: usize) {
-    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
-    for (piece, keystream) in whole.iter_mut().zip(keystreams) {
-        w.xor_bytes(piece, &keystream.blocks()[lane]);
+/// A block of the texts of [`lockstep`] packets, and its keystream.
+struct LockstepTexts<'t, W, I> {
+    w: W,
+    bytes: &'t mut [u8],
+    /// By lane.
+    packets: I,
+    /// A bit for each lane whose text stays as it is.
+    forged: u32,
+    /// Where the block begins in each text.
+    start: usize,
+}
+
+impl<'t, W, I> LockstepTexts<'t, W, I>
+where
+    W: U32Lanes,
+    I: Iterator<Item = (usize, (&'t Job, &'t Block))>,
+{
+    /// XORs the keystream of the next lane into its text.
+    #[inline(always)]
+    fn next(&mut self) -> Option<()> {
+        let (lane, (job, block)) = self.packets.next()?;
+        if self.forged >> lane & 1 == 0 {
+            let text = &mut self.bytes[job.text()][self.start..];
+            match text.first_chunk_mut::<BLOCK_LEN>() {
+                Some(whole) => self.w.xor_bytes(whole, block),
+                None => self.w.xor_bytes(text, block),
+            }
+        }
+        Some(())
     }
-    if let Some(keystream) = keystreams.get(whole.len()) {
-        w.xor_bytes(rest, &keystream.blocks()[lane]);
+}
+
+impl<'t, W, I> Interleave for LockstepTexts<'t, W, I>
+where
+    W: U32Lanes,
+    I: Iterator<Item = (usize, (&'t Job, &'t Block))>,
+{
+    // Ten times for thirty-two lanes; two are left.
+    #[inline(always)]
+    fn step(&mut self) {
+        self.next();
+        self.next();
+        self.next();
     }
 }
 

@@ -154,7 +154,7 @@ pub(crate) trait U32Lanes: Arithmetic {
     unsafe fn scatter<const XOR: bool>(self, words: &[Self::Word; 16], blocks: *mut [u8; 64]);
 
     /// XORs the first bytes of `block` into `text`, which has at most 64 bytes. This and the
-    /// next two methods have defaults for instruction sets without masks for bytes.
+    /// next methods have defaults for instruction sets without masks for bytes.
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         bytes::xor_bytes(text, block);
@@ -182,5 +182,11 @@ pub(crate) trait U32Lanes: Arithmetic {
         let mut padded = [0; 64];
         padded[..text.len()].copy_from_slice(text);
         padded
+    }
+
+    /// Fills `to`, which has at most 64 bytes, with the first bytes of `from`.
+    #[inline(always)]
+    fn copy_first(self, to: &mut [u8], from: &[u8; 64]) {
+        to.copy_from_slice(&from[..to.len()]);
     }
 }

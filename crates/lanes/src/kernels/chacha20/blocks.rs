@@ -1,7 +1,7 @@
 //! Blocks in lanes, where their keystream lies, and what goes on between rounds.
 
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
-use crate::vector::{Aligned, Interleave, MAX_LANES, MAX_TAGS, Pair, Rows, U32Lanes};
+use crate::vector::{Aligned, Interleave, MAX_LANES, Pair, Rows, U32Lanes};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -103,7 +103,7 @@ impl Keystream {
     /// half, the one-time key, is computed; the second is a copy of it.
     #[inline(always)]
     pub(crate) fn write_first_two<V: U32Lanes>(&mut self, v: V, inputs: &OnePerLane<'_>) {
-        let x = inputs.blocks(v);
+        let x = inputs.blocks(v, &mut ());
         let mut both = [[x[0][0]; 16]; 2];
         for (i, words) in x.iter().enumerate() {
             (both[0][i], both[1][i]) = (words[0], words[1]);
@@ -393,14 +393,14 @@ impl<'k> OnePerLane<'k> {
 
     /// Blocks 0 and 1, as words: of each word that of block 0, then that of block 1.
     #[inline(always)]
-    fn blocks<V: U32Lanes>(&self, v: V) -> [[V::Word; 2]; 16] {
+    fn blocks<V: U32Lanes>(&self, v: V, interleaved: &mut impl Interleave) -> [[V::Word; 2]; 16] {
         let first = Counting::new(v, self.inputs(v));
         let mut both = Counting {
             input: twice(&first.input),
             columns: twice(&first.columns),
         };
         both.input[8][1] = v.splat(1);
-        both.rounds(Pair(v))
+        both.rounds(Pair(v), interleaved)
     }
 }
 
@@ -418,11 +418,11 @@ impl<V: U32Lanes> Lockstep<V> {
         Self { v, inputs }
     }
 
-    /// The next block of each packet, as words.
+    /// The next block of each packet, as words. `interleaved` is done ten times.
     #[inline(always)]
-    fn next(&mut self) -> [V::Word; 16] {
+    fn next(&mut self, interleaved: &mut impl Interleave) -> [V::Word; 16] {
         let (v, inputs) = (self.v, &mut self.inputs);
-        let words = rounds(v, *inputs);
+        let words = rounds_and(v, *inputs, interleaved);
         inputs[8] = v.add(inputs[8], v.splat(1));
         words
     }
@@ -430,28 +430,32 @@ impl<V: U32Lanes> Lockstep<V> {
     /// The first eight words of block 0, the one-time key; next comes block 1.
     #[inline(always)]
     pub(crate) fn one_time_keys(&mut self) -> [V::Word; 8] {
-        let [a, b, c, d, e, f, g, h, ..] = self.next();
+        let [a, b, c, d, e, f, g, h, ..] = self.next(&mut ());
         [a, b, c, d, e, f, g, h]
     }
 
-    /// Writes the next block of each packet.
+    /// Writes the next block of each packet. `interleaved` is done ten times.
     #[inline(always)]
-    pub(crate) fn write_next(&mut self, keystream: &mut Keystream) {
-        let words = self.next();
+    pub(crate) fn write_next(
+        &mut self,
+        keystream: &mut Keystream,
+        interleaved: &mut impl Interleave,
+    ) {
+        let words = self.next(interleaved);
         keystream.write(self.v, &words, 0);
     }
 }
 
 /// Blocks 0 and 1 of one packet per lane. Returns the first eight words of block 0, the one-time
-/// key. Writes block 1, which encrypts the text, to `blocks`.
+/// key. Writes block 1, which encrypts the text, to `keystream`. `interleaved` is done between the rounds.
 #[inline(always)]
 pub(crate) fn key_and_first_block<V: U32Lanes>(
     v: V,
     inputs: &OnePerLane<'_>,
-    blocks: &mut [Block; MAX_TAGS],
+    keystream: &mut Keystream,
+    interleaved: &mut impl Interleave,
 ) -> [V::Word; 8] {
-    const { assert!(V::LANES <= MAX_TAGS) };
-    let x = inputs.blocks(v);
+    let x = inputs.blocks(v, interleaved);
     let mut key = [x[0][0]; 8];
     for (word, both) in key.iter_mut().zip(&x) {
         *word = both[0];
@@ -460,8 +464,7 @@ pub(crate) fn key_and_first_block<V: U32Lanes>(
     for (word, both) in second.iter_mut().zip(&x) {
         *word = both[1];
     }
-    // SAFETY: there are `MAX_TAGS` blocks, and `LANES` is at most that, as asserted above.
-    unsafe { v.scatter::<false>(&second, blocks.as_mut_ptr()) };
+    keystream.write(v, &second, 0);
     key
 }
 
@@ -515,9 +518,9 @@ impl<W: Copy> Counting<W> {
         self.input[8] = v.add(self.input[8], v.splat(blocks as u32));
     }
 
-    /// One block per lane, as words: see [`rounds`].
+    /// One block per lane, as words: see [`rounds_and`]. `interleaved` is done nine times.
     #[inline(always)]
-    fn rounds<V: U32Lanes<Word = W>>(&self, v: V) -> [W; 16] {
+    fn rounds<V: U32Lanes<Word = W>>(&self, v: V, interleaved: &mut impl Interleave) -> [W; 16] {
         let mut x = before_rounds(v, &self.input);
         steps(v, &mut x, [COLUMNS[0]]);
         for (row, words) in self.columns.chunks_exact(3).enumerate() {
@@ -525,6 +528,7 @@ impl<W: Copy> Counting<W> {
         }
         quarter_rounds(v, &mut x, DIAGONALS);
         for _ in 1..10 {
+            interleaved.step();
             quarter_rounds(v, &mut x, COLUMNS);
             quarter_rounds(v, &mut x, DIAGONALS);
         }
@@ -819,7 +823,7 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
     let mut states = Counting::new(v, inputs(v, key, &counter_row(counter, nonce)));
     let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
     for run in &mut runs {
-        let x = states.rounds(v);
+        let x = states.rounds(v, &mut ());
         // SAFETY: the run is `LANES` blocks long.
         unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
         states.advance(v, V::LANES);

@@ -2,7 +2,7 @@
 
 use super::field::{Field, Limb, clamped, padded_words};
 use super::text::MAX_AAD;
-use crate::vector::{MAX_TAGS, U64Lanes};
+use crate::vector::{MAX_TAGS, U32Lanes, U64Lanes};
 
 /// The largest text of a short message, in bytes.
 pub(crate) const SHORT: usize = 64;
@@ -11,11 +11,13 @@ pub(crate) const SHORT: usize = 64;
 /// front, then AAD and text, each padded with zeros, and their lengths.
 #[repr(align(64))]
 pub(crate) struct ShortMessages {
-    /// [`STRIDE`] bytes for each message, and room for the padding that [`write`](Self::write)
+    /// [`STRIDE`] bytes for each message, and room for the padding of AAD that [`begin`](Self::begin)
     /// copies beyond the last one.
     bytes: [u8; STRIDE * MAX_TAGS + SHORT],
     /// For each message a bit per block, from the first one on: whether the message has started.
     started: [u64; MAX_TAGS],
+    /// Where each message's text begins in its stretch.
+    text_at: [usize; MAX_TAGS],
     /// How many blocks pass before the first message begins.
     wait: usize,
 }
@@ -30,6 +32,7 @@ impl ShortMessages {
         Self {
             bytes: [0; STRIDE * MAX_TAGS + SHORT],
             started: [0; MAX_TAGS],
+            text_at: [0; MAX_TAGS],
             wait: STRIDE / 16,
         }
     }
@@ -42,23 +45,17 @@ impl ShortMessages {
         [text - aad_len.next_multiple_of(16) as usize, text, lengths]
     }
 
-    /// Makes room for other messages. What lies in the stretches stays until they are written.
+    /// Makes room for other messages. What lies in the stretches stays until they are begun.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.wait = STRIDE / 16;
     }
 
-    /// Writes the message of a lane. `lengths` are those of AAD and text, at most [`MAX_AAD`] and [`SHORT`] bytes.
-    /// Both are padded with zeros to 64 bytes; AAD is left out if there is none. Lanes must be written in ascending
-    /// order: padding that reaches too far is written over, here or by the next lane.
+    /// Begins the message of a lane: all but its text. `lengths` are those of AAD and text, at most [`MAX_AAD`] and
+    /// [`SHORT`] bytes. AAD is padded with zeros to 64 bytes, and left out if there is none. Lanes must be begun in
+    /// ascending order: padding that reaches too far is written over, here or by the next lane.
     #[inline(always)]
-    pub(crate) fn write(
-        &mut self,
-        lane: usize,
-        aad: Option<&[u8; SHORT]>,
-        text: &[u8; SHORT],
-        lengths: [u32; 2],
-    ) {
+    pub(crate) fn begin(&mut self, lane: usize, aad: Option<&[u8; SHORT]>, lengths: [u32; 2]) {
         let [aad_len, text_len] = lengths;
         let [aad_at, text_at, lengths_at] = Self::offsets(aad_len, text_len);
         let wait = aad_at / 16;
@@ -69,13 +66,20 @@ impl ShortMessages {
             bytes[..STRIDE].fill(0);
         }
         self.started[lane] = started;
+        self.text_at[lane] = text_at;
         self.wait = self.wait.min(wait);
         if let Some(aad) = aad {
             bytes[aad_at..][..SHORT].copy_from_slice(aad);
         }
-        bytes[text_at..][..SHORT].copy_from_slice(text);
         let lengths = u128::from(aad_len) | u128::from(text_len) << 64;
         bytes[lengths_at..][..16].copy_from_slice(&lengths.to_le_bytes());
+    }
+
+    /// Writes the text of a lane that has been begun, padded with zeros to 64 bytes. Lanes may come in any order.
+    #[inline(always)]
+    pub(crate) fn set_text<V: U32Lanes>(&mut self, v: V, lane: usize, text: &[u8; SHORT]) {
+        let stretch = &mut self.bytes[STRIDE * lane..][..STRIDE - 16];
+        v.copy_first(&mut stretch[self.text_at[lane]..], text);
     }
 }
 
