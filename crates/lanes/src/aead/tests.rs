@@ -186,7 +186,9 @@ fn many_packets_in_lockstep() {
             0 => 81,
             _ => 9,
         };
-        for len in (1..=1100).step_by(step).chain([64, 65, 128, 129, 768, 769]) {
+        let longer = (1100..=3200).step_by(40 * step);
+        let bounds = [64, 65, 128, 129, 3072, 3073];
+        for len in (1..=1100).step_by(step).chain(longer).chain(bounds) {
             // Of a packet, with its AAD, the block by which one is longer, and its tag.
             let size = 16 + len + BLOCK_LEN + TAG_LEN;
             for (packets, every) in [(32, 1), (70, usize::MAX), (64, 3)] {
