@@ -379,6 +379,30 @@ fn long_texts() {
     }
 }
 
+/// Two to seven texts that share a call for their tags, with and without AAD, and some of them damaged.
+#[test]
+fn long_texts_of_similar_length() {
+    let backends = backends();
+    let mut noise = Noise::new(23);
+    for len in [1900, 2048, 2112, 2176, 2240, 3001, 4097, 8191] {
+        for aad in [0, 9] {
+            for n in 2..=7 {
+                let packets: Vec<_> = (0..n)
+                    .map(|_| {
+                        let len = len - noise.below(300);
+                        let packet = noise.packet(aad, len);
+                        match noise.below(4) {
+                            0 => packet.damaged(&mut noise),
+                            _ => packet,
+                        }
+                    })
+                    .collect();
+                check(&backends, &packets);
+            }
+        }
+    }
+}
+
 /// XORs the keystream from block `counter` on into `text`, by RustCrypto. RustCrypto's counter
 /// may not reach the last block, and ours wraps after it. So this goes block by block, and
 /// takes the last block from the ChaCha20 that preceded the RFC, where the nonce's first word

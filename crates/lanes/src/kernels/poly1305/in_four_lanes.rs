@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lane i of a text's four takes blocks i, i + 4, i + 8, ...
-//! for each row of four blocks:  h = (h + block + 2^128) * r^4,  two rows per iteration
+//! for each row of four blocks:  h = (h + block + 2^128) * r^4,  two or four rows per iteration
 //! last row:                     h = (h + block + 2^128) * r^(4 - i)
 //! tag = (sum of the four lanes + s) mod 2^128
 //! ```
@@ -16,6 +16,9 @@ use super::field::{Field, clamped_r, finish, wide};
 use super::text::{BLOCK_MASKS, LANES_PER_TEXT, Text, ZEROS, group};
 use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
+
+/// From how many rows on four at once are faster than two: they need two more powers of r.
+const MANY_ROWS: usize = 32;
 
 /// The tags of up to `LANES` / [`LANES_PER_TEXT`] texts, [`LANES_PER_TEXT`] lanes for each. The
 /// texts are sorted from the longest to the shortest, in blocks of 16 bytes. `keys` are the one-time
@@ -77,7 +80,8 @@ pub(crate) unsafe fn tags<F: Field>(
     let by_square = f.multiplier(square);
     let fourth = f.multiply(square, &by_square);
     let by_fourth = f.multiplier(fourth);
-    let by_eighth = f.multiplier(f.multiply(fourth, &by_fourth));
+    let eighth = f.multiply(fourth, &by_fourth);
+    let by_eighth = f.multiplier(eighth);
     let one = f.element(l.splat(1), l.splat(0));
     let by_last = f.multiply(
         f.select(&EVEN, square, r),
@@ -140,11 +144,37 @@ pub(crate) unsafe fn tags<F: Field>(
         h = f.step(h, row, hibit, &by_fourth);
         step = 1;
     }
+    macro_rules! next_two {
+        () => {{
+            let (row0, hibit0) = row!(step);
+            let (row1, hibit1) = row!(step + 1);
+            h = f.two_steps(h, [row0, row1], [hibit0, hibit1], &by_fourth, &by_eighth);
+            step += 2;
+        }};
+    }
+    while step < total && settled < texts.len() {
+        next_two!();
+    }
+    if F::MOST_PRODUCTS >= 4 && total - step >= MANY_ROWS {
+        let by_twelfth = f.multiplier(f.multiply(eighth, &by_fourth));
+        let by_sixteenth = f.multiplier(f.multiply(eighth, &by_eighth));
+        while total - step >= 4 {
+            // SAFETY: as in `row`, for four rows one after the other, where all texts are past their heads.
+            let rows = unsafe {
+                [
+                    l.load_fours(&pointers, ROW * step),
+                    l.load_fours(&pointers, ROW * (step + 1)),
+                    l.load_fours(&pointers, ROW * (step + 2)),
+                    l.load_fours(&pointers, ROW * (step + 3)),
+                ]
+            };
+            let powers = [&by_fourth, &by_eighth, &by_twelfth, &by_sixteenth];
+            h = f.four_steps(h, rows, hibit, powers);
+            step += 4;
+        }
+    }
     while step < total {
-        let (row0, hibit0) = row!(step);
-        let (row1, hibit1) = row!(step + 1);
-        h = f.two_steps(h, [row0, row1], [hibit0, hibit1], &by_fourth, &by_eighth);
-        step += 2;
+        next_two!();
     }
     // SAFETY: lanes 0 and 1 of a text read whole blocks of it. Lane 2 reads its last block,
     // which begins within the text, and the caller guarantees that 16 bytes after the text are
