@@ -4,7 +4,6 @@
 
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, blocks};
-use crate::kernels::chacha20poly1305::MAX_LOCKSTEP;
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
 use crate::kernels::stitched_lanes::MOST_TO_OPEN;
@@ -74,8 +73,8 @@ pub(super) const SORTED: usize = 256;
 const FEW: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
 
 /// How many blocks of text packets have for which [`Strategy::Lockstep`] is faster than other ways. Those
-/// with one are [`Strategy::Short`]. For many, a lane of tags takes longer than four ([`TagMethod::FourLanes`]).
-const LOCKSTEP: RangeInclusive<usize> = 2..=MAX_LOCKSTEP;
+/// with one are [`Strategy::Short`]. From 4 KiB on a list takes as long.
+const LOCKSTEP: RangeInclusive<usize> = 2..=48;
 
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves.
@@ -96,7 +95,7 @@ pub(super) enum Strategy {
     Long,
     /// A short packet in each lane, in one kernel.
     Short,
-    /// A packet of a few blocks in each lane, in one kernel.
+    /// A packet of as many blocks in each lane, in one kernel.
     Lockstep,
     /// The blocks of all packets in lanes, and beside their rounds the hashes of packets before, in one
     /// kernel.

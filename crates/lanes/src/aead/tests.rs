@@ -216,9 +216,15 @@ fn many_packets_in_lockstep() {
     }
 }
 
-/// Seals a list in `len` bytes and opens it, with one packet forged.
+/// Seals a list in `len` bytes and opens it, with some packets forged: one in its middle, the first and the last of 32,
+/// or many.
 fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
     let packets = jobs.len();
+    let is_forged = |i: usize| match jobs[0].text_len % 3 {
+        0 => i == packets / 2,
+        1 => [0, 31].contains(&(i % 32)),
+        _ => i % 5 > 1,
+    };
     let plain: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(i) >> 5) as u8).collect();
     let mut expected = plain.clone();
     for job in jobs {
@@ -244,11 +250,13 @@ fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
                 "{backend:?}, {packets} x {}",
                 jobs[0].text_len
             );
-            ours[jobs[packets / 2].tag()][3] ^= 1;
+            for (_, job) in jobs.iter().enumerate().filter(|(i, _)| is_forged(*i)) {
+                ours[job.tag()][3] ^= 1;
+            }
         }
     }
     for (i, job) in jobs.iter().enumerate() {
-        let (outcome, text) = match i == packets / 2 {
+        let (outcome, text) = match is_forged(i) {
             true => (Outcome::BadTag, &expected),
             false => (Outcome::Authentic, &plain),
         };

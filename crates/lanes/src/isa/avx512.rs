@@ -497,6 +497,7 @@ impl U32Lanes for Avx512 {
 
     #[inline(always)]
     fn copy_first(self, to: &mut [u8], from: &[u8; 64]) {
+        debug_assert!(to.len() <= 64);
         // SAFETY: the source is 64 bytes. The mask keeps the store from bytes beyond the end of `to`; nothing needs
         // alignment; `self` proves AVX-512 F and BW.
         unsafe {

@@ -10,7 +10,7 @@
 //!
 //! 1. [`short`]: packets of at most one block of text, one packet per lane. Block 0 of each
 //!    packet stays in registers, in the form in which Poly1305 in lanes needs the one-time key.
-//! 2. [`lockstep`]: packets of a few blocks each, one packet per lane as well.
+//! 2. [`lockstep`]: packets of as many blocks each, one packet per lane as well.
 //! 3. [`stitched_rows`]: the rounds of a few blocks in vectors, and between them Poly1305 of
 //!    other ciphertext in general registers.
 //!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
@@ -251,16 +251,14 @@ impl<'t, V: U32Lanes, I: Iterator<Item = (usize, &'t Job)>> Interleave for Begin
     }
 }
 
-/// The most blocks of text that packets in [`lockstep`] have. For longer ones it is not faster.
-pub(crate) const MAX_LOCKSTEP: usize = 48;
-
 /// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: block 0 of all
-/// of them, then block 1 of all, and so on, each used beside the rounds of the next; and a tag in each lane.
+/// of them, then block 1 of all, and so on; and a tag in each lane. A block of the texts is encrypted or decrypted
+/// beside the rounds of the next one. To open, the tags come before that, so that no keystream waits for a verdict.
 ///
 /// # Panics
 ///
-/// If there is another number of jobs. If they have AAD, no text or a different number of blocks, or
-/// more than [`MAX_LOCKSTEP`] of text; or if they are not sorted from the longest to the shortest.
+/// If there is another number of jobs. If they have AAD, no text or a different number of blocks; or if they
+/// are not sorted from the longest to the shortest.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -279,32 +277,33 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     const { assert!(W::LANES == <F::Lanes as U64Lanes>::LANES) };
     assert_eq!(jobs.len(), 2 * W::LANES, "a packet in each lane");
     let count = jobs[0].blocks() as usize - 1;
-    assert!((1..=MAX_LOCKSTEP).contains(&count), "a few blocks of text");
+    assert!(count > 0, "some text");
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
     inputs.set(keys, jobs);
     let mut blocks = Lockstep::new(Pair(w), &inputs);
     let mut one_time_keys = blocks.one_time_keys();
-    let (mut last, mut next) = (&mut Keystream::new(), &mut Keystream::new());
+    let (mut previous, mut current) = (&mut Keystream::new(), &mut Keystream::new());
     let l = f.lanes();
     let mut words;
     let mut forged = 0_u32;
     let seals = outcomes.is_none();
-    // To seal, texts are encrypted and then hashed; to open, hashed and then decrypted.
+    // To seal, texts are encrypted and then hashed; to open, hashed and then decrypted. A loop, so that the code
+    // of both is there once.
     for encrypts_or_decrypts in [seals, !seals] {
         if encrypts_or_decrypts {
             for at in 0..=count {
                 let mut texts = LockstepTexts {
                     w,
                     bytes: &mut *bytes,
-                    packets: jobs.iter().zip(last.blocks()).enumerate(),
+                    packets: jobs.iter().zip(previous.blocks()).enumerate(),
                     forged,
                     start: BLOCK_LEN * at.saturating_sub(1),
                 };
                 if at < count {
-                    blocks.write_next(next, &mut texts);
+                    blocks.write_next(current, &mut texts);
                 }
                 while texts.next().is_some() {}
-                swap(&mut last, &mut next);
+                swap(&mut previous, &mut current);
             }
             continue;
         }
@@ -372,6 +371,7 @@ where
         let (lane, (job, block)) = self.packets.next()?;
         if self.forged >> lane & 1 == 0 {
             let text = &mut self.bytes[job.text()][self.start..];
+            // A whole block takes fewer instructions: the compiler knows its length.
             match text.first_chunk_mut::<BLOCK_LEN>() {
                 Some(whole) => self.w.xor_bytes(whole, block),
                 None => self.w.xor_bytes(text, block),

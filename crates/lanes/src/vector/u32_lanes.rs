@@ -61,7 +61,8 @@ pub(crate) trait Arithmetic: Copy {
     }
 }
 
-/// Work that is done between the rounds, with instructions that leave the vectors alone.
+/// Work that is done between the rounds, with instructions for which the ports of vectors are not needed, or
+/// seldom.
 pub(crate) trait Interleave {
     /// Does a part of the work.
     fn step(&mut self);

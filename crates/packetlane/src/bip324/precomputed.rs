@@ -84,7 +84,8 @@ impl PrecomputedKeystream {
     }
 
     /// Computes the blocks of the packets from `number` of `epoch` on, `per_packet` of each,
-    /// as if all were as long as the first; of the first one only from block `first` on.
+    /// as if all were as long as the first; of the first one only from block `first` on. None may be left: so all
+    /// that was computed before has been wiped.
     #[cold]
     #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn compute(
@@ -95,6 +96,7 @@ impl PrecomputedKeystream {
         first: usize,
         per_packet: usize,
     ) {
+        debug_assert_eq!(self.left(), 0);
         let left = (REKEY_INTERVAL - number) as usize * per_packet - first;
         let end = left.min(MAX_BLOCKS);
         let mut of = [(0, [0; 12]); MAX_BLOCKS];
@@ -142,7 +144,7 @@ impl PrecomputedKeystream {
         }
     }
 
-    /// Wipes the first `count` of the blocks that are left: they have been used.
+    /// Wipes the first `count` of the blocks that are left: they have been used, or will not be.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn consume(&mut self, count: usize) {

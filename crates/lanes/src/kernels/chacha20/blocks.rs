@@ -165,25 +165,15 @@ impl Keystream {
     }
 }
 
-impl Keystream {
-    /// Wipes what has been written. A kernel that has several does it itself: what drops an array of them is
-    /// compiled without its instruction set.
+impl Drop for Keystream {
     #[inline(always)]
-    pub(crate) fn wipe(&mut self) {
+    fn drop(&mut self) {
         // One by one: for the whole array the compiler would call `memset`, which takes twice
         // as long for so few bytes.
         for block in &mut self.blocks.0[..self.written] {
             block.write([0; BLOCK_LEN]);
             zeroize::optimization_barrier(block);
         }
-        self.written = 0;
-    }
-}
-
-impl Drop for Keystream {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.wipe();
     }
 }
 
@@ -447,7 +437,7 @@ impl<V: U32Lanes> Lockstep<V> {
 }
 
 /// Blocks 0 and 1 of one packet per lane. Returns the first eight words of block 0, the one-time
-/// key. Writes block 1, which encrypts the text, to `keystream`. `interleaved` is done between the rounds.
+/// key. Writes block 1, which encrypts the text, to `keystream`. `interleaved` is done nine times.
 #[inline(always)]
 pub(crate) fn key_and_first_block<V: U32Lanes>(
     v: V,

@@ -28,8 +28,8 @@
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
 //! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or beside rows where
 //!    it would take a vector for itself ([`rows_or_scalar`]).
-//! 5. Rows leave room for other work between the rounds, such as Poly1305
-//!    ([`Interleave`](crate::vector::Interleave)), and so do lanes where one vector has them all ([`Beside`]).
+//! 5. Rounds leave room for other work between them, such as Poly1305 in general registers or copies of texts
+//!    ([`Interleave`](crate::vector::Interleave); [`Beside`] where one vector has all lanes).
 
 mod blocks;
 mod rows;

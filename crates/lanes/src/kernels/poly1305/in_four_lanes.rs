@@ -159,7 +159,8 @@ pub(crate) unsafe fn tags<F: Field>(
         let by_twelfth = f.multiplier(f.multiply(eighth, &by_fourth));
         let by_sixteenth = f.multiplier(f.multiply(eighth, &by_eighth));
         while total - step >= 4 {
-            // SAFETY: as in `row`, for four rows one after the other, where all texts are past their heads.
+            // SAFETY: as in `row`, for four rows one after the other, all before the last, where all texts are past
+            // their heads.
             let rows = unsafe {
                 [
                     l.load_fours(&pointers, ROW * step),

@@ -45,7 +45,7 @@ impl ShortMessages {
         [text - aad_len.next_multiple_of(16) as usize, text, lengths]
     }
 
-    /// Makes room for other messages. What lies in the stretches stays until they are begun.
+    /// Makes room for other messages. What lies in the stretches stays until it is written over.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.wait = STRIDE / 16;
@@ -53,7 +53,8 @@ impl ShortMessages {
 
     /// Begins the message of a lane: all but its text. `lengths` are those of AAD and text, at most [`MAX_AAD`] and
     /// [`SHORT`] bytes. AAD is padded with zeros to 64 bytes, and left out if there is none. Lanes must be begun in
-    /// ascending order: padding that reaches too far is written over, here or by the next lane.
+    /// ascending order: padding that reaches too far is written over, here, by the text or by the next lane, or is
+    /// among the zeros in front of that.
     #[inline(always)]
     pub(crate) fn begin(&mut self, lane: usize, aad: Option<&[u8; SHORT]>, lengths: [u32; 2]) {
         let [aad_len, text_len] = lengths;
@@ -75,7 +76,8 @@ impl ShortMessages {
         bytes[lengths_at..][..16].copy_from_slice(&lengths.to_le_bytes());
     }
 
-    /// Writes the text of a lane that has been begun, padded with zeros to 64 bytes. Lanes may come in any order.
+    /// Writes the text of a lane that has been begun. It is given padded with zeros to 64 bytes, and written as far
+    /// as whole blocks reach. Lanes may come in any order.
     #[inline(always)]
     pub(crate) fn set_text<V: U32Lanes>(&mut self, v: V, lane: usize, text: &[u8; SHORT]) {
         let stretch = &mut self.bytes[STRIDE * lane..][..STRIDE - 16];
