@@ -6,7 +6,7 @@
 //!   packet stitched into the rounds of the next one; [`long`], one packet after the other, stitched
 //!   in lanes; [`lanes`], the blocks of all packets in one list. Short packets have a kernel of their
 //!   own, [`crate::kernels::chacha20poly1305::short`], as have many packets with as many blocks,
-//!   [`crate::kernels::chacha20poly1305::lockstep`], and packets of as many blocks each,
+//!   [`crate::kernels::chacha20poly1305::lockstep`], and packets of a few blocks each,
 //!   [`crate::kernels::stitched_lanes`]. No way calls another.
 //! - Shared by the ways: [`packet`], one packet and where it lies; [`stitched`], rounds and
 //!   hash of one packet in one kernel; [`keystream`], which encrypts it; [`tag`], which

@@ -28,6 +28,7 @@ use crate::job::{
     BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict, verdict_and_wipe,
 };
 use crate::vector::{Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
+use core::iter::Enumerate;
 use core::mem::swap;
 use core::ops::Range;
 
@@ -214,16 +215,16 @@ pub(crate) fn short<V: U32Lanes, F: Field>(
 
 /// The messages of [`short`] packets as far as they are known before their keystream: of packets to open, with
 /// their texts.
-struct Beginnings<'t, V, I> {
+struct Beginnings<'t, V> {
     v: V,
     bytes: &'t [u8],
     /// By lane.
-    jobs: I,
+    jobs: Enumerate<core::slice::Iter<'t, Job>>,
     opens: bool,
     messages: &'t mut ShortMessages,
 }
 
-impl<'t, V: U32Lanes, I: Iterator<Item = (usize, &'t Job)>> Beginnings<'t, V, I> {
+impl<V: U32Lanes> Beginnings<'_, V> {
     #[inline(always)]
     fn next(&mut self) -> Option<()> {
         let (v, bytes) = (self.v, self.bytes);
@@ -242,7 +243,7 @@ impl<'t, V: U32Lanes, I: Iterator<Item = (usize, &'t Job)>> Beginnings<'t, V, I>
     }
 }
 
-impl<'t, V: U32Lanes, I: Iterator<Item = (usize, &'t Job)>> Interleave for Beginnings<'t, V, I> {
+impl<V: U32Lanes> Interleave for Beginnings<'_, V> {
     // Nine times for sixteen lanes.
     #[inline(always)]
     fn step(&mut self) {

@@ -155,7 +155,7 @@ pub(crate) trait U32Lanes: Arithmetic {
     unsafe fn scatter<const XOR: bool>(self, words: &[Self::Word; 16], blocks: *mut [u8; 64]);
 
     /// XORs the first bytes of `block` into `text`, which has at most 64 bytes. This and the
-    /// next methods have defaults for instruction sets without masks for bytes.
+    /// methods after it have defaults for instruction sets without masks for bytes.
     #[inline(always)]
     fn xor_bytes(self, text: &mut [u8], block: &[u8; 64]) {
         bytes::xor_bytes(text, block);

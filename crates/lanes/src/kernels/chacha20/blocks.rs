@@ -168,12 +168,18 @@ impl Keystream {
 impl Drop for Keystream {
     #[inline(always)]
     fn drop(&mut self) {
-        // One by one: for the whole array the compiler would call `memset`, which takes twice
-        // as long for so few bytes.
-        for block in &mut self.blocks.0[..self.written] {
-            block.write([0; BLOCK_LEN]);
-            zeroize::optimization_barrier(block);
-        }
+        wipe(&mut self.blocks.0[..self.written]);
+    }
+}
+
+/// Wipes blocks of keystream.
+#[inline(always)]
+fn wipe(blocks: &mut [MaybeUninit<Block>]) {
+    // One by one: for all of them the compiler would call `memset`, which takes twice as long for so few
+    // bytes.
+    for block in blocks {
+        block.write([0; BLOCK_LEN]);
+        zeroize::optimization_barrier(block);
     }
 }
 
@@ -222,10 +228,7 @@ impl Ring {
 impl Drop for Ring {
     #[inline(always)]
     fn drop(&mut self) {
-        for block in &mut self.blocks.0[..self.written] {
-            block.write([0; BLOCK_LEN]);
-            zeroize::optimization_barrier(block);
-        }
+        wipe(&mut self.blocks.0[..self.written]);
     }
 }
 
@@ -472,13 +475,24 @@ fn rounds_and<V: U32Lanes, I: Interleave>(
     interleaved: &mut I,
 ) -> [V::Word; 16] {
     let mut x = before_rounds(v, &input);
-    for _ in 0..10 {
-        quarter_rounds(v, &mut x, COLUMNS);
-        quarter_rounds(v, &mut x, DIAGONALS);
-        interleaved.step();
-    }
+    double_rounds(v, &mut x, 10, interleaved);
     add_input(v, &mut x, &input);
     x
+}
+
+/// Double rounds, after each of which `interleaved` is done once.
+#[inline(always)]
+fn double_rounds<V: U32Lanes>(
+    v: V,
+    x: &mut [V::Word; 16],
+    count: usize,
+    interleaved: &mut impl Interleave,
+) {
+    for _ in 0..count {
+        quarter_rounds(v, x, COLUMNS);
+        quarter_rounds(v, x, DIAGONALS);
+        interleaved.step();
+    }
 }
 
 /// Words 4 to 15 of the states of blocks whose counters alone differ, and what they have in common after the
@@ -517,11 +531,7 @@ impl<W: Copy> Counting<W> {
             x[4 * row + 1..][..3].copy_from_slice(words);
         }
         quarter_rounds(v, &mut x, DIAGONALS);
-        for _ in 1..10 {
-            interleaved.step();
-            quarter_rounds(v, &mut x, COLUMNS);
-            quarter_rounds(v, &mut x, DIAGONALS);
-        }
+        double_rounds(v, &mut x, 9, interleaved);
         add_input(v, &mut x, &self.input);
         x
     }

@@ -144,16 +144,11 @@ pub(crate) unsafe fn tags<F: Field>(
         h = f.step(h, row, hibit, &by_fourth);
         step = 1;
     }
-    macro_rules! next_two {
-        () => {{
-            let (row0, hibit0) = row!(step);
-            let (row1, hibit1) = row!(step + 1);
-            h = f.two_steps(h, [row0, row1], [hibit0, hibit1], &by_fourth, &by_eighth);
-            step += 2;
-        }};
-    }
     while step < total && settled < texts.len() {
-        next_two!();
+        let (row0, hibit0) = row!(step);
+        let (row1, hibit1) = row!(step + 1);
+        h = f.two_steps(h, [row0, row1], [hibit0, hibit1], &by_fourth, &by_eighth);
+        step += 2;
     }
     if F::MOST_PRODUCTS >= 4 && total - step >= MANY_ROWS {
         let by_twelfth = f.multiplier(f.multiply(eighth, &by_fourth));
@@ -175,7 +170,15 @@ pub(crate) unsafe fn tags<F: Field>(
         }
     }
     while step < total {
-        next_two!();
+        // SAFETY: as for four rows. All texts are past their heads, or the first loop would not have ended here.
+        let rows = unsafe {
+            [
+                l.load_fours(&pointers, ROW * step),
+                l.load_fours(&pointers, ROW * (step + 1)),
+            ]
+        };
+        h = f.two_steps(h, rows, [hibit; 2], &by_fourth, &by_eighth);
+        step += 2;
     }
     // SAFETY: lanes 0 and 1 of a text read whole blocks of it. Lane 2 reads its last block,
     // which begins within the text, and the caller guarantees that 16 bytes after the text are
