@@ -2,8 +2,7 @@
 
 use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
 use crate::error;
-use packetlane::bip324::{self, HandshakeConfig, MAX_CONTENTS_LEN, OVERHEAD, PacketKind, Progress};
-use packetlane::bip324::{OpenError, SealError};
+use packetlane::bip324::{self, HandshakeConfig, OpenError, PacketKind, Progress};
 use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
@@ -11,6 +10,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString};
+use std::borrow::Cow;
 
 /// The magic of a network: by the name that node software gives it, or its four bytes.
 #[derive(Clone, Copy)]
@@ -53,13 +53,6 @@ impl<'py> Input<'py> {
         }
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.as_bytes().len(),
-            Self::Buffer(buffer) => buffer.len_bytes(),
-        }
-    }
-
     pub(crate) fn to_vec(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.as_bytes().to_vec()),
@@ -67,13 +60,18 @@ impl<'py> Input<'py> {
         }
     }
 
-    /// Calls `run` with the bytes; those of a buffer that is not `bytes` are copied first, since
-    /// somebody may write to it meanwhile.
-    fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+    /// The bytes. Those of a buffer that is not `bytes` are copied, since somebody may write to it
+    /// meanwhile.
+    fn bytes(&self, py: Python<'_>) -> PyResult<Cow<'_, [u8]>> {
         match self {
-            Self::Bytes(bytes) => Ok(run(bytes.as_bytes())),
-            Self::Buffer(buffer) => Ok(run(&buffer.to_vec(py)?)),
+            Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes.as_bytes())),
+            Self::Buffer(buffer) => buffer.to_vec(py).map(Cow::Owned),
         }
+    }
+
+    /// Calls `run` with the [bytes](Self::bytes).
+    fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+        Ok(run(&self.bytes(py)?))
     }
 }
 
@@ -288,28 +286,19 @@ impl Session {
         contents: &Bound<'_, PyAny>,
     ) -> PyResult<Option<Slot>> {
         let contents = inputs(contents)?;
+        if contents.is_empty() {
+            return Ok(None);
+        }
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
-        let mut bytes = 0_usize;
-        for one in &contents {
-            let length = one.len();
-            if length > MAX_CONTENTS_LEN {
-                return Err(error::seal(SealError::TooLong { length }));
-            }
-            bytes = bytes.saturating_add(length + OVERHEAD);
-        }
-        if bytes > Sealing::MAX_BYTES - batch.bytes_used() {
-            return Err(error::seal(SealError::BatchFull));
-        }
-        let mut all: Option<packetlane::Slot> = None;
-        for one in &contents {
-            let slot = push(&mut self.inner, batch, py, PacketKind::Genuine, one)?;
-            all = match all {
-                Some(before) => before.join(&slot),
-                None => Some(slot),
-            };
-        }
-        Ok(all.map(|inner| Slot { inner }))
+        let contents: Vec<_> = contents
+            .iter()
+            .map(|one| one.bytes(py))
+            .collect::<PyResult<_>>()?;
+        let packets = contents.iter().map(|one| (PacketKind::Genuine, &**one));
+        let slot = self.inner.outbound.push_many(batch, packets);
+        let inner = slot.map_err(error::seal)?;
+        Ok(Some(Slot { inner }))
     }
 
     /// Adds a packet with a message: its type in the shortest form, then its payload.

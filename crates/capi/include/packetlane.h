@@ -229,6 +229,14 @@ typedef struct {
   uint64_t owner[2];
 } packetlane_slot;
 
+// Bytes that lie somewhere.
+typedef struct {
+  // Where.
+  const uint8_t *data;
+  // How many.
+  size_t len;
+} packetlane_bytes;
+
 // A message that packetlane_session_next_message took.
 typedef struct {
   // Its type, such as "ping": a string.
@@ -238,14 +246,6 @@ typedef struct {
   // Length of the payload, in bytes.
   size_t payload_len;
 } packetlane_message;
-
-// Bytes that lie somewhere.
-typedef struct {
-  // Where.
-  const uint8_t *data;
-  // How many.
-  size_t len;
-} packetlane_bytes;
 
 // The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
 // value that is right for most programs. Only the magic must be set. What it points to is copied.
@@ -408,6 +408,15 @@ packetlane_status packetlane_session_push(packetlane_session *session,
                                           const uint8_t *contents,
                                           size_t contents_len,
                                           packetlane_slot *slot);
+
+// As packetlane_session_push, for `count` packets of one kind: one slot says where all of them are, as
+// neighbours. It takes less time than a call for each. All are added, or none.
+packetlane_status packetlane_session_push_many(packetlane_session *session,
+                                               packetlane_seal_batch *batch,
+                                               uint32_t packet_kind,
+                                               const packetlane_bytes *contents,
+                                               size_t count,
+                                               packetlane_slot *slot);
 
 // As packetlane_session_push, with `contents_len` bytes at `contents` for the caller to write: all
 // of them, before the batch is sealed. They show bytes of earlier turns. The pointer is valid until

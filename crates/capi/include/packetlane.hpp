@@ -167,6 +167,14 @@ class session {
                                               contents.size(), &added));
         return added;
     }
+    /// All are added, or none.
+    slot push_many(seal_batch &batch, std::span<const packetlane_bytes> contents,
+                   packetlane_packet_kind kind = PACKETLANE_GENUINE) {
+        slot added;
+        detail::check(packetlane_session_push_many(get(), batch.get(), kind, contents.data(),
+                                                   contents.size(), &added));
+        return added;
+    }
     slot push_message(seal_batch &batch, const char *type, bytes payload = {}) {
         slot added;
         detail::check(packetlane_session_push_message(get(), batch.get(), type, payload.data(),

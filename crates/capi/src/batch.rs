@@ -85,6 +85,15 @@ pub unsafe extern "C" fn packetlane_slot_join(
     })
 }
 
+/// Bytes that lie somewhere.
+#[repr(C)]
+pub struct packetlane_bytes {
+    /// Where.
+    pub data: *const u8,
+    /// How many.
+    pub len: usize,
+}
+
 /// Packets of many sessions to seal: the outgoing packets of one turn of an event loop.
 pub struct packetlane_seal_batch(Guarded<SealBatch>);
 handle!(packetlane_seal_batch: SealBatch);

@@ -1,5 +1,6 @@
 //! The handshake of BIP324.
 
+use crate::batch::packetlane_bytes;
 use crate::engine::packetlane_engine;
 use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, say};
 use crate::session::packetlane_session;
@@ -13,15 +14,6 @@ use packetlane::bip324::{
 /// As a length of garbage: random bytes, 0 to 4095 of them.
 pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
 const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > MAX_GARBAGE_LEN);
-
-/// Bytes that lie somewhere.
-#[repr(C)]
-pub struct packetlane_bytes {
-    /// Where.
-    pub data: *const u8,
-    /// How many.
-    pub len: usize,
-}
 
 /// The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
 /// value that is right for most programs. Only the magic must be set. What it points to is copied.

@@ -1,8 +1,8 @@
 //! Double SHA-256 of many messages.
 
+use crate::batch::packetlane_bytes;
 use crate::engine::packetlane_engine;
 use crate::handle::{call, list, list_mut, look, place};
-use crate::handshake::packetlane_bytes;
 use crate::status::{Error, packetlane_status};
 use packetlane::sha256d::{Hash, Hasher};
 

@@ -1,6 +1,8 @@
 //! Sessions of BIP324 after their handshake.
 
-use crate::batch::{packetlane_open_batch, packetlane_seal_batch, packetlane_slot};
+use crate::batch::{
+    packetlane_bytes, packetlane_open_batch, packetlane_seal_batch, packetlane_slot,
+};
 use crate::engine::string;
 use crate::handle::{Guarded, call, call_next, change, free, handle, list, look, place, read, say};
 use crate::status::{Error, packetlane_status, packetlane_status::*};
@@ -96,6 +98,34 @@ pub unsafe extern "C" fn packetlane_session_push(
         let (contents, slot) = unsafe { (list(contents, contents_len)?, place(slot)?) };
         let kind = kind(packet_kind)?;
         slot.write(session.outbound.push(batch, kind, contents)?.into());
+        Ok(())
+    })
+}
+
+/// As packetlane_session_push, for `count` packets of one kind: one slot says where all of them are, as
+/// neighbours. It takes less time than a call for each. All are added, or none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_push_many(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_seal_batch,
+    packet_kind: u32,
+    contents: *const packetlane_bytes,
+    count: usize,
+    slot: *mut packetlane_slot,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let (contents, slot) = unsafe { (list(contents, count)?, place(slot)?) };
+        let kind = kind(packet_kind)?;
+        // SAFETY: as above.
+        let bytes = |one: &packetlane_bytes| unsafe { list(one.data, one.len) };
+        contents.iter().try_for_each(|one| bytes(one).map(|_| ()))?;
+        let packets = contents
+            .iter()
+            .map(|one| (kind, bytes(one).unwrap_or_default()));
+        slot.write(session.outbound.push_many(batch, packets)?.into());
         Ok(())
     })
 }

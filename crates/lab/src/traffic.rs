@@ -6,7 +6,8 @@
 //! mean. A replay uses a recording of one connection, byte for byte.
 
 use crate::capture::{self, CaptureError, Record};
-use packetlane::bip324::{MessageType, PacketKind, encode_message, encoded_len};
+use packetlane::SealBatch;
+use packetlane::bip324::{MessageType, OVERHEAD, PacketKind, encode_message, encoded_len};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::io::Write;
@@ -72,6 +73,8 @@ struct Message {
 pub struct Turn {
     bytes: Vec<u8>,
     packets: Vec<(PacketKind, Range<usize>)>,
+    /// See [`Turn::parts`]. In packets.
+    parts: Vec<Range<usize>>,
 }
 
 impl Turn {
@@ -91,14 +94,42 @@ impl Turn {
         let start = self.bytes.len();
         self.bytes.resize(start + contents_len, 0);
         rng.fill_bytes(&mut self.bytes[start..]);
-        self.packets.push((kind, start..start + contents_len));
+        self.end_packet(kind, start);
+    }
+
+    /// Ends a packet whose contents begin at `start` of the bytes.
+    fn end_packet(&mut self, kind: PacketKind, start: usize) {
+        let packet = self.packets.len();
+        self.packets.push((kind, start..self.bytes.len()));
+        match self.parts.last_mut() {
+            Some(part) if wire_len(&self.packets[part.clone()]) < SealBatch::ENOUGH_BYTES => {
+                part.end += 1;
+            }
+            _ => self.parts.push(packet..packet + 1),
+        }
     }
 
     /// Kind and contents of each packet, in order.
     pub fn packets(&self) -> impl ExactSizeIterator<Item = (PacketKind, &[u8])> {
+        self.some(0..self.packets.len())
+    }
+
+    /// The packets in parts that a sender would seal by themselves: each ends when it has
+    /// [`SealBatch::ENOUGH_BYTES`] on the wire.
+    pub fn parts(
+        &self,
+    ) -> impl Iterator<Item = impl ExactSizeIterator<Item = (PacketKind, &[u8])> + Clone> {
+        self.parts.iter().map(|part| self.some(part.clone()))
+    }
+
+    /// The packets with these numbers.
+    fn some(
+        &self,
+        packets: Range<usize>,
+    ) -> impl ExactSizeIterator<Item = (PacketKind, &[u8])> + Clone {
         let packet =
             |(kind, place): &(PacketKind, Range<usize>)| (*kind, &self.bytes[place.clone()]);
-        self.packets.iter().map(packet)
+        self.packets[packets].iter().map(packet)
     }
 
     /// The contents of the genuine packets, in order.
@@ -110,7 +141,16 @@ impl Turn {
     /// The length of all packets on the wire, in bytes.
     #[must_use]
     pub fn wire_len(&self) -> usize {
-        self.bytes.len() + self.packets.len() * packetlane::bip324::OVERHEAD
+        wire_len(&self.packets)
+    }
+}
+
+/// The length of neighbours on the wire, in bytes.
+fn wire_len(packets: &[(PacketKind, Range<usize>)]) -> usize {
+    match packets {
+        [(_, first), .., (_, last)] => last.end - first.start + packets.len() * OVERHEAD,
+        [(_, only)] => only.len() + OVERHEAD,
+        [] => 0,
     }
 }
 
@@ -255,7 +295,7 @@ impl Profile {
                         replayed_bytes += contents.len();
                         let start = turn.bytes.len();
                         turn.bytes.extend_from_slice(contents);
-                        turn.packets.push((kind, start..turn.bytes.len()));
+                        turn.end_packet(kind, start);
                     }
                 }
             }

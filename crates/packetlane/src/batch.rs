@@ -509,10 +509,10 @@ impl<Direction> Batch<Direction> {
         &mut self.arena
     }
 
-    /// How many packets it will hold with one more, if this turn is like those before.
+    /// How many packets it will hold with `more` of them, if this turn is like those before.
     #[inline]
-    fn expected_len(&self) -> usize {
-        (self.usual_len / 4).max(self.jobs.len() + 1)
+    fn expected_len(&self, more: usize) -> usize {
+        (self.usual_len / 4).max(self.jobs.len() + more)
     }
 
     /// How many bytes they will have, of as many as count.
@@ -521,12 +521,12 @@ impl<Direction> Batch<Direction> {
         (self.usual_bytes / 4).max(self.arena.used())
     }
 
-    /// Whether its packets are few with one more, if this turn is like those before; see
+    /// Whether its packets are few with `more` of them, if this turn is like those before; see
     /// [`Backend::are_few`]. Once they are many, they stay so until it is cleared.
     #[inline(always)]
-    pub(crate) fn are_few(&mut self, backend: Backend) -> bool {
+    pub(crate) fn are_few(&mut self, backend: Backend, more: usize) -> bool {
         self.are_few = self.are_few && {
-            let packets = self.expected_len();
+            let packets = self.expected_len(more);
             packets <= 2 || {
                 // Of each packet one for its tag, and at least one for its text.
                 let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
@@ -534,6 +534,12 @@ impl<Direction> Batch<Direction> {
             }
         };
         self.are_few
+    }
+
+    /// The whole memory of the arena, and the jobs.
+    #[inline]
+    pub(crate) fn bytes_and_jobs(&mut self) -> (&mut [u8], &mut Vec<Job>) {
+        (self.arena.bytes_mut(), &mut self.jobs)
     }
 
     /// Adds precomputed blocks of keystream. Returns the index of the first.
@@ -834,7 +840,10 @@ mod tests {
             batch.arena.take(1 << 20);
             batch.add_job(Job::default());
         }
-        assert_eq!((batch.expected_len(), batch.expected_bytes()), (4, 3 << 20));
+        assert_eq!(
+            (batch.expected_len(1), batch.expected_bytes()),
+            (4, 3 << 20)
+        );
         batch.clear();
         assert!(batch.expected_bytes() < COUNTED_BYTES);
     }

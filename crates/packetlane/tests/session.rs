@@ -11,6 +11,8 @@ use packetlane::bip324::{
 };
 use packetlane::{Engine, OpenBatch, Outcome, SealBatch, Slot, SlotError};
 use proptest::prelude::*;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use PacketKind::{Decoy, Genuine};
@@ -107,28 +109,31 @@ fn check_damage(
 /// Packets that were complete before one that is too long arrive; those after it do not.
 #[test]
 fn packets_before_a_bad_length_arrive() {
-    let (mut sender, mut receiver) = sessions(engine(), 1);
-    receiver.inbound.set_receive_limit(100);
     let long = [0; 101];
-    let wire = seal(
-        &mut sender,
-        &[
-            (Genuine, b"one"),
-            (Decoy, b""),
-            (Genuine, b"two"),
-            (Genuine, &long),
-            (Genuine, b"no"),
-        ],
-    );
-    let (packets, error) = turn(&mut receiver, engine(), &wire);
-    assert_eq!(packets, [b"one", b"two"]);
-    let expected = OpenError::TooLong {
-        length: 101,
-        limit: 100,
-    };
-    assert_eq!(error, Some(expected));
-    assert_eq!(receiver.inbound.decoys(), 1);
-    assert_eq!(turn(&mut receiver, engine(), &wire), (vec![], error));
+    for precomputed in [true, false] {
+        let (mut sender, mut receiver) = sessions(engine(), 1);
+        receiver.inbound.set_receive_limit(100);
+        receiver.inbound.set_precomputed_keystream(precomputed);
+        let wire = seal(
+            &mut sender,
+            &[
+                (Genuine, b"one"),
+                (Decoy, b""),
+                (Genuine, b"two"),
+                (Genuine, &long),
+                (Genuine, b"no"),
+            ],
+        );
+        let (packets, error) = turn(&mut receiver, engine(), &wire);
+        assert_eq!(packets, [b"one", b"two"]);
+        let expected = OpenError::TooLong {
+            length: 101,
+            limit: 100,
+        };
+        assert_eq!(error, Some(expected));
+        assert_eq!(receiver.inbound.decoys(), 1);
+        assert_eq!(turn(&mut receiver, engine(), &wire), (vec![], error));
+    }
 }
 
 /// A wrong tag leaves no plaintext in the arena.
@@ -172,6 +177,7 @@ proptest! {
                 }
             }
             let mut random = Random::new(seed);
+            receiver.inbound.set_precomputed_keystream(random.below(2) == 0);
             let most = [3, 40, 3000, 100_000][random.below(4)];
             let batches = &mut [OpenBatch::new(), OpenBatch::new()];
             let mut used = 0;
@@ -703,8 +709,8 @@ fn without_precomputed_keystream_all_packets_wait() {
     }
 }
 
-/// Packets are the same with and without precomputed keystream on either side: in turns of one,
-/// few and many packets, outside batches, and over rekeys.
+/// Packets are the same with and without precomputed keystream on either side, and if those of a
+/// turn are pushed together: in turns of one, few and many packets, outside batches, and over rekeys.
 #[test]
 fn precomputed_keystream_changes_no_byte() {
     for engine in engines() {
@@ -713,6 +719,7 @@ fn precomputed_keystream_changes_no_byte() {
         let (mut without, mut without_receiver) = sessions(engine, 1);
         without.outbound.set_precomputed_keystream(false);
         without_receiver.inbound.set_precomputed_keystream(false);
+        let (mut together, _) = sessions(engine, 1);
         let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         let mut sent = 0;
         let mut turns = 0;
@@ -758,6 +765,12 @@ fn precomputed_keystream_changes_no_byte() {
                 wire
             });
             assert!(wire == other, "{engine:?}: after {sent} packets");
+            sealing.clear();
+            let packets_of_all = packets.iter().map(|contents| (Genuine, &contents[..]));
+            let slot = together.outbound.push_many(&mut sealing, packets_of_all);
+            engine.seal(&mut sealing);
+            let together = sealing.wire(&slot.unwrap()).unwrap();
+            assert!(wire == together, "{engine:?}: after {sent} packets");
             for receiver in [&mut with_receiver, &mut without_receiver] {
                 opening.clear();
                 receiver.inbound.feed(&mut opening, &wire).unwrap();
@@ -765,6 +778,155 @@ fn precomputed_keystream_changes_no_byte() {
                 assert_eq!(take(receiver, &opening), (packets.clone(), None));
             }
             sent += packets.len();
+        }
+    }
+}
+
+/// Packets that are pushed together: more than one key serves, behind others, decoys among them.
+#[test]
+fn packets_pushed_together() {
+    for engine in engines() {
+        for precomputed in [true, false] {
+            let [mut all, mut each] = [0, 1].map(|_| sessions(engine, 1).0);
+            let mut batch = SealBatch::new();
+            for session in [&mut all, &mut each] {
+                let outbound = &mut session.outbound;
+                outbound.set_precomputed_keystream(precomputed);
+            }
+            let contents: Vec<_> = (0..1000).map(|i| noise(i, i as usize % 150)).collect();
+            let kind = |i| if i % 7 == 3 { Decoy } else { Genuine };
+            let packets = contents.iter().enumerate();
+            let packets = packets.map(|(i, contents)| (kind(i), &contents[..]));
+            let (first, others) = (packets.clone().take(3), packets.skip(3));
+            let mut slots = Vec::new();
+            for (kind, contents) in first.clone() {
+                slots.push(all.outbound.push(&mut batch, kind, contents).unwrap());
+            }
+            slots.push(all.outbound.push_many(&mut batch, others.clone()).unwrap());
+            slots.push(all.outbound.push_many(&mut batch, []).unwrap());
+            assert_eq!(batch.len(), contents.len());
+            assert_eq!(batch.wire(&slots[3]), Err(SlotError::NotSealed));
+            engine.seal(&mut batch);
+            let wires = slots.iter().map(|slot| batch.wire(slot).unwrap());
+            let mut expected = Vec::new();
+            for (kind, contents) in first.chain(others) {
+                each.outbound.seal(kind, contents, &mut expected).unwrap();
+            }
+            assert!(wires.collect::<Vec<_>>().concat() == expected);
+            let whole = slots.iter().skip(1).fold(slots[0].clone(), |whole, slot| {
+                whole.join(slot).expect("neighbours")
+            });
+            assert!(batch.wire(&whole).unwrap() == expected);
+        }
+    }
+}
+
+/// A packet that cannot be pushed keeps all of those that were to be pushed with it.
+#[test]
+fn packets_pushed_together_are_refused_together() {
+    let [mut refused, mut other] = [0, 1].map(|_| sessions(engine(), 1).0);
+    let mut batch = SealBatch::new();
+    let long = vec![0; MAX_CONTENTS_LEN + 1];
+    for at in [0, 5, 39] {
+        let packets = (0..40).map(|i| (Genuine, if i == at { &long[..] } else { b"short" }));
+        let expected = Err(SealError::TooLong { length: long.len() });
+        assert_eq!(refused.outbound.push_many(&mut batch, packets), expected);
+    }
+    let packets = (0..260).map(|_| (Genuine, &long[1..]));
+    let expected = Err(SealError::BatchFull);
+    assert_eq!(refused.outbound.push_many(&mut batch, packets), expected);
+    assert_eq!((batch.len(), batch.bytes_used()), (0, 0));
+    let packet: &[(PacketKind, &[u8])] = &[(Genuine, b"next")];
+    assert_eq!(seal(&mut refused, packet), seal(&mut other, packet));
+}
+
+/// Packets whose lengths differ from those that a clone gives: by whether it is one, and by their
+/// number.
+struct Liar<'a> {
+    is_clone: bool,
+    packet: usize,
+    length: fn(bool, usize) -> Option<usize>,
+    bytes: &'a [u8],
+}
+
+impl Clone for Liar<'_> {
+    fn clone(&self) -> Self {
+        let is_clone = true;
+        Self { is_clone, ..*self }
+    }
+}
+
+impl<'a> Iterator for Liar<'a> {
+    type Item = (PacketKind, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = (self.length)(self.is_clone, self.packet)?;
+        self.packet += 1;
+        Some((Genuine, &self.bytes[..length]))
+    }
+}
+
+/// After an iterator whose clone gives other packets, or that panics, no nonce serves twice, and
+/// every packet has its own keystream.
+#[test]
+fn an_iterator_that_lies_is_refused() {
+    let liars: [fn(bool, usize) -> Option<usize>; 8] = [
+        |is_clone, packet| (is_clone && packet < 60).then_some(61),
+        |is_clone, packet| (packet < if is_clone { 60 } else { 40 }).then_some(61),
+        |is_clone, packet| (packet < if is_clone { 3 } else { 1 }).then_some(61),
+        |is_clone, packet| (packet < 3).then_some(if packet == 1 && is_clone { 62 } else { 61 }),
+        |is_clone, packet| (packet < 60).then_some(if packet == 25 && !is_clone { 62 } else { 61 }),
+        |is_clone, packet| (packet < 60).then_some(if packet == 25 && is_clone { 62 } else { 61 }),
+        |is_clone, packet| {
+            (packet < 300).then_some(if packet == 290 && !is_clone { 4000 } else { 9 })
+        },
+        |is_clone, packet| match packet {
+            290 if !is_clone => panic!("the iterator's own panic"),
+            _ => (packet < 300).then_some(61),
+        },
+    ];
+    let engine = engine();
+    let bytes = vec![0; 5000];
+    let (mut reference, _) = sessions(engine, 1);
+    let after: Vec<_> = (0..1000)
+        .map(|_| seal(&mut reference, &[(Genuine, b"after")]))
+        .collect();
+    for (number, length) in liars.into_iter().enumerate() {
+        for (precomputed, pushed_before) in [(false, 0), (false, 200), (true, 0), (true, 1)] {
+            let (mut session, _) = sessions(engine, 1);
+            let outbound = &mut session.outbound;
+            outbound.set_precomputed_keystream(precomputed);
+            let mut batch = SealBatch::new();
+            for _ in 0..pushed_before {
+                outbound.push(&mut batch, Genuine, b"before").unwrap();
+            }
+            let packets = Liar {
+                is_clone: false,
+                packet: 0,
+                length,
+                bytes: &bytes,
+            };
+            let push_many = AssertUnwindSafe(|| outbound.push_many(&mut batch, packets));
+            catch_unwind(push_many).expect_err("other packets");
+            let mut slots = Vec::new();
+            loop {
+                match outbound.push(&mut batch, Genuine, b"after") {
+                    Ok(slot) if slots.len() < 400 => slots.push(slot),
+                    Ok(_) | Err(SealError::Exhausted) => break,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            batch.run_with(|work| {
+                let uses = work.jobs.iter().map(|job| (job.key, job.nonce));
+                let distinct: HashSet<_> = uses.collect();
+                assert_eq!(distinct.len(), work.jobs.len(), "liar {number}");
+                engine.backend().seal(work);
+            });
+            let mut expected = after.iter();
+            for slot in &slots {
+                let wire = batch.wire(slot).unwrap();
+                assert!(expected.any(|other| other == wire), "liar {number}");
+            }
         }
     }
 }
@@ -896,9 +1058,10 @@ fn received_says_how_many_packets_it_added() {
 /// also those that were deferred.
 #[test]
 fn a_packet_that_is_too_long_is_told_at_once() {
-    for defer in [false, true] {
+    for (defer, precomputed) in [(false, true), (false, false), (true, true), (true, false)] {
         let (mut sender, mut receiver) = sessions(engine(), 1);
         receiver.inbound.set_receive_limit(100);
+        receiver.inbound.set_precomputed_keystream(precomputed);
         let expected = OpenError::TooLong {
             length: 101,
             limit: 100,

@@ -234,6 +234,14 @@ static void sessions(void) {
     FAILS(WRONG_LENGTH, packetlane_session_push(alice, outgoing, 0, id, SIZE_MAX, &slot));
     FAILS(CONTENTS_TOO_LONG, packetlane_session_reserve(alice, outgoing, 0, 1 << 24, &slot, &place));
     SAYS("16777216");
+    packetlane_bytes many[3] = {{id, 5}, {NULL, 0}, {id, 32}}, wrong[2] = {{id, 5}, {NULL, 1}};
+    FAILS(NULL_ARGUMENT, packetlane_session_push_many(NULL, outgoing, 0, many, 3, &slot));
+    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, NULL, 0, many, 3, &slot));
+    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, outgoing, 0, NULL, 1, &slot));
+    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, outgoing, 0, wrong, 2, &slot));
+    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, outgoing, 0, many, 3, NULL));
+    FAILS(WRONG_VALUE, packetlane_session_push_many(alice, outgoing, 2, many, 3, &slot));
+    FAILS(WRONG_LENGTH, packetlane_session_push_many(alice, outgoing, 0, many, SIZE_MAX, &slot));
     FAILS(NULL_ARGUMENT, packetlane_session_reserve(alice, outgoing, 0, 1, &slot, NULL));
     FAILS(MESSAGE_TYPE, packetlane_session_push_message(alice, outgoing, "", NULL, 0, &slot));
     FAILS(MESSAGE_TYPE, packetlane_session_push_message(alice, outgoing, "thirteenchars", NULL, 0, &slot));
@@ -268,13 +276,17 @@ static void sessions(void) {
     OK(packetlane_session_reserve(alice, outgoing, PACKETLANE_GENUINE, 4, &next, &place));
     memcpy(place, "\x12xyz", 4);
     IS(packetlane_slot_join(&slot, &next));
-    IS(packetlane_seal_batch_packets(outgoing) == 5);
+    OK(packetlane_session_push_many(alice, outgoing, PACKETLANE_DECOY, many, 3, &next));
+    IS(packetlane_slot_join(&slot, &next));
+    OK(packetlane_session_push_many(alice, outgoing, PACKETLANE_DECOY, NULL, 0, &next));
+    IS(packetlane_slot_join(&slot, &next));
+    IS(packetlane_seal_batch_packets(outgoing) == 8);
     FAILS(NOT_SEALED, packetlane_seal_batch_wire(outgoing, &slot, &bytes, &len));
     OK(packetlane_seal_batch_seal(outgoing, engine));
     FAILS(NULL_ARGUMENT, packetlane_seal_batch_wire(outgoing, NULL, &bytes, &len));
     FAILS(NULL_ARGUMENT, packetlane_seal_batch_wire(outgoing, &slot, NULL, &len));
     size_t wire_len = sealed(&slot, wire);
-    IS(wire_len == 5 * 20 + 9 + 10 + 16 + 0 + 4);
+    IS(wire_len == 8 * 20 + 9 + 10 + 16 + 0 + 4 + 37);
 
     /* A slot that was tampered with is a panic at worst, which stays inside. */
     packetlane_slot forged = slot;
@@ -295,7 +307,7 @@ static void sessions(void) {
     IS(added == 1 && packetlane_session_buffered(bob) > 0 && packetlane_open_batch_bytes(incoming) > 0);
     FAILS(WRONG_LENGTH, packetlane_session_received(bob, incoming, 1, &added));
     OK(packetlane_session_feed(bob, incoming, wire + 40, wire_len - 40, &added));
-    IS(added == 4 && packetlane_open_batch_packets(incoming) == 5);
+    IS(added == 7 && packetlane_open_batch_packets(incoming) == 8);
     FAILS(NULL_ARGUMENT, packetlane_session_feed(bob, incoming, NULL, 1, NULL));
     OK(packetlane_session_feed(bob, incoming, NULL, 0, NULL));
     FAILS(NOT_OPENED, packetlane_session_next_packet(bob, incoming, &bytes, &len));
@@ -313,6 +325,7 @@ static void sessions(void) {
 
     /* The last one waits for another turn. */
     OK(packetlane_session_defer(bob, incoming));
+    IS(packetlane_session_decoys(bob) == 4);
     IS(packetlane_session_next_packet(bob, incoming, &bytes, &len) == PACKETLANE_END);
     OK(packetlane_open_batch_clear(incoming));
     IS(packetlane_session_needs_turn(bob));

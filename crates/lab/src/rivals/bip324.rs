@@ -16,7 +16,7 @@ use packetlane::bip324::{
     ELLSWIFT_LEN, Handshake, HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound,
     PacketKind, Progress, Role, Session, SessionKeys, TERMINATOR_LEN,
 };
-use packetlane::{Batch, Engine, Job, Key, OpenBatch, Outcome, SealBatch, Slot, TAG_LEN};
+use packetlane::{Batch, Engine, Job, Key, OpenBatch, Outcome, SealBatch, TAG_LEN};
 
 /// The secret keys of the two sides, for every implementation.
 const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
@@ -142,20 +142,13 @@ pub(crate) struct OurPeer<R> {
 
 impl<R: Runner> Peer for OurPeer<R> {
     fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
-        self.sealing.clear();
-        let mut whole: Option<Slot> = None;
-        for (kind, contents) in turn.packets() {
-            if self.sealing.bytes_used() >= SealBatch::ENOUGH_BYTES {
-                self.send(whole.take(), send);
-            }
-            let slot = self.outbound.push(&mut self.sealing, kind, contents);
+        for part in turn.parts() {
+            self.sealing.clear();
+            let slot = self.outbound.push_many(&mut self.sealing, part);
             let slot = slot.expect("contents of at most 2^24 - 1 bytes");
-            whole = Some(match whole {
-                None => slot,
-                Some(before) => before.join(&slot).expect("one session alone"),
-            });
+            self.runner.seal(&mut self.sealing);
+            send(self.sealing.wire(&slot).expect("sealed packets"));
         }
-        self.send(whole, send);
     }
 
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {
@@ -171,17 +164,6 @@ impl<R: Runner> Peer for OurPeer<R> {
     }
 }
 
-impl<R: Runner> OurPeer<R> {
-    /// Seals and sends the packets that wait.
-    fn send(&mut self, packets: Option<Slot>, send: &mut dyn FnMut(&[u8])) {
-        self.runner.seal(&mut self.sealing);
-        if let Some(packets) = packets {
-            send(self.sealing.wire(&packets).expect("sealed packets"));
-        }
-        self.sealing.clear();
-    }
-}
-
 /// The `bip324` crate: its ciphers, with one buffer that is reused.
 pub(crate) struct Bip324Crate {
     session: bip324::CipherSession,
@@ -190,27 +172,24 @@ pub(crate) struct Bip324Crate {
 
 impl Peer for Bip324Crate {
     fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
-        let mut at = 0;
-        for (kind, contents) in turn.packets() {
-            let kind = match kind {
-                PacketKind::Genuine => bip324::PacketType::Genuine,
-                PacketKind::Decoy => bip324::PacketType::Decoy,
-            };
-            // In parts, as ours does.
-            if at >= SealBatch::ENOUGH_BYTES {
-                send(&self.buffer[..at]);
-                at = 0;
+        for part in turn.parts() {
+            let mut at = 0;
+            for (kind, contents) in part {
+                let kind = match kind {
+                    PacketKind::Genuine => bip324::PacketType::Genuine,
+                    PacketKind::Decoy => bip324::PacketType::Decoy,
+                };
+                let end = at + contents.len() + OVERHEAD;
+                if self.buffer.len() < end {
+                    self.buffer.resize(end, 0);
+                }
+                let place = &mut self.buffer[at..end];
+                let sealed = self.session.outbound().encrypt(contents, place, kind, None);
+                sealed.expect("a buffer that is long enough");
+                at = end;
             }
-            let end = at + contents.len() + OVERHEAD;
-            if self.buffer.len() < end {
-                self.buffer.resize(end, 0);
-            }
-            let place = &mut self.buffer[at..end];
-            let sealed = self.session.outbound().encrypt(contents, place, kind, None);
-            sealed.expect("a buffer that is long enough");
-            at = end;
+            send(&self.buffer[..at]);
         }
-        send(&self.buffer[..at]);
     }
 
     fn open(&mut self, wire: &[u8], each: &mut dyn FnMut(&[u8])) {

@@ -9,7 +9,8 @@ use super::fs_chacha20::FsChaCha20;
 use super::fs_chacha20_poly1305::FsChaCha20Poly1305;
 use super::keys::{Role, SessionKeys};
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
-use crate::arena::KeyIndex;
+use super::rekey::{REKEY_INTERVAL, nonce};
+use crate::arena::{KeyIndex, index};
 use crate::batch::Batch;
 use crate::copy::append;
 use crate::engine::Engine;
@@ -18,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
-use packetlane_lanes::{Backend, Key, Outcome, TAG_LEN};
+use packetlane_lanes::{Backend, Job, Key, Outcome, TAG_LEN};
 use zeroize::ZeroizeOnDrop;
 
 /// One direction of a session, one packet at a time, for callers that frame packets themselves.
@@ -176,6 +177,53 @@ impl Cipher {
         packet.add_job(key_index, batch, start + LENGTH_LEN, text_len)
     }
 
+    /// # Errors
+    ///
+    /// [`Exhausted`] unless `count` more packets can be protected.
+    pub(super) fn check_left(&self, count: usize) -> Result<(), Exhausted> {
+        let (number, epoch) = self.state.packet.next()?;
+        let later = (u64::MAX - epoch).saturating_mul(REKEY_INTERVAL.into());
+        match count as u64 <= later.saturating_add((REKEY_INTERVAL - number).into()) {
+            true => Ok(()),
+            false => Err(Exhausted),
+        }
+    }
+
+    /// See [`FsChaCha20Poly1305::goes_alone`].
+    #[inline]
+    pub(super) fn goes_alone<Direction>(&self, batch: &mut Batch<Direction>, count: usize) -> bool {
+        self.state.packet.goes_alone(batch, count)
+    }
+
+    /// The next `count` packets, or as many as there are before a rekey, for `batch`: their lengths are not
+    /// encrypted or decrypted yet, and none goes [alone](Self::goes_alone). They count from now on;
+    /// [`Self::end_interval`] must follow.
+    #[inline]
+    pub(super) fn begin_interval<Direction>(
+        &mut self,
+        batch: &mut Batch<Direction>,
+        count: usize,
+    ) -> Result<Interval<'_>, Exhausted> {
+        let State { packet, length, .. } = &mut *self.state;
+        let (number, epoch) = packet.next()?;
+        let masks = length.masks(packet.cpu(), &mut self.lengths, count)?;
+        let key = packet.begin_interval(&mut self.key_index, batch, masks.len());
+        Ok(Interval {
+            masks,
+            number,
+            epoch,
+            key,
+        })
+    }
+
+    /// Ends an interval. It did not need the last `lengths` of its lengths and `packets` of its packets.
+    /// Rekeys if it had the last packet of a key.
+    #[inline]
+    pub(super) fn end_interval(&mut self, lengths: usize, packets: usize) {
+        self.lengths -= index(lengths);
+        self.state.packet.end_interval(&mut self.key_index, packets);
+    }
+
     /// See [`FsChaCha20Poly1305::waits`].
     #[inline(always)]
     pub(super) fn waits<Direction>(
@@ -270,6 +318,39 @@ impl Cipher {
 
 impl ZeroizeOnDrop for Cipher {}
 
+/// The next packets of one direction, up to a rekey: what they have in common takes its time once.
+pub(super) struct Interval<'a> {
+    masks: &'a [[u8; LENGTH_LEN]],
+    /// Of the first packet.
+    number: u32,
+    epoch: u64,
+    /// Where the batch holds the key.
+    key: u32,
+}
+
+impl Interval<'_> {
+    /// How many packets they are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.masks.len()
+    }
+
+    /// Of each packet, in order, what encrypts and decrypts the length of its contents by exclusive or, and
+    /// its job without a text.
+    #[inline(always)]
+    pub(super) fn packets(&self) -> impl Iterator<Item = (u32, Job)> {
+        let packet = |(&[a, b, c], number): (&[u8; LENGTH_LEN], u32)| {
+            let job = Job {
+                key: self.key,
+                nonce: nonce(number, self.epoch),
+                ..Job::default()
+            };
+            (u32::from_le_bytes([a, b, c, 0]), job)
+        };
+        self.masks.iter().zip(self.number..).map(packet)
+    }
+}
+
 impl fmt::Debug for Cipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cipher")
@@ -310,7 +391,33 @@ mod tests {
         // In a batch too.
         let mut batch = crate::batch::SealBatch::new();
         assert_eq!(sender.add_job(&mut batch, 0, 0), Err(Exhausted));
+        assert!(sender.begin_interval(&mut batch, 1).is_err());
         assert!(batch.is_empty());
+    }
+
+    /// As many packets can be protected as are left, and no more.
+    #[test]
+    fn what_is_left_is_known() {
+        for (epochs, used) in [(0, 0), (0, 100), (1, 7), (3, 223)] {
+            let epoch = u64::MAX - epochs;
+            let mut cipher = Cipher::at_epoch(Engine::portable(), &[1; 32], &[2; 32], epoch);
+            let mut batch = crate::batch::SealBatch::new();
+            if used > 0 {
+                let added = cipher.begin_interval(&mut batch, used).unwrap().len();
+                assert_eq!(added, used);
+                cipher.end_interval(0, 0);
+            }
+            let mut left = (usize::try_from(epochs).unwrap() + 1) * 224 - used;
+            assert_eq!(cipher.check_left(left), Ok(()));
+            assert_eq!(cipher.check_left(left + 1), Err(Exhausted));
+            while left > 0 {
+                left -= cipher.begin_interval(&mut batch, left).unwrap().len();
+                cipher.end_interval(0, 0);
+            }
+            assert!(cipher.begin_interval(&mut batch, 1).is_err());
+        }
+        let cipher = Cipher::new(Engine::portable(), &[1; 32], &[2; 32]);
+        assert_eq!(cipher.check_left(usize::MAX), Ok(()));
     }
 
     /// A packet too short for header byte and tag does not advance the counter. A wrong tag is

@@ -7,6 +7,7 @@
 use super::error::Exhausted;
 use super::packet::LENGTH_LEN;
 use super::rekey::{REKEY_INTERVAL, nonce};
+use crate::arena::index;
 use crate::engine::cpu::Cpu;
 use packetlane_lanes::Key;
 use zeroize::{Zeroize, Zeroizing};
@@ -47,19 +48,39 @@ impl FsChaCha20 {
         used: &mut u32,
         length: u32,
     ) -> Result<u32, Exhausted> {
-        let number = match *used {
-            number @ ..REKEY_INTERVAL => number,
-            _ => {
-                self.rekey(cpu)?;
-                0
-            }
-        };
+        let number = self.next(cpu, used)?;
         *used = number + 1;
         let at = LENGTH_LEN * number as usize;
         // Four bytes are read faster than three. The fourth is there, since the next key follows.
         let mut mask = [0; 4];
         mask.copy_from_slice(&self.stream[at..at + 4]);
         Ok(length ^ u32::from_le_bytes(mask) & 0xff_ffff)
+    }
+
+    /// The masks of the next `count` lengths, or of as many as there are before a rekey. They count in
+    /// `used`, which is how many lengths the key has masked.
+    #[inline]
+    pub(super) fn masks(
+        &mut self,
+        cpu: Cpu,
+        used: &mut u32,
+        count: usize,
+    ) -> Result<&[[u8; LENGTH_LEN]], Exhausted> {
+        let number = self.next(cpu, used)? as usize;
+        let (masks, _) = self.stream[..MASKS_LEN].as_chunks();
+        let masks = &masks[number..][..count.min(masks.len() - number)];
+        *used += index(masks.len());
+        Ok(masks)
+    }
+
+    /// The number of the next length since the last rekey, which is done if it is due.
+    #[inline]
+    fn next(&mut self, cpu: Cpu, used: &mut u32) -> Result<u32, Exhausted> {
+        if *used == REKEY_INTERVAL {
+            self.rekey(cpu)?;
+            *used = 0;
+        }
+        Ok(*used)
     }
 
     /// Asks for the memory of the mask of length number `used`.

@@ -86,7 +86,7 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
-        let wanted = match self.are_few(batch) {
+        let wanted = match self.are_few(batch, 1) {
             true => self.keystream.wanted(self.cpu.backend, text_len),
             false => 0,
         };
@@ -120,7 +120,7 @@ impl FsChaCha20Poly1305 {
     /// and keystream need not travel through it.
     #[inline(always)]
     pub(super) fn waits<Direction>(&self, batch: &mut Batch<Direction>, text_len: usize) -> bool {
-        batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch)
+        batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch, 1)
     }
 
     /// As [`Self::add_job`], for a text that is there already: `kernel` seals or opens it here and
@@ -151,11 +151,41 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
-    /// Whether the packets of `batch` are few, and leave most lanes idle: they can work for the
-    /// packets behind them, if those may be precomputed.
+    /// Whether the packets of `batch` are few with `more` of them, and leave most lanes idle: they can
+    /// work for the packets behind them, if those may be precomputed.
     #[inline(always)]
-    fn are_few<Direction>(&self, batch: &mut Batch<Direction>) -> bool {
-        self.keystream.is_enabled() && batch.are_few(self.cpu.backend)
+    fn are_few<Direction>(&self, batch: &mut Batch<Direction>, more: usize) -> bool {
+        self.keystream.is_enabled() && batch.are_few(self.cpu.backend, more)
+    }
+
+    /// Whether the next packet of `count`, which `batch` is about to get, is added by itself: they are
+    /// few, or precomputed keystream is left for it.
+    #[inline(always)]
+    pub(super) fn goes_alone<Direction>(&self, batch: &mut Batch<Direction>, count: usize) -> bool {
+        self.keystream.left() > 0 || self.are_few(batch, count)
+    }
+
+    /// Counts the next `count` packets, which end before the next rekey or with it. Returns where `batch`
+    /// holds their key. [`Self::end_interval`] must follow.
+    #[inline]
+    pub(super) fn begin_interval<Direction>(
+        &mut self,
+        key_index: &mut KeyIndex,
+        batch: &mut Batch<Direction>,
+        count: usize,
+    ) -> u32 {
+        // What is left of it would be taken for that of later packets.
+        self.keystream.wipe();
+        self.used += index(count);
+        batch.index_of(key_index, &self.key)
+    }
+
+    /// The last `left` packets that were counted did not come. Replaces the key if it has served its
+    /// last packet.
+    #[inline]
+    pub(super) fn end_interval(&mut self, key_index: &mut KeyIndex, left: usize) {
+        self.used -= index(left);
+        self.rekey_if_due(key_index);
     }
 
     /// Moves the precomputed keystream of the next packet into `batch`. Where fewer than `wanted`
@@ -226,10 +256,16 @@ impl FsChaCha20Poly1305 {
         Ok(outcome)
     }
 
-    /// Counts a packet. The key is replaced right after its last one.
+    /// Counts a packet.
     #[inline]
     fn advance(&mut self, key_index: &mut KeyIndex) {
         self.used += 1;
+        self.rekey_if_due(key_index);
+    }
+
+    /// Replaces the key right after its last packet.
+    #[inline]
+    fn rekey_if_due(&mut self, key_index: &mut KeyIndex) {
         if self.used == REKEY_INTERVAL {
             self.rekey(key_index);
         }

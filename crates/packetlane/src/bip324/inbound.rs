@@ -15,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::Range;
-use packetlane_lanes::{Backend, Outcome};
+use packetlane_lanes::{Backend, Job, Outcome};
 
 /// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes: the largest
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
@@ -404,14 +404,12 @@ impl Inbound {
         // The other packets lie where they came.
         if self.rest.tail.is_empty() {
             self.rest.give_back_tail();
-            while let Some(&length) = batch.arena().bytes()[at..new.end].first_chunk() {
-                let expected = self.decrypt_length(length)?;
-                if expected > new.end - at {
-                    self.rest.expect(expected);
-                    break;
-                }
-                self.add(batch, at, expected)?;
-                at += expected;
+            let mut is_whole = true;
+            while is_whole && new.end - at >= LENGTH_LEN {
+                is_whole = match new.end - at < OVERHEAD || self.cipher.goes_alone(batch, 1) {
+                    true => self.add_one(batch, &mut at, new.end)?,
+                    false => self.add_interval(batch, &mut at, new.end)?,
+                };
                 kept = kept.max(at);
             }
         }
@@ -427,13 +425,80 @@ impl Inbound {
         Ok(())
     }
 
+    /// Adds the packet that begins at `at` to the batch if it ends before `end`, and moves `at`
+    /// there. Returns whether it does.
+    fn add_one(
+        &mut self,
+        batch: &mut OpenBatch,
+        at: &mut usize,
+        end: usize,
+    ) -> Result<bool, OpenError> {
+        let bytes = batch.arena().bytes();
+        let length = core::array::from_fn(|byte| bytes[*at + byte]);
+        let wire_len = self.decrypt_length(length)?;
+        if wire_len > end - *at {
+            self.rest.expect(wire_len);
+            return Ok(false);
+        }
+        self.add(batch, *at, wire_len)?;
+        *at += wire_len;
+        Ok(true)
+    }
+
+    /// As [`Inbound::add_one`], for all packets up to a rekey that are as long as the shortest one at
+    /// least.
+    fn add_interval(
+        &mut self,
+        batch: &mut OpenBatch,
+        at: &mut usize,
+        end: usize,
+    ) -> Result<bool, OpenError> {
+        let rest = &mut *self.rest;
+        let interval = self.cipher.begin_interval(batch, usize::MAX)?;
+        let (bytes, jobs) = batch.bytes_and_jobs();
+        let first = jobs.len();
+        let (mut text, mut bytes) = (index(*at + LENGTH_LEN), &bytes[*at..end]);
+        let (mut lengths, mut result) = (0, Ok(true));
+        for (mask, job) in interval.packets() {
+            // The shortest packet is longer than a length, and four bytes are read faster than three.
+            let Some(&[a, b, c, _]) = bytes.first_chunk() else {
+                break;
+            };
+            lengths += 1;
+            let length = u32::from_le_bytes([a, b, c, 0]) ^ mask;
+            if length > rest.limit {
+                result = Err(rest.too_long(length as usize));
+                break;
+            }
+            let wire_len = length + index(OVERHEAD);
+            let Some(behind) = bytes.get(wire_len as usize..) else {
+                rest.expect(wire_len as usize);
+                result = Ok(false);
+                break;
+            };
+            jobs.push(Job {
+                text,
+                text_len: length + index(HEADER_LEN),
+                ..job
+            });
+            // Behind the last packet of the largest arena it means nothing.
+            text = text.wrapping_add(wire_len);
+            bytes = behind;
+        }
+        *at = end - bytes.len();
+        let (count, packets) = (interval.len(), first..jobs.len());
+        self.cipher
+            .end_interval(count - lengths, count - packets.len());
+        rest.add_waiting(packets);
+        result
+    }
+
     /// Decrypts a length and checks it. Returns that of the packet on the wire.
     #[inline]
     fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
         let length = self.cipher.decrypt_length(length)?;
-        let limit = self.rest.limit as usize;
-        if length > limit {
-            return Err(OpenError::TooLong { length, limit });
+        if length > self.rest.limit as usize {
+            return Err(self.rest.too_long(length));
         }
         Ok(length + OVERHEAD)
     }
@@ -454,7 +519,7 @@ impl Inbound {
             false => cipher.add_done_job(Backend::open, batch, start, contents_len)?,
         }
         self.rest.expected = None;
-        self.rest.add_waiting(job);
+        self.rest.add_waiting(job..job + 1);
         Ok(())
     }
 
@@ -562,6 +627,13 @@ impl Reception {
         *self.rare_mut().failed.get_or_insert(error)
     }
 
+    /// The error that contents of `length` bytes are.
+    #[cold]
+    fn too_long(&self, length: usize) -> OpenError {
+        let limit = self.limit as usize;
+        OpenError::TooLong { length, limit }
+    }
+
     /// See [`Reception::expected`].
     #[inline]
     fn expected(&self) -> Option<usize> {
@@ -587,22 +659,23 @@ impl Reception {
         self.rare.back.clear();
     }
 
-    /// Adds packet number `packet` of the batch to those that wait.
+    /// Adds the packets with numbers `packets` of the batch to those that wait.
     #[inline]
-    fn add_waiting(&mut self, packet: usize) {
-        let packet = index(packet);
+    fn add_waiting(&mut self, packets: Range<usize>) {
         let new = Run {
-            start: packet,
-            end: packet + 1,
+            start: index(packets.start),
+            end: index(packets.end),
         };
         let last = match self.rare() {
             Some(Rare { runs, .. }) if !runs.is_empty() => self.rare.runs.back_mut(),
             _ => None,
         };
         let last = last.unwrap_or(&mut self.waiting);
-        if last.is_empty() {
+        if new.is_empty() {
+            // Nothing to wait for.
+        } else if last.is_empty() {
             *last = new;
-        } else if last.end == packet {
+        } else if last.end == new.start {
             last.end = new.end;
         } else {
             self.rare_mut().runs.push_back(new);
