@@ -537,31 +537,24 @@ impl Inbound {
 
     /// One step of [`Packets`]: where the next genuine packet's contents lie in
     /// the batch's arena.
-    #[inline]
+    // Always part of its callers: most calls do little.
+    #[inline(always)]
     pub(super) fn next_packet(
         &mut self,
         batch: &OpenBatch,
     ) -> Option<Result<Range<usize>, OpenError>> {
-        if self.rest.is_taken() {
-            return self.rest.failed().map(Err);
-        }
-        // A mistake of the caller's leaves the packets where they are.
-        if self.rest.turn != batch.arena().turn() {
-            return Some(Err(OpenError::NotInBatch));
-        }
         if self.rest.has_rare
-            && let Some(contents) = self.rest.rare.back.pop_front()
+            && let Some(next) = self.rest.next_rare(batch)
         {
-            return Some(Ok(contents));
+            return next;
         }
         while let Some(packet) = self.rest.first_waiting() {
-            match batch.outcome(packet) {
-                Outcome::Authentic => {}
-                Outcome::Pending | Outcome::Sealed => return Some(Err(OpenError::NotOpened)),
-                Outcome::BadTag => {
-                    let (packet, epoch) = number_and_epoch(batch.nonce(packet));
-                    return Some(Err(self.fail(OpenError::BadTag { packet, epoch })));
-                }
+            // A mistake of the caller's leaves the packets where they are.
+            if self.rest.turn != batch.arena().turn() {
+                return Some(Err(OpenError::NotInBatch));
+            }
+            if batch.outcome(packet) != Outcome::Authentic {
+                return Some(Err(self.not_authentic(batch, packet)));
             }
             self.rest.remove_first_waiting();
             let text = batch.text(packet);
@@ -571,6 +564,18 @@ impl Inbound {
             }
         }
         self.rest.failed().map(Err)
+    }
+
+    /// What is wrong with packet number `packet` of the batch.
+    #[cold]
+    fn not_authentic(&mut self, batch: &OpenBatch, packet: usize) -> OpenError {
+        match batch.outcome(packet) {
+            Outcome::BadTag => {
+                let (packet, epoch) = number_and_epoch(batch.nonce(packet));
+                self.fail(OpenError::BadTag { packet, epoch })
+            }
+            _ => OpenError::NotOpened,
+        }
     }
 
     /// Ends the session; packets that still wait are lost.
@@ -646,6 +651,19 @@ impl Reception {
         self.expected = NonZeroU32::new(index(wire_len));
     }
 
+    /// What [`Inbound::next_packet`] returns by what is rare, if it is that.
+    #[cold]
+    fn next_rare(&mut self, batch: &OpenBatch) -> Option<Option<Result<Range<usize>, OpenError>>> {
+        if self.is_taken() {
+            return Some(self.failed().map(Err));
+        }
+        if self.turn != batch.arena().turn() {
+            return Some(Some(Err(OpenError::NotInBatch)));
+        }
+        let contents = self.rare.back.pop_front()?;
+        Some(Some(Ok(contents)))
+    }
+
     /// Whether all packets that it added to the batch have been taken.
     #[inline]
     fn is_taken(&self) -> bool {
@@ -697,12 +715,14 @@ impl Reception {
     #[inline]
     fn remove_first_waiting(&mut self) {
         self.waiting.start += 1;
-        if self.has_rare
-            && self.waiting.is_empty()
-            && let Some(next) = self.rare.runs.pop_front()
-        {
-            self.waiting = next;
+        if self.has_rare && self.waiting.is_empty() {
+            self.next_run();
         }
+    }
+
+    #[cold]
+    fn next_run(&mut self) {
+        self.waiting = self.rare.runs.pop_front().unwrap_or_default();
     }
 
     /// Forgets the packets that [`Inbound::open`] has returned.
