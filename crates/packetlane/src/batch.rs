@@ -17,8 +17,10 @@ use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
 use crate::engine::{cpu::Cpu, offload::Device};
 use alloc::vec::Vec;
 use core::fmt;
+use core::iter::Zip;
 use core::marker::PhantomData;
 use core::ops::Range;
+use core::slice;
 use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 
 /// How many bytes of a turn count for what is expected of the next ones: one large message is not
@@ -490,6 +492,18 @@ impl<Direction> Batch<Direction> {
         let job = &self.jobs[packet];
         let start = job.text as usize;
         start..start + job.text_len as usize
+    }
+
+    /// The jobs with numbers `packets`, if all have run, and what became of each.
+    #[inline]
+    pub(crate) fn have_run(
+        &self,
+        packets: Range<usize>,
+    ) -> Zip<slice::Iter<'_, Job>, slice::Iter<'_, Outcome>> {
+        let outcomes = self.outcomes[..self.done].get(packets.clone());
+        let jobs = self.jobs.get(packets);
+        let (jobs, outcomes) = jobs.zip(outcomes).unwrap_or_default();
+        jobs.iter().zip(outcomes)
     }
 
     /// The nonce of packet number `packet`.
