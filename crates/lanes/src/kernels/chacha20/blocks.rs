@@ -351,7 +351,7 @@ impl<'s> Samples<'s> {
 
 /// What the blocks of one packet per lane are computed from.
 pub(crate) struct OnePerLane<'k> {
-    keys: [&'k Key; MAX_LANES],
+    keys: Keys<'k>,
     nonces: [&'k [u8; 16]; MAX_LANES],
 }
 
@@ -360,7 +360,10 @@ impl<'k> OnePerLane<'k> {
     #[inline(always)]
     pub(crate) fn new(keys: &'k [Key], job: &'k Job) -> Self {
         Self {
-            keys: [&keys[job.key as usize]; MAX_LANES],
+            keys: Keys {
+                keys: [&keys[job.key as usize]; MAX_LANES],
+                one_key: true,
+            },
             nonces: [job.nonce_in_row(); MAX_LANES],
         }
     }
@@ -368,20 +371,21 @@ impl<'k> OnePerLane<'k> {
     /// Sets the first lanes, one for each job.
     #[inline(always)]
     pub(crate) fn set(&mut self, keys: &'k [Key], jobs: &'k [Job]) {
-        let lanes = self.keys.iter_mut().zip(&mut self.nonces);
+        let mut other_keys = 0;
+        let lanes = self.keys.keys.iter_mut().zip(&mut self.nonces);
         for (job, (key, nonce)) in jobs.iter().zip(lanes) {
             (*key, *nonce) = (&keys[job.key as usize], job.nonce_in_row());
+            other_keys |= job.key ^ jobs[0].key;
         }
+        self.keys.one_key = other_keys == 0;
     }
 
     /// Words 4 to 15 of the states of blocks 0.
     #[inline(always)]
     fn inputs<V: U32Lanes>(&self, v: V) -> [V::Word; 12] {
-        let mut inputs = [v.splat(0); 12];
-        inputs[..4].copy_from_slice(&v.gather::<0, 32>(&self.keys, 0));
-        inputs[4..8].copy_from_slice(&v.gather::<16, 32>(&self.keys, 0));
-        inputs[9..].copy_from_slice(&v.gather::<0, 16>(&self.nonces, 0)[1..]);
-        inputs
+        let mut rows = v.gather::<0, 16>(&self.nonces, 0);
+        rows[0] = v.splat(0);
+        self.keys.inputs(v, rows)
     }
 
     /// Blocks 0 and 1, as words: of each word that of block 0, then that of block 1.
