@@ -359,13 +359,52 @@ impl Inbound {
     /// arena that are taken.
     fn scan(&mut self, batch: &mut OpenBatch, new: Range<usize>) -> Result<(), OpenError> {
         self.rest.drop_taken();
-        // How far the new bytes and the tail are used, and the end of the bytes that the
-        // batch keeps.
-        let mut at = new.start;
+        // How far the new bytes are used, and the end of the bytes that the batch keeps.
+        let (mut at, mut kept) = (new.start, new.start);
+        // The tail comes first.
+        if !self.rest.tail.is_empty() {
+            (at, kept) = self.scan_tail(batch, &new)?;
+        }
+        // The other packets lie where they came.
+        if self.rest.tail.is_empty() {
+            self.rest.give_back_tail();
+            // Most peers send one packet at a time, which takes less time by itself.
+            let (mut is_first, mut is_whole) = (true, true);
+            while is_whole && new.end - at >= LENGTH_LEN {
+                let goes_alone =
+                    is_first || new.end - at < OVERHEAD || self.cipher.goes_alone(batch, 1);
+                is_whole = match goes_alone {
+                    true => self.add_one(batch, &mut at, new.end)?,
+                    false => self.add_interval(batch, &mut at, new.end)?,
+                };
+                is_first = false;
+                kept = kept.max(at);
+            }
+        }
+        if at < new.end {
+            let expected = self.rest.expected().unwrap_or(LENGTH_LEN);
+            append_expected(
+                &mut self.rest.tail,
+                &batch.arena().bytes()[at..new.end],
+                expected,
+            );
+        }
+        batch.arena_mut().give_back(kept);
+        Ok(())
+    }
+
+    /// Finds the packets that begin in the tail, as [`Inbound::scan`]. A packet's bytes must be neighbours, so
+    /// such a packet is put together at the arena's end. Returns how far the new bytes are used, and
+    /// the end of the bytes that the batch keeps.
+    // Not part of its caller, which does less where packets come whole.
+    #[inline(never)]
+    fn scan_tail(
+        &mut self,
+        batch: &mut OpenBatch,
+        new: &Range<usize>,
+    ) -> Result<(usize, usize), OpenError> {
+        let (mut at, mut kept) = (new.start, new.start);
         let mut from_tail = 0;
-        let mut kept = new.start;
-        // The tail comes first. A packet's bytes must be neighbours, so a packet that begins
-        // in the tail is put together at the arena's end.
         while from_tail < self.rest.tail.len() {
             if self.rest.expected.is_none() {
                 let held = self.rest.tail.len() - from_tail;
@@ -403,32 +442,12 @@ impl Inbound {
         if from_tail > 0 {
             self.rest.tail.drain(..from_tail);
         }
-        // The other packets lie where they came.
-        if self.rest.tail.is_empty() {
-            self.rest.give_back_tail();
-            let mut is_whole = true;
-            while is_whole && new.end - at >= LENGTH_LEN {
-                is_whole = match new.end - at < OVERHEAD || self.cipher.goes_alone(batch, 1) {
-                    true => self.add_one(batch, &mut at, new.end)?,
-                    false => self.add_interval(batch, &mut at, new.end)?,
-                };
-                kept = kept.max(at);
-            }
-        }
-        if at < new.end {
-            let expected = self.rest.expected().unwrap_or(LENGTH_LEN);
-            append_expected(
-                &mut self.rest.tail,
-                &batch.arena().bytes()[at..new.end],
-                expected,
-            );
-        }
-        batch.arena_mut().give_back(kept);
-        Ok(())
+        Ok((at, kept))
     }
 
     /// Adds the packet that begins at `at` to the batch if it ends before `end`, and moves `at`
     /// there. Returns whether it does.
+    #[inline(always)]
     fn add_one(
         &mut self,
         batch: &mut OpenBatch,
@@ -449,6 +468,8 @@ impl Inbound {
 
     /// As [`Inbound::add_one`], for all packets up to a rekey that are as long as the shortest one at
     /// least.
+    // Not part of its caller, which does less for a single packet.
+    #[inline(never)]
     fn add_interval(
         &mut self,
         batch: &mut OpenBatch,
@@ -802,12 +823,23 @@ impl<'b> Iterator for Packets<'_, 'b> {
             }
             self.inbound.rest.decoys += 1;
         }
+        if self.inbound.rest.waiting.is_empty() && !self.inbound.rest.has_rare {
+            return None;
+        }
+        self.next_beside_run()
+    }
+}
+
+impl<'b> Packets<'_, 'b> {
+    /// The next packet that does not lie in the run, or what is wrong.
+    #[inline(never)]
+    fn next_beside_run(&mut self) -> Option<Result<&'b [u8], OpenError>> {
         self.run = [].iter().zip(&[]);
         if self.ended {
             return None;
         }
         let next = self.inbound.next_packet(self.batch)?;
         self.ended = next.is_err();
-        Some(next.map(|contents| &bytes[contents]))
+        Some(next.map(|contents| &self.batch.arena().bytes()[contents]))
     }
 }
