@@ -550,6 +550,9 @@ impl Inbound {
     /// nobody took yet, once the batch has been opened. Decoys are dropped and counted.
     ///
     /// After the last packet it yields the error that [`Inbound::received`] returned, if one.
+    // Always part of its caller: what returned through memory would be written in pieces of 8 bytes and read
+    // in pieces of 16, which waits until the pieces are in the cache.
+    #[inline(always)]
     pub fn packets<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
         let rest = &*self.rest;
         let waiting = match rest.turn == batch.arena().turn() && !rest.has_rare {
