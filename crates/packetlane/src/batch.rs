@@ -605,8 +605,12 @@ impl SealBatch {
     #[inline]
     pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
         self.arena.check(slot.turn)?;
-        let sealed = |outcome: &Outcome| *outcome == Outcome::Sealed;
-        if slot.packets.end <= self.done && self.outcomes[slot.packets.clone()].iter().all(sealed) {
+        // Without a way out of the loop, so that it takes many at a time.
+        let all_sealed = |outcomes: &[Outcome]| {
+            let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
+            outcomes.iter().fold(true, sealed)
+        };
+        if slot.packets.end <= self.done && all_sealed(&self.outcomes[slot.packets.clone()]) {
             Ok(&self.arena.bytes()[slot.bytes.clone()])
         } else {
             Err(SlotError::NotSealed)
