@@ -2,7 +2,9 @@
 
 use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
 use crate::error;
-use packetlane::bip324::{self, HandshakeConfig, OpenError, PacketKind, Progress};
+use packetlane::bip324::{
+    self, HandshakeConfig, MAX_CONTENTS_LEN, OpenError, PacketKind, Progress, SealError,
+};
 use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
@@ -50,6 +52,13 @@ impl<'py> Input<'py> {
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::Bytes(bytes.clone())),
             Err(_) => Ok(Self::Buffer(PyBuffer::get(object)?)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes().len(),
+            Self::Buffer(buffer) => buffer.len_bytes(),
         }
     }
 
@@ -291,6 +300,11 @@ impl Session {
         }
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
+        // Before anything is copied.
+        if let Some(long) = contents.iter().find(|one| one.len() > MAX_CONTENTS_LEN) {
+            let length = long.len();
+            return Err(error::seal(SealError::TooLong { length }));
+        }
         let contents: Vec<_> = contents
             .iter()
             .map(|one| one.bytes(py))

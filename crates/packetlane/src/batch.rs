@@ -494,9 +494,9 @@ impl<Direction> Batch<Direction> {
         start..start + job.text_len as usize
     }
 
-    /// The jobs with numbers `packets`, if all have run, and what became of each.
+    /// The jobs with numbers `packets` and what became of each. None unless all have run.
     #[inline]
-    pub(crate) fn have_run(
+    pub(crate) fn finished(
         &self,
         packets: Range<usize>,
     ) -> Zip<slice::Iter<'_, Job>, slice::Iter<'_, Outcome>> {
@@ -605,7 +605,7 @@ impl SealBatch {
     #[inline]
     pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
         self.arena.check(slot.turn)?;
-        // Without a way out of the loop, so that it takes many at a time.
+        // Without an early exit, so that the compiler takes many at a time.
         let all_sealed = |outcomes: &[Outcome]| {
             let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
             outcomes.iter().fold(true, sealed)

@@ -13,7 +13,7 @@ const PIECE: usize = 1024;
 /// As `copy_from_slice`.
 #[inline(always)]
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
-    // Most packets of a node are so long, and here a call of `memcpy` takes as long as its copy does.
+    // Most packets of a node have such a length, and a call of `memcpy` takes as long as the copy.
     if let 32..=64 = from.len()
         && let (Some(first), Some(last)) = (from.first_chunk::<32>(), from.last_chunk::<32>())
     {

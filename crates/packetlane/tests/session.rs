@@ -870,11 +870,17 @@ impl<'a> Iterator for Liar<'a> {
 /// every packet has its own keystream.
 #[test]
 fn an_iterator_that_lies_is_refused() {
-    let liars: [fn(bool, usize) -> Option<usize>; 8] = [
+    let liars: [fn(bool, usize) -> Option<usize>; 11] = [
         |is_clone, packet| (is_clone && packet < 60).then_some(61),
         |is_clone, packet| (packet < if is_clone { 60 } else { 40 }).then_some(61),
         |is_clone, packet| (packet < if is_clone { 3 } else { 1 }).then_some(61),
         |is_clone, packet| (packet < 3).then_some(if packet == 1 && is_clone { 62 } else { 61 }),
+        |is_clone, packet| (packet < if is_clone { 40 } else { 60 }).then_some(61),
+        |is_clone, packet| (packet < if is_clone { 1 } else { 3 }).then_some(61),
+        |is_clone, packet| {
+            let most = MAX_CONTENTS_LEN + 1;
+            (packet < 2).then_some(if packet == 1 && !is_clone { most } else { 61 })
+        },
         |is_clone, packet| (packet < 60).then_some(if packet == 25 && !is_clone { 62 } else { 61 }),
         |is_clone, packet| (packet < 60).then_some(if packet == 25 && is_clone { 62 } else { 61 }),
         |is_clone, packet| {
@@ -886,7 +892,7 @@ fn an_iterator_that_lies_is_refused() {
         },
     ];
     let engine = engine();
-    let bytes = vec![0; 5000];
+    let bytes = vec![0; MAX_CONTENTS_LEN + 1];
     let (mut reference, _) = sessions(engine, 1);
     let after: Vec<_> = (0..1000)
         .map(|_| seal(&mut reference, &[(Genuine, b"after")]))

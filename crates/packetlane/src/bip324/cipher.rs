@@ -96,7 +96,7 @@ impl Cipher {
     }
 
     /// Like [`Cipher::new`], but starts with epoch `epoch`, as if `epoch` rekeys had been done.
-    fn at_epoch(engine: Engine, length_key: &Key, packet_key: &Key, epoch: u64) -> Self {
+    pub(super) fn at_epoch(engine: Engine, length_key: &Key, packet_key: &Key, epoch: u64) -> Self {
         let cpu = engine.cpu();
         let mut state = Box::new(State {
             packet: FsChaCha20Poly1305::new(cpu, epoch),
@@ -177,10 +177,15 @@ impl Cipher {
         packet.add_job(key_index, batch, start + LENGTH_LEN, text_len)
     }
 
+    /// Whether `count` more packets can be protected.
+    ///
     /// # Errors
     ///
-    /// [`Exhausted`] unless `count` more packets can be protected.
+    /// [`Exhausted`] if not.
     pub(super) fn check_left(&self, count: usize) -> Result<(), Exhausted> {
+        if count == 0 {
+            return Ok(());
+        }
         let (number, epoch) = self.state.packet.next()?;
         let later = (u64::MAX - epoch).saturating_mul(REKEY_INTERVAL.into());
         match count as u64 <= later.saturating_add((REKEY_INTERVAL - number).into()) {

@@ -76,7 +76,7 @@ impl FsChaCha20 {
     /// The number of the next length since the last rekey, which is done if it is due.
     #[inline]
     fn next(&mut self, cpu: Cpu, used: &mut u32) -> Result<u32, Exhausted> {
-        if *used == REKEY_INTERVAL {
+        if *used >= REKEY_INTERVAL {
             self.rekey(cpu)?;
             *used = 0;
         }

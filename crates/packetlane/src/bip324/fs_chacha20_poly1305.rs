@@ -27,7 +27,7 @@ pub(super) struct FsChaCha20Poly1305 {
     epoch: u64,
     keystream: PrecomputedKeystream,
     /// How many packets the key has served. [`REKEY_INTERVAL`] when the last key of all is
-    /// spent.
+    /// spent, and where an interval that would have rekeyed was not ended: then no packet may follow.
     used: u32,
     cpu: Cpu,
 }
@@ -162,7 +162,8 @@ impl FsChaCha20Poly1305 {
     /// few, or precomputed keystream is left for it.
     #[inline(always)]
     pub(super) fn goes_alone<Direction>(&self, batch: &mut Batch<Direction>, count: usize) -> bool {
-        self.keystream.left() > 0 || self.are_few(batch, count)
+        // First whether they are few: then the batch knows.
+        self.are_few(batch, count) || self.keystream.left() > 0
     }
 
     /// Counts the next `count` packets, which end before the next rekey or with it. Returns where `batch`

@@ -445,8 +445,8 @@ impl Inbound {
         Ok((at, kept))
     }
 
-    /// Adds the packet that begins at `at` to the batch if it ends before `end`, and moves `at`
-    /// there. Returns whether it does.
+    /// Adds the packet that begins at `at` to the batch if it ends at `end` or before, and moves `at`
+    /// behind it. Returns whether it does. At least [`LENGTH_LEN`] bytes must lie at `at`.
     #[inline(always)]
     fn add_one(
         &mut self,
@@ -466,8 +466,9 @@ impl Inbound {
         Ok(true)
     }
 
-    /// As [`Inbound::add_one`], for all packets up to a rekey that are as long as the shortest one at
-    /// least.
+    /// As [`Inbound::add_one`], for all packets from `at` on up to a rekey, none of which goes
+    /// [alone](Cipher::goes_alone). Returns false if the last one has not come whole. At least
+    /// [`OVERHEAD`] bytes must lie at `at`; up to three may be left for [`Inbound::add_one`].
     // Not part of its caller, which does less for a single packet.
     #[inline(never)]
     fn add_interval(
@@ -476,6 +477,7 @@ impl Inbound {
         at: &mut usize,
         end: usize,
     ) -> Result<bool, OpenError> {
+        debug_assert!(end - *at >= OVERHEAD);
         let rest = &mut *self.rest;
         let interval = self.cipher.begin_interval(batch, usize::MAX)?;
         let (bytes, jobs) = batch.bytes_and_jobs();
@@ -483,7 +485,7 @@ impl Inbound {
         let (mut text, mut bytes) = (index(*at + LENGTH_LEN), &bytes[*at..end]);
         let (mut lengths, mut result) = (0, Ok(true));
         for (mask, job) in interval.packets() {
-            // The shortest packet is longer than a length, and four bytes are read faster than three.
+            // Four bytes are read faster than three, and every packet has as many.
             let Some(&[a, b, c, _]) = bytes.first_chunk() else {
                 break;
             };
@@ -550,7 +552,7 @@ impl Inbound {
     /// nobody took yet, once the batch has been opened. Decoys are dropped and counted.
     ///
     /// After the last packet it yields the error that [`Inbound::received`] returned, if one.
-    // Always part of its caller: what returned through memory would be written in pieces of 8 bytes and read
+    // Always part of its caller: a value returned through memory would be written in pieces of 8 bytes and read
     // in pieces of 16, which waits until the pieces are in the cache.
     #[inline(always)]
     pub fn packets<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
@@ -560,7 +562,7 @@ impl Inbound {
             false => 0..0,
         };
         Packets {
-            run: batch.have_run(waiting),
+            run: batch.finished(waiting),
             inbound: self,
             batch,
             ended: false,
@@ -683,7 +685,8 @@ impl Reception {
         self.expected = NonZeroU32::new(index(wire_len));
     }
 
-    /// What [`Inbound::next_packet`] returns by what is rare, if it is that.
+    /// What [`Inbound::next_packet`] returns where something rare decides it: nothing waits, it waits in
+    /// another batch, or contents were deferred. `None` if the packets that wait decide it.
     #[cold]
     fn next_rare(&mut self, batch: &OpenBatch) -> Option<Option<Result<Range<usize>, OpenError>>> {
         if self.is_taken() {
@@ -805,7 +808,7 @@ impl Run {
 pub struct Packets<'s, 'b> {
     inbound: &'s mut Inbound,
     batch: &'b OpenBatch,
-    /// The packets that wait and have run. [`Inbound::next_packet`] finds them too, but asks more for each.
+    /// The packets that wait and have run. [`Inbound::next_packet`] does the same for each, but asks more.
     run: Zip<slice::Iter<'b, Job>, slice::Iter<'b, Outcome>>,
     ended: bool,
 }

@@ -65,7 +65,8 @@ impl Outbound {
     }
 
     /// Adds a packet for each of `packets`, its kind and contents, to the batch. That takes less time than
-    /// [`Outbound::push`] for each, and they have one slot, as neighbours. `packets` are walked twice.
+    /// [`Outbound::push`] for each, and they have one slot, as neighbours. `packets` are iterated over
+    /// twice.
     ///
     /// A long queue should be sealed in parts, of [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES) each.
     ///
@@ -75,7 +76,9 @@ impl Outbound {
     ///
     /// # Panics
     ///
-    /// If the clone of `packets` gave other packets.
+    /// If the clone of `packets` gave another number of packets, or other lengths. After that, or if
+    /// `packets` panic themselves, the session is of no use: the peer would miss packets that were
+    /// counted.
     ///
     /// ```
     /// # use packetlane::bip324::{Role, Session, SessionKeys};
@@ -104,7 +107,9 @@ impl Outbound {
         if packets.size_hint() == (1, Some(1))
             && let Some((kind, contents)) = packets.next()
         {
-            return self.push(batch, kind, contents);
+            let slot = self.push(batch, kind, contents)?;
+            assert!(packets.next().is_none(), "{OTHER_PACKETS}");
+            return Ok(slot);
         }
         let (mut count, mut wire_len) = (0, 0_usize);
         for (_, contents) in packets.clone() {
@@ -120,21 +125,24 @@ impl Outbound {
         }
         self.cipher.check_left(count)?;
         let (first, start) = (batch.len(), batch.arena().used());
-        let (last, end) = (first + count, start + wire_len);
-        while batch.len() < last
-            && self.cipher.goes_alone(batch, last - batch.len())
+        let (packets_end, end) = (first + count, start + wire_len);
+        while batch.len() < packets_end
+            && self.cipher.goes_alone(batch, packets_end - batch.len())
             && let Some((kind, contents)) = packets.next()
         {
-            self.add(batch, kind, &[], contents)?;
+            let added = self.add(batch, kind, &[], contents);
+            assert!(added.is_ok(), "{OTHER_PACKETS}");
         }
         let mut at = batch.arena().used();
         batch.arena_mut().take(end.saturating_sub(at));
-        while batch.len() < last {
-            let count = last - batch.len();
+        while batch.len() < packets_end {
+            let count = packets_end - batch.len();
             at = self.add_interval(batch, count, at..end, &mut packets)?;
         }
-        assert!(at == end, "{OTHER_PACKETS}");
-        Ok(batch.arena().slot(self.owner, start..end, first..last))
+        assert!(at == end && packets.next().is_none(), "{OTHER_PACKETS}");
+        Ok(batch
+            .arena()
+            .slot(self.owner, start..end, first..packets_end))
     }
 
     /// Adds `count` packets, or as many as there are before a rekey, to `place` in the arena, which is taken.
@@ -152,7 +160,7 @@ impl Outbound {
         let interval = self.cipher.begin_interval(batch, count)?;
         let (bytes, jobs) = batch.bytes_and_jobs();
         let mut bytes = &mut bytes[place];
-        let last = jobs.len() + interval.len();
+        let jobs_end = jobs.len() + interval.len();
         for ((mask, job), (kind, contents)) in interval.packets().zip(packets) {
             assert!(contents.len() <= MAX_CONTENTS_LEN, "{OTHER_PACKETS}");
             let (length, wire_len) = (index(contents.len()), contents.len() + OVERHEAD);
@@ -167,7 +175,7 @@ impl Outbound {
             text = text.wrapping_add(index(wire_len));
             bytes = behind;
         }
-        assert!(jobs.len() == last, "{OTHER_PACKETS}");
+        assert!(jobs.len() == jobs_end, "{OTHER_PACKETS}");
         let at = end - bytes.len();
         self.cipher.end_interval(0, 0);
         Ok(at)
@@ -331,7 +339,7 @@ impl Outbound {
 }
 
 /// Why [`Outbound::push_many`] panics.
-const OTHER_PACKETS: &str = "the clone of an iterator gave other packets";
+const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 
 /// What comes before the contents of a packet.
 type Front = [u8; LENGTH_LEN + HEADER_LEN];
@@ -361,4 +369,41 @@ fn write(packet: &mut [u8], front: Front, beginning: &[u8], rest: &[u8]) {
         place.copy_from_slice(beginning);
     }
     copy(rest_place, rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+
+    /// Packets that are more than can still be sealed are refused together, and none never is.
+    #[test]
+    fn the_last_packets_are_pushed_together() {
+        let new = || {
+            Outbound::new(Cipher::at_epoch(
+                Engine::portable(),
+                &[1; 32],
+                &[2; 32],
+                u64::MAX,
+            ))
+        };
+        let packets = |count| (0..count).map(|_| (PacketKind::Genuine, &b"last"[..]));
+        let (mut all, mut each, mut batch) = (new(), new(), SealBatch::new());
+        let refused = all.push_many(&mut batch, packets(225));
+        assert_eq!(refused, Err(SealError::Exhausted));
+        assert_eq!((batch.len(), batch.bytes_used()), (0, 0));
+        let slot = all.push_many(&mut batch, packets(224)).unwrap();
+        Engine::portable().seal(&mut batch);
+        let mut expected = Vec::new();
+        for (kind, contents) in packets(224) {
+            each.seal(kind, contents, &mut expected).unwrap();
+        }
+        assert!(batch.wire(&slot).unwrap() == expected);
+        for count in [1, 2] {
+            let refused = all.push_many(&mut batch, packets(count));
+            assert_eq!(refused, Err(SealError::Exhausted));
+        }
+        let slot = all.push_many(&mut batch, packets(0)).unwrap();
+        assert_eq!(batch.wire(&slot).unwrap(), b"");
+    }
 }
