@@ -113,6 +113,10 @@ impl Outbox {
     /// Adds packets of this turn.
     #[inline]
     pub fn push(&mut self, slot: Slot) {
+        // Of no packets: nothing waits for it.
+        if slot.wire_len() == 0 {
+            return;
+        }
         let is_first = self.len == 0;
         self.len += slot.wire_len();
         if is_first {

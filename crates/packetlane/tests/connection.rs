@@ -510,6 +510,9 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
         assert_eq!(refused, Err(ConnectionError::NotReady));
         let refused = connection.push_message(&mut batch, PING, b"");
         assert_eq!(refused, Err(ConnectionError::NotReady));
+        let packets: [(PacketKind, &[u8]); 2] = [(Genuine, b"one"), (Decoy, b"two")];
+        let refused = connection.push_many(&mut batch, packets);
+        assert_eq!(refused, Err(ConnectionError::NotReady));
         assert!(batch.is_empty());
         assert_eq!(connection.outbox.len(), waits);
         // Nor is there anything to take or to defer.
@@ -529,6 +532,36 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
     assert_eq!(connection.outbox.len(), waits);
     connection.push(&mut batch, Genuine, b"hello").unwrap();
     assert_eq!(connection.outbox.len(), waits + 5 + OVERHEAD);
+}
+
+/// Packets that are pushed together come out in order; none at all leave nothing to write.
+#[test]
+fn packets_are_pushed_together() {
+    let (mut alice, mut bob) = connected();
+    let mut outgoing = SealBatch::new();
+    let packets: [(PacketKind, &[u8]); 3] = [(Genuine, b"one"), (Decoy, b""), (Genuine, b"two")];
+    let before = flush(&mut alice, &outgoing);
+    for some in [&packets[..0], &packets[..2], &[], &packets[2..], &[]] {
+        alice
+            .push_many(&mut outgoing, some.iter().copied())
+            .unwrap();
+    }
+    assert_eq!(alice.outbox.len(), 6 + 3 * OVERHEAD);
+    engine().seal(&mut outgoing);
+    let wire = [before, flush(&mut alice, &outgoing)].concat();
+    let mut incoming = OpenBatch::new();
+    assert_eq!(receive(&mut bob, &mut incoming, &wire), Ok(3));
+    engine().open(&mut incoming);
+    assert_eq!(bob.next_packet(&incoming), Ok(Some(&b"one"[..])));
+    assert_eq!(bob.next_packet(&incoming), Ok(Some(&b"two"[..])));
+    assert_eq!(bob.next_packet(&incoming), Ok(None));
+    // Also behind bytes that are kept, and after a turn.
+    alice.outbox.push_bytes(b"kept");
+    outgoing.clear();
+    alice.push_many(&mut outgoing, []).unwrap();
+    outgoing.clear();
+    engine().seal(&mut outgoing);
+    assert_eq!(flush(&mut alice, &outgoing), b"kept");
 }
 
 #[test]

@@ -229,6 +229,28 @@ impl Connection {
         self.add(|session| session.outbound.push(batch, kind, contents))
     }
 
+    /// Adds a packet for each of `packets` to the batch and to the outbox; see
+    /// [`Outbound::push_many`](super::Outbound::push_many).
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::push`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Outbound::push_many`](super::Outbound::push_many).
+    pub fn push_many<'c, P>(
+        &mut self,
+        batch: &mut SealBatch,
+        packets: P,
+    ) -> Result<(), ConnectionError>
+    where
+        P: IntoIterator<Item = (PacketKind, &'c [u8])>,
+        P::IntoIter: Clone,
+    {
+        self.add(|session| session.outbound.push_many(batch, packets))
+    }
+
     /// Adds a packet with a message to the batch and to the outbox; see
     /// [`Outbound::push_message`](super::Outbound::push_message).
     ///
