@@ -63,10 +63,7 @@ impl<'py> Input<'py> {
     }
 
     pub(crate) fn to_vec(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes.as_bytes().to_vec()),
-            Self::Buffer(buffer) => buffer.to_vec(py),
-        }
+        self.bytes(py).map(Cow::into_owned)
     }
 
     /// The bytes. Those of a buffer that is not `bytes` are copied, since somebody may write to it
@@ -295,11 +292,11 @@ impl Session {
         contents: &Bound<'_, PyAny>,
     ) -> PyResult<Option<Slot>> {
         let contents = inputs(contents)?;
+        let mut batch = batch.try_borrow_mut()?;
+        let (py, batch) = (batch.py(), batch.state.change()?);
         if contents.is_empty() {
             return Ok(None);
         }
-        let mut batch = batch.try_borrow_mut()?;
-        let (py, batch) = (batch.py(), batch.state.change()?);
         // Before anything is copied.
         if let Some(long) = contents.iter().find(|one| one.len() > MAX_CONTENTS_LEN) {
             let length = long.len();

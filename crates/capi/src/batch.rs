@@ -1,8 +1,8 @@
 //! Batches of BIP324's packets, and the slots of all batches.
 
 use crate::engine::packetlane_engine;
-use crate::handle::{Guarded, call, change, free, give, handle, look, place, read, say};
-use crate::status::{packetlane_status, packetlane_status::*};
+use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, read, say};
+use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::{OpenBatch, SealBatch, Slot};
 
 /// From so many waiting bytes on, more packets make no batch faster: seal then, and read no more in
@@ -92,6 +92,19 @@ pub struct packetlane_bytes {
     pub data: *const u8,
     /// How many.
     pub len: usize,
+}
+
+impl packetlane_bytes {
+    /// The bytes.
+    ///
+    /// # Safety
+    ///
+    /// As [`list`].
+    #[inline]
+    pub(crate) unsafe fn list<'a>(&self) -> Result<&'a [u8], Error> {
+        // SAFETY: the caller's promise.
+        unsafe { list(self.data, self.len) }
+    }
 }
 
 /// Packets of many sessions to seal: the outgoing packets of one turn of an event loop.

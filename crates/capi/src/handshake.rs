@@ -134,7 +134,7 @@ unsafe fn config(
     // SAFETY: the caller's promise.
     for decoy in unsafe { list(from.decoys, from.decoys_len)? } {
         // SAFETY: as above.
-        let decoy = unsafe { list(decoy.data, decoy.len)? };
+        let decoy = unsafe { decoy.list()? };
         to.decoys.push(decoy.to_vec());
     }
     // SAFETY: as above.

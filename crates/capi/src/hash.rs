@@ -44,7 +44,7 @@ pub unsafe extern "C" fn packetlane_sha256d_many(
         for (messages, digests) in messages.chunks(PART).zip(digests.chunks_mut(PART)) {
             for (slot, message) in part.iter_mut().zip(messages) {
                 // SAFETY: as above.
-                *slot = unsafe { list(message.data, message.len)? };
+                *slot = unsafe { message.list()? };
             }
             hasher.many(&part[..messages.len()], digests);
         }

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn packetlane_session_push_many(
         let (contents, slot) = unsafe { (list(contents, count)?, place(slot)?) };
         let kind = kind(packet_kind)?;
         // SAFETY: as above.
-        let bytes = |one: &packetlane_bytes| unsafe { list(one.data, one.len) };
+        let bytes = |one: &packetlane_bytes| unsafe { one.list() };
         contents.iter().try_for_each(|one| bytes(one).map(|_| ()))?;
         let packets = contents
             .iter()

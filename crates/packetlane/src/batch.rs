@@ -606,11 +606,9 @@ impl SealBatch {
     pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
         self.arena.check(slot.turn)?;
         // Without an early exit, so that the compiler takes many at a time.
-        let all_sealed = |outcomes: &[Outcome]| {
-            let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
-            outcomes.iter().fold(true, sealed)
-        };
-        if slot.packets.end <= self.done && all_sealed(&self.outcomes[slot.packets.clone()]) {
+        let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
+        let packets = slot.packets.clone();
+        if packets.end <= self.done && self.outcomes[packets].iter().fold(true, sealed) {
             Ok(&self.arena.bytes()[slot.bytes.clone()])
         } else {
             Err(SlotError::NotSealed)

@@ -14,14 +14,11 @@ const PIECE: usize = 1024;
 #[inline(always)]
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     // Most packets of a node have such a length, and a call of `memcpy` takes as long as the copy.
-    if let 32..=64 = from.len()
-        && let (Some(first), Some(last)) = (from.first_chunk::<32>(), from.last_chunk::<32>())
-    {
-        assert_eq!(to.len(), from.len());
+    if let len @ 32..=64 = from.len() {
+        assert_eq!(to.len(), len);
         // They overlap.
-        to[..32].copy_from_slice(first);
-        let last_place = to.len() - 32;
-        to[last_place..].copy_from_slice(last);
+        to[..32].copy_from_slice(&from[..32]);
+        to[len - 32..].copy_from_slice(&from[len - 32..]);
         return;
     }
     if from.len() <= PIECE {

@@ -340,19 +340,43 @@ impl Interval<'_> {
         self.masks.len()
     }
 
-    /// Of each packet, in order, what encrypts and decrypts the length of its contents by exclusive or, and
-    /// its job without a text.
+    /// The packets, in order.
     #[inline(always)]
-    pub(super) fn packets(&self) -> impl Iterator<Item = (u32, Job)> {
-        let packet = |(&[a, b, c], number): (&[u8; LENGTH_LEN], u32)| {
-            let job = Job {
+    pub(super) fn packets(&self) -> impl Iterator<Item = NextPacket> {
+        let packet = |(&[a, b, c], number): (&[u8; LENGTH_LEN], u32)| NextPacket {
+            mask: u32::from_le_bytes([a, b, c, 0]),
+            job: Job {
                 key: self.key,
                 nonce: nonce(number, self.epoch),
                 ..Job::default()
-            };
-            (u32::from_le_bytes([a, b, c, 0]), job)
+            },
         };
         self.masks.iter().zip(self.number..).map(packet)
+    }
+}
+
+/// A packet of an [`Interval`].
+pub(super) struct NextPacket {
+    mask: u32,
+    /// Without a text.
+    job: Job,
+}
+
+impl NextPacket {
+    /// Encrypts or decrypts the length of its contents, which has [`LENGTH_LEN`] bytes.
+    #[inline(always)]
+    pub(super) fn crypt_length(&self, length: u32) -> u32 {
+        length ^ self.mask
+    }
+
+    /// Its job, as [`Cipher::add_job`] adds it.
+    #[inline(always)]
+    pub(super) fn job(self, start: u32, contents_len: u32) -> Job {
+        Job {
+            text: start + index(LENGTH_LEN),
+            text_len: index(HEADER_LEN) + contents_len,
+            ..self.job
+        }
     }
 }
 

@@ -106,6 +106,7 @@ impl Inbound {
             waiting: Run::default(),
             limit: receive_limit(limit),
             expected: None,
+            // Memory without bytes is given back in the first turn.
             has_tail: buffered.capacity() > 0,
             has_rare: false,
             held: Box::new(Held {
@@ -490,15 +491,15 @@ impl Inbound {
         let interval = self.cipher.begin_interval(batch, usize::MAX)?;
         let (bytes, jobs) = batch.bytes_and_jobs();
         let first = jobs.len();
-        let (mut text, mut bytes) = (index(*at + LENGTH_LEN), &bytes[*at..end]);
+        let (mut start, mut bytes) = (index(*at), &bytes[*at..end]);
         let (mut lengths, mut result) = (0, Ok(true));
-        for (mask, job) in interval.packets() {
+        for packet in interval.packets() {
             // Four bytes are read faster than three, and every packet has as many.
             let Some(&[a, b, c, _]) = bytes.first_chunk() else {
                 break;
             };
             lengths += 1;
-            let length = u32::from_le_bytes([a, b, c, 0]) ^ mask;
+            let length = packet.crypt_length(u32::from_le_bytes([a, b, c, 0]));
             if length > rest.limit {
                 result = Err(rest.too_long(length as usize));
                 break;
@@ -509,13 +510,8 @@ impl Inbound {
                 result = Ok(false);
                 break;
             };
-            jobs.push(Job {
-                text,
-                text_len: length + index(HEADER_LEN),
-                ..job
-            });
-            // Behind the last packet of the largest arena it means nothing.
-            text = text.wrapping_add(wire_len);
+            jobs.push(packet.job(start, length));
+            start += wire_len;
             bytes = behind;
         }
         *at = end - bytes.len();
@@ -724,6 +720,9 @@ impl Reception {
     /// Adds the packets with numbers `packets` of the batch to those that wait.
     #[inline]
     fn add_waiting(&mut self, packets: Range<usize>) {
+        if packets.is_empty() {
+            return;
+        }
         let new = Run {
             start: index(packets.start),
             end: index(packets.end),
@@ -733,9 +732,7 @@ impl Reception {
             _ => None,
         };
         let last = last.unwrap_or(&mut self.waiting);
-        if new.is_empty() {
-            // Nothing to wait for.
-        } else if last.is_empty() {
+        if last.is_empty() {
             *last = new;
         } else if last.end == new.start {
             last.end = new.end;

@@ -11,7 +11,7 @@ use crate::copy::copy;
 use alloc::vec::Vec;
 use core::mem;
 use core::ops::Range;
-use packetlane_lanes::{Backend, Job};
+use packetlane_lanes::Backend;
 
 /// The sending half of a session.
 ///
@@ -156,23 +156,19 @@ impl Outbound {
         packets: &mut impl Iterator<Item = (PacketKind, &'c [u8])>,
     ) -> Result<usize, SealError> {
         let end = place.end;
-        let mut text = index(place.start + LENGTH_LEN);
+        let mut start = index(place.start);
         let interval = self.cipher.begin_interval(batch, count)?;
         let (bytes, jobs) = batch.bytes_and_jobs();
         let mut bytes = &mut bytes[place];
         let jobs_end = jobs.len() + interval.len();
-        for ((mask, job), (kind, contents)) in interval.packets().zip(packets) {
+        for (next, (kind, contents)) in interval.packets().zip(packets) {
             assert!(contents.len() <= MAX_CONTENTS_LEN, "{OTHER_PACKETS}");
             let (length, wire_len) = (index(contents.len()), contents.len() + OVERHEAD);
             let (packet, behind) = mem::take(&mut bytes).split_at_mut(wire_len);
-            jobs.push(Job {
-                text,
-                text_len: length + index(HEADER_LEN),
-                ..job
-            });
-            write(packet, front(length ^ mask, kind), &[], contents);
-            // Behind the last packet of the largest arena it means nothing.
-            text = text.wrapping_add(index(wire_len));
+            let front = front(next.crypt_length(length), kind);
+            jobs.push(next.job(start, length));
+            write(packet, front, &[], contents);
+            start += index(wire_len);
             bytes = behind;
         }
         assert!(jobs.len() == jobs_end, "{OTHER_PACKETS}");
@@ -199,8 +195,8 @@ impl Outbound {
         let (start, front) = self.place(batch, kind, contents_len)?;
         self.cipher.add_job(batch, start, contents_len)?;
         let slot = self.slot(batch, start..start + contents_len + OVERHEAD);
-        let packet = &mut batch.arena_mut().bytes_mut()[start..];
-        Ok((slot, write_front(packet, front, contents_len)))
+        let contents = write_front(bytes_from(batch, start), front, contents_len);
+        Ok((slot, contents))
     }
 
     /// The slot of the packet that was added last, which lies in `wire`.
@@ -223,19 +219,9 @@ impl Outbound {
         if self.cipher.waits(batch, contents_len) {
             self.cipher.add_job(batch, start, contents_len)?;
             // At last: the call of `memcpy` leaves nothing in registers.
-            write(
-                &mut batch.arena_mut().bytes_mut()[start..],
-                front,
-                beginning,
-                rest,
-            );
+            write(bytes_from(batch, start), front, beginning, rest);
         } else {
-            write(
-                &mut batch.arena_mut().bytes_mut()[start..],
-                front,
-                beginning,
-                rest,
-            );
+            write(bytes_from(batch, start), front, beginning, rest);
             self.cipher
                 .add_done_job(Backend::seal, batch, start, contents_len)?;
         }
@@ -349,6 +335,12 @@ type Front = [u8; LENGTH_LEN + HEADER_LEN];
 fn front(encrypted_length: u32, kind: PacketKind) -> Front {
     // In one number, and not byte by byte.
     (encrypted_length | u32::from(kind.header()) << (8 * LENGTH_LEN)).to_le_bytes()
+}
+
+/// The bytes of the packet that begins at `start`, and those behind it.
+#[inline(always)]
+fn bytes_from(batch: &mut SealBatch, start: usize) -> &mut [u8] {
+    &mut batch.arena_mut().bytes_mut()[start..]
 }
 
 /// Writes the front of a packet. Returns the place of its contents, of `contents_len` bytes.
