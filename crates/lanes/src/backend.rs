@@ -196,6 +196,25 @@ impl Backend {
         aead::open(self.set(), work);
     }
 
+    /// As [`seal`](Self::seal), for texts that lie elsewhere: of the text of `work.jobs[i]`, the first 64
+    /// bytes are in place, and what follows them is read from `sources[i]`, so that it need not be copied first.
+    /// `sources[i]` is empty where nothing follows.
+    ///
+    /// # Panics
+    ///
+    /// As [`seal`](Self::seal). If there is another number of sources, or one has another length.
+    pub fn seal_from(self, work: Work<'_>, sources: &[&[u8]]) {
+        aead::seal_from(self.set(), work, sources);
+    }
+
+    /// Whether [`seal_from`](Self::seal_from) takes less time than to copy texts and to
+    /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in the mean.
+    #[inline]
+    #[must_use]
+    pub fn is_faster_from_elsewhere(self, packets: usize, text_len: usize) -> bool {
+        aead::is_faster_from_elsewhere(self.set(), packets, text_len)
+    }
+
     /// Seals `text` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). Returns the tag.
     /// The AAD may lie anywhere.
     #[must_use]
@@ -264,7 +283,7 @@ impl Backend {
     /// XORs the ChaCha20 keystream of (`key`, `nonce`), from block `counter` on, into `text`
     /// (RFC 8439, section 2.4). The counter wraps to 0 after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
-        aead::xor_keystream(self.set(), key, nonce, counter, text);
+        aead::xor_keystream(self.set(), key, nonce, counter, None, text);
     }
 
     /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section 2.5).

@@ -615,6 +615,22 @@ impl SealBatch {
         }
     }
 
+    /// Seals the packets that wait here and now, as [`Backend::seal_from`].
+    pub(crate) fn seal_from(&mut self, backend: Backend, sources: &[&[u8]]) {
+        let first = self.outcomes.len();
+        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        let work = Work {
+            bytes: self.arena.bytes_mut(),
+            secrets: Secrets {
+                keys: &self.keys,
+                keystream: &self.keystream,
+            },
+            jobs: &self.jobs[first..],
+            outcomes: &mut self.outcomes[first..],
+        };
+        backend.seal_from(work, sources);
+    }
+
     /// Runs the packets that wait. Not part of its callers: in small turns none does.
     fn seal_pending(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]

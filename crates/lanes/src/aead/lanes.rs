@@ -29,23 +29,32 @@ const _: () = assert!(strategy::CHUNK_BYTES < 1 << 24);
 
 // Not inlined: its arrays take several pages of stack, which single packets should not pay for.
 #[inline(never)]
-pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+pub(super) fn seal(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    jobs: &[Job],
+    mut sources: &[&[u8]],
+) {
     let mut chunk = Chunk::new();
     let mut rest = jobs;
     while !rest.is_empty() {
         let jobs;
         (jobs, rest) = rest.split_at(strategy::chunk(rest));
+        (chunk.sources, sources) = sources.split_at(jobs.len().min(sources.len()));
         let order = chunk.begin(jobs);
         for index in indices(&order, jobs.len()) {
             let job = &jobs[index];
             match secrets.keystream(job) {
                 Some((key, blocks)) => {
                     chunk.one_time_keys[index] = *key;
+                    chunk.copy_from(bytes, job, index, 1..job.keystream_blocks);
                     set.xor_blocks(&mut bytes[job.text()], blocks);
                     chunk.xor(set, bytes, secrets, jobs, index, job.keystream_blocks);
                 }
                 // The text is short: block 0 shares a call with the text's blocks.
                 None if !strategy::has_runs(set, job) => {
+                    chunk.copy_from(bytes, job, index, 1..job.blocks());
                     chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
                 }
                 None => {
@@ -236,6 +245,8 @@ struct Chunk<'k> {
     /// Blocks for half the lanes that wait for another such half: the packet's index, and the
     /// number of the first block.
     half: Option<(usize, u32)>,
+    /// Where what follows the first block of each text is read, if not in place.
+    sources: &'k [&'k [u8]],
     /// The one-time key of each packet.
     one_time_keys: ArrayVec<[u8; 32], CHUNK>,
     /// The tag of each packet.
@@ -251,6 +262,7 @@ impl<'k> Chunk<'k> {
             lanes: 0,
             is_sorted: false,
             half: None,
+            sources: &[],
             one_time_keys: ArrayVec::new(),
             tags: ArrayVec::new(),
         }
@@ -288,6 +300,7 @@ impl<'k> Chunk<'k> {
         if strategy::has_runs(set, job) {
             self.xor_runs(set, bytes, secrets, jobs, index, from);
         } else {
+            self.copy_from(bytes, job, index, from..job.blocks());
             self.push(set, bytes, secrets, jobs, index, from..job.blocks());
         }
     }
@@ -312,8 +325,10 @@ impl<'k> Chunk<'k> {
             let direct = (job.text_len as usize).saturating_sub(before) / run * run;
             if direct > 0 {
                 let start = job.text().start + before;
+                let source = self.source(bytes, job, index, from);
+                let source = source.map(|source| &source[..direct - BLOCK_LEN]);
                 let runs = &mut bytes[start..start + direct];
-                set.xor_keystream(secrets.key(job), &job.nonce, from, runs);
+                set.xor_keystream(secrets.key(job), &job.nonce, from, source, runs);
                 from += (direct / BLOCK_LEN) as u32;
             }
         }
@@ -327,13 +342,35 @@ impl<'k> Chunk<'k> {
                         nonce: &jobs[index].nonce,
                         counter,
                         start: jobs[index].text().start + BLOCK_LEN * (counter as usize - 1),
+                        source: self.source(bytes, &jobs[index], index, counter),
                     });
                     set.xor_half_runs(bytes, runs);
                 }
             }
             from += half as u32;
         }
+        self.copy_from(bytes, job, index, from..job.blocks());
         self.push(set, bytes, secrets, jobs, index, from..job.blocks());
+    }
+
+    /// Copies blocks of a text from where they are read, if that is elsewhere. The first block of all is in place.
+    #[inline(always)]
+    fn copy_from(&self, bytes: &mut [u8], job: &Job, index: usize, blocks: Range<u32>) {
+        if let Some(source) = self.sources.get(index) {
+            let end = (BLOCK_LEN * (blocks.end as usize - 1)).min(job.text_len as usize);
+            let start = (BLOCK_LEN * (blocks.start as usize - 1)).max(BLOCK_LEN);
+            if start < end {
+                let place = &mut bytes[job.text()][start..end];
+                place.copy_from_slice(&source[start - BLOCK_LEN..end - BLOCK_LEN]);
+            }
+        }
+    }
+
+    /// What follows block `first` of a text, which is put in place, if it is read elsewhere.
+    #[inline(always)]
+    fn source(&self, bytes: &mut [u8], job: &Job, index: usize, first: u32) -> Option<&'k [u8]> {
+        self.copy_from(bytes, job, index, first..first + 1);
+        Some(&self.sources.get(index)?[BLOCK_LEN * (first as usize - 1)..])
     }
 
     /// Adds blocks of a packet to the flat list, and makes a call whenever the list fills one.
@@ -402,6 +439,7 @@ impl<'k> Chunk<'k> {
     fn finish(&mut self, set: Set, bytes: &mut [u8], secrets: Secrets<'k>, jobs: &[Job]) {
         if let Some((index, from)) = self.half.take() {
             let to = from + set.block_lanes() as u32 / 2;
+            self.copy_from(bytes, &jobs[index], index, from..to);
             self.push(set, bytes, secrets, jobs, index, from..to);
         }
         self.flush(set, bytes, jobs);

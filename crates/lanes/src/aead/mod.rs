@@ -28,9 +28,9 @@ mod tag;
 mod tuning;
 
 pub(crate) use keystream::{precompute_keystream, xor_keystream};
-pub(crate) use run::{max_precomputed_blocks, open, seal};
+pub(crate) use run::{max_precomputed_blocks, open, seal, seal_from};
 pub(crate) use single::{open_detached, seal_and_mask, seal_detached};
-pub(crate) use strategy::are_few;
+pub(crate) use strategy::{are_few, is_faster_from_elsewhere};
 pub(crate) use tag::poly1305;
 pub(crate) use tuning::Tuning;
 

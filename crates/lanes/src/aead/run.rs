@@ -5,7 +5,7 @@ use super::strategy::{SORTED, Strategy};
 use super::{lanes, long, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
-use crate::job::{Job, Outcome, Secrets, TAG_LEN, Work};
+use crate::job::{BLOCK_LEN, Job, Outcome, Secrets, TAG_LEN, Work};
 
 /// Seals every job. `outcomes[i]` becomes the outcome of `jobs[i]`.
 ///
@@ -46,7 +46,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
             Strategy::Short => set.short(bytes, secrets.keys, jobs, None),
             Strategy::Lockstep => {
                 for jobs in jobs.chunks(set.lockstep_lanes()) {
-                    set.lockstep(bytes, secrets.keys, jobs, None);
+                    set.lockstep(bytes, secrets.keys, jobs, &[], None);
                 }
             }
             Strategy::StitchedLanes => set.stitched_lanes(bytes, secrets.keys, jobs, None),
@@ -60,7 +60,7 @@ pub(crate) fn seal(set: Set, work: Work<'_>) {
                 run_sorted(seal, set, work);
                 continue;
             }
-            Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs),
+            Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs, &[]),
         }
         outcomes.fill(Outcome::Sealed);
     }
@@ -102,7 +102,7 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
             Strategy::Lockstep => {
                 let lanes = set.lockstep_lanes();
                 for (jobs, outcomes) in jobs.chunks(lanes).zip(outcomes.chunks_mut(lanes)) {
-                    set.lockstep(bytes, secrets.keys, jobs, Some(outcomes));
+                    set.lockstep(bytes, secrets.keys, jobs, &[], Some(outcomes));
                 }
             }
             Strategy::StitchedLanes => {
@@ -119,6 +119,60 @@ pub(crate) fn open(set: Set, work: Work<'_>) {
             }
             Strategy::Lanes => lanes::open(set, bytes, secrets, jobs, outcomes),
         }
+    }
+}
+
+/// As [`seal`]: of each text, what follows its first block is read from its source, and only written to the
+/// buffer.
+///
+/// # Panics
+///
+/// As [`seal`], and if there is another number of sources, or one has another length.
+pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
+    let Work {
+        bytes,
+        secrets,
+        jobs,
+        outcomes,
+    } = work;
+    assert_eq!(jobs.len(), sources.len(), "a source for each packet");
+    let mut done = 0;
+    while done < jobs.len() {
+        let (strategy, count) = Strategy::to_seal_elsewhere(set, &jobs[done..]);
+        let these = done..done + count;
+        done += count;
+        let (jobs, sources) = (&jobs[these.clone()], &sources[these.clone()]);
+        let outcomes = &mut outcomes[these];
+        match strategy {
+            Strategy::Single => {
+                for (job, source) in jobs.iter().zip(sources) {
+                    single::seal_from(set, bytes, secrets, job, source);
+                }
+            }
+            Strategy::Lockstep => {
+                let lanes = set.lockstep_lanes();
+                for (jobs, sources) in jobs.chunks(lanes).zip(sources.chunks(lanes)) {
+                    set.lockstep(bytes, secrets.keys, jobs, sources, None);
+                }
+            }
+            Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs, sources),
+            _ => {
+                for (job, source) in jobs.iter().zip(sources) {
+                    let (_, place) =
+                        bytes[job.text()].split_at_mut(BLOCK_LEN.min(job.text_len as usize));
+                    place.copy_from_slice(source);
+                }
+                let work = Work {
+                    bytes,
+                    secrets,
+                    jobs,
+                    outcomes,
+                };
+                seal(set, work);
+                continue;
+            }
+        }
+        outcomes.fill(Outcome::Sealed);
     }
 }
 
@@ -182,5 +236,5 @@ fn is_faster_in_lanes(set: Set, clock: Clock) -> bool {
         })
     };
     let stitched = time(&|bytes, secrets| long::seal(set, bytes, secrets, &jobs));
-    time(&|bytes, secrets| lanes::seal(set, bytes, secrets, &jobs)) < stitched
+    time(&|bytes, secrets| lanes::seal(set, bytes, secrets, &jobs, &[])) < stitched
 }

@@ -1,12 +1,14 @@
 //! One packet at a time.
 
-use super::keystream::{is_whole, with_first_blocks, xor_text};
+use super::keystream::{is_whole, with_first_blocks, xor_keystream, xor_text};
 use super::packet::{Aad, Packet};
 use super::stitched;
-use super::strategy::is_stitched;
-use super::tag::tag;
+use super::strategy::{TILE, is_stitched};
+use super::tag::{tag, update};
 use crate::isa::Set;
-use crate::job::{Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
+use crate::job::{
+    BLOCK_LEN, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict,
+};
 use crate::kernels::chacha20::{Blocks, Keystream, counter_row, mask, row_of_sample};
 use crate::kernels::chacha20poly1305::ShortText;
 use crate::kernels::poly1305::Poly1305;
@@ -18,6 +20,49 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
         None => seal_packet(&Packet::of(job, secrets), set, bytes),
         Some(keystream) => seal_precomputed(set, bytes, secrets, job, keystream),
     };
+    bytes[job.tag()].copy_from_slice(&tag);
+}
+
+/// As [`seal`], for a long text without precomputed keystream: what follows its first block is read from
+/// `source`. Ciphertext is hashed while it is in the first-level cache.
+#[inline(never)]
+pub(super) fn seal_from(
+    set: Set,
+    bytes: &mut [u8],
+    secrets: Secrets<'_>,
+    job: &Job,
+    source: &[u8],
+) {
+    let packet = Packet::of(job, secrets);
+    let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
+    assert_eq!(source.len() + BLOCK_LEN, len, "the rest of the text");
+    let (mut poly1305, mut at) = (Poly1305::idle(), 0);
+    with_first_blocks(set, key, nonce, len, |blocks| {
+        let (one_time_key, blocks) = split_one_time_key(blocks);
+        packet.start_tag(set, bytes, &mut poly1305, one_time_key);
+        at = BLOCK_LEN * blocks.len();
+        let text = &mut bytes[packet.text.clone()][..at];
+        if at > 0 {
+            text[BLOCK_LEN..].copy_from_slice(&source[..at - BLOCK_LEN]);
+        }
+        set.xor_blocks(text, blocks);
+    });
+    let mut hashed = 0;
+    while at < len {
+        let end = len.min(at + TILE);
+        let text = &mut bytes[packet.text.clone()][..end];
+        if at > 0 {
+            text[at..at + BLOCK_LEN].copy_from_slice(&source[at - BLOCK_LEN..at]);
+        }
+        let (source, counter) = (&source[at..end - BLOCK_LEN], 1 + (at / BLOCK_LEN) as u32);
+        xor_keystream(set, key, nonce, counter, Some(source), &mut text[at..]);
+        at = end;
+        if at < len {
+            update(set, &mut poly1305, &text[hashed..]);
+            hashed = at;
+        }
+    }
+    let tag = packet.finish_tag(set, bytes, &mut poly1305, hashed);
     bytes[job.tag()].copy_from_slice(&tag);
 }
 

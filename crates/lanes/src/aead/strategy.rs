@@ -76,6 +76,18 @@ const FEW: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
 /// with one are [`Strategy::Short`]. From 4 KiB on a list takes as long.
 const LOCKSTEP: RangeInclusive<usize> = 2..=48;
 
+/// From so many bytes on a text that lies elsewhere is sealed by itself. Not where packets are stitched: there,
+/// texts are copied first.
+const LONG_ELSEWHERE: usize = 12 * 1024;
+
+/// How long several texts are in the mean, at least, for it to pay that they are not copied first: those that fill
+/// half the lanes gain.
+const MOSTLY_ELSEWHERE: usize = 1024;
+
+/// How many bytes of such a text are encrypted before they are hashed, at most: so they are near then, and the powers
+/// of r are computed seldom.
+pub(super) const TILE: usize = 32 * 1024;
+
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves.
 pub(super) const OVER_LANES: usize = 528;
@@ -133,6 +145,28 @@ impl Strategy {
         // than rows hold, lanes are as fast.
         let most = set.row_blocks();
         Self::next(set, jobs, (MANY_LONG_TO_OPEN, most), lists_in_lanes)
+    }
+
+    /// How to seal the first jobs of a list whose texts lie elsewhere, as [`Strategy::to_seal`]. Ways other than
+    /// [`Strategy::Single`], [`Strategy::Lockstep`] and [`Strategy::Lanes`] are for texts that are copied first.
+    #[inline]
+    pub(super) fn to_seal_elsewhere(set: Set, jobs: &[Job]) -> (Self, usize) {
+        if set.is_stitched() {
+            return (Self::Sorted, jobs.len());
+        }
+        let is_long =
+            |job: &Job| job.text_len as usize >= LONG_ELSEWHERE && job.keystream_blocks == 0;
+        let singles = jobs.iter().take_while(|job| is_long(job)).count();
+        if singles > 0 {
+            return (Self::Single, singles);
+        }
+        let others = jobs.iter().take_while(|job| !is_long(job)).count();
+        let jobs = &jobs[..others];
+        match (short_packets(set, jobs), lockstep_packets(set, jobs)) {
+            (0, 0) => (Self::Lanes, others),
+            (0, count) => (Self::Lockstep, count),
+            (count, _) => (Self::Short, count),
+        }
     }
 
     /// `many_long` says from how many packets on they may be [`Strategy::Long`], and `most_pipelined` how
@@ -415,6 +449,16 @@ fn lockstep_packets(set: Set, jobs: &[Job]) -> usize {
     };
     let count = jobs.iter().take_while(fits).count();
     count - count % lanes
+}
+
+/// See [`crate::Backend::is_faster_from_elsewhere`].
+#[inline]
+pub(crate) fn is_faster_from_elsewhere(set: Set, packets: usize, text_len: usize) -> bool {
+    let least = match packets {
+        0..=1 => LONG_ELSEWHERE,
+        _ => MOSTLY_ELSEWHERE,
+    };
+    text_len >= least && !set.is_stitched()
 }
 
 /// How many of the first `jobs` make a chunk; at least one.

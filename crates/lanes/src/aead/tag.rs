@@ -7,7 +7,7 @@ use crate::kernels::poly1305::Poly1305;
 
 /// Hashes the whole blocks of `message`. Returns what is left, fewer than 16 bytes.
 #[inline]
-fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
+pub(super) fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
     let (blocks, rest) = message.as_chunks();
     if set.tag_lanes() > 1 && message.len() >= OVER_LANES {
         let (h, r) = poly1305.accumulator();

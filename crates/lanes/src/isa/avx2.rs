@@ -16,7 +16,7 @@ use crate::kernels::sha256::Serial;
 use crate::kernels::stitched_lanes;
 #[cfg(not(miri))]
 use crate::vector::Interleave;
-use crate::vector::{Arithmetic, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
+use crate::vector::{Arithmetic, BlocksFrom, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
 use core::arch::x86_64::*;
 
 /// Eight words in a ymm register. A value of this type proves that the CPU has AVX2 and BMI2.
@@ -418,7 +418,7 @@ impl U32Lanes for Avx2 {
         clippy::needless_range_loop,
         reason = "the index is the number of a block too"
     )]
-    unsafe fn scatter<const XOR: bool>(self, words: &[__m256i; 16], blocks: *mut [u8; 64]) {
+    unsafe fn scatter(self, words: &[__m256i; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         // Quarter g of blocks i and i + 4 in the halves of `quarters[g][i]`.
         let (groups, _) = words.as_chunks();
         let quarters = [
@@ -434,24 +434,21 @@ impl U32Lanes for Avx2 {
                 quarters[2][i],
                 quarters[3][i],
             ];
-            // SAFETY: the caller guarantees eight blocks, writable and with `XOR` readable.
-            // Each has two times 32 bytes. Loads and stores need no alignment; `self` proves
-            // AVX2.
+            // SAFETY: the caller guarantees eight blocks to write, and to read if there are any. Each
+            // has two times 32 bytes. Loads and stores need no alignment; `self` proves AVX2.
             unsafe {
-                let low: *mut __m256i = blocks.add(i).cast();
-                let high: *mut __m256i = blocks.add(i + 4).cast();
                 let rows = [
-                    (low, _mm256_permute2x128_si256::<0x20>(a, b)),
-                    (low.add(1), _mm256_permute2x128_si256::<0x20>(c, d)),
-                    (high, _mm256_permute2x128_si256::<0x31>(a, b)),
-                    (high.add(1), _mm256_permute2x128_si256::<0x31>(c, d)),
+                    (i, 0, _mm256_permute2x128_si256::<0x20>(a, b)),
+                    (i, 1, _mm256_permute2x128_si256::<0x20>(c, d)),
+                    (i + 4, 0, _mm256_permute2x128_si256::<0x31>(a, b)),
+                    (i + 4, 1, _mm256_permute2x128_si256::<0x31>(c, d)),
                 ];
-                for (destination, row) in rows {
-                    let row = match XOR {
-                        true => _mm256_xor_si256(row, _mm256_loadu_si256(destination)),
-                        false => row,
-                    };
-                    _mm256_storeu_si256(destination, row);
+                for (block, half, mut row) in rows {
+                    if let Some(from) = from {
+                        let from = from.block(block).cast::<__m256i>().add(half);
+                        row = _mm256_xor_si256(row, _mm256_loadu_si256(from));
+                    }
+                    _mm256_storeu_si256(to.add(block).cast::<__m256i>().add(half), row);
                 }
             }
         }

@@ -8,7 +8,9 @@ use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix26;
 use crate::kernels::sha256::Serial;
-use crate::vector::{Arithmetic, JoinU32Lanes, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes};
+use crate::vector::{
+    Arithmetic, BlocksFrom, JoinU32Lanes, Limbs26, MAX_LANES, Pair, Rows, U32Lanes, U64Lanes,
+};
 use core::arch::x86_64::*;
 
 /// Sixteen words in a zmm register. A value of this type proves that the CPU has AVX-512 F, BW
@@ -90,10 +92,12 @@ impl InstructionSet for Avx512 {
         bytes: &mut [u8],
         keys: &[Key],
         jobs: &[Job],
+        sources: &[&[u8]],
         outcomes: Option<&mut [Outcome]>,
     ) {
         let lanes = self.lanes().narrow();
-        chacha20poly1305::lockstep(lanes, self.field(), bytes, keys, jobs, outcomes);
+        let packets = (keys, jobs, sources);
+        chacha20poly1305::lockstep(lanes, self.field(), bytes, packets, outcomes);
     }
 }
 
@@ -376,9 +380,9 @@ impl U32Lanes for Avx512 {
         clippy::needless_range_loop,
         reason = "the number is one of blocks too"
     )]
-    unsafe fn scatter<const XOR: bool>(self, words: &[__m512i; 16], blocks: *mut [u8; 64]) {
-        // SAFETY: the caller guarantees sixteen blocks of 64 bytes, writable and with `XOR`
-        // readable; loads and stores need no alignment; `self` proves AVX-512F.
+    unsafe fn scatter(self, words: &[__m512i; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
+        // SAFETY: the caller guarantees sixteen blocks of 64 bytes to write, and to read if there are
+        // any; loads and stores need no alignment; `self` proves AVX-512F.
         unsafe {
             // Quarter `g` of blocks i, i + 4, i + 8 and i + 12 in `quarters[g][i]`.
             let mut quarters = [[words[0]; 4]; 4];
@@ -402,13 +406,12 @@ impl U32Lanes for Avx512 {
                     _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high),
                     _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high),
                 ];
-                for (k, row) in rows.into_iter().enumerate() {
-                    let destination: *mut __m512i = blocks.add(i + 4 * k).cast();
-                    let row = match XOR {
-                        true => _mm512_xor_si512(row, _mm512_loadu_si512(destination)),
-                        false => row,
-                    };
-                    _mm512_storeu_si512(destination, row);
+                for (k, mut row) in rows.into_iter().enumerate() {
+                    let at = i + 4 * k;
+                    if let Some(from) = from {
+                        row = _mm512_xor_si512(row, _mm512_loadu_si512(from.block(at).cast()));
+                    }
+                    _mm512_storeu_si512(to.add(at).cast(), row);
                 }
             }
         }

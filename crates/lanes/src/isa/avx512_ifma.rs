@@ -86,10 +86,12 @@ impl InstructionSet for Ifma {
         bytes: &mut [u8],
         keys: &[Key],
         jobs: &[Job],
+        sources: &[&[u8]],
         outcomes: Option<&mut [Outcome]>,
     ) {
         let lanes = self.lanes().narrow();
-        chacha20poly1305::lockstep(lanes, self.field(), bytes, keys, jobs, outcomes);
+        let packets = (keys, jobs, sources);
+        chacha20poly1305::lockstep(lanes, self.field(), bytes, packets, outcomes);
     }
 }
 

@@ -83,13 +83,5 @@ pub(crate) fn clock() -> Option<Clock> {
 /// targets other than x86-64.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that a program can see, and may be given any address;
-    // every x86-64 CPU has it.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    crate::vector::prefetch_at(value);
 }

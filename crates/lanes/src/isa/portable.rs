@@ -3,7 +3,7 @@
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
 use crate::kernels::sha256::{SCALAR, Serial};
-use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes};
+use crate::vector::{Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, U32Lanes};
 
 /// Four words in an array.
 #[derive(Clone, Copy)]
@@ -206,20 +206,18 @@ impl U32Lanes for Array {
     }
 
     #[inline(always)]
-    unsafe fn scatter<const XOR: bool>(self, words: &[[u32; 4]; 16], blocks: *mut [u8; 64]) {
+    unsafe fn scatter(self, words: &[[u32; 4]; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         for l in 0..Self::LANES {
             let mut bytes = [0; 64];
             for (destination, word) in bytes.chunks_exact_mut(4).zip(words) {
                 destination.copy_from_slice(&word[l].to_le_bytes());
             }
-            // SAFETY: the caller guarantees `LANES` writable blocks, readable too with `XOR`.
+            // SAFETY: the caller guarantees `LANES` blocks to write, and to read if there are any.
             unsafe {
-                let block = blocks.add(l);
-                if XOR {
-                    self.xor_bytes(&mut *block, &bytes);
-                } else {
-                    block.write(bytes);
+                if let Some(from) = from {
+                    self.xor_bytes(&mut bytes, &*from.block(l));
                 }
+                to.add(l).write(bytes);
             }
         }
     }

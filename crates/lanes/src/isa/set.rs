@@ -102,7 +102,7 @@ pub(crate) trait InstructionSet: Copy {
 
     /// See [`crate::kernels::chacha20poly1305::lockstep`].
     #[inline(always)]
-    fn lockstep(self, _: &mut [u8], _: &[Key], _: &[Job], _: Option<&mut [Outcome]>) {
+    fn lockstep(self, _: &mut [u8], _: &[Key], _: &[Job], _: &[&[u8]], _: Option<&mut [Outcome]>) {
         unreachable!("LOCKSTEP_LANES is 0: there is no kernel for packets in lockstep")
     }
 }

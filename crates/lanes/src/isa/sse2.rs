@@ -6,7 +6,7 @@
 use super::set::InstructionSet;
 use crate::kernels::poly1305::Radix64;
 use crate::kernels::sha256::{SCALAR, Serial};
-use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes};
+use crate::vector::{Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, U32Lanes};
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_and_si128, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_or_si128,
     _mm_set1_epi32, _mm_setr_epi32, _mm_shuffle_epi32, _mm_shufflehi_epi16, _mm_shufflelo_epi16,
@@ -270,7 +270,7 @@ impl U32Lanes for Sse2 {
     }
 
     #[inline(always)]
-    unsafe fn scatter<const XOR: bool>(self, words: &[__m128i; 16], blocks: *mut [u8; 64]) {
+    unsafe fn scatter(self, words: &[__m128i; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         for quarter in 0..4 {
             let rows = transpose([
                 words[4 * quarter],
@@ -278,17 +278,16 @@ impl U32Lanes for Sse2 {
                 words[4 * quarter + 2],
                 words[4 * quarter + 3],
             ]);
-            for (lane, row) in rows.into_iter().enumerate() {
-                // SAFETY: the caller guarantees four blocks, writable and with `XOR` readable.
+            for (lane, mut row) in rows.into_iter().enumerate() {
+                // SAFETY: the caller guarantees four blocks to write, and to read if there are any.
                 // Each has four times 16 bytes. Loads and stores need no alignment; SSE2 is
                 // part of x86-64.
                 unsafe {
-                    let destination = blocks.add(lane).cast::<__m128i>().add(quarter);
-                    let row = match XOR {
-                        true => _mm_xor_si128(row, _mm_loadu_si128(destination)),
-                        false => row,
-                    };
-                    _mm_storeu_si128(destination, row);
+                    if let Some(from) = from {
+                        let from = from.block(lane).cast::<__m128i>().add(quarter);
+                        row = _mm_xor_si128(row, _mm_loadu_si128(from));
+                    }
+                    _mm_storeu_si128(to.add(lane).cast::<__m128i>().add(quarter), row);
                 }
             }
         }

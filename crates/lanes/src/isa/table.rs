@@ -152,8 +152,10 @@ macro_rules! kernel_list {
             }
         }
         /// See [`chacha20::xor_keystream`].
-        safe fn xor_keystream(key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
-            |isa| chacha20::xor_keystream(isa.lanes(), key, nonce, counter, text)
+        safe fn xor_keystream(
+            key: &Key, nonce: &Nonce, counter: u32, source: Option<&[u8]>, text: &mut [u8]
+        ) {
+            |isa| chacha20::xor_keystream(isa.lanes(), key, nonce, counter, source, text)
         }
         /// See [`chacha20::xor_half_runs`]. Each run is half of [`Set::block_lanes`].
         safe fn xor_half_runs(bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
@@ -199,9 +201,10 @@ macro_rules! kernel_list {
         }
         /// See [`chacha20poly1305::lockstep`].
         safe fn lockstep(
-            bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: Option<&mut [Outcome]>
+            bytes: &mut [u8], keys: &[Key], jobs: &[Job], sources: &[&[u8]],
+            outcomes: Option<&mut [Outcome]>
         ) {
-            |isa| isa.lockstep(bytes, keys, jobs, outcomes)
+            |isa| isa.lockstep(bytes, keys, jobs, sources, outcomes)
         }
         /// See [`sha256::run`].
         unsafe fn hash_run(lanes: &mut Lanes, width: usize) -> u32 {

@@ -111,3 +111,18 @@ pub(crate) unsafe fn write_number(number: u128, destination: *mut u8, len: usize
 pub(crate) fn mask(len: usize) -> u128 {
     u128::MAX.unbounded_shr(128_u32.saturating_sub(8 * len.min(16) as u32))
 }
+
+/// Prefetches the cache line of an address, where nothing need lie, without waiting for it. Does nothing on
+/// targets other than x86-64.
+#[inline(always)]
+pub(crate) fn prefetch_at<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that a program can see, and may be given any address;
+    // every x86-64 CPU has it.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

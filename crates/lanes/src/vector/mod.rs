@@ -21,11 +21,11 @@ mod u32_lanes;
 mod u64_lanes;
 
 pub(crate) use aes_blocks::{AesBlocks, Consecutive, MAX_BLOCKS};
-pub(crate) use bytes::{Aligned, mask, number, write_number};
+pub(crate) use bytes::{Aligned, mask, number, prefetch_at, write_number};
 pub(crate) use opaque::{opaque_pointer, scalar_u32};
 pub(crate) use pair::Pair;
 pub(crate) use rows::Rows;
 pub(crate) use scalar::Scalar;
 pub(crate) use triple::Triple;
-pub(crate) use u32_lanes::{Arithmetic, Interleave, MAX_LANES, U32Lanes};
+pub(crate) use u32_lanes::{Arithmetic, BlocksFrom, Interleave, MAX_LANES, U32Lanes};
 pub(crate) use u64_lanes::{JoinU32Lanes, Limbs26, Limbs44, MAX_TAGS, U64Lanes};

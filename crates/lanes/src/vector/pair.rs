@@ -1,7 +1,7 @@
 //! Two vectors, used as one.
 
 use super::rows::Rows;
-use super::u32_lanes::{Arithmetic, MAX_LANES, U32Lanes};
+use super::u32_lanes::{Arithmetic, BlocksFrom, MAX_LANES, U32Lanes};
 use super::u64_lanes::{Limbs26, Limbs44, U64Lanes};
 
 /// Applies a method to both vectors of a pair.
@@ -145,7 +145,12 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
     }
 
     #[inline(always)]
-    unsafe fn scatter<const XOR: bool>(self, words: &[[W::Word; 2]; 16], blocks: *mut [u8; 64]) {
+    unsafe fn scatter(
+        self,
+        words: &[[W::Word; 2]; 16],
+        from: Option<BlocksFrom>,
+        to: *mut [u8; 64],
+    ) {
         // A loop and not `map`, because closures are not always inlined.
         let mut halves = [[words[0][0]; 16]; 2];
         for (w, &[a, b]) in words.iter().enumerate() {
@@ -154,8 +159,12 @@ impl<W: U32Lanes> U32Lanes for Pair<W> {
         // SAFETY: the caller guarantees twice as many blocks as a half has lanes; each half
         // takes its own.
         unsafe {
-            self.0.scatter::<XOR>(&halves[0], blocks);
-            self.0.scatter::<XOR>(&halves[1], blocks.add(W::LANES));
+            self.0.scatter(&halves[0], from, to);
+            let from = from.map(
+                #[inline(always)]
+                |from| from.behind(W::LANES),
+            );
+            self.0.scatter(&halves[1], from, to.add(W::LANES));
         }
     }
 

@@ -83,6 +83,45 @@ impl<A: Interleave, B: Interleave> Interleave for (&mut A, &mut B) {
     }
 }
 
+/// Where blocks of 64 bytes lie: the first one, and those behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct BlocksFrom {
+    first: *const [u8; 64],
+    /// Where the first one would lie.
+    others: *const [u8; 64],
+}
+
+impl BlocksFrom {
+    /// All in a row.
+    #[inline(always)]
+    pub(crate) fn row(first: *const [u8; 64]) -> Self {
+        let others = first;
+        Self { first, others }
+    }
+
+    /// The first one, and then those from `second` on.
+    #[inline(always)]
+    pub(crate) fn first_and(first: *const [u8; 64], second: *const [u8; 64]) -> Self {
+        let others = second.wrapping_sub(1);
+        Self { first, others }
+    }
+
+    /// Block `i`.
+    #[inline(always)]
+    pub(crate) fn block(self, i: usize) -> *const [u8; 64] {
+        match i {
+            0 => self.first,
+            _ => self.others.wrapping_add(i),
+        }
+    }
+
+    /// Those behind the first `count`, of which there must be one.
+    #[inline(always)]
+    pub(crate) fn behind(self, count: usize) -> Self {
+        Self::row(self.others.wrapping_add(count))
+    }
+}
+
 /// Vectors of 32-bit words, and how they are loaded and stored.
 pub(crate) trait U32Lanes: Arithmetic {
     /// How many words one vector holds; at most [`MAX_LANES`].
@@ -145,14 +184,14 @@ pub(crate) trait U32Lanes: Arithmetic {
     fn lane_indices(self) -> Self::Word;
 
     /// Stores sixteen vectors as `LANES` blocks of 64 bytes: bytes `4 w..4 w + 4` of block `l`
-    /// are lane `l` of vector `w`, little-endian. Writes them to `blocks` or, with `XOR`, XORs
-    /// them into what is there.
+    /// are lane `l` of vector `w`, little-endian, XORed with block `l` of `from`, if that is given. They
+    /// are written to `to`.
     ///
     /// # Safety
     ///
-    /// `blocks` must point to `LANES` blocks that are writable and, with `XOR`, readable and
-    /// initialized.
-    unsafe fn scatter<const XOR: bool>(self, words: &[Self::Word; 16], blocks: *mut [u8; 64]);
+    /// `to` must point to `LANES` blocks that are writable. Those of `from` must be readable and initialized. Each
+    /// must be the block that it is written to, or overlap none.
+    unsafe fn scatter(self, words: &[Self::Word; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]);
 
     /// XORs the first bytes of `block` into `text`, which has at most 64 bytes. This and the
     /// methods after it have defaults for instruction sets without masks for bytes.

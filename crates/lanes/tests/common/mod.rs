@@ -333,6 +333,35 @@ impl Batch {
         };
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
 
+        // Texts that lie elsewhere, but for their first blocks.
+        let (mut rest, mut without_rest) = (Vec::new(), self.plain.clone());
+        for job in jobs {
+            let text = job.text as usize..(job.text + job.text_len) as usize;
+            let text = &mut without_rest[text][(job.text_len as usize).min(64)..];
+            rest.extend_from_slice(text);
+            text.fill(0xee);
+        }
+        let mut rest = Guarded::new(&rest, guard);
+        let mut sources = Vec::new();
+        let mut left = &*rest.bytes();
+        for job in jobs {
+            let source;
+            (source, left) = left.split_at((job.text_len as usize).saturating_sub(64));
+            sources.push(source);
+        }
+        let mut buffer = Guarded::new(&without_rest, guard);
+        backend.seal_from(
+            Work {
+                bytes: buffer.bytes(),
+                secrets,
+                jobs,
+                outcomes: &mut outcomes,
+            },
+            &sources,
+        );
+        self.check_sealed(backend, guard, buffer.bytes(), &outcomes);
+
+        outcomes.fill(Outcome::Pending);
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();
         backend.seal(Work {
@@ -341,23 +370,7 @@ impl Batch {
             jobs,
             outcomes: &mut outcomes,
         });
-        for (i, (job, outcome)) in self.jobs.iter().zip(&outcomes).enumerate() {
-            assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
-            let start = job.text as usize;
-            let range = start..start + job.text_len as usize + TAG_LEN;
-            let (actual, expected) = (&mut bytes[range.clone()], &self.sealed[range]);
-            assert!(
-                (actual == expected) == self.genuine[i],
-                "{backend:?} {guard:?}: packet {i} of {}, {} bytes: sealing gave other bytes",
-                self.jobs.len(),
-                job.text_len
-            );
-            actual.copy_from_slice(expected);
-        }
-        assert!(
-            bytes == self.sealed,
-            "{backend:?} {guard:?}: sealing wrote outside the packets"
-        );
+        self.check_sealed(backend, guard, bytes, &outcomes);
 
         outcomes.fill(Outcome::Pending);
         backend.open(Work {
@@ -380,6 +393,27 @@ impl Batch {
         assert!(
             bytes == self.opened,
             "{backend:?} {guard:?}: opening gave other bytes"
+        );
+    }
+
+    /// Checks what sealing made of the plain bytes, and puts the damaged packets in their place.
+    fn check_sealed(&self, backend: Backend, guard: Guard, bytes: &mut [u8], outcomes: &[Outcome]) {
+        for (i, (job, outcome)) in self.jobs.iter().zip(outcomes).enumerate() {
+            assert_eq!(*outcome, Outcome::Sealed, "{backend:?} {guard:?} {i}");
+            let start = job.text as usize;
+            let range = start..start + job.text_len as usize + TAG_LEN;
+            let (actual, expected) = (&mut bytes[range.clone()], &self.sealed[range]);
+            assert!(
+                (actual == expected) == self.genuine[i],
+                "{backend:?} {guard:?}: packet {i} of {}, {} bytes: sealing gave other bytes",
+                self.jobs.len(),
+                job.text_len
+            );
+            actual.copy_from_slice(expected);
+        }
+        assert!(
+            bytes == self.sealed,
+            "{backend:?} {guard:?}: sealing wrote outside the packets"
         );
     }
 

@@ -229,6 +229,35 @@ impl Cipher {
         self.state.packet.end_interval(&mut self.key_index, packets);
     }
 
+    /// See [`FsChaCha20Poly1305::go_from_elsewhere`].
+    #[inline]
+    pub(super) fn go_from_elsewhere<Direction>(
+        &self,
+        batch: &mut Batch<Direction>,
+        count: usize,
+        contents_len: usize,
+    ) -> bool {
+        let text_len = HEADER_LEN + contents_len;
+        self.state.packet.go_from_elsewhere(batch, count, text_len)
+    }
+
+    /// As [`Self::add_job`], without precomputed keystream.
+    pub(super) fn add_bare_job<Direction>(
+        &mut self,
+        batch: &mut Batch<Direction>,
+        start: usize,
+        contents_len: usize,
+    ) -> Result<(), Exhausted> {
+        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
+        let text_len = HEADER_LEN + contents_len;
+        packet.add_bare_job(key_index, batch, start + LENGTH_LEN, text_len)
+    }
+
+    /// What this direction runs on.
+    pub(super) fn backend(&self) -> Backend {
+        self.state.packet.cpu().backend
+    }
+
     /// See [`FsChaCha20Poly1305::waits`].
     #[inline(always)]
     pub(super) fn waits<Direction>(

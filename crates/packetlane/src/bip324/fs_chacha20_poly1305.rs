@@ -151,6 +151,45 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
+    /// Adds the next packet to the jobs of `batch` as [`Self::add_job`], without its precomputed keystream.
+    pub(super) fn add_bare_job<Direction>(
+        &mut self,
+        key_index: &mut KeyIndex,
+        batch: &mut Batch<Direction>,
+        start: usize,
+        text_len: usize,
+    ) -> Result<(), Exhausted> {
+        let (number, epoch) = self.next()?;
+        let unused = self.keystream.blocks(self.keystream.per_packet()).len();
+        self.keystream.consume(unused);
+        let key = batch.index_of(key_index, &self.key);
+        batch.add_job(Job {
+            text: index(start),
+            text_len: index(text_len),
+            key,
+            nonce: nonce(number, epoch),
+            ..Job::default()
+        });
+        self.advance(key_index);
+        Ok(())
+    }
+
+    /// Whether `count` packets, which `batch` is about to get, are sealed from where they lie, here and now,
+    /// and not copied for the engine. Their texts have about `text_len` bytes in the mean.
+    #[inline]
+    pub(super) fn go_from_elsewhere<Direction>(
+        &self,
+        batch: &mut Batch<Direction>,
+        count: usize,
+        text_len: usize,
+    ) -> bool {
+        self.cpu.backend.is_faster_from_elsewhere(count, text_len)
+            && self.cpu.is_alone()
+            && self.keystream.is_enabled()
+            && !batch.has_pending()
+            && (count == 1 || !self.are_few(batch, count))
+    }
+
     /// Whether the packets of `batch` are few with `more` of them, and leave most lanes idle: they can
     /// work for the packets behind them, if those may be precomputed.
     #[inline(always)]

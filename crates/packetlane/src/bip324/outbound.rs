@@ -9,9 +9,10 @@ use crate::batch::SealBatch;
 use crate::bitcoin::message::MessageType;
 use crate::copy::copy;
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use core::mem;
 use core::ops::Range;
-use packetlane_lanes::Backend;
+use packetlane_lanes::{Backend, Block};
 
 /// The sending half of a session.
 ///
@@ -126,6 +127,13 @@ impl Outbound {
         self.cipher.check_left(count)?;
         let (first, start) = (batch.len(), batch.arena().used());
         let (packets_end, end) = (first + count, start + wire_len);
+        if self
+            .cipher
+            .go_from_elsewhere(batch, count, wire_len / count.max(1))
+        {
+            batch.arena_mut().take(wire_len);
+            self.add_from_elsewhere(batch, count, start..end, &mut packets)?;
+        }
         while batch.len() < packets_end
             && self.cipher.goes_alone(batch, packets_end - batch.len())
             && let Some((kind, contents)) = packets.next()
@@ -137,7 +145,10 @@ impl Outbound {
         batch.arena_mut().take(end.saturating_sub(at));
         while batch.len() < packets_end {
             let count = packets_end - batch.len();
-            at = self.add_interval(batch, count, at..end, &mut packets)?;
+            let copies = |packet: &mut [u8], front, contents: &[u8]| {
+                write(packet, front, &[], contents);
+            };
+            at = self.add_interval(batch, count, at..end, &mut packets, copies)?;
         }
         assert!(at == end && packets.next().is_none(), "{OTHER_PACKETS}");
         Ok(batch
@@ -145,8 +156,37 @@ impl Outbound {
             .slot(self.owner, start..end, first..packets_end))
     }
 
-    /// Adds `count` packets, or as many as there are before a rekey, to `place` in the arena, which is taken.
-    /// None may go [alone](Cipher::goes_alone). Returns where they end.
+    /// Adds `count` packets to `place` in the arena, which is taken, and seals them from where they lie, as
+    /// many at a time as fill all lanes.
+    #[inline(never)]
+    fn add_from_elsewhere<'c>(
+        &mut self,
+        batch: &mut SealBatch,
+        count: usize,
+        place: Range<usize>,
+        packets: &mut impl Iterator<Item = (PacketKind, &'c [u8])>,
+    ) -> Result<(), SealError> {
+        let backend = self.cipher.backend();
+        let packets_end = batch.len() + count;
+        let (mut at, end) = (place.start, place.end);
+        while batch.len() < packets_end {
+            let mut sources = ArrayVec::<&[u8], MOST_AT_ONCE>::new();
+            let these_end = packets_end.min(batch.len() + MOST_AT_ONCE);
+            while batch.len() < these_end {
+                let count = these_end - batch.len();
+                let from_elsewhere = |packet: &mut [u8], front, contents: &'c [u8]| {
+                    sources.push(write_first(packet, front, &[], contents));
+                };
+                at = self.add_interval(batch, count, at..end, packets, from_elsewhere)?;
+            }
+            batch.seal_from(backend, &sources);
+        }
+        assert!(at == end, "{OTHER_PACKETS}");
+        Ok(())
+    }
+
+    /// Adds `count` packets, or as many as there are before a rekey, to `place` in the arena, which is taken,
+    /// where `write` writes each. None may go [alone](Cipher::goes_alone). Returns where they end.
     #[inline(always)]
     fn add_interval<'c>(
         &mut self,
@@ -154,6 +194,7 @@ impl Outbound {
         count: usize,
         place: Range<usize>,
         packets: &mut impl Iterator<Item = (PacketKind, &'c [u8])>,
+        mut write: impl FnMut(&mut [u8], Front, &'c [u8]),
     ) -> Result<usize, SealError> {
         let end = place.end;
         let mut start = index(place.start);
@@ -167,7 +208,7 @@ impl Outbound {
             let (packet, behind) = mem::take(&mut bytes).split_at_mut(wire_len);
             let front = front(next.crypt_length(length), kind);
             jobs.push(next.job(start, length));
-            write(packet, front, &[], contents);
+            write(packet, front, contents);
             start += index(wire_len);
             bytes = behind;
         }
@@ -215,6 +256,9 @@ impl Outbound {
         rest: &[u8],
     ) -> Result<usize, SealError> {
         let contents_len = rest.len().saturating_add(beginning.len());
+        if contents_len >= LONG && self.cipher.go_from_elsewhere(batch, 1, contents_len) {
+            return self.add_long(batch, kind, beginning, rest);
+        }
         let (start, front) = self.place(batch, kind, contents_len)?;
         if self.cipher.waits(batch, contents_len) {
             self.cipher.add_job(batch, start, contents_len)?;
@@ -225,6 +269,23 @@ impl Outbound {
             self.cipher
                 .add_done_job(Backend::seal, batch, start, contents_len)?;
         }
+        Ok(start)
+    }
+
+    /// As [`Self::add`], and seals the packet from where it lies.
+    #[inline(never)]
+    fn add_long(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        beginning: &[u8],
+        rest: &[u8],
+    ) -> Result<usize, SealError> {
+        let contents_len = rest.len().saturating_add(beginning.len());
+        let (start, front) = self.place(batch, kind, contents_len)?;
+        self.cipher.add_bare_job(batch, start, contents_len)?;
+        let source = write_first(bytes_from(batch, start), front, beginning, rest);
+        batch.seal_from(self.cipher.backend(), &[source]);
         Ok(start)
     }
 
@@ -327,6 +388,12 @@ impl Outbound {
 /// Why [`Outbound::push_many`] panics.
 const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 
+/// Shorter contents of a single packet are copied.
+const LONG: usize = 1024;
+
+/// How many packets are sealed from where they lie at a time, as many as a backend takes at a time.
+const MOST_AT_ONCE: usize = 256;
+
 /// What comes before the contents of a packet.
 type Front = [u8; LENGTH_LEN + HEADER_LEN];
 
@@ -363,10 +430,97 @@ fn write(packet: &mut [u8], front: Front, beginning: &[u8], rest: &[u8]) {
     copy(rest_place, rest);
 }
 
+/// As [`write`], but of the packet's text, which begins with the header, only the first block is written. Returns
+/// what follows it.
+#[inline(always)]
+fn write_first<'c>(packet: &mut [u8], front: Front, beginning: &[u8], rest: &'c [u8]) -> &'c [u8] {
+    const FIRST: usize = size_of::<Block>() - HEADER_LEN;
+    let first = FIRST.saturating_sub(beginning.len()).min(rest.len());
+    let (rest, after) = rest.split_at(first);
+    write(packet, front, beginning, rest);
+    after
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::Engine;
+    use alloc::vec;
+
+    /// Packets of all lengths, pushed one by one and together, are what they are without a batch; long
+    /// ones are sealed from where they lie. They show when the engine has been called.
+    #[test]
+    fn long_packets_are_sealed_from_where_they_lie() {
+        for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
+            let engine = Engine::on(*backend).unwrap();
+            let new = || Outbound::new(Cipher::new(engine, &[1; 32], &[2; 32]));
+            let (mut all, mut one_by_one, mut expected) = (new(), new(), new());
+            let contents: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+            let mut batch = SealBatch::new();
+            let lengths = [
+                vec![20_000],
+                vec![1_024; 70],
+                (0..150).map(|i| 900 + 37 * i).collect(),
+                vec![5; 3],
+                vec![200_000, 1, 0, 63, 64, 65, 12_287, 12_288, 100_000],
+                vec![4_096; 33],
+                vec![16_383, 16_384],
+            ];
+            for lengths in lengths {
+                let packets = lengths
+                    .iter()
+                    .map(|&len| (PacketKind::Genuine, &contents[..len]));
+                let mut wire = Vec::new();
+                for (kind, contents) in packets.clone() {
+                    expected.seal(kind, contents, &mut wire).unwrap();
+                }
+                batch.clear();
+                let slot = all.push_many(&mut batch, packets.clone()).unwrap();
+                assert!(batch.wire(&slot).is_err(), "the engine was not called");
+                engine.seal(&mut batch);
+                assert!(batch.wire(&slot).unwrap() == wire, "{backend:?}");
+                batch.clear();
+                let mut message = |batch: &mut SealBatch, kind, contents: &[u8]| {
+                    let (beginning, rest) = contents.split_at(contents.len().min(13));
+                    let start = one_by_one.add(batch, kind, beginning, rest).unwrap();
+                    one_by_one.slot(batch, start..start + contents.len() + OVERHEAD)
+                };
+                let mut pushed: Option<Slot> = None;
+                for (kind, contents) in packets {
+                    let slot = message(&mut batch, kind, contents);
+                    pushed = Some(match pushed {
+                        Some(before) => before.join(&slot).unwrap(),
+                        None => slot,
+                    });
+                }
+                engine.seal(&mut batch);
+                assert!(batch.wire(&pushed.unwrap()).unwrap() == wire, "{backend:?}");
+            }
+        }
+    }
+
+    /// Without precomputed keystream, and where threads share a batch, they wait for whoever runs it.
+    #[test]
+    fn long_packets_wait_where_others_run_them() {
+        let mut engines = vec![(Engine::best(), false)];
+        #[cfg(feature = "parallel")]
+        engines.push((Engine::best().with_threads(2), true));
+        for (engine, precomputes) in engines {
+            let mut outbound = Outbound::new(Cipher::new(engine, &[1; 32], &[2; 32]));
+            outbound.set_precomputed_keystream(precomputes);
+            let mut batch = SealBatch::new();
+            let contents = vec![7; 20_000];
+            let packets = [(PacketKind::Genuine, &contents[..]); 3];
+            outbound.push_many(&mut batch, packets).unwrap();
+            outbound
+                .push(&mut batch, PacketKind::Genuine, &contents)
+                .unwrap();
+            batch.run_with(|work| {
+                assert_eq!(work.jobs.len(), 4);
+                engine.backend().seal(work);
+            });
+        }
+    }
 
     /// Packets that are more than can still be sealed are refused together, and none never is.
     #[test]

@@ -17,6 +17,9 @@ pub(crate) struct Cpu {
     pub(crate) backend: Backend,
     #[cfg(feature = "parallel")]
     pub(crate) threads: u16,
+    /// Whether a GPU may take its work.
+    #[cfg(feature = "cuda")]
+    pub(crate) has_device: bool,
 }
 
 impl Cpu {
@@ -26,7 +29,23 @@ impl Cpu {
             backend,
             #[cfg(feature = "parallel")]
             threads: 1,
+            #[cfg(feature = "cuda")]
+            has_device: false,
         }
+    }
+
+    /// Whether the caller's thread does all work, so that it may be done at any time.
+    #[inline]
+    pub(crate) fn is_alone(self) -> bool {
+        #[cfg(feature = "parallel")]
+        if self.threads > 1 {
+            return false;
+        }
+        #[cfg(feature = "cuda")]
+        if self.has_device {
+            return false;
+        }
+        true
     }
 
     /// Up to how many threads one list of jobs takes.

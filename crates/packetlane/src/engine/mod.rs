@@ -168,9 +168,10 @@ impl Engine {
     /// [`Gpu::last_error`](packetlane_gpu::Gpu::last_error) says what happened.
     #[cfg(feature = "cuda")]
     #[must_use]
-    pub const fn with_gpu(self, gpu: &'static packetlane_gpu::Gpu) -> Self {
-        let device = Some(offload::Device::new(gpu));
-        Self { device, ..self }
+    pub const fn with_gpu(mut self, gpu: &'static packetlane_gpu::Gpu) -> Self {
+        self.cpu.has_device = true;
+        self.device = Some(offload::Device::new(gpu));
+        self
     }
 
     /// The same engine, which chooses between CPU and GPU as `offload` says. Without a GPU

@@ -12,7 +12,9 @@ use crate::job::{Job, Key, Outcome};
 use crate::kernels::chacha20poly1305;
 use crate::kernels::poly1305::Radix64;
 use crate::kernels::sha256::Serial;
-use crate::vector::{Arithmetic, MAX_LANES, Pair, Rows, U32Lanes, number, write_number};
+use crate::vector::{
+    Arithmetic, BlocksFrom, MAX_LANES, Pair, Rows, U32Lanes, number, write_number,
+};
 use core::arch::aarch64::*;
 
 /// Four words in a register.
@@ -329,7 +331,7 @@ impl U32Lanes for Neon {
         clippy::needless_range_loop,
         reason = "the index is the number of a block too"
     )]
-    unsafe fn scatter<const XOR: bool>(self, words: &[uint32x4_t; 16], blocks: *mut [u8; 64]) {
+    unsafe fn scatter(self, words: &[uint32x4_t; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]) {
         let (groups, _) = words.as_chunks();
         let quarters = [
             transpose(groups[0]),
@@ -344,17 +346,17 @@ impl U32Lanes for Neon {
                 quarters[2][l],
                 quarters[3][l],
             ];
-            // SAFETY: the caller guarantees four blocks, writable and with `XOR` readable. Each
+            // SAFETY: the caller guarantees four blocks to write, and to read if there are any. Each
             // has four times 16 bytes.
             unsafe {
-                let block: *mut u8 = blocks.add(l).cast();
                 // All loads come before all stores, so that two of them are one instruction.
-                if XOR {
+                if let Some(from) = from {
+                    let from: *const u8 = from.block(l).cast();
                     for (i, row) in rows.iter_mut().enumerate() {
-                        *row = self.xor(*row, load(block.add(16 * i)));
+                        *row = self.xor(*row, load(from.add(16 * i)));
                     }
                 }
-                self.store_rows(rows, block.cast());
+                self.store_rows(rows, to.add(l).cast());
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Blocks in lanes, where their keystream lies, and what goes on between rounds.
 
 use crate::job::{BLOCK_LEN, Block, Job, Key, Nonce};
-use crate::vector::{Aligned, Interleave, MAX_LANES, Pair, Rows, U32Lanes};
+use crate::vector::{
+    Aligned, BlocksFrom, Interleave, MAX_LANES, Pair, Rows, U32Lanes, prefetch_at,
+};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -95,7 +97,7 @@ impl Keystream {
         const { assert!(V::LANES <= MAX_LANES) };
         assert!(at <= self.written && at <= MAX_LANES - V::LANES);
         // SAFETY: `at + LANES` is at most `MAX_LANES`, as just asserted.
-        unsafe { v.scatter::<false>(states, self.blocks.0.as_mut_ptr().add(at).cast()) };
+        unsafe { v.scatter(states, None, self.blocks.0.as_mut_ptr().add(at).cast()) };
         self.written = self.written.max(at + V::LANES);
     }
 
@@ -211,7 +213,7 @@ impl Ring {
         assert!(first.is_multiple_of(V::LANES) && first <= self.written);
         // SAFETY: `first` is a multiple of `LANES` and less than `RING`, which is one too: so there are
         // `LANES` blocks from there on.
-        unsafe { v.scatter::<false>(words, self.blocks.0.as_mut_ptr().add(first).cast()) };
+        unsafe { v.scatter(words, None, self.blocks.0.as_mut_ptr().add(first).cast()) };
         self.written = self.written.max(first + V::LANES);
     }
 
@@ -725,11 +727,7 @@ impl<V: U32Lanes> Stitched<V> {
     /// `text`.
     #[inline(always)]
     pub(crate) fn xor(&self, keystream: &[V::Word; 16], text: &mut [Block]) {
-        // SAFETY: the slice has `LANES` blocks.
-        unsafe {
-            self.v
-                .scatter::<true>(keystream, text[..V::LANES].as_mut_ptr())
-        };
+        xor_lanes(self.v, keystream, None, text);
     }
 
     /// The next `LANES` blocks, as words. `interleaved` is done thirty times, or twenty where so few
@@ -806,7 +804,7 @@ fn blocks_in_lanes<V: U32Lanes>(
     let x = rounds(v, input);
     if blocks.len() == V::LANES {
         // SAFETY: the slice is `LANES` blocks long.
-        unsafe { v.scatter::<false>(&x, blocks.as_mut_ptr()) };
+        unsafe { v.scatter(&x, None, blocks.as_mut_ptr()) };
         return;
     }
     let mut all = Keystream::new();
@@ -814,32 +812,97 @@ fn blocks_in_lanes<V: U32Lanes>(
     blocks.copy_from_slice(&all.blocks()[..blocks.len()]);
 }
 
+/// XORs `LANES` blocks of keystream into the first blocks of `text`. If there is a `source`, they are XORed with
+/// its blocks but for the first one, and the others of `text` are only written.
+#[inline(always)]
+fn xor_lanes<V: U32Lanes>(
+    v: V,
+    keystream: &[V::Word; 16],
+    source: Option<&[Block]>,
+    text: &mut [Block],
+) {
+    let to = text[..V::LANES].as_mut_ptr();
+    let from = match source {
+        Some(source) => BlocksFrom::first_and(to.cast_const(), source[..V::LANES - 1].as_ptr()),
+        None => BlocksFrom::row(to.cast_const()),
+    };
+    // SAFETY: the slice has `LANES` blocks. A source has one less, and overlaps nothing that is written.
+    unsafe { v.scatter(keystream, Some(from), to) };
+}
+
 /// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439,
-/// section 2.4).
+/// section 2.4). If there is a `source`, what follows the first block of the text is read there, and only written
+/// to `text`.
+///
+/// # Panics
+///
+/// If there is a source of another length.
 #[inline(always)]
 pub(crate) fn xor_keystream<V: U32Lanes>(
     v: V,
     key: &Key,
     nonce: &Nonce,
     counter: u32,
+    source: Option<&[u8]>,
     text: &mut [u8],
 ) {
     let mut states = Counting::new(v, inputs(v, key, &counter_row(counter, nonce)));
-    let mut runs = text.chunks_exact_mut(V::LANES * BLOCK_LEN);
-    for run in &mut runs {
-        let x = states.rounds(v, &mut ());
-        // SAFETY: the run is `LANES` blocks long.
-        unsafe { v.scatter::<true>(&x, run.as_mut_ptr().cast()) };
+    let runs = text.len() / (V::LANES * BLOCK_LEN);
+    let mut to: *mut Block = text.as_mut_ptr().cast();
+    let mut from = BlocksFrom::row(to.cast_const());
+    if let Some(source) = source {
+        let text_len = source.len() + BLOCK_LEN;
+        assert_eq!(text_len, text.len(), "the rest of a text");
+        from = BlocksFrom::first_and(to.cast_const(), source.as_ptr().cast());
+    }
+    for _ in 0..runs {
+        let next = 0;
+        let mut ahead = Ahead { v, from, to, next };
+        let x = states.rounds(v, &mut ahead);
+        // SAFETY: as many runs of `LANES` blocks lie in the text, and in the source, but for the first block. A
+        // source does not overlap a text that may be written.
+        unsafe {
+            v.scatter(&x, Some(from), to);
+            (from, to) = (from.behind(V::LANES), to.add(V::LANES));
+        }
         states.advance(v, V::LANES);
     }
-    let done = text.len() / (V::LANES * BLOCK_LEN) * V::LANES;
+    let done = runs * V::LANES;
     let rest = &mut text[done * BLOCK_LEN..];
+    if let Some(source) = source {
+        // The first block is there.
+        let there = if runs == 0 { BLOCK_LEN } else { 0 };
+        let source = &source[(done * BLOCK_LEN + there) - BLOCK_LEN..];
+        rest[there..].copy_from_slice(source);
+    }
     let counter = counter.wrapping_add(done as u32);
     if rest.len() > V::Narrow::LANES * BLOCK_LEN {
         xor_rest(v, states.input, rest);
     } else if !rest.is_empty() {
         let row = counter_row(counter, nonce);
         xor_rest(v.narrow(), inputs(v.narrow(), key, &row), rest);
+    }
+}
+
+/// Asks for the blocks that are next, so that they are in the first-level cache when their keystream is there.
+struct Ahead<V> {
+    /// The vectors whose lanes the blocks fill.
+    #[allow(dead_code, reason = "its type says how many blocks there are")]
+    v: V,
+    from: BlocksFrom,
+    to: *mut Block,
+    next: usize,
+}
+
+impl<V: U32Lanes> Interleave for Ahead<V> {
+    // Nine times. Beyond the blocks of a call lie the next ones.
+    #[inline(always)]
+    fn step(&mut self) {
+        for _ in 0..V::LANES.div_ceil(9) {
+            prefetch_at(self.from.block(self.next));
+            prefetch_at(self.to.wrapping_add(self.next));
+            self.next += 1;
+        }
     }
 }
 
@@ -850,6 +913,8 @@ pub(crate) struct HalfRun<'s> {
     /// The counter of the first block.
     pub(crate) counter: u32,
     pub(crate) start: usize,
+    /// Where the blocks behind the first one are read, if not in place; there may be more.
+    pub(crate) source: Option<&'s [u8]>,
 }
 
 /// XORs the keystream of two runs of `LANES` blocks into them, each in a vector of its own. The
@@ -870,9 +935,9 @@ pub(crate) fn xor_half_runs<V: U32Lanes>(v: V, bytes: &mut [u8], runs: [HalfRun<
         (halves[0][i], halves[1][i]) = (a, b);
     }
     for (words, run) in halves.iter().zip(runs) {
-        let blocks = &mut bytes[run.start..][..V::LANES * BLOCK_LEN];
-        // SAFETY: the slice is `LANES` blocks long.
-        unsafe { v.scatter::<true>(words, blocks.as_mut_ptr().cast()) };
+        let (blocks, _) = bytes[run.start..].as_chunks_mut();
+        let source = run.source.map(|source| source.as_chunks().0);
+        xor_lanes(v, words, source, blocks);
     }
 }
 
@@ -904,9 +969,7 @@ fn key_words<V: U32Lanes>(v: V, key: &Key) -> [V::Word; 8] {
 fn xor_rest<V: U32Lanes>(v: V, input: [V::Word; 12], text: &mut [u8]) {
     let x = rounds(v, input);
     if text.len() == V::LANES * BLOCK_LEN {
-        // SAFETY: the slice is `LANES` blocks long.
-        unsafe { v.scatter::<true>(&x, text.as_mut_ptr().cast()) };
-        return;
+        return xor_lanes(v, &x, None, text.as_chunks_mut().0);
     }
     let mut keystream = Keystream::new();
     keystream.write(v, &x, 0);

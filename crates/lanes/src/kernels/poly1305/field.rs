@@ -146,12 +146,25 @@ pub(crate) trait Field: Copy {
     ) -> Self::Element {
         debug_assert!(Self::MOST_PRODUCTS >= 4);
         let zero = self.zero();
-        let sum = self.no_products();
-        let sum = self.multiply_add(sum, self.add_block(zero, fourth, hibit), powers[0]);
-        let sum = self.multiply_add(sum, self.add_block(zero, third, hibit), powers[1]);
+        let later = [powers[1], powers[0]];
+        let sum = self.add_two(self.no_products(), [third, fourth], hibit, later);
         let sum = self.multiply_add(sum, self.add_block(zero, second, hibit), powers[2]);
         let first = self.add_block(h, first, hibit);
         self.reduced(self.multiply_add(sum, first, powers[3]))
+    }
+
+    /// `sum` + the first block * the first of `powers` + the second block * the second.
+    #[inline(always)]
+    fn add_two(
+        self,
+        sum: Self::Products,
+        blocks: [(Limb<Self>, Limb<Self>); 2],
+        hibit: Limb<Self>,
+        powers: [&Self::Multiplier; 2],
+    ) -> Self::Products {
+        let zero = self.zero();
+        let sum = self.multiply_add(sum, self.add_block(zero, blocks[1], hibit), powers[1]);
+        self.multiply_add(sum, self.add_block(zero, blocks[0], hibit), powers[0])
     }
 
     /// Zero in every lane.

@@ -144,15 +144,14 @@ unsafe fn hash<F: Field>(f: F, texts: &[Text], r: F::Element) -> F::Element {
         let cube = f.multiplier(f.multiply(r_squared, &r));
         let fourth = f.multiplier(f.multiply(r_squared, &square));
         while total - step >= 4 {
-            // SAFETY: as in `block`, for four blocks one after the other, all before the last.
-            let [[b0, b1], [b2, b3]] = unsafe {
-                [
-                    l.load_two(&pointers, 16 * step),
-                    l.load_two(&pointers, 16 * (step + 2)),
-                ]
-            };
-            let powers = [&r, &square, &cube, &fourth];
-            h = f.four_steps(h, [b0, b1, b2, b3], hibit, powers);
+            // Two and two, because loads take other units than products do.
+            // SAFETY: as in `block`, for the last two of four blocks, which all come before the last of the text.
+            let later = unsafe { l.load_two(&pointers, 16 * (step + 2)) };
+            let sum = f.add_two(f.no_products(), later, hibit, [&square, &r]);
+            // SAFETY: as above, for the first two.
+            let [first, second] = unsafe { l.load_two(&pointers, 16 * step) };
+            let sum = f.multiply_add(sum, f.add_block(f.zero(), second, hibit), &cube);
+            h = f.reduced(f.multiply_add(sum, f.add_block(h, first, hibit), &fourth));
             step += 4;
         }
     }
