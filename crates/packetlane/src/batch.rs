@@ -414,7 +414,7 @@ impl<Direction> Batch<Direction> {
     /// [`Engine::open`] would: seals or opens each job of the [`Work`] in place and writes
     /// its outcome. For other implementations of ChaCha20-Poly1305, to compare them with.
     ///
-    /// Where packets are few, a session of BIP324 runs them when they are added, and none waits.
+    /// Where packets are few or long, a session of BIP324 may run them when they are added, and none waits.
     /// With its precomputed keystream off (`set_precomputed_keystream`) all wait.
     #[inline]
     pub fn run_with(&mut self, run: impl FnOnce(Work<'_>)) {

@@ -217,6 +217,85 @@ proptest! {
     }
 }
 
+/// Long packets, and many of all lengths, which are opened from where they lie: whole and in pieces, fed and
+/// received, with packets of another session before them in the batch, and with one of them damaged.
+#[test]
+fn long_packets_in_pieces() {
+    let mut random = Random::new(31);
+    let contents = noise(31, 300_000);
+    let lists = [
+        vec![30_000],
+        vec![1_100; 300],
+        (0..90).map(|i| 700 + 61 * i).collect(),
+        vec![250_000, 3, 0, 14_000, 12_288, 12_287, 90_000],
+        vec![4_096; 40],
+        vec![200; 100],
+    ];
+    for engine in engines() {
+        for (round, lengths) in lists.iter().cycle().take(4 * lists.len()).enumerate() {
+            let (mut sender, mut receiver) = sessions(engine, 31);
+            let packets: Vec<_> = lengths
+                .iter()
+                .enumerate()
+                .map(|(i, &len)| {
+                    let start = random.below(contents.len() - len);
+                    let kind = if i % 7 == 3 { Decoy } else { Genuine };
+                    (kind, &contents[start..start + len])
+                })
+                .collect();
+            let mut wire = seal(&mut sender, &packets);
+            let is_damaged = round % 2 == 1;
+            let damaged = random.below(packets.len());
+            let mut before = packets.len();
+            if is_damaged {
+                let at = |packets: &[(PacketKind, &[u8])]| -> usize {
+                    packets.iter().map(|(_, c)| c.len() + OVERHEAD).sum()
+                };
+                let packet = at(&packets[..damaged]) + LENGTH_LEN..at(&packets[..=damaged]);
+                wire[packet.start + random.below(packet.len())] ^= 0x10;
+                before = damaged;
+            }
+            let expected = packets[..before]
+                .iter()
+                .filter(|(kind, _)| *kind == Genuine);
+            let most = [wire.len(), 70_000, 20_000][round / lists.len() % 3];
+            let (mut others, mut other) = sessions(engine, 32);
+            let mut batch = OpenBatch::new();
+            let (mut taken, mut error) = (Vec::new(), None);
+            for piece in pieces(&wire, &mut random, most.max(1)) {
+                batch.clear();
+                let has_other = random.below(4) == 0;
+                if has_other {
+                    let wire = seal(&mut others, &[(Genuine, &contents[..random.below(2_000)])]);
+                    other.inbound.feed(&mut batch, &wire).unwrap();
+                }
+                // After an error, nothing more is taken from the peer.
+                let _ = match random.below(2) {
+                    0 => receiver.inbound.feed(&mut batch, piece),
+                    _ => {
+                        batch.room(piece.len()).copy_from_slice(piece);
+                        receiver.inbound.received(&mut batch, piece.len())
+                    }
+                };
+                engine.open(&mut batch);
+                let (packets, failed) = take(&mut receiver, &batch);
+                taken.extend(packets);
+                error = error.or(failed);
+                assert_eq!(take(&mut other, &batch).0.len(), usize::from(has_other));
+            }
+            assert!(taken.iter().map(|c| &c[..]).eq(expected.map(|(_, c)| *c)));
+            assert_eq!(receiver.inbound.buffered(), 0);
+            // The version packet came before.
+            let number = damaged as u32 + 1;
+            let bad_tag = OpenError::BadTag {
+                packet: number % REKEY_INTERVAL,
+                epoch: (number / REKEY_INTERVAL).into(),
+            };
+            assert_eq!(error, is_damaged.then_some(bad_tag));
+        }
+    }
+}
+
 /// A short stream, cut at every byte, and byte by byte.
 #[test]
 fn every_cut_of_a_short_stream() {

@@ -12,6 +12,9 @@
 //! right, so that nothing is decrypted before it is checked.
 //!
 //! Precomputed blocks are not computed again.
+//!
+//! Texts to seal may lie elsewhere, but for their first blocks. Blocks that fill all lanes, or half of them, are read
+//! there; others are copied first.
 
 use super::strategy::{self, CHUNK, TagMethod};
 use super::tag::tag;

@@ -136,6 +136,14 @@ pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
         outcomes,
     } = work;
     assert_eq!(jobs.len(), sources.len(), "a source for each packet");
+    for (job, source) in jobs.iter().zip(sources) {
+        let first = BLOCK_LEN.min(job.text_len as usize);
+        assert_eq!(
+            first + source.len(),
+            job.text_len as usize,
+            "what follows the first block"
+        );
+    }
     let mut done = 0;
     while done < jobs.len() {
         let (strategy, count) = Strategy::to_seal_elsewhere(set, &jobs[done..]);
@@ -158,9 +166,9 @@ pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
             Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs, sources),
             _ => {
                 for (job, source) in jobs.iter().zip(sources) {
-                    let (_, place) =
-                        bytes[job.text()].split_at_mut(BLOCK_LEN.min(job.text_len as usize));
-                    place.copy_from_slice(source);
+                    let text = &mut bytes[job.text()];
+                    let first = text.len() - source.len();
+                    text[first..].copy_from_slice(source);
                 }
                 let work = Work {
                     bytes,

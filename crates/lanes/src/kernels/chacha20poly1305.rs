@@ -27,9 +27,7 @@ use super::poly1305::text::Text;
 use crate::job::{
     BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict, verdict_and_wipe,
 };
-use crate::vector::{
-    Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask, prefetch_at,
-};
+use crate::vector::{Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
 use core::iter::Enumerate;
 use core::mem::swap;
 use core::ops::Range;
@@ -258,13 +256,13 @@ impl<V: U32Lanes> Interleave for Beginnings<'_, V> {
 /// of them, then block 1 of all, and so on; and a tag in each lane. A block of the texts is encrypted or decrypted
 /// beside the rounds of the next one. To open, the tags come before that, so that no keystream waits for a verdict.
 ///
-/// `sources` are empty, or texts are read there and written to `bytes`: to seal, what follows the first block of
-/// each, which lies in `bytes`; to open, all of each and its tag.
+/// Where there are `sources`, which is to seal, what follows the first block of each text is read there, and only
+/// written to `bytes`.
 ///
 /// # Panics
 ///
-/// If there is another number of jobs, or of sources. If they have AAD, no text or a different number of blocks;
-/// or if they are not sorted from the longest to the shortest. If a source has another length.
+/// If there is another number of jobs. If they have AAD, no text or a different number of blocks; or if they
+/// are not sorted from the longest to the shortest. If a source is too short, or there is one to open.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -282,14 +280,7 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
     const { assert!(W::LANES == <F::Lanes as U64Lanes>::LANES) };
     assert_eq!(jobs.len(), 2 * W::LANES, "a packet in each lane");
     let seals = outcomes.is_none();
-    let source_start = if seals { BLOCK_LEN } else { 0 };
-    if !sources.is_empty() {
-        assert_eq!(jobs.len(), sources.len(), "a source for each packet");
-        for (job, source) in jobs.iter().zip(sources) {
-            let end = job.text_len as usize + if seals { 0 } else { TAG_LEN };
-            assert_eq!(source.len(), end - source_start, "the rest of a text");
-        }
-    }
+    assert!(seals || sources.is_empty(), "packets to open lie in place");
     let count = jobs[0].blocks() as usize - 1;
     assert!(count > 0, "some text");
     let mut inputs = OnePerLane::new(keys, &jobs[0]);
@@ -310,7 +301,6 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
                     bytes: &mut *bytes,
                     packets: jobs.iter().zip(previous.blocks()).enumerate(),
                     sources,
-                    source_start,
                     forged,
                     start: BLOCK_LEN * at.saturating_sub(1),
                 };
@@ -326,12 +316,9 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
             let first = W::LANES * half;
             let mut texts = [Text::NONE; MAX_TAGS];
             let texts = &mut texts[..W::LANES];
-            for (lane, (text, job)) in texts.iter_mut().zip(jobs).enumerate() {
+            for (text, job) in texts.iter_mut().zip(jobs) {
                 assert!(job.aad_len == 0 && job.blocks() as usize - 1 == count);
-                text.start = match sources.get(first + lane) {
-                    Some(source) if !seals => source.as_ptr(),
-                    _ => bytes[job.text().start..job.tag().end].as_ptr(),
-                };
+                text.start = bytes[job.text().start..job.tag().end].as_ptr();
                 text.len = job.text_len;
             }
             assert!(texts.is_sorted_by(|a, b| a.len >= b.len));
@@ -340,8 +327,8 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
                     l.join_u32(one_time_keys[$i][half], one_time_keys[$i + 1][half])
                 };
             }
-            // SAFETY: the slices have shown that each text and the tag after it lie in `bytes`, or the length of
-            // its source that they lie there. The texts are sorted, none is empty and none has AAD, and they differ by less than a block of
+            // SAFETY: the slices have shown that each text and the tag after it lie in `bytes`. The texts
+            // are sorted, none is empty and none has AAD, and they differ by less than a block of
             // keystream, as just asserted: so `group` allows that they share a call.
             words = unsafe {
                 let (r, pad) = ((key!(0), key!(2)), (key!(4), key!(6)));
@@ -354,11 +341,7 @@ pub(crate) fn lockstep<W: U32Lanes, F: Field>(
                     continue;
                 };
                 let outcome = &mut outcomes[first + lane];
-                let sent = match sources.get(first + lane) {
-                    Some(source) => &source[job.text_len as usize..],
-                    None => &bytes[job.tag()],
-                };
-                *outcome = verdict(sent, &tag);
+                *outcome = verdict(&bytes[job.tag()], &tag);
                 forged |= u32::from(*outcome != Outcome::Authentic) << (first + lane);
             }
         }
@@ -376,9 +359,8 @@ struct LockstepTexts<'t, W, I> {
     bytes: &'t mut [u8],
     /// By lane.
     packets: I,
-    /// Where texts are read from byte `source_start` on, by lane, if not in `bytes`.
+    /// What follows the first block of each text, by lane, if not in place.
     sources: &'t [&'t [u8]],
-    source_start: usize,
     /// A bit for each lane whose text stays as it is.
     forged: u32,
     /// Where the block begins in each text.
@@ -401,8 +383,6 @@ where
             match (text.first_chunk_mut::<BLOCK_LEN>(), source) {
                 (Some(whole), None) => self.w.xor_bytes(whole, block),
                 (Some(whole), Some(source)) => {
-                    prefetch_at(whole.as_ptr().wrapping_add(BLOCK_LEN));
-                    prefetch_at(source.as_ptr().wrapping_add(BLOCK_LEN));
                     *whole = *source.first_chunk().expect("as long as the text");
                     self.w.xor_bytes(whole, block);
                 }
@@ -420,7 +400,7 @@ where
     /// Where the block of a lane is read, if not in place.
     #[inline(always)]
     fn source(&self, lane: usize) -> Option<&'t [u8]> {
-        let start = self.start.checked_sub(self.source_start)?;
+        let start = self.start.checked_sub(BLOCK_LEN)?;
         Some(&self.sources.get(lane)?[start..])
     }
 }

@@ -49,7 +49,8 @@ impl Outbound {
     }
 
     /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] gives its
-    /// bytes when the batch has been sealed.
+    /// bytes when the batch has been sealed. Few packets, and long ones, may be sealed here
+    /// already, which takes less time; the engine must be called all the same.
     ///
     /// # Errors
     ///
