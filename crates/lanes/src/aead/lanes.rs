@@ -43,7 +43,7 @@ pub(super) fn seal(
     let mut rest = jobs;
     while !rest.is_empty() {
         let jobs;
-        (jobs, rest) = rest.split_at(strategy::chunk(rest));
+        (jobs, rest) = rest.split_at(strategy::chunk(set, rest));
         (chunk.sources, sources) = sources.split_at(jobs.len().min(sources.len()));
         let order = chunk.begin(jobs);
         for index in indices(&order, jobs.len()) {
@@ -90,7 +90,7 @@ pub(super) fn open(
         let one_call = strategy::one_call(set, rest);
         let in_one_call = one_call.is_some();
         let jobs;
-        (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(rest)));
+        (jobs, rest) = rest.split_at(one_call.unwrap_or_else(|| strategy::chunk(set, rest)));
         let order = chunk.begin(jobs);
         // The one-time keys. If they leave lanes of a call idle, these compute keystream of the
         // texts; if one call has room for everything, all of it.

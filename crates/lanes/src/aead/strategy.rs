@@ -18,6 +18,10 @@ pub(super) const CHUNK: usize = 256;
 /// the second-level cache from one step to the next.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 
+/// A chunk of so many packets at most ends as early as this, in bytes, where their tags fill all lanes.
+const LONG_CHUNK: usize = 64;
+const LONG_CHUNK_BYTES: usize = 64 * 1024;
+
 /// From this many packets on, lanes are faster than short packets one at a time, even if the
 /// keystream of these is precomputed.
 const MANY_PRECOMPUTED: usize = 8;
@@ -462,11 +466,13 @@ pub(crate) fn is_faster_from_elsewhere(set: Set, packets: usize, text_len: usize
 }
 
 /// How many of the first `jobs` make a chunk; at least one.
-pub(super) fn chunk(jobs: &[Job]) -> usize {
+pub(super) fn chunk(set: Set, jobs: &[Job]) -> usize {
     let mut len = 0;
     let mut bytes = 0;
     for job in jobs.iter().take(CHUNK) {
-        if len > 0 && bytes + job.text_len as usize > CHUNK_BYTES {
+        let is_full = bytes + job.text_len as usize > CHUNK_BYTES;
+        let are_long = bytes >= LONG_CHUNK_BYTES && len <= LONG_CHUNK;
+        if len > 0 && (is_full || are_long && remainder(len, set.tag_lanes()) == 0) {
             break;
         }
         bytes += job.text_len as usize;
