@@ -208,7 +208,7 @@ impl Backend {
     }
 
     /// Whether [`seal_from`](Self::seal_from) takes less time than to copy texts and to
-    /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in the mean.
+    /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in all.
     #[inline]
     #[must_use]
     pub fn is_faster_from_elsewhere(self, packets: usize, text_len: usize) -> bool {

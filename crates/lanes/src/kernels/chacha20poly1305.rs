@@ -27,7 +27,9 @@ use super::poly1305::text::Text;
 use crate::job::{
     BLOCK_LEN, Block, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict, verdict_and_wipe,
 };
-use crate::vector::{Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask};
+use crate::vector::{
+    Interleave, JoinU32Lanes, MAX_TAGS, Pair, Rows, U32Lanes, U64Lanes, mask, prefetch_at, xored,
+};
 use core::iter::Enumerate;
 use core::mem::swap;
 use core::ops::Range;
@@ -383,8 +385,12 @@ where
             match (text.first_chunk_mut::<BLOCK_LEN>(), source) {
                 (Some(whole), None) => self.w.xor_bytes(whole, block),
                 (Some(whole), Some(source)) => {
-                    *whole = *source.first_chunk().expect("as long as the text");
-                    self.w.xor_bytes(whole, block);
+                    // The one after the next: texts that lie far apart come one block at a time.
+                    prefetch_at(source.as_ptr().wrapping_add(2 * BLOCK_LEN));
+                    prefetch_at(whole.as_ptr().wrapping_add(2 * BLOCK_LEN));
+                    // Not copied and then XORed in place: a block of two cache lines is slow to read when just written.
+                    let source = source.first_chunk().expect("as long as the text");
+                    *whole = xored(*source, *block);
                 }
                 (None, None) => self.w.xor_bytes(text, block),
                 (None, Some(source)) => {

@@ -15,13 +15,7 @@ pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
             text[*at..].first_chunk_mut::<N>(),
             block[*at..].first_chunk(),
         ) {
-            // Copies to values first: the compiler does not know that the references do not
-            // overlap.
-            let (mut bytes, masks): (_, [u8; N]) = (*text, *block);
-            for (byte, mask) in bytes.iter_mut().zip(masks) {
-                *byte ^= mask;
-            }
-            *text = bytes;
+            *text = xored::<N>(*text, *block);
             *at += N;
         }
     }
@@ -35,6 +29,15 @@ pub(crate) fn xor_bytes(text: &mut [u8], block: &[u8; 64]) {
     piece::<4>(text, block, &mut at);
     piece::<2>(text, block, &mut at);
     piece::<1>(text, block, &mut at);
+}
+
+/// `bytes` XOR `masks`. Of values: the compiler does not know that references do not overlap.
+#[inline(always)]
+pub(crate) fn xored<const N: usize>(mut bytes: [u8; N], masks: [u8; N]) -> [u8; N] {
+    for (byte, mask) in bytes.iter_mut().zip(masks) {
+        *byte ^= mask;
+    }
+    bytes
 }
 
 /// The first `len` bytes at `source`, 16 at most, as a little-endian number.

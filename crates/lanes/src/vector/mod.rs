@@ -21,7 +21,7 @@ mod u32_lanes;
 mod u64_lanes;
 
 pub(crate) use aes_blocks::{AesBlocks, Consecutive, MAX_BLOCKS};
-pub(crate) use bytes::{Aligned, mask, number, prefetch_at, write_number};
+pub(crate) use bytes::{Aligned, mask, number, prefetch_at, write_number, xored};
 pub(crate) use opaque::{opaque_pointer, scalar_u32};
 pub(crate) use pair::Pair;
 pub(crate) use rows::Rows;

@@ -175,7 +175,7 @@ impl FsChaCha20Poly1305 {
     }
 
     /// Whether `count` packets, which `batch` is about to get, are sealed from where they lie, here and now,
-    /// and not copied for the engine. Their texts have about `text_len` bytes in the mean.
+    /// and not copied for the engine. Their texts have about `text_len` bytes in all.
     #[inline]
     pub(super) fn go_from_elsewhere<Direction>(
         &self,

@@ -128,10 +128,7 @@ impl Outbound {
         self.cipher.check_left(count)?;
         let (first, start) = (batch.len(), batch.arena().used());
         let (packets_end, end) = (first + count, start + wire_len);
-        if self
-            .cipher
-            .go_from_elsewhere(batch, count, wire_len / count.max(1))
-        {
+        if self.cipher.go_from_elsewhere(batch, count, wire_len) {
             batch.arena_mut().take(wire_len);
             self.add_from_elsewhere(batch, count, start..end, &mut packets)?;
         }
@@ -257,37 +254,36 @@ impl Outbound {
         rest: &[u8],
     ) -> Result<usize, SealError> {
         let contents_len = rest.len().saturating_add(beginning.len());
-        if contents_len >= LONG && self.cipher.go_from_elsewhere(batch, 1, contents_len) {
-            return self.add_long(batch, kind, beginning, rest);
-        }
         let (start, front) = self.place(batch, kind, contents_len)?;
-        if self.cipher.waits(batch, contents_len) {
-            self.cipher.add_job(batch, start, contents_len)?;
-            // At last: the call of `memcpy` leaves nothing in registers.
-            write(bytes_from(batch, start), front, beginning, rest);
-        } else {
+        if !self.cipher.waits(batch, contents_len) {
             write(bytes_from(batch, start), front, beginning, rest);
             self.cipher
                 .add_done_job(Backend::seal, batch, start, contents_len)?;
+        } else if contents_len >= LONG && self.cipher.go_from_elsewhere(batch, 1, contents_len) {
+            self.add_long(batch, start, front, beginning, rest)?;
+        } else {
+            self.cipher.add_job(batch, start, contents_len)?;
+            // At last: the call of `memcpy` leaves nothing in registers.
+            write(bytes_from(batch, start), front, beginning, rest);
         }
         Ok(start)
     }
 
-    /// As [`Self::add`], and seals the packet from where it lies.
+    /// Adds a packet at `start` in the arena, whose place is taken, and seals it from where it lies.
     #[inline(never)]
     fn add_long(
         &mut self,
         batch: &mut SealBatch,
-        kind: PacketKind,
+        start: usize,
+        front: Front,
         beginning: &[u8],
         rest: &[u8],
-    ) -> Result<usize, SealError> {
-        let contents_len = rest.len().saturating_add(beginning.len());
-        let (start, front) = self.place(batch, kind, contents_len)?;
+    ) -> Result<(), SealError> {
+        let contents_len = beginning.len() + rest.len();
         self.cipher.add_bare_job(batch, start, contents_len)?;
         let source = write_first(bytes_from(batch, start), front, beginning, rest);
         batch.seal_from(self.cipher.backend(), &[source]);
-        Ok(start)
+        Ok(())
     }
 
     /// Takes the place of a packet in the arena. Returns where it begins, and what belongs there: its length
