@@ -283,7 +283,7 @@ impl Backend {
     /// XORs the ChaCha20 keystream of (`key`, `nonce`), from block `counter` on, into `text`
     /// (RFC 8439, section 2.4). The counter wraps to 0 after block 2^32 - 1.
     pub fn chacha20(self, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
-        aead::xor_keystream(self.set(), key, nonce, counter, None, text);
+        aead::xor_keystream(self.set(), key, nonce, counter, text);
     }
 
     /// The Poly1305 tag of `message` under a one-time key (RFC 8439, section 2.5).

@@ -5,7 +5,7 @@ mod common;
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use common::{Batch, Guard, Guarded, Noise, Packet, backends, check};
-use packetlane_lanes::Backend;
+use packetlane_lanes::{Backend, Job, Outcome, Secrets, Work};
 use proptest::prelude::*;
 
 fn packets_of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Vec<Packet> {
@@ -511,6 +511,34 @@ fn the_counter_wraps() {
             check_keystream(&backends, &mut noise, u32::MAX - blocks as u32 + 1, len);
         }
     }
+}
+
+/// Seals a text of 1,000 bytes from these sources.
+fn seal_from(sources: &[&[u8]]) {
+    Backend::Portable.seal_from(
+        Work {
+            bytes: &mut [0; 1016],
+            secrets: Secrets::from(&[[1; 32]][..]),
+            jobs: &[Job {
+                text_len: 1000,
+                ..Job::default()
+            }],
+            outcomes: &mut [Outcome::Pending],
+        },
+        sources,
+    );
+}
+
+#[test]
+#[should_panic(expected = "a source for each packet")]
+fn too_few_sources() {
+    seal_from(&[]);
+}
+
+#[test]
+#[should_panic(expected = "what follows the first block")]
+fn a_source_that_is_too_short() {
+    seal_from(&[&[0; 935]]);
 }
 
 proptest! {

@@ -12,6 +12,14 @@ const DEPTH: usize = 16 * 1024;
 /// [`Backend::seal`] or [`Backend::open`].
 type Way = fn(Backend, Work<'_>);
 
+/// [`Backend::seal_from`] of texts of 0x55.
+fn seal_from(backend: Backend, work: Work<'_>) {
+    let rest = [0x55; 20_000];
+    let source = |job: &Job| &rest[..(job.text_len as usize).saturating_sub(64)];
+    let sources: Vec<_> = work.jobs.iter().map(source).collect();
+    backend.seal_from(work, &sources);
+}
+
 /// A call that the compiler keeps a frame for.
 #[inline(never)]
 fn run(way: Way, backend: Backend, work: Work<'_>) {
@@ -31,8 +39,8 @@ fn read_stack(words: &mut [u64]) {
     }
 }
 
-/// Seals, then opens packets of these lengths, each with its own key, and searches the stack
-/// after each call for the keys' states.
+/// Seals, then opens packets of these lengths, each with its own key, in both ways to seal, and searches the
+/// stack after each call for the keys' states.
 fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let keys: Vec<Key> = (0..lengths.len()).map(|i| [i as u8 + 3; 32]).collect();
     let stride = lengths.iter().max().expect("a length") + 16;
@@ -46,7 +54,13 @@ fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let jobs: Vec<Job> = lengths.iter().enumerate().map(job).collect();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     let states: Vec<_> = keys.iter().map(|key| state_of(backend, key)).collect();
-    for (name, way) in [("seal", Backend::seal as Way), ("open", Backend::open)] {
+    let ways = [
+        ("seal from", seal_from as Way),
+        ("open", Backend::open),
+        ("seal", Backend::seal),
+        ("open", Backend::open),
+    ];
+    for (name, way) in ways {
         let work = Work {
             bytes: &mut bytes,
             secrets: Secrets::from(&keys[..]),
@@ -111,6 +125,8 @@ fn no_state_of_poly1305_is_left_on_the_stack() {
                 &[1400; 3],
                 &[300; 20],
                 &[300; 64],
+                &[1100; 64],
+                &[20_000],
             ] {
                 check(*backend, lengths, stack);
             }

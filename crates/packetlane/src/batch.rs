@@ -425,6 +425,12 @@ impl<Direction> Batch<Direction> {
     #[inline(always)]
     fn take_pending(&mut self) -> Work<'_> {
         let first = self.begin_pending();
+        self.work_from(first)
+    }
+
+    /// The jobs from number `first` on.
+    #[inline(always)]
+    fn work_from(&mut self, first: usize) -> Work<'_> {
         Work {
             bytes: self.arena.bytes_mut(),
             secrets: Secrets {
@@ -619,16 +625,7 @@ impl SealBatch {
     pub(crate) fn seal_from(&mut self, backend: Backend, sources: &[&[u8]]) {
         let first = self.outcomes.len();
         self.outcomes.resize(self.jobs.len(), Outcome::Pending);
-        let work = Work {
-            bytes: self.arena.bytes_mut(),
-            secrets: Secrets {
-                keys: &self.keys,
-                keystream: &self.keystream,
-            },
-            jobs: &self.jobs[first..],
-            outcomes: &mut self.outcomes[first..],
-        };
-        backend.seal_from(work, sources);
+        backend.seal_from(self.work_from(first), sources);
     }
 
     /// Runs the packets that wait. Not part of its callers: in small turns none does.

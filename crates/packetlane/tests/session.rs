@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-/// Long packets, and many of all lengths, which are opened from where they lie: whole and in pieces, fed and
+/// Long packets, and many of all lengths, whole and in pieces, fed and
 /// received, with packets of another session before them in the batch, and with one of them damaged.
 #[test]
 fn long_packets_in_pieces() {
@@ -949,7 +949,7 @@ impl<'a> Iterator for Liar<'a> {
 /// every packet has its own keystream.
 #[test]
 fn an_iterator_that_lies_is_refused() {
-    let liars: [fn(bool, usize) -> Option<usize>; 11] = [
+    let liars: [fn(bool, usize) -> Option<usize>; 15] = [
         |is_clone, packet| (is_clone && packet < 60).then_some(61),
         |is_clone, packet| (packet < if is_clone { 60 } else { 40 }).then_some(61),
         |is_clone, packet| (packet < if is_clone { 3 } else { 1 }).then_some(61),
@@ -968,6 +968,26 @@ fn an_iterator_that_lies_is_refused() {
         |is_clone, packet| match packet {
             290 if !is_clone => panic!("the iterator's own panic"),
             _ => (packet < 300).then_some(61),
+        },
+        // These are sealed from where they lie.
+        |is_clone, packet| {
+            (packet < 300).then_some(if packet == 290 && !is_clone {
+                1099
+            } else {
+                1100
+            })
+        },
+        |is_clone, packet| {
+            (packet < 300).then_some(if packet == 20 && !is_clone {
+                1101
+            } else {
+                1100
+            })
+        },
+        |is_clone, packet| (packet < if is_clone { 300 } else { 270 }).then_some(1100),
+        |is_clone, packet| match packet {
+            290 if !is_clone => panic!("the iterator's own panic"),
+            _ => (packet < 300).then_some(1100),
         },
     ];
     let engine = engine();

@@ -32,23 +32,12 @@ pub(crate) fn precompute_keystream(
     }
 }
 
-/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439, section 2.4). If there
-/// is a `source`, what follows the first block of the text is read there, and only written to `text`. A few blocks are
-/// computed in rows, where they take less time than in lanes.
-pub(crate) fn xor_keystream(
-    set: Set,
-    key: &Key,
-    nonce: &Nonce,
-    counter: u32,
-    source: Option<&[u8]>,
-    text: &mut [u8],
-) {
+/// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439, section 2.4). A few
+/// blocks are computed in rows, where they take less time than in lanes.
+pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {
     let count = text.len().div_ceil(BLOCK_LEN);
     if !(1..=set.row_blocks()).contains(&count) {
-        return set.xor_keystream(key, nonce, counter, source, text);
-    }
-    if let Some(source) = source {
-        text[BLOCK_LEN..].copy_from_slice(source);
+        return set.xor_keystream(key, nonce, counter, None, text);
     }
     let mut keystream = Keystream::new();
     set.rows(key, &counter_row(counter, nonce), count, &mut keystream);
@@ -63,7 +52,7 @@ pub(super) fn xor_text(set: Set, key: &Key, nonce: &Nonce, text: &mut [u8], bloc
     if let Some(rest) = text.get_mut(BLOCK_LEN * blocks.len()..)
         && !rest.is_empty()
     {
-        xor_keystream(set, key, nonce, 1 + blocks.len() as u32, None, rest);
+        xor_keystream(set, key, nonce, 1 + blocks.len() as u32, rest);
     }
 }
 

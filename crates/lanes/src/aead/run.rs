@@ -152,18 +152,18 @@ pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
         let (jobs, sources) = (&jobs[these.clone()], &sources[these.clone()]);
         let outcomes = &mut outcomes[these];
         match strategy {
-            Strategy::Single => {
+            Some(Strategy::Single) => {
                 for (job, source) in jobs.iter().zip(sources) {
                     single::seal_from(set, bytes, secrets, job, source);
                 }
             }
-            Strategy::Lockstep => {
+            Some(Strategy::Lockstep) => {
                 let lanes = set.lockstep_lanes();
                 for (jobs, sources) in jobs.chunks(lanes).zip(sources.chunks(lanes)) {
                     set.lockstep(bytes, secrets.keys, jobs, sources, None);
                 }
             }
-            Strategy::Lanes => lanes::seal(set, bytes, secrets, jobs, sources),
+            Some(Strategy::Lanes) => lanes::seal(set, bytes, secrets, jobs, sources),
             _ => {
                 for (job, source) in jobs.iter().zip(sources) {
                     let text = &mut bytes[job.text()];

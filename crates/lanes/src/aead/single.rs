@@ -1,6 +1,6 @@
 //! One packet at a time.
 
-use super::keystream::{is_whole, with_first_blocks, xor_keystream, xor_text};
+use super::keystream::{is_whole, with_first_blocks, xor_text};
 use super::packet::{Aad, Packet};
 use super::stitched;
 use super::strategy::{TILE, is_stitched};
@@ -24,7 +24,7 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
 }
 
 /// As [`seal`], for a long text without precomputed keystream: what follows its first block is read from
-/// `source`. Ciphertext is hashed while it is in the first-level cache.
+/// `source`. Ciphertext is hashed while it is near, in pieces of [`TILE`].
 #[inline(never)]
 pub(super) fn seal_from(
     set: Set,
@@ -55,7 +55,7 @@ pub(super) fn seal_from(
             text[at..at + BLOCK_LEN].copy_from_slice(&source[at - BLOCK_LEN..at]);
         }
         let (source, counter) = (&source[at..end - BLOCK_LEN], 1 + (at / BLOCK_LEN) as u32);
-        xor_keystream(set, key, nonce, counter, Some(source), &mut text[at..]);
+        set.xor_keystream(key, nonce, counter, Some(source), &mut text[at..]);
         at = end;
         if at < len {
             update(set, &mut poly1305, &text[hashed..]);

@@ -174,7 +174,7 @@ pub(super) fn decrypt(
     let outcome = packet.verdict(bytes, &tag);
     let (opened, rest) = bytes[packet.text.clone()].split_at_mut(early);
     if outcome != Outcome::Authentic {
-        xor_keystream(set, packet.key, packet.nonce, 1, None, opened);
+        xor_keystream(set, packet.key, packet.nonce, 1, opened);
         return outcome;
     }
     let late = &keystream.blocks()[..computed];

@@ -7,6 +7,7 @@ use crate::job::{BLOCK_LEN, Job, blocks};
 use crate::kernels::poly1305::short::SHORT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
 use crate::kernels::stitched_lanes::MOST_TO_OPEN;
+use crate::vector::MAX_LANES;
 use core::ops::RangeInclusive;
 
 /// The largest chunk of the lanes' way, in packets. It is large enough to fill the lanes, also
@@ -91,6 +92,8 @@ const MOSTLY_ELSEWHERE: usize = 1024;
 /// How many bytes of such a text are encrypted before they are hashed, at most: so they are near then, and the powers
 /// of r are computed seldom.
 pub(super) const TILE: usize = 32 * 1024;
+// All but the last leave neither lanes idle nor bytes to hash later.
+const _: () = assert!(TILE.is_multiple_of(BLOCK_LEN * MAX_LANES));
 
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves.
@@ -151,26 +154,28 @@ impl Strategy {
         Self::next(set, jobs, (MANY_LONG_TO_OPEN, most), lists_in_lanes)
     }
 
-    /// How to seal the first jobs of a list whose texts lie elsewhere, as [`Strategy::to_seal`]. Ways other than
-    /// [`Strategy::Single`], [`Strategy::Lockstep`] and [`Strategy::Lanes`] are for texts that are copied first.
+    /// How to seal the first jobs of a list whose texts lie elsewhere, as [`Strategy::to_seal`]:
+    /// [`Strategy::Single`], [`Strategy::Lockstep`] or [`Strategy::Lanes`]. `None` if they are to be copied first.
     #[inline]
-    pub(super) fn to_seal_elsewhere(set: Set, jobs: &[Job]) -> (Self, usize) {
+    pub(super) fn to_seal_elsewhere(set: Set, jobs: &[Job]) -> (Option<Self>, usize) {
         if set.is_stitched() {
-            return (Self::Sorted, jobs.len());
+            return (None, jobs.len());
         }
         let is_long =
             |job: &Job| job.text_len as usize >= LONG_ELSEWHERE && job.keystream_blocks == 0;
         let singles = jobs.iter().take_while(|job| is_long(job)).count();
         if singles > 0 {
-            return (Self::Single, singles);
+            return (Some(Self::Single), singles);
+        }
+        match (short_packets(set, jobs), lockstep_packets(set, jobs)) {
+            (0, 0) => {}
+            (0, count) => return (Some(Self::Lockstep), count),
+            (count, _) => return (None, count),
         }
         let others = jobs.iter().take_while(|job| !is_long(job)).count();
-        let jobs = &jobs[..others];
-        match (short_packets(set, jobs), lockstep_packets(set, jobs)) {
-            (0, 0) => (Self::Lanes, others),
-            (0, count) => (Self::Lockstep, count),
-            (count, _) => (Self::Short, count),
-        }
+        // Few short ones between long ones take less time in other ways than in a list of their own.
+        let gain = jobs[..others].iter().any(|job| has_runs(set, job));
+        (gain.then_some(Self::Lanes), others)
     }
 
     /// `many_long` says from how many packets on they may be [`Strategy::Long`], and `most_pipelined` how
@@ -462,7 +467,6 @@ pub(crate) fn is_faster_from_elsewhere(set: Set, packets: usize, text_len: usize
         0..=1 => LONG_ELSEWHERE,
         _ => MOSTLY_ELSEWHERE,
     };
-    // Multiplied, because a division would take every single packet several nanoseconds.
     text_len >= least.saturating_mul(packets.max(1)) && !set.is_stitched()
 }
 

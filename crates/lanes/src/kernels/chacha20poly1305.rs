@@ -395,7 +395,7 @@ where
                 (None, None) => self.w.xor_bytes(text, block),
                 (None, Some(source)) => {
                     let mut last = self.w.padded(&source[..text.len()]);
-                    self.w.xor_bytes(&mut last, block);
+                    self.w.xor_bytes(&mut last[..text.len()], block);
                     self.w.copy_first(text, &last);
                 }
             }

@@ -190,7 +190,7 @@ pub(crate) trait U32Lanes: Arithmetic {
     /// # Safety
     ///
     /// `to` must point to `LANES` blocks that are writable. Those of `from` must be readable and initialized. Each
-    /// must be the block that it is written to, or overlap none.
+    /// must be the very block that is written in its place, or overlap none that is written.
     unsafe fn scatter(self, words: &[Self::Word; 16], from: Option<BlocksFrom>, to: *mut [u8; 64]);
 
     /// XORs the first bytes of `block` into `text`, which has at most 64 bytes. This and the

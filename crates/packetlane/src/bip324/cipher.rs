@@ -201,7 +201,7 @@ impl Cipher {
     }
 
     /// The next `count` packets, or as many as there are before a rekey, for `batch`: their lengths are not
-    /// encrypted or decrypted yet, and none goes [alone](Self::goes_alone). They count from now on;
+    /// encrypted or decrypted yet, and precomputed keystream that is left is wiped. They count from now on;
     /// [`Self::end_interval`] must follow.
     #[inline]
     pub(super) fn begin_interval<Direction>(
@@ -235,9 +235,8 @@ impl Cipher {
         &self,
         batch: &mut Batch<Direction>,
         count: usize,
-        contents_len: usize,
+        text_len: usize,
     ) -> bool {
-        let text_len = HEADER_LEN + contents_len;
         self.state.packet.go_from_elsewhere(batch, count, text_len)
     }
 

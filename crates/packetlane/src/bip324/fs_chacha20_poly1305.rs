@@ -160,8 +160,7 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
-        let unused = self.keystream.blocks(self.keystream.per_packet()).len();
-        self.keystream.consume(unused);
+        self.keystream.consume(self.keystream.per_packet());
         let key = batch.index_of(key_index, &self.key);
         batch.add_job(Job {
             text: index(start),

@@ -72,6 +72,9 @@ impl Outbound {
     ///
     /// A long queue should be sealed in parts, of [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES) each.
     ///
+    /// Packets that are long are sealed at once, by the session's engine, if it has one thread and no GPU and the
+    /// batch has nothing to do; few short ones are, too. All show when an engine has sealed the batch.
+    ///
     /// # Errors
     ///
     /// See [`SealError`]. Nothing is added and nothing counted then.
@@ -154,8 +157,8 @@ impl Outbound {
             .slot(self.owner, start..end, first..packets_end))
     }
 
-    /// Adds `count` packets to `place` in the arena, which is taken, and seals them from where they lie, as
-    /// many at a time as fill all lanes.
+    /// Adds `count` packets to `place` in the arena, which is taken, and seals them from where they lie, up to
+    /// [`MOST_AT_ONCE`] at a time.
     #[inline(never)]
     fn add_from_elsewhere<'c>(
         &mut self,
@@ -184,7 +187,7 @@ impl Outbound {
     }
 
     /// Adds `count` packets, or as many as there are before a rekey, to `place` in the arena, which is taken,
-    /// where `write` writes each. None may go [alone](Cipher::goes_alone). Returns where they end.
+    /// where `write` writes each, without precomputed keystream. Returns where they end.
     #[inline(always)]
     fn add_interval<'c>(
         &mut self,
@@ -385,7 +388,8 @@ impl Outbound {
 /// Why [`Outbound::push_many`] panics.
 const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 
-/// Shorter contents of a single packet are copied.
+/// Shorter contents of a single packet are copied; whether longer ones are is for the
+/// [cipher](Cipher::go_from_elsewhere) to say.
 const LONG: usize = 1024;
 
 /// How many packets are sealed from where they lie at a time, as many as a backend takes at a time.
@@ -432,7 +436,7 @@ fn write(packet: &mut [u8], front: Front, beginning: &[u8], rest: &[u8]) {
 #[inline(always)]
 fn write_first<'c>(packet: &mut [u8], front: Front, beginning: &[u8], rest: &'c [u8]) -> &'c [u8] {
     const FIRST: usize = size_of::<Block>() - HEADER_LEN;
-    let first = FIRST.saturating_sub(beginning.len()).min(rest.len());
+    let first = (FIRST - beginning.len()).min(rest.len());
     let (rest, after) = rest.split_at(first);
     write(packet, front, beginning, rest);
     after
@@ -445,7 +449,7 @@ mod tests {
     use alloc::vec;
 
     /// Packets of all lengths, pushed one by one and together, are what they are without a batch; long
-    /// ones are sealed from where they lie. They show when the engine has been called.
+    /// ones are sealed from where they lie, also across a rekey. They show when the engine has been called.
     #[test]
     fn long_packets_are_sealed_from_where_they_lie() {
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
@@ -453,20 +457,22 @@ mod tests {
             let new = || Outbound::new(Cipher::new(engine, &[1; 32], &[2; 32]));
             let (mut all, mut one_by_one, mut expected) = (new(), new(), new());
             let contents: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
-            let mut batch = SealBatch::new();
+            let (mut batch, mut from_elsewhere) = (SealBatch::new(), 0);
             let lengths = [
                 vec![20_000],
                 vec![1_024; 70],
                 (0..150).map(|i| 900 + 37 * i).collect(),
-                vec![5; 3],
+                vec![5; 2],
+                vec![1_100; 600],
                 vec![200_000, 1, 0, 63, 64, 65, 12_287, 12_288, 100_000],
                 vec![4_096; 33],
                 vec![16_383, 16_384],
             ];
             for lengths in lengths {
-                let packets = lengths
-                    .iter()
-                    .map(|&len| (PacketKind::Genuine, &contents[..len]));
+                let packets = lengths.iter().map(|&len| {
+                    let kinds = [PacketKind::Genuine, PacketKind::Decoy];
+                    (kinds[usize::from(len % 5 == 4)], &contents[..len])
+                });
                 let mut wire = Vec::new();
                 for (kind, contents) in packets.clone() {
                     expected.seal(kind, contents, &mut wire).unwrap();
@@ -474,6 +480,11 @@ mod tests {
                 batch.clear();
                 let slot = all.push_many(&mut batch, packets.clone()).unwrap();
                 assert!(batch.wire(&slot).is_err(), "the engine was not called");
+                let len = lengths.iter().sum::<usize>() + lengths.len();
+                if backend.is_faster_from_elsewhere(lengths.len(), len) {
+                    assert!(!batch.has_pending(), "{backend:?}, {len}");
+                    from_elsewhere += 1;
+                }
                 engine.seal(&mut batch);
                 assert!(batch.wire(&slot).unwrap() == wire, "{backend:?}");
                 batch.clear();
@@ -492,6 +503,38 @@ mod tests {
                 }
                 engine.seal(&mut batch);
                 assert!(batch.wire(&pushed.unwrap()).unwrap() == wire, "{backend:?}");
+            }
+            let never = !backend.is_faster_from_elsewhere(1, 1 << 20);
+            assert!(never || from_elsewhere > 5, "{backend:?}");
+        }
+    }
+
+    /// A long packet between short ones whose keystream is precomputed, in a batch that has another session's.
+    #[test]
+    fn a_long_packet_between_short_ones() {
+        for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
+            let engine = Engine::on(*backend).unwrap();
+            let new = |key| Outbound::new(Cipher::new(engine, &[key; 32], &[2; 32]));
+            let (mut other, mut outbound, mut expected) = (new(3), new(1), new(1));
+            let (mut batch, long) = (SealBatch::new(), vec![7; 20_000]);
+            for round in 0..60 {
+                batch.clear();
+                let before = other.push(&mut batch, PacketKind::Genuine, b"other");
+                let packets = [&b"x"[..], &long, b"y", b"z"].map(|c| (PacketKind::Genuine, c));
+                let mut slots = packets
+                    .map(|(kind, contents)| outbound.push(&mut batch, kind, contents).unwrap());
+                let together = outbound.push_many(&mut batch, packets).unwrap();
+                engine.seal(&mut batch);
+                let mut wire = Vec::new();
+                for (kind, contents) in packets.iter().chain(&packets) {
+                    expected.seal(*kind, contents, &mut wire).unwrap();
+                }
+                let [first, rest @ ..] = &mut slots;
+                for slot in rest.iter().chain([&together]) {
+                    *first = first.join(slot).unwrap();
+                }
+                assert!(batch.wire(first).unwrap() == wire, "{backend:?}, {round}");
+                assert!(batch.wire(&before.unwrap()).is_ok());
             }
         }
     }

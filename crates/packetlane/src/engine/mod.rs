@@ -178,12 +178,12 @@ impl Engine {
     /// it changes nothing.
     #[cfg(feature = "cuda")]
     #[must_use]
-    pub const fn with_offload(self, offload: Offload) -> Self {
-        let device = match self.device {
-            Some(device) => Some(device.with(offload)),
-            None => None,
-        };
-        Self { device, ..self }
+    pub const fn with_offload(mut self, offload: Offload) -> Self {
+        if let Some(device) = self.device {
+            self.cpu.has_device = !matches!(offload, Offload::Never);
+            self.device = Some(device.with(offload));
+        }
+        self
     }
 
     /// The GPU that it runs batches on, if any.

@@ -859,8 +859,8 @@ pub(crate) fn xor_keystream<V: U32Lanes>(
         let next = 0;
         let mut ahead = Ahead { v, from, to, next };
         let x = states.rounds(v, &mut ahead);
-        // SAFETY: as many runs of `LANES` blocks lie in the text, and in the source, but for the first block. A
-        // source does not overlap a text that may be written.
+        // SAFETY: as many runs of `LANES` blocks lie in the text, and in the source, but for the first block. The
+        // source is borrowed beside `text`, which is borrowed alone, so they do not overlap.
         unsafe {
             v.scatter(&x, Some(from), to);
             (from, to) = (from.behind(V::LANES), to.add(V::LANES));
