@@ -57,7 +57,6 @@ pub(super) fn seal(
                 }
                 // The text is short: block 0 shares a call with the text's blocks.
                 None if !strategy::has_runs(set, job) => {
-                    chunk.copy_from(bytes, job, index, 1..job.blocks());
                     chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
                 }
                 None => {
@@ -303,7 +302,6 @@ impl<'k> Chunk<'k> {
         if strategy::has_runs(set, job) {
             self.xor_runs(set, bytes, secrets, jobs, index, from);
         } else {
-            self.copy_from(bytes, job, index, from..job.blocks());
             self.push(set, bytes, secrets, jobs, index, from..job.blocks());
         }
     }
@@ -352,16 +350,16 @@ impl<'k> Chunk<'k> {
             }
             from += half as u32;
         }
-        self.copy_from(bytes, job, index, from..job.blocks());
         self.push(set, bytes, secrets, jobs, index, from..job.blocks());
     }
 
-    /// Copies blocks of a text from where they are read, if that is elsewhere. The first block of all is in place.
+    /// Copies blocks of a packet's text from where they are read, if that is elsewhere. Block 0 is none of the text,
+    /// and block 1, its first, is in place.
     #[inline(always)]
     fn copy_from(&self, bytes: &mut [u8], job: &Job, index: usize, blocks: Range<u32>) {
         if let Some(source) = self.sources.get(index) {
             let end = (BLOCK_LEN * (blocks.end as usize - 1)).min(job.text_len as usize);
-            let start = (BLOCK_LEN * (blocks.start as usize - 1)).max(BLOCK_LEN);
+            let start = BLOCK_LEN * (blocks.start as usize).max(2) - BLOCK_LEN;
             if start < end {
                 let place = &mut bytes[job.text()][start..end];
                 place.copy_from_slice(&source[start - BLOCK_LEN..end - BLOCK_LEN]);
@@ -376,7 +374,8 @@ impl<'k> Chunk<'k> {
         Some(&self.sources.get(index)?[BLOCK_LEN * (first as usize - 1)..])
     }
 
-    /// Adds blocks of a packet to the flat list, and makes a call whenever the list fills one.
+    /// Adds blocks of a packet to the flat list, and makes a call whenever the list fills one. Their text is put in
+    /// place, where the list's keystream is XORed into it.
     #[inline(always)]
     fn push(
         &mut self,
@@ -388,6 +387,7 @@ impl<'k> Chunk<'k> {
         counters: Range<u32>,
     ) {
         let job = &jobs[index];
+        self.copy_from(bytes, job, index, counters.clone());
         let fits = self.lanes + counters.len() <= set.block_lanes();
         match fits && !counters.is_empty() {
             true => self.add(secrets.key(job), job, index, counters),
@@ -442,7 +442,6 @@ impl<'k> Chunk<'k> {
     fn finish(&mut self, set: Set, bytes: &mut [u8], secrets: Secrets<'k>, jobs: &[Job]) {
         if let Some((index, from)) = self.half.take() {
             let to = from + set.block_lanes() as u32 / 2;
-            self.copy_from(bytes, &jobs[index], index, from..to);
             self.push(set, bytes, secrets, jobs, index, from..to);
         }
         self.flush(set, bytes, jobs);
