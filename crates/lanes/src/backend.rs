@@ -207,6 +207,17 @@ impl Backend {
         aead::seal_from(self.set(), work, sources);
     }
 
+    /// As [`open`](Self::open), for a few texts that lie elsewhere: text and tag of `work.jobs[i]` are read from
+    /// `sources[i]`, so that they need not be copied first. What they become lies in `work.bytes`: plaintext, or what
+    /// was read if the tag is wrong. Each is opened by itself.
+    ///
+    /// # Panics
+    ///
+    /// As [`open`](Self::open). If there is another number of sources, or one has another length.
+    pub fn open_from(self, work: Work<'_>, sources: &[&[u8]]) {
+        aead::open_from(self.set(), work, sources);
+    }
+
     /// Whether [`seal_from`](Self::seal_from) takes less time than to copy texts and to
     /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in all.
     #[inline]

@@ -513,9 +513,10 @@ fn the_counter_wraps() {
     }
 }
 
-/// Seals a text of 1,000 bytes from these sources.
-fn seal_from(sources: &[&[u8]]) {
-    Backend::Portable.seal_from(
+/// Seals or opens a text of 1,000 bytes from these sources.
+fn run_from(run: fn(Backend, Work<'_>, &[&[u8]]), sources: &[&[u8]]) {
+    run(
+        Backend::Portable,
         Work {
             bytes: &mut [0; 1016],
             secrets: Secrets::from(&[[1; 32]][..]),
@@ -532,13 +533,25 @@ fn seal_from(sources: &[&[u8]]) {
 #[test]
 #[should_panic(expected = "a source for each packet")]
 fn too_few_sources() {
-    seal_from(&[]);
+    run_from(Backend::seal_from, &[]);
+}
+
+#[test]
+#[should_panic(expected = "a source for each packet")]
+fn too_few_sources_to_open() {
+    run_from(Backend::open_from, &[]);
 }
 
 #[test]
 #[should_panic(expected = "what follows the first block")]
 fn a_source_that_is_too_short() {
-    seal_from(&[&[0; 935]]);
+    run_from(Backend::seal_from, &[&[0; 935]]);
+}
+
+#[test]
+#[should_panic(expected = "a text and its tag")]
+fn a_source_without_its_tag() {
+    run_from(Backend::open_from, &[&[0; 1015]]);
 }
 
 proptest! {

@@ -442,6 +442,13 @@ impl<Direction> Batch<Direction> {
         }
     }
 
+    /// The jobs that have not run yet, for a session to run before an engine is called.
+    fn work_now(&mut self) -> Work<'_> {
+        let first = self.outcomes.len();
+        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
+        self.work_from(first)
+    }
+
     /// Returns the number of the first job that has not run, and counts all as run.
     #[inline(always)]
     fn begin_pending(&mut self) -> usize {
@@ -623,9 +630,7 @@ impl SealBatch {
 
     /// Seals the packets that wait here and now, as [`Backend::seal_from`].
     pub(crate) fn seal_from(&mut self, backend: Backend, sources: &[&[u8]]) {
-        let first = self.outcomes.len();
-        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
-        backend.seal_from(self.work_from(first), sources);
+        backend.seal_from(self.work_now(), sources);
     }
 
     /// Runs the packets that wait. Not part of its callers: in small turns none does.
@@ -727,6 +732,11 @@ impl OpenBatch {
             Outcome::BadTag => Err(SlotError::BadTag),
             Outcome::Pending | Outcome::Sealed => Err(SlotError::NotOpened),
         }
+    }
+
+    /// Opens the packets that wait here and now, as [`Backend::open_from`].
+    pub(crate) fn open_from(&mut self, backend: Backend, sources: &[&[u8]]) {
+        backend.open_from(self.work_now(), sources);
     }
 
     /// Runs the packets that wait. Not part of its callers: in small turns none does.

@@ -81,8 +81,8 @@ const FEW: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
 /// with one are [`Strategy::Short`]. From 4 KiB on a list takes as long.
 const LOCKSTEP: RangeInclusive<usize> = 2..=48;
 
-/// From so many bytes on a text that lies elsewhere is sealed by itself. Not where packets are stitched: there,
-/// texts are copied first.
+/// From so many bytes on a text that lies elsewhere is sealed or opened by itself. Not where packets are stitched:
+/// there, texts are copied first.
 const LONG_ELSEWHERE: usize = 12 * 1024;
 
 /// How long several texts are in the mean, at least, for it to pay that they are not copied first: those that fill
@@ -161,9 +161,8 @@ impl Strategy {
         if set.is_stitched() {
             return (None, jobs.len());
         }
-        let is_long =
-            |job: &Job| job.text_len as usize >= LONG_ELSEWHERE && job.keystream_blocks == 0;
-        let singles = jobs.iter().take_while(|job| is_long(job)).count();
+        let is_long = |job: &&Job| is_long_elsewhere(set, job);
+        let singles = jobs.iter().take_while(is_long).count();
         if singles > 0 {
             return (Some(Self::Single), singles);
         }
@@ -458,6 +457,12 @@ fn lockstep_packets(set: Set, jobs: &[Job]) -> usize {
     };
     let count = jobs.iter().take_while(fits).count();
     count - count % lanes
+}
+
+/// Whether a text that lies elsewhere is sealed or opened by itself, from there.
+#[inline]
+pub(super) fn is_long_elsewhere(set: Set, job: &Job) -> bool {
+    !set.is_stitched() && job.text_len as usize >= LONG_ELSEWHERE && job.keystream_blocks == 0
 }
 
 /// See [`crate::Backend::is_faster_from_elsewhere`].

@@ -361,6 +361,30 @@ impl Batch {
         );
         self.check_sealed(backend, guard, buffer.bytes(), &outcomes);
 
+        // Texts and tags that lie elsewhere.
+        outcomes.fill(Outcome::Pending);
+        let (mut elsewhere, mut places) = (Vec::new(), Vec::new());
+        for job in jobs {
+            let start = job.text as usize;
+            let text_and_tag = start..start + job.text_len as usize + TAG_LEN;
+            elsewhere.extend_from_slice(&self.sealed[text_and_tag.clone()]);
+            buffer.bytes()[text_and_tag.clone()].fill(0xee);
+            places.push(elsewhere.len() - text_and_tag.len()..elsewhere.len());
+        }
+        let mut elsewhere = Guarded::new(&elsewhere, guard);
+        let elsewhere = &*elsewhere.bytes();
+        let sources: Vec<_> = places.into_iter().map(|place| &elsewhere[place]).collect();
+        backend.open_from(
+            Work {
+                bytes: buffer.bytes(),
+                secrets,
+                jobs,
+                outcomes: &mut outcomes,
+            },
+            &sources,
+        );
+        self.check_opened(backend, guard, buffer.bytes(), &outcomes);
+
         outcomes.fill(Outcome::Pending);
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();
@@ -379,21 +403,7 @@ impl Batch {
             jobs,
             outcomes: &mut outcomes,
         });
-        for (i, (genuine, outcome)) in self.genuine.iter().zip(&outcomes).enumerate() {
-            let expected = match genuine {
-                true => Outcome::Authentic,
-                false => Outcome::BadTag,
-            };
-            let len = self.jobs[i].text_len;
-            assert_eq!(
-                *outcome, expected,
-                "{backend:?} {guard:?}: packet {i}, {len} bytes"
-            );
-        }
-        assert!(
-            bytes == self.opened,
-            "{backend:?} {guard:?}: opening gave other bytes"
-        );
+        self.check_opened(backend, guard, bytes, &outcomes);
     }
 
     /// Checks what sealing made of the plain bytes, and puts the damaged packets in their place.
@@ -414,6 +424,25 @@ impl Batch {
         assert!(
             bytes == self.sealed,
             "{backend:?} {guard:?}: sealing wrote outside the packets"
+        );
+    }
+
+    /// Checks what opening made of the sealed bytes, some of them damaged.
+    fn check_opened(&self, backend: Backend, guard: Guard, bytes: &[u8], outcomes: &[Outcome]) {
+        for (i, (genuine, outcome)) in self.genuine.iter().zip(outcomes).enumerate() {
+            let expected = match genuine {
+                true => Outcome::Authentic,
+                false => Outcome::BadTag,
+            };
+            let len = self.jobs[i].text_len;
+            assert_eq!(
+                *outcome, expected,
+                "{backend:?} {guard:?}: packet {i}, {len} bytes"
+            );
+        }
+        assert!(
+            bytes == self.opened,
+            "{backend:?} {guard:?}: opening gave other bytes"
         );
     }
 

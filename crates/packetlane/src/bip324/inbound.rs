@@ -23,6 +23,10 @@ use packetlane_lanes::{Backend, Job, Outcome};
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MAX_TYPE_LEN;
 
+/// Longer contents that come in pieces are opened from where they were put together, if the
+/// [cipher](Cipher::go_from_elsewhere) allows it; shorter ones are copied into the batch first.
+const LONG: usize = 32 * 1024;
+
 /// The receiving half of a session.
 ///
 /// In each turn: read from the socket into [`OpenBatch::room`], say how much came
@@ -438,14 +442,22 @@ impl Inbound {
                 return Err(OpenError::BatchFull);
             }
             let place = arena.take(expected);
-            let bytes = arena.bytes_mut();
-            let waited = &self.rest.held.tail[from_tail..from_tail + held];
-            copy(&mut bytes[place..place + held], waited);
-            bytes.copy_within(at..at + missing, place + held);
-            from_tail += held;
-            at += missing;
+            let contents_len = expected - OVERHEAD;
             kept = place + expected;
-            self.add(batch, place, expected)?;
+            if contents_len >= LONG && self.cipher.go_from_elsewhere(batch, 1, contents_len) {
+                let missing = &batch.arena().bytes()[at..at + missing];
+                append_expected(&mut self.rest.held.tail, missing, expected);
+                self.add_long(batch, place, from_tail..from_tail + expected)?;
+                from_tail += expected;
+            } else {
+                let waited = &self.rest.held.tail[from_tail..from_tail + held];
+                let bytes = batch.arena_mut().bytes_mut();
+                copy(&mut bytes[place..place + held], waited);
+                bytes.copy_within(at..at + missing, place + held);
+                self.add(batch, place, expected)?;
+                from_tail += held;
+            }
+            at += missing;
         }
         if from_tail > 0 {
             self.rest.held.tail.drain(..from_tail);
@@ -547,6 +559,23 @@ impl Inbound {
             true => cipher.add_job(batch, start, contents_len)?,
             false => cipher.add_done_job(Backend::open, batch, start, contents_len)?,
         }
+        self.rest.expected = None;
+        self.rest.add_waiting(job..job + 1);
+        Ok(())
+    }
+
+    /// As [`Inbound::add`], for a packet that lies in the tail: it is opened from there, here and now. It must
+    /// be one that [goes from elsewhere](Cipher::go_from_elsewhere).
+    fn add_long(
+        &mut self,
+        batch: &mut OpenBatch,
+        start: usize,
+        packet: Range<usize>,
+    ) -> Result<(), OpenError> {
+        let (job, contents_len) = (batch.len(), packet.len() - OVERHEAD);
+        self.cipher.add_bare_job(batch, start, contents_len)?;
+        let text_and_tag = &self.rest.held.tail[packet][LENGTH_LEN..];
+        batch.open_from(self.cipher.backend(), &[text_and_tag]);
         self.rest.expected = None;
         self.rest.add_waiting(job..job + 1);
         Ok(())
@@ -854,5 +883,73 @@ impl<'b> Packets<'_, 'b> {
         let next = self.inbound.next_packet(self.batch)?;
         self.ended = next.is_err();
         Some(next.map(|contents| &self.batch.arena().bytes()[contents]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outbound::Outbound;
+    use super::*;
+    use crate::engine::Engine;
+    use alloc::vec;
+
+    /// Long packets that come in pieces are opened from where they were put together, unless they wait for
+    /// whoever runs the batch. That shows when the engine has been called; of a forged one nothing shows.
+    #[test]
+    fn long_packets_are_opened_from_where_they_lie() {
+        for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
+            let engine = Engine::on(*backend).unwrap();
+            let cipher = || Cipher::new(engine, &[1; 32], &[2; 32]);
+            let contents: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
+            for (is_forged, precomputes) in [(false, true), (false, false), (true, true)] {
+                let mut wire = Vec::new();
+                let mut sender = Outbound::new(cipher());
+                for len in [LONG - 1, LONG, contents.len()] {
+                    let contents = &contents[..len];
+                    sender
+                        .seal(PacketKind::Genuine, contents, &mut wire)
+                        .unwrap();
+                }
+                if is_forged {
+                    *wire.last_mut().unwrap() ^= 1;
+                }
+                let mut receiver = Inbound::new(cipher(), DEFAULT_RECEIVE_LIMIT, Vec::new());
+                receiver.set_precomputed_keystream(precomputes);
+                let (mut batch, mut from_elsewhere, mut opened) = (OpenBatch::new(), 0, vec![]);
+                for piece in wire.chunks(30_000) {
+                    batch.clear();
+                    if receiver.feed(&mut batch, piece).unwrap() == 0 {
+                        continue;
+                    }
+                    from_elsewhere += usize::from(!batch.has_pending());
+                    let next = receiver.packets(&batch).next();
+                    assert_eq!(
+                        next,
+                        Some(Err(OpenError::NotOpened)),
+                        "the engine was not called"
+                    );
+                    engine.open(&mut batch);
+                    if is_forged && opened.len() == 2 {
+                        let (packet, epoch) = (2, 0);
+                        let bad_tag = OpenError::BadTag { packet, epoch };
+                        assert_eq!(receiver.packets(&batch).next(), Some(Err(bad_tag)));
+                        let shown = batch.arena().bytes();
+                        assert!(!shown.windows(32).any(|bytes| *bytes == contents[..32]));
+                        break;
+                    }
+                    let packets = receiver
+                        .packets(&batch)
+                        .map(|packet| packet.unwrap().to_vec());
+                    opened.extend(packets);
+                }
+                let expected = [LONG - 1, LONG, contents.len()].map(|len| &contents[..len]);
+                assert!(
+                    opened == expected[..3 - usize::from(is_forged)],
+                    "{backend:?}"
+                );
+                let goes = precomputes && backend.is_faster_from_elsewhere(1, LONG);
+                assert_eq!(from_elsewhere, 2 * usize::from(goes), "{backend:?}");
+            }
+        }
     }
 }
