@@ -41,6 +41,18 @@ impl<'py> FromPyObject<'_, 'py> for Magic {
     }
 }
 
+/// From so many bytes on a call lets other threads run meanwhile: it may seal or open them. With fewer, that takes
+/// longer than the call.
+const LONG: usize = 32 * 1024;
+
+/// Calls `run`, which handles `len` bytes. Other threads run meanwhile if they are many.
+fn with_others<T: Send>(py: Python<'_>, len: usize, run: impl FnOnce() -> T + Send) -> T {
+    match len >= LONG {
+        true => py.detach(run),
+        false => run(),
+    }
+}
+
 /// Bytes that Python gives: of a `bytes` object, without a call, or of any other buffer.
 pub(crate) enum Input<'py> {
     Bytes(Bound<'py, PyBytes>),
@@ -221,9 +233,10 @@ fn push(
 ) -> PyResult<packetlane::Slot> {
     let outbound = &mut session.outbound;
     match contents {
-        Input::Bytes(bytes) => outbound
-            .push(batch, kind, bytes.as_bytes())
-            .map_err(error::seal),
+        Input::Bytes(bytes) => {
+            let bytes = bytes.as_bytes();
+            with_others(py, bytes.len(), || outbound.push(batch, kind, bytes)).map_err(error::seal)
+        }
         Input::Buffer(buffer) => {
             let (slot, place) = outbound
                 .reserve(batch, kind, buffer.len_bytes())
@@ -306,8 +319,10 @@ impl Session {
             .iter()
             .map(|one| one.bytes(py))
             .collect::<PyResult<_>>()?;
+        let len = contents.iter().map(|one| one.len()).sum();
         let packets = contents.iter().map(|one| (PacketKind::Genuine, &**one));
-        let slot = self.inner.outbound.push_many(batch, packets);
+        let outbound = &mut self.inner.outbound;
+        let slot = with_others(py, len, || outbound.push_many(batch, packets));
         let inner = slot.map_err(error::seal)?;
         Ok(Some(Slot { inner }))
     }
@@ -328,7 +343,9 @@ impl Session {
         let inner = match &payload {
             None => outbound.push_message(batch, message_type, b""),
             Some(payload) => payload.with(py, |bytes| {
-                outbound.push_message(batch, message_type, bytes)
+                with_others(py, bytes.len(), || {
+                    outbound.push_message(batch, message_type, bytes)
+                })
             })?,
         };
         let inner = inner.map_err(error::seal)?;
@@ -342,15 +359,20 @@ impl Session {
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
         let inbound = &mut self.inner.inbound;
+        // A packet of which most has come before is opened here, if it is long.
+        let len = data.len() + inbound.buffered();
         let added = match &data {
-            Input::Bytes(bytes) => inbound.feed(batch, bytes.as_bytes()),
+            Input::Bytes(bytes) => {
+                let bytes = bytes.as_bytes();
+                with_others(py, len, || inbound.feed(batch, bytes))
+            }
             Input::Buffer(buffer) => {
-                let len = buffer.len_bytes();
-                if len > Opening::MAX_BYTES - batch.bytes_used() {
+                let new = buffer.len_bytes();
+                if new > Opening::MAX_BYTES - batch.bytes_used() {
                     return Err(error::open(OpenError::BatchFull));
                 }
-                buffer.copy_to_slice(py, batch.room(len))?;
-                inbound.received(batch, len)
+                buffer.copy_to_slice(py, batch.room(new))?;
+                with_others(py, len, || inbound.received(batch, new))
             }
         };
         added.map_err(error::open)

@@ -134,7 +134,8 @@ pub struct Turns {
     pub cpu: Duration,
     /// Of that, in the kernel.
     pub kernel: Duration,
-    /// Time of opening and sealing batches.
+    /// Time of opening and sealing batches. What is opened when it is received, or sealed when it is
+    /// added, is not in it: packets of small turns, and long ones.
     pub encryption: Duration,
     /// Time of framing for v1, most of it the checksums.
     pub framing: Duration,

@@ -208,8 +208,8 @@ impl Backend {
     }
 
     /// As [`open`](Self::open), for a few texts that lie elsewhere: text and tag of `work.jobs[i]` are read from
-    /// `sources[i]`, so that they need not be copied first. What they become lies in `work.bytes`: plaintext, or what
-    /// was read if the tag is wrong. Each is opened by itself.
+    /// `sources[i]`, as if they had been copied to their place in `work.bytes` first. The AAD is there. Each packet is
+    /// opened by itself.
     ///
     /// # Panics
     ///
@@ -219,7 +219,7 @@ impl Backend {
     }
 
     /// Whether [`seal_from`](Self::seal_from) takes less time than to copy texts and to
-    /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in all.
+    /// [`seal`](Self::seal) them, and whether [`open_from`](Self::open_from) may for a single text, for `packets` packets whose texts have `text_len` bytes in all.
     #[inline]
     #[must_use]
     pub fn is_faster_from_elsewhere(self, packets: usize, text_len: usize) -> bool {

@@ -47,7 +47,7 @@ fn read_stack(words: &mut [u64]) {
     }
 }
 
-/// Seals, then opens packets of these lengths, each with its own key, in both ways to seal, and searches the
+/// Seals, then opens packets of these lengths, each with its own key, in both ways, and searches the
 /// stack after each call for the keys' states.
 fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let keys: Vec<Key> = (0..lengths.len()).map(|i| [i as u8 + 3; 32]).collect();

@@ -260,6 +260,9 @@ fn long_packets_in_pieces() {
                 .filter(|(kind, _)| *kind == Genuine);
             let most = [wire.len(), 70_000, 20_000][round / lists.len() % 3];
             let (mut others, mut other) = sessions(engine, 32);
+            other
+                .inbound
+                .set_precomputed_keystream(random.below(2) == 0);
             let mut batch = OpenBatch::new();
             let (mut taken, mut error) = (Vec::new(), None);
             for piece in pieces(&wire, &mut random, most.max(1)) {

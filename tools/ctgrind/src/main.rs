@@ -158,6 +158,64 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     public(keys.as_flattened());
 }
 
+/// The same for texts that lie elsewhere, without precomputed keystream.
+fn from_elsewhere(backend: Backend, lengths: &[usize]) {
+    let (mut bytes, keys, jobs) = lay_out(lengths);
+    let plain = bytes.clone();
+    let elsewhere = bytes.clone();
+    let mut outcomes = vec![Outcome::Pending; jobs.len()];
+    for job in &jobs {
+        secret(&bytes[text(&bytes, job)]);
+        secret(&elsewhere[text(&bytes, job)]);
+    }
+    secret(keys.as_flattened());
+    let secrets = Secrets::from(&keys[..]);
+    let after_first =
+        |job: &Job| &elsewhere[text(&elsewhere, job)][64.min(job.text_len as usize)..];
+    let sources: Vec<_> = jobs.iter().map(after_first).collect();
+    let work = Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    };
+    backend.seal_from(work, &sources);
+    assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
+
+    public(&bytes);
+    let mut sealed = bytes.clone();
+    for are_forged in [false, true] {
+        if are_forged {
+            for (i, job) in jobs.iter().enumerate().step_by(2) {
+                sealed[text(&bytes, job).end + i % TAG_LEN] ^= 1;
+            }
+        }
+        let text_and_tag = |job: &Job| {
+            let text = text(&sealed, job);
+            &sealed[text.start..text.end + TAG_LEN]
+        };
+        let sources: Vec<_> = jobs.iter().map(text_and_tag).collect();
+        let work = Work {
+            bytes: &mut bytes,
+            secrets,
+            jobs: &jobs,
+            outcomes: &mut outcomes,
+        };
+        backend.open_from(work, &sources);
+        public(&bytes);
+        for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
+            let text = text(&bytes, job);
+            let (expected, left) = match are_forged && i % 2 == 0 {
+                true => (Outcome::BadTag, &sealed),
+                false => (Outcome::Authentic, &plain),
+            };
+            assert_eq!(*outcome, expected);
+            assert_eq!(bytes[text.clone()], left[text]);
+        }
+    }
+    public(keys.as_flattened());
+}
+
 /// The same for AES-GCM: seals packets of these lengths, opens them, and opens them again with
 /// every second one forged. The keys are prepared from secrets.
 fn gcm(backend: Backend, lengths: &[usize]) {
@@ -367,6 +425,7 @@ fn run_all(backend: Backend) {
     seal_and_open(backend, &[65, 128]);
     seal_and_open(backend, &[200, 256]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
+    from_elsewhere(backend, &[40_000, 8, 33_000]);
     println!(
         "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, AES-GCM, masks",
         backend.name()

@@ -75,8 +75,8 @@ pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
     }
 }
 
-/// As [`open`], for a long text without precomputed keystream: text and tag are read from `source`. They are written
-/// to `bytes` if the tag is wrong, and plaintext if it is right.
+/// As [`open`], for a long text without precomputed keystream: text and tag are read from `source`, as if they had
+/// been copied to their place first.
 #[inline(never)]
 pub(super) fn open_from(
     set: Set,
@@ -98,7 +98,7 @@ pub(super) fn open_from(
             place.copy_from_slice(text);
             return outcome;
         }
-        // Also the first block that is read from elsewhere is in place.
+        // `xor_keystream` reads what follows its first block from elsewhere; that one is copied, too.
         let (at, counter) = (BLOCK_LEN * blocks.len(), 1 + blocks.len() as u32);
         let in_place = at + BLOCK_LEN;
         place[..in_place].copy_from_slice(&text[..in_place]);

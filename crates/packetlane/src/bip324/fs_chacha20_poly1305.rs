@@ -15,7 +15,8 @@ use core::ops::Range;
 use packetlane_lanes::{Block, Job, Key, Nonce, Outcome};
 use zeroize::{Zeroize, Zeroizing};
 
-/// A packet of more blocks is left to the batch, whose engine may have threads or a GPU for it.
+/// A packet of more blocks is left to the batch, whose engine may have threads or a GPU for it, unless it
+/// [lies elsewhere](FsChaCha20Poly1305::go_from_elsewhere).
 const MOST_NOW: usize = 64;
 
 /// The cipher of the packets of one direction.
@@ -173,8 +174,8 @@ impl FsChaCha20Poly1305 {
         Ok(())
     }
 
-    /// Whether `count` packets, which `batch` is about to get, are sealed from where they lie, here and now,
-    /// and not copied for the engine. Their texts have about `text_len` bytes in all.
+    /// Whether `count` packets, which `batch` is about to get, are sealed or opened from where they lie, here and
+    /// now, and not copied for the engine. Their texts have about `text_len` bytes in all.
     #[inline]
     pub(super) fn go_from_elsewhere<Direction>(
         &self,

@@ -23,8 +23,8 @@ use packetlane_lanes::{Backend, Job, Outcome};
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MAX_TYPE_LEN;
 
-/// Longer contents that come in pieces are opened from where they were put together, if the
-/// [cipher](Cipher::go_from_elsewhere) allows it; shorter ones are copied into the batch first.
+/// Shorter contents that come in pieces are copied into the batch; whether longer ones are is for the
+/// [cipher](Cipher::go_from_elsewhere) to say.
 const LONG: usize = 32 * 1024;
 
 /// The receiving half of a session.
@@ -188,6 +188,9 @@ impl Inbound {
     /// rest for later. Returns how many packets it added.
     ///
     /// With 0 it adds what waits here ([`Inbound::needs_turn`]).
+    ///
+    /// A packet that belongs to a small turn, or a long one that has come in pieces, may be opened here and now,
+    /// by the session's engine, if that has one thread and no GPU. That shows when the batch has been opened.
     ///
     /// # Errors
     ///
@@ -404,8 +407,8 @@ impl Inbound {
     }
 
     /// Finds the packets that begin in the tail, as [`Inbound::scan`]. A packet's bytes must be neighbours, so
-    /// such a packet is put together at the arena's end. Returns how far the new bytes are used, and
-    /// the end of the bytes that the batch keeps.
+    /// such a packet is put together: at the arena's end, or in the tail if it is long and most of it is there.
+    /// Returns how far the new bytes are used, and the end of the bytes that the batch keeps.
     // Not part of its caller, which does less where packets come whole.
     #[inline(never)]
     fn scan_tail(
@@ -443,10 +446,12 @@ impl Inbound {
             }
             let place = arena.take(expected);
             let contents_len = expected - OVERHEAD;
-            kept = place + expected;
-            if contents_len >= LONG && self.cipher.go_from_elsewhere(batch, 1, contents_len) {
-                let missing = &batch.arena().bytes()[at..at + missing];
-                append_expected(&mut self.rest.held.tail, missing, expected);
+            if contents_len >= LONG
+                && held >= missing
+                && self.cipher.go_from_elsewhere(batch, 1, contents_len)
+            {
+                let new = &batch.arena().bytes()[at..at + missing];
+                append_expected(&mut self.rest.held.tail, new, expected);
                 self.add_long(batch, place, from_tail..from_tail + expected)?;
                 from_tail += expected;
             } else {
@@ -458,6 +463,7 @@ impl Inbound {
                 from_tail += held;
             }
             at += missing;
+            kept = place + expected;
         }
         if from_tail > 0 {
             self.rest.held.tail.drain(..from_tail);
@@ -559,8 +565,7 @@ impl Inbound {
             true => cipher.add_job(batch, start, contents_len)?,
             false => cipher.add_done_job(Backend::open, batch, start, contents_len)?,
         }
-        self.rest.expected = None;
-        self.rest.add_waiting(job..job + 1);
+        self.rest.added(job);
         Ok(())
     }
 
@@ -576,8 +581,7 @@ impl Inbound {
         self.cipher.add_bare_job(batch, start, contents_len)?;
         let text_and_tag = &self.rest.held.tail[packet][LENGTH_LEN..];
         batch.open_from(self.cipher.backend(), &[text_and_tag]);
-        self.rest.expected = None;
-        self.rest.add_waiting(job..job + 1);
+        self.rest.added(job);
         Ok(())
     }
 
@@ -746,6 +750,13 @@ impl Reception {
         self.held.rare.back.clear();
     }
 
+    /// The packet that was expected, or the next one, is number `packet` of the batch.
+    #[inline(always)]
+    fn added(&mut self, packet: usize) {
+        self.expected = None;
+        self.add_waiting(packet..packet + 1);
+    }
+
     /// Adds the packets with numbers `packets` of the batch to those that wait.
     #[inline]
     fn add_waiting(&mut self, packets: Range<usize>) {
@@ -893,63 +904,107 @@ mod tests {
     use crate::engine::Engine;
     use alloc::vec;
 
-    /// Long packets that come in pieces are opened from where they were put together, unless they wait for
-    /// whoever runs the batch. That shows when the engine has been called; of a forged one nothing shows.
+    /// A long packet of which half or more has come before is opened from where it was put together, unless it
+    /// waits for whoever runs the batch. That shows when the engine has been called; of a forged one nothing
+    /// shows. The packets behind it are opened, too.
     #[test]
     fn long_packets_are_opened_from_where_they_lie() {
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
             let engine = Engine::on(*backend).unwrap();
             let cipher = || Cipher::new(engine, &[1; 32], &[2; 32]);
             let contents: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
-            for (is_forged, precomputes) in [(false, true), (false, false), (true, true)] {
-                let mut wire = Vec::new();
-                let mut sender = Outbound::new(cipher());
-                for len in [LONG - 1, LONG, contents.len()] {
-                    let contents = &contents[..len];
+            // How long, how much of it comes before, and whether it is opened there.
+            let cases = [
+                (LONG - 1, LONG, false),
+                (LONG, LONG / 2 - 100, false),
+                (LONG, LONG / 2 + 100, true),
+                (contents.len(), contents.len(), true),
+                (contents.len(), 3, false),
+            ];
+            for (case, (len, before, goes)) in cases.into_iter().enumerate() {
+                for (is_forged, precomputes) in [(false, true), (false, false), (true, true)] {
+                    let (mut sender, mut wire) = (Outbound::new(cipher()), Vec::new());
+                    let kinds = [PacketKind::Genuine, PacketKind::Decoy];
+                    for packet in 0..4 * case {
+                        let kind = kinds[packet % 2];
+                        sender.seal(kind, b"before", &mut wire).unwrap();
+                    }
+                    let cut = wire.len() + before;
+                    let long = &contents[..len];
+                    sender.seal(PacketKind::Genuine, long, &mut wire).unwrap();
+                    if is_forged {
+                        *wire.last_mut().unwrap() ^= 1;
+                    }
+                    let end = wire.len();
+                    sender.seal(PacketKind::Decoy, b"", &mut wire).unwrap();
                     sender
-                        .seal(PacketKind::Genuine, contents, &mut wire)
+                        .seal(PacketKind::Genuine, b"behind", &mut wire)
                         .unwrap();
-                }
-                if is_forged {
-                    *wire.last_mut().unwrap() ^= 1;
-                }
-                let mut receiver = Inbound::new(cipher(), DEFAULT_RECEIVE_LIMIT, Vec::new());
-                receiver.set_precomputed_keystream(precomputes);
-                let (mut batch, mut from_elsewhere, mut opened) = (OpenBatch::new(), 0, vec![]);
-                for piece in wire.chunks(30_000) {
-                    batch.clear();
-                    if receiver.feed(&mut batch, piece).unwrap() == 0 {
-                        continue;
-                    }
-                    from_elsewhere += usize::from(!batch.has_pending());
-                    let next = receiver.packets(&batch).next();
-                    assert_eq!(
-                        next,
-                        Some(Err(OpenError::NotOpened)),
-                        "the engine was not called"
-                    );
+
+                    let mut receiver = Inbound::new(cipher(), DEFAULT_RECEIVE_LIMIT, Vec::new());
+                    receiver.set_precomputed_keystream(precomputes);
+                    let mut batch = OpenBatch::new();
+                    assert_eq!(receiver.feed(&mut batch, &wire[..cut]), Ok(4 * case));
                     engine.open(&mut batch);
-                    if is_forged && opened.len() == 2 {
-                        let (packet, epoch) = (2, 0);
+                    let packets = receiver.packets(&batch);
+                    assert!(packets.eq(vec![Ok(&b"before"[..]); 2 * case]));
+
+                    batch.clear();
+                    assert_eq!(receiver.feed(&mut batch, &wire[cut..end]), Ok(1));
+                    let goes = goes && precomputes && backend.is_faster_from_elsewhere(1, LONG);
+                    assert_eq!(batch.has_pending(), !goes, "{backend:?}, {len}, {before}");
+                    assert_eq!(receiver.feed(&mut batch, &wire[end..]), Ok(2));
+                    let next = receiver.packets(&batch).next();
+                    assert_eq!(next, Some(Err(OpenError::NotOpened)), "{backend:?}");
+                    engine.open(&mut batch);
+                    let mut packets = receiver.packets(&batch);
+                    if is_forged {
+                        let (packet, epoch) = (index(4 * case), 0);
                         let bad_tag = OpenError::BadTag { packet, epoch };
-                        assert_eq!(receiver.packets(&batch).next(), Some(Err(bad_tag)));
+                        assert_eq!(packets.next(), Some(Err(bad_tag)));
                         let shown = batch.arena().bytes();
-                        assert!(!shown.windows(32).any(|bytes| *bytes == contents[..32]));
-                        break;
+                        assert!(!shown.windows(32).any(|bytes| *bytes == long[..32]));
+                    } else {
+                        assert!(packets.next() == Some(Ok(long)), "{backend:?}, {len}");
+                        assert_eq!(packets.next(), Some(Ok(&b"behind"[..])));
+                        assert_eq!(packets.next(), None);
                     }
-                    let packets = receiver
-                        .packets(&batch)
-                        .map(|packet| packet.unwrap().to_vec());
-                    opened.extend(packets);
                 }
-                let expected = [LONG - 1, LONG, contents.len()].map(|len| &contents[..len]);
-                assert!(
-                    opened == expected[..3 - usize::from(is_forged)],
-                    "{backend:?}"
-                );
-                let goes = precomputes && backend.is_faster_from_elsewhere(1, LONG);
-                assert_eq!(from_elsewhere, 2 * usize::from(goes), "{backend:?}");
             }
+        }
+    }
+
+    /// Long packets that came whole with the handshake, between short ones, and one whose end follows.
+    #[test]
+    fn long_packets_that_came_before_the_first_turn() {
+        for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
+            let engine = Engine::on(*backend).unwrap();
+            let cipher = || Cipher::new(engine, &[1; 32], &[2; 32]);
+            let contents: Vec<Vec<u8>> = [7, 40_000, 50_000, 0, 60_000, 5]
+                .iter()
+                .map(|&len| (0..len).map(|i| (i % 251) as u8).collect())
+                .collect();
+            let (mut sender, mut wire) = (Outbound::new(cipher()), Vec::new());
+            for contents in &contents {
+                sender
+                    .seal(PacketKind::Genuine, contents, &mut wire)
+                    .unwrap();
+            }
+            let behind = wire.split_off(140_000);
+            let mut receiver = Inbound::new(cipher(), DEFAULT_RECEIVE_LIMIT, wire);
+            let (mut batch, mut opened) = (OpenBatch::new(), Vec::new());
+            for (bytes, packets) in [(&[][..], 4), (&behind, 2)] {
+                batch.clear();
+                assert_eq!(receiver.feed(&mut batch, bytes), Ok(packets));
+                engine.open(&mut batch);
+                opened.extend(
+                    receiver
+                        .packets(&batch)
+                        .map(|packet| packet.unwrap().to_vec()),
+                );
+            }
+            assert!(opened == contents, "{backend:?}");
+            assert_eq!(receiver.buffered(), 0);
         }
     }
 }

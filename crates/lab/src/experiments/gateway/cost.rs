@@ -55,7 +55,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                  relay from a v2 peer to the node or back: each end has `window` messages on their \
                  way at any time, over the loopback device, from another core. The kernel's part is by its own account \
                  of ticks; `calls` is what as many calls take that do nothing, `kernel` the rest of \
-                 it. Packets of batches of one are run when they are added: that is in `rest`. Beside \
+                 it. Packets of batches of one, and long ones, are run when they are added: that is in `rest`. Beside \
                  `sessions` all read and write by epoll, in the same kind of loop: `ring` is our \
                  sessions with its AEAD, `bip324` the sessions of that crate";
     let mut tasks = Vec::new();
