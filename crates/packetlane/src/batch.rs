@@ -424,13 +424,15 @@ impl<Direction> Batch<Direction> {
     /// The jobs that have not run yet, for a backend to run. They count as run from now on.
     #[inline(always)]
     fn take_pending(&mut self) -> Work<'_> {
-        let first = self.begin_pending();
-        self.work_from(first)
+        self.done = self.jobs.len();
+        self.work_now()
     }
 
-    /// The jobs from number `first` on.
+    /// The jobs that have not run yet, for a session to run before an engine is called: they do not count
+    /// as run.
     #[inline(always)]
-    fn work_from(&mut self, first: usize) -> Work<'_> {
+    fn work_now(&mut self) -> Work<'_> {
+        let first = self.add_outcomes();
         Work {
             bytes: self.arena.bytes_mut(),
             secrets: Secrets {
@@ -442,16 +444,9 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// The jobs that have not run yet, for a session to run before an engine is called.
-    fn work_now(&mut self) -> Work<'_> {
-        let first = self.outcomes.len();
-        self.outcomes.resize(self.jobs.len(), Outcome::Pending);
-        self.work_from(first)
-    }
-
-    /// Returns the number of the first job that has not run, and counts all as run.
+    /// Makes room for what becomes of the jobs that have not run yet. Returns the number of the first.
     #[inline(always)]
-    fn begin_pending(&mut self) -> usize {
+    fn add_outcomes(&mut self) -> usize {
         let first = self.outcomes.len();
         // A single outcome is written faster than `memset` is called.
         if first + 1 == self.jobs.len() {
@@ -459,7 +454,6 @@ impl<Direction> Batch<Direction> {
         } else {
             self.outcomes.resize(self.jobs.len(), Outcome::Pending);
         }
-        self.done = self.jobs.len();
         first
     }
 
@@ -485,7 +479,8 @@ impl<Direction> Batch<Direction> {
         if !device.wants(cpu, &self.jobs[self.outcomes.len()..]) {
             return false;
         }
-        let first = self.begin_pending();
+        self.done = self.jobs.len();
+        let first = self.add_outcomes();
         let work = packetlane_gpu::DeviceWork {
             bytes: self.arena.for_device(),
             secrets: Secrets {
