@@ -7,6 +7,7 @@ import base64
 import gc
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import packetlane
@@ -231,11 +232,13 @@ def test_crawler(tmp_path: Path) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-        assert isinstance(port, int)
-        return port
+    """A port where nothing listens. The system does not give it to a connection, which it could with a
+    port of its own choice, before the program that is to have it has it."""
+    while True:
+        port = random.randrange(10000, 32768)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def find_btcd() -> str:

@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::free_address::free_address;
 use common::gateway::{get, until};
-use common::real::{Node, Software, bitcoind, find, free_address, not_run, options};
+use common::real::{Node, Software, bitcoind, find, not_run, options};
 use common::{Running, TempDir, packetlane};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

@@ -2,10 +2,10 @@
 
 mod common;
 
+use common::free_address::free_address;
 use common::gateway::{echo, flood, get, talk, until};
 use common::nats::{LIMIT, Server};
 use common::packetlane;
-use common::real::free_address;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpStream};
 

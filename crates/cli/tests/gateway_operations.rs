@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::free_address::free_address;
 use common::gateway::{echo, flood, get, talk, until};
-use common::real::free_address;
 use common::{Running, packetlane};
 use std::collections::BTreeSet;
 use std::io::Read as _;

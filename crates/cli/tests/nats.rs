@@ -2,8 +2,8 @@
 
 mod common;
 
+use common::free_address::free_address;
 use common::nats::{LIMIT, Server};
-use common::real::free_address;
 use common::rpc::rpc;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

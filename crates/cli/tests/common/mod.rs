@@ -1,6 +1,7 @@
 //! Runs the `packetlane` command, and other commands, for a limited time.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
+pub(crate) mod free_address;
 pub(crate) mod gateway;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;

@@ -1,9 +1,10 @@
 //! Real nodes: btcd and Bitcoin Core, on regtest.
 
+use super::free_address::free_address;
 use super::{Finished, packetlane};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -137,12 +138,6 @@ impl Drop for Node {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// An address on the loopback interface where nothing listens now.
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// What makes a node speak v2, or v1 only.

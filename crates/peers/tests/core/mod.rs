@@ -1,14 +1,17 @@
 //! Bitcoin Core on regtest, for tests.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
+#[path = "../../../cli/tests/common/free_address.rs"]
+mod free_address;
 pub(crate) mod load;
 pub(crate) mod rates;
 
 use crate::machine::not_run;
+use free_address::free_address;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -159,10 +162,4 @@ impl Drop for Core {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
-}
-
-/// An address on the loopback interface where nothing listens now.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
