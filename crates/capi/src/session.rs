@@ -78,7 +78,8 @@ pub unsafe extern "C" fn packetlane_session_id(
 
 /// Adds a packet with these contents to the batch and says where, for packetlane_seal_batch_wire.
 /// `kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
-/// order: the counters of both sides go on with it.
+/// order: the counters of both sides go on with it. Few packets, and long ones, may be sealed here
+/// already, which takes less time; call packetlane_seal_batch_seal all the same.
 ///
 /// PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, PACKETLANE_WRONG_VALUE:
 /// nothing is added and nothing counted then.
@@ -210,7 +211,8 @@ pub unsafe extern "C" fn packetlane_session_reserve_message(
 /// Takes the first `len` bytes of the batch's last packetlane_open_batch_room, which the session's
 /// socket has written: adds every packet that is now whole to the batch, and keeps the rest for
 /// later. `packets`, if not NULL, is how many it added. With `len` 0 it adds what waits in the
-/// session (packetlane_session_needs_turn).
+/// session (packetlane_session_needs_turn). Few packets, and a long one that came in pieces, may be
+/// opened here already, which takes less time; call packetlane_open_batch_open all the same.
 ///
 /// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. All other
 /// errors of the session end it, and packets from before it can still be taken:
