@@ -8,7 +8,8 @@
 
 use alloc::vec::Vec;
 
-const PIECE: usize = 1024;
+/// Whole lines of the cache, and less than 4 KiB.
+const PIECE: usize = 4032;
 
 /// As `copy_from_slice`.
 #[inline(always)]
