@@ -232,8 +232,8 @@ def test_crawler(tmp_path: Path) -> None:
 
 
 def free_port() -> int:
-    """A port where nothing listens. The system does not give it to a connection, which it could with a
-    port of its own choice, before the program that is to have it has it."""
+    """A port where nothing listens, and that the system gives to no connection: one of its own choice it
+    could give away before the program that is told to listen there does so."""
     while True:
         port = random.randrange(10000, 32768)
         with socket.socket() as one, suppress(OSError):
