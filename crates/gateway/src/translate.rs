@@ -1,7 +1,6 @@
 //! Messages from one framing to the other.
 
 use packetlane::bitcoin::message::MessageType;
-use packetlane::bitcoin::v1;
 use packetlane::sha256d::{Hash, Hasher};
 
 /// The service bit of nodes that speak v2 (BIP324).
@@ -38,24 +37,18 @@ impl<'b> Frames<'b> {
         self.payloads.push(payload);
     }
 
-    /// Gives the link, the header and the payload of each, in order.
+    /// Gives the link, type, payload and v1 checksum of each message, in order.
     pub(crate) fn write(
         self,
         hasher: &Hasher,
-        magic: [u8; 4],
-        mut to: impl FnMut(usize, &[u8; v1::HEADER_LEN], &[u8]),
+        mut to: impl FnMut(usize, MessageType, &[u8], [u8; 4]),
     ) {
         let mut digests = vec![Hash::default(); self.payloads.len()];
         hasher.many(&self.payloads, &mut digests);
         let messages = self.links.into_iter().zip(self.types).zip(self.payloads);
         for (((link, message_type), payload), digest) in messages.zip(&digests) {
-            let mut header = [0; v1::HEADER_LEN];
-            header[..4].copy_from_slice(&magic);
-            header[4..16].copy_from_slice(message_type.padded());
-            // A packet has less than 2^24 bytes.
-            header[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-            header[20..].copy_from_slice(&digest.as_ref()[..4]);
-            to(link, &header, payload);
+            let [a, b, c, d, ..] = *digest;
+            to(link, message_type, payload, [a, b, c, d]);
         }
     }
 }
@@ -63,7 +56,7 @@ impl<'b> Frames<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetlane::bitcoin::Network;
+    use packetlane::bitcoin::{Network, v1};
 
     #[test]
     fn frames_are_what_v1_decodes() {
@@ -75,9 +68,9 @@ mod tests {
             frames.push(link, if link == 0 { ping } else { inv }, payload);
         }
         let mut seen = 0;
-        frames.write(&Hasher::best(), magic, |link, header, payload| {
-            let mut wire = header.to_vec();
-            wire.extend_from_slice(payload);
+        frames.write(&Hasher::best(), |link, message_type, payload, checksum| {
+            let mut wire = Vec::new();
+            v1::encode_with_checksum(magic, message_type, payload, checksum, &mut wire);
             let message = v1::decode(magic, &wire).unwrap().unwrap();
             assert_eq!((link, message.payload), (seen, payloads[seen].as_slice()));
             assert_eq!(message.message_type, if link == 0 { ping } else { inv });

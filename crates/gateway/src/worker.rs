@@ -15,6 +15,7 @@ use crate::translate::Frames;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use packetlane::bip324::{Connection, HandshakeConfig, HandshakeError};
+use packetlane::bitcoin::v1;
 use packetlane::sha256d::Hasher;
 use packetlane::{OpenBatch, SealBatch};
 use rustix::time::{ClockId, clock_gettime};
@@ -832,10 +833,9 @@ impl Worker {
         let links = &mut self.links;
         let magic = self.settings.network.magic();
         let before = Instant::now();
-        frames.write(&self.hasher, magic, |number, header, payload| {
+        frames.write(&self.hasher, |number, message_type, payload, checksum| {
             let to_node = links[number].to_node.end();
-            to_node.extend_from_slice(header);
-            to_node.extend_from_slice(payload);
+            v1::encode_with_checksum(magic, message_type, payload, checksum, to_node);
         });
         self.turns.framing += before.elapsed();
         self.incoming.clear();

@@ -1,15 +1,18 @@
-//! Copies of what may be long.
+//! Copies of slices that may be long.
 //!
-//! For 4 KiB and more glibc takes `rep movsb`. On AMD's Zen 3 that is 15 to 20 times slower
-//! than vector instructions if the destination lies a few bytes behind the source, modulo a
-//! page. Contents in a packet do: they come behind its length and header, and packet and
-//! contents often begin alike in their allocations. So long copies are made in pieces, for
-//! which glibc takes vector instructions.
+//! On CPUs with FSRM, glibc copies with `rep movsb` from 2,112 bytes on
+//! (`glibc.cpu.x86_rep_movsb_threshold`). On AMD's Zen 3 that is 15 to 30 times slower than vector
+//! instructions if the destination lies 1 to 31 bytes behind the source, modulo 4,096. Contents in a
+//! packet often do: they come behind its length and header, and packet and contents often begin at the
+//! same place of a page. So long copies are made in pieces for which glibc uses vector instructions.
 
 use alloc::vec::Vec;
 
-/// Whole lines of the cache, and less than 4 KiB.
-const PIECE: usize = 4032;
+/// Bytes of a piece: whole cache lines, below glibc's threshold for `rep movsb`. On an Emerald Rapids
+/// pieces of 2 and 4 KiB are equally fast; on a Zen 3 pieces of 4,032 bytes sealed a lone packet of 1 MiB at
+/// 0.7 times `ring` instead of 1.2 (`lab bip324.primitives --filter primitive=copy`).
+const PIECE: usize = 2048;
+const _: () = assert!(PIECE < 2112, "glibc would use `rep movsb`");
 
 /// As `copy_from_slice`.
 #[inline(always)]

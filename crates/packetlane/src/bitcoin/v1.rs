@@ -53,12 +53,28 @@ impl Message<'_> {
 ///
 /// If the payload does not fit 32 bits.
 pub fn encode(magic: [u8; 4], message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
+    encode_with_checksum(magic, message_type, payload, checksum(payload), out);
+}
+
+/// As [`encode`], for a caller that has hashed the payload: `checksum` is the first four bytes of its
+/// double SHA-256. Many payloads are hashed at once by [`Hasher::many`](crate::sha256d::Hasher::many).
+///
+/// # Panics
+///
+/// If the payload does not fit 32 bits.
+pub fn encode_with_checksum(
+    magic: [u8; 4],
+    message_type: MessageType,
+    payload: &[u8],
+    checksum: [u8; 4],
+    out: &mut Vec<u8>,
+) {
     let length = u32::try_from(payload.len()).expect("payloads have less than 2^32 bytes");
     out.reserve(HEADER_LEN + payload.len());
     out.extend_from_slice(&magic);
     out.extend_from_slice(message_type.padded());
     out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&checksum(payload));
+    out.extend_from_slice(&checksum);
     append(out, payload);
 }
 

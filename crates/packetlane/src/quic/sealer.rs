@@ -78,7 +78,7 @@ impl Sealer {
         payload: &[u8],
     ) -> Result<Slot, SealError> {
         let (slot, place) = self.reserve(batch, number, header, payload.len())?;
-        place.copy_from_slice(payload);
+        crate::copy::copy(place, payload);
         Ok(slot)
     }
 

@@ -13,6 +13,7 @@ use crate::traffic::Turn;
 use crate::workload::packets::{PREPARED_BYTES, SIZES};
 use packetlane::TAG_LEN;
 use packetlane::bip324::{Network, SessionKeys};
+use packetlane::bitcoin::message::{MessageType, encode_message};
 use std::slice;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -39,8 +40,13 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
     } else {
         &SIZES
     };
+    let copied: &[usize] = if bench.quick {
+        &[16_384]
+    } else {
+        &[4096, 16_384, 65_536, 1_048_576]
+    };
     let one_call = "thread CPU time of one call with a prepared key";
-    let primitives: [(&str, &[usize], &str, Build); 5] = [
+    let primitives: [(&str, &[usize], &str, Build); 6] = [
         (
             "chacha20",
             sizes,
@@ -60,6 +66,13 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
             &[32],
             "thread CPU time of all of a session's keys from a shared secret",
             hkdf,
+        ),
+        (
+            "copy",
+            copied,
+            "thread CPU time to copy a message into a packet's contents, 4 bytes behind the message \
+             modulo a page, where `rep movsb` is slow; beside one memcpy, and memcpy in pieces",
+            copy,
         ),
     ];
     let mut tasks = Vec::new();
@@ -218,6 +231,53 @@ fn hkdf(ours: &[Ours], _: usize) -> Vec<Contender<'static>> {
         #[cfg(feature = "aws-lc")]
         Contender::new("aws-lc-rs", "", aws_lc_rs),
     ]
+}
+
+/// Ours copies in pieces of its own length. Those beside it show what that length decides.
+fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
+    const PAGE: usize = 4096;
+    const BEHIND: usize = 4;
+    const PING: u8 = 18;
+    let ping = MessageType::literal("ping");
+    let message = vec![0x61; bytes];
+    let expected = [&[PING], &message[..]].concat();
+    // Puts the payload's place where it is to lie, whatever the allocator does.
+    let contender =
+        |name: String, backend: &'static str, write: Box<dyn Fn(&[u8], &mut Vec<u8>)>| {
+            let message = message.clone();
+            let mut out: Vec<u8> = Vec::with_capacity(bytes + 2 * PAGE);
+            let first = out.as_ptr().addr() + 1;
+            let skipped = (message.as_ptr().addr() + BEHIND).wrapping_sub(first) % PAGE;
+            out.resize(skipped, 0);
+            write(&message, &mut out);
+            assert!(out[skipped..] == expected, "{name}: other bytes");
+            Contender::new(name, backend, move || {
+                out.truncate(skipped);
+                write(&message, &mut out);
+                out.len()
+            })
+        };
+    let memcpy = |name: String, piece: usize| {
+        contender(
+            name,
+            "",
+            Box::new(move |message, out| {
+                out.push(PING);
+                for piece in message.chunks(piece) {
+                    out.extend_from_slice(piece);
+                }
+            }),
+        )
+    };
+    let encode =
+        Box::new(move |message: &[u8], out: &mut Vec<u8>| encode_message(ping, message, out));
+    let mut contenders = vec![
+        contender(OURS.into(), ours[0].backend(), encode),
+        memcpy("memcpy".into(), usize::MAX),
+    ];
+    // Below and above the threshold from which glibc takes `rep movsb` on CPUs with FSRM.
+    contenders.extend([1024, 2048, 4032].map(|piece| memcpy(format!("memcpy-{piece}"), piece)));
+    contenders
 }
 
 fn sentence(figure: &Figure<'_>) -> Option<String> {
