@@ -5,8 +5,8 @@ mod common;
 use common::free_address::free_address;
 use common::gateway::{echo, flood, get, talk, until};
 use common::{Running, packetlane};
-use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -193,6 +193,126 @@ fn passed_sockets_that_are_for_nothing() {
     let finished = with_socket(OwnedFd::from(datagrams), command).finish();
     let expected = "a socket was passed that is not for TCP: ";
     assert!(finished.error_line().contains(expected), "{finished:#?}");
+}
+
+/// The samples of all counters and histograms, by name and labels.
+fn counters(http: SocketAddr) -> BTreeMap<String, f64> {
+    let page = get(http, "/metrics").unwrap();
+    let (_, text) = page.split_once("\r\n\r\n").unwrap();
+    let mut counters = BTreeMap::new();
+    let mut is_counter = false;
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix("# TYPE ") {
+            is_counter = head.ends_with(" counter") || head.ends_with(" histogram");
+        } else if is_counter && !line.starts_with('#') {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let value = value.parse().unwrap();
+            assert!(counters.insert(name.to_owned(), value).is_none(), "{name}");
+        }
+    }
+    counters
+}
+
+/// Scrapes while peers come, say something and go, or are refused. So `rate()` and `increase()` see
+/// what there was: all counters are there from the first scrape, and none ever falls.
+#[test]
+fn no_counter_falls_or_disappears() {
+    let (node, listen, socks, http) = (echo(), free_address(), free_address(), free_address());
+    let running = packetlane(&format!(
+        "gateway --network regtest --listen {listen} --node {node} --socks {socks} --http {http} \
+         --workers 4 --half-open 4"
+    ));
+    until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
+    let first = counters(http);
+    for (name, labels) in [
+        ("closed", "cause=\"node-protocol\""),
+        ("refused", "limit=\"outbound-connections\""),
+        ("connected", "direction=\"outbound\",transport=\"v2\""),
+        ("messages", "direction=\"sent\",type=\"verack\""),
+        ("messages", "direction=\"received\",type=\"(others)\""),
+        ("cpu_seconds", "worker=\"3\""),
+    ] {
+        let name = format!("packetlane_gateway_{name}_total{{{labels}}}");
+        assert!(first.contains_key(&name), "{name} in {first:?}");
+    }
+    let ends = AtomicBool::new(false);
+    let last = thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    let _silent = TcpStream::connect(listen).unwrap();
+                    let _ = talk(&mut connect(listen));
+                    // No SOCKS.
+                    let _ = connect(socks).write_all(b"GET / HTTP/1.1\r\n\r\n");
+                }
+            });
+        }
+        let mut before = first.clone();
+        let mut fallen = None;
+        for scrape in 0..50 {
+            let now = counters(http);
+            let kept =
+                |(name, value): (&String, &f64)| now.get(name).is_some_and(|now| now >= value);
+            if let Some((name, value)) = before.iter().find(|&sample| !kept(sample)) {
+                fallen = Some(format!(
+                    "{scrape}: {name}: {value}, then {:?}",
+                    now.get(name)
+                ));
+                break;
+            }
+            before = now;
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(fallen, None);
+        before
+    });
+    assert!(last.keys().eq(first.keys()), "{first:?} and {last:?}");
+    let of = |name: &str| last[&format!("packetlane_gateway_{name}")];
+    assert!(of("messages_total{direction=\"received\",type=\"version\"}") > 50.0);
+    assert!(
+        of("closed_total{cause=\"peer\"}") > 50.0 && of("closed_total{cause=\"socks\"}") > 50.0
+    );
+    running.signal("INT");
+    assert!(running.finish().success);
+}
+
+/// Strangers take all files that they can get. The node connects to peers by SOCKS all the same.
+#[test]
+fn files_are_left_for_the_nodes_own_connections() {
+    let (node, listen, socks, http) = (echo(), free_address(), free_address(), free_address());
+    let mut command = Command::new("bash");
+    let script = "ulimit -n 200 && exec \"$@\"";
+    command.args(["-c", script, "bash", env!("CARGO_BIN_EXE_packetlane")]);
+    command.args(["gateway", "--network", "regtest", "--workers", "2"]);
+    command.args(["--listen", &listen.to_string(), "--node", &node.to_string()]);
+    command.args(["--socks", &socks.to_string(), "--http", &http.to_string()]);
+    let running = Running::start(&mut command);
+    until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
+    // Each that is accepted takes two files: it has reached the node.
+    let mut strangers: Vec<_> = (0..100).map(|_| connect(listen)).collect();
+    let served = strangers
+        .iter_mut()
+        .filter_map(|stream| talk(stream).ok())
+        .count();
+    assert!((20..=40).contains(&served), "{served}");
+    let refused = counters(http)["packetlane_gateway_refused_total{limit=\"connections\"}"];
+    assert_eq!(refused, (100 - served) as f64);
+    let peers = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let own = (0..20).map(|_| {
+        let mut stream = connect(socks);
+        stream.write_all(&[5, 1, 0]).unwrap();
+        stream.read_exact(&mut [0; 2]).unwrap();
+        let port = peers.local_addr().unwrap().port().to_be_bytes();
+        let request = [&[5, 1, 0, 1, 127, 0, 0, 1], &port[..]].concat();
+        stream.write_all(&request).unwrap();
+        let mut reply = [0; 10];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[1], 0, "it succeeds");
+        stream
+    });
+    let _own: Vec<_> = own.collect();
+    running.signal("INT");
+    assert!(running.finish().success);
 }
 
 /// The names of metrics in a text.

@@ -29,6 +29,33 @@ pub struct Passed {
 }
 
 impl Passed {
+    /// Nothing, of each type that nodes send and of all others together.
+    pub(crate) fn of_known_types() -> Self {
+        let known = MessageType::known().iter().copied().map(Some);
+        let nothing = |message_type| TypeCount {
+            message_type,
+            messages: 0,
+            bytes: 0,
+        };
+        Self {
+            bytes: 0,
+            types: known.chain([None]).map(nothing).collect(),
+        }
+    }
+
+    /// Adds what has passed of the same types; what has passed of others is counted as that of none.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        for count in &other.types {
+            let types = &mut self.types;
+            let place = |of| types.iter().position(|to| to.message_type == of);
+            if let Some(place) = place(count.message_type).or_else(|| place(None)) {
+                types[place].messages += count.messages;
+                types[place].bytes += count.bytes;
+            }
+        }
+    }
+
     /// Messages of all types.
     #[must_use]
     pub fn messages(&self) -> u64 {

@@ -1,11 +1,12 @@
 //! The threads of a gateway.
 
 use crate::address::Secret;
+use crate::budget::Budget;
 use crate::dial::KnownV1;
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::ring::Ring;
 use crate::settings::{Io, Settings};
-use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker};
+use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker, lock};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -28,6 +29,8 @@ pub struct Gateway {
 struct Thread {
     requests: Sender<Request>,
     waker: Arc<Waker>,
+    /// As the thread has last published them.
+    turns: Arc<Mutex<Turns>>,
     handle: JoinHandle<io::Result<()>>,
 }
 
@@ -132,6 +135,7 @@ impl Gateway {
             .map_err(|error| GatewayError::System(io::Error::other(error)))?;
         let known = Arc::<Mutex<KnownV1>>::default();
         let spare = Arc::<Mutex<Spare>>::default();
+        let budget = Arc::<Budget>::default();
         let mut threads = Vec::new();
         for number in 0..settings.workers.get() as u64 {
             let listeners = listeners(&mut settings, &passed)?;
@@ -139,12 +143,15 @@ impl Gateway {
             let waker = Waker::new(poll.registry(), WAKER).map_err(GatewayError::System)?;
             let waker = Arc::new(waker);
             let (requests, asked) = channel();
+            let turns = Arc::<Mutex<Turns>>::default();
             let worker = Worker::new(
                 settings,
                 number,
                 secret,
                 Arc::clone(&known),
                 Arc::clone(&spare),
+                Arc::clone(&budget),
+                Arc::clone(&turns),
                 poll,
                 Arc::clone(&waker),
                 listeners,
@@ -159,6 +166,7 @@ impl Gateway {
             threads.push(Thread {
                 requests,
                 waker,
+                turns,
                 handle,
             });
         }
@@ -192,12 +200,16 @@ impl Gateway {
         self.ask_all(Request::Peers).flatten().collect()
     }
 
-    /// Of each thread, how many packets its turns held until now.
+    /// What each thread has done until now, always in the same order. Of a thread that has ended: what
+    /// it had done then.
     #[must_use]
     pub fn turns(&self) -> Vec<Turns> {
-        self.ask_all(Request::Turns).collect()
+        self.ask_all(Request::Turns).for_each(drop);
+        let threads = self.threads.iter();
+        threads.map(|thread| lock(&thread.turns).clone()).collect()
     }
 
+    /// The answers, in any order. A thread that has ended gives none.
     fn ask_all<T>(&self, request: fn(Sender<T>) -> Request) -> impl Iterator<Item = T> {
         let (to, answers) = channel();
         for thread in &self.threads {

@@ -8,11 +8,30 @@
 //!
 //! In the order in which to read: `settings.rs`, `translate.rs` (one message, from one framing to
 //! the other), `link.rs` (one peer and its connection to the node), `worker.rs` (the turn of all
-//! links), `gateway.rs` (the threads). `door.rs` is where they accept; `socks.rs` and `dial.rs` are
-//! for the node's proxy, `proxy_protocol.rs` for a balancer before the gateway.
+//! links), `gateway.rs` (the threads). `door.rs` is where they accept, `budget.rs` what all links may
+//! take together; `socks.rs` and `dial.rs` are for the node's proxy, `proxy_protocol.rs` for a balancer before the gateway.
+
+/// `name`, and `NAMES`, from one list: a variant that is not in it does not compile.
+macro_rules! names {
+    ($(#[$doc:meta])* $type:ident { $($variant:pat => $name:literal,)* }) => {
+        impl $type {
+            /// All that [`Self::name`] can be.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
+            $(#[$doc])*
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $($variant => $name,)*
+                }
+            }
+        }
+    };
+}
 
 mod account;
 mod address;
+mod budget;
 mod dial;
 mod door;
 mod gateway;

@@ -1,6 +1,7 @@
 //! One peer, and its connection to the node.
 
 use crate::account::{Account, Scanner};
+use crate::budget::Place;
 use crate::proxy_protocol::{Header, ProxyProtocolError};
 use crate::queue::Queue;
 use crate::settings::{Limits, Settings};
@@ -13,7 +14,7 @@ use packetlane::bitcoin::v1;
 use packetlane::{OpenBatch, SealBatch};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,14 @@ pub enum Direction {
     Outbound,
 }
 
+names! {
+    /// A word for it.
+    Direction {
+        Self::Inbound => "inbound",
+        Self::Outbound => "outbound",
+    }
+}
+
 /// How a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -44,6 +53,15 @@ pub enum Transport {
     V1,
     /// Version 2 (BIP324).
     V2,
+}
+
+names! {
+    /// A word for it.
+    Transport {
+        Self::Unknown => "unknown",
+        Self::V1 => "v1",
+        Self::V2 => "v2",
+    }
 }
 
 /// Why a connection has ended.
@@ -83,8 +101,9 @@ pub enum Close {
     /// The peer has taken nothing of what waits for it for
     /// [`Limits::stalled`](crate::Limits::stalled).
     Stalled,
-    /// All connections together hold more than [`Limits::memory`](crate::Limits::memory), and this
-    /// one the most.
+    /// The connections of its direction hold more than [`Limits::memory`](crate::Limits::memory) or
+    /// [`Limits::outbound_memory`](crate::Limits::outbound_memory), and this one the most of its
+    /// thread.
     Memory,
     /// The gateway stops.
     Stopped,
@@ -115,32 +134,31 @@ impl fmt::Display for Close {
     }
 }
 
-impl Close {
+names! {
     /// A word for it, for counting.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Peer => "peer",
-            Self::Node => "node",
-            Self::ProxyProtocol(_) => "proxy-protocol",
-            Self::Protocol(_) => "protocol",
-            Self::Message(_) => "message",
-            Self::NodeProtocol(_) => "node-protocol",
-            Self::Socks(_) => "socks",
-            Self::Name(_) => "name",
-            Self::Resolved => "resolved",
-            Self::NoTor => "no-tor",
-            Self::NoHandshake(_) => "no-handshake",
-            Self::PeerSocket(_) => "peer-socket",
-            Self::NodeSocket(_) => "node-socket",
-            Self::Handshake => "handshake",
-            Self::Idle => "idle",
-            Self::Stalled => "stalled",
-            Self::Memory => "memory",
-            Self::Stopped => "stopped",
-        }
+    Close {
+        Self::Peer => "peer",
+        Self::Node => "node",
+        Self::ProxyProtocol(_) => "proxy-protocol",
+        Self::Protocol(_) => "protocol",
+        Self::Message(_) => "message",
+        Self::NodeProtocol(_) => "node-protocol",
+        Self::Socks(_) => "socks",
+        Self::Name(_) => "name",
+        Self::Resolved => "resolved",
+        Self::NoTor => "no-tor",
+        Self::NoHandshake(_) => "no-handshake",
+        Self::PeerSocket(_) => "peer-socket",
+        Self::NodeSocket(_) => "node-socket",
+        Self::Handshake => "handshake",
+        Self::Idle => "idle",
+        Self::Stalled => "stalled",
+        Self::Memory => "memory",
+        Self::Stopped => "stopped",
     }
+}
 
+impl Close {
     /// What a node that asked by SOCKS is told.
     pub(crate) fn reply(&self) -> Option<socks::Reply> {
         match self {
@@ -366,9 +384,8 @@ pub(crate) struct Link {
     pub(crate) direction: Direction,
     /// The peer: who has connected, or what the node has asked for.
     pub(crate) who: Target,
-    /// Who has connected to the gateway: the peer or the node.
-    /// None before a balancer has said it.
-    pub(crate) from: Option<IpAddr>,
+    /// Its place among the connections that the limits allow.
+    pub(crate) place: Place,
     pub(crate) stage: Stage,
     pub(crate) speech: Speech,
     /// None before it is known.
@@ -411,15 +428,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn new(id: u64, from: SocketAddr, direction: Direction, stage: Stage, speech: Speech) -> Self {
+    fn new(id: u64, place: Place, from: SocketAddr, direction: Direction, stage: Stage) -> Self {
         let now = Instant::now();
         Self {
             id,
             direction,
             who: Target::Address(from),
-            from: Some(from.ip()),
+            place,
             stage,
-            speech,
+            speech: Speech::v1(),
             peer: None,
             node: None,
             route: None,
@@ -444,20 +461,31 @@ impl Link {
     }
 
     /// Of a peer that has connected, or of a balancer that will say for which peer.
-    pub(crate) fn inbound(id: u64, side: Side, from: SocketAddr, is_introduced: bool) -> Self {
-        let (stage, from_peer) = match is_introduced {
-            true => (Stage::Introducing(Header::default()), None),
-            false => (Stage::Silent, Some(from.ip())),
+    pub(crate) fn inbound(
+        id: u64,
+        place: Place,
+        side: Side,
+        from: SocketAddr,
+        is_introduced: bool,
+    ) -> Self {
+        let stage = match is_introduced {
+            true => Stage::Introducing(Header::default()),
+            false => Stage::Silent,
         };
         Self {
             peer: Some(side),
-            from: from_peer,
-            ..Self::new(id, from, Direction::Inbound, stage, Speech::v1())
+            ..Self::new(id, place, from, Direction::Inbound, stage)
         }
     }
 
     /// Of a node that wants to connect to `target`, or will say by SOCKS where to.
-    pub(crate) fn outbound(id: u64, side: Side, from: SocketAddr, target: Option<Target>) -> Self {
+    pub(crate) fn outbound(
+        id: u64,
+        place: Place,
+        side: Side,
+        from: SocketAddr,
+        target: Option<Target>,
+    ) -> Self {
         let stage = match target {
             Some(_) => Stage::LookingUp,
             None => Stage::Asking(socks::Server::default()),
@@ -467,7 +495,7 @@ impl Link {
             node: Some(side),
             owes_reply,
             who: target.unwrap_or(Target::Address(from)),
-            ..Self::new(id, from, Direction::Outbound, stage, Speech::v1())
+            ..Self::new(id, place, from, Direction::Outbound, stage)
         }
     }
 

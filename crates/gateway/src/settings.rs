@@ -94,28 +94,36 @@ pub enum Io {
     Epoll,
 }
 
-/// Bounds on what peers may take.
+/// Bounds on what peers may take. All numbers are of the whole gateway, whatever the number of its
+/// threads. Inbound connections and the node's own have separate budgets, so that strangers cannot
+/// keep the node from connecting to peers of its choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// From the connection to the end of the handshake: as long as nodes give it.
     pub handshake: Duration,
-    /// Connections that have not shaken hands, in each thread.
+    /// Inbound connections that have not shaken hands.
     pub half_open: usize,
     /// Of these, from one address. A household, or an office, may share one.
     pub half_open_address: usize,
     /// Of these, from one network group (65,536 IPv4 addresses, or an IPv6 /32).
     pub half_open_group: usize,
-    /// Connections at a time, in each thread. A node has 125 unless told otherwise.
+    /// Inbound connections at a time. A node has 125 unless told otherwise.
     pub connections: usize,
+    /// Connections of the node's own at a time, by SOCKS or redirected by a firewall, those that have
+    /// not shaken hands among them. A node has a dozen; a crawler may have thousands.
+    pub outbound_connections: usize,
     /// Bytes that may wait for a side that does not read them. Then the other side is not read.
     pub queued: usize,
     /// Bytes that one batch of a turn takes, or a little more; what is above goes into the next
     /// batch of the turn. With 1 each connection has a batch of its own.
     pub batch: usize,
-    /// Memory of what waits in all connections of a thread, in bytes. What is above is taken from the
-    /// connection that holds the most: it is closed. The process takes more, by what its allocator
+    /// Memory of what waits in all inbound connections, in bytes. While there is more, each thread
+    /// that has more than its equal share closes those of its connections that hold the most. A
+    /// thread looks after each turn, and every second. The process takes more, by what its allocator
     /// needs. Hundreds of peers may each be sent a block at a time.
     pub memory: usize,
+    /// The same of the node's own connections.
+    pub outbound_memory: usize,
     /// How long a peer may take nothing of what waits for it: as long as nodes give it.
     pub stalled: Duration,
     /// How long a peer may send nothing. Nodes ping every two minutes, and give up after twenty.
@@ -130,9 +138,11 @@ impl Default for Limits {
             half_open_address: 64,
             half_open_group: 2_000,
             connections: 20_000,
+            outbound_connections: 5_000,
             queued: 1 << 20,
             batch: OpenBatch::ENOUGH_BYTES,
             memory: 1 << 30,
+            outbound_memory: 1 << 28,
             stalled: Duration::from_secs(20 * 60),
             idle: Duration::from_secs(25 * 60),
         }

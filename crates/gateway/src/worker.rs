@@ -1,8 +1,9 @@
 //! One thread's turn over all of its links: read, open all packets in one batch, translate, write;
 //! read the node, seal all packets in one batch, write.
 
-use crate::account::Account;
-use crate::address::{Groups, Secret, loopback};
+use crate::account::{Account, Passed};
+use crate::address::{Secret, loopback};
+use crate::budget::{Budget, Memory};
 use crate::dial::{KnownV1, Resolver, connect, is_connected};
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::link::{
@@ -22,7 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 use slab::Slab;
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,7 +92,7 @@ pub enum Event {
     Closed(Close),
 }
 
-/// Which limit a refused peer has met.
+/// Which limit a refused connection has met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -105,23 +106,27 @@ pub enum Refusal {
     HalfOpenGroup,
     /// The process, or the system, can open no more files.
     Files,
+    /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
+    OutboundConnections,
+    /// The same as [`Refusal::Files`], of a connection of the node's own.
+    OutboundFiles,
 }
 
-impl Refusal {
-    /// The setting's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::HalfOpen => "half-open",
-            Self::HalfOpenAddress => "half-open-address",
-            Self::HalfOpenGroup => "half-open-group",
-            Self::Files => "files",
-        }
+names! {
+    /// The setting's name. Those of the node's own connections begin with "outbound-".
+    Refusal {
+        Self::Connections => "connections",
+        Self::HalfOpen => "half-open",
+        Self::HalfOpenAddress => "half-open-address",
+        Self::HalfOpenGroup => "half-open-group",
+        Self::Files => "files",
+        Self::OutboundConnections => "outbound-connections",
+        Self::OutboundFiles => "outbound-files",
     }
 }
 
-/// How many packets the batches of turns held.
+/// What a thread has done until now: how many packets the batches of its turns held, what has passed
+/// for its peers, and what that cost. No figure ever falls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
     /// Batches to open, by their packets: at place n those of n packets. Empty batches are not
@@ -140,6 +145,11 @@ pub struct Turns {
     pub encryption: Duration,
     /// Time of framing for v1, most of it the checksums.
     pub framing: Duration,
+    /// From all of its peers, also those that have gone. Each type that nodes send is there from the
+    /// start; all others are counted together.
+    pub received: Passed,
+    /// To all of its peers.
+    pub sent: Passed,
 }
 
 impl Turns {
@@ -157,8 +167,8 @@ impl Turns {
 pub(crate) enum Request {
     /// Its peers.
     Peers(Sender<Vec<Peer>>),
-    /// Its turns until now.
-    Turns(Sender<Turns>),
+    /// Publish its turns until now, and say so.
+    Turns(Sender<()>),
     /// Other settings, with the same listeners.
     Settings(Box<Settings>),
     /// Accept no more, say so, and end with the last connection.
@@ -188,11 +198,12 @@ pub(crate) struct Worker {
     resolver: Resolver,
     requests: Receiver<Request>,
     links: Slab<Link>,
-    /// Bytes that they hold.
-    memory: usize,
+    /// What the links of all threads take.
+    budget: Arc<Budget>,
+    /// Bytes that those of this one hold.
+    memory: Memory,
     /// Ids are this, this plus the number of workers, and so on.
     next_id: u64,
-    half_open: Groups,
     /// Which link's clock is looked at next.
     next_look: usize,
     /// Links that may have something to read or to write.
@@ -200,7 +211,10 @@ pub(crate) struct Worker {
     incoming: OpenBatch,
     outgoing: SealBatch,
     scratch: Box<Scratch>,
+    /// What has passed is here only of links that have ended.
     turns: Turns,
+    /// As they were when they were last asked for.
+    published: Arc<Mutex<Turns>>,
     tell: Tell,
 }
 
@@ -250,6 +264,8 @@ impl Worker {
         secret: Secret,
         known: Arc<Mutex<KnownV1>>,
         spare: Arc<Mutex<Spare>>,
+        budget: Arc<Budget>,
+        published: Arc<Mutex<Turns>>,
         poll: Poll,
         waker: Arc<Waker>,
         mut listeners: Vec<Listener>,
@@ -261,6 +277,12 @@ impl Worker {
             poll.registry()
                 .register(&mut listener.socket, token, Interest::READABLE)?;
         }
+        let turns = Turns {
+            received: Passed::of_known_types(),
+            sent: Passed::of_known_types(),
+            ..Turns::default()
+        };
+        lock(&published).clone_from(&turns);
         Ok(Self {
             settings: checked(settings),
             secret,
@@ -275,15 +297,16 @@ impl Worker {
             resolver: Resolver::start(waker)?,
             requests,
             links: Slab::new(),
-            memory: 0,
+            memory: Memory::new(Arc::clone(&budget)),
+            budget,
             next_id: 1 + number,
-            half_open: Groups::default(),
             next_look: 0,
             ready: Vec::new(),
             incoming: OpenBatch::new(),
             outgoing: SealBatch::new(),
             scratch: Box::new([0; READ_LEN]),
-            turns: Turns::default(),
+            turns,
+            published,
             tell,
         })
     }
@@ -362,7 +385,20 @@ impl Worker {
         for number in left {
             self.end(number, Close::Stopped);
         }
+        self.publish();
         Ok(())
+    }
+
+    /// Publishes what has been done until now.
+    fn publish(&mut self) {
+        self.turns.cpu = cpu_time();
+        self.turns.kernel = kernel_time();
+        let mut turns = self.turns.clone();
+        for (_, link) in &self.links {
+            turns.received.add(&link.account.received);
+            turns.sent.add(&link.account.sent);
+        }
+        *lock(&self.published) = turns;
     }
 
     /// Waits for the ring, if there is one. Whether the event queue may have something.
@@ -491,9 +527,8 @@ impl Worker {
                     let _ = to.send(peers.collect());
                 }
                 Request::Turns(to) => {
-                    self.turns.cpu = cpu_time();
-                    self.turns.kernel = kernel_time();
-                    let _ = to.send(self.turns.clone());
+                    self.publish();
+                    let _ = to.send(());
                 }
                 Request::Settings(settings) => self.settings = checked(*settings),
                 Request::Drain(to) => {
@@ -562,7 +597,11 @@ impl Worker {
                 match accepted {
                     Ok((Some(socket), from)) => self.admit(door, socket, from),
                     Ok((None, from)) => {
-                        self.turn_away(door, from, &Event::Refused(Refusal::Files));
+                        let refusal = match door.direction() {
+                            Direction::Inbound => Refusal::Files,
+                            Direction::Outbound => Refusal::OutboundFiles,
+                        };
+                        self.turn_away(door, from, &Event::Refused(refusal));
                     }
                     // It has gone again.
                     Err(error)
@@ -592,33 +631,6 @@ impl Worker {
         matches!(door, Door::Inbound) && inbound.is_some_and(|inbound| inbound.proxy_protocol)
     }
 
-    /// Which limit one more connection would meet.
-    fn refusal(&self, door: Door, from: IpAddr) -> Option<Refusal> {
-        let limits = &self.settings.limits;
-        if self.links.len() >= limits.connections {
-            Some(Refusal::Connections)
-        } else if self.half_open.all() >= limits.half_open {
-            Some(Refusal::HalfOpen)
-        } else if door.direction() == Direction::Outbound || self.is_introduced(door) {
-            // They come from the node, or from a balancer, which has yet to say for whom.
-            None
-        } else {
-            self.refusal_of(from)
-        }
-    }
-
-    /// Whether too many of an address have not shaken hands.
-    fn refusal_of(&self, address: IpAddr) -> Option<Refusal> {
-        let limits = &self.settings.limits;
-        if self.half_open.of_address(address) >= limits.half_open_address {
-            Some(Refusal::HalfOpenAddress)
-        } else if self.half_open.of_group(address) >= limits.half_open_group {
-            Some(Refusal::HalfOpenGroup)
-        } else {
-            None
-        }
-    }
-
     /// Tells of a connection that never became a link.
     fn turn_away(&mut self, door: Door, from: SocketAddr, event: &Event) {
         let peer = Peer {
@@ -635,21 +647,26 @@ impl Worker {
     }
 
     fn admit(&mut self, door: Door, socket: TcpStream, from: SocketAddr) {
-        if let Some(refusal) = self.refusal(door, from.ip()) {
-            return self.turn_away(door, from, &Event::Refused(refusal));
-        }
+        let direction = door.direction();
+        // A balancer has yet to say for whom it connects.
+        let address = (!self.is_introduced(door)).then_some(from.ip());
+        let limits = &self.settings.limits;
+        let place = match self.budget.admit(direction, address, limits) {
+            Ok(place) => place,
+            Err(refusal) => return self.turn_away(door, from, &Event::Refused(refusal)),
+        };
         let _ = socket.set_nodelay(true);
         let id = self.next_id;
         self.next_id += self.settings.workers.get() as u64;
         let side = Side::new(socket);
         let mut link = match door {
-            Door::Inbound => Link::inbound(id, side, from, self.is_introduced(door)),
-            Door::Socks => Link::outbound(id, side, from, None),
+            Door::Inbound => Link::inbound(id, place, side, from, self.is_introduced(door)),
+            Door::Socks => Link::outbound(id, place, side, from, None),
             Door::Transparent => {
                 let Some(to) = original_target(&side.socket) else {
                     return;
                 };
-                Link::outbound(id, side, from, Some(Target::Address(to)))
+                Link::outbound(id, place, side, from, Some(Target::Address(to)))
             }
         };
         let [peer_token, node_token] = tokens(self.links.vacant_key());
@@ -658,7 +675,6 @@ impl Worker {
             (None, Some(node)) => self.register(node, node_token).map_err(Close::NodeSocket),
             (None, None) => Ok(()),
         };
-        self.half_open.add(link.from);
         let number = self.links.insert(link);
         self.wake(number);
         let begun = registered.and_then(|()| match door {
@@ -672,28 +688,19 @@ impl Worker {
 
     /// Goes on with a peer of which a balancer has said who it is.
     fn introduced(&mut self, number: usize) -> Result<(), Close> {
-        let link = &self.links[number];
+        let link = &mut self.links[number];
         let Target::Address(from) = link.who else {
             return Ok(());
         };
-        if let Some(refusal) = self.refusal_of(from.ip()) {
-            let mut link = self.links.remove(number);
-            self.half_open.remove(link.from);
-            if let Some(side) = &mut link.peer {
-                self.hang_up(side);
+        match link.place.introduce(from.ip(), &self.settings.limits) {
+            Ok(()) => link.stage = Stage::Silent,
+            Err(refusal) => {
+                if let Some(gone) = self.remove(number) {
+                    let refused = Peer { id: 0, ..gone };
+                    (self.tell)(&refused, &Event::Refused(refusal));
+                }
             }
-            let refused = Peer {
-                id: 0,
-                ..peer(&link)
-            };
-            (self.tell)(&refused, &Event::Refused(refusal));
-            return Ok(());
         }
-        let link = &mut self.links[number];
-        self.half_open.remove(link.from);
-        link.from = Some(from.ip());
-        self.half_open.add(link.from);
-        link.stage = Stage::Silent;
         Ok(())
     }
 
@@ -742,22 +749,26 @@ impl Worker {
         all
     }
 
-    /// While all links hold too much, ends the one that holds the most.
+    /// Ends those links that hold the most, while they are to hold less.
     fn close_greediest(&mut self) {
-        if self.memory <= self.settings.limits.memory {
-            return;
-        }
-        // Not for memory that nothing lies in.
-        self.memory = 0;
-        for (_, link) in &mut self.links {
-            link.trim();
-            link.held = link.memory();
-            self.memory += link.held;
-        }
-        while self.memory > self.settings.limits.memory
-            && let Some((number, _)) = self.links.iter().max_by_key(|(_, link)| link.held)
-        {
-            self.end(number, Close::Memory);
+        let (limits, threads) = (self.settings.limits, self.settings.workers.get());
+        for direction in [Direction::Inbound, Direction::Outbound] {
+            if !self.memory.is_over(direction, &limits, threads) {
+                continue;
+            }
+            // Not for memory that nothing lies in.
+            for (_, link) in &mut self.links {
+                link.trim();
+                hold(link, &mut self.memory);
+            }
+            let is_its = |link: &Link| link.direction == direction;
+            while self.memory.is_over(direction, &limits, threads) {
+                let links = self.links.iter().filter(|(_, link)| is_its(link));
+                let Some((number, _)) = links.max_by_key(|(_, link)| link.held) else {
+                    break;
+                };
+                self.end(number, Close::Memory);
+            }
         }
     }
 
@@ -913,10 +924,7 @@ impl Worker {
             } else if link.wants_turn(&self.settings.limits) {
                 self.wake(number);
             }
-            let link = &mut self.links[number];
-            let held = link.memory();
-            self.memory += held;
-            self.memory -= std::mem::replace(&mut link.held, held);
+            hold(&mut self.links[number], &mut self.memory);
         }
         self.outgoing.clear();
         self.close_all(closes);
@@ -1090,8 +1098,8 @@ impl Worker {
 
     /// Messages begin to pass.
     fn carries(&mut self, number: usize) {
-        let link = &self.links[number];
-        self.half_open.remove(link.from);
+        let link = &mut self.links[number];
+        link.place.shake_hands();
         (self.tell)(&peer(link), &Event::Connected);
     }
 
@@ -1105,9 +1113,7 @@ impl Worker {
                 continue;
             };
             link.trim();
-            let held = link.memory();
-            self.memory += held;
-            self.memory -= std::mem::replace(&mut link.held, held);
+            hold(link, &mut self.memory);
             if let Some(close) = link.is_late(now, &limits) {
                 self.close(number, close);
             }
@@ -1159,13 +1165,9 @@ impl Worker {
     }
 
     fn end(&mut self, number: usize, close: Close) {
-        let Some(mut link) = self.links.try_remove(number) else {
+        let Some(link) = self.links.get_mut(number) else {
             return;
         };
-        self.memory -= link.held;
-        if !link.is_carrying() {
-            self.half_open.remove(link.from);
-        }
         if link.owes_reply
             && let Some(reply) = close.reply()
         {
@@ -1173,14 +1175,32 @@ impl Worker {
         }
         // What came whole before the end is the node's.
         let _ = link.write_node();
+        if let Some(gone) = self.remove(number) {
+            (self.tell)(&gone, &Event::Closed(close));
+        }
+    }
+
+    /// Closes a link's sockets and forgets it. How it was.
+    fn remove(&mut self, number: usize) -> Option<Peer> {
+        let mut link = self.links.try_remove(number)?;
+        self.memory.change(link.direction, link.held, 0);
+        self.turns.received.add(&link.account.received);
+        self.turns.sent.add(&link.account.sent);
         for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
             self.hang_up(side);
         }
-        (self.tell)(&peer(&link), &Event::Closed(close));
+        Some(peer(&link))
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Notes how much memory a link holds now.
+fn hold(link: &mut Link, memory: &mut Memory) {
+    let held = link.memory();
+    memory.change(link.direction, link.held, held);
+    link.held = held;
+}
+
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -7,16 +7,18 @@ use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
     Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Peer, Refusal, Settings,
-    Transport,
+    Transport, Turns,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use socket2::{Domain, Socket, Type};
 use std::cell::Cell;
-use std::io::{Read as _, Write as _};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 4] = Network::Regtest.magic();
 const LIMIT: Duration = Duration::from_secs(20);
@@ -60,6 +62,10 @@ by_each_io!(
     who_does_not_shake_hands_is_closed,
     a_node_that_is_not_there,
     too_many_are_refused,
+    limits_are_of_all_threads_together,
+    memory_is_of_all_threads_together,
+    strangers_leave_the_nodes_own_connections_alone,
+    totals_never_fall,
     a_balancer_says_who_the_peers_are,
     wrong_introductions_are_closed,
     peers_of_a_balancer_are_refused_by_their_own_addresses,
@@ -84,9 +90,13 @@ fn settings() -> Settings {
     }
 }
 
+fn any_port() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
 fn inbound(node: SocketAddr) -> Settings {
     Settings {
-        inbound: Some(Inbound::new((Ipv4Addr::LOCALHOST, 0).into(), node)),
+        inbound: Some(Inbound::new(any_port(), node)),
         ..settings()
     }
 }
@@ -365,6 +375,276 @@ fn too_many_are_refused() {
         let messages = messages(&mut rng, 5);
         assert!(talk_v2(connect(&gateway), &messages, rng) == messages);
     }
+}
+
+/// Waits for what must be so.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Connects from that loopback address.
+fn connect_from(gateway: &Gateway, from: [u8; 4]) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    let to = gateway.settings().inbound.unwrap().listen;
+    socket.connect_timeout(&to.into(), LIMIT).unwrap();
+    socket.into()
+}
+
+/// However many threads there are, and whichever of them gets a connection.
+fn limits_are_of_all_threads_together() {
+    let (node, _from) = echo();
+    let mut settings = inbound(node);
+    settings.workers = NonZero::new(8).unwrap();
+    settings.limits.half_open_address = 4;
+    settings.limits.half_open_group = 16;
+    settings.limits.half_open = 64;
+    settings.limits.connections = 80;
+    let (gateway, told) = told(settings);
+    let mut kept = Vec::new();
+    let mut come = |from: &mut dyn Iterator<Item = [u8; 4]>, refusal: &str, stay: usize| {
+        let before = kept.len();
+        let come: Vec<_> = from.map(|from| connect_from(&gateway, from)).collect();
+        for _ in stay..come.len() {
+            let expected = format!("refused {refusal}");
+            assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+        }
+        kept.extend(come);
+        until(refusal, || {
+            // Those that were refused are among `kept`, and not among these.
+            kept.retain(|stream: &TcpStream| !is_closed(stream));
+            kept.len() == before + stay && gateway.peers().len() == kept.len()
+        });
+        assert!(told.try_recv().is_err());
+    };
+    come(&mut [[127, 5, 0, 1]; 40].into_iter(), "HalfOpenAddress", 4);
+    come(&mut (1..=40).map(|x| [127, 5, 1, x]), "HalfOpenGroup", 12);
+    come(&mut (1..=56).map(|x| [127, 5 + x, 0, 1]), "HalfOpen", 48);
+    // Those who have shaken hands are no longer half-open.
+    for stream in &mut kept {
+        stream.write_all(&version()).unwrap();
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
+    }
+    let mut more: Vec<_> = (1..=20)
+        .map(|x| connect_from(&gateway, [127, 5, 0, x]))
+        .collect();
+    for _ in 0..4 {
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), "refused Connections");
+    }
+    until("80 are there", || {
+        more.retain(|stream| !is_closed(stream));
+        more.len() == 16 && gateway.peers().len() == 80
+    });
+    // All places are free again.
+    drop((kept, more));
+    for _ in 0..80 {
+        assert!(told.recv_timeout(LIMIT).unwrap().starts_with("closed: "));
+    }
+    let _again: Vec<_> = (0..4)
+        .map(|_| connect_from(&gateway, [127, 5, 0, 1]))
+        .collect();
+    until("they are there", || gateway.peers().len() == 4);
+}
+
+/// Whether the gateway has closed it. It has sent nothing.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let read = stream.read(&mut [0]);
+    stream.set_nonblocking(false).unwrap();
+    !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+fn version() -> Vec<u8> {
+    let mut wire = Vec::new();
+    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    wire
+}
+
+/// A node to which nobody gets through: what is for it waits in the gateway. What keeps it so.
+fn unreachable_node() -> (SocketAddr, impl Sized) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&any_port().into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    // One more than its queue takes.
+    let waiting = [(); 2].map(|()| {
+        let stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let _ = stream.connect_timeout(&address.into(), Duration::from_millis(100));
+        stream
+    });
+    (address, (socket, waiting))
+}
+
+/// A v1 peer that sends so many bytes, unless it is closed before.
+fn send(gateway: &Gateway, bytes: usize) -> std::thread::JoinHandle<TcpStream> {
+    let mut stream = connect(gateway);
+    std::thread::spawn(move || {
+        stream.set_write_timeout(Some(LIMIT)).unwrap();
+        let _ = stream.write_all(&version());
+        let _ = stream.write_all(&vec![7; bytes]);
+        stream
+    })
+}
+
+const MIB: usize = 1 << 20;
+const TOO_MUCH: &str = "closed: it held the most memory, and there was too little";
+
+/// Each thread alone has less than the limit.
+fn memory_is_of_all_threads_together() {
+    let (node, _unreachable) = unreachable_node();
+    let mut settings = inbound(node);
+    settings.workers = NonZero::new(8).unwrap();
+    settings.limits.memory = 8 * MIB;
+    let (gateway, told) = told(settings);
+    // A buffer doubles, so what they send takes one MiB each.
+    let peers: Vec<_> = (0..24).map(|_| send(&gateway, 900_000)).collect();
+    let mut closed = 0;
+    until("the others have room", || {
+        closed += told.try_iter().filter(|told| told == TOO_MUCH).count();
+        24 - closed <= 8
+    });
+    let _peers: Vec<_> = peers.into_iter().map(|peer| peer.join()).collect();
+    // Each thread looks every second.
+    std::thread::sleep(Duration::from_millis(2500));
+    closed += told.try_iter().filter(|told| told == TOO_MUCH).count();
+    let left = gateway.peers().len();
+    assert_eq!(left, 24 - closed);
+    assert!((4..=8).contains(&left), "{left} are left");
+}
+
+/// Neither their number, nor what they send, nor how long they say nothing.
+fn strangers_leave_the_nodes_own_connections_alone() {
+    let (node, _unreachable) = unreachable_node();
+    let mut settings = inbound(node);
+    settings.socks = Some(any_port());
+    settings.workers = NonZero::new(1).unwrap();
+    settings.limits.connections = 8;
+    settings.limits.half_open = 4;
+    settings.limits.outbound_connections = 2;
+    settings.limits.memory = 3 * MIB;
+    let (gateway, told) = told(settings);
+    let idle: Vec<_> = (0..5).map(|_| connect(&gateway)).collect();
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), "refused HalfOpen");
+
+    // A peer that never answers: what the node sends to it waits, more than any stranger sends.
+    let silent = TcpListener::bind(any_port()).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let own = [(); 2].map(|()| {
+        let (mut stream, reply) = ask(&gateway, false, &LOCALHOST, port);
+        assert_eq!(reply, 0);
+        stream.write_all(&vec![1; MIB + 100_000]).unwrap();
+        stream
+    });
+    let mut refused = TcpStream::connect(gateway.settings().socks.unwrap()).unwrap();
+    let expected = "refused OutboundConnections";
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), expected);
+    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
+
+    // The others are as free as before.
+    drop(idle);
+    for _ in 0..4 {
+        assert!(told.recv_timeout(LIMIT).unwrap().starts_with("closed: "));
+    }
+    let strangers: Vec<_> = (0..4).map(|_| send(&gateway, 900_000)).collect();
+    let _strangers: Vec<_> = strangers.into_iter().map(|peer| peer.join()).collect();
+    let mut closed = false;
+    until("they have too much", || {
+        closed |= told.try_iter().any(|told| told == TOO_MUCH);
+        closed
+    });
+    let peers = gateway.peers();
+    let outbound = peers
+        .iter()
+        .filter(|peer| peer.direction == Direction::Outbound);
+    assert_eq!(outbound.count(), own.len());
+}
+
+/// Each figure of each thread, under its name.
+fn figures(turns: &[Turns]) -> BTreeMap<String, u128> {
+    let mut figures = BTreeMap::new();
+    for (thread, turns) in turns.iter().enumerate() {
+        let mut note = |name: &str, figure: u128| {
+            let name = format!("{thread}: {name}");
+            assert!(figures.insert(name, figure).is_none());
+        };
+        note("calls", turns.calls.into());
+        note("opened", turns.opened.iter().sum::<u64>().into());
+        note("sealed", turns.sealed.iter().sum::<u64>().into());
+        note("cpu", turns.cpu.as_nanos());
+        for (way, passed) in [("from", &turns.received), ("to", &turns.sent)] {
+            note(&format!("{way} in bytes"), passed.bytes.into());
+            for count in &passed.types {
+                let name = format!("{way}: {:?}", count.message_type);
+                note(&name, count.messages.into());
+            }
+        }
+    }
+    figures
+}
+
+/// Peers come, say something and go, while they are counted; then the threads end.
+fn totals_never_fall() {
+    const PEERS: usize = 60;
+    let (node, _from) = echo();
+    let mut settings = inbound(node);
+    settings.workers = NonZero::new(4).unwrap();
+    let (mut gateway, ended) = start(settings);
+    let listen = gateway.settings().inbound.unwrap().listen;
+    let mut before = figures(&gateway.turns());
+    let mut check = |now: BTreeMap<String, u128>| {
+        assert!(before.keys().eq(now.keys()), "{now:?}");
+        for ((name, before), now) in before.iter().zip(now.values()) {
+            assert!(before <= now, "{name}: {before}, then {now}");
+        }
+        before = now;
+    };
+    let visits: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..PEERS / 4 {
+                    let mut stream = TcpStream::connect(listen).unwrap();
+                    let mut wire = version();
+                    v1::encode(MAGIC, MessageType::literal("invented"), &[], &mut wire);
+                    stream.write_all(&wire).unwrap();
+                    stream.read_exact(&mut wire).unwrap();
+                }
+            })
+        })
+        .collect();
+    while !visits.iter().all(|visits| visits.is_finished()) {
+        check(figures(&gateway.turns()));
+    }
+    visits.into_iter().for_each(|visits| visits.join().unwrap());
+    for _ in 0..PEERS {
+        ended.recv_timeout(LIMIT).unwrap();
+    }
+    let turns = gateway.turns();
+    check(figures(&turns));
+    let all = PEERS as u64;
+    let wire = version().len() + v1::HEADER_LEN;
+    for way in [
+        |turns: &Turns| turns.received.clone(),
+        |turns: &Turns| turns.sent.clone(),
+    ] {
+        let bytes: u64 = turns.iter().map(|turns| way(turns).bytes).sum();
+        assert_eq!(bytes, all * wire as u64);
+        let of = |message_type| {
+            let counts = turns.iter().flat_map(|turns| way(turns).types);
+            let its = counts.filter(|count| count.message_type == message_type);
+            its.map(|count| count.messages).sum::<u64>()
+        };
+        assert_eq!(of(Some(MessageType::literal("version"))), all);
+        assert_eq!(of(None), all);
+    }
+    gateway.drain();
+    until("all threads have ended", || gateway.has_ended());
+    check(figures(&gateway.turns()));
+    gateway.stop().unwrap();
 }
 
 /// A PROXY protocol v2 header of a client that connects by TCP.

@@ -107,6 +107,22 @@ fn every_short_id() {
     }
 }
 
+/// Those that have a short id, and those that nodes send without one; each once.
+#[test]
+fn known_types() {
+    let known = MessageType::known();
+    for message_type in (0..=255).filter_map(MessageType::from_short_id) {
+        assert!(known.contains(&message_type), "{message_type}");
+    }
+    for name in ["version", "verack", "getaddr", "sendaddrv2"] {
+        assert!(known.contains(&MessageType::literal(name)), "{name}");
+    }
+    let mut names: Vec<_> = known.iter().map(MessageType::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), known.len());
+}
+
 #[test]
 fn every_malformed_type() {
     assert_eq!(decode_message(b""), Err(MessageError::Empty));

@@ -1,6 +1,5 @@
 //! `gateway --nats`: what happens to peers, to NATS JetStream. A message is one event.
 
-use super::status;
 use crate::nats::{Notice, Publisher, Stream, node_name};
 use crate::report::hex;
 use packetlane_gateway::{Event, Peer};
@@ -110,8 +109,8 @@ impl Events {
             event,
             id: (peer.id != 0).then_some(peer.id),
             address: peer.address.to_string(),
-            direction: status::name(peer.direction),
-            transport: status::transport(peer.transport),
+            direction: peer.direction.name(),
+            transport: peer.transport.name(),
             more,
         };
         serde_json::to_vec(&told).is_ok_and(|json| self.publisher.publish(json))

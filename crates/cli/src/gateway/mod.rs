@@ -181,7 +181,8 @@ async fn serve(
         transparent = settings.transparent.map(|address| address.to_string()),
         network = settings.network.name(),
         workers = settings.workers,
-        connections = settings.limits.connections * settings.workers.get(),
+        connections = settings.limits.connections,
+        outbound_connections = settings.limits.outbound_connections,
         backend = settings.engine.backend().name(),
         "running"
     );
@@ -285,8 +286,8 @@ fn with_ports(mut settings: Settings, before: &Settings) -> Settings {
 /// A line in the log. Never a payload or a key.
 fn log(peer: &Peer, event: &Event) {
     let Peer { id, address, .. } = peer;
-    let direction = status::name(peer.direction);
-    let transport = status::transport(peer.transport);
+    let direction = peer.direction.name();
+    let transport = peer.transport.name();
     match event {
         Event::Connected => {
             let session_id = peer.session_id.map(|id| hex(&id));

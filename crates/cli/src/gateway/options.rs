@@ -103,10 +103,14 @@ pub(super) struct Options {
     /// How long a peer may send nothing [default: 25m; nodes ping every 2 minutes]
     #[arg(long, value_name = "TIME")]
     idle: Option<Span>,
-    /// Connections at a time [default: 20000, or what file descriptors suffice for]
+    /// Inbound connections at a time [default: 20000, or what file descriptors suffice for]
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
-    /// Connections that have not shaken hands [default: 10000]
+    /// The node's own connections at a time (--socks, --transparent). Inbound ones never take their
+    /// place [default: 5000, or half of what file descriptors suffice for]
+    #[arg(long, value_name = "N")]
+    outbound_connections: Option<usize>,
+    /// Inbound connections that have not shaken hands [default: 10000]
     #[arg(long, value_name = "N")]
     half_open: Option<usize>,
     /// Of these, from one address [default: 64]
@@ -119,10 +123,13 @@ pub(super) struct Options {
     /// [default: 1048576]
     #[arg(long, value_name = "BYTES")]
     queued: Option<usize>,
-    /// Memory of what waits in all connections, in bytes; above, the connection that holds the most
-    /// is closed [default: 1073741824]
+    /// Memory of what waits in all inbound connections, in bytes; above, those that hold the most
+    /// are closed [default: 1073741824]
     #[arg(long, value_name = "BYTES")]
     memory: Option<usize>,
+    /// The same of the node's own connections [default: 268435456]
+    #[arg(long, value_name = "BYTES")]
+    outbound_memory: Option<usize>,
     /// How long a peer may take nothing of what waits for it [default: 20m, as nodes have it]
     #[arg(long, value_name = "TIME")]
     stalled: Option<Span>,
@@ -184,11 +191,13 @@ impl Options {
             handshake: self.handshake.or(file.handshake),
             idle: self.idle.or(file.idle),
             connections: self.connections.or(file.connections),
+            outbound_connections: self.outbound_connections.or(file.outbound_connections),
             half_open: self.half_open.or(file.half_open),
             half_open_address: self.half_open_address.or(file.half_open_address),
             half_open_group: self.half_open_group.or(file.half_open_group),
             queued: self.queued.or(file.queued),
             memory: self.memory.or(file.memory),
+            outbound_memory: self.outbound_memory.or(file.outbound_memory),
             stalled: self.stalled.or(file.stalled),
             drain: self.drain.or(file.drain),
             http: self.http.or(file.http),
@@ -224,11 +233,22 @@ impl Options {
         let network = self.network.unwrap_or(Network::Mainnet);
         let default = Settings::new(network, engine);
         let workers = self.workers.unwrap_or(default.workers);
-        // Each connection has two sockets; each worker listens and waits, and there are logs.
-        let for_links = (files.saturating_sub(64) / 2) as usize;
-        let all = |limit: usize| limit.div_ceil(workers.get());
+        // Each connection has two sockets. Each worker waits and listens by some files; there are
+        // logs, lookups of names and clients of --http.
+        let others = 64 + 8 * workers.get() as u64;
+        let for_links = (files.saturating_sub(others) / 2) as usize;
+        // Those for the node's own connections are kept for them.
+        let for_outbound = match (&inbound, self.socks.or(self.transparent)) {
+            (_, None) => 0,
+            (None, Some(_)) => for_links,
+            (Some(_), Some(_)) => for_links / 2,
+        };
         let span = |span: Option<Span>, default: Duration| span.map_or(default, |span| span.0);
         let limits = default.limits;
+        let outbound = self.outbound_connections;
+        let outbound = outbound.unwrap_or(limits.outbound_connections);
+        let outbound = outbound.min(for_outbound);
+        let connections = self.connections.unwrap_or(limits.connections);
         Ok(Settings {
             inbound,
             socks: self.socks,
@@ -244,15 +264,14 @@ impl Options {
             turn: span(self.turn, Duration::ZERO),
             limits: Limits {
                 handshake: span(self.handshake, limits.handshake),
-                half_open: all(self.half_open.unwrap_or(limits.half_open)),
+                half_open: self.half_open.unwrap_or(limits.half_open),
                 half_open_address: self.half_open_address.unwrap_or(limits.half_open_address),
                 half_open_group: self.half_open_group.unwrap_or(limits.half_open_group),
-                connections: all(self
-                    .connections
-                    .unwrap_or(limits.connections)
-                    .min(for_links.max(1))),
+                connections: connections.min(for_links - outbound).max(1),
+                outbound_connections: outbound.max(1),
                 queued: self.queued.unwrap_or(limits.queued),
-                memory: all(self.memory.unwrap_or(limits.memory)),
+                memory: self.memory.unwrap_or(limits.memory),
+                outbound_memory: self.outbound_memory.unwrap_or(limits.outbound_memory),
                 stalled: span(self.stalled, limits.stalled),
                 batch: limits.batch,
                 idle: span(self.idle, limits.idle),
@@ -303,14 +322,42 @@ mod tests {
         let inbound = settings.inbound.unwrap();
         assert_eq!(inbound.listen.port(), 8333);
         assert_eq!(settings.limits.handshake, Duration::from_secs(60));
-        assert_eq!(settings.limits.connections, 20_000_usize.div_ceil(3));
+        assert_eq!(settings.limits.connections, 20_000);
     }
 
     #[test]
+    fn limits_are_of_all_threads() {
+        let options = parse(
+            "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nworkers = 8\nhalf-open = 64\n\
+             connections = 100\nmemory = 1000\noutbound-connections = 50\noutbound-memory = 500\n\
+             socks = '127.0.0.1:3'",
+        );
+        let limits = options.settings(1 << 20).unwrap().limits;
+        assert_eq!((limits.half_open, limits.connections), (64, 100));
+        assert_eq!((limits.memory, limits.outbound_memory), (1000, 500));
+        assert_eq!(limits.outbound_connections, 50);
+    }
+
+    /// Inbound connections leave files for those of the node, however few there are.
+    #[test]
     fn few_files_are_few_connections() {
-        let options = parse("socks = '127.0.0.1:1'\nworkers = 1");
-        assert_eq!(options.settings(512).unwrap().limits.connections, 224);
-        assert_eq!(options.settings(10).unwrap().limits.connections, 1);
+        let both = "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:3'\n";
+        let inbound = "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\n";
+        let outbound = "transparent = '127.0.0.1:3'\n";
+        for (text, files, expected) in [
+            (inbound, 512, (220, 1)),
+            (outbound, 512, (1, 220)),
+            (both, 512, (110, 110)),
+            (both, 65_536, (20_000, 5_000)),
+            (both, 10, (1, 1)),
+        ] {
+            let options = parse(&format!("{text}workers = 1"));
+            let limits = options.settings(files).unwrap().limits;
+            let found = (limits.connections, limits.outbound_connections);
+            assert_eq!(found, expected, "{text}: {files}");
+        }
+        let options = parse(&format!("{both}workers = 1\noutbound-connections = 20"));
+        assert_eq!(options.settings(512).unwrap().limits.connections, 200);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::http::{METRICS_TYPE, Page, head, label, metric};
 use crate::report::hex;
-use packetlane_gateway::{Account, Direction, Event, Gateway, Passed, Peer, Transport, Turns};
+use packetlane_gateway::{
+    Close, Direction, Event, Gateway, Passed, Peer, Refusal, Transport, Turns, TypeCount,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,61 +19,32 @@ pub(super) struct Counts {
     lost_lines: ErrorCounter,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    /// By direction and transport.
     connected: BTreeMap<(&'static str, &'static str), u64>,
     fell_back: u64,
+    /// By limit.
     refused: BTreeMap<&'static str, u64>,
+    /// By cause.
     closed: BTreeMap<&'static str, u64>,
     /// Events that NATS never gets.
     dropped_events: u64,
-    /// Of peers that are no longer there.
-    passed: [Sums; 2],
-}
-
-/// What passed one way.
-#[derive(Clone, Debug, Default)]
-struct Sums {
-    bytes: u64,
-    /// Messages by type. Types that are not of the protocol are counted together: a peer may
-    /// invent as many as it likes.
-    messages: BTreeMap<String, u64>,
-}
-
-impl Sums {
-    fn add(&mut self, passed: &Passed) {
-        self.bytes += passed.bytes;
-        for count in &passed.types {
-            let known = count.message_type.filter(|message_type| {
-                message_type.short_id().is_some() || is_v1_only(message_type.name())
-            });
-            let name = known
-                .as_ref()
-                .map_or("other", |message_type| message_type.name());
-            *self.messages.entry(name.to_owned()).or_default() += count.messages;
-        }
-    }
-}
-
-/// Types of the protocol that have no short id in BIP324.
-fn is_v1_only(name: &str) -> bool {
-    let names = [
-        "version",
-        "verack",
-        "getaddr",
-        "sendheaders",
-        "sendaddrv2",
-        "wtxidrelay",
-        "sendtxrcncl",
-        "reject",
-    ];
-    names.contains(&name)
 }
 
 impl Counts {
+    /// Zero of everything: a counter that came with its first event would hide it from `increase()`.
     pub(super) fn new(lost_lines: ErrorCounter) -> Self {
+        let zeros = |names: &[&'static str]| names.iter().map(|&name| (name, 0)).collect();
+        let connected = by_kind().filter(|(_, transport)| *transport != Transport::Unknown.name());
         Self {
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner {
+                connected: connected.map(|kind| (kind, 0)).collect(),
+                fell_back: 0,
+                refused: zeros(Refusal::NAMES),
+                closed: zeros(Close::NAMES),
+                dropped_events: 0,
+            }),
             lost_lines,
         }
     }
@@ -85,35 +58,27 @@ impl Counts {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Connected => {
-                let key = (name(peer.direction), transport(peer.transport));
-                *inner.connected.entry(key).or_default() += 1;
+                let kind = (peer.direction.name(), peer.transport.name());
+                *inner.connected.entry(kind).or_default() += 1;
             }
             Event::FellBack => inner.fell_back += 1,
             Event::Refused(refusal) => *inner.refused.entry(refusal.name()).or_default() += 1,
-            Event::Closed(close) => {
-                *inner.closed.entry(close.name()).or_default() += 1;
-                let Account { received, sent, .. } = &peer.account;
-                inner.passed[0].add(received);
-                inner.passed[1].add(sent);
-            }
+            Event::Closed(close) => *inner.closed.entry(close.name()).or_default() += 1,
             _ => {}
         }
     }
 }
 
-pub(super) fn name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Inbound => "inbound",
-        Direction::Outbound => "outbound",
-    }
+/// All directions with all transports.
+fn by_kind() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let transports = |direction| Transport::NAMES.iter().map(move |&name| (direction, name));
+    Direction::NAMES.iter().copied().flat_map(transports)
 }
 
-pub(super) fn transport(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Unknown => "unknown",
-        Transport::V1 => "v1",
-        Transport::V2 => "v2",
-    }
+/// A type's name, or what stands for all types that are not counted by name.
+fn type_name(count: &TypeCount) -> &str {
+    let message_type = count.message_type.as_ref();
+    message_type.map_or("(others)", |message_type| message_type.name())
 }
 
 /// A peer at `/peers`.
@@ -142,11 +107,8 @@ pub(super) struct Way {
 impl From<&Passed> for Way {
     fn from(passed: &Passed) -> Self {
         let types = passed.types.iter().map(|count| {
-            let name = count
-                .message_type
-                .as_ref()
-                .map_or("(others)", |one| one.name());
-            (name.to_owned(), [count.messages, count.bytes])
+            let name = type_name(count).to_owned();
+            (name, [count.messages, count.bytes])
         });
         Self {
             bytes: passed.bytes,
@@ -161,8 +123,8 @@ impl From<&Peer> for Shown {
         Self {
             id: peer.id,
             address: peer.address.to_string(),
-            direction: name(peer.direction).into(),
-            transport: transport(peer.transport).into(),
+            direction: peer.direction.name().into(),
+            transport: peer.transport.name().into(),
             session_id: peer.session_id.map(|id| hex(&id)),
             decoys: peer.decoys,
             age_s: peer.age.as_secs_f64(),
@@ -202,10 +164,10 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
         "gauge",
         "Connections that are there.",
     );
-    let mut connections = BTreeMap::<_, u64>::new();
+    let mut connections: BTreeMap<_, u64> = by_kind().map(|kind| (kind, 0)).collect();
     for peer in peers {
-        let key = (name(peer.direction), transport(peer.transport));
-        *connections.entry(key).or_default() += 1;
+        let kind = (peer.direction.name(), peer.transport.name());
+        *connections.entry(kind).or_default() += 1;
     }
     for ((direction, transport), number) in connections {
         let _ = writeln!(
@@ -266,36 +228,41 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
         "Lines of the log that were not written, because too many waited.",
         counts.lost_lines.dropped_lines(),
     );
-    let mut passed = inner.passed.clone();
     drop(inner);
-    for peer in peers {
-        passed[0].add(&peer.account.received);
-        passed[1].add(&peer.account.sent);
+    let mut bytes = [0; 2];
+    let mut messages = [(); 2].map(|()| BTreeMap::<&str, u64>::new());
+    for turns in turns {
+        for (way, passed) in [&turns.received, &turns.sent].into_iter().enumerate() {
+            bytes[way] += passed.bytes;
+            for count in &passed.types {
+                *messages[way].entry(type_name(count)).or_default() += count.messages;
+            }
+        }
     }
-    let ways = [("received", &passed[0]), ("sent", &passed[1])];
+    let ways = ["received", "sent"];
     out += &head(
         "packetlane_gateway_bytes_total",
         "counter",
         "Bytes from peers and to them.",
     );
-    for (way, passed) in ways {
+    for (way, bytes) in ways.iter().zip(bytes) {
         let _ = writeln!(
             out,
-            "packetlane_gateway_bytes_total{{direction=\"{way}\"}} {}",
-            passed.bytes
+            "packetlane_gateway_bytes_total{{direction=\"{way}\"}} {bytes}"
         );
     }
     out += &head(
         "packetlane_gateway_messages_total",
         "counter",
-        "Messages from peers and to them.",
+        "Messages from peers and to them. Types that are not of the protocol are counted together: \
+         a peer may invent as many as it likes.",
     );
-    for (way, passed) in ways {
-        for (message_type, number) in &passed.messages {
+    for (way, messages) in ways.iter().zip(messages) {
+        for (name, number) in messages {
             let _ = writeln!(
                 out,
                 "packetlane_gateway_messages_total{{direction=\"{way}\",type=\"{}\"}} {number}",
-                label(message_type)
+                label(name)
             );
         }
     }

@@ -1,8 +1,10 @@
 //! `peers watch --prometheus`: what was seen, as metrics in Prometheus's text format.
 
 use crate::http::{METRICS_TYPE, Page, Server, head, label, metric};
-use packetlane_peers::tally::{Peer, Tally};
+use packetlane::bitcoin::message::MessageType;
+use packetlane_peers::tally::{OTHER_TYPE, Peer, Tally, TypeCost};
 use packetlane_peers::{Network, Transport};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +22,7 @@ pub(super) struct Metrics {
 impl Metrics {
     /// Listens at `address`, HOST:PORT.
     pub(super) fn serve(address: &str) -> Result<Self, String> {
-        let text = Arc::new(Mutex::new(Arc::<str>::from("")));
+        let text = Arc::new(Mutex::new(render(&Tally::new()).into()));
         let served = Arc::clone(&text);
         let page = move |path: &str| {
             let text = served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +197,7 @@ fn render(tally: &Tally) -> String {
     );
 
     // The tally has a limit for types.
-    let [received, sent] = [tally.received(|_| true), tally.sent(|_| true)];
+    let [received, sent] = [tally.received(|_| true), tally.sent(|_| true)].map(with_known);
     let types = [("received", &received), ("sent", &sent)];
     out += &head(
         "packetlane_message_bytes_total",
@@ -230,6 +232,16 @@ fn render(tally: &Tally) -> String {
     out
 }
 
+/// Adds the types that did not come yet, and what stands for those above the limit: a counter that
+/// came with its first event would hide it from `increase()`.
+fn with_known(mut costs: BTreeMap<&str, TypeCost>) -> BTreeMap<&str, TypeCost> {
+    let known = MessageType::known().iter().map(MessageType::name);
+    for name in known.chain([OTHER_TYPE]) {
+        costs.entry(name).or_default();
+    }
+    costs
+}
+
 enum Figures {
     One(f64),
     /// Received, or of receiving; and sent, or of sending.
@@ -241,7 +253,6 @@ mod tests {
     use super::*;
     use crate::http::tests::ask;
     use packetlane_peers::{Calls, Cost, Event, Record};
-    use std::collections::BTreeMap;
 
     fn tally(peers: i64) -> Tally {
         let mut tally = Tally::new();
@@ -391,6 +402,26 @@ mod tests {
             taken.contains("cannot serve metrics at 127.0.0.1"),
             "{taken}"
         );
+    }
+
+    /// Served before anything has happened, and shown before there is a message of that type.
+    #[test]
+    fn counters_are_there_from_the_start() {
+        let metrics = Metrics::serve("127.0.0.1:0").unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+        let answer = ask(metrics.address(), request);
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let all = [parse(body), parse(&render(&tally(1)))];
+        for direction in ["received", "sent"] {
+            for name in ["tx", "version", "feature", OTHER_TYPE] {
+                let labels = [("direction", direction), ("type", name)];
+                for series in &all {
+                    assert_eq!(get(series, "packetlane_message_bytes_total", &labels), 0.0);
+                }
+            }
+        }
+        let cpu = "packetlane_message_cpu_seconds_total";
+        assert_eq!(get(&all[1], cpu, &[("type", "tx")]), 0.0);
     }
 
     #[test]

@@ -73,15 +73,30 @@ const SHORT_IDS: [&str; 37] = [
     "feature",
 ];
 
-/// How many of them every peer understands.
+/// Types that nodes send and that have no short id.
+const LONG_TYPES: [&str; 8] = [
+    "version",
+    "verack",
+    "getaddr",
+    "sendheaders",
+    "sendaddrv2",
+    "wtxidrelay",
+    "sendtxrcncl",
+    "reject",
+];
+
+/// How many of [`SHORT_IDS`] every peer understands.
 const BIP324_IDS: usize = 28;
 
-/// The types that they stand for.
-static SHORT_TYPES: [MessageType; SHORT_IDS.len()] = {
-    let mut types = [MessageType::literal(""); SHORT_IDS.len()];
+/// The types of [`SHORT_IDS`], then those of [`LONG_TYPES`].
+static KNOWN_TYPES: [MessageType; SHORT_IDS.len() + LONG_TYPES.len()] = {
+    let mut types = [MessageType::literal(""); SHORT_IDS.len() + LONG_TYPES.len()];
     let mut i = 0;
     while i < types.len() {
-        types[i] = MessageType::literal(SHORT_IDS[i]);
+        types[i] = MessageType::literal(match i < SHORT_IDS.len() {
+            true => SHORT_IDS[i],
+            false => LONG_TYPES[i - SHORT_IDS.len()],
+        });
         i += 1;
     }
     types
@@ -161,11 +176,18 @@ impl MessageType {
         core::str::from_utf8(name).expect("every constructor admits ASCII only")
     }
 
+    /// The types that nodes send: those with a short id, assigned by BIP324 or since, and those
+    /// without one.
+    #[must_use]
+    pub fn known() -> &'static [Self] {
+        &KNOWN_TYPES
+    }
+
     /// The id of one byte by which this type is sent: the one that BIP324's own table has
     /// for it, which every peer understands.
     #[must_use]
     pub fn short_id(&self) -> Option<u8> {
-        let sent = &SHORT_TYPES[..BIP324_IDS];
+        let sent = &KNOWN_TYPES[..BIP324_IDS];
         let index = sent.iter().position(|sent| sent == self)?;
         u8::try_from(index + 1).ok()
     }
@@ -175,7 +197,7 @@ impl MessageType {
     #[must_use]
     pub fn from_short_id(id: u8) -> Option<Self> {
         let index = usize::from(id).checked_sub(1)?;
-        SHORT_TYPES.get(index).copied()
+        KNOWN_TYPES[..SHORT_IDS.len()].get(index).copied()
     }
 
     /// The beginning of the contents that carry a message of this type.
