@@ -414,7 +414,7 @@ mod tests {
         let all = [parse(body), parse(&render(&tally(1)))];
         for direction in ["received", "sent"] {
             for name in ["tx", "version", "feature", OTHER_TYPE] {
-                let labels = [("direction", direction), ("type", name)];
+                let labels = [("type", name), ("direction", direction)];
                 for series in &all {
                     assert_eq!(get(series, "packetlane_message_bytes_total", &labels), 0.0);
                 }
