@@ -28,7 +28,7 @@ create_exception!(
     packetlane,
     ClosedUnanswered,
     HandshakeError,
-    "The peer closed before it answered: it may speak v1 only."
+    "The peer may speak v1 only: it closed before it answered, or answered by v1."
 );
 create_exception!(packetlane, SealError, Error, "A packet cannot be sealed.");
 create_exception!(
@@ -61,9 +61,9 @@ pub(crate) fn backend(error: Backend) -> PyErr {
 }
 
 pub(crate) fn handshake(error: bip324::HandshakeError) -> PyErr {
-    match error {
-        bip324::HandshakeError::ClosedUnanswered => ClosedUnanswered::new_err(error.to_string()),
-        _ => HandshakeError::new_err(error.to_string()),
+    match error.may_speak_v1() {
+        true => ClosedUnanswered::new_err(error.to_string()),
+        false => HandshakeError::new_err(error.to_string()),
     }
 }
 

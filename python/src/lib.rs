@@ -23,7 +23,7 @@ mod _packetlane {
         SealError, SlotError,
     };
     #[pymodule_export]
-    use crate::session::{Handshake, Session, V1, decode, decode_v1, encode, encode_v1};
+    use crate::session::{Handshake, Session, V1, V1Decoder, decode, encode, encode_v1};
     #[pymodule_export]
     use crate::sha256d::{many, merkle_root};
 }

@@ -212,7 +212,7 @@ impl Handshake {
 /// The peer speaks v1. Nothing has been sent to it.
 #[pyclass(frozen, module = "packetlane")]
 pub(crate) struct V1 {
-    /// Every byte that it has sent, for ``decode_v1``.
+    /// Every byte that it has sent, for a ``V1Decoder``.
     #[pyo3(get)]
     received: Py<PyBytes>,
 }
@@ -259,6 +259,12 @@ impl Session {
     #[getter]
     fn decoys(&self) -> u64 {
         self.inner.inbound.decoys()
+    }
+
+    /// How many packets ``messages`` has dropped because they hold no message.
+    #[getter]
+    fn ignored(&self) -> u64 {
+        self.inner.inbound.ignored().messages
     }
 
     /// How many bytes wait here: of a packet that has not come whole, and deferred contents.
@@ -385,7 +391,8 @@ impl Session {
         batch: &Bound<'py, OpenBatch>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let (py, batch) = (batch.py(), batch.try_borrow()?);
-        self.take(&batch, |contents| Ok(Some(PyBytes::new(py, contents))))
+        let packets = self.inner.inbound.packets(batch.state.get());
+        take(packets, |contents| Ok(PyBytes::new(py, contents)))
     }
 
     /// As ``packets``, without a copy: views into the arena. Until all are released the batch
@@ -395,25 +402,19 @@ impl Session {
         batch: &Bound<'py, OpenBatch>,
     ) -> PyResult<Vec<Bound<'py, PyMemoryView>>> {
         let borrowed = batch.try_borrow()?;
-        self.take(&borrowed, |contents| {
-            PyMemoryView::from(borrowed.view(batch, contents)?.as_any()).map(Some)
+        let packets = self.inner.inbound.packets(borrowed.state.get());
+        take(packets, |contents| {
+            PyMemoryView::from(borrowed.view(batch, contents)?.as_any())
         })
     }
 
-    /// As ``packets``: each as its message type and payload. Packets that are no message are
-    /// dropped, as nodes do.
-    fn messages<'py>(
-        &mut self,
-        batch: &Bound<'py, OpenBatch>,
-    ) -> PyResult<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>> {
+    /// As ``packets``: each as its message type and payload. Packets that hold no message are
+    /// dropped and counted (``ignored``), as nodes do.
+    fn messages<'py>(&mut self, batch: &Bound<'py, OpenBatch>) -> PyResult<Vec<Message<'py>>> {
         let (py, batch) = (batch.py(), batch.try_borrow()?);
-        self.take(&batch, |contents| {
-            Ok(decode_message(contents)
-                .ok()
-                .map(|(message_type, payload)| {
-                    let message_type = PyString::intern(py, message_type.name());
-                    (message_type, PyBytes::new(py, payload))
-                }))
+        let messages = self.inner.inbound.messages(batch.state.get());
+        take(messages, |(message_type, payload)| {
+            Ok(message(py, message_type, payload))
         })
     }
 
@@ -425,24 +426,33 @@ impl Session {
     }
 }
 
-impl Session {
-    /// What `make` makes of each packet, if something. An error is raised if nothing comes before
-    /// it; otherwise it comes again, from the next call.
-    fn take<T>(
-        &mut self,
-        batch: &OpenBatch,
-        make: impl Fn(&[u8]) -> PyResult<Option<T>>,
-    ) -> PyResult<Vec<T>> {
-        let mut taken = Vec::new();
-        for packet in self.inner.inbound.packets(batch.state.get()) {
-            match packet {
-                Ok(contents) => taken.extend(make(contents)?),
-                Err(error) if taken.is_empty() => return Err(error::open(error)),
-                Err(_) => break,
-            }
+/// What `make` makes of each packet. An error is raised if nothing comes before it; otherwise it
+/// comes again, from the next call.
+fn take<P, T>(
+    packets: impl Iterator<Item = Result<P, OpenError>>,
+    make: impl Fn(P) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let mut taken = Vec::new();
+    for packet in packets {
+        match packet {
+            Ok(packet) => taken.push(make(packet)?),
+            Err(error) if taken.is_empty() => return Err(error::open(error)),
+            Err(_) => break,
         }
-        Ok(taken)
     }
+    Ok(taken)
+}
+
+/// A message's type and payload, as Python has them.
+type Message<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
+
+fn message<'py>(py: Python<'py>, message_type: MessageType, payload: &[u8]) -> Message<'py> {
+    // An interned string may stay forever, and a peer may invent types.
+    let message_type = match message_type.short_id() {
+        Some(_) => PyString::intern(py, message_type.name()),
+        None => PyString::new(py, message_type.name()),
+    };
+    (message_type, PyBytes::new(py, payload))
 }
 
 /// The contents of a v2 packet that carry a message.
@@ -497,23 +507,76 @@ pub(crate) fn encode_v1<'py>(
     Ok(PyBytes::new(py, &wire))
 }
 
-/// The v1 message that begins at ``start`` in ``data``: its type, its payload, and its length on the
-/// wire; ``None`` if it has not come whole.
-#[pyfunction]
-#[pyo3(signature = (network, data, start=0))]
-pub(crate) fn decode_v1<'py>(
-    network: Magic,
-    data: &Bound<'py, PyAny>,
-    start: usize,
-) -> PyResult<Option<(String, Bound<'py, PyBytes>, usize)>> {
-    let py = data.py();
-    Input::new(data)?.with(py, |data| {
-        let decoded = v1::decode(network.0, data.get(start..).unwrap_or_default());
-        let message = decoded.map_err(|error| error::MessageError::new_err(error.to_string()))?;
-        Ok(message.map(|message| {
-            let payload = PyBytes::new(py, message.payload);
-            let message_type = message.message_type.name().to_owned();
-            (message_type, payload, message.wire_len())
-        }))
-    })?
+/// Takes the messages out of what a v1 peer sends.
+///
+/// A message with a wrong checksum or a malformed type is dropped and counted, as nodes do.
+#[pyclass(module = "packetlane")]
+pub(crate) struct V1Decoder {
+    inner: v1::Decoder,
+    /// Of a message that has not come whole.
+    buffer: Vec<u8>,
+    failed: Option<v1::Error>,
+}
+
+#[pymethods]
+impl V1Decoder {
+    #[new]
+    #[pyo3(
+        signature = (network=Magic::MAIN),
+        text_signature = "(network='main')"
+    )]
+    fn new(network: Magic) -> Self {
+        Self {
+            inner: v1::Decoder::new(network.0),
+            buffer: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// The messages that have come whole with ``data``: each as its type and its payload. Raises
+    /// ``MessageError`` for what ends the connection, another network or too long a payload; if
+    /// messages come before it, from the next call on.
+    fn receive<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Vec<Message<'py>>> {
+        let py = data.py();
+        let mut messages = Vec::new();
+        if self.failed.is_none() {
+            let buffer = &mut self.buffer;
+            Input::new(data)?.with(py, |data| buffer.extend_from_slice(data))?;
+            let mut rest = &buffer[..];
+            loop {
+                match self.inner.next(&mut rest) {
+                    Ok(Some(one)) => messages.push(message(py, one.message_type, one.payload)),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.failed = Some(error);
+                        rest = &[];
+                        break;
+                    }
+                }
+            }
+            let taken = buffer.len() - rest.len();
+            buffer.drain(..taken);
+            if buffer.is_empty() {
+                *buffer = Vec::new();
+            }
+        }
+        match self.failed {
+            Some(error) if messages.is_empty() => {
+                Err(error::MessageError::new_err(error.to_string()))
+            }
+            _ => Ok(messages),
+        }
+    }
+
+    /// How many bytes wait here, of a message that has not come whole.
+    #[getter]
+    fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// How many messages were dropped.
+    #[getter]
+    fn ignored(&self) -> u64 {
+        self.inner.ignored().messages
+    }
 }

@@ -39,13 +39,10 @@ async def node(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
 
 async def v1_node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, network: str) -> None:
     """A node that knows v1 only: it hangs up at anything else."""
-    data = b""
-    while more := await reader.read(65536):
-        data += more
+    decoder = packetlane.V1Decoder(network)
+    while data := await reader.read(65536):
         try:
-            while message := packetlane.decode_v1(network, data):
-                message_type, _, length = message
-                data = data[length:]
+            for message_type, _ in decoder.receive(data):
                 if message_type == "version":
                     version = packetlane.encode_v1(network, "version", bytes(86))
                     writer.write(version + packetlane.encode_v1(network, "verack"))

@@ -78,19 +78,31 @@ def test_nothing_is_pushed_if_one_is_refused() -> None:
     assert bob.packets(opened(bob, sealed(alice, b"fine"))) == [b"fine"]
 
 
+#: Unknown short ids, nothing, a type that is cut short, one that is not ASCII, and no zeros behind it.
+NO_MESSAGES = [
+    b"\x26",
+    b"\x7f no such type",
+    b"\xff",
+    b"",
+    b"\0ping",
+    b"\0p\xffng" + bytes(8),
+    b"\0ping\0x" + bytes(6),
+]
+
+
 def test_messages_and_decoys() -> None:
     alice, bob = sessions()
     batch = SealBatch()
     slots = [
         alice.push_message(batch, "ping", b"12345678"),
         alice.push(batch, b"noise", decoy=True),
-        alice.push(batch, b"\xff no such type"),
+        *(alice.push(batch, contents) for contents in NO_MESSAGES),
         alice.push_message(batch, "sendaddrv2"),
     ]
     Engine().seal(batch)
     received = opened(bob, batch.wire_bytes(slots))
     assert bob.messages(received) == [("ping", b"12345678"), ("sendaddrv2", b"")]
-    assert bob.messages(received) == [] and bob.decoys == 1
+    assert bob.messages(received) == [] and bob.decoys == 1 and bob.ignored == len(NO_MESSAGES)
     with pytest.raises(packetlane.MessageError, match="12 are the most"):
         alice.push_message(batch, "a very long type")
     assert packetlane.decode_message(packetlane.encode_message("tx", b"t")) == ("tx", b"t")
@@ -240,14 +252,29 @@ def test_v1_is_recognised() -> None:
     assert bob.receive(version[:15]) is None
     v1 = bob.receive(version[15:])
     assert isinstance(v1, packetlane.V1) and v1.received == version
-    assert packetlane.decode_v1("regtest", version[:-1]) is None
-    assert packetlane.decode_v1("regtest", version) == ("version", b"payload", len(version))
-    with pytest.raises(packetlane.MessageError, match="the peer is on regtest"):
-        packetlane.decode_v1("main", version)
-    with pytest.raises(packetlane.MessageError, match="checksum of a version message"):
-        packetlane.decode_v1("regtest", version[:-1] + b"!")
     with pytest.raises(packetlane.HandshakeError, match="v1 on another network"):
         Handshake.responder("main").receive(version + bytes(64))
+
+
+def test_v1_messages() -> None:
+    ping = packetlane.encode_v1("regtest", "ping", b"12345678")
+    damaged, malformed = bytearray(ping), bytearray(ping)
+    damaged[-1] ^= 1
+    malformed[5] = 0xFF
+    decoder = packetlane.V1Decoder("regtest")
+    wire = ping + damaged + malformed + ping[:-1]
+    assert decoder.receive(wire) == [("ping", b"12345678")]
+    assert decoder.ignored == 2 and decoder.buffered == len(ping) - 1
+    main = packetlane.encode_v1("main", "ping")
+    # An error comes behind the messages before it, and stays.
+    assert decoder.receive(ping[-1:] + main) == [("ping", b"12345678")]
+    for data in (b"", ping):
+        with pytest.raises(packetlane.MessageError, match="the peer is on main"):
+            decoder.receive(data)
+    assert decoder.buffered == 0
+    too_long = ping[:16] + (4_000_001).to_bytes(4, "little")
+    with pytest.raises(packetlane.MessageError, match="the limit is 4000000"):
+        packetlane.V1Decoder("regtest").receive(too_long)
 
 
 def test_threads() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import packetlane
 import pytest
+from packetlane import _streams
 
 HERE = Path(__file__).parent
 
@@ -112,6 +113,62 @@ async def test_falls_back_to_v1() -> None:
     assert writer.version == 1 and writer.session_id is None and connections == 3
     writer.send("version", b"hello")
     assert await reader.read() == ("version", b"v1")
+    writer.close()
+    server.close()
+
+
+async def test_falls_back_where_a_v1_node_speaks_first() -> None:
+    connections = 0
+    version = packetlane.encode_v1("regtest", "version", b"v1")
+
+    async def speaks_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(version)
+        await reader.read(-1)
+        writer.close()
+
+    server = await asyncio.start_server(speaks_first, "127.0.0.1", 0)
+    with pytest.raises(packetlane.ClosedUnanswered, match="the peer answered by v1"):
+        await packetlane.connect("127.0.0.1", port_of(server), "regtest", v2_only=True)
+    assert connections == 1
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    assert writer.version == 1 and connections == 3
+    assert await reader.read() == ("version", b"v1")
+    writer.close()
+    server.close()
+
+
+async def test_what_is_no_message_ends_no_connection() -> None:
+    async def odd(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        connection = writer._connection
+        if connection.session is None:
+            ping = bytearray(packetlane.encode_v1("regtest", "ping", b"12345678"))
+            ping[-1] ^= 1
+            connection.write(bytes(ping))
+        else:
+            batch = packetlane.SealBatch()
+            slots = [connection.session.push(batch, contents) for contents in (b"\x7f", b"", b"\0")]
+            connection.turn.engine.seal(batch)
+            connection.write(batch.wire_bytes(slots))
+        await echo(reader, writer)
+
+    server = await packetlane.serve(odd, "127.0.0.1", 0, "regtest")
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    writer.send("pong", b"v2")
+    assert await reader.read() == ("pong", b"v2")
+    session = writer._connection.session
+    assert session is not None and session.ignored == 3
+    writer.close()
+    loop = asyncio.get_running_loop()
+    # Its server takes it for v1 by its first message.
+    _, connection = await loop.create_connection(
+        lambda: _streams._Connection(loop, "regtest", None), "127.0.0.1", port_of(server)
+    )
+    reader, writer = packetlane.Reader(connection), packetlane.Writer(connection)
+    writer.send("version", b"v1")
+    assert await reader.read() == ("version", b"v1")
+    assert connection.v1.ignored == 1
     writer.close()
     server.close()
 

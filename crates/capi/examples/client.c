@@ -155,8 +155,6 @@ int main(int argc, char **argv) {
         packetlane_status status;
         while ((status = packetlane_session_next_message(peer.session, incoming, &message)) !=
                PACKETLANE_END) {
-            if (status == PACKETLANE_NO_MESSAGE)
-                continue;
             MUST(status);
             printf("received %s (%zu bytes)\n", message.message_type, message.payload_len);
             if (strcmp(message.message_type, "version") == 0) {

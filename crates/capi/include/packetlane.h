@@ -131,8 +131,8 @@ typedef enum {
   PACKETLANE_CLOSED = 55,
   // The peer closed the connection before it answered: it may speak v1 only.
   PACKETLANE_CLOSED_UNANSWERED = 56,
-  // The packet that was taken is no message. Nodes ignore it and keep the connection.
-  PACKETLANE_NO_MESSAGE = 57,
+  // The peer answered by v1: it speaks v1 only.
+  PACKETLANE_ANSWERED_V1 = 58,
   // QUIC: the packet number is not above those before it.
   PACKETLANE_QUIC_NUMBER_USED = 70,
   // QUIC: the packet number is above 2^62 - 1.
@@ -486,9 +486,9 @@ packetlane_status packetlane_session_next_packet(packetlane_session *session,
                                                  const uint8_t **contents,
                                                  size_t *contents_len);
 
-// As packetlane_session_next_packet, for a packet's message: its type and its payload.
-//
-// PACKETLANE_NO_MESSAGE if the packet is none, which is taken all the same: nodes ignore it.
+// As packetlane_session_next_packet, for a packet's message: its type and its payload. Packets that
+// hold no message (they are empty, or their type is unknown or malformed) are dropped and counted
+// (packetlane_session_ignored), as nodes do: later versions of the protocol may have more types.
 packetlane_status packetlane_session_next_message(packetlane_session *session,
                                                   const packetlane_open_batch *batch,
                                                   packetlane_message *message);
@@ -506,6 +506,9 @@ packetlane_status packetlane_session_set_receive_limit(packetlane_session *sessi
 
 // How many decoys have been dropped since the handshake.
 uint64_t packetlane_session_decoys(const packetlane_session *session);
+
+// How many packets packetlane_session_next_message has dropped because they hold no message.
+uint64_t packetlane_session_ignored(const packetlane_session *session);
 
 // How many bytes wait in the session: of a packet that has not come whole, and contents that were
 // deferred.
@@ -541,8 +544,8 @@ packetlane_status packetlane_handshake_responder(const packetlane_engine *engine
 // (packetlane_progress). Then packetlane_handshake_output may have bytes to send.
 //
 // Errors end the handshake, and the connection: PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK,
-// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT. PACKETLANE_ENDED if it had
-// ended before.
+// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT, and for an initiator
+// PACKETLANE_ANSWERED_V1: connect again and speak v1. PACKETLANE_ENDED if it had ended before.
 packetlane_status packetlane_handshake_receive(packetlane_handshake *handshake,
                                                const uint8_t *bytes,
                                                size_t len,
@@ -570,8 +573,9 @@ packetlane_status packetlane_handshake_v1_bytes(const packetlane_handshake *hand
 packetlane_status packetlane_handshake_take_session(packetlane_handshake *handshake,
                                                     packetlane_session **session);
 
-// What it means that the peer has closed the connection now: PACKETLANE_CLOSED_UNANSWERED or
-// PACKETLANE_CLOSED. After the former, connect again with v1.
+// What it means that the peer has closed the connection now, or has let its time pass:
+// PACKETLANE_CLOSED_UNANSWERED or PACKETLANE_CLOSED. After the former the peer may speak v1 only:
+// connect again and speak v1. Give it 10 seconds for its first byte.
 packetlane_status packetlane_handshake_closed(const packetlane_handshake *handshake);
 
 // Frees a handshake and wipes its secrets.

@@ -208,8 +208,7 @@ class session {
             return std::nullopt;
         return bytes{data, len};
     }
-    /// Nothing behind the last packet. PACKETLANE_NO_MESSAGE is an exception that a program goes on
-    /// after.
+    /// Nothing behind the last packet. Packets that hold no message are dropped: see ignored().
     std::optional<message> next_message(const open_batch &batch) {
         packetlane_message taken;
         if (!detail::check_next(packetlane_session_next_message(get(), batch.get(), &taken)))
@@ -222,6 +221,7 @@ class session {
         detail::check(packetlane_session_set_receive_limit(get(), limit));
     }
     std::uint64_t decoys() const { return packetlane_session_decoys(get()); }
+    std::uint64_t ignored() const { return packetlane_session_ignored(get()); }
     std::size_t buffered() const { return packetlane_session_buffered(get()); }
     packetlane_session *get() const noexcept { return handle_.get(); }
 

@@ -224,8 +224,8 @@ unsafe fn start(
 /// (packetlane_progress). Then packetlane_handshake_output may have bytes to send.
 ///
 /// Errors end the handshake, and the connection: PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK,
-/// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT. PACKETLANE_ENDED if it had
-/// ended before.
+/// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT, and for an initiator
+/// PACKETLANE_ANSWERED_V1: connect again and speak v1. PACKETLANE_ENDED if it had ended before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_receive(
     handshake: *mut packetlane_handshake,
@@ -313,8 +313,9 @@ pub unsafe extern "C" fn packetlane_handshake_take_session(
     })
 }
 
-/// What it means that the peer has closed the connection now: PACKETLANE_CLOSED_UNANSWERED or
-/// PACKETLANE_CLOSED. After the former, connect again with v1.
+/// What it means that the peer has closed the connection now, or has let its time pass:
+/// PACKETLANE_CLOSED_UNANSWERED or PACKETLANE_CLOSED. After the former the peer may speak v1 only:
+/// connect again and speak v1. Give it 10 seconds for its first byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_closed(
     handshake: *const packetlane_handshake,

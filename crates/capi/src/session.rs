@@ -9,7 +9,7 @@ use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::ffi::c_char;
 use packetlane::OpenBatch;
 use packetlane::bip324::{PacketKind, Session};
-use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::message::MessageType;
 
 /// An established session of BIP324: packetlane_handshake_take_session gives it.
 pub struct packetlane_session(Guarded<Session>);
@@ -311,9 +311,9 @@ pub unsafe extern "C" fn packetlane_session_next_packet(
     })
 }
 
-/// As packetlane_session_next_packet, for a packet's message: its type and its payload.
-///
-/// PACKETLANE_NO_MESSAGE if the packet is none, which is taken all the same: nodes ignore it.
+/// As packetlane_session_next_packet, for a packet's message: its type and its payload. Packets that
+/// hold no message (they are empty, or their type is unknown or malformed) are dropped and counted
+/// (packetlane_session_ignored), as nodes do: later versions of the protocol may have more types.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_next_message(
     session: *mut packetlane_session,
@@ -325,12 +325,10 @@ pub unsafe extern "C" fn packetlane_session_next_message(
         let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
         // SAFETY: the header's rules for pointers.
         let out = unsafe { place(message)? };
-        let Some(contents) = next(session, &opening.batch)? else {
+        let next = session.inbound.messages(&opening.batch).next();
+        let Some((of, payload)) = next.transpose()? else {
             return Ok(None);
         };
-        // Whatever its type lacks: it came from the peer.
-        let decoded = decode_message(contents);
-        let (of, payload) = decoded.map_err(|error| Error::new(PACKETLANE_NO_MESSAGE, error))?;
         let mut name = [0; 13];
         for (to, from) in name.iter_mut().zip(of.padded()) {
             // Every name is ASCII.
@@ -382,6 +380,15 @@ pub unsafe extern "C" fn packetlane_session_set_receive_limit(
 pub unsafe extern "C" fn packetlane_session_decoys(session: *const packetlane_session) -> u64 {
     // SAFETY: the header's rules for handles.
     read(0, || unsafe { Ok(look(session)?.inbound.decoys()) })
+}
+
+/// How many packets packetlane_session_next_message has dropped because they hold no message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_ignored(session: *const packetlane_session) -> u64 {
+    // SAFETY: the header's rules for handles.
+    read(0, || unsafe {
+        Ok(look(session)?.inbound.ignored().messages)
+    })
 }
 
 /// How many bytes wait in the session: of a packet that has not come whole, and contents that were

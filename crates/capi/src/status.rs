@@ -93,8 +93,8 @@ pub enum packetlane_status {
     PACKETLANE_CLOSED = 55,
     /// The peer closed the connection before it answered: it may speak v1 only.
     PACKETLANE_CLOSED_UNANSWERED = 56,
-    /// The packet that was taken is no message. Nodes ignore it and keep the connection.
-    PACKETLANE_NO_MESSAGE = 57,
+    /// The peer answered by v1: it speaks v1 only.
+    PACKETLANE_ANSWERED_V1 = 58,
 
     /// QUIC: the packet number is not above those before it.
     PACKETLANE_QUIC_NUMBER_USED = 70,
@@ -156,7 +156,7 @@ statuses! {
     PACKETLANE_V1_OTHER_NETWORK = 54, c"the peer speaks v1 on another network";
     PACKETLANE_CLOSED = 55, c"the peer closed the connection during the handshake";
     PACKETLANE_CLOSED_UNANSWERED = 56, c"the peer closed the connection before it answered: it may speak v1 only";
-    PACKETLANE_NO_MESSAGE = 57, c"the packet is no message";
+    PACKETLANE_ANSWERED_V1 = 58, c"the peer answered by v1: it speaks v1 only";
     PACKETLANE_QUIC_NUMBER_USED = 70, c"the packet number is not above those before it";
     PACKETLANE_QUIC_NUMBER_TOO_LARGE = 71, c"the packet number is above 2^62 - 1";
     PACKETLANE_QUIC_HEADER_TOO_SHORT = 72, c"the header has no room for its packet number";
@@ -265,13 +265,11 @@ from!(HandshakeError:
     HandshakeError::NoTerminator => PACKETLANE_NO_TERMINATOR,
     HandshakeError::Open(error) => open_status(*error),
     HandshakeError::ClosedUnanswered => PACKETLANE_CLOSED_UNANSWERED,
+    HandshakeError::AnsweredV1 => PACKETLANE_ANSWERED_V1,
     HandshakeError::Closed => PACKETLANE_CLOSED,
     HandshakeError::Ended => PACKETLANE_ENDED,
 );
-from!(MessageError:
-    MessageError::TypeTooLong { .. } | MessageError::TypeByte { .. } => PACKETLANE_MESSAGE_TYPE,
-    _ => PACKETLANE_NO_MESSAGE,
-);
+from!(MessageError: _ => PACKETLANE_MESSAGE_TYPE);
 from!(quic::KeyLenError: _ => PACKETLANE_WRONG_LENGTH);
 from!(quic::SealError:
     quic::SealError::PacketNumberUsed { .. } => PACKETLANE_QUIC_NUMBER_USED,

@@ -8,7 +8,7 @@ use crate::report::{FellBack, Report, Times};
 use crate::stop::{Stop, Stopped};
 use crate::terminal::{Status, complain, print};
 use crate::wire::{Version, printable};
-use packetlane::bip324::{HandshakeError, Network};
+use packetlane::bip324::Network;
 use packetlane::bitcoin::v1;
 use packetlane::{BackendError, Engine};
 use std::fmt;
@@ -91,15 +91,8 @@ async fn reach(
                 keys = Some(begun.elapsed());
                 peer
             }
-            Err(error) => {
-                fell_back = match error {
-                    _ if choice == TransportChoice::V2Only => None,
-                    PeerError::Handshake(HandshakeError::ClosedUnanswered) => {
-                        Some(FellBack::Closed)
-                    }
-                    PeerError::SpeaksV1 => Some(FellBack::Answered),
-                    _ => None,
-                };
+            Err((error, may_speak_v1)) => {
+                fell_back = may_speak_v1.filter(|_| choice == TransportChoice::Either);
                 if fell_back.is_none() {
                     return Err(error.at(remote));
                 }

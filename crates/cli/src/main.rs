@@ -73,7 +73,8 @@ enum Command {
     Gpu(gpu::Gpu),
     /// Connect to a node and report its transport, its version and the messages exchanged.
     ///
-    /// Speaks v2 (BIP324). If the node closes before it answers, connects again and speaks v1.
+    /// Speaks v2 (BIP324). If the node closes before it answers, answers by v1, or sends nothing
+    /// for --timeout, connects again and speaks v1 (not with --v2-only).
     /// Ends after the handshakes, three pings and everything that --fetch asked for; or after
     /// SIGINT, SIGTERM or SIGHUP, with a report on what there was. The exit status is 0 only if
     /// all of it succeeded.

@@ -6,13 +6,15 @@
 
 use crate::meter::{Meter, Metered};
 use crate::record::{RecordError, Recorder};
+use crate::report::FellBack;
 use crate::wire::{BlockHash, Services, WireError, printable};
 use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, Reader, StreamError, Writer};
 use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, MessageType, Network, OVERHEAD, PacketKind,
-    decode_message, encode_message,
+    encode_message,
 };
+use packetlane::bitcoin::message::Ignored;
 use packetlane::bitcoin::v1;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,9 +38,6 @@ const READ_LEN: usize = 64 * 1024;
 /// BIP324 public key is as long.
 const KEPT_LEN: usize = 64;
 
-/// The message type of a v1 peer's first message, which follows the magic.
-const V1_VERSION: &[u8] = b"version\0\0\0\0\0";
-
 /// Number of messages, and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
@@ -58,19 +57,16 @@ impl Count {
 pub(crate) struct Traffic {
     /// Received and sent.
     pub(crate) types: BTreeMap<MessageType, [Count; 2]>,
-    /// Received messages of an unknown type, or of a type after the first [`MAX_TYPES`].
+    /// Received messages of a type after the first [`MAX_TYPES`].
     pub(crate) other: Count,
 }
 
 impl Traffic {
-    fn received(&mut self, message_type: Option<MessageType>, wire_len: usize) {
-        match message_type {
-            Some(message_type)
-                if self.types.len() < MAX_TYPES || self.types.contains_key(&message_type) =>
-            {
-                self.types.entry(message_type).or_default()[0].add(wire_len);
-            }
-            _ => self.other.add(wire_len),
+    fn received(&mut self, message_type: MessageType, wire_len: usize) {
+        if self.types.len() < MAX_TYPES || self.types.contains_key(&message_type) {
+            self.types.entry(message_type).or_default()[0].add(wire_len);
+        } else {
+            self.other.add(wire_len);
         }
     }
 
@@ -104,6 +100,7 @@ enum Framing {
     V1 {
         stream: Metered<TcpStream>,
         magic: [u8; 4],
+        decoder: v1::Decoder,
         /// Bytes received and not yet removed.
         buffer: Vec<u8>,
         /// How many bytes at the start of `buffer` were already returned as messages.
@@ -113,6 +110,7 @@ enum Framing {
         id: [u8; 32],
         /// Bytes of the handshake, received and sent.
         handshake: [u64; 2],
+        ignored: Ignored,
         reader: Box<Reader<Metered<OwnedReadHalf>>>,
         writer: Box<Writer<Metered<OwnedWriteHalf>>>,
     },
@@ -130,6 +128,7 @@ impl Peer {
         let framing = Framing::V1 {
             stream,
             magic: network.magic(),
+            decoder: v1::Decoder::new(network.magic()),
             buffer,
             taken: 0,
         };
@@ -151,16 +150,18 @@ impl Peer {
         Self::after_v1(Metered::new(stream), network, Vec::new(), step_timeout)
     }
 
-    /// Speaks v2 on `stream`, a connection that we opened.
+    /// Speaks v2 on `stream`, a connection that we opened. With an error: why to connect again
+    /// and speak v1, if the peer may speak nothing else.
     pub(crate) async fn initiate_v2(
         stream: TcpStream,
         network: Network,
         engine: Engine,
         step_timeout: Duration,
-    ) -> Result<Self, PeerError> {
-        let config = HandshakeConfig::random(network.magic(), engine)?;
-        let handshake = Handshake::initiator(config)?;
-        let stream = ObservedStream::initiator(stream, network);
+    ) -> Result<Self, (PeerError, Option<FellBack>)> {
+        let handshake = HandshakeConfig::random(network.magic(), engine)
+            .and_then(Handshake::initiator)
+            .map_err(|error| (error.into(), None))?;
+        let stream = ObservedStream::new(stream, network);
         Self::accept(stream, handshake, engine, step_timeout).await
     }
 
@@ -173,8 +174,10 @@ impl Peer {
     ) -> Result<Self, PeerError> {
         let config = HandshakeConfig::random(network.magic(), engine)?;
         let handshake = Handshake::responder(config)?;
-        let stream = ObservedStream::responder(stream, network);
-        Self::accept(stream, handshake, engine, step_timeout).await
+        let stream = ObservedStream::new(stream, network);
+        Self::accept(stream, handshake, engine, step_timeout)
+            .await
+            .map_err(|(error, _)| error)
     }
 
     async fn accept(
@@ -182,7 +185,7 @@ impl Peer {
         handshake: Handshake,
         engine: Engine,
         step_timeout: Duration,
-    ) -> Result<Self, PeerError> {
+    ) -> Result<Self, (PeerError, Option<FellBack>)> {
         match stream::handshake(&mut stream, handshake, step_timeout).await {
             Ok(Accepted::V1(bytes)) => {
                 let ObservedStream {
@@ -198,12 +201,21 @@ impl Peer {
                 let framing = Framing::V2 {
                     id: *session.id(),
                     handshake: [meter.received() - after, meter.sent()],
+                    ignored: Ignored::default(),
                     reader: Box::new(Reader::new(read, engine, session.inbound)),
                     writer: Box::new(Writer::new(write, engine, session.outbound)),
                 };
                 Ok(Self::new(framing, meter, step_timeout))
             }
-            Err(error) => Err(stream.explain(error)),
+            Err(error) => {
+                let why = match error {
+                    StreamError::Handshake(HandshakeError::AnsweredV1) => FellBack::Answered,
+                    StreamError::HandshakeTimeout { .. } => FellBack::Silent,
+                    _ => FellBack::Closed,
+                };
+                let fell_back = error.may_speak_v1().then_some(why);
+                Err((stream.explain(error), fell_back))
+            }
         }
     }
 
@@ -241,23 +253,25 @@ impl Peer {
         }
     }
 
+    /// What was received and ignored, because it is no message.
+    pub(crate) fn ignored(&self) -> Ignored {
+        match &self.framing {
+            Framing::V1 { decoder, .. } => decoder.ignored(),
+            Framing::V2 { ignored, .. } => *ignored,
+        }
+    }
+
     /// Receives the next message. Cancel-safe.
     pub(crate) async fn receive(&mut self) -> Result<Message, PeerError> {
-        loop {
-            let (message_type, payload, wire_len) = self.framing.receive().await?;
-            self.traffic.received(message_type, wire_len);
-            // Messages of an unknown type are ignored, as other nodes do.
-            let Some(message_type) = message_type else {
-                continue;
-            };
-            if let Some(recorder) = &mut self.recorder {
-                recorder.received(message_type, payload)?;
-            }
-            return Ok(Message {
-                message_type,
-                payload: payload.to_vec(),
-            });
+        let (message_type, payload, wire_len) = self.framing.receive().await?;
+        self.traffic.received(message_type, wire_len);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.received(message_type, &payload)?;
         }
+        Ok(Message {
+            message_type,
+            payload,
+        })
     }
 
     /// Sends a message.
@@ -279,45 +293,39 @@ impl Peer {
 }
 
 impl Framing {
-    /// Receives the next message. Returns its type, payload and length on the wire. The type is
-    /// `None` if the contents of a v2 packet are not a known message. Cancel-safe.
-    async fn receive(&mut self) -> Result<(Option<MessageType>, &[u8], usize), PeerError> {
+    /// Receives the next message. Returns its type, payload and length on the wire. Cancel-safe.
+    async fn receive(&mut self) -> Result<(MessageType, Vec<u8>, usize), PeerError> {
         match self {
-            Self::V2 { reader, .. } => {
+            Self::V2 {
+                reader, ignored, ..
+            } => loop {
                 let contents = reader.read().await?;
                 let wire_len = contents.len() + OVERHEAD;
-                Ok(match decode_message(contents) {
-                    Ok((message_type, payload)) => (Some(message_type), payload, wire_len),
-                    Err(_) => (None, &[], wire_len),
-                })
-            }
+                if let Some((message_type, payload)) = ignored.decode(contents, wire_len) {
+                    return Ok((message_type, payload.to_vec(), wire_len));
+                }
+            },
             Self::V1 {
                 stream,
-                magic,
+                decoder,
                 buffer,
                 taken,
-            } => {
-                let (message_type, message) = loop {
-                    match v1::decode(*magic, &buffer[*taken..]) {
-                        Ok(Some(message)) => {
-                            let begins = *taken;
-                            *taken += message.wire_len();
-                            break (message.message_type, begins..*taken);
-                        }
-                        Ok(None) => {}
-                        Err(error) => return Err(explain_v1(error, &buffer[*taken..])),
-                    }
-                    buffer.drain(..std::mem::take(taken));
-                    buffer.reserve(READ_LEN);
-                    // The only await point. The bytes are in `buffer` before it returns.
-                    if stream.read_buf(buffer).await? == 0 {
-                        return Err(PeerError::Closed);
-                    }
-                };
-                let wire_len = message.len();
-                let payload = &buffer[message][v1::HEADER_LEN..];
-                Ok((Some(message_type), payload, wire_len))
-            }
+                ..
+            } => loop {
+                let mut rest = &buffer[*taken..];
+                let message = decoder.next(&mut rest);
+                *taken = buffer.len() - rest.len();
+                if let Some(message) = message.map_err(|error| explain_v1(error, rest))? {
+                    let payload = message.payload.to_vec();
+                    return Ok((message.message_type, payload, message.wire_len()));
+                }
+                buffer.drain(..std::mem::take(taken));
+                buffer.reserve(READ_LEN);
+                // The only await point. The bytes are in `buffer` before it returns.
+                if stream.read_buf(buffer).await? == 0 {
+                    return Err(PeerError::Closed);
+                }
+            },
         }
     }
 
@@ -348,27 +356,17 @@ impl Framing {
 struct ObservedStream {
     stream: Metered<TcpStream>,
     network: Network,
-    /// Whether we opened the connection.
-    initiator: bool,
     received: Vec<u8>,
     sent: Vec<u8>,
 }
 
 impl ObservedStream {
-    fn initiator(stream: TcpStream, network: Network) -> Self {
+    fn new(stream: TcpStream, network: Network) -> Self {
         Self {
             stream: Metered::new(stream),
             network,
-            initiator: true,
             received: Vec::with_capacity(KEPT_LEN),
             sent: Vec::with_capacity(KEPT_LEN),
-        }
-    }
-
-    fn responder(stream: TcpStream, network: Network) -> Self {
-        Self {
-            initiator: false,
-            ..Self::initiator(stream, network)
         }
     }
 
@@ -378,16 +376,6 @@ impl ObservedStream {
         let Self { received, sent, .. } = self;
         if received.len() == KEPT_LEN && received == sent {
             return Some(PeerError::Echo);
-        }
-        // A responder is told by its handshake.
-        if let Some((magic, rest)) = received.split_first_chunk()
-            && rest.starts_with(V1_VERSION)
-            && self.initiator
-        {
-            return Some(match *magic == self.network.magic() {
-                true => PeerError::SpeaksV1,
-                false => HandshakeError::V1OtherNetwork { magic: *magic }.into(),
-            });
         }
         // 98 of the 256 bytes are text.
         const CERTAIN_TEXT: usize = 20;
@@ -410,7 +398,7 @@ impl ObservedStream {
         let network = self.network;
         let received = self.stream.meter.received();
         match error {
-            StreamError::HandshakeTimeout { timeout } if received == 0 => {
+            StreamError::HandshakeTimeout { timeout, .. } if received == 0 => {
                 PeerError::SentNothing { waited: timeout }
             }
             StreamError::HandshakeTimeout { .. }
@@ -419,7 +407,7 @@ impl ObservedStream {
             {
                 PeerError::NoTerminator { network, received }
             }
-            StreamError::HandshakeTimeout { timeout } => PeerError::HandshakeStopped {
+            StreamError::HandshakeTimeout { timeout, .. } => PeerError::HandshakeStopped {
                 received,
                 waited: timeout,
             },
@@ -429,11 +417,6 @@ impl ObservedStream {
             StreamError::Handshake(HandshakeError::Closed) => {
                 PeerError::ClosedInHandshake { received }
             }
-            // We wrote to a connection that the peer had already closed.
-            StreamError::Io(error) if is_closed(&error) => match received {
-                0 => HandshakeError::ClosedUnanswered.into(),
-                _ => PeerError::ClosedInHandshake { received },
-            },
             error => error.into(),
         }
     }
@@ -523,8 +506,6 @@ pub(crate) enum PeerError {
     NotBitcoin { answer: String },
     /// The peer sends our own bytes back.
     Echo,
-    /// The peer sent a v1 `version` of our network where a v2 handshake was expected.
-    SpeaksV1,
     /// The peer's first bytes are no v1 message, where v1 alone is spoken.
     NotV1,
     /// The peer that connected to us closed without having sent anything.
@@ -605,7 +586,6 @@ impl fmt::Display for PeerError {
                 "the peer sent our own bytes back: it is an echo server, or we are connected to \
                  ourselves",
             ),
-            Self::SpeaksV1 => f.write_str("the peer speaks v1: it sent a v1 version"),
             Self::NotV1 => f.write_str(
                 "the peer does not speak v1: it tries v2 first, or is not a Bitcoin node",
             ),
@@ -634,11 +614,6 @@ impl fmt::Display for PeerError {
             ),
             Self::Handshake(error) => error.fmt(f),
             Self::Stream(error) => error.fmt(f),
-            // A type may hold a byte that the terminal would obey.
-            Self::V1(v1::Error::Checksum { message_type }) => {
-                let name = printable(message_type.name().as_bytes());
-                write!(f, "the checksum of a {name} message is wrong")
-            }
             Self::V1(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
             Self::Closed => f.write_str("the peer closed the connection"),

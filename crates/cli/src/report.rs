@@ -27,6 +27,8 @@ pub(crate) enum FellBack {
     Closed,
     /// It answered in v1.
     Answered,
+    /// It sent nothing.
+    Silent,
 }
 
 /// The report on a connection.
@@ -60,6 +62,7 @@ impl fmt::Display for Report<'_> {
             None => match self.fell_back {
                 Some(FellBack::Closed) => "v1, not encrypted: the peer closed the v2 connection",
                 Some(FellBack::Answered) => "v1, not encrypted: the peer answered v2 in v1",
+                Some(FellBack::Silent) => "v1, not encrypted: the peer did not answer v2",
                 None => "v1, not encrypted",
             },
         };
@@ -140,8 +143,13 @@ impl Report<'_> {
             (name, *counts)
         });
         rows.extend(types);
-        if traffic.other != Count::default() {
-            rows.push(("(other)".to_owned(), [traffic.other, Count::default()]));
+        let ignored = self.peer.ignored();
+        let other = Count {
+            messages: traffic.other.messages + ignored.messages,
+            bytes: traffic.other.bytes + ignored.bytes,
+        };
+        if other != Count::default() {
+            rows.push(("(other)".to_owned(), [other, Count::default()]));
         }
         let mut total = bytes([0, 0]);
         for (_, counts) in &rows {
@@ -182,6 +190,13 @@ impl Report<'_> {
                     &sent.messages,
                     &sent.bytes,
                 ],
+            )?;
+        }
+        let ignored = self.peer.ignored().messages;
+        if ignored > 0 {
+            writeln!(
+                f,
+                "ignored messages: {ignored} (of an unknown type, or damaged)"
             )?;
         }
         match self.peer.decoys() {
@@ -245,6 +260,7 @@ impl Report<'_> {
             "pings": observed.pings.iter().copied().map(seconds).collect::<Vec<_>>(),
             "fetched": fetched,
             "decoys": peer.decoys(),
+            "ignored": peer.ignored().messages,
             "messages": messages,
             "total": total,
             "error": failure,

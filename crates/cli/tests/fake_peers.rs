@@ -299,7 +299,7 @@ fn a_node_that_answers_in_v1() {
     assert!(finished.stdout.contains(transport), "{finished:#?}");
     assert_error(
         &connect(" --v2-only", [speaks_first]),
-        "the peer speaks v1: it sent a v1 version",
+        "the peer answered by v1: it speaks v1 only",
     );
 }
 
@@ -415,12 +415,18 @@ fn endless_messages() {
 
 #[test]
 fn a_silent_peer() {
-    for options in ["", " --v1", " --v2-only"] {
+    let expected = "the connection is open, but the peer sent nothing for 3s";
+    for options in [" --v1", " --v2-only"] {
         assert_error(
             &connect(&format!("{options} --timeout 3"), [silent]),
-            "the connection is open, but the peer sent nothing for 3s",
+            expected,
         );
     }
+    // It may speak v1 only, and wait for the rest of what it takes for a message.
+    assert_error(&connect(" --timeout 3", [silent, silent]), expected);
+    let finished = connect(" --timeout 3", [silent, good_v1]).expect_success();
+    let transport = "transport         v1, not encrypted: the peer did not answer v2\n";
+    assert!(finished.stdout.contains(transport), "{finished:#?}");
 }
 
 #[test]
@@ -863,7 +869,7 @@ fn staying_and_recording() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A v2 peer that answers pings, with decoys in between.
+/// A v2 peer that answers pings, with decoys and packets that are no message in between.
 fn good_v2(stream: TcpStream) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -895,6 +901,9 @@ fn good_v2(stream: TcpStream) -> io::Result<()> {
                 let mut contents = Vec::new();
                 encode_message(MessageType::literal(name), &payload, &mut contents);
                 writer.push(PacketKind::Decoy, &[0; 100]).unwrap();
+                for unknown in [&[127; 10][..], &[38], &[], b"\0pong"] {
+                    writer.push(PacketKind::Genuine, unknown).unwrap();
+                }
                 writer.push(PacketKind::Genuine, &contents).unwrap();
                 if writer.flush().await.is_err() {
                     return Ok(());
@@ -946,10 +955,14 @@ fn the_totals_are_those_of_the_socket() {
             assert!(received >= 100 && sent >= 100, "{finished:#?}");
             // Those with the messages: version, verack and three pongs.
             assert_eq!(finished.row("(rest)"), [0, 5 * 120, 0, 0]);
-            assert!(
-                finished.stdout.contains("received 5 decoys"),
+            assert_eq!(
+                finished.row("(other)"),
+                [5 * 4, 5 * (4 * 20 + 16), 0, 0],
                 "{finished:#?}"
             );
+            for line in ["received 5 decoys\n", "\nignored messages: 20 ("] {
+                assert!(finished.stdout.contains(line), "{finished:#?}");
+            }
         }
     }
 }

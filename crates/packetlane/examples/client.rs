@@ -11,7 +11,7 @@
 use packetlane::Engine;
 use packetlane::bip324::{Connection, HandshakeConfig};
 use packetlane::bitcoin::Network;
-use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::{OpenBatch, SealBatch};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -75,8 +75,8 @@ impl Peer {
     /// The next message.
     fn receive(&mut self) -> Result<(MessageType, Vec<u8>)> {
         loop {
-            if let Some(contents) = self.connection.next_packet(&self.incoming)? {
-                let (message_type, payload) = decode_message(contents)?;
+            let message = self.connection.next_message(&self.incoming)?;
+            if let Some((message_type, payload)) = message {
                 return Ok((message_type, payload.to_vec()));
             }
             self.read()?;

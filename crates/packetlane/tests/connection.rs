@@ -437,6 +437,74 @@ fn packets_with_the_handshakes_last_bytes() {
     assert_eq!(bob.session_mut().unwrap().inbound.decoys(), 1);
 }
 
+/// Packets that hold no message are dropped and counted, and end nothing: whether they are taken in
+/// their own turn, or were deferred.
+#[test]
+fn what_is_no_message_is_ignored() {
+    // Unknown ids, nothing, a type that is cut short, one that is not ASCII, and no zeros behind it.
+    let bad: [&[u8]; 7] = [
+        &[38],
+        b"\x7f of a later version",
+        &[255],
+        b"",
+        b"\0ping",
+        b"\0p\xffng\0\0\0\0\0\0\0\0payload",
+        b"\0ping\0x\0\0\0\0\0\0",
+    ];
+    let (mut alice, mut bob) = connected();
+    let (mut outgoing, mut incoming) = (SealBatch::new(), OpenBatch::new());
+    for contents in bad {
+        alice.push(&mut outgoing, Genuine, contents).unwrap();
+        alice.push_message(&mut outgoing, PING, contents).unwrap();
+        alice.push(&mut outgoing, Decoy, contents).unwrap();
+    }
+    alice.push(&mut outgoing, Genuine, b"").unwrap();
+    engine().seal(&mut outgoing);
+    let wire = flush(&mut alice, &outgoing);
+    receive(&mut bob, &mut incoming, &wire).unwrap();
+    engine().open(&mut incoming);
+    for (taken, contents) in bad.into_iter().enumerate() {
+        if taken == 3 {
+            bob.defer(&incoming).unwrap();
+            incoming.clear();
+            receive(&mut bob, &mut incoming, &[]).unwrap();
+            engine().open(&mut incoming);
+        }
+        assert_eq!(bob.next_message(&incoming), Ok(Some((PING, contents))));
+    }
+    assert_eq!(bob.next_message(&incoming), Ok(None));
+    let session = bob.session().unwrap();
+    let ignored = session.inbound.ignored();
+    assert_eq!(ignored.messages, bad.len() as u64 + 1);
+    let contents: usize = bad.iter().map(|contents| contents.len()).sum();
+    assert_eq!(ignored.bytes as usize, contents + 8 * OVERHEAD);
+    assert_eq!(session.inbound.decoys(), bad.len() as u64);
+
+    // As an iterator; an error comes behind the messages before it.
+    outgoing.clear();
+    incoming.clear();
+    for contents in bad {
+        alice.push(&mut outgoing, Genuine, contents).unwrap();
+    }
+    alice.push_message(&mut outgoing, PING, b"").unwrap();
+    alice.push(&mut outgoing, Genuine, b"").unwrap();
+    engine().seal(&mut outgoing);
+    let mut wire = flush(&mut alice, &outgoing);
+    *wire.last_mut().unwrap() ^= 1;
+    receive(&mut bob, &mut incoming, &wire).unwrap();
+    engine().open(&mut incoming);
+    let inbound = &mut bob.session_mut().unwrap().inbound;
+    let messages: Vec<_> = inbound.messages(&incoming).collect();
+    assert!(
+        matches!(
+            messages[..],
+            [Ok((PING, b"")), Err(OpenError::BadTag { .. })]
+        ),
+        "{messages:?}"
+    );
+    assert_eq!(inbound.ignored().messages, 2 * bad.len() as u64 + 1);
+}
+
 /// Every cut of the responder's way through the handshake, with two packets behind it.
 #[test]
 fn every_cut_of_a_handshake() {

@@ -289,10 +289,52 @@ fn a_v1_peer_of_another_network() {
             magic: [0xfb, 0xbf, 0xb5, 0xda],
         },
     );
-    // An initiator has sent v2 and treats everything as v2.
     let mut initiator = Handshake::initiator(config(1)).unwrap();
-    waits(initiator.receive(&first));
-    waits(initiator.receive(&V1_PREFIX));
+    fails(
+        initiator.receive(&first),
+        HandshakeError::V1OtherNetwork {
+            magic: [0xfb, 0xbf, 0xb5, 0xda],
+        },
+    );
+    assert!(!initiator.may_speak_v1());
+}
+
+/// A peer that was greeted by v2 may speak v1 only as long as it says nothing else than v1 peers.
+#[test]
+fn an_initiator_knows_who_may_speak_v1() {
+    for cut in 0..V1_PREFIX.len() {
+        let mut initiator = Handshake::initiator(config(1)).unwrap();
+        assert!(initiator.may_speak_v1());
+        waits(initiator.receive(&V1_PREFIX[..cut]));
+        assert!(initiator.may_speak_v1(), "after {cut} bytes");
+        assert_eq!(initiator.closed(), HandshakeError::ClosedUnanswered);
+        // Another byte is not v1's.
+        let mut other = Handshake::initiator(config(1)).unwrap();
+        let mut first = V1_PREFIX;
+        first[cut] ^= 1;
+        waits(other.receive(&first[..=cut]));
+        assert!(!other.may_speak_v1(), "byte {cut}");
+        assert_eq!(other.closed(), HandshakeError::Closed);
+
+        let answered = initiator.receive(&V1_PREFIX[cut..]);
+        fails(answered, HandshakeError::AnsweredV1);
+        assert!(initiator.may_speak_v1());
+        fails(initiator.receive(&[1]), HandshakeError::Ended);
+        assert!(initiator.may_speak_v1());
+    }
+    assert!(HandshakeError::AnsweredV1.may_speak_v1());
+    assert!(HandshakeError::ClosedUnanswered.may_speak_v1());
+    assert!(!HandshakeError::Closed.may_speak_v1());
+    // What comes behind the key is not looked at.
+    let mut initiator = Handshake::initiator(config(1)).unwrap();
+    let key = [&[7; ELLSWIFT_LEN][..], &V1_PREFIX].concat();
+    waits(initiator.receive(&key));
+    assert!(!initiator.may_speak_v1());
+    // A responder has greeted nobody.
+    let mut responder = Handshake::responder(config(1)).unwrap();
+    assert!(!responder.may_speak_v1());
+    waits(responder.receive(&V1_PREFIX[..5]));
+    assert!(!responder.may_speak_v1());
 }
 
 #[test]

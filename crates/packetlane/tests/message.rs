@@ -6,6 +6,7 @@ use common::{Random, noise};
 use packetlane::bip324::{
     MAX_TYPE_LEN, MessageError, MessageType, Network, decode_message, encode_message, encoded_len,
 };
+use packetlane::bitcoin::message::Ignored;
 use packetlane::bitcoin::v1;
 use proptest::prelude::*;
 
@@ -295,15 +296,12 @@ fn every_v1_error() {
                 _ => decoded,
             };
             let found = [bytes[0], bytes[1], bytes[2], bytes[3]];
-            let checksum = |name: &[u8]| v1::Error::Checksum {
-                message_type: MessageType::new(name).unwrap(),
-            };
+            let wire_len = good.len();
+            let malformed = |error| Err(v1::Error::Type { error, wire_len });
             let length = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]) as usize;
             let expected = match place {
                 0..4 => Err(v1::Error::Magic { found }),
-                4..8 if bit == 0x80 => Err(v1::Error::Type(MessageError::TypeByte {
-                    byte: bytes[place],
-                })),
+                4..8 if bit == 0x80 => malformed(MessageError::TypeByte { byte: bytes[place] }),
                 // The checksum does not cover the type.
                 4..8 => {
                     let name = &bytes[4..8];
@@ -311,15 +309,86 @@ fn every_v1_error() {
                     assert_eq!(decoded.unwrap().unwrap().message_type, other);
                     continue;
                 }
-                8 if bit == 0x80 => Err(v1::Error::Type(MessageError::TypeByte { byte: 0x80 })),
-                8 => Err(v1::Error::Type(MessageError::TypeByte { byte: 1 })),
-                9..16 => Err(v1::Error::Type(MessageError::TypePadding)),
+                8 if bit == 0x80 => malformed(MessageError::TypeByte { byte: 0x80 }),
+                8 => malformed(MessageError::TypeByte { byte: 1 }),
+                9..16 => malformed(MessageError::TypePadding),
                 16..20 if length > v1::MAX_PAYLOAD_LEN => Err(v1::Error::TooLong { length }),
                 16..20 if length > 8 => Ok(None),
-                _ => Err(checksum(b"ping")),
+                16..20 => Err(v1::Error::Checksum {
+                    message_type: MessageType::literal("ping"),
+                    wire_len: v1::HEADER_LEN + length,
+                }),
+                _ => Err(v1::Error::Checksum {
+                    message_type: MessageType::literal("ping"),
+                    wire_len,
+                }),
             };
             assert_eq!(decoded, expected, "place {place}");
             assert_eq!(early, expected, "place {place}, early");
+        }
+    }
+}
+
+/// As Bitcoin Core: damage and malformed types are dropped, and what ends the connection is told
+/// behind the messages before it, however the bytes come.
+#[test]
+fn a_v1_peer_is_kept_whose_messages_are_damaged() {
+    let good = v1_message(b"ping", b"12345678");
+    let damaged = |place: usize| {
+        let mut bytes = good.clone();
+        bytes[place] ^= 0x80;
+        bytes
+    };
+    let [payload, checksum, type_byte] = [damaged(30), damaged(20), damaged(5)];
+    let main = {
+        let mut bytes = Vec::new();
+        let ping = MessageType::literal("ping");
+        v1::encode(Network::Mainnet.magic(), ping, b"12345678", &mut bytes);
+        bytes
+    };
+    let magic = v1::Error::Magic {
+        found: Network::Mainnet.magic(),
+    };
+    // A type that is malformed is no reason to wait for a payload that is too long.
+    let too_long = damaged(19);
+    let length = u32::from_le_bytes(*too_long[16..].first_chunk().unwrap()) as usize;
+    let mut both = too_long.clone();
+    both[5] = 0;
+    let too_long_error = v1::Error::TooLong { length };
+    for (end, error) in [
+        (&main, magic),
+        (&too_long, too_long_error),
+        (&both, too_long_error),
+    ] {
+        let kept = [&good, &payload, &checksum, &good, &type_byte, &good];
+        let wire = [kept.as_slice(), &[end]].concat();
+        let wire: Vec<u8> = wire.into_iter().flatten().copied().collect();
+        for piece in [1, 7, 24, 33, wire.len()] {
+            let mut decoder = v1::Decoder::new(MAGIC);
+            let (mut buffer, mut pings) = (Vec::new(), 0);
+            let ended = wire.chunks(piece).find_map(|piece| {
+                buffer.extend_from_slice(piece);
+                let mut rest = &buffer[..];
+                let ended = loop {
+                    match decoder.next(&mut rest) {
+                        Ok(Some(message)) => {
+                            assert_eq!(message.payload, b"12345678");
+                            pings += 1;
+                        }
+                        Ok(None) => break None,
+                        Err(error) => break Some(error),
+                    }
+                };
+                buffer.drain(..buffer.len() - rest.len());
+                ended
+            });
+            assert_eq!((ended, pings), (Some(error), 3), "pieces of {piece}");
+            assert!(end.starts_with(&buffer));
+            let ignored = Ignored {
+                messages: 3,
+                bytes: 3 * good.len() as u64,
+            };
+            assert_eq!(decoder.ignored(), ignored);
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{MAGIC, Random, config, engine, noise, sessions};
 use packetlane::bip324::stream::{
-    Accepted, HANDSHAKE_TIMEOUT, Reader, StreamError, Writer, handshake,
+    Accepted, HANDSHAKE_TIMEOUT, Reader, StreamError, Writer, connect, handshake,
 };
 use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, OpenError, PacketKind, SealError, Session,
@@ -433,10 +433,15 @@ async fn a_silent_peer_times_out() {
         let started = tokio::time::Instant::now();
         let initiator = Handshake::initiator(dressed(1)).unwrap();
         let error = handshake(&mut a, initiator, Duration::from_secs(5)).await;
-        let Err(StreamError::HandshakeTimeout { timeout }) = error else {
+        let Err(StreamError::HandshakeTimeout {
+            timeout,
+            may_speak_v1,
+        }) = error
+        else {
             panic!("{error:?}");
         };
         assert_eq!(timeout, Duration::from_secs(5));
+        assert_eq!(may_speak_v1, bytes == 0);
         assert_eq!(started.elapsed(), Duration::from_secs(5));
     }
     // A peer that reads nothing.
@@ -460,6 +465,55 @@ async fn a_silent_peer_times_out() {
     tokio::select! {
         error = run => assert!(matches!(error, Err(StreamError::HandshakeTimeout { .. }))),
         () = drip => panic!("it does not end"),
+    }
+}
+
+/// Who closes, says nothing or answers by v1 is tried by v1, and nobody else: a silent peer after a
+/// sixth of the time.
+#[tokio::test(start_paused = true)]
+async fn peers_that_may_speak_v1_are_connected_to_again() {
+    let version = [&MAGIC[..], b"version\0\0\0\0\0 and more"].concat();
+    let second = Duration::from_secs(1);
+    // What the peer says, whether it closes then, and after which time it is tried by v1.
+    for (says, closes, falls_back) in [
+        (&b""[..], true, Some(0)),
+        (&version, false, Some(0)),
+        (&version[..7], true, Some(0)),
+        (&version[..7], false, Some(10)),
+        (b"", false, Some(10)),
+        (b"x", false, None),
+        (b"x", true, None),
+    ] {
+        let mut peers = Vec::new();
+        let dial = || {
+            let (here, there) = duplex(100_000);
+            peers.push(there);
+            let there = peers.last_mut().unwrap();
+            let speak = async {
+                there.write_all(says).await?;
+                match closes {
+                    true => there.shutdown().await,
+                    false => Ok(()),
+                }
+            };
+            let spoken = pin!(speak).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(spoken, Poll::Ready(Ok(()))));
+            std::future::ready(Ok(here))
+        };
+        let begun = tokio::time::Instant::now();
+        let connected = connect(dial, dressed(1), 60 * second).await;
+        match falls_back {
+            Some(seconds) => {
+                let (_, accepted) = connected.unwrap();
+                assert!(matches!(accepted, Accepted::V1(bytes) if bytes.is_empty()));
+                assert_eq!(begun.elapsed(), seconds * second, "{says:?}");
+                assert_eq!(peers.len(), 2);
+            }
+            None => {
+                assert!(!connected.unwrap_err().may_speak_v1());
+                assert_eq!(peers.len(), 1);
+            }
+        }
     }
 }
 

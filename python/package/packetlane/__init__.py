@@ -8,6 +8,7 @@ The packets of one turn of an event loop, whichever sessions they belong to, lie
 from . import sha256d
 from ._packetlane import (
     V1,
+    V1Decoder,
     BackendError,
     BadTag,
     ClosedUnanswered,
@@ -24,7 +25,6 @@ from ._packetlane import (
     Slot,
     SlotError,
     decode_message,
-    decode_v1,
     encode_message,
     encode_v1,
 )
@@ -32,6 +32,7 @@ from ._streams import Closed, Reader, Writer, connect, exchange_versions, serve
 
 __all__ = [
     "V1",
+    "V1Decoder",
     "BackendError",
     "BadTag",
     "Closed",
@@ -52,7 +53,6 @@ __all__ = [
     "Writer",
     "connect",
     "decode_message",
-    "decode_v1",
     "encode_message",
     "encode_v1",
     "exchange_versions",

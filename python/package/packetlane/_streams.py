@@ -25,7 +25,7 @@ from ._packetlane import (
     SealBatch,
     Session,
     Slot,
-    decode_v1,
+    V1Decoder,
     encode_v1,
 )
 
@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
         self.handshake = handshake
         self.made = made
         self.session: Optional[Session] = None
-        self.v1 = b""
+        self.v1 = V1Decoder(network)
         self.transport: Optional[asyncio.Transport] = None
         #: Done when messages can be sent.
         self.ready: asyncio.Future[None] = loop.create_future()
@@ -174,7 +174,7 @@ class _Connection(asyncio.Protocol):
         self.turn.pushed.pop(self, None)
         if self.handshake is not None and self.session is None:
             self.fail(self.handshake.closed())
-        elif self.v1 or (self.session is not None and self.session.buffered):
+        elif self.v1.buffered or (self.session is not None and self.session.buffered):
             self.fail(Error("the peer closed the connection in the middle of a message"))
         else:
             error = Closed("the connection is closed")
@@ -197,19 +197,12 @@ class _Connection(asyncio.Protocol):
             self.ready.set_result(None)
 
     def receive_v1(self, data: bytes) -> None:
-        self.v1 += data
-        messages = []
-        begins = 0
         try:
-            while message := decode_v1(self.network, self.v1, begins):
-                messages.append(message[:2])
-                begins += message[2]
+            while messages := self.v1.receive(data):
+                self.deliver(messages)
+                data = b""
         except Error as error:
-            self.deliver(messages)
             self.fail(error)
-            return
-        self.v1 = self.v1[begins:]
-        self.deliver(messages)
 
     def deliver(self, messages: list[tuple[str, bytes]]) -> None:
         self.unread.extend(messages)
@@ -338,10 +331,11 @@ async def connect(
     handshake: bool = False,
     timeout: float = 10.0,
 ) -> tuple[Reader, Writer]:
-    """Connects to a node by v2; by v1 if it does not answer that, unless ``v2_only``.
+    """Connects to a node by v2. If it may speak v1 only, connects again by v1, unless ``v2_only``.
 
-    With ``handshake`` the version messages have been exchanged when it returns
-    (``exchange_versions``). ``timeout`` is in seconds, for each step: TCP, v2, versions.
+    It may if it closes, answers by v1, or sends nothing for ``timeout``. ``timeout`` is in
+    seconds, for each step: TCP, v2, versions. With ``handshake`` the version messages have been
+    exchanged when it returns (``exchange_versions``).
     """
     try:
         v2 = Handshake.initiator(network)
@@ -368,7 +362,7 @@ async def _connect(
         try:
             await asyncio.wait_for(connection.ready, timeout)
         except asyncio.TimeoutError:
-            # A v1 node hangs up at v2, but may wait first for the rest of what it takes for a
+            # As if it had closed. A v1 node may also wait for the rest of what it takes for a
             # message (btcd, where the length that it reads is below 4 MB: one time in 1,074).
             if v2 is not None and isinstance(v2.closed(), ClosedUnanswered):
                 text = f"the peer did not answer in {timeout:g} s: it may speak v1 only"

@@ -153,6 +153,16 @@ static void handshakes(void) {
     FAILS(CLOSED, packetlane_handshake_closed(handshake));
     FAILS(NULL_ARGUMENT, packetlane_handshake_closed(NULL));
     packetlane_handshake_free(handshake);
+    /* A peer that speaks v1 first. */
+    OK(packetlane_handshake_initiator(engine, &config, &handshake));
+    uint8_t v1_version[16];
+    memcpy(v1_version, config.magic, 4);
+    memcpy(v1_version + 4, "version\0\0\0\0", 12);
+    OK(packetlane_handshake_receive(handshake, v1_version, 15, &progress));
+    FAILS(CLOSED_UNANSWERED, packetlane_handshake_closed(handshake));
+    FAILS(ANSWERED_V1, packetlane_handshake_receive(handshake, v1_version + 15, 1, &progress));
+    FAILS(CLOSED_UNANSWERED, packetlane_handshake_closed(handshake));
+    packetlane_handshake_free(handshake);
     /* The same secrets give the same key. */
     OK(packetlane_handshake_initiator(engine, &config, &handshake));
     OK(packetlane_handshake_output(handshake, &bytes, &len));
@@ -260,9 +270,11 @@ static void sessions(void) {
     FAILS(NULL_ARGUMENT, packetlane_session_defer(NULL, incoming));
     FAILS(NULL_ARGUMENT, packetlane_session_set_receive_limit(NULL, 1));
     IS(packetlane_session_decoys(NULL) == 0 && packetlane_session_buffered(NULL) == 0);
+    IS(packetlane_session_ignored(NULL) == 0);
     IS(!packetlane_session_needs_turn(NULL) && packetlane_seal_batch_packets(NULL) == 0);
 
-    /* A message, a decoy, a packet written in place and one that is no message, as one write. */
+    /* A message, a decoy, a message written in place, two packets that are none, and a last one, as one
+       write. */
     OK(packetlane_session_push_message(alice, outgoing, "ping", (const uint8_t *)"12345678", 8, &slot));
     OK(packetlane_session_push(alice, outgoing, PACKETLANE_DECOY, id, 10, &next));
     IS(packetlane_slot_join(&slot, &next));
@@ -273,6 +285,10 @@ static void sessions(void) {
     IS(packetlane_slot_join(&slot, &next));
     OK(packetlane_session_push(alice, outgoing, PACKETLANE_GENUINE, NULL, 0, &next));
     IS(packetlane_slot_join(&slot, &next));
+    OK(packetlane_session_push(alice, outgoing, PACKETLANE_GENUINE, (const uint8_t *)"\x7f", 1, &next));
+    IS(packetlane_slot_join(&slot, &next));
+    OK(packetlane_session_push_message(alice, outgoing, "tx", NULL, 0, &next));
+    IS(packetlane_slot_join(&slot, &next));
     OK(packetlane_session_reserve(alice, outgoing, PACKETLANE_GENUINE, 4, &next, &place));
     memcpy(place, "\x12xyz", 4);
     IS(packetlane_slot_join(&slot, &next));
@@ -280,13 +296,13 @@ static void sessions(void) {
     IS(packetlane_slot_join(&slot, &next));
     OK(packetlane_session_push_many(alice, outgoing, PACKETLANE_DECOY, NULL, 0, &next));
     IS(packetlane_slot_join(&slot, &next));
-    IS(packetlane_seal_batch_packets(outgoing) == 8);
+    IS(packetlane_seal_batch_packets(outgoing) == 10);
     FAILS(NOT_SEALED, packetlane_seal_batch_wire(outgoing, &slot, &bytes, &len));
     OK(packetlane_seal_batch_seal(outgoing, engine));
     FAILS(NULL_ARGUMENT, packetlane_seal_batch_wire(outgoing, NULL, &bytes, &len));
     FAILS(NULL_ARGUMENT, packetlane_seal_batch_wire(outgoing, &slot, NULL, &len));
     size_t wire_len = sealed(&slot, wire);
-    IS(wire_len == 8 * 20 + 9 + 10 + 16 + 0 + 4 + 37);
+    IS(wire_len == 10 * 20 + 9 + 10 + 16 + 0 + 1 + 1 + 4 + 37);
 
     /* A slot that was tampered with is a panic at worst, which stays inside. */
     packetlane_slot forged = slot;
@@ -307,7 +323,7 @@ static void sessions(void) {
     IS(added == 1 && packetlane_session_buffered(bob) > 0 && packetlane_open_batch_bytes(incoming) > 0);
     FAILS(WRONG_LENGTH, packetlane_session_received(bob, incoming, 1, &added));
     OK(packetlane_session_feed(bob, incoming, wire + 40, wire_len - 40, &added));
-    IS(added == 7 && packetlane_open_batch_packets(incoming) == 8);
+    IS(added == 9 && packetlane_open_batch_packets(incoming) == 10);
     FAILS(NULL_ARGUMENT, packetlane_session_feed(bob, incoming, NULL, 1, NULL));
     OK(packetlane_session_feed(bob, incoming, NULL, 0, NULL));
     FAILS(NOT_OPENED, packetlane_session_next_packet(bob, incoming, &bytes, &len));
@@ -320,8 +336,10 @@ static void sessions(void) {
     IS(memcmp(message.payload, "12345678", 8) == 0);
     OK(packetlane_session_next_message(bob, incoming, &message));
     IS(strcmp(message.message_type, "sendaddrv2") == 0 && memcmp(message.payload, "abc", 3) == 0);
-    FAILS(NO_MESSAGE, packetlane_session_next_message(bob, incoming, &message));
-    IS(packetlane_session_decoys(bob) == 1);
+    IS(packetlane_session_ignored(bob) == 0);
+    OK(packetlane_session_next_message(bob, incoming, &message));
+    IS(strcmp(message.message_type, "tx") == 0 && message.payload_len == 0);
+    IS(packetlane_session_decoys(bob) == 1 && packetlane_session_ignored(bob) == 2);
 
     /* The last one waits for another turn. */
     OK(packetlane_session_defer(bob, incoming));

@@ -9,7 +9,7 @@ use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{
     Connection, ELLSWIFT_LEN, HandshakeConfig, MessageType, OVERHEAD, TERMINATOR_LEN,
 };
-use packetlane::bitcoin::message::{decode_message, encode_message};
+use packetlane::bitcoin::message::{Ignored, encode_message};
 use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -292,18 +292,22 @@ struct Link {
     peer: Side,
     node: Side,
     session: Box<dyn Session>,
+    ignored: Ignored,
     /// Of a message of the node's that is not whole.
     partial: Vec<u8>,
+    decoder: v1::Decoder,
 }
 
 impl Link {
     /// Opens what the peer has sent, for the node.
     fn carry_in(&mut self, bytes: Option<&[u8]>) -> Result<(), Failed> {
-        let to_node = &mut self.node.unsent;
+        let (to_node, ignored) = (&mut self.node.unsent, &mut self.ignored);
         let mut open = |bytes: &[u8]| {
             self.session.open(bytes, &mut |contents| {
-                let (message_type, payload) = decode_message(contents)?;
-                v1::encode(NETWORK.magic(), message_type, payload, to_node);
+                let message = ignored.decode(contents, contents.len() + OVERHEAD);
+                if let Some((message_type, payload)) = message {
+                    v1::encode(NETWORK.magic(), message_type, payload, to_node);
+                }
                 Ok(())
             })
         };
@@ -321,13 +325,13 @@ impl Link {
             partial.extend_from_slice(bytes);
             Ok(())
         })?;
-        let mut taken = 0;
-        while let Some(message) = v1::decode(NETWORK.magic(), &partial[taken..])? {
-            taken += message.wire_len();
+        let mut rest = &partial[..];
+        while let Some(message) = self.decoder.next(&mut rest)? {
             let to_peer = &mut self.peer.unsent;
             self.session
                 .seal(message.message_type, message.payload, to_peer)?;
         }
+        let taken = partial.len() - rest.len();
         partial.drain(..taken);
         Ok(self.peer.write()?)
     }
@@ -396,7 +400,9 @@ fn run(
                     peer: Side::new(peer)?,
                     node: Side::new(node)?,
                     session,
+                    ignored: Ignored::default(),
                     partial: Vec::new(),
+                    decoder: v1::Decoder::new(NETWORK.magic()),
                 };
                 let both = Interest::READABLE | Interest::WRITABLE;
                 let number = 2 * links.len();

@@ -7,8 +7,9 @@ use bip324::futures::Protocol;
 use bip324::io::Payload;
 use bip324::{PacketType, Role};
 use packetlane::Engine;
+use packetlane::bip324::OVERHEAD;
 use packetlane::bitcoin::Network;
-use packetlane::bitcoin::message::{decode_message, encode_message};
+use packetlane::bitcoin::message::{Ignored, encode_message};
 use packetlane::bitcoin::v1;
 use packetlane_gateway::{Gateway, Inbound, Io, Limits, Settings, Turns};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -203,12 +204,17 @@ async fn carry_in(
     mut to: OwnedWriteHalf,
 ) -> Result<(), Failed> {
     let mut wire = Vec::new();
+    let mut ignored = Ignored::default();
     loop {
         let packet = from.read().await?;
         if packet.packet_type() == PacketType::Decoy {
             continue;
         }
-        let (message_type, payload) = decode_message(packet.contents())?;
+        let contents = packet.contents();
+        let message = ignored.decode(contents, contents.len() + OVERHEAD);
+        let Some((message_type, payload)) = message else {
+            continue;
+        };
         wire.clear();
         v1::encode(NETWORK.magic(), message_type, payload, &mut wire);
         to.write_all(&wire).await?;

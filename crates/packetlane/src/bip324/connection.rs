@@ -201,6 +201,23 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::next_packet`]: the type and the payload of its next message. Packets that
+    /// hold none are dropped and [counted](super::Inbound::ignored).
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    #[inline]
+    pub fn next_message<'b>(
+        &mut self,
+        batch: &'b OpenBatch,
+    ) -> Result<Option<(MessageType, &'b [u8])>, OpenError> {
+        match &mut self.stage {
+            Stage::Session(session) => session.inbound.messages(batch).next().transpose(),
+            Stage::Handshake(_) => Ok(None),
+        }
+    }
+
     /// Keeps the packets of the batch that were not taken, for a later turn; see
     /// [`Inbound::defer`](super::Inbound::defer).
     ///
@@ -276,6 +293,16 @@ impl Connection {
         };
         self.outbox.push(push(session)?);
         Ok(())
+    }
+
+    /// Whether the peer may speak v1 only, if the connection ends now; see
+    /// [`Handshake::may_speak_v1`](super::Handshake::may_speak_v1).
+    #[must_use]
+    pub fn may_speak_v1(&self) -> bool {
+        match &self.stage {
+            Stage::Handshake(handshake) => handshake.may_speak_v1(),
+            Stage::Session(_) => false,
+        }
     }
 
     /// The error for a peer that has closed the connection now.

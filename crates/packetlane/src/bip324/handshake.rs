@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Maximum length of a side's garbage, in bytes.
@@ -129,7 +130,8 @@ pub struct Handshake {
     state: State,
     /// Received bytes that no state has consumed.
     buffer: Vec<u8>,
-    received_any: bool,
+    /// Whether all bytes received so far are the beginning of v1's first message.
+    is_v1_so_far: bool,
     output: Vec<u8>,
 }
 
@@ -228,7 +230,7 @@ impl Handshake {
             keypair: None,
             state,
             buffer: Vec::new(),
-            received_any: false,
+            is_v1_so_far: true,
             output: Vec::new(),
         })
     }
@@ -249,9 +251,12 @@ impl Handshake {
         if matches!(self.state, State::Ended) {
             return Err(HandshakeError::Ended);
         }
-        self.received_any |= !bytes.is_empty();
         let doubled = 2 * self.buffer.len();
         append_expected(&mut self.buffer, bytes, doubled);
+        if matches!(self.state, State::Key) {
+            let seen = self.buffer.len().min(V1_PREFIX_LEN);
+            self.is_v1_so_far = self.buffer[..seen] == self.v1_prefix()[..seen];
+        }
         let progress = self.advance();
         if !matches!(progress, Ok(Progress::Waiting)) {
             self.state = State::Ended;
@@ -263,11 +268,41 @@ impl Handshake {
     /// The error for a peer that has closed the connection now.
     #[must_use]
     pub fn closed(&self) -> HandshakeError {
-        if self.role == Role::Initiator && !self.received_any {
-            HandshakeError::ClosedUnanswered
-        } else {
-            HandshakeError::Closed
+        match self.may_speak_v1() {
+            true => HandshakeError::ClosedUnanswered,
+            false => HandshakeError::Closed,
         }
+    }
+
+    /// Initiator: whether the peer may speak v1 only, if the connection ends now: by a close or
+    /// a reset, because its time is over ([`Handshake::answer_timeout`]), or by
+    /// [`HandshakeError::AnsweredV1`]. Then connect again and speak v1 (BIP324, "Signaling v2
+    /// support"), unless the user wants v2 only.
+    ///
+    /// It may as long as nothing has come but the beginning of v1's first message. An attacker
+    /// between the two sides can force v1 in this way, as by refusing all v2 connections.
+    #[must_use]
+    pub fn may_speak_v1(&self) -> bool {
+        self.role == Role::Initiator && self.is_v1_so_far
+    }
+
+    /// How long an initiator waits for the first byte of an answer before it takes the peer for
+    /// one that speaks v1 only, of the time that a whole handshake may take: a sixth, which is 10
+    /// of the 60 seconds that Bitcoin Core gives it. The rest is for another try, by v1.
+    ///
+    /// Most nodes without v2 close at once, since a public key does not begin with their magic.
+    /// Some say nothing and wait for the rest of what they take for a message.
+    #[must_use]
+    pub fn answer_timeout(handshake_timeout: Duration) -> Duration {
+        handshake_timeout / 6
+    }
+
+    /// The first bytes of a v1 peer of this network.
+    fn v1_prefix(&self) -> [u8; V1_PREFIX_LEN] {
+        let mut prefix = [0; V1_PREFIX_LEN];
+        prefix[..4].copy_from_slice(&self.config.magic);
+        prefix[4..].copy_from_slice(V1_VERSION);
+        prefix
     }
 
     /// Whether the keys have been exchanged. All later bytes but the garbage are encrypted.
@@ -286,9 +321,7 @@ impl Handshake {
         loop {
             match core::mem::replace(&mut self.state, State::Ended) {
                 State::Prefix => {
-                    let mut v1 = [0; V1_PREFIX_LEN];
-                    v1[..4].copy_from_slice(&self.config.magic);
-                    v1[4..].copy_from_slice(V1_VERSION);
+                    let v1 = self.v1_prefix();
                     let seen = self.buffer.len().min(V1_PREFIX_LEN);
                     if self.buffer[..seen] != v1[..seen] {
                         self.send_key()?;
@@ -301,7 +334,7 @@ impl Handshake {
                     }
                 }
                 State::Key => {
-                    self.refuse_other_network()?;
+                    self.refuse_v1()?;
                     let Some(&theirs) = self.buffer.first_chunk() else {
                         self.state = State::Key;
                         return Ok(Progress::Waiting);
@@ -390,16 +423,19 @@ impl Handshake {
         Ok(())
     }
 
-    /// Recognises a v1 peer of another network by its first message. The chance that a random
-    /// public key has these 12 bytes is 2^-96.
-    fn refuse_other_network(&self) -> Result<(), HandshakeError> {
-        if self.role == Role::Responder
-            && let Some((magic, rest)) = self.buffer.split_first_chunk()
-            && rest.starts_with(V1_VERSION)
-        {
-            return Err(HandshakeError::V1OtherNetwork { magic: *magic });
+    /// Recognises a v1 peer by its first message: one of another network, or one that an
+    /// initiator has greeted by v2. The chance that a random public key has these 12 bytes is
+    /// 2^-96.
+    fn refuse_v1(&self) -> Result<(), HandshakeError> {
+        match self.buffer.split_first_chunk() {
+            Some((magic, rest)) if rest.starts_with(V1_VERSION) => {
+                Err(match *magic == self.config.magic {
+                    true => HandshakeError::AnsweredV1,
+                    false => HandshakeError::V1OtherNetwork { magic: *magic },
+                })
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Derives the ciphers; appends terminator, decoys and version packet to the output.
@@ -521,7 +557,7 @@ pub enum HandshakeError {
     Seal(SealError),
     /// The operating system returned no random bytes.
     NoEntropy,
-    /// Responder: the peer speaks v1 on another network.
+    /// The peer speaks v1 on another network.
     V1OtherNetwork {
         /// The magic that it sent.
         magic: [u8; 4],
@@ -532,13 +568,24 @@ pub enum HandshakeError {
     /// A packet from the peer cannot be opened. If it is the first one, the peer's key or
     /// garbage may have been changed on the way.
     Open(OpenError),
-    /// Initiator: the peer closed before it answered. It may speak v1 only; the caller can
-    /// connect again with v1.
+    /// Initiator: the peer closed before it answered. It [may speak v1
+    /// only](HandshakeError::may_speak_v1).
     ClosedUnanswered,
+    /// Initiator: the peer sent the first message of v1. It [speaks v1
+    /// only](HandshakeError::may_speak_v1).
+    AnsweredV1,
     /// The peer closed during the handshake.
     Closed,
     /// The handshake had already ended, so it takes no more bytes.
     Ended,
+}
+
+impl HandshakeError {
+    /// Whether the caller can connect again and speak v1; see [`Handshake::may_speak_v1`].
+    #[must_use]
+    pub fn may_speak_v1(&self) -> bool {
+        matches!(self, Self::ClosedUnanswered | Self::AnsweredV1)
+    }
 }
 
 impl fmt::Display for HandshakeError {
@@ -569,6 +616,7 @@ impl fmt::Display for HandshakeError {
             Self::ClosedUnanswered => f.write_str(
                 "the peer closed the connection before it answered: it may speak v1 only",
             ),
+            Self::AnsweredV1 => f.write_str("the peer answered by v1: it speaks v1 only"),
             Self::Closed => f.write_str("the peer closed the connection during the handshake"),
             Self::Ended => f.write_str("the handshake has already ended: it takes no more bytes"),
         }

@@ -8,7 +8,7 @@ use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKi
 use super::rekey::number_and_epoch;
 use crate::arena::index;
 use crate::batch::OpenBatch;
-use crate::bitcoin::message::MAX_TYPE_LEN;
+use crate::bitcoin::message::{Ignored, MAX_TYPE_LEN, MessageType};
 use crate::copy::copy;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -72,6 +72,7 @@ struct Held {
     taken: usize,
     rare: Rare,
     decoys: u64,
+    ignored: Ignored,
 }
 
 /// What few sessions have, in few turns.
@@ -144,6 +145,13 @@ impl Inbound {
     #[must_use]
     pub fn decoys(&self) -> u64 {
         self.rest.held.decoys
+    }
+
+    /// What [`Inbound::messages`] and [`Connection::next_message`](super::Connection::next_message)
+    /// have dropped since the handshake, because it was no message.
+    #[must_use]
+    pub fn ignored(&self) -> Ignored {
+        self.rest.held.ignored
     }
 
     /// How many bytes wait here: those of a packet that has not come whole, and contents
@@ -606,6 +614,41 @@ impl Inbound {
         }
     }
 
+    /// As [`Inbound::packets`], for programs that speak Bitcoin's protocol: each packet's message,
+    /// its type and its payload. Packets that hold none are dropped and
+    /// [counted](Inbound::ignored).
+    ///
+    /// ```
+    /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
+    /// # use packetlane::bitcoin::message::MessageType;
+    /// # use packetlane::{Engine, OpenBatch, SealBatch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::detect()?;
+    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+    /// # let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
+    /// # let mut bob = Session::from_keys(engine, &keys, Role::Responder);
+    /// # let mut wire = Vec::new();
+    /// // Of a type that this version does not know.
+    /// alice.outbound.seal(PacketKind::Genuine, &[127, 1, 2], &mut wire)?;
+    /// let ping = MessageType::new(b"ping")?;
+    /// let contents = [ping.short_id().unwrap(), 3];
+    /// alice.outbound.seal(PacketKind::Genuine, &contents, &mut wire)?;
+    /// let mut batch = OpenBatch::new();
+    /// bob.inbound.feed(&mut batch, &wire)?;
+    /// engine.open(&mut batch);
+    /// let messages: Result<Vec<_>, _> = bob.inbound.messages(&batch).collect();
+    /// assert_eq!(messages?, [(ping, &[3][..])]);
+    /// assert_eq!(bob.inbound.ignored().messages, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn messages<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Messages<'s, 'b> {
+        Messages {
+            packets: self.packets(batch),
+        }
+    }
+
     /// One step of [`Packets`]: where the next genuine packet's contents lie in
     /// the batch's arena.
     // Always part of its callers: most calls do little.
@@ -894,6 +937,31 @@ impl<'b> Packets<'_, 'b> {
         let next = self.inbound.next_packet(self.batch)?;
         self.ended = next.is_err();
         Some(next.map(|contents| &self.batch.arena().bytes()[contents]))
+    }
+}
+
+/// Iterator over the messages of one session in a batch; see [`Inbound::messages`]. It ends after
+/// an error.
+#[derive(Debug)]
+pub struct Messages<'s, 'b> {
+    packets: Packets<'s, 'b>,
+}
+
+impl<'b> Iterator for Messages<'_, 'b> {
+    type Item = Result<(MessageType, &'b [u8]), OpenError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let contents = match self.packets.next()? {
+                Ok(contents) => contents,
+                Err(error) => return Some(Err(error)),
+            };
+            let ignored = &mut self.packets.inbound.rest.held.ignored;
+            if let Some(message) = ignored.decode(contents, contents.len() + OVERHEAD) {
+                return Some(Ok(message));
+            }
+        }
     }
 }
 

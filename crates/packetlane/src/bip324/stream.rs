@@ -78,10 +78,11 @@ pub enum Accepted {
     V1(Vec<u8>),
 }
 
-/// Connects and runs a handshake, for at most `timeout`; where the peer hangs up without a
-/// byte, connects again for v1, as BIP324 recommends ("Signaling v2 support"): so do nodes
-/// that know v1 only. Returns the stream of the connection that is left, and what to speak
-/// over it. With [`Accepted::V1`] nothing has been sent yet.
+/// Connects and runs a handshake, for at most `timeout`. Where the peer [may speak v1
+/// only](Handshake::may_speak_v1) because it closes, answers by v1, or sends nothing for
+/// [`Handshake::answer_timeout`], connects again for v1, as BIP324 recommends ("Signaling v2
+/// support"). Returns the stream of the connection that is left, and what to speak over it. With
+/// [`Accepted::V1`] nothing has been sent yet.
 ///
 /// An attacker on the way can force v1 like this. Who must not speak it calls [`handshake`].
 ///
@@ -125,9 +126,10 @@ where
 {
     let initiator = Handshake::initiator(config)?;
     let mut stream = connect().await?;
-    match handshake(&mut stream, initiator, timeout).await {
+    let answer_timeout = Handshake::answer_timeout(timeout);
+    match shake_hands(&mut stream, initiator, timeout, answer_timeout).await {
         Ok(accepted) => Ok((stream, accepted)),
-        Err(StreamError::Handshake(HandshakeError::ClosedUnanswered)) => {
+        Err(error) if error.may_speak_v1() => {
             drop(stream);
             Ok((connect().await?, Accepted::V1(Vec::new())))
         }
@@ -139,13 +141,26 @@ where
 ///
 /// # Errors
 ///
-/// See [`StreamError`]. After [`HandshakeError::ClosedUnanswered`] an initiator may connect
-/// again with v1, as [`connect`] does. A connection that is reset or aborted, during a read or a write, counts as
-/// closed.
+/// See [`StreamError`]. After some of them an initiator may connect again with v1
+/// ([`StreamError::may_speak_v1`]), as [`connect`] does. A connection that is reset or aborted,
+/// during a read or a write, counts as closed.
 pub async fn handshake<S>(
+    stream: &mut S,
+    handshake: Handshake,
+    timeout: Duration,
+) -> Result<Accepted, StreamError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    shake_hands(stream, handshake, timeout, timeout).await
+}
+
+/// As [`handshake`], with a limit for each read as long as nothing has come of a v2 answer.
+async fn shake_hands<S>(
     stream: &mut S,
     mut handshake: Handshake,
     timeout: Duration,
+    answer_timeout: Duration,
 ) -> Result<Accepted, StreamError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -155,9 +170,21 @@ where
         let mut output = Output::default();
         loop {
             output.bytes.extend(handshake.take_output());
-            let len = match read_while_writing(stream, &mut output, &mut bytes).await {
-                Ok(len) => len,
-                Err(error) => return Err(failed(error, &handshake)),
+            let read = read_while_writing(stream, &mut output, &mut bytes);
+            let may_speak_v1 = handshake.may_speak_v1();
+            let read = match may_speak_v1 {
+                true => tokio::time::timeout(answer_timeout, read).await,
+                false => Ok(read.await),
+            };
+            let len = match read {
+                Ok(Ok(len)) => len,
+                Ok(Err(error)) => return Err(failed(error, &handshake)),
+                Err(_) => {
+                    return Err(StreamError::HandshakeTimeout {
+                        timeout: answer_timeout,
+                        may_speak_v1,
+                    });
+                }
             };
             if len == 0 {
                 return Err(handshake.closed().into());
@@ -180,7 +207,10 @@ where
     };
     match tokio::time::timeout(timeout, run).await {
         Ok(result) => result,
-        Err(_) => Err(StreamError::HandshakeTimeout { timeout }),
+        Err(_) => Err(StreamError::HandshakeTimeout {
+            timeout,
+            may_speak_v1: handshake.may_speak_v1(),
+        }),
     }
 }
 
@@ -465,6 +495,8 @@ pub enum StreamError {
     HandshakeTimeout {
         /// The time that it was given.
         timeout: Duration,
+        /// Initiator: whether the peer [may speak v1 only](Handshake::may_speak_v1).
+        may_speak_v1: bool,
     },
     /// A received packet cannot be opened.
     Open(OpenError),
@@ -481,11 +513,23 @@ pub enum StreamError {
     Io(io::Error),
 }
 
+impl StreamError {
+    /// Whether the caller can connect again and speak v1; see [`Handshake::may_speak_v1`].
+    #[must_use]
+    pub fn may_speak_v1(&self) -> bool {
+        match self {
+            Self::Handshake(error) => error.may_speak_v1(),
+            Self::HandshakeTimeout { may_speak_v1, .. } => *may_speak_v1,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handshake(error) => error.fmt(f),
-            Self::HandshakeTimeout { timeout } => {
+            Self::HandshakeTimeout { timeout, .. } => {
                 write!(f, "the handshake did not finish within {timeout:?}")
             }
             Self::Open(error) => error.fmt(f),

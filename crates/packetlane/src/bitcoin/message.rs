@@ -249,7 +249,8 @@ pub fn encode_message(message_type: MessageType, payload: &[u8], out: &mut Vec<u
 ///
 /// # Errors
 ///
-/// See [`MessageError`]. Nodes drop such a message and keep the connection.
+/// See [`MessageError`]. Contents of a peer go through [`Ignored::decode`], which keeps the
+/// connection, as nodes do.
 pub fn decode_message(contents: &[u8]) -> Result<(MessageType, &[u8]), MessageError> {
     let (&id, rest) = contents.split_first().ok_or(MessageError::Empty)?;
     if id != LONG_TYPE {
@@ -260,6 +261,44 @@ pub fn decode_message(contents: &[u8]) -> Result<(MessageType, &[u8]), MessageEr
         .split_first_chunk()
         .ok_or(MessageError::TypeCut { length: rest.len() })?;
     Ok((MessageType::from_padded(field)?, payload))
+}
+
+/// What a peer has sent that is no message: dropped and counted.
+///
+/// Such a message does not end the connection, as in Bitcoin Core (`CNode::ReceiveMsgBytes`,
+/// where a transport rejects a message): later versions of the protocol may have types that this
+/// one does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// How many.
+    pub messages: u64,
+    /// Their length on the wire, in bytes.
+    pub bytes: u64,
+}
+
+impl Ignored {
+    /// The message in the contents of a peer's packet, which has `wire_len` bytes on the wire.
+    /// `None` if it is empty, or its type unknown or malformed: then it is counted.
+    #[inline]
+    pub fn decode<'c>(
+        &mut self,
+        contents: &'c [u8],
+        wire_len: usize,
+    ) -> Option<(MessageType, &'c [u8])> {
+        match decode_message(contents) {
+            Ok(message) => Some(message),
+            Err(_) => {
+                self.count(wire_len);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn count(&mut self, wire_len: usize) {
+        self.messages += 1;
+        self.bytes += wire_len as u64;
+    }
 }
 
 /// Why bytes are no message, or no type of one.

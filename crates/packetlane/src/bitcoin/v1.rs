@@ -13,11 +13,19 @@
 //! assert_eq!(v1::decode(magic, &wire[..23])?, None);
 //! assert_eq!(v1::decode(magic, &wire)?.map(|message| message.message_type), Some(verack));
 //! assert!(v1::decode(Network::Mainnet.magic(), &wire).is_err());
+//!
+//! // A peer's messages, of which a damaged one is dropped.
+//! *wire.last_mut().unwrap() ^= 1;
+//! v1::encode(magic, verack, b"", &mut wire);
+//! let (mut decoder, mut received) = (v1::Decoder::new(magic), &wire[..]);
+//! let message = decoder.next(&mut received)?.unwrap();
+//! assert_eq!((message.message_type, received.len()), (verack, 0));
+//! assert_eq!(decoder.ignored().messages, 1);
 //! # Ok(())
 //! # }
 //! ```
 
-use super::message::{MAX_TYPE_LEN, MessageError, MessageType};
+use super::message::{Ignored, MAX_TYPE_LEN, MessageError, MessageType};
 use super::network::Network;
 use crate::copy::append;
 use alloc::vec::Vec;
@@ -78,12 +86,13 @@ pub fn encode_with_checksum(
     append(out, payload);
 }
 
-/// The message at the beginning of `bytes`, or `None` if it has not come whole.
+/// The message at the beginning of `bytes`, or `None` if it has not come whole. [`Decoder`] goes
+/// through all that a peer sends.
 ///
 /// # Errors
 ///
 /// See [`Error`]; of a wrong magic, type or length as soon as the header is
-/// there.
+/// there. Of several the one that ends a connection.
 pub fn decode(magic: [u8; 4], bytes: &[u8]) -> Result<Option<Message<'_>>, Error> {
     let Some((found, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
@@ -97,11 +106,14 @@ pub fn decode(magic: [u8; 4], bytes: &[u8]) -> Result<Option<Message<'_>>, Error
     let Some((&length, rest)) = rest.split_first_chunk() else {
         return Ok(None);
     };
-    let message_type = MessageType::from_padded(name).map_err(Error::Type)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_PAYLOAD_LEN {
         return Err(Error::TooLong { length });
     }
+    let message_type = MessageType::from_padded(name).map_err(|error| Error::Type {
+        error,
+        wire_len: HEADER_LEN + length,
+    })?;
     let Some((expected, rest)) = rest.split_first_chunk() else {
         return Ok(None);
     };
@@ -109,12 +121,70 @@ pub fn decode(magic: [u8; 4], bytes: &[u8]) -> Result<Option<Message<'_>>, Error
         return Ok(None);
     };
     if checksum(payload) != *expected {
-        return Err(Error::Checksum { message_type });
+        return Err(Error::Checksum {
+            message_type,
+            wire_len: HEADER_LEN + length,
+        });
     }
     Ok(Some(Message {
         message_type,
         payload,
     }))
+}
+
+/// Takes the messages out of what a peer sends.
+///
+/// A message with a wrong checksum or a malformed type is dropped and counted, and does not end
+/// the connection; a wrong magic or too long a payload does. So does Bitcoin Core
+/// (`V1Transport`). The types of v1 are names, so none is unknown.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    magic: [u8; 4],
+    ignored: Ignored,
+}
+
+impl Decoder {
+    /// For a peer on the network with this magic.
+    #[must_use]
+    pub fn new(magic: [u8; 4]) -> Self {
+        Self {
+            magic,
+            ignored: Ignored::default(),
+        }
+    }
+
+    /// What was dropped.
+    #[must_use]
+    pub fn ignored(&self) -> Ignored {
+        self.ignored
+    }
+
+    /// Takes the next message from the front of `bytes`. `None` if it has not come whole: call
+    /// again with the bytes that are left and those that come later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Magic`] and [`Error::TooLong`], which end the connection. `bytes` then begin at
+    /// that message.
+    pub fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Result<Option<Message<'b>>, Error> {
+        loop {
+            match decode(self.magic, bytes) {
+                Ok(Some(message)) => {
+                    *bytes = &bytes[message.wire_len()..];
+                    return Ok(Some(message));
+                }
+                Ok(None) => return Ok(None),
+                Err(Error::Type { wire_len, .. } | Error::Checksum { wire_len, .. }) => {
+                    let Some(rest) = bytes.get(wire_len..) else {
+                        return Ok(None);
+                    };
+                    *bytes = rest;
+                    self.ignored.count(wire_len);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 /// The first four bytes of the double SHA-256.
@@ -133,7 +203,12 @@ pub enum Error {
         found: [u8; 4],
     },
     /// The type is malformed.
-    Type(MessageError),
+    Type {
+        /// What is wrong with it.
+        error: MessageError,
+        /// The length of that message on the wire, in bytes.
+        wire_len: usize,
+    },
     /// The payload is longer than [`MAX_PAYLOAD_LEN`].
     TooLong {
         /// The length in the header, in bytes.
@@ -143,6 +218,8 @@ pub enum Error {
     Checksum {
         /// The type of that message.
         message_type: MessageType,
+        /// Its length on the wire, in bytes.
+        wire_len: usize,
     },
 }
 
@@ -158,12 +235,12 @@ impl fmt::Display for Error {
                     None => f.write_str("not the magic of this network"),
                 }
             }
-            Self::Type(error) => error.fmt(f),
+            Self::Type { error, .. } => error.fmt(f),
             Self::TooLong { length } => write!(
                 f,
                 "the peer announced a payload of {length} bytes; the limit is {MAX_PAYLOAD_LEN}"
             ),
-            Self::Checksum { message_type } => {
+            Self::Checksum { message_type, .. } => {
                 write!(f, "the checksum of a {message_type} message is wrong")
             }
         }

@@ -3,10 +3,9 @@
 use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, StreamError};
 use packetlane::bip324::{
-    Handshake, HandshakeConfig, HandshakeError, OVERHEAD, PacketKind, SealError, decode_message,
-    encode_message,
+    Handshake, HandshakeConfig, OVERHEAD, PacketKind, SealError, encode_message,
 };
-use packetlane::bitcoin::message::MessageType;
+use packetlane::bitcoin::message::{Ignored, MessageType};
 use packetlane::bitcoin::{Network, v1};
 use std::fmt;
 use std::io;
@@ -45,13 +44,13 @@ pub enum Transport {
 pub(crate) enum Reader {
     V1 {
         stream: Paced,
-        magic: [u8; 4],
+        decoder: v1::Decoder,
         /// Received and not yet removed.
         buffer: Vec<u8>,
         /// How many bytes at its start were already returned.
         taken: usize,
     },
-    V2(Box<stream::Reader<Paced>>),
+    V2(Box<stream::Reader<Paced>>, Ignored),
 }
 
 /// The half that sends.
@@ -95,7 +94,7 @@ pub(crate) async fn open(
             let (read, stream) = stream.into_split();
             let reader = Reader::V1 {
                 stream: Paced::new(read, slow),
-                magic,
+                decoder: v1::Decoder::new(magic),
                 buffer: Vec::new(),
                 taken: 0,
             };
@@ -113,7 +112,8 @@ pub(crate) async fn open(
             let read = Paced::new(read, slow);
             let reader = stream::Reader::new(read, engine, session.inbound);
             let writer = stream::Writer::new(write, engine, session.outbound);
-            Ok((Reader::V2(Box::new(reader)), Writer::V2(Box::new(writer))))
+            let reader = Reader::V2(Box::new(reader), Ignored::default());
+            Ok((reader, Writer::V2(Box::new(writer))))
         }
     }
 }
@@ -128,9 +128,8 @@ async fn exchange_keys(
     match stream::handshake(stream, handshake, STEP).await {
         Ok(Accepted::V2(session)) => Ok(session),
         // An initiator never accepts v1.
-        Ok(Accepted::V1(_)) | Err(StreamError::Handshake(HandshakeError::ClosedUnanswered)) => {
-            Err(ConnectionError::NoV2)
-        }
+        Ok(Accepted::V1(_)) => Err(ConnectionError::NoV2),
+        Err(error) if error.may_speak_v1() => Err(ConnectionError::NoV2),
         Err(error) => Err(error.into()),
     }
 }
@@ -144,13 +143,15 @@ impl Reader {
         match self {
             Self::V1 {
                 stream,
-                magic,
+                decoder,
                 buffer,
                 taken,
             } => loop {
-                if let Some(message) = v1::decode(*magic, &buffer[*taken..])? {
+                let mut rest = &buffer[*taken..];
+                let message = decoder.next(&mut rest)?;
+                *taken = buffer.len() - rest.len();
+                if let Some(message) = message {
                     let length = message.wire_len();
-                    *taken += length;
                     return Ok((message.message_type, message.payload.to_vec(), length));
                 }
                 buffer.drain(..*taken);
@@ -160,11 +161,11 @@ impl Reader {
                     return Err(ConnectionError::Closed);
                 }
             },
-            Self::V2(reader) => loop {
+            Self::V2(reader, ignored) => loop {
                 let contents = reader.read().await?;
-                // What is no message is dropped, as nodes do.
-                if let Ok((message_type, payload)) = decode_message(contents) {
-                    return Ok((message_type, payload.to_vec(), contents.len() + OVERHEAD));
+                let wire_len = contents.len() + OVERHEAD;
+                if let Some((message_type, payload)) = ignored.decode(contents, wire_len) {
+                    return Ok((message_type, payload.to_vec(), wire_len));
                 }
             },
         }
@@ -255,7 +256,7 @@ impl AsyncRead for Paced {
 pub enum ConnectionError {
     /// It was not opened.
     Connect(io::Error),
-    /// The node closed without an answer to the v2 handshake.
+    /// The node closed without an answer to the v2 handshake, answered by v1, or was silent.
     NoV2,
     /// The v2 handshake or session failed.
     Stream(StreamError),
@@ -283,8 +284,7 @@ impl fmt::Display for ConnectionError {
         match self {
             Self::Connect(error) => write!(f, "no connection: {error}"),
             Self::NoV2 => f.write_str(
-                "the node closed without an answer to the v2 handshake: if it speaks v1 only, \
-                 use --v2 0",
+                "the node did not answer the v2 handshake: if it speaks v1 only, use --v2 0",
             ),
             Self::Stream(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),

@@ -12,7 +12,8 @@ use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
 use bitcoin::p2p::message_network::VersionMessage;
 use packetlane::bip324::stream::{self, Accepted};
 use packetlane::bip324::{Handshake, HandshakeConfig};
-use packetlane::bitcoin::message::MessageType;
+use packetlane::bitcoin::message::{Ignored, MessageType};
+use packetlane::bitcoin::v1;
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
@@ -153,7 +154,7 @@ async fn serve(
             let magic = network.magic();
             let reader = Reader::V1 {
                 stream: read,
-                magic,
+                decoder: v1::Decoder::new(magic),
                 buffer,
                 taken: 0,
             };
@@ -171,7 +172,8 @@ async fn serve(
             shared.seen.lock().unwrap()[index].v2 = true;
             let reader = stream::Reader::new(read, engine, session.inbound);
             let writer = stream::Writer::new(write, engine, session.outbound);
-            (Reader::V2(Box::new(reader)), Writer::V2(Box::new(writer)))
+            let reader = Reader::V2(Box::new(reader), Ignored::default());
+            (reader, Writer::V2(Box::new(writer)))
         }
     };
     loop {
