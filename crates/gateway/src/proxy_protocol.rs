@@ -26,11 +26,15 @@ mod command {
     pub(super) const PROXY: u8 = 1;
 }
 
-/// Family and transport of the addresses.
+/// Family and transport of the addresses: all that the specification knows.
 mod family {
     pub(super) const UNSPEC: u8 = 0x00;
     pub(super) const TCP_IPV4: u8 = 0x11;
+    pub(super) const UDP_IPV4: u8 = 0x12;
     pub(super) const TCP_IPV6: u8 = 0x21;
+    pub(super) const UDP_IPV6: u8 = 0x22;
+    pub(super) const UNIX_STREAM: u8 = 0x31;
+    pub(super) const UNIX_DATAGRAM: u8 = 0x32;
 }
 
 /// What is wrong with a header.
@@ -43,7 +47,7 @@ pub enum ProxyProtocolError {
     Version(u8),
     /// Neither LOCAL (0) nor PROXY (1).
     Command(u8),
-    /// Addresses of another kind than TCP over IPv4 or IPv6.
+    /// Addresses of a kind that version 2 does not have.
     Family(u8),
     /// More than 2048 bytes follow its first 16.
     TooLong(usize),
@@ -62,7 +66,7 @@ impl fmt::Display for ProxyProtocolError {
             Self::Family(family) => {
                 write!(
                     f,
-                    "addresses of kind {family:#04x}: only TCP over IPv4 or IPv6"
+                    "addresses of kind {family:#04x}, which version 2 does not have"
                 )
             }
             Self::TooLong(len) => write!(f, "{len} bytes of addresses: at most {MOST_FOLLOWING}"),
@@ -109,8 +113,8 @@ impl Header {
         Ok(())
     }
 
-    /// Once it is whole: the client's address. None if the balancer speaks for itself, or does not
-    /// know: then it is the socket's.
+    /// Once it is whole: the client's address. None if the balancer speaks for itself, does not
+    /// know, or tells one that is not of TCP: then it is the socket's.
     pub(crate) fn client(&self) -> Option<SocketAddr> {
         let (fixed, addresses) = self.bytes.split_first_chunk::<FIXED>()?;
         if fixed[12] & 0x0f == command::LOCAL {
@@ -143,6 +147,11 @@ fn check(command: u8, kind: u8, following: usize) -> Result<(), ProxyProtocolErr
     let least = match (command & 0x0f, kind) {
         // What follows is not looked at, whatever its kind.
         (command::LOCAL, _) | (command::PROXY, family::UNSPEC) => 0,
+        // Valid, and none that a peer connects by: as if unspecified.
+        (
+            command::PROXY,
+            family::UDP_IPV4 | family::UDP_IPV6 | family::UNIX_STREAM | family::UNIX_DATAGRAM,
+        ) => 0,
         (command::PROXY, family::TCP_IPV4) => 12,
         (command::PROXY, family::TCP_IPV6) => 36,
         (command::PROXY, other) => return Err(ProxyProtocolError::Family(other)),
@@ -205,6 +214,11 @@ mod tests {
             (0x21, 0x11, &longest, client("203.0.113.5:12345")),
             (0x21, 0x00, &[], None),
             (0x21, 0x00, &[1, 2, 3], None),
+            // Over UDP and UNIX sockets: as if unspecified.
+            (0x21, 0x12, &v4, None),
+            (0x21, 0x22, &v6, None),
+            (0x21, 0x31, &[b'/'; 216], None),
+            (0x21, 0x32, &[], None),
             (0x20, 0x00, &[], None),
             (0x20, 0x11, &v4, None),
             (0x20, 0x99, &[1], None),
@@ -231,8 +245,11 @@ mod tests {
             (wire(0x11, 0x11, &[0; 12]), Version(1)),
             (wire(0x31, 0x11, &[0; 12]), Version(3)),
             (wire(0x22, 0x11, &[0; 12]), Command(2)),
-            (wire(0x21, 0x12, &[0; 12]), Family(0x12)),
-            (wire(0x21, 0x31, &[0; 216]), Family(0x31)),
+            (wire(0x21, 0x10, &[0; 12]), Family(0x10)),
+            (wire(0x21, 0x13, &[0; 12]), Family(0x13)),
+            (wire(0x21, 0x01, &[0; 12]), Family(0x01)),
+            (wire(0x21, 0x33, &[0; 216]), Family(0x33)),
+            (wire(0x21, 0x41, &[0; 12]), Family(0x41)),
             (wire(0x21, 0x11, &[0; 11]), TooShort(11)),
             (wire(0x21, 0x21, &[0; 35]), TooShort(35)),
             (wire(0x21, 0x11, &[0; 2049]), TooLong(2049)),
