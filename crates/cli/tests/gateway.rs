@@ -178,7 +178,7 @@ iptables -t nat -A OUTPUT -p tcp --dport 18555 -m owner ! --gid-owner 65534 \
     -j REDIRECT --to-ports 18556 || exit 77
 "$1" listen 127.0.0.1:18555 --network regtest &
 setpriv --regid=65534 --clear-groups \
-    "$1" gateway --transparent 127.0.0.1:18556 --network regtest --workers 1 &
+    "$1" gateway --transparent "$2" --network regtest --workers 1 &
 for port in 18555 18556; do
     until ss -Hltn "sport = :$port" | grep -q .; do sleep 0.1; done
 done
@@ -195,20 +195,24 @@ fn redirected_connections() {
     if let Some(missing) = needs.into_iter().find(|program| find(program).is_none()) {
         return not_run(&format!("redirected connections: there is no {missing}"));
     }
-    let mut command = Command::new("unshare");
-    command.args(["-n", "bash", "-c", REDIRECTED, "bash"]);
-    let finished = Running::start(command.arg(env!("CARGO_BIN_EXE_packetlane"))).finish();
-    let is_allowed = |message| !finished.stderr.contains(message);
-    if !is_allowed("unshare failed") || !is_allowed("iptables") {
-        return not_run(&format!("redirected connections: {}", finished.stderr));
-    }
-    assert!(finished.success, "{finished:#?}");
-    for (transport, who) in [
-        ("v1, not encrypted", "connects"),
-        ("v2, encrypted", "listens"),
-    ] {
-        let line = format!("transport         {transport}");
-        assert!(finished.stdout.contains(&line), "who {who}: {finished:#?}");
+    // The second one takes both families: the connection is one of IPv4 all the same.
+    for transparent in ["127.0.0.1:18556", "[::]:18556"] {
+        let mut command = Command::new("unshare");
+        command.args(["-n", "bash", "-c", REDIRECTED, "bash"]);
+        command.args([env!("CARGO_BIN_EXE_packetlane"), transparent]);
+        let finished = Running::start(&mut command).finish();
+        let is_allowed = |message| !finished.stderr.contains(message);
+        if !is_allowed("unshare failed") || !is_allowed("iptables") {
+            return not_run(&format!("redirected connections: {}", finished.stderr));
+        }
+        assert!(finished.success, "{finished:#?}");
+        for (transport, who) in [
+            ("v1, not encrypted", "connects"),
+            ("v2, encrypted", "listens"),
+        ] {
+            let line = format!("transport         {transport}");
+            assert!(finished.stdout.contains(&line), "who {who}: {finished:#?}");
+        }
     }
 }
 

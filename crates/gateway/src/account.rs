@@ -26,6 +26,8 @@ pub struct Passed {
     pub bytes: u64,
     /// Messages by type, in the order in which each type came first.
     pub types: Vec<TypeCount>,
+    /// Messages of a v2 peer, or for one, that were dropped because they are none.
+    pub ignored: u64,
 }
 
 impl Passed {
@@ -39,6 +41,7 @@ impl Passed {
         };
         Self {
             bytes: 0,
+            ignored: 0,
             types: known.chain([None]).map(nothing).collect(),
         }
     }
@@ -46,6 +49,7 @@ impl Passed {
     /// Adds what has passed of the same types; what has passed of others is counted as that of none.
     pub(crate) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
+        self.ignored += other.ignored;
         for count in &other.types {
             let types = &mut self.types;
             let place = |of| types.iter().position(|to| to.message_type == of);

@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A secret that nobody outside knows, so that nobody can choose another's address.
 pub(crate) type Secret = [u8; 32];
@@ -23,6 +23,15 @@ fn holder(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets()[..8].to_vec(),
+    }
+}
+
+/// An IPv4 address as such, also where a socket takes both families and has it as IPv6.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => (ip, address.port()).into(),
+        // With its scope.
+        IpAddr::V6(_) => address,
     }
 }
 
@@ -119,6 +128,18 @@ mod tests {
         groups.remove(None);
         assert_eq!(groups.all(), 2);
         assert_eq!((groups.holders.len(), groups.groups.len()), (2, 1));
+    }
+
+    #[test]
+    fn ipv4_addresses_are_written_as_such() {
+        for (address, expected) in [
+            ("[::ffff:203.0.113.5]:1", "203.0.113.5:1"),
+            ("203.0.113.5:1", "203.0.113.5:1"),
+            ("[fe80::1%7]:1", "[fe80::1%7]:1"),
+        ] {
+            let canonical = canonical(address.parse().unwrap());
+            assert_eq!(canonical.to_string(), expected);
+        }
     }
 
     #[test]

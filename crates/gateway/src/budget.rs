@@ -2,9 +2,10 @@
 //! Inbound connections and the node's own are counted apart.
 
 use crate::address::Groups;
+use crate::dial::lock;
 use crate::link::Direction;
 use crate::settings::Limits;
-use crate::worker::{Refusal, lock};
+use crate::worker::Refusal;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
 //! Where the gateway accepts, and whom.
 
+use crate::address::canonical;
 use crate::link::Direction;
 use mio::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
@@ -86,22 +87,23 @@ impl Spare {
             .or_else(|| Socket::new(Domain::UNIX, Type::DGRAM, None).ok());
     }
 
-    /// Accepts who waits: without a socket if there are too many files. Other threads wait for their
-    /// turn, or they would take the file.
+    /// Accepts who waits, and says from which [address](canonical): without a socket if there are
+    /// too many files. Other threads wait for their turn, or they would take the file.
     pub(crate) fn accept(
         &mut self,
         listener: &TcpListener,
     ) -> io::Result<(Option<TcpStream>, SocketAddr)> {
         self.fill();
-        match listener.accept() {
+        let (socket, from) = match listener.accept() {
             Err(error) if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
                 drop(self.0.take());
                 let (_, from) = listener.accept()?;
                 self.fill();
-                Ok((None, from))
+                (None, from)
             }
-            accepted => accepted.map(|(socket, from)| (Some(socket), from)),
-        }
+            accepted => accepted.map(|(socket, from)| (Some(socket), from))?,
+        };
+        Ok((socket, canonical(from)))
     }
 }
 

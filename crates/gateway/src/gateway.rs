@@ -2,11 +2,11 @@
 
 use crate::address::Secret;
 use crate::budget::Budget;
-use crate::dial::KnownV1;
+use crate::dial::{KnownV1, Resolver, lock};
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::ring::Ring;
 use crate::settings::{Io, Settings};
-use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker, lock};
+use crate::worker::{Event, Peer, Request, Turns, WAKER, Worker};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -120,8 +120,17 @@ impl Gateway {
     ///
     /// See [`GatewayError`].
     pub fn start_with(
+        settings: Settings,
+        passed: Vec<net::TcpListener>,
+        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+    ) -> Result<Self, GatewayError> {
+        Self::start_resolving(settings, passed, Resolver::default(), tell)
+    }
+
+    fn start_resolving(
         mut settings: Settings,
         passed: Vec<net::TcpListener>,
+        resolver: Resolver,
         tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
     ) -> Result<Self, GatewayError> {
         let with_address = |listener: net::TcpListener| Ok((listener.local_addr()?, listener));
@@ -136,6 +145,7 @@ impl Gateway {
         let known = Arc::<Mutex<KnownV1>>::default();
         let spare = Arc::<Mutex<Spare>>::default();
         let budget = Arc::<Budget>::default();
+        let resolver = Arc::new(resolver);
         let mut threads = Vec::new();
         for number in 0..settings.workers.get() as u64 {
             let listeners = listeners(&mut settings, &passed)?;
@@ -152,6 +162,7 @@ impl Gateway {
                 Arc::clone(&spare),
                 Arc::clone(&budget),
                 Arc::clone(&turns),
+                Arc::clone(&resolver),
                 poll,
                 Arc::clone(&waker),
                 listeners,
@@ -343,4 +354,131 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(TcpListener::from_std(socket.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetlane::Engine;
+    use packetlane::bitcoin::{Network, v1};
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::thread;
+    use std::time::Duration;
+
+    const MAGIC: [u8; 4] = Network::Regtest.magic();
+
+    static SLOW_MAY_END: AtomicBool = AtomicBool::new(false);
+
+    /// "mixed": at the first address nobody listens, the second one does not answer, and the third
+    /// one is a peer's. The others have one of them. "slow" takes as long as the test likes.
+    fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let all = [1, 2, 3].map(|last| SocketAddr::from(([127, 0, 9, last], port)));
+        while name == "slow" && !SLOW_MAY_END.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(match name {
+            "mixed" => all.to_vec(),
+            "nobody" => vec![all[0], all[0]],
+            _ => vec![all[2]],
+        })
+    }
+
+    /// A name's addresses are tried in their order, and one that does not answer for a part of the
+    /// time only.
+    #[test]
+    fn the_next_address_of_a_name_is_tried() {
+        let peer = TcpListener::bind("127.0.9.3:0").unwrap();
+        let port = peer.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for stream in peer.incoming() {
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    let mut bytes = [0; 1000];
+                    while let Ok(len) = stream.read(&mut bytes)
+                        && bytes.starts_with(&MAGIC)
+                        && stream.write_all(&bytes[..len]).is_ok()
+                    {}
+                });
+            }
+        });
+        let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let address = SocketAddr::from(([127, 0, 9, 2], port));
+        silent.bind(&address.into()).unwrap();
+        silent.listen(0).unwrap();
+        let mut queue = Vec::new();
+        let patience = Duration::from_millis(300);
+        while let Ok(stream) = TcpStream::connect_timeout(&address, patience) {
+            queue.push(stream);
+            assert!(queue.len() < 100, "the queue has no end");
+        }
+
+        for io in [Io::Epoll, Io::Best] {
+            let (_gateway, socks) = proxy(io, |_, _| {});
+            for (name, expected) in [("mixed", 0), ("good", 0), ("nobody", 5)] {
+                let mut stream = ask(socks, name, port);
+                let mut reply = [0; 12];
+                stream.read_exact(&mut reply).unwrap();
+                assert_eq!(reply[..4], [5, 0, 5, expected], "{io:?}");
+                if expected == 0 {
+                    let mut wire = Vec::new();
+                    let version = packetlane::bitcoin::message::MessageType::literal("version");
+                    v1::encode(MAGIC, version, &[3; 90], &mut wire);
+                    stream.write_all(&wire).unwrap();
+                    let mut heard = wire.clone();
+                    stream.read_exact(&mut heard).unwrap();
+                    assert_eq!(heard, wire);
+                }
+            }
+        }
+    }
+
+    /// A gateway that is asked by SOCKS, and resolves names as above.
+    fn proxy(
+        io: Io,
+        tell: impl FnMut(&Peer, &Event) + Clone + Send + 'static,
+    ) -> (Gateway, SocketAddr) {
+        let mut settings = Settings {
+            socks: Some(([127, 0, 0, 1], 0).into()),
+            io,
+            ..Settings::new(Network::Regtest, Engine::detect().unwrap())
+        };
+        // So that an address has a second.
+        settings.limits.handshake = Duration::from_secs(6);
+        let resolver = Resolver::new(look_up);
+        let gateway = Gateway::start_resolving(settings, Vec::new(), resolver, tell).unwrap();
+        let socks = gateway.settings().socks.unwrap();
+        (gateway, socks)
+    }
+
+    /// Asks for a connection to a name, without a password. The method and the reply are 12 bytes.
+    fn ask(socks: SocketAddr, name: &str, port: u16) -> TcpStream {
+        let mut stream = TcpStream::connect(socks).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let mut request = vec![5, 1, 0, 5, 1, 0, 3, name.len() as u8];
+        request.extend(name.as_bytes());
+        request.extend(port.to_be_bytes());
+        stream.write_all(&request).unwrap();
+        stream
+    }
+
+    /// A node that hangs up while its name is looked up is gone at once, and its name with it.
+    #[test]
+    fn an_abandoned_name_is_noticed() {
+        for io in [Io::Epoll, Io::Best] {
+            let (tell, told) = channel();
+            let (_gateway, socks) = proxy(io, move |_: &Peer, event: &Event| {
+                let _ = tell.send(format!("{event:?}"));
+            });
+            let mut stream = ask(socks, "slow", 1);
+            stream.read_exact(&mut [0; 2]).unwrap();
+            drop(stream);
+            let heard = told.recv_timeout(Duration::from_secs(3));
+            assert_eq!(heard.as_deref(), Ok("Closed(Node)"), "{io:?}");
+        }
+        SLOW_MAY_END.store(true, Relaxed);
+    }
 }

@@ -8,14 +8,14 @@ use crate::settings::{Limits, Settings};
 use crate::socks::{self, SocksError, Target};
 use crate::translate::{Frames, advertise};
 use mio::net::TcpStream;
-use packetlane::bip324::{Connection, ConnectionError, HandshakeError, Session};
-use packetlane::bitcoin::message::{MessageError, decode_message};
+use packetlane::bip324::{Connection, ConnectionError, Handshake, HandshakeError, Session};
 use packetlane::bitcoin::v1;
 use packetlane::{OpenBatch, SealBatch};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes that one read takes.
@@ -76,8 +76,6 @@ pub enum Close {
     ProxyProtocol(ProxyProtocolError),
     /// The peer broke the rules of BIP324, or closed within a packet.
     Protocol(ConnectionError),
-    /// The peer's packet is no message.
-    Message(MessageError),
     /// What the node sent is not v1 of its network.
     NodeProtocol(v1::Error),
     /// What the node asks by SOCKS, or what the other proxy answers.
@@ -116,7 +114,6 @@ impl fmt::Display for Close {
             Self::Node => f.write_str("the node closed the connection"),
             Self::ProxyProtocol(error) => write!(f, "PROXY protocol: {error}"),
             Self::Protocol(error) => write!(f, "the peer: {error}"),
-            Self::Message(error) => write!(f, "the peer's packet is no message: {error}"),
             Self::NodeProtocol(error) => write!(f, "the node: {error}"),
             Self::Socks(error) => error.fmt(f),
             Self::Name(error) => write!(f, "the peer's name: {error}"),
@@ -141,7 +138,6 @@ names! {
         Self::Node => "node",
         Self::ProxyProtocol(_) => "proxy-protocol",
         Self::Protocol(_) => "protocol",
-        Self::Message(_) => "message",
         Self::NodeProtocol(_) => "node-protocol",
         Self::Socks(_) => "socks",
         Self::Name(_) => "name",
@@ -294,6 +290,11 @@ impl Side {
         self.ended
     }
 
+    /// Whether it will send no more, though there may be something to read before the end.
+    fn is_ending(&self) -> bool {
+        self.ended || self.ending || self.inbox.as_ref().is_some_and(|inbox| inbox.has_ended)
+    }
+
     /// Notes what io_uring has received. How many bytes are unread.
     pub(crate) fn received(&mut self, bytes: io::Result<&[u8]>, more: bool) -> usize {
         let Some(inbox) = &mut self.inbox else {
@@ -376,6 +377,15 @@ impl Speech {
     }
 }
 
+/// How a peer that was not reached, or does not answer, is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// At the next address of its name.
+    NextAddress,
+    /// By v1: it may speak nothing else.
+    V1,
+}
+
 /// One peer, and its connection to the node.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -392,8 +402,14 @@ pub(crate) struct Link {
     pub(crate) peer: Option<Side>,
     /// None before the peer has shaken hands, if it has connected.
     pub(crate) node: Option<Side>,
+    /// As long as it is there, the peer's name is to be looked up: see [`Resolver`](crate::dial::Resolver).
+    pub(crate) lookup: Option<Arc<()>>,
+    /// More addresses of the peer's name, for when it is not reached at one: the next one last.
+    pub(crate) addresses: Vec<SocketAddr>,
     /// Where the peer is reached: itself, or a proxy.
     pub(crate) route: Option<SocketAddr>,
+    /// When it began to connect to the peer, or to shake hands with it.
+    pub(crate) tried: Instant,
     /// Whether another proxy reaches it.
     pub(crate) is_by_proxy: bool,
     /// What the node has shown, for that proxy.
@@ -402,13 +418,13 @@ pub(crate) struct Link {
     pub(crate) owes_reply: bool,
     /// The node asks only where a name leads.
     pub(crate) only_resolves: bool,
-    /// The peer has closed when it was greeted by v2, and is now tried by v1.
+    /// The peer has not answered by v2, and is now tried by v1.
     pub(crate) fell_back: bool,
     /// Bytes that wait for the node.
     pub(crate) to_node: Queue,
     /// What the node has sent and is not yet on its way to the peer.
     pub(crate) from_node: Vec<u8>,
-    /// Whether that may begin with a whole message.
+    /// Whether that may begin with a whole message: more was not to be sealed in a turn.
     has_message: bool,
     /// Whether the node has ended, and the peer had not.
     node_ended_first: bool,
@@ -439,7 +455,10 @@ impl Link {
             speech: Speech::v1(),
             peer: None,
             node: None,
+            lookup: None,
+            addresses: Vec::new(),
             route: None,
+            tried: now,
             is_by_proxy: false,
             credentials: None,
             owes_reply: false,
@@ -570,13 +589,19 @@ impl Link {
         }
     }
 
-    /// Whether a peer that closes now may be one that speaks v1 only: such nodes close at the first
-    /// bytes of v2, without a word.
-    pub(crate) fn may_fall_back(&self, close: &Close) -> bool {
-        self.direction == Direction::Outbound
-            && matches!(self.stage, Stage::ShakingHands)
-            && self.account.received.bytes == 0
-            && matches!(close, Close::Protocol(_) | Close::PeerSocket(_))
+    /// How its peer can be tried again when this ends the connection to it.
+    pub(crate) fn retry(&self, close: &Close) -> Option<Retry> {
+        match (&self.stage, &self.speech, close) {
+            (Stage::LookingUp | Stage::Connecting, _, Close::PeerSocket(_)) => {
+                (!self.addresses.is_empty()).then_some(Retry::NextAddress)
+            }
+            (
+                Stage::ShakingHands,
+                Speech::V2(connection),
+                Close::Protocol(_) | Close::PeerSocket(_),
+            ) => connection.may_speak_v1().then_some(Retry::V1),
+            _ => None,
+        }
     }
 
     /// Why it has been there too long, if so.
@@ -585,8 +610,14 @@ impl Link {
         if self.to_peer() == 0 || self.account.sent.bytes != self.took.1 {
             self.took = (now, self.account.sent.bytes);
         }
+        let timed_out = Close::PeerSocket(ErrorKind::TimedOut.into());
         if !self.is_carrying() && over(self.begun, limits.handshake) {
             Some(Close::Handshake)
+        } else if over(self.tried, Handshake::answer_timeout(limits.handshake))
+            && self.retry(&timed_out).is_some()
+        {
+            // What is left of the handshake's limit is for the next try.
+            Some(timed_out)
         } else if over(self.heard, limits.idle) {
             Some(Close::Idle)
         } else if over(self.took.0, limits.stalled) {
@@ -704,6 +735,12 @@ impl Link {
         Ok(())
     }
 
+    /// Packets of a v2 peer that were dropped because they hold no message.
+    pub(crate) fn ignored(&self) -> u64 {
+        let ignored = |session: &Session| session.inbound.ignored().messages;
+        self.session().map_or(0, ignored)
+    }
+
     /// Takes its packets from the batch, as far as the node reads what they become.
     pub(crate) fn packets<'b>(
         &mut self,
@@ -718,10 +755,10 @@ impl Link {
         let open = |error: packetlane::bip324::OpenError| Close::Protocol(error.into());
         let mut waiting = self.to_node.len();
         while waiting < limits.queued {
-            let Some(contents) = connection.next_packet(incoming).map_err(open)? else {
+            let Some((message_type, payload)) = connection.next_message(incoming).map_err(open)?
+            else {
                 return Ok(());
             };
-            let (message_type, payload) = decode_message(contents).map_err(Close::Message)?;
             frames.push(number, message_type, payload);
             waiting += v1::HEADER_LEN + payload.len();
             self.account.received.count(message_type, payload.len());
@@ -827,16 +864,18 @@ impl Link {
         if !has_session || self.from_node.is_empty() {
             return Ok(());
         }
-        let mut taken = 0;
+        let mut decoder = v1::Decoder::new(magic);
+        let mut rest = &self.from_node[..];
         self.has_message = false;
-        while let Some(message) =
-            v1::decode(magic, &self.from_node[taken..]).map_err(Close::NodeProtocol)?
-        {
+        while !rest.is_empty() {
             if connection.outbox.len() >= queued || outgoing.bytes_used() >= settings.limits.batch {
                 self.has_message = true;
                 break;
             }
-            taken += message.wire_len();
+            let message = decoder.next(&mut rest).map_err(Close::NodeProtocol)?;
+            let Some(message) = message else {
+                break;
+            };
             let with = settings
                 .advertise
                 .then(|| advertise(message.message_type, message.payload))
@@ -847,6 +886,8 @@ impl Link {
                 .map_err(Close::Protocol)?;
             sent.count(message.message_type, payload.len());
         }
+        sent.ignored += decoder.ignored().messages;
+        let taken = self.from_node.len() - rest.len();
         self.from_node.drain(..taken);
         if node.ended && !self.has_message {
             // The rest of a message that will not come.
@@ -917,7 +958,8 @@ impl Link {
         let (peer, node) = match (&mut self.peer, &mut self.node) {
             (Some(peer), Some(node)) => (peer, node),
             (Some(peer), None) => return peer.ended.then_some(Close::Peer),
-            (None, Some(node)) => return node.ended.then_some(Close::Node),
+            // It reads no answer of whom it has asked for.
+            (None, Some(node)) => return node.is_ending().then_some(Close::Node),
             (None, None) => return None,
         };
         if peer.ended && self.to_node.is_empty() && !more_of_peer {

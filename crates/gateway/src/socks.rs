@@ -189,10 +189,12 @@ impl<'a> Bytes<'a> {
         Some(match host {
             Err(address) => Ok(Target::Address(SocketAddr::new(address, port))),
             Ok(name) => match str::from_utf8(name) {
-                Ok(name) if name.is_ascii() && !name.is_empty() => Ok(match name.parse() {
-                    Ok(address) => Target::Address(SocketAddr::new(address, port)),
-                    Err(_) => Target::Name(name.to_owned(), port),
-                }),
+                Ok(name) if name.is_ascii() && !name.is_empty() => {
+                    Ok(match name.parse::<IpAddr>() {
+                        Ok(address) => Target::Address((address.to_canonical(), port).into()),
+                        Err(_) => Target::Name(name.to_owned(), port),
+                    })
+                }
                 _ => Err(SocksError::Address),
             },
         })
@@ -324,11 +326,11 @@ impl Client {
         credentials: Option<Credentials>,
         output: &mut Vec<u8>,
     ) -> Self {
-        let method = match credentials {
-            Some(_) => method::PASSWORD,
-            None => method::NONE,
-        };
-        output.extend([VERSION, 1, method]);
+        match credentials {
+            // Both: a proxy may take no password. One that takes passwords keeps apart by them.
+            Some(_) => output.extend([VERSION, 2, method::NONE, method::PASSWORD]),
+            None => output.extend([VERSION, 1, method::NONE]),
+        }
         Self {
             state: ClientState::Method,
             target,
@@ -376,7 +378,7 @@ impl Client {
                         }
                         self.state = ClientState::Password;
                     }
-                    (method::NONE, None) => self.request(output),
+                    (method::NONE, _) => self.request(output),
                     _ => return Some(Err(SocksError::Method)),
                 }
             }
@@ -482,12 +484,18 @@ mod tests {
             let request = [&[5, 1, 0, 5, 1, 0], of_kind].concat();
             assert_eq!(ask(&request).0, Err(SocksError::Address));
         }
-        assert_eq!(
-            ask(&[&[5, 1, 0, 5, 1, 0, 3, 9], &b"127.0.0.1"[..], &[0, 9]].concat()).0,
-            Ok(Some(Request::Connect(Target::Address(
-                "127.0.0.1:9".parse().unwrap()
-            ))))
-        );
+        // An IPv4 address, however it is written: it is remembered by it.
+        let mapped = [&[0; 10][..], &[0xff, 0xff, 127, 0, 0, 1]].concat();
+        for target in [
+            &[&[1][..], &[127, 0, 0, 1]].concat(),
+            &[&[4][..], &mapped].concat(),
+            &[&[3, 9][..], b"127.0.0.1"].concat(),
+            &[&[3, 16][..], b"::ffff:127.0.0.1"].concat(),
+        ] {
+            let request = [&[5, 1, 0, 5, 1, 0], &target[..], &[0, 9]].concat();
+            let expected = Target::Address("127.0.0.1:9".parse().unwrap());
+            assert_eq!(ask(&request).0, Ok(Some(Request::Connect(expected))));
+        }
         assert_eq!(
             ask(b"\x05\x01\x00\x05\xf0\x00\x03\x02ab\x00\x00").0,
             Ok(Some(Request::Resolve(Target::Name("ab".into(), 0))))

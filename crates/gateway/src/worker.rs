@@ -2,12 +2,13 @@
 //! read the node, seal all packets in one batch, write.
 
 use crate::account::{Account, Passed};
-use crate::address::{Secret, loopback};
+use crate::address::{Secret, canonical, loopback};
 use crate::budget::{Budget, Memory};
-use crate::dial::{KnownV1, Resolver, connect, is_connected};
+use crate::dial::{Found, KnownV1, Resolver, connect, is_connected, lock};
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::link::{
-    Close, Direction, Inbox, Link, MOST_UNREAD, READ_LEN, Scratch, Side, Speech, Stage, Transport,
+    Close, Direction, Inbox, Link, MOST_UNREAD, READ_LEN, Retry, Scratch, Side, Speech, Stage,
+    Transport,
 };
 use crate::ring::{Happened, Ring};
 use crate::settings::{Io, Limits, Settings};
@@ -25,8 +26,8 @@ use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
-use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -84,7 +85,7 @@ pub struct Peer {
 pub enum Event {
     /// It has shaken hands: messages pass.
     Connected,
-    /// It closed when it was greeted by v2, and is tried by v1.
+    /// It did not answer by v2, and is tried by v1: it closed, spoke v1, or said nothing.
     FellBack,
     /// There are too many connections, or too many that have not shaken hands.
     Refused(Refusal),
@@ -153,6 +154,13 @@ pub struct Turns {
 }
 
 impl Turns {
+    /// Adds what has passed over a link.
+    fn add(&mut self, link: &Link) {
+        self.received.add(&link.account.received);
+        self.received.ignored += link.ignored();
+        self.sent.add(&link.account.sent);
+    }
+
     fn count(batches: &mut Vec<u64>, packets: usize) {
         if packets > 0 {
             if batches.len() <= packets {
@@ -195,7 +203,10 @@ pub(crate) struct Worker {
     /// Since when they take nobody who has not begun to connect.
     deaf_since: Option<Instant>,
     spare: Arc<Mutex<Spare>>,
-    resolver: Resolver,
+    resolver: Arc<Resolver>,
+    /// Names that have been looked up, by the links' ids and numbers.
+    found: (Sender<(u64, usize, Found)>, Receiver<(u64, usize, Found)>),
+    waker: Arc<Waker>,
     requests: Receiver<Request>,
     links: Slab<Link>,
     /// What the links of all threads take.
@@ -266,6 +277,7 @@ impl Worker {
         spare: Arc<Mutex<Spare>>,
         budget: Arc<Budget>,
         published: Arc<Mutex<Turns>>,
+        resolver: Arc<Resolver>,
         poll: Poll,
         waker: Arc<Waker>,
         mut listeners: Vec<Listener>,
@@ -294,7 +306,9 @@ impl Worker {
             listeners,
             deaf_since: None,
             spare,
-            resolver: Resolver::start(waker)?,
+            resolver,
+            found: channel(),
+            waker,
             requests,
             links: Slab::new(),
             memory: Memory::new(Arc::clone(&budget)),
@@ -395,8 +409,7 @@ impl Worker {
         self.turns.kernel = kernel_time();
         let mut turns = self.turns.clone();
         for (_, link) in &self.links {
-            turns.received.add(&link.account.received);
-            turns.sent.add(&link.account.sent);
+            turns.add(link);
         }
         *lock(&self.published) = turns;
     }
@@ -819,7 +832,7 @@ impl Worker {
                 closes.push((number, close));
                 continue;
             }
-            if link.fell_back && link.account.received.bytes > 0 {
+            if link.fell_back && link.is_carrying() && link.account.received.bytes > 0 {
                 link.fell_back = false;
                 lock(&self.known).add(&link.who, now);
             }
@@ -868,10 +881,11 @@ impl Worker {
             && link.is_carrying()
             && let (Some(inbound), Target::Address(from)) = (self.settings.inbound, &link.who)
         {
-            let is_local = inbound.node.is_ipv4() && inbound.node.ip().is_loopback();
+            let node = canonical(inbound.node);
+            let is_local = node.is_ipv4() && node.ip().is_loopback();
             let source = (is_local && !inbound.same_address)
                 .then(|| loopback(&self.secret, from.ip()).into());
-            let socket = connect(inbound.node, source);
+            let socket = connect(node, source);
             let mut side = Side::new(socket.map_err(Close::NodeSocket)?);
             let [_, token] = tokens(number);
             self.register(&mut side, token).map_err(Close::NodeSocket)?;
@@ -1026,8 +1040,15 @@ impl Worker {
             }
             Target::Name(name, port) => {
                 link.stage = Stage::LookingUp;
-                let asked = self.resolver.ask(link.id, number, name, *port);
-                asked.map_err(Close::Name)
+                let (id, found) = (link.id, self.found.0.clone());
+                let waker = Arc::clone(&self.waker);
+                let asked = self.resolver.ask(name, *port, move |addresses| {
+                    let _ = found.send((id, number, addresses));
+                    // If it cannot be woken, it sees the answer within a second.
+                    let _ = waker.wake();
+                });
+                link.lookup = Some(asked.map_err(Close::Name)?);
+                Ok(())
             }
         }
     }
@@ -1047,14 +1068,24 @@ impl Worker {
 
     /// Begins to connect a link's peer, or the proxy that reaches it.
     fn connect_peer(&mut self, number: usize, route: SocketAddr) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        link.route = Some(route);
+        link.tried = Instant::now();
         let mut side = Side::new(connect(route, None).map_err(Close::PeerSocket)?);
         let [token, _] = tokens(number);
         self.register(&mut side, token).map_err(Close::PeerSocket)?;
         let link = &mut self.links[number];
-        link.route = Some(route);
         link.stage = Stage::Connecting;
         link.peer = Some(side);
         Ok(())
+    }
+
+    /// Begins to connect a link's peer at the next address of its name.
+    fn connect_next(&mut self, number: usize) -> Result<(), Close> {
+        match self.links[number].addresses.pop() {
+            Some(address) => self.connect_peer(number, address),
+            None => Ok(()),
+        }
     }
 
     /// Begins to speak with a peer that is connected.
@@ -1068,6 +1099,7 @@ impl Worker {
             self.shake_hands(number, Connection::initiator)?;
         }
         let link = &mut self.links[number];
+        link.tried = now;
         if std::mem::take(&mut link.owes_reply) {
             let reply = socks::Reply::SUCCEEDED.wire();
             link.to_node.end().extend_from_slice(&reply);
@@ -1077,16 +1109,19 @@ impl Worker {
 
     /// Names that have been looked up.
     fn found(&mut self) {
-        while let Some((id, number, found)) = self.resolver.found() {
+        while let Ok((id, number, found)) = self.found.1.try_recv() {
             // It may have ended, and another taken its place.
-            if self.links.get(number).is_none_or(|link| link.id != id) {
+            let Some(link) = self.links.get_mut(number).filter(|link| link.id == id) else {
                 continue;
-            }
+            };
+            link.lookup = None;
             let connecting = match found {
-                Ok(addresses) if self.links[number].only_resolves => {
-                    Err(self.resolved(number, &addresses))
+                Ok(addresses) if link.only_resolves => Err(self.resolved(number, &addresses)),
+                Ok(addresses) => {
+                    link.addresses = addresses;
+                    link.addresses.reverse();
+                    self.connect_next(number)
                 }
-                Ok(addresses) => self.connect_peer(number, addresses[0]),
                 Err(error) => Err(Close::Name(error)),
             };
             match connecting {
@@ -1132,23 +1167,37 @@ impl Worker {
         }
     }
 
-    /// Closes a link, if there is no other way to go on with it.
-    fn close(&mut self, number: usize, close: Close) {
-        if let Some(link) = self.links.get_mut(number)
-            && link.may_fall_back(&close)
-            && let (Some(route), Some(mut side)) = (link.route, link.peer.take())
+    /// Closes a link, unless its peer is tried again.
+    fn close(&mut self, number: usize, mut close: Close) {
+        while let Some(link) = self.links.get_mut(number)
+            && let Some(retry) = link.retry(&close)
         {
-            self.hang_up(&mut side);
-            let link = &mut self.links[number];
-            link.fell_back = true;
-            link.speech = Speech::v1();
-            (self.tell)(&peer(link), &Event::FellBack);
-            match self.connect_peer(number, route) {
-                Ok(()) => self.wake(number),
-                Err(close) => self.end(number, close),
+            if let Some(mut side) = link.peer.take() {
+                self.hang_up(&mut side);
             }
-        } else {
-            self.end(number, close);
+            let tried = match retry {
+                Retry::NextAddress => self.connect_next(number),
+                Retry::V1 => self.fall_back(number),
+            };
+            match tried {
+                Ok(()) => return self.wake(number),
+                Err(error) => close = error,
+            }
+        }
+        self.end(number, close);
+    }
+
+    /// Begins to connect a link's peer once more, to speak v1.
+    fn fall_back(&mut self, number: usize) -> Result<(), Close> {
+        let link = &mut self.links[number];
+        link.fell_back = true;
+        link.speech = Speech::v1();
+        link.stage = Stage::Connecting;
+        link.addresses.clear();
+        (self.tell)(&peer(link), &Event::FellBack);
+        match link.route {
+            Some(route) => self.connect_peer(number, route),
+            None => Ok(()),
         }
     }
 
@@ -1184,8 +1233,7 @@ impl Worker {
     fn remove(&mut self, number: usize) -> Option<Peer> {
         let mut link = self.links.try_remove(number)?;
         self.memory.change(link.direction, link.held, 0);
-        self.turns.received.add(&link.account.received);
-        self.turns.sent.add(&link.account.sent);
+        self.turns.add(&link);
         for side in [&mut link.peer, &mut link.node].into_iter().flatten() {
             self.hang_up(side);
         }
@@ -1200,10 +1248,6 @@ fn hold(link: &mut Link, memory: &mut Memory) {
     link.held = held;
 }
 
-pub(crate) fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A link's part of a turn's CPU time.
 fn weight(link: &Link) -> u64 {
     let bytes = link.account.received.bytes + link.account.sent.bytes;
@@ -1211,6 +1255,8 @@ fn weight(link: &Link) -> u64 {
 }
 
 fn peer(link: &Link) -> Peer {
+    let mut account = link.account.clone();
+    account.received.ignored = link.ignored();
     Peer {
         id: link.id,
         address: link.who.clone(),
@@ -1219,18 +1265,20 @@ fn peer(link: &Link) -> Peer {
         session_id: link.session().map(|session| *session.id()),
         decoys: link.session().map_or(0, |session| session.inbound.decoys()),
         age: link.begun.elapsed(),
-        account: link.account.clone(),
+        account,
     }
 }
 
 /// Where a redirected connection was to go.
 fn original_target(socket: &TcpStream) -> Option<SocketAddr> {
-    let here = socket.local_addr().ok()?;
+    // An IPv4 connection is one of IPv4's firewall, also at a listener for both families.
+    let here = canonical(socket.local_addr().ok()?);
     let socket = SockRef::from(socket);
     let target = match here {
         SocketAddr::V4(_) => socket.original_dst_v4(),
         SocketAddr::V6(_) => socket.original_dst_v6(),
     };
     // Who connects to this door itself would be sent round in circles.
-    target.ok()?.as_socket().filter(|target| *target != here)
+    let target = canonical(target.ok()?.as_socket()?);
+    (target != here).then_some(target)
 }

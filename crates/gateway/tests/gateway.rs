@@ -1,13 +1,13 @@
 //! Peers of both transports, and a node that speaks v1 and sends every message back; and a node that
 //! reaches such peers through the gateway.
 
-use packetlane::bip324::{Connection, HandshakeConfig};
+use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
 use packetlane::bitcoin::message::{MessageType, decode_message};
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
-    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Peer, Refusal, Settings,
-    Transport, Turns,
+    Account, Direction, Event, Gateway, GatewayError, Inbound, Io, Limits, Passed, Peer, Refusal,
+    Settings, Transport, Turns,
 };
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -72,8 +72,11 @@ by_each_io!(
     who_is_there_is_told,
     connections_outlive_changes,
     a_passed_socket_is_left_alone_after_a_drain,
+    what_is_no_message_is_ignored,
+    ipv4_peers_of_a_listener_for_both_families,
     a_node_reaches_v2_peers_by_socks,
     who_speaks_v1_only_is_tried_by_v2_once,
+    who_speaks_v1_first_or_is_silent_is_tried_by_v1,
     a_node_is_told_who_cannot_be_reached,
     names_are_resolved,
     onion_names_go_to_the_other_proxy,
@@ -698,11 +701,21 @@ fn a_balancer_says_who_the_peers_are() {
     let mut wire = Vec::new();
     v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
     let mut reached = Vec::new();
-    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec();
-    for client in ["203.0.113.5:1234", "[2001:db8::7]:1234", ""] {
+    let signature = b"\r\n\r\n\0\r\nQUIT\n";
+    let local = [&signature[..], b"\x20\0\0\0"].concat();
+    // Paths of both ends, and what no peer connects by.
+    let unix = [&signature[..], b"\x21\x31\0\xd8", &[b'/'; 216]].concat();
+    let udp = [&signature[..], b"\x21\x12\0\x0c", &[9; 12]].concat();
+    for (client, without) in [
+        ("203.0.113.5:1234", &[][..]),
+        ("[2001:db8::7]:1234", &[]),
+        ("", &local),
+        ("", &unix),
+        ("", &udp),
+    ] {
         let header = match client.parse() {
             Ok(client) => introduction(client),
-            Err(_) => local.clone(),
+            Err(_) => without.to_vec(),
         };
         for split in [0, 1, 15, 16, 17, header.len() - 1, header.len()] {
             // One has 16 bytes.
@@ -746,6 +759,8 @@ fn wrong_introductions_are_closed() {
     let client = introduction("203.0.113.5:1".parse().unwrap());
     let mut version = client.clone();
     version[12] = 0x31;
+    let mut family = client.clone();
+    family[13] = 0x33;
     let text = b"PROXY TCP4 203.0.113.5 192.0.2.1 1 2\r\n";
     for (wire, ends, expected) in [
         (
@@ -759,6 +774,11 @@ fn wrong_introductions_are_closed() {
             "closed: PROXY protocol: not a header of version 2",
         ),
         (&version, false, "closed: PROXY protocol: version 3: only 2"),
+        (
+            &family,
+            false,
+            "closed: PROXY protocol: addresses of kind 0x33, which version 2 does not have",
+        ),
         (
             &client[..20],
             true,
@@ -1055,6 +1075,176 @@ fn who_speaks_v1_only_is_tried_by_v2_once() {
     }
 }
 
+/// A peer that closes is not the only one that may speak v1 only. Who does not answer by v1 either is
+/// not remembered.
+fn who_speaks_v1_first_or_is_silent_is_tried_by_v1() {
+    let mut version = Vec::new();
+    v1::encode(
+        MAGIC,
+        MessageType::literal("version"),
+        &[3; 90],
+        &mut version,
+    );
+    for speaks_first in [true, false] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut settings = outbound();
+        // So that a silent peer has a second.
+        settings.limits.handshake = Duration::from_secs(6);
+        let (gateway, told) = told(settings);
+        let accept = || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            if speaks_first {
+                stream.write_all(&version).unwrap();
+            }
+            stream
+        };
+        let read_version = |stream: &mut TcpStream| {
+            let mut heard = version.clone();
+            stream.read_exact(&mut heard).unwrap();
+            assert!(heard == version);
+        };
+        for is_known in [false, true] {
+            let (mut node, reply) = ask(&gateway, false, &LOCALHOST, port);
+            assert_eq!(reply, 0);
+            node.write_all(&version).unwrap();
+            // The gateway closes it.
+            let by_v2 = (!is_known).then(accept);
+            let mut peer = accept();
+            read_version(&mut peer);
+            if let Some(mut by_v2) = by_v2 {
+                let mut heard = Vec::new();
+                let _ = by_v2.read_to_end(&mut heard);
+                assert!(!heard.starts_with(&MAGIC));
+                assert_eq!(told.recv_timeout(LIMIT).unwrap(), "fell back");
+            }
+            if !speaks_first {
+                peer.write_all(&version).unwrap();
+            }
+            assert_eq!(told.recv_timeout(LIMIT).unwrap(), "connected V1");
+            read_version(&mut node);
+            drop((node, peer));
+            let closed = told.recv_timeout(LIMIT).unwrap();
+            assert!(closed.starts_with("closed: "), "{closed}");
+        }
+    }
+}
+
+/// Neither peers nor the node lose their connection by messages of unknown types, or with damage.
+fn what_is_no_message_is_ignored() {
+    let ping = MessageType::literal("ping");
+    let v1_ping = |payload: &[u8]| {
+        let mut wire = Vec::new();
+        v1::encode(MAGIC, ping, payload, &mut wire);
+        wire
+    };
+    let (good, mut damaged, mut malformed) = (v1_ping(b"good"), v1_ping(b"dead"), v1_ping(b"dead"));
+    damaged[20] ^= 1;
+    malformed[10] = 0xff;
+    let answer = [&damaged, &good, &malformed, &damaged, &good].map(|wire| wire.as_slice());
+    let answer = answer.concat();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (gateway, ended) = start(inbound(listener.local_addr().unwrap()));
+    let expected = good.clone();
+    let node = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = expected.clone();
+        stream.read_exact(&mut heard).unwrap();
+        assert!(heard == expected);
+        stream.write_all(&answer).unwrap();
+        stream
+    });
+
+    let mut stream = connect(&gateway);
+    let engine = Engine::detect().unwrap();
+    let config = HandshakeConfig::random(MAGIC, engine).unwrap();
+    let mut connection = Connection::initiator(config).unwrap();
+    let (mut incoming, mut outgoing) = (OpenBatch::new(), SealBatch::new());
+    let (mut has_sent, mut heard) = (false, Vec::new());
+    while heard.len() < 2 {
+        if connection.session().is_some() && !std::mem::replace(&mut has_sent, true) {
+            // Unknown ids, nothing, types that are cut short, not ASCII, or followed by something.
+            let bad: [&[u8]; 6] = [
+                &[38],
+                b"\x7f...",
+                b"",
+                b"\0ping",
+                b"\0p\xffng\0\0\0\0\0\0\0\0",
+                b"\0ping\0x\0\0\0\0\0\0",
+            ];
+            for contents in bad {
+                connection
+                    .push(&mut outgoing, PacketKind::Genuine, contents)
+                    .unwrap();
+            }
+            connection
+                .push_message(&mut outgoing, ping, b"good")
+                .unwrap();
+        }
+        engine.seal(&mut outgoing);
+        let write = |pieces: &[std::io::IoSlice<'_>]| stream.write_vectored(pieces);
+        connection.outbox.write(&outgoing, write).unwrap();
+        outgoing.clear();
+        let len = stream.read(incoming.room(16_384)).unwrap();
+        assert_ne!(len, 0, "{}", connection.closed());
+        connection.received(&mut incoming, len).unwrap();
+        engine.open(&mut incoming);
+        while let Some(contents) = connection.next_packet(&incoming).unwrap() {
+            heard.push(contents.to_vec());
+        }
+        incoming.clear();
+    }
+    assert_eq!(heard, [b"\x12good", b"\x12good"]);
+    drop((stream, node.join().unwrap()));
+    let (transport, account, close) = ended.recv_timeout(LIMIT).unwrap();
+    let counts = |passed: &Passed| (passed.messages(), passed.ignored);
+    assert_eq!(transport, Transport::V2, "{close}");
+    assert_eq!(counts(&account.received), (1, 6), "{close}");
+    assert_eq!(counts(&account.sent), (2, 3), "{close}");
+}
+
+/// They have IPv4 addresses, for the operator and for the node.
+fn ipv4_peers_of_a_listener_for_both_families() {
+    let (node, from) = echo();
+    let mut reached = Vec::new();
+    for listen in ["[::]:0", "127.0.0.1:0"] {
+        let mut settings = inbound(node);
+        settings.inbound.as_mut().unwrap().listen = listen.parse().unwrap();
+        settings.limits.half_open = 1;
+        settings.workers = NonZero::new(1).unwrap();
+        let (tell, told) = channel();
+        let gateway = Gateway::start(settings, move |peer: &Peer, event: &Event| {
+            let event = format!("{event:?}");
+            let _ = tell.send((event, peer.address.to_string()));
+        });
+        let gateway = gateway.unwrap();
+        let port = gateway.settings().inbound.unwrap().listen.port();
+        let connect = || {
+            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let address = stream.local_addr().unwrap().to_string();
+            (stream, address)
+        };
+        let (mut stream, address) = connect();
+        let deadline = std::time::Instant::now() + LIMIT;
+        while gateway.peers().is_empty() {
+            assert!(std::time::Instant::now() < deadline);
+        }
+        let (_refused, refused) = connect();
+        let heard = told.recv_timeout(LIMIT).unwrap();
+        assert_eq!(heard, ("Refused(HalfOpen)".to_owned(), refused));
+        let mut wire = Vec::new();
+        v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+        stream.write_all(&wire).unwrap();
+        stream.read_exact(&mut wire).unwrap();
+        let heard = told.recv_timeout(LIMIT).unwrap();
+        assert_eq!(heard, ("Connected".to_owned(), address));
+        reached.push(from.recv_timeout(LIMIT).unwrap());
+    }
+    // Not from the gateway's own address: as IPv4 peers reach it.
+    assert!(reached.iter().all(|from| *from != Ipv4Addr::LOCALHOST));
+}
+
 fn a_node_is_told_who_cannot_be_reached() {
     let nobody = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -1132,8 +1322,14 @@ fn names_are_resolved() {
     }
 }
 
-/// Another proxy reaches names of Tor: it gets the name, and what the node has shown.
+/// Another proxy reaches names of Tor: it gets the name, and what the node has shown, if it asks.
 fn onion_names_go_to_the_other_proxy() {
+    for method in [2, 0] {
+        onion_names_go_to_a_proxy(method);
+    }
+}
+
+fn onion_names_go_to_a_proxy(method: u8) {
     let (peer, _was_v1) = v1_only();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let tor = listener.local_addr().unwrap();
@@ -1147,8 +1343,11 @@ fn onion_names_go_to_the_other_proxy() {
                 stream.write_all(answer).unwrap();
                 bytes
             };
-            assert_eq!(take(3, &[5, 2]), [5, 1, 2]);
-            assert_eq!(take(7, &[1, 0]), b"\x01\x03abc\x01d");
+            // The node may have given a password, and a proxy take none.
+            assert_eq!(take(4, &[5, method]), [5, 2, 0, 2]);
+            if method == 2 {
+                assert_eq!(take(7, &[1, 0]), b"\x01\x03abc\x01d");
+            }
             let request = take(5 + 9 + 2, &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
             tell.send(request).unwrap();
             let there = TcpStream::connect(peer).unwrap();

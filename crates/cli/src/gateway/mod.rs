@@ -293,7 +293,7 @@ fn log(peer: &Peer, event: &Event) {
             let session_id = peer.session_id.map(|id| hex(&id));
             tracing::info!(id, %address, direction, transport, session_id, "connected");
         }
-        Event::FellBack => tracing::info!(id, %address, "closed at v2, is tried by v1"),
+        Event::FellBack => tracing::info!(id, %address, "no answer by v2, is tried by v1"),
         Event::Refused(refusal) => {
             tracing::warn!(%address, direction, limit = refusal.name(), "refused");
         }

@@ -101,6 +101,9 @@ pub(super) struct Shown {
 pub(super) struct Way {
     pub(super) bytes: u64,
     pub(super) messages: u64,
+    /// A gateway of an earlier version does not tell.
+    #[serde(default)]
+    ignored: u64,
     types: BTreeMap<String, [u64; 2]>,
 }
 
@@ -113,6 +116,7 @@ impl From<&Passed> for Way {
         Self {
             bytes: passed.bytes,
             messages: passed.messages(),
+            ignored: passed.ignored,
             types: types.collect(),
         }
     }
@@ -190,7 +194,7 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
     out += &metric(
         "packetlane_gateway_fell_back_total",
         "counter",
-        "Peers that closed when they were greeted by v2, and were tried by v1.",
+        "Peers that did not answer by v2, and were tried by v1.",
         inner.fell_back,
     );
     let named = [
@@ -229,11 +233,12 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
         counts.lost_lines.dropped_lines(),
     );
     drop(inner);
-    let mut bytes = [0; 2];
+    let (mut bytes, mut ignored) = ([0; 2], [0; 2]);
     let mut messages = [(); 2].map(|()| BTreeMap::<&str, u64>::new());
     for turns in turns {
         for (way, passed) in [&turns.received, &turns.sent].into_iter().enumerate() {
             bytes[way] += passed.bytes;
+            ignored[way] += passed.ignored;
             for count in &passed.types {
                 *messages[way].entry(type_name(count)).or_default() += count.messages;
             }
@@ -265,6 +270,17 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
                 label(name)
             );
         }
+    }
+    out += &head(
+        "packetlane_gateway_ignored_messages_total",
+        "counter",
+        "Messages of v2 peers, and for them, that were dropped: of an unknown type, or damaged.",
+    );
+    for (way, ignored) in ways.iter().zip(ignored) {
+        let _ = writeln!(
+            out,
+            "packetlane_gateway_ignored_messages_total{{direction=\"{way}\"}} {ignored}"
+        );
     }
     out += &head(
         "packetlane_gateway_cpu_seconds_total",
