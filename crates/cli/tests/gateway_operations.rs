@@ -261,6 +261,7 @@ fn no_counter_falls_or_disappears() {
                 break;
             }
             before = now;
+            thread::sleep(Duration::from_millis(20));
         }
         ends.store(true, Ordering::Relaxed);
         assert_eq!(fallen, None);
@@ -268,10 +269,13 @@ fn no_counter_falls_or_disappears() {
     });
     assert!(last.keys().eq(first.keys()), "{first:?} and {last:?}");
     let of = |name: &str| last[&format!("packetlane_gateway_{name}")];
-    assert!(of("messages_total{direction=\"received\",type=\"version\"}") > 50.0);
-    assert!(
-        of("closed_total{cause=\"peer\"}") > 50.0 && of("closed_total{cause=\"socks\"}") > 50.0
-    );
+    for name in [
+        "messages_total{direction=\"received\",type=\"version\"}",
+        "closed_total{cause=\"peer\"}",
+        "closed_total{cause=\"socks\"}",
+    ] {
+        assert!(of(name) > 5.0, "{name}: {}", of(name));
+    }
     running.signal("INT");
     assert!(running.finish().success);
 }
