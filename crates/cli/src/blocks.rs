@@ -5,6 +5,7 @@
 //! memory, is constant.
 
 use crate::args;
+use crate::terminal::print_with;
 use crate::wire::BlockHash;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -79,18 +80,13 @@ pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
         threads,
         ..verify(&inputs, args, hasher, threads)
     };
-    let mut out = BufWriter::new(io::stdout().lock());
-    let printed = match args.json {
-        true => serde_json::to_writer_pretty(&mut out, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| writeln!(out)),
+    print_with(|out| match args.json {
+        true => {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)
+        }
         false => write!(out, "{report}"),
-    };
-    match printed.and_then(|()| out.flush()) {
-        // A reader that closes the pipe has read enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
-    }
+    });
     match report.problem_count() {
         0 if report.blocks == 0 => Err("found no block".into()),
         0 => Ok(()),

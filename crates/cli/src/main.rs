@@ -211,11 +211,18 @@ impl Common {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return print_usage_error(&error),
+    let status = match Cli::try_parse() {
+        Ok(cli) => run_command(cli.command),
+        Err(error) => print_usage_error(&error),
     };
-    let done = match cli.command {
+    match terminal::finish() {
+        true => status,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn run_command(command: Command) -> ExitCode {
+    let done = match command {
         Command::Lab(lab) => match measure::run(lab) {
             Ok(status) => return status,
             Err(error) => Err(error),
@@ -223,7 +230,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "cuda")]
         Command::Gpu(command) => gpu::run(&command),
         Command::Blocks(blocks) => blocks::run(&blocks),
-        Command::Completions(completions) => completions.print(Cli::command()),
+        Command::Completions(completions) => {
+            completions.print(Cli::command());
+            Ok(())
+        }
         Command::Man(man) => man.write(Cli::command()),
         #[cfg(feature = "peers")]
         Command::Peers(command) => peers::run(&command),
@@ -291,7 +301,10 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
     };
     if let DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion = error.kind() {
-        error.exit();
+        // It goes to standard output, in colour on a terminal; but the help that a missing
+        // subcommand gives, to standard error.
+        terminal::output(|| error.print());
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
     let text = error.to_string();
     let text_lines = text.lines().map(str::trim);

@@ -1,10 +1,11 @@
 //! `packetlane completions` and `packetlane man`: both are made from the arguments that the command
 //! takes.
 
+use crate::terminal::print_with;
 use clap::Args;
 use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -13,11 +14,11 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn print(self, mut command: clap::Command) -> Result<(), Box<dyn Error>> {
+    pub(crate) fn print(self, mut command: clap::Command) {
         let name = command.get_name().to_owned();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, name, &mut script);
-        Ok(io::stdout().lock().write_all(&script)?)
+        print_with(|out| out.write_all(&script));
     }
 }
 

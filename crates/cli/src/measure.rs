@@ -1,6 +1,6 @@
 //! `packetlane lab`: measures, prints, and writes the report; and what can be read from reports.
 
-use crate::terminal::{self, complain};
+use crate::terminal::{complain, print};
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use packetlane::Engine;
@@ -12,7 +12,7 @@ use packetlane_lab::show::html::{self, Origin};
 use packetlane_lab::show::{headlines, picture, text};
 use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -132,7 +132,9 @@ fn slug(name: &str) -> String {
 pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
     match args.reading {
         None => measure(args.measuring)?,
-        Some(Reading::Headlines { reports }) => print(&headlines::markdown(&reports))?,
+        Some(Reading::Headlines { reports }) => {
+            print(format_args!("{}", headlines::markdown(&reports)));
+        }
         Some(Reading::Compare(compared)) => {
             let Compared { old, new } = *compared;
             if let Some(difference) = difference(&old.machine, &new.machine) {
@@ -140,7 +142,7 @@ pub(crate) fn run(args: Lab) -> Result<ExitCode, Box<dyn Error>> {
             }
             let comparison = compare(&old, &new);
             // The status is the answer, also where nobody reads the list.
-            terminal::print(format_args!("{comparison}"));
+            print(format_args!("{comparison}"));
             if comparison.is_slower() {
                 return Ok(ExitCode::FAILURE);
             }
@@ -188,14 +190,8 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         file.map_err(|error| cannot_write(path, &error))?;
     }
     // What cannot be printed stops neither the run nor the reports.
-    let mut printed = Ok(());
-    let mut show = |shown: &str| {
-        if printed.is_ok() {
-            printed = print(shown);
-        }
-    };
     let ran = run::run_and_show(Engine::detect()?, &options, &mut |report, experiment| {
-        show(&format!("{}\n", text::experiment(report, experiment)));
+        print(format_args!("{}\n", text::experiment(report, experiment)));
     });
     // A run that ends with an error has no report, not an empty one.
     let mut report = ran.inspect_err(|_| {
@@ -234,16 +230,8 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         }
         shown.push('\n');
     }
-    show(&shown);
-    printed
-}
-
-fn print(shown: &str) -> Result<(), Box<dyn Error>> {
-    match io::stdout().lock().write_all(shown.as_bytes()) {
-        // A reader that closes the pipe has read enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    print(format_args!("{shown}"));
+    Ok(())
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {

@@ -1,9 +1,25 @@
 //! Writes to the user: standard output, lines on standard error, a status line while something
-//! runs. Where nobody reads any more, that is no error.
+//! runs.
+//!
+//! All commands print through [`print`] or [`print_with`]. Once standard output fails, nothing more
+//! is written to it. A pipe that its reader has closed is no error; anything else (a full disk) is
+//! reported at once, on one line, and [`finish`] returns it for the exit status.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
+
+/// The state of standard output.
+static OUTPUT: Mutex<Output> = Mutex::new(Output::Open);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Open,
+    /// The reader has closed the pipe.
+    Closed,
+    /// Output was lost, and the user has been informed.
+    Failed,
+}
 
 /// What puts the terminal back as it was, while a live table has it.
 static PUT_BACK: Mutex<Option<fn()>> = Mutex::new(None);
@@ -28,7 +44,47 @@ pub(crate) fn put_back() {
 
 /// Prints to standard output.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
-    let _ = io::stdout().write_fmt(text);
+    print_with(|out| out.write_fmt(text));
+}
+
+/// Prints to standard output what `write` writes.
+pub(crate) fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+    output(|| {
+        let mut out = BufWriter::new(io::stdout().lock());
+        write(&mut out)?;
+        out.flush()
+    });
+}
+
+/// Runs something that writes to standard output, unless that has failed before.
+pub(crate) fn output(write: impl FnOnce() -> io::Result<()>) {
+    let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
+    if *output != Output::Open {
+        return;
+    }
+    if let Err(error) = write() {
+        *output = match error.kind() {
+            io::ErrorKind::BrokenPipe => Output::Closed,
+            _ => {
+                complain(format_args!(
+                    "error: cannot write to standard output: {error}"
+                ));
+                Output::Failed
+            }
+        };
+    }
+}
+
+/// Whether what is printed still reaches someone.
+#[cfg(feature = "peers")]
+pub(crate) fn can_print() -> bool {
+    *OUTPUT.lock().unwrap_or_else(PoisonError::into_inner) == Output::Open
+}
+
+/// Writes what is still buffered. Whether all output has been written, or the reader wanted no more.
+pub(crate) fn finish() -> bool {
+    output(|| io::stdout().flush());
+    *OUTPUT.lock().unwrap_or_else(PoisonError::into_inner) != Output::Failed
 }
 
 /// Prints a line to standard error.

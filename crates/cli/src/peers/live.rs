@@ -6,7 +6,7 @@ use super::metrics::Metrics;
 use super::nats::Nats;
 use crate::screen::{self, Screen};
 use crate::stop::Signal;
-use crate::terminal::{complain, print};
+use crate::terminal::{can_print, complain, print};
 use clap::Args;
 use packetlane_peers::file::Writer;
 use packetlane_peers::pace::Pace;
@@ -188,7 +188,8 @@ impl Live {
             if let Some(notice) = notice {
                 complain(format_args!("{notice}"));
             }
-            return true;
+            // Looking costs the node something: not for nobody.
+            return can_print() || self.metrics.is_some() || self.nats.is_some();
         };
         let mut obeyed = Ok(());
         if notice.is_some() {
