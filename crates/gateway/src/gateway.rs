@@ -236,17 +236,7 @@ impl Gateway {
     /// [`GatewayError::Fixed`] for what needs another gateway: where it listens, its network, its
     /// threads. Nothing changes then.
     pub fn change(&mut self, settings: Settings) -> Result<(), GatewayError> {
-        let old = &self.settings;
-        let listen = |settings: &Settings| settings.inbound.map(|inbound| inbound.listen);
-        let fixed = [
-            ("listen", listen(old) != listen(&settings)),
-            ("socks", old.socks != settings.socks),
-            ("transparent", old.transparent != settings.transparent),
-            ("network", old.network != settings.network),
-            ("workers", old.workers != settings.workers),
-            ("io", old.io != settings.io),
-        ];
-        if let Some((name, _)) = fixed.into_iter().find(|(_, differs)| *differs) {
+        if let Some(&name) = self.fixed(&settings).first() {
             return Err(GatewayError::Fixed(name));
         }
         self.settings = settings;
@@ -254,6 +244,23 @@ impl Gateway {
             thread.ask(Request::Settings(Box::new(settings)));
         }
         Ok(())
+    }
+
+    /// The names of those settings that differ from its own and need another gateway.
+    #[must_use]
+    pub fn fixed(&self, settings: &Settings) -> Vec<&'static str> {
+        let old = &self.settings;
+        let listen = |settings: &Settings| settings.inbound.map(|inbound| inbound.listen);
+        let fixed = [
+            ("listen", listen(old) != listen(settings)),
+            ("socks", old.socks != settings.socks),
+            ("transparent", old.transparent != settings.transparent),
+            ("network", old.network != settings.network),
+            ("workers", old.workers != settings.workers),
+            ("io", old.io != settings.io),
+        ];
+        let differ = fixed.into_iter().filter(|(_, differs)| *differs);
+        differ.map(|(name, _)| name).collect()
     }
 
     /// Accepts those who have begun to connect, and nobody else. The threads end with the last

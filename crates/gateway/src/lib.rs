@@ -54,5 +54,5 @@ pub use gateway::{Gateway, GatewayError};
 pub use link::{Close, Direction, Transport};
 pub use proxy_protocol::ProxyProtocolError;
 pub use settings::{Inbound, Io, Limits, Settings};
-pub use socks::{SocksError, Target};
+pub use socks::{SocksError, SocksUser, Target};
 pub use worker::{Event, Peer, Refusal, Turns};

@@ -1,5 +1,6 @@
 //! What a gateway is to do, and its limits.
 
+use crate::socks::SocksUser;
 use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch};
 use std::net::SocketAddr;
@@ -13,6 +14,9 @@ pub struct Settings {
     pub inbound: Option<Inbound>,
     /// Where it is a SOCKS5 server, by which the node connects to peers.
     pub socks: Option<SocketAddr>,
+    /// Who may use that server: whoever shows this user and password. Without one everybody may,
+    /// and what a node shows is passed on to the server at `tor`.
+    pub socks_user: Option<SocksUser>,
     /// Where it accepts connections of the node's to peers that a firewall has redirected.
     pub transparent: Option<SocketAddr>,
     /// The SOCKS5 server that reaches `.onion` names.
@@ -41,6 +45,7 @@ impl Settings {
         Self {
             inbound: None,
             socks: None,
+            socks_user: None,
             transparent: None,
             tor: None,
             network,

@@ -1,8 +1,10 @@
 //! SOCKS5 (RFC 1928, with the passwords of RFC 1929): as a server, for the node that asks where to
 //! connect; as a client, of the proxy that reaches what the gateway cannot (Tor).
 
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use zeroize::Zeroize;
 
 const VERSION: u8 = 5;
 const PASSWORD_VERSION: u8 = 1;
@@ -102,6 +104,10 @@ pub enum SocksError {
     Version(u8),
     /// It can be asked by none of the ways offered.
     Method,
+    /// The client has shown another user or password than [`Settings::socks_user`].
+    ///
+    /// [`Settings::socks_user`]: crate::Settings::socks_user
+    Password,
     /// Another command than to connect, and Tor's to resolve a name.
     Command(u8),
     /// An unknown kind of address, or a name that is not ASCII.
@@ -116,7 +122,7 @@ impl SocksError {
     /// What to answer, if the client is so far that it can be answered.
     pub(crate) fn reply(self) -> Option<Reply> {
         match self {
-            Self::Version(_) | Self::Method => None,
+            Self::Version(_) | Self::Method | Self::Password => None,
             Self::Command(_) => Some(Reply::COMMAND),
             Self::Address => Some(Reply::ADDRESS_KIND),
             Self::Refused(reply) => Some(Reply(reply)),
@@ -130,6 +136,7 @@ impl fmt::Display for SocksError {
         match self {
             Self::Version(byte) => write!(f, "not SOCKS5: the first byte is {byte:#04x}"),
             Self::Method => f.write_str("SOCKS5 neither without nor with a password"),
+            Self::Password => f.write_str("SOCKS5 with a wrong user or password"),
             Self::Command(command) => write!(
                 f,
                 "SOCKS5 command {command}: only {CONNECT}, to connect, and {RESOLVE}, to resolve"
@@ -142,6 +149,42 @@ impl fmt::Display for SocksError {
 }
 
 impl std::error::Error for SocksError {}
+
+/// The user and the password that SOCKS5 clients must show (RFC 1929). Holds a digest of both.
+#[derive(Clone, Copy)]
+pub struct SocksUser([u8; 32]);
+
+impl SocksUser {
+    /// Of a name and a password of 1 to 255 bytes each; `None` for other lengths, which RFC 1929
+    /// does not have.
+    #[must_use]
+    pub fn new(name: &[u8], password: &[u8]) -> Option<Self> {
+        let fits = |field: &[u8]| (1..=255).contains(&field.len());
+        (fits(name) && fits(password)).then(|| Self(Self::digest(name, password)))
+    }
+
+    fn digest(name: &[u8], password: &[u8]) -> [u8; 32] {
+        let length = [name.len() as u8];
+        let digest = Sha256::new()
+            .chain_update(length)
+            .chain_update(name)
+            .chain_update(password);
+        digest.finalize().into()
+    }
+
+    /// Whether these are the user and the password. Takes the same time wherever they differ.
+    fn admits(&self, name: &[u8], password: &[u8]) -> bool {
+        let shown = Self::digest(name, password);
+        let differences = self.0.iter().zip(shown).map(|(one, other)| one ^ other);
+        differences.fold(0, |all, one| all | one) == 0
+    }
+}
+
+impl fmt::Debug for SocksUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SocksUser")
+    }
+}
 
 /// User and password, each of at most 255 bytes. A node gives random ones, so that Tor keeps its
 /// connections apart; they are accepted and passed on.
@@ -237,17 +280,22 @@ enum ServerState {
 impl Server {
     /// Takes what is whole from the beginning of `bytes`, and adds answers to `answers`. What
     /// it asks once that is known: then the client waits for a [`Reply`].
+    ///
+    /// With a `user` the client must show that one. Without, it may show any or none.
     pub(crate) fn receive(
         &mut self,
         bytes: &mut Vec<u8>,
+        user: Option<SocksUser>,
         answers: &mut Vec<u8>,
     ) -> Result<Option<Request>, SocksError> {
         loop {
             let mut reader = Bytes(bytes);
-            let Some(request) = self.step(&mut reader, answers) else {
+            let Some(request) = self.step(&mut reader, user, answers) else {
                 return Ok(None);
             };
             let taken = bytes.len() - reader.0.len();
+            // A password may be in it.
+            bytes[..taken].zeroize();
             bytes.drain(..taken);
             if let Some(request) = request? {
                 return Ok(Some(request));
@@ -259,6 +307,7 @@ impl Server {
     fn step(
         &mut self,
         bytes: &mut Bytes<'_>,
+        user: Option<SocksUser>,
         answers: &mut Vec<u8>,
     ) -> Option<Result<Option<Request>, SocksError>> {
         match self.state {
@@ -269,7 +318,7 @@ impl Server {
                 let offered = bytes.counted()?;
                 let (method, state) = if offered.contains(&method::PASSWORD) {
                     (method::PASSWORD, ServerState::Password)
-                } else if offered.contains(&method::NONE) {
+                } else if offered.contains(&method::NONE) && user.is_none() {
                     (method::NONE, ServerState::Request)
                 } else {
                     answers.extend([VERSION, method::REFUSED]);
@@ -280,9 +329,21 @@ impl Server {
             }
             ServerState::Password => {
                 bytes.byte()?;
-                let user = bytes.counted()?.to_vec();
-                let password = bytes.counted()?.to_vec();
-                self.credentials = Some(Credentials { user, password });
+                let (name, password) = (bytes.counted()?, bytes.counted()?);
+                match user {
+                    Some(user) if !user.admits(name, password) => {
+                        answers.extend([PASSWORD_VERSION, 1]);
+                        return Some(Err(SocksError::Password));
+                    }
+                    // They are for us, and for no other proxy.
+                    Some(_) => {}
+                    None => {
+                        self.credentials = Some(Credentials {
+                            user: name.to_vec(),
+                            password: password.to_vec(),
+                        });
+                    }
+                }
                 answers.extend([PASSWORD_VERSION, 0]);
                 self.state = ServerState::Request;
             }
@@ -443,7 +504,9 @@ mod tests {
                     assert!(!to_server.is_empty() || !to_client.is_empty());
                     if !to_server.is_empty() {
                         at_server.push(to_server.remove(0));
-                        if let Some(asked) = server.receive(&mut at_server, &mut to_client).unwrap()
+                        if let Some(asked) = server
+                            .receive(&mut at_server, None, &mut to_client)
+                            .unwrap()
                         {
                             break asked;
                         }
@@ -468,7 +531,7 @@ mod tests {
     fn what_is_not_socks5_is_refused() {
         let ask = |bytes: &[u8]| {
             let mut answers = Vec::new();
-            let answer = Server::default().receive(&mut bytes.to_vec(), &mut answers);
+            let answer = Server::default().receive(&mut bytes.to_vec(), None, &mut answers);
             (answer, answers)
         };
         assert_eq!(ask(b"GET /").0, Err(SocksError::Version(b'G')));
@@ -500,6 +563,47 @@ mod tests {
             ask(b"\x05\x01\x00\x05\xf0\x00\x03\x02ab\x00\x00").0,
             Ok(Some(Request::Resolve(Target::Name("ab".into(), 0))))
         );
+    }
+
+    /// With a user, only who shows its password gets further, and no other proxy gets the password.
+    #[test]
+    fn a_user_is_asked_for_its_password() {
+        let long = [b'p'; 255];
+        let user = SocksUser::new(b"node", &long).unwrap();
+        let show = |name: &[u8], password: &[u8]| {
+            let mut bytes = vec![5, 2, 0, 2, 1, name.len() as u8];
+            bytes.extend(name);
+            bytes.push(password.len() as u8);
+            bytes.extend(password);
+            bytes.extend([5, 1, 0, 1, 127, 0, 0, 1, 0, 9]);
+            let (mut server, mut answers) = (Server::default(), Vec::new());
+            let asked = server.receive(&mut bytes, Some(user), &mut answers);
+            assert_eq!(server.credentials, None);
+            // What was taken is not left behind in the buffer.
+            assert!(bytes.is_empty() || asked.is_err());
+            (asked, answers)
+        };
+        let target = Target::Address("127.0.0.1:9".parse().unwrap());
+        assert_eq!(
+            show(b"node", &long),
+            (Ok(Some(Request::Connect(target))), vec![5, 2, 1, 0])
+        );
+        for (name, password) in [
+            (&b"node"[..], &long[..254]),
+            (b"nodep", &long[..254]),
+            (b"nod", &long),
+            (b"", b""),
+        ] {
+            let refused = (Err(SocksError::Password), vec![5, 2, 1, 1]);
+            assert_eq!(show(name, password), refused);
+        }
+        let mut answers = Vec::new();
+        let without = Server::default().receive(&mut vec![5, 1, 0], Some(user), &mut answers);
+        assert_eq!((without, answers), (Err(SocksError::Method), vec![5, 0xff]));
+        for (name, password) in [(&b""[..], &b"p"[..]), (b"n", b""), (&[b'n'; 256], b"p")] {
+            assert!(SocksUser::new(name, password).is_none());
+        }
+        assert_eq!(format!("{user:?}"), "SocksUser");
     }
 
     #[test]

@@ -964,7 +964,8 @@ impl Worker {
                     node.append_to(&mut link.from_node, &mut self.scratch)
                         .map_err(Close::NodeSocket)?;
                 }
-                let asked = server.receive(&mut link.from_node, link.to_node.end());
+                let user = self.settings.socks_user;
+                let asked = server.receive(&mut link.from_node, user, link.to_node.end());
                 let Some(request) = asked.map_err(Close::Socks)? else {
                     return Ok(());
                 };
