@@ -1,29 +1,65 @@
 //! A small HTTP server, for Prometheus and for health checks.
 //!
-//! A client may send and read what it likes: there is one at a time, for [`LIMIT`] at most, and
-//! of a request no more than [`MAX_REQUEST`] is read.
+//! It has [`MAX_CLIENTS`] at a time, each for one request and for [`CLIENT_LIMIT`]. When another
+//! connects, the oldest that has sent no request is dropped, so that idle connections keep nobody
+//! out. Of those that get a slow page there are [`MAX_SLOW_CLIENTS`] at a time, because such a page
+//! may be long; the oldest makes room.
 
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST};
+use hyper::http::uri::Authority;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::TokioIo;
 use std::fmt::Display;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, spawn_blocking, yield_now};
+use tokio::time::{sleep, timeout};
 
-/// How long a client may take for its request and for reading the answer.
-const LIMIT: Duration = Duration::from_secs(2);
+/// Connections at a time.
+pub(crate) const MAX_CLIENTS: usize = 64;
 
-/// The longest request, in bytes.
+/// How long a client may take for its request and for reading the answer: as long as Prometheus
+/// waits for it by default.
+const CLIENT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The longest request, in bytes: the least that hyper takes.
 const MAX_REQUEST: usize = 8192;
+
+/// Clients that wait for a slow page, or read one.
+const MAX_SLOW_CLIENTS: usize = 8;
+
+/// Slow pages that are made at a time.
+const MAX_SLOW_PAGES: usize = 4;
+
+/// How long a client waits for a slow page.
+const SLOW_PAGE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Prometheus's text format.
 pub(crate) const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
 /// What is at a path.
-#[derive(Clone, Debug)]
 pub(crate) struct Page {
     pub(crate) content_type: &'static str,
-    pub(crate) text: Arc<str>,
+    pub(crate) text: Text,
+}
+
+/// A page's text.
+pub(crate) enum Text {
+    Ready(String),
+    /// Takes a while, perhaps for ever: is made in a thread of its own. None if that fails.
+    #[cfg_attr(
+        not(any(feature = "gateway", test)),
+        expect(dead_code, reason = "the gateway's")
+    )]
+    Slow(Box<dyn FnOnce() -> Option<String> + Send>),
 }
 
 /// A server, in a thread of its own until it is closed or the program ends.
@@ -37,12 +73,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers with the page at each path.
+    /// Answers with the page at each path. `host` is the host by which it was told where to listen:
+    /// by that, by localhost or by an address a client may name it.
     pub(crate) fn start(
         listener: TcpListener,
-        page: impl Fn(&str) -> Option<Page> + Send + 'static,
+        host: &str,
+        page: impl Fn(&str) -> Option<Page> + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
         let listener = Arc::new(listener);
         let is_closed = Arc::<AtomicBool>::default();
         let server = Self {
@@ -50,16 +89,21 @@ impl Server {
             listener: Arc::clone(&listener),
             is_closed: Arc::clone(&is_closed),
         };
+        let pages = Arc::new(Pages {
+            page,
+            host: host.to_owned(),
+            clients: Mutex::default(),
+            slow: Arc::new(Semaphore::new(MAX_SLOW_PAGES)),
+        });
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let accepts = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener.try_clone()?)?
+        };
         let serve = move || {
-            for stream in listener.incoming() {
-                match stream {
-                    Err(_) if is_closed.load(Ordering::Relaxed) => return,
-                    // A client that has gone, or is too slow: it will ask again.
-                    Ok(stream) => drop(answer(&stream, &page, Instant::now() + LIMIT)),
-                    // Out of file descriptors, perhaps: not again at once.
-                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
-                }
-            }
+            runtime.block_on(serve(accepts, pages, &is_closed));
+            // Not waiting for a page that is never ready.
+            runtime.shutdown_background();
         };
         std::thread::Builder::new()
             .name("http".into())
@@ -67,7 +111,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Listens no more. Who waits is reset, and will ask again.
+    /// Listens no more. Clients that it has are served; who waits is reset, and will ask again.
     #[cfg(feature = "gateway")]
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
@@ -81,52 +125,194 @@ impl Server {
     }
 }
 
-fn answer(
-    mut stream: &TcpStream,
-    page: &impl Fn(&str) -> Option<Page>,
-    end: Instant,
-) -> io::Result<()> {
-    let left = || match end.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-        left => io::Result::Ok(Some(left)),
-    };
-    let mut request = [0; MAX_REQUEST];
-    let mut length = 0;
-    while !request[..length].ends_with(b"\r\n\r\n") {
-        stream.set_read_timeout(left()?)?;
-        match stream.read(&mut request[length..])? {
-            // The client has ended, or sends too much.
-            0 => return Ok(()),
-            more => length += more,
+/// A connection.
+#[derive(Debug)]
+struct Client {
+    state: Arc<Mutex<ClientState>>,
+    task: AbortHandle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClientState {
+    /// Its request has not come.
+    Idle,
+    Asked,
+    /// It waits for a slow page, or reads it.
+    Slow,
+}
+
+impl Client {
+    fn is(&self, state: ClientState) -> bool {
+        *lock(&self.state) == state
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve<P>(listener: tokio::net::TcpListener, pages: Arc<Pages<P>>, is_closed: &AtomicBool)
+where
+    P: Fn(&str) -> Option<Page> + Send + Sync + 'static,
+{
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) if is_closed.load(Ordering::Relaxed) => break,
+            Err(_) => {
+                // Out of file descriptors, perhaps: not again at once.
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let state = Arc::new(Mutex::new(ClientState::Idle));
+        let (its_pages, its_state) = (Arc::clone(&pages), Arc::clone(&state));
+        let answer = service_fn(move |request| {
+            let (pages, state) = (Arc::clone(&its_pages), Arc::clone(&its_state));
+            async move { io::Result::Ok(pages.answer(&request, &state).await) }
+        });
+        let connection = http1::Builder::new()
+            .keep_alive(false)
+            .half_close(true)
+            .max_buf_size(MAX_REQUEST)
+            .serve_connection(TokioIo::new(stream), answer);
+        // A client that has gone, or is too slow, will ask again.
+        let task = tokio::spawn(async { drop(timeout(CLIENT_LIMIT, connection).await) });
+        let task = task.abort_handle();
+        pages.make_room();
+        lock(&pages.clients).push(Client { state, task });
+        // A request that is there already is answered before another client comes.
+        yield_now().await;
+    }
+    drop(listener);
+    while !lock(&pages.clients)
+        .iter()
+        .all(|client| client.task.is_finished())
+    {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What is served.
+struct Pages<P> {
+    page: P,
+    /// Where the server was told to listen: a name, or an address.
+    host: String,
+    /// The oldest first.
+    clients: Mutex<Vec<Client>>,
+    /// What slow pages take one of, until they are made.
+    slow: Arc<Semaphore>,
+}
+
+impl<P: Fn(&str) -> Option<Page>> Pages<P> {
+    /// Drops the oldest idle client if there are [`MAX_CLIENTS`], or the oldest if none is idle.
+    fn make_room(&self) {
+        let mut clients = lock(&self.clients);
+        clients.retain(|client| !client.task.is_finished());
+        if clients.len() >= MAX_CLIENTS {
+            let idle = clients
+                .iter()
+                .position(|client| client.is(ClientState::Idle));
+            clients.remove(idle.unwrap_or(0)).task.abort();
         }
     }
-    let plain = |text: &str| Page {
-        content_type: "text/plain",
-        text: text.into(),
-    };
-    let (status, page) = match request.split(|&byte| byte == b' ').collect::<Vec<_>>()[..] {
-        [b"GET" | b"HEAD", path, ..] => match str::from_utf8(path).ok().and_then(page) {
-            Some(page) => ("200 OK", page),
-            None => ("404 Not Found", plain("nothing is here; see --help\n")),
-        },
-        _ => ("405 Method Not Allowed", plain("GET only\n")),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        page.content_type,
-        page.text.len()
-    );
-    let body = match request.starts_with(b"HEAD") {
-        true => "",
-        false => &*page.text,
-    };
-    for part in [head.as_bytes(), body.as_bytes()] {
-        for part in part.chunks(1 << 16) {
-            stream.set_write_timeout(left()?)?;
-            stream.write_all(part)?;
+
+    /// Drops the oldest client that gets a slow page if there are [`MAX_SLOW_CLIENTS`].
+    fn make_room_for_slow(&self) {
+        let mut clients = lock(&self.clients);
+        clients.retain(|client| !client.task.is_finished());
+        let slow = clients
+            .iter()
+            .filter(|client| client.is(ClientState::Slow))
+            .count();
+        if slow >= MAX_SLOW_CLIENTS
+            && let Some(oldest) = clients
+                .iter()
+                .position(|client| client.is(ClientState::Slow))
+        {
+            clients.remove(oldest).task.abort();
         }
     }
-    Ok(())
+
+    async fn answer(
+        &self,
+        request: &Request<Incoming>,
+        state: &Mutex<ClientState>,
+    ) -> Response<String> {
+        *lock(state) = ClientState::Asked;
+        let found = self.find(request, state).await;
+        let (status, content_type, text) = match found {
+            Ok((content_type, text)) => (StatusCode::OK, content_type, text),
+            Err((status, why)) => (status, "text/plain", format!("{why}\n")),
+        };
+        let mut response = Response::new(text);
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, content_type.parse().expect("a literal"));
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, "GET, HEAD".parse().expect("a literal"));
+        }
+        response
+    }
+
+    /// The type and the text of the page that is asked for, or why there is none.
+    async fn find(
+        &self,
+        request: &Request<Incoming>,
+        state: &Mutex<ClientState>,
+    ) -> Result<(&'static str, String), (StatusCode, &'static str)> {
+        self.check_host(request)?;
+        let page = (self.page)(request.uri().path());
+        let page = page.ok_or((StatusCode::NOT_FOUND, "nothing is here; see --help"))?;
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only"));
+        }
+        let text = match page.text {
+            Text::Ready(text) => Some(text),
+            Text::Slow(make) => {
+                self.make_room_for_slow();
+                *lock(state) = ClientState::Slow;
+                let made = timeout(SLOW_PAGE_LIMIT, async {
+                    let permit = Arc::clone(&self.slow).acquire_owned().await.ok()?;
+                    // Whoever waits, it is one of them until it is made.
+                    let make = move || (make(), permit).0;
+                    spawn_blocking(make).await.ok().flatten()
+                });
+                made.await.ok().flatten()
+            }
+        };
+        let unavailable = (StatusCode::SERVICE_UNAVAILABLE, "not ready in time");
+        Ok((page.content_type, text.ok_or(unavailable)?))
+    }
+
+    /// Answers only for hosts that cannot be another's name: else a web page could have its own
+    /// name lead here, and read what is served with its visitor's browser (DNS rebinding).
+    fn check_host(&self, request: &Request<Incoming>) -> Result<(), (StatusCode, &'static str)> {
+        let bad = |why| (StatusCode::BAD_REQUEST, why);
+        let mut hosts = request.headers().get_all(HOST).iter();
+        let authority = match (hosts.next(), hosts.next()) {
+            (None, _) if request.version() < Version::HTTP_11 => return Ok(()),
+            (Some(host), None) => Authority::try_from(host.as_bytes()),
+            _ => return Err(bad("HTTP/1.1 asks for one Host")),
+        };
+        let authority = authority.map_err(|_| bad("no such Host can be"))?;
+        // That of an absolute target counts.
+        let host = request.uri().host().unwrap_or(authority.host());
+        let bare = |host: &'_ str| -> String {
+            let inside = host
+                .strip_prefix('[')
+                .and_then(|host| host.strip_suffix(']'));
+            inside.unwrap_or(host).to_ascii_lowercase()
+        };
+        let host = bare(host);
+        match host == "localhost" || host == bare(&self.host) || host.parse::<IpAddr>().is_ok() {
+            true => Ok(()),
+            false => Err((
+                StatusCode::MISDIRECTED_REQUEST,
+                "not the name of this server: ask it by its address, or have it listen by that name",
+            )),
+        }
+    }
 }
 
 /// What stands before the series of a metric.
@@ -148,6 +334,10 @@ pub(crate) fn label(text: &str) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
 
     pub(crate) fn ask(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -157,52 +347,186 @@ pub(crate) mod tests {
         text
     }
 
-    fn serve() -> Server {
-        let page = |path: &str| {
-            let page = Page {
-                content_type: "text/plain",
-                text: "it is here".into(),
-            };
-            (path == "/here").then_some(page)
+    fn serve_at(host: &str, page: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Server {
+        let page = move |path: &str| {
+            let content_type = "text/plain";
+            page(path).map(|text| Page { content_type, text })
         };
-        Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), page).unwrap()
+        Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), host, page).unwrap()
+    }
+
+    fn here(path: &str) -> Option<Text> {
+        (path == "/here").then(|| Text::Ready("it is here".to_owned()))
+    }
+
+    fn serve() -> Server {
+        serve_at("127.0.0.1", here)
+    }
+
+    #[track_caller]
+    fn assert_here(address: SocketAddr) {
+        let answer = ask(address, "GET /here HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(answer.ends_with("\r\n\r\nit is here"), "{answer}");
     }
 
     #[test]
     fn what_is_answered() {
         let address = serve().address();
-        let answer = ask(address, "GET /here HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.contains("Content-Length: 10\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\nit is here"), "{answer}");
-        let answer = ask(address, "GET / HTTP/1.1\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-        let answer = ask(address, "POST /here HTTP/1.1\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
-        assert!(ask(address, "HEAD /here HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
+        let ask = |request: &str| ask(address, request).to_ascii_lowercase();
+        for request in [
+            "GET /here HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "GET /here?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "GET http://localhost/here?x=1 HTTP/1.1\r\nHost: other\r\n\r\n",
+            "GET /here HTTP/1.1\nHost: localhost\n\n",
+            "\r\nGET /here HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "GET /here HTTP/1.0\r\n\r\n",
+        ] {
+            let answer = ask(request);
+            assert!(answer.contains(" 200 ok\r\n"), "{request}: {answer}");
+            assert!(answer.contains("content-length: 10\r\n"), "{answer}");
+            assert!(answer.contains("content-type: text/plain\r\n"), "{answer}");
+            assert!(answer.ends_with("\r\n\r\nit is here"), "{answer}");
+        }
+        let answer = ask("HEAD /here HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(answer.contains("content-length: 10\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        let answer = ask("POST /here HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\na");
+        assert!(answer.starts_with("http/1.1 405 "), "{answer}");
+        assert!(answer.contains("allow: get, head\r\n"), "{answer}");
+        let long = "a".repeat(2 * MAX_REQUEST);
+        for (request, expected) in [
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+            ("\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", "400"),
+            ("GET /here HTTP/1.1\r\nno colon\r\n\r\n", "400"),
+            ("GET /here HTTP/1.1\r\n\r\n", "400"),
+            ("GET /here HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
+            ("GET /here HTTP/1.1\r\nHost: a b\r\n\r\n", "400"),
+            (&format!("GET /{long} HTTP/1.1\r\n"), "431"),
+            (&format!("GET / HTTP/1.1\r\nx: {long}\r\n"), "431"),
+        ] {
+            let answer = ask(request);
+            let status = answer.split(' ').nth(1);
+            assert_eq!(status, Some(expected), "{request:.40}: {answer}");
+        }
+    }
+
+    /// A web page cannot have its own name lead here.
+    #[test]
+    fn other_hosts_are_refused() {
+        let address = serve_at("Gateway.example", here).address();
+        for (host, expected) in [
+            ("localhost", "200"),
+            ("LOCALHOST:9334", "200"),
+            ("127.0.0.1:9334", "200"),
+            ("192.0.2.1", "200"),
+            ("[::1]:9334", "200"),
+            ("gateway.example:9334", "200"),
+            ("rebound.example:9334", "421"),
+            ("localhost.rebound.example", "421"),
+            ("127.0.0.1.rebound.example", "421"),
+            ("127.0.0.1@rebound.example", "421"),
+        ] {
+            for request in [
+                format!("GET /here HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+                format!("GET http://{host}/here HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            ] {
+                let answer = ask(address, &request);
+                let status = answer.split(' ').nth(1);
+                assert_eq!(status, Some(expected), "{request}: {answer}");
+            }
+        }
     }
 
     #[cfg(feature = "gateway")]
     #[test]
     fn a_closed_server_is_not_there() {
         let server = serve();
-        ask(server.address(), "GET /here HTTP/1.1\r\n\r\n");
+        assert_here(server.address());
         server.close();
         let refused = TcpStream::connect(server.address()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
-    /// One that says nothing, and one that says too much, do not keep others out.
+    /// Those that say nothing, or half of a request, or do not read a long answer: as many as there
+    /// is room for, and more.
     #[test]
-    fn bad_clients() {
+    fn other_clients_keep_nobody_out() {
+        // More than sockets hold.
+        const LONG: usize = 20_000_000;
+        let address = serve_at("127.0.0.1", |path| match path {
+            "/long" => Some(Text::Slow(Box::new(|| Some("a".repeat(LONG))))),
+            path => here(path),
+        })
+        .address();
+        let mut others = Vec::new();
+        for (says, count) in [
+            ("", MAX_CLIENTS + 10),
+            ("GET /here HT", MAX_CLIENTS + 10),
+            ("GET /long HTTP/1.0\r\n\r\n", MAX_SLOW_CLIENTS + 4),
+        ] {
+            for _ in 0..count {
+                let mut other = TcpStream::connect(address).unwrap();
+                other.write_all(says.as_bytes()).unwrap();
+                others.push(other);
+            }
+            let begun = Instant::now();
+            assert_here(address);
+            assert!(begun.elapsed() < CLIENT_LIMIT / 2, "{says}");
+        }
+        // There is room for another that reads, which stays where others are idle.
+        let mut served = TcpStream::connect(address).unwrap();
+        served.write_all(b"GET /long HTTP/1.0\r\n\r\n").unwrap();
+        served.read_exact(&mut [0; 100]).unwrap();
+        others.extend((0..2 * MAX_CLIENTS).map(|_| TcpStream::connect(address).unwrap()));
+        assert_here(address);
+        let rest = served.read_to_end(&mut Vec::new()).unwrap();
+        assert!(rest > LONG - 100, "{rest}");
+    }
+
+    /// A client that never ends has its limit.
+    #[test]
+    fn a_silent_client_is_dropped() {
         let address = serve().address();
-        let silent = TcpStream::connect(address).unwrap();
-        let mut long = TcpStream::connect(address).unwrap();
-        let _ = long.write_all(&vec![b'a'; 2 * MAX_REQUEST]);
+        let mut silent = TcpStream::connect(address).unwrap();
+        silent.set_read_timeout(Some(2 * CLIENT_LIMIT)).unwrap();
+        assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    }
+
+    /// Who asks for it hears so, and all other pages are served meanwhile.
+    #[test]
+    fn a_page_that_is_never_ready() {
+        let (made, waits) = channel::<()>();
+        let waits = Arc::new(std::sync::Mutex::new(waits));
+        let address = serve_at("127.0.0.1", move |path| match path {
+            "/slow" => {
+                let waits = Arc::clone(&waits);
+                Some(Text::Slow(Box::new(move || {
+                    waits.lock().ok()?.recv().ok()?;
+                    Some("at last".to_owned())
+                })))
+            }
+            path => here(path),
+        })
+        .address();
         let begun = Instant::now();
-        let answer = ask(address, "GET /here HTTP/1.1\r\n\r\n");
-        assert!(answer.ends_with("it is here"), "{answer}");
-        assert!(begun.elapsed() < 3 * LIMIT);
-        drop(silent);
+        let mut slow: Vec<_> = (0..MAX_SLOW_CLIENTS)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        for stream in &mut slow {
+            stream.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();
+        }
+        assert_here(address);
+        assert!(begun.elapsed() < SLOW_PAGE_LIMIT);
+        for stream in &mut slow {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.0 503 "), "{answer}");
+        }
+        assert!(begun.elapsed() < 2 * SLOW_PAGE_LIMIT);
+        // Those that nobody waits for any more are made, and make room.
+        (0..MAX_SLOW_PAGES).for_each(|_| made.send(()).unwrap());
+        made.send(()).unwrap();
+        let answer = ask(address, "GET /slow HTTP/1.0\r\n\r\n");
+        assert!(answer.ends_with("at last"), "{answer}");
     }
 }

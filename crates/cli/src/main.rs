@@ -98,6 +98,9 @@ enum Command {
     ///
     /// Runs until SIGINT, or until the last connection has ended after SIGTERM. SIGHUP reads
     /// --config again.
+    ///
+    /// The HOST of an address is an IPv4 address, an IPv6 address in brackets or a name. A name is
+    /// looked up at the start and at SIGHUP, and stands for its first address, by IPv4 if it has one.
     #[cfg(feature = "gateway")]
     Gateway(Box<gateway::Command>),
     /// Give software that speaks v1 a v2 transport (needs a build with --features gateway)

@@ -4,17 +4,17 @@ mod common;
 
 use common::free_address::free_address;
 use common::gateway::{echo, flood, get, talk, until};
-use common::{Running, packetlane};
+use common::{Running, TempDir, packetlane};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Limit for whatever is waited for.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -107,25 +107,20 @@ fn a_log_that_cannot_be_written() {
         (">(exec sleep 30 >/dev/null 2>&1)", true),
     ] {
         let (node, listen, http) = (echo(), free_address(), free_address());
+        let socks = free_address();
         let mut command = Command::new("bash");
         let script = format!("exec \"$@\" 2> {to}");
         command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_packetlane")]);
         command.args(["gateway", "--network", "regtest", "--workers", "1"]);
         command.args(["--listen", &listen.to_string(), "--node", &node.to_string()]);
-        command.args(["--http", &http.to_string(), "--half-open", "1"]);
+        command.args(["--http", &http.to_string(), "--socks", &socks.to_string()]);
         let running = Running::start(&mut command);
         until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
         let mut before = connect(listen);
         talk(&mut before).unwrap();
-        // The only one who may be silent: all others are refused, a line for each.
-        let silent = connect(listen);
-        until(LIMIT, "it is there", || {
-            let mut refused = connect(listen);
-            matches!(refused.read(&mut [0]), Ok(0) | Err(_))
-        });
-        flood(listen, VISITS);
+        // A line for each, that it has closed.
+        flood(socks, VISITS);
         talk(&mut before).unwrap();
-        drop(silent);
         let name = "packetlane_gateway_dropped_log_lines_total ";
         let metrics = get(http, "/metrics").unwrap();
         let lost = metrics.lines().find_map(|line| line.strip_prefix(name));
@@ -137,6 +132,292 @@ fn a_log_that_cannot_be_written() {
         drop(before);
         assert!(running.finish().success);
     }
+}
+
+/// Strangers who connect and say nothing keep neither a balancer's check nor Prometheus out.
+#[test]
+fn idle_clients_do_not_stop_health_checks() {
+    let http = free_address();
+    let _running = packetlane(&format!("gateway --socks 127.0.0.1:0 --http {http}"));
+    until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
+    let _idle: Vec<_> = (0..100).map(|_| connect(http)).collect();
+    let begun = Instant::now();
+    for path in ["/healthz", "/metrics?x=1", "/peers"] {
+        let answer = get(http, path).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{path}: {answer}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+/// The values of `key=VALUE` in a log.
+fn values<'l>(log: &'l str, key: &str) -> Vec<&'l str> {
+    let key = format!(" {key}=");
+    let found = log.split(key.as_str()).skip(1);
+    let word = |rest: &'l str| rest.split_whitespace().next().unwrap_or_default();
+    found.map(word).collect()
+}
+
+/// A flood of refused connections does not flood the log: those that have no line are counted in it.
+#[test]
+fn refusals_are_logged_at_a_bounded_rate() {
+    const STRANGERS: usize = 500;
+    let (node, listen, http) = (echo(), free_address(), free_address());
+    let running = packetlane(&format!(
+        "gateway --network regtest --listen {listen} --node {node} --http {http} --workers 1 \
+         --half-open 1"
+    ));
+    until(LIMIT, "it serves", || get(http, "/healthz").is_ok());
+    let silent = connect(listen);
+    until(LIMIT, "it is there", || {
+        get(http, "/peers").is_ok_and(|peers| peers.contains("127.0.0.1"))
+    });
+    let begun = Instant::now();
+    flood(listen, STRANGERS);
+    let seconds = begun.elapsed().as_secs() as usize + 2;
+    drop(silent);
+    running.signal("INT");
+    let log = running.finish().stderr;
+    let lines = values(&log, "limit").len();
+    assert!((1..=10 * seconds).contains(&lines), "{seconds} s: {log}");
+    let left_out = values(&log, "left_out").into_iter();
+    let left_out: usize = left_out.map(|count| count.parse::<usize>().unwrap()).sum();
+    assert_eq!(lines + left_out, STRANGERS, "{log}");
+}
+
+/// What others reach is warned of.
+#[test]
+fn open_addresses_are_warned_of() {
+    for (options, socks, http) in [
+        ("--socks 127.0.0.1:0 --http localhost:0", false, false),
+        ("--socks 0.0.0.0:0 --http 127.0.0.1:0", true, false),
+        (
+            "--socks 0.0.0.0:0 --socks-user n:p --http 0.0.0.0:0",
+            false,
+            true,
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+        let notified = Notified::new(&format!("warn-{socks}-{http}"));
+        command.arg("gateway").args(options.split(' '));
+        let running = Running::start(command.env("NOTIFY_SOCKET", &notified.path));
+        assert_eq!(notified.next(), "READY=1");
+        running.signal("INT");
+        let log = running.finish().stderr;
+        assert_eq!(log.contains("WARN socks can be reached"), socks, "{log}");
+        assert_eq!(log.contains("WARN http can be reached"), http, "{log}");
+    }
+}
+
+/// What systemd is told.
+struct Notified {
+    socket: UnixDatagram,
+    path: PathBuf,
+    _dir: TempDir,
+}
+
+impl Notified {
+    fn new(name: &str) -> Self {
+        let dir = TempDir::new(&format!("notified-{name}"));
+        let path = dir.0.join("socket");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Self {
+            socket,
+            path,
+            _dir: dir,
+        }
+    }
+
+    fn next(&self) -> String {
+        let mut bytes = [0; 2000];
+        let length = self.socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+}
+
+/// After SIGHUP each changed setting applies, or is named: then nothing of the file applies.
+#[test]
+fn what_needs_a_restart_is_named() {
+    let (node, listen, http) = (echo(), free_address(), free_address());
+    let notified = Notified::new("reload");
+    let dir = TempDir::new("reload");
+    let file = dir.0.join("gateway.toml");
+    let good = format!(
+        "listen = '{listen}'\nnode = '{node}'\nhttp = '{http}'\nnetwork = 'regtest'\nworkers = 1\n"
+    );
+    std::fs::write(&file, &good).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
+    command.args(["gateway", "--config"]).arg(&file);
+    let running = Running::start(command.env("NOTIFY_SOCKET", &notified.path));
+    assert_eq!(notified.next(), "READY=1");
+    let reload = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        running.signal("HUP");
+        let reloading = notified.next();
+        let now = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+        assert!(
+            now.is_some_and(|now| now.parse::<u64>().is_ok()),
+            "{reloading}"
+        );
+        notified.next()
+    };
+    let applied = "READY=1\nSTATUS=";
+    let mut peer = connect(listen);
+    talk(&mut peer).unwrap();
+    for (more, expected) in [
+        ("http = 'localhost:1'", "http"),
+        ("log = 'json'", "log"),
+        ("name = 'x'", "name"),
+        ("listen = '127.0.0.1:1'", "listen"),
+        ("socks = '127.0.0.1:1'", "socks"),
+        ("transparent = '127.0.0.1:1'", "transparent"),
+        ("network = 'signet'", "network"),
+        ("workers = 2", "workers"),
+        ("io = 'epoll'", "io"),
+        (
+            "log = 'json'\nname = 'x'\nworkers = 2",
+            "name, log, workers",
+        ),
+    ] {
+        // Of two settings of one name the later one is ours.
+        let ours: Vec<&str> = more
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        let others = good
+            .lines()
+            .filter(|line| !ours.iter().any(|name| line.starts_with(name)));
+        let mut text: Vec<&str> = others.chain(more.lines()).collect();
+        text.push("drain = '0s'");
+        let status = reload(&text.join("\n"));
+        let expected = format!(
+            "{applied}the settings stay as they were: {expected}: cannot be changed while the gateway \
+             runs, start it again"
+        );
+        assert_eq!(status, expected);
+    }
+    let refused = reload("lisen = 1");
+    assert!(refused.contains("unknown field `lisen`"), "{refused}");
+    assert_eq!(reload(&good), applied);
+    // Nothing of those that were refused applies: it still drains for 30 seconds.
+    assert_eq!(reload(&format!("{good}drain = '100ms'\n")), applied);
+    talk(&mut peer).unwrap();
+    let begun = Instant::now();
+    running.signal("TERM");
+    assert_eq!(notified.next(), "STOPPING=1");
+    let finished = running.finish();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{finished:#?}");
+    let read_again = finished.stderr.matches("INFO settings read again").count();
+    assert_eq!(read_again, 2, "{finished:#?}");
+    drop(peer);
+}
+
+/// Names in all settings, and for `gateway peers`. What is no address is said, with the form of one.
+#[test]
+fn names_for_addresses() {
+    let port = |address: SocketAddr| format!("localhost:{}", address.port());
+    let (node, listen, http) = (port(echo()), free_address(), port(free_address()));
+    let _running = packetlane(&format!(
+        "gateway --network regtest --listen {} --node {node} --http {http} --workers 1",
+        port(listen)
+    ));
+    until(LIMIT, "it listens", || TcpStream::connect(listen).is_ok());
+    let mut peer = connect(listen);
+    talk(&mut peer).unwrap();
+    let mut shown = String::new();
+    until(LIMIT, "it shows its peer", || {
+        let finished = packetlane(&format!("gateway peers {http}")).finish();
+        shown = finished.stdout;
+        shown.contains("127.0.0.1")
+    });
+    for (command, expected) in [
+        (
+            "--socks localhost",
+            "expected HOST:PORT, such as 127.0.0.1:8333, ",
+        ),
+        (
+            "--socks ::1:8333",
+            "expected HOST:PORT, such as 127.0.0.1:8333, ",
+        ),
+        (
+            "--socks no.such.name.invalid:1",
+            "error: socks: cannot resolve no.such.name.invalid:1: ",
+        ),
+        (
+            "--socks 127.0.0.1:0 --http no.such.name.invalid:1 --check-config",
+            "error: http: cannot resolve no.such.name.invalid:1: ",
+        ),
+        (
+            "peers localhost",
+            "expected HOST:PORT, such as 127.0.0.1:8333, ",
+        ),
+        (
+            "peers no.such.name.invalid:1",
+            "cannot resolve no.such.name.invalid:1: ",
+        ),
+    ] {
+        let finished = packetlane(&format!("gateway {command}")).finish();
+        assert!(finished.error_line().contains(expected), "{finished:#?}");
+    }
+}
+
+/// With `socks-user` in the file, only who shows it may connect through the gateway.
+#[test]
+fn a_socks_user() {
+    let (node, socks) = (echo(), free_address());
+    let dir = TempDir::new("socks-user");
+    let file = dir.0.join("gateway.toml");
+    let text = format!("socks = '{socks}'\nsocks-user = 'node:a:b'\nnetwork = 'regtest'\n");
+    std::fs::write(&file, text).unwrap();
+    let running = packetlane(&format!("gateway --workers 1 --config {}", file.display()));
+    until(LIMIT, "it listens", || TcpStream::connect(socks).is_ok());
+    let port = node.port().to_be_bytes();
+    let target = [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port].concat();
+    for (says, expected) in [
+        (&[&[5, 1, 0][..], &target].concat(), &[5, 0xff][..]),
+        (
+            &b"\x05\x02\x00\x02\x01\x04node\x03a:c".to_vec(),
+            &[5, 2, 1, 1],
+        ),
+    ] {
+        let mut client = connect(socks);
+        client.write_all(says).unwrap();
+        let mut heard = Vec::new();
+        // Reset, where it has sent more than was read.
+        let _ = client.read_to_end(&mut heard);
+        assert_eq!(heard, expected);
+    }
+    let mut client = connect(socks);
+    let says = [&b"\x05\x02\x00\x02\x01\x04node\x03a:b"[..], &target].concat();
+    client.write_all(&says).unwrap();
+    let mut heard = [0; 6];
+    client.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, [5, 2, 1, 0, 5, 0]);
+    running.signal("INT");
+    let log = running.finish().stderr;
+    assert!(
+        log.contains("SOCKS5 with a wrong user or password"),
+        "{log}"
+    );
+    assert!(!log.contains("a:b") && !log.contains("a:c"), "{log}");
+}
+
+/// A reload of the service fails for a file that is refused, and no keys are written to a disk.
+#[test]
+fn the_service_checks_its_file_and_leaves_no_core() {
+    let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops");
+    let unit = std::fs::read_to_string(ops.join("packetlane-gateway.service")).unwrap();
+    let values = |key: &str| -> Vec<&str> {
+        let lines = unit.lines();
+        lines.filter_map(|line| line.strip_prefix(key)).collect()
+    };
+    let [start] = values("ExecStart=")[..] else {
+        panic!("{unit}");
+    };
+    // In this order: what fails ends the reload.
+    let check = start.replace(" gateway ", " gateway --check-config ");
+    assert_eq!(values("ExecReload="), [&check, "kill -HUP $MAINPID"]);
+    assert_eq!(values("LimitCORE="), ["0"]);
 }
 
 /// The command, with its standard input as file 3, and the variables by which systemd says so.

@@ -207,7 +207,7 @@ fn metrics_while_it_watches() {
     loop {
         let mut stream = std::net::TcpStream::connect(address).expect("the server");
         stream
-            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
             .expect("sent");
         let mut said = String::new();
         stream.read_to_string(&mut said).expect("an answer");
@@ -360,9 +360,10 @@ fn bad_ways_to_the_node() {
         ),
         (&["--rpc-user", "u"], "--rpc"),
         (&["--window", "11"], "--window is longer"),
+        (&["--prometheus", "nowhere"], "expected HOST:PORT"),
         (
-            &["--prometheus", "nowhere"],
-            "cannot serve metrics at nowhere",
+            &["--prometheus", "nowhere.invalid:1"],
+            "cannot resolve nowhere.invalid:1: ",
         ),
         (&["--name", "x"], "--nats"),
     ] {

@@ -6,6 +6,7 @@ mod options;
 mod status;
 mod table;
 
+use crate::args::HostPort;
 use crate::http::Server;
 use crate::report::hex;
 use crate::terminal::complain;
@@ -23,9 +24,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 
 /// How often it is looked whether all connections have ended.
@@ -34,6 +37,21 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Lines of the log that wait to be written at most, some 2 MB. Those after them are lost, and
 /// counted: no peer waits for who reads the log.
 const MOST_LINES: usize = 10_000;
+
+/// Refusals that have a line in the log, in each second. Others are only counted: strangers can
+/// have any number of them.
+const MAX_REFUSAL_LINES: u64 = 10;
+
+/// The gateway, also for those who ask it by HTTP.
+type Shared = Arc<RwLock<Gateway>>;
+
+fn read(gateway: &Shared) -> RwLockReadGuard<'_, Gateway> {
+    gateway.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(gateway: &Shared) -> RwLockWriteGuard<'_, Gateway> {
+    gateway.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// `packetlane gateway`.
 #[derive(Args)]
@@ -56,8 +74,8 @@ enum Ask {
     /// Show the peers of a running gateway, and what each costs: live in a terminal
     Peers {
         /// Where the gateway serves (--http)
-        #[arg(value_name = "ADDR")]
-        address: SocketAddr,
+        #[arg(value_name = "HOST:PORT")]
+        address: HostPort,
         /// Print what the gateway says, as JSON
         #[arg(long)]
         json: bool,
@@ -75,23 +93,15 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
         sort,
     }) = &command.ask
     {
-        return table::show(*address, *json, *sort);
+        return table::show(address, *json, *sort);
     }
     let passed = passed_sockets()?;
-    let files = raise_files();
-    let load = || -> Result<(Options, Settings), String> {
-        let options = command.options.clone();
-        let options = match &command.config {
-            Some(file) => options.or(Options::read(file)?),
-            None => options,
-        };
-        let settings = options.settings(files)?;
-        if let Some(url) = options.nats() {
-            events::check(url)?;
-        }
-        Ok((options, settings))
+    let source = Source {
+        options: command.options.clone(),
+        config: command.config.clone(),
+        files: raise_files(),
     };
-    let (options, settings) = load()?;
+    let (options, settings) = source.load()?;
     if command.check_config {
         complain(format_args!("the settings are good"));
         return Ok(());
@@ -100,7 +110,45 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(&load, &options, settings, passed, lost_lines))
+    let served = runtime.block_on(serve(source, options, settings, passed, lost_lines));
+    // Not waiting for a name server.
+    runtime.shutdown_background();
+    served
+}
+
+/// Where the settings come from: the command line and the file, which are read again at SIGHUP.
+#[derive(Clone)]
+struct Source {
+    options: Options,
+    config: Option<PathBuf>,
+    /// How many files the process may have open.
+    files: u64,
+}
+
+impl Source {
+    /// May wait for a name server.
+    fn load(&self) -> Result<(Options, Settings), String> {
+        let options = self.options.clone();
+        let options = match &self.config {
+            Some(file) => options.or(Options::read(file)?),
+            None => options,
+        };
+        let settings = options.settings(self.files)?;
+        http_address(&options)?;
+        if let Some(url) = options.nats() {
+            events::check(url)?;
+        }
+        Ok((options, settings))
+    }
+}
+
+/// Where --http is to listen: at the first address of a name, by IPv4 if it has one.
+fn http_address(options: &Options) -> Result<Option<(&HostPort, SocketAddr)>, String> {
+    let Some(http) = options.http() else {
+        return Ok(None);
+    };
+    let found = http.resolve().map_err(|error| format!("http: {error}"))?;
+    Ok(Some((http, found[0])))
 }
 
 /// Sockets that systemd has opened for the program. It takes them from the environment: to be called
@@ -146,8 +194,8 @@ fn log_as(format: LogFormat) -> (ErrorCounter, WorkerGuard) {
 }
 
 async fn serve(
-    load: &impl Fn() -> Result<(Options, Settings), String>,
-    options: &Options,
+    source: Source,
+    mut options: Options,
     settings: Settings,
     passed: Vec<TcpListener>,
     lost_lines: ErrorCounter,
@@ -164,9 +212,15 @@ async fn serve(
         None => None,
     };
     let told = events.clone();
+    // Refusals of this second.
+    let refusals = Arc::new(AtomicU64::new(0));
+    let refused = Arc::clone(&refusals);
     let gateway = Gateway::start_with(settings, passed, move |peer, event| {
         counted.count(peer, event);
-        log(peer, event);
+        let is_refused = matches!(event, Event::Refused(_));
+        if !is_refused || refused.fetch_add(1, Ordering::Relaxed) < MAX_REFUSAL_LINES {
+            log(peer, event);
+        }
         if let Some(events) = &told
             && !events.publish(peer, event)
         {
@@ -186,24 +240,31 @@ async fn serve(
         backend = settings.engine.backend().name(),
         "running"
     );
-    let gateway = Arc::new(Mutex::new(gateway));
+    warn_of_open_socks(&settings);
+    let gateway = Arc::new(RwLock::new(gateway));
     let mut server = None;
-    if let Some(address) = options.http() {
+    if let Some((http, address)) = http_address(&options)? {
         let asked = Arc::clone(&gateway);
-        let page = move |path: &str| {
-            let gateway = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            status::page(path, &gateway, &counts)
-        };
+        let page = move |path: &str| status::page(path, &asked, &counts);
         let started = listen(address)
-            .and_then(|listener| Server::start(listener, page))
-            .map_err(|error| format!("cannot serve at {address}: {error}"))?;
-        tracing::info!(address = %started.address(), "serving /metrics, /healthz and /peers");
+            .and_then(|listener| Server::start(listener, http.host(), page))
+            .map_err(|error| format!("cannot serve at {http}: {error}"))?;
+        let address = started.address();
+        tracing::info!(%address, "serving /metrics, /healthz and /peers");
+        if !address.ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                %address,
+                "http can be reached from other machines: whoever reaches it can read the addresses \
+                 of all peers and what they cost. Listen on a loopback address, or use a firewall"
+            );
+        }
         server = Some(started);
     }
-    let gateway = || gateway.lock().unwrap_or_else(PoisonError::into_inner);
     notify("READY=1");
 
     let mut until = None;
+    let mut reload: Option<JoinHandle<Result<(Options, Settings), String>>> = None;
+    let mut second = Instant::now();
     loop {
         tokio::select! {
             _ = interrupt.recv() => break,
@@ -212,9 +273,9 @@ async fn serve(
                     break;
                 }
                 notify("STOPPING=1");
-                let connections = gateway().peers().len();
+                let connections = read(&gateway).peers().len();
                 tracing::info!(connections, "draining");
-                gateway().drain();
+                read(&gateway).drain();
                 // A gateway that takes over answers there.
                 if let Some(server) = server.take() {
                     server.close();
@@ -222,30 +283,103 @@ async fn serve(
                 until = Some(Instant::now() + options.drain());
             }
             _ = hang_up.recv() => {
-                let changed = load().and_then(|(_, settings)| {
-                    let mut gateway = gateway();
-                    // Where a port was left to the system, it is the one that it gave.
-                    let settings = with_ports(settings, gateway.settings());
-                    gateway.change(settings).map_err(|error| error.to_string())
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+                let now = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+                notify(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+                // In another thread: a name server may take long, and signals are heard meanwhile.
+                let source = source.clone();
+                reload = Some(spawn_blocking(move || source.load()));
+            }
+            loaded = async {
+                match &mut reload {
+                    Some(reload) => reload.await,
+                    None => std::future::pending().await,
+                }
+            } => {
+                reload = None;
+                let loaded = loaded.unwrap_or_else(|error| Err(error.to_string()));
+                let changed = loaded.and_then(|(new, settings)| {
+                    change(&mut write(&gateway), &options, &new, settings)?;
+                    options = new;
+                    Ok(())
                 });
                 match changed {
-                    Ok(()) => tracing::info!("settings read again"),
-                    Err(error) => tracing::error!(error, "the settings stay as they were"),
+                    Ok(()) => {
+                        tracing::info!("settings read again");
+                        notify("READY=1\nSTATUS=");
+                    }
+                    Err(error) => {
+                        tracing::error!(error, "the settings stay as they were");
+                        let error = error.replace('\n', " ");
+                        notify(&format!("READY=1\nSTATUS=the settings stay as they were: {error}"));
+                    }
                 }
             }
             () = tokio::time::sleep(LOOK) => {
-                if gateway().has_ended() || until.is_some_and(|until| Instant::now() >= until) {
+                if second.elapsed() >= Duration::from_secs(1) {
+                    log_left_out(&refusals);
+                    second = Instant::now();
+                }
+                if read(&gateway).has_ended() || until.is_some_and(|until| Instant::now() >= until) {
                     break;
                 }
             }
         }
     }
-    let ended = gateway().stop();
+    let ended = write(&gateway).stop();
+    log_left_out(&refusals);
     if let Some(events) = events.and_then(Arc::into_inner) {
         events.finish();
     }
     tracing::info!("ended");
     Ok(ended?)
+}
+
+/// Has the gateway go on with `new` options, whose settings these are. Nothing changes if one of them
+/// cannot change while it runs.
+fn change(
+    gateway: &mut Gateway,
+    old: &Options,
+    new: &Options,
+    settings: Settings,
+) -> Result<(), String> {
+    // Where a port was left to the system, it is the one that it gave.
+    let settings = with_ports(settings, gateway.settings());
+    let fixed = [old.fixed(new), gateway.fixed(&settings)].concat();
+    if !fixed.is_empty() {
+        let names = fixed.join(", ");
+        return Err(format!(
+            "{names}: cannot be changed while the gateway runs, start it again"
+        ));
+    }
+    gateway
+        .change(settings)
+        .map_err(|error| error.to_string())?;
+    warn_of_open_socks(gateway.settings());
+    Ok(())
+}
+
+/// Warns of a SOCKS5 server that anybody may use from elsewhere.
+fn warn_of_open_socks(settings: &Settings) {
+    if let Some(address) = settings.socks
+        && !address.ip().to_canonical().is_loopback()
+        && settings.socks_user.is_none()
+    {
+        tracing::warn!(
+            %address,
+            "socks can be reached from other machines: whoever reaches it can connect to any address \
+             through this one. Listen on a loopback address, or set socks-user"
+        );
+    }
+}
+
+/// Begins another second of refusals. A line in the log for those that had none.
+fn log_left_out(refusals: &AtomicU64) {
+    let refused = refusals.swap(0, Ordering::Relaxed);
+    let left_out = refused.saturating_sub(MAX_REFUSAL_LINES);
+    if left_out > 0 {
+        tracing::warn!(left_out, "more were refused");
+    }
 }
 
 /// Listens where a gateway that takes over may listen, too.

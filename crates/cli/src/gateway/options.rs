@@ -1,16 +1,16 @@
 //! The gateway's settings, from the command line and from a file. Both have the same names; the
 //! command line wins.
 
-use crate::args;
+use crate::args::{self, HostPort};
 use clap::Args;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
-use packetlane_gateway::{Inbound, Io, Limits, Settings};
+use packetlane_gateway::{Inbound, Io, Limits, Settings, SocksUser};
 use serde::{Deserialize, Deserializer};
-use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::Path;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// A length of time, as in "5ms", "60s" or "25m".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ enum IoName {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Options {
     /// Accept peers here, by v2 or v1, and carry them to --node
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<HostPort>,
     /// Where the node listens, which is spoken to by v1
-    #[arg(long, value_name = "ADDR")]
-    node: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    node: Option<HostPort>,
     /// Reach the node from one address for all peers. Otherwise each peer has a loopback address
     /// of its own (127.x.y.z), so that the node's limits and bans work
     #[arg(long)]
@@ -72,14 +72,20 @@ pub(super) struct Options {
     #[arg(long)]
     proxy_protocol: bool,
     /// Be a SOCKS5 server here: for a node's -proxy=. Peers are reached by v2, or else by v1
-    #[arg(long, value_name = "ADDR")]
-    socks: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    socks: Option<HostPort>,
+    /// Let only those use --socks who show this user and password (RFC 1929): btcd's --proxyuser;
+    /// Bitcoin Core has none. What is given here, all users of this machine can see: give it in the
+    /// file of --config
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = socks_user)]
+    #[serde(deserialize_with = "read_socks_user")]
+    socks_user: Option<SocksUser>,
     /// Accept connections of the node's here that a firewall has redirected (SO_ORIGINAL_DST)
-    #[arg(long, value_name = "ADDR")]
-    transparent: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    transparent: Option<HostPort>,
     /// The SOCKS5 server that reaches .onion names
-    #[arg(long, value_name = "ADDR")]
-    tor: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    tor: Option<HostPort>,
     /// Do not say in the node's version message that it speaks v2
     #[arg(long)]
     no_advertise: bool,
@@ -136,9 +142,10 @@ pub(super) struct Options {
     /// How long connections may go on after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME")]
     drain: Option<Span>,
-    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) here
-    #[arg(long, value_name = "ADDR")]
-    http: Option<SocketAddr>,
+    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) here, to clients that name the host
+    /// as it is named here, by an address, or as localhost
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<HostPort>,
     /// Publish what happens to peers as JSON to NATS JetStream, such as nats://127.0.0.1:4222:
     /// subject packetlane.gateway.NAME, stream packetlane_gateway. The user and the password are
     /// taken from PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
@@ -150,6 +157,20 @@ pub(super) struct Options {
     /// How the log is written, to standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
+}
+
+fn socks_user(text: &str) -> Result<SocksUser, &'static str> {
+    let user = text.split_once(':');
+    let user = user.and_then(|(name, pass)| SocksUser::new(name.as_bytes(), pass.as_bytes()));
+    user.ok_or("expected NAME:PASSWORD, each of 1 to 255 bytes")
+}
+
+fn read_socks_user<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocksUser>, D::Error> {
+    let text = Zeroizing::new(String::deserialize(deserializer)?);
+    let user = socks_user(&text).map_err(serde::de::Error::custom)?;
+    Ok(Some(user))
 }
 
 fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>, D::Error> {
@@ -164,7 +185,8 @@ impl Options {
     /// Reads a TOML file.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+        // A password may be in it.
+        let text = Zeroizing::new(std::fs::read_to_string(file).map_err(|error| failed(&error))?);
         toml::from_str(&text).map_err(|error| {
             // One line: where, and what.
             let start = error.span().map_or(0, |span| span.start);
@@ -181,6 +203,7 @@ impl Options {
             same_address: self.same_address || file.same_address,
             proxy_protocol: self.proxy_protocol || file.proxy_protocol,
             socks: self.socks.or(file.socks),
+            socks_user: self.socks_user.or(file.socks_user),
             transparent: self.transparent.or(file.transparent),
             tor: self.tor.or(file.tor),
             no_advertise: self.no_advertise || file.no_advertise,
@@ -207,9 +230,22 @@ impl Options {
         }
     }
 
-    /// What they say, for a process that may have `files` files open.
+    /// What they say, for a process that may have `files` files open. A name stands for its first
+    /// address, by IPv4 if it has one: may wait for a name server.
     pub(super) fn settings(&self, files: u64) -> Result<Settings, String> {
-        let inbound = match (self.listen, self.node) {
+        let resolve = |name: &str, address: &Option<HostPort>| match address {
+            Some(address) => match address.resolve() {
+                Ok(found) => Ok(Some(found[0])),
+                Err(error) => Err(format!("{name}: {error}")),
+            },
+            None => Ok(None),
+        };
+        let socks = resolve("socks", &self.socks)?;
+        let transparent = resolve("transparent", &self.transparent)?;
+        let inbound = match (
+            resolve("listen", &self.listen)?,
+            resolve("node", &self.node)?,
+        ) {
             (Some(listen), Some(node)) if listen == node => {
                 return Err(format!("listen and node are both {node}"));
             }
@@ -226,22 +262,25 @@ impl Options {
             (Some(_), None) => return Err("listen without node: where does it listen?".into()),
             (None, Some(_)) => return Err("node without listen: where to accept peers?".into()),
         };
-        if inbound.is_none() && self.socks.is_none() && self.transparent.is_none() {
+        if inbound.is_none() && socks.is_none() && transparent.is_none() {
             return Err("nothing to do: --listen and --node, --socks or --transparent".into());
+        }
+        if self.socks_user.is_some() && socks.is_none() {
+            return Err("socks-user without socks".into());
         }
         let engine = Engine::detect().map_err(|error| error.to_string())?;
         let network = self.network.unwrap_or(Network::Mainnet);
         let default = Settings::new(network, engine);
         let workers = self.workers.unwrap_or(default.workers);
-        // Each connection has two sockets. Each worker waits and listens by some files; there are
-        // logs, lookups of names and clients of --http.
-        let others = 64 + 8 * workers.get() as u64;
+        // Each connection has two sockets. Clients of --http, each worker's listeners and queues, logs
+        // and lookups of names take files, too.
+        let others = (64 + crate::http::MAX_CLIENTS + 8 * workers.get()) as u64;
         let for_links = (files.saturating_sub(others) / 2) as usize;
         // Those for the node's own connections are kept for them.
-        let for_outbound = match (&inbound, self.socks.or(self.transparent)) {
-            (_, None) => 0,
-            (None, Some(_)) => for_links,
-            (Some(_), Some(_)) => for_links / 2,
+        let for_outbound = match (&inbound, self.socks.is_some() || self.transparent.is_some()) {
+            (_, false) => 0,
+            (None, true) => for_links,
+            (Some(_), true) => for_links / 2,
         };
         let span = |span: Option<Span>, default: Duration| span.map_or(default, |span| span.0);
         let limits = default.limits;
@@ -251,9 +290,10 @@ impl Options {
         let connections = self.connections.unwrap_or(limits.connections);
         Ok(Settings {
             inbound,
-            socks: self.socks,
-            transparent: self.transparent,
-            tor: self.tor,
+            socks,
+            socks_user: self.socks_user,
+            transparent,
+            tor: resolve("tor", &self.tor)?,
             advertise: !self.no_advertise,
             workers,
             io: match self.io {
@@ -280,8 +320,8 @@ impl Options {
         })
     }
 
-    pub(super) fn http(&self) -> Option<SocketAddr> {
-        self.http
+    pub(super) fn http(&self) -> Option<&HostPort> {
+        self.http.as_ref()
     }
 
     pub(super) fn nats(&self) -> Option<&str> {
@@ -299,11 +339,25 @@ impl Options {
     pub(super) fn drain(&self) -> Duration {
         self.drain.map_or(Duration::from_secs(30), |span| span.0)
     }
+
+    /// The names of those that differ from these, and that a running gateway has no way to change.
+    /// Those of [`Settings`] the gateway names itself.
+    pub(super) fn fixed(&self, other: &Self) -> Vec<&'static str> {
+        let fixed = [
+            ("http", self.http != other.http),
+            ("nats", self.nats != other.nats),
+            ("name", self.name != other.name),
+            ("log", self.log() != other.log()),
+        ];
+        let differ = fixed.into_iter().filter(|(_, differs)| *differs);
+        differ.map(|(name, _)| name).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     fn parse(text: &str) -> Options {
         toml::from_str(text).unwrap()
@@ -345,9 +399,9 @@ mod tests {
         let inbound = "listen = '127.0.0.1:1'\nnode = '127.0.0.1:2'\n";
         let outbound = "transparent = '127.0.0.1:3'\n";
         for (text, files, expected) in [
-            (inbound, 512, (220, 1)),
-            (outbound, 512, (1, 220)),
-            (both, 512, (110, 110)),
+            (inbound, 512, (188, 1)),
+            (outbound, 512, (1, 188)),
+            (both, 512, (94, 94)),
             (both, 65_536, (20_000, 5_000)),
             (both, 10, (1, 1)),
         ] {
@@ -357,7 +411,7 @@ mod tests {
             assert_eq!(found, expected, "{text}: {files}");
         }
         let options = parse(&format!("{both}workers = 1\noutbound-connections = 20"));
-        assert_eq!(options.settings(512).unwrap().limits.connections, 200);
+        assert_eq!(options.settings(512).unwrap().limits.connections, 168);
     }
 
     #[test]
@@ -369,8 +423,16 @@ mod tests {
             ("listen = '127.0.0.1:1'", "listen without node"),
             ("node = '127.0.0.1:1'", "node without listen"),
             (
-                "listen = '127.0.0.1:1'\nnode = '127.0.0.1:1'",
+                "listen = '127.0.0.1:1'\nnode = 'localhost:1'",
                 "both 127.0.0.1:1",
+            ),
+            (
+                "socks = 'no.such.name.invalid:1'",
+                "socks: cannot resolve no.such.name.invalid:1: ",
+            ),
+            (
+                "transparent = '127.0.0.1:1'\nsocks-user = 'a:b'",
+                "socks-user without socks",
             ),
         ] {
             let error = parse(text).settings(1 << 20).unwrap_err();
@@ -381,8 +443,30 @@ mod tests {
             "turn = 'soon'",
             "network = 'moon'",
             "listen = 8333",
+            "listen = '8333'",
+            "socks-user = 'name'",
+            "socks-user = 'name:'",
         ] {
             assert!(toml::from_str::<Options>(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn names_are_resolved() {
+        let options = parse(
+            "listen = 'localhost:1'\nnode = 'localhost:2'\nsocks = 'localhost:3'\n\
+             transparent = 'localhost:4'\ntor = 'localhost:5'",
+        );
+        let settings = options.settings(1 << 20).unwrap();
+        let inbound = settings.inbound.unwrap();
+        let found = [
+            Some(inbound.listen),
+            Some(inbound.node),
+            settings.socks,
+            settings.transparent,
+            settings.tor,
+        ];
+        let expected = [1, 2, 3, 4, 5].map(|port| Some((Ipv4Addr::LOCALHOST, port).into()));
+        assert_eq!(found, expected);
     }
 }

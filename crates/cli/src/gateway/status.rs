@@ -1,14 +1,15 @@
 //! What a gateway tells while it runs: metrics, health and peers.
 
-use crate::http::{METRICS_TYPE, Page, head, label, metric};
+use super::{Shared, read};
+use crate::http::{METRICS_TYPE, Page, Text, head, label, metric};
 use crate::report::hex;
 use packetlane_gateway::{
-    Close, Direction, Event, Gateway, Passed, Peer, Refusal, Transport, Turns, TypeCount,
+    Close, Direction, Event, Passed, Peer, Refusal, Transport, Turns, TypeCount,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing_appender::non_blocking::ErrorCounter;
 
 /// What happened to peers until now.
@@ -140,24 +141,31 @@ impl From<&Peer> for Shown {
 }
 
 /// What is served at `path`.
-pub(super) fn page(path: &str, gateway: &Gateway, counts: &Counts) -> Option<Page> {
+pub(super) fn page(path: &str, gateway: &Shared, counts: &Arc<Counts>) -> Option<Page> {
+    let (gateway, counts) = (Arc::clone(gateway), Arc::clone(counts));
     let (content_type, text) = match path {
-        "/metrics" => (
-            METRICS_TYPE,
-            metrics(&gateway.peers(), &gateway.turns(), counts),
-        ),
-        "/healthz" if gateway.has_ended() => return None,
-        "/healthz" => ("text/plain", "ok\n".to_owned()),
+        // Asks no thread of the gateway, and does not wait while its settings change.
+        "/healthz" => match gateway.try_read() {
+            Ok(gateway) if gateway.has_ended() => return None,
+            _ => ("text/plain", Text::Ready("ok\n".to_owned())),
+        },
+        "/metrics" => {
+            let make = move || {
+                let gateway = read(&gateway);
+                Some(metrics(&gateway.peers(), &gateway.turns(), &counts))
+            };
+            (METRICS_TYPE, Text::Slow(Box::new(make)))
+        }
         "/peers" => {
-            let peers: Vec<Shown> = gateway.peers().iter().map(Shown::from).collect();
-            ("application/json", serde_json::to_string(&peers).ok()?)
+            let make = move || {
+                let peers: Vec<Shown> = read(&gateway).peers().iter().map(Shown::from).collect();
+                serde_json::to_string(&peers).ok()
+            };
+            ("application/json", Text::Slow(Box::new(make)))
         }
         _ => return None,
     };
-    Some(Page {
-        content_type,
-        text: text.into(),
-    })
+    Some(Page { content_type, text })
 }
 
 /// All metrics.

@@ -1,10 +1,12 @@
 //! `gateway peers`: the peers of a running gateway, live, or once into a pipe.
 
 use super::status::Shown;
+use crate::args::HostPort;
 use crate::screen::{Column, Content, Period, Screen, age, lines, short};
 use crate::stop::Signal;
 use crate::terminal::print;
 use crate::wire::printable;
+use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::{self, IsTerminal as _, Read, Write};
@@ -12,7 +14,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// How long a running gateway may take to answer.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The longest answer, in bytes: a peer takes some 2 kB, and a gateway has tens of thousands.
+const MAX_ANSWER: usize = 256 << 20;
 
 /// How often it is asked.
 const EVERY: Duration = Duration::from_secs(2);
@@ -148,11 +153,8 @@ impl Content for Peers {
 
 impl Peers {
     /// Asks the gateway again.
-    fn look(&mut self, address: SocketAddr) -> Result<(), String> {
-        let failed =
-            |error: &dyn std::fmt::Display| format!("no gateway serves at {address}: {error}");
-        let text = fetch(address).map_err(|error| failed(&error))?;
-        let now = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    fn look(&mut self, address: &HostPort) -> Result<(), String> {
+        let (_, now) = fetch(address)?;
         let before = std::mem::replace(&mut self.now, now);
         self.before = before.into_iter().map(|peer| (peer.id, peer)).collect();
         Ok(())
@@ -160,10 +162,9 @@ impl Peers {
 }
 
 /// Runs `gateway peers`.
-pub(super) fn show(address: SocketAddr, json: bool, sort: Sort) -> Result<(), Box<dyn Error>> {
+pub(super) fn show(address: &HostPort, json: bool, sort: Sort) -> Result<(), Box<dyn Error>> {
     if json {
-        let text = fetch(address);
-        let text = text.map_err(|error| format!("no gateway serves at {address}: {error}"))?;
+        let (text, _): (_, serde_json::Value) = fetch(address)?;
         print(format_args!("{text}\n"));
         return Ok(());
     }
@@ -188,17 +189,69 @@ pub(super) fn show(address: SocketAddr, json: bool, sort: Sort) -> Result<(), Bo
     Ok(())
 }
 
-/// What the gateway at `address` says at `/peers`.
-fn fetch(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.write_all(b"GET /peers HTTP/1.1\r\nHost: gateway\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+/// What the gateway at `address` says at `/peers`, as JSON and as what that stands for.
+fn fetch<T: DeserializeOwned>(address: &HostPort) -> Result<(String, T), String> {
+    let fetched = address.resolve().map_err(io::Error::other);
+    let fetched = fetched.and_then(|addresses| {
+        let text = fetch_from(&addresses)?;
+        let value = serde_json::from_str(&text)?;
+        Ok((text, value))
+    });
+    fetched.map_err(|error| format!("no gateway serves at {address}: {error}"))
+}
+
+/// What is at `/peers` at the first of `addresses` that can be connected to.
+fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
+    let end = Instant::now() + LIMIT;
+    let mut connected = Err(late());
+    for address in addresses {
+        connected = TcpStream::connect_timeout(address, left(end)?);
+        if connected.is_ok() {
+            break;
+        }
+    }
+    let mut stream = connected?;
+    // By its address: the server need not know its name.
+    let host = stream.peer_addr()?;
+    write!(stream, "GET /peers HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
+    let (mut answer, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        stream.set_read_timeout(Some(left(end)?))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+            Err(error) => return Err(error),
+        }
+        if answer.len() > MAX_ANSWER {
+            return Err(io::Error::other("its answer is too long"));
+        }
+    }
+    let answer = String::from_utf8(answer).map_err(io::Error::other)?;
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
-        _ => Err(io::Error::other("it answers something else")),
+        _ => {
+            let line = answer.lines().next().unwrap_or_default();
+            let line = printable(&line.as_bytes()[..line.len().min(80)]);
+            Err(io::Error::other(format!("it answers {line:?}")))
+        }
     }
+}
+
+/// The time until `end`.
+fn left(end: Instant) -> io::Result<Duration> {
+    match end.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(late()),
+        left => Ok(left),
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("no whole answer in {} seconds", LIMIT.as_secs()),
+    )
 }
 
 #[cfg(test)]
@@ -214,6 +267,56 @@ mod tests {
             "direction": "inbound", "transport": "v2", "session_id": null, "decoys": 0, "age_s": age_s,
             "cpu_us": cpu_us, "received": way(messages), "sent": way(2 * messages)});
         serde_json::from_value(json).unwrap()
+    }
+
+    /// Serves the same bytes to everybody, a piece at a time.
+    fn serve(pieces: impl Iterator<Item = Vec<u8>> + Clone + Send + 'static) -> HostPort {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, pieces) = (stream.unwrap(), pieces.clone());
+                std::thread::spawn(move || {
+                    let _ = stream.read(&mut [0; 1000]);
+                    for piece in pieces {
+                        if stream.write_all(&piece).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        address.to_string().parse().unwrap()
+    }
+
+    fn error(pieces: impl Iterator<Item = Vec<u8>> + Clone + Send + 'static) -> String {
+        fetch::<serde_json::Value>(&serve(pieces)).unwrap_err()
+    }
+
+    /// Whatever is there, it takes no more than its time and its room.
+    #[test]
+    fn what_is_read_of_an_answer_is_bounded() {
+        let begun = Instant::now();
+        let slowly = std::iter::repeat_with(|| {
+            std::thread::sleep(LIMIT / 20);
+            vec![b' ']
+        });
+        let late = error(slowly);
+        assert!(late.ends_with("no whole answer in 10 seconds"), "{late}");
+        assert!(begun.elapsed() < 2 * LIMIT);
+        let much = error(std::iter::repeat_with(|| vec![b' '; 1 << 20]));
+        assert!(much.ends_with("its answer is too long"), "{much}");
+        let other = error(std::iter::once(b"SSH-2.0-x\x1b[2J\r\n".to_vec()));
+        assert!(
+            other.ends_with(r#"it answers "SSH-2.0-x\\x1b[2J""#),
+            "{other}"
+        );
+        let torn = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[{\"id\"".to_vec();
+        let torn = error(std::iter::once(torn));
+        assert!(torn.contains("EOF while parsing"), "{torn}");
+        let nobody = fetch::<serde_json::Value>(&"no.such.name.invalid:1".parse().unwrap());
+        let nobody = nobody.unwrap_err();
+        assert!(nobody.contains("cannot resolve"), "{nobody}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::figures::Sort;
 use super::metrics::Metrics;
 #[cfg(feature = "nats")]
 use super::nats::Nats;
+use crate::args::HostPort;
 use crate::screen::{self, Screen};
 use crate::stop::Signal;
 use crate::terminal::{can_print, complain, print};
@@ -98,7 +99,7 @@ pub(crate) struct Watch {
     /// Serve what was seen at http://HOST:PORT/metrics, for Prometheus. It is for whoever reaches
     /// that address, and has the peers' addresses: 127.0.0.1:PORT is for this machine alone
     #[arg(long, value_name = "HOST:PORT")]
-    prometheus: Option<String>,
+    prometheus: Option<HostPort>,
     /// Publish each interval as JSON to NATS JetStream, such as nats://127.0.0.1:4222: subject
     /// packetlane.peers.NAME, stream packetlane_peers. The user and the password are taken from
     /// PACKETLANE_NATS_USER and PACKETLANE_NATS_PASSWORD
@@ -133,6 +134,12 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
             "metrics at http://{}/metrics",
             metrics.address()
         ));
+        if !metrics.address().ip().to_canonical().is_loopback() {
+            complain(format_args!(
+                "warning: --prometheus can be reached from other machines: whoever reaches it can \
+                 read the peers' addresses"
+            ));
+        }
     }
     let signal = Signal::catch()?;
     let source = Watched::open(&watch.node)?;

@@ -1,6 +1,7 @@
 //! `peers watch --prometheus`: what was seen, as metrics in Prometheus's text format.
 
-use crate::http::{METRICS_TYPE, Page, Server, head, label, metric};
+use crate::args::HostPort;
+use crate::http::{METRICS_TYPE, Page, Server, Text, head, label, metric};
 use packetlane::bitcoin::message::MessageType;
 use packetlane_peers::tally::{OTHER_TYPE, Peer, Tally, TypeCost};
 use packetlane_peers::{Network, Transport};
@@ -15,23 +16,24 @@ const MAX_PEERS: usize = 500;
 
 /// Serves what it was last given.
 pub(super) struct Metrics {
-    text: Arc<Mutex<Arc<str>>>,
+    text: Arc<Mutex<String>>,
     server: Server,
 }
 
 impl Metrics {
-    /// Listens at `address`, HOST:PORT.
-    pub(super) fn serve(address: &str) -> Result<Self, String> {
-        let text = Arc::new(Mutex::new(render(&Tally::new()).into()));
+    /// Listens at the first address of `address` that can be had.
+    pub(super) fn serve(address: &HostPort) -> Result<Self, String> {
+        let text = Arc::new(Mutex::new(render(&Tally::new())));
         let served = Arc::clone(&text);
         let page = move |path: &str| {
             let text = served.lock().unwrap_or_else(PoisonError::into_inner);
             (path == "/metrics").then(|| Page {
                 content_type: METRICS_TYPE,
-                text: Arc::clone(&text),
+                text: Text::Ready(text.clone()),
             })
         };
-        let server = TcpListener::bind(address).and_then(|listener| Server::start(listener, page));
+        let server = TcpListener::bind(&address.resolve()?[..])
+            .and_then(|listener| Server::start(listener, address.host(), page));
         let failed = |error| format!("cannot serve metrics at {address}: {error}");
         Ok(Self {
             text,
@@ -46,7 +48,7 @@ impl Metrics {
 
     /// Serves what the tally has from now on.
     pub(super) fn set(&self, tally: &Tally) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(tally).into();
+        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(tally);
     }
 }
 
@@ -354,16 +356,16 @@ mod tests {
 
     #[test]
     fn what_is_served() {
-        let metrics = Metrics::serve("127.0.0.1:0").unwrap();
+        let metrics = Metrics::serve(&"localhost:0".parse().unwrap()).unwrap();
         metrics.set(&tally(3));
         let answer = ask(
             metrics.address(),
-            "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
         );
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(
-            head.contains(&format!("Content-Length: {}", body.len())),
+            head.contains(&format!("content-length: {}", body.len())),
             "{head}"
         );
         let series = parse(body);
@@ -395,9 +397,8 @@ mod tests {
             0.0045
         );
 
-        let taken = Metrics::serve(&metrics.address().to_string())
-            .map(|_| ())
-            .unwrap_err();
+        let taken = metrics.address().to_string().parse().unwrap();
+        let taken = Metrics::serve(&taken).map(|_| ()).unwrap_err();
         assert!(
             taken.contains("cannot serve metrics at 127.0.0.1"),
             "{taken}"
@@ -407,7 +408,7 @@ mod tests {
     /// Served before anything has happened, and shown before there is a message of that type.
     #[test]
     fn counters_are_there_from_the_start() {
-        let metrics = Metrics::serve("127.0.0.1:0").unwrap();
+        let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
         let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
         let answer = ask(metrics.address(), request);
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();

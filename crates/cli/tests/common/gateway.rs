@@ -38,7 +38,8 @@ pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Strangers whom the gateway refuses, 50 at a time. They wait until it closes: who closes first
+/// Strangers whom the gateway refuses, or to whom it does not listen long: a byte that no SOCKS client
+/// sends. They come 50 at a time, and wait until it closes: who closes first
 /// keeps the port for a minute, and the gateway's is the same for all.
 pub(crate) fn flood(address: SocketAddr, strangers: usize) {
     for of_them in (0..strangers).step_by(50) {
@@ -47,6 +48,8 @@ pub(crate) fn flood(address: SocketAddr, strangers: usize) {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         for mut stream in streams {
+            // One that is refused may be closed already.
+            let _ = stream.write_all(b"G");
             assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
         }
     }
@@ -55,7 +58,7 @@ pub(crate) fn flood(address: SocketAddr, strangers: usize) {
 /// What the gateway answers by HTTP, with its header.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
