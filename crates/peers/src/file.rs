@@ -1,7 +1,7 @@
 //! Records in a file: a folder of Parquet files, which pandas, DuckDB and Polars read.
 //!
 //! A recording is a folder, `NAME.parquet`, of parts, `000001.parquet` and so on. A part is
-//! written beside the folder and moved into it when it is whole, so that whatever ends the
+//! written as a hidden file, which gets its name when it is whole, so that whatever ends the
 //! writer (a signal, `kill -9`, a full disk), every part in the folder can be read. What is
 //! lost is the part that was not whole: the last 5 seconds, or in a long recording the last
 //! hundredth of it, 5 minutes at most. So a recording of a day has fewer than 1000 parts.
@@ -15,19 +15,22 @@
 //! DuckDB:  SELECT * FROM 'NAME.parquet/*.parquet'
 //! ```
 
+mod layout;
+
 use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport};
+use bytes::Bytes;
+use layout::{Layout, LayoutError, MAX_PAGE, MAX_PART, MAX_ROWS, MAX_TEXT, Pages};
+use packetlane_files::{Name, temporary};
 use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
-use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type, TypePtr};
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,23 +148,14 @@ mod column {
     pub(super) const USER_AGENT: usize = 22;
 }
 
-/// A part has at most this many records, so that the writer's memory is bounded (30 MB).
-const MAX_ROWS: usize = 1 << 17;
-
 /// A part has records of at least this time, but for the last.
-const MIN_PART: Duration = Duration::from_secs(5);
+const MIN_PART_TIME: Duration = Duration::from_secs(5);
 
 /// A part has records of at most this time.
-const MAX_PART: Duration = Duration::from_secs(300);
+const MAX_PART_TIME: Duration = Duration::from_secs(300);
 
 /// Records that the reader decodes at a time.
 const BATCH: usize = 4096;
-
-/// The longest text that the reader takes, in bytes. An address has less than 100.
-const MAX_TEXT: usize = 256;
-
-/// The longest page of a column that the reader takes, in bytes. The writer's have 1 MiB.
-const MAX_PAGE: usize = 64 << 20;
 
 /// A cell of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -622,7 +616,7 @@ impl Writer {
     ///
     /// As for [`add`](Self::add).
     pub fn write_if_due(&mut self) -> Result<(), WriteError> {
-        let due = ((self.part_begun - self.begun) / 100).clamp(MIN_PART, MAX_PART);
+        let due = ((self.part_begun - self.begun) / 100).clamp(MIN_PART_TIME, MAX_PART_TIME);
         if self.rows.rows >= self.part_rows || self.part_begun.elapsed() >= due {
             self.write_part()?;
         }
@@ -652,12 +646,7 @@ impl Writer {
             return Ok(());
         }
         let path = self.folder.join(format!("{:06}.parquet", self.parts + 1));
-        let unfinished = unfinished(&self.folder);
-        let written = self.write_file(&unfinished, &path);
-        if written.is_err() {
-            // It may hold the last of the disk.
-            let _ = fs::remove_file(&unfinished);
-        }
+        let written = self.write_file(&path);
         written.map_err(|error| WriteError::Io(path, error))?;
         self.parts += 1;
         self.records += self.rows.rows as u64;
@@ -666,15 +655,15 @@ impl Writer {
         Ok(())
     }
 
-    fn write_file(&self, unfinished: &Path, path: &Path) -> io::Result<()> {
-        let file = File::create(unfinished)?;
+    /// Writes a part. If that fails, nothing is left of it: it may hold the last of the disk.
+    fn write_file(&self, path: &Path) -> io::Result<()> {
+        // In the recording's own folder, where nobody else can plant a link. Hidden, and of
+        // another kind than the parts, so that readers of the folder pass it over.
+        let (file, place) = temporary(path)?.into_parts();
         let (schema, properties) = (self.schema.clone(), self.properties.clone());
-        let file = self
-            .rows
-            .write(file, schema, properties)
-            .map_err(io_error)?;
-        file.sync_all()?;
-        fs::rename(unfinished, path)
+        let written = self.rows.write(file, schema, properties);
+        written.map_err(io_error)?.sync_all()?;
+        Ok(place.persist(path)?)
     }
 }
 
@@ -685,13 +674,6 @@ impl fmt::Debug for Writer {
             .field("records", &self.records)
             .finish_non_exhaustive()
     }
-}
-
-/// Where a part is while it is written: beside the folder, for readers take every file in it.
-fn unfinished(folder: &Path) -> PathBuf {
-    let mut name = folder.file_name().unwrap_or_default().to_owned();
-    name.push(".unfinished");
-    folder.with_file_name(name)
 }
 
 /// The system's error, if there is one behind the library's.
@@ -719,9 +701,9 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exists(path) => {
-                write!(f, "{} exists: name another, or remove it", path.display())
+                write!(f, "{} exists: name another, or remove it", Name(path))
             }
-            Self::Io(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::Io(path, error) => write!(f, "cannot write {}: {error}", Name(path)),
         }
     }
 }
@@ -775,8 +757,13 @@ pub fn read(path: &Path) -> Result<Reader, ReadError> {
     })
 }
 
-/// The records of a recording, in the order in which they were written. Ends after the first
-/// error. Memory is bounded, whatever the files hold.
+/// The records of a recording, in the order in which they were written.
+///
+/// A part that cannot be read is an error, after which come the records of the next: of the damaged
+/// one, some records before the damage may have come.
+///
+/// Time and memory are bounded by the lengths of the parts, whatever is in them: a part is read
+/// only if it has at most 96 MiB, and is laid out as [`Writer`] does it.
 #[derive(Debug)]
 pub struct Reader {
     parts: VecDeque<PathBuf>,
@@ -800,7 +787,8 @@ impl Iterator for Reader {
                     self.parts.pop_front();
                 }
                 Err(error) => {
-                    self.parts.clear();
+                    self.part = None;
+                    self.parts.pop_front();
                     self.batch.clear();
                     return Some(Err(error));
                 }
@@ -817,7 +805,7 @@ impl Reader {
             cause,
         };
         // All that is known to make the library panic is refused before; and if there is more,
-        // it is damage of the file, too. Nothing is used any more after it.
+        // it is damage of the file, too. Nothing of the part is used any more after it.
         let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let part = match &mut self.part {
                 Some(part) => part,
@@ -831,12 +819,7 @@ impl Reader {
 
 /// A part that is being read.
 struct Part {
-    file: SerializedFileReader<File>,
-    /// Where each of [`COLUMNS`] is in the file.
-    places: [Option<usize>; COLUMNS.len()],
-    /// The next row group.
-    group: usize,
-    /// What is left of the last.
+    /// How many rows are left.
     left: usize,
     readers: Vec<Option<ColumnReader>>,
     /// The number of the next row in the file, from 1.
@@ -853,83 +836,42 @@ impl fmt::Debug for Part {
 
 impl Part {
     fn open(path: &Path) -> Result<Self, ReadCause> {
-        let file = File::open(path).map_err(ReadCause::Io)?;
-        let file = SerializedFileReader::new(file)?;
-        let schema = file.metadata().file_metadata().schema_descr();
-        let mut places = [None; COLUMNS.len()];
-        for ((place, (name, kind, _)), slot) in COLUMNS.iter().enumerate().zip(&mut places) {
-            let mut columns = schema.columns().iter();
-            let Some(found) = columns.position(|column| column.path().string() == *name) else {
-                match place {
-                    column::TIME | column::EVENT => return Err(ReadCause::NoColumn(name)),
-                    _ => continue,
-                }
-            };
-            let column = schema.column(found);
-            let other_unit = match column.logical_type_ref() {
-                Some(LogicalType::Timestamp(time)) => time.unit != TimeUnit::MICROS,
-                _ => false,
-            };
-            let physical = match kind {
-                Kind::Integer | Kind::Time => Physical::INT64,
-                Kind::Text => Physical::BYTE_ARRAY,
-                Kind::Flag => Physical::BOOLEAN,
-            };
-            if column.physical_type() != physical
-                || column.max_def_level() > 1
-                || column.max_rep_level() > 0
-                || other_unit
-            {
-                return Err(ReadCause::ColumnType(name, *kind));
-            }
-            *slot = Some(found);
+        let file = packetlane_files::open(path).map_err(ReadCause::Io)?;
+        let length = file.metadata().map_err(ReadCause::Io)?.len();
+        let mut bytes = Vec::new();
+        // A sparse file takes no room on a disk. And a file may grow meanwhile.
+        if length <= MAX_PART {
+            let read = file.take(MAX_PART + 1).read_to_end(&mut bytes);
+            read.map_err(ReadCause::Io)?;
         }
+        if length.max(bytes.len() as u64) > MAX_PART {
+            return Err(ReadCause::Layout("it is longer than a part of a recording"));
+        }
+        let bytes = Bytes::from(bytes);
+        let schema = SchemaDescriptor::new(schema());
+        let layout = Layout::of(&bytes, &schema).map_err(|error| match error {
+            LayoutError::Other(what) => ReadCause::Layout(what),
+            LayoutError::NoColumn(column) => ReadCause::NoColumn(COLUMNS[column].0),
+            LayoutError::ColumnType(column) => {
+                ReadCause::ColumnType(COLUMNS[column].0, COLUMNS[column].1)
+            }
+        })?;
+        let columns = layout.columns.into_iter().zip(schema.columns());
+        let readers = columns.map(|(place, column)| {
+            let pages = Pages::new(bytes.slice(place?), column);
+            Some(get_column_reader(column.clone(), Box::new(pages)))
+        });
         Ok(Self {
-            file,
-            places,
-            group: 0,
-            left: 0,
-            readers: Vec::new(),
+            left: layout.rows,
+            readers: readers.collect(),
             row: 1,
         })
     }
 
     /// Adds some records to `batch`: false if there are no more.
     fn read_batch(&mut self, batch: &mut VecDeque<Record>) -> Result<bool, ReadCause> {
-        while self.left == 0 {
-            let metadata = self.file.metadata();
-            if self.group >= metadata.num_row_groups() {
-                return Ok(false);
-            }
-            let rows = metadata.row_group(self.group).num_rows();
-            self.left = usize::try_from(rows).map_err(|_| ReadCause::Rows)?;
-            // The library asserts it.
-            let columns = metadata.row_group(self.group).columns();
-            if columns.iter().any(|column| {
-                column.compressed_size() < 0
-                    || column.data_page_offset() < 0
-                    || column.dictionary_page_offset().is_some_and(|at| at < 0)
-            }) {
-                return Err(ReadCause::Rows);
-            }
-            self.readers.clear();
-            let group = self.file.get_row_group(self.group)?;
-            let schema = metadata.file_metadata().schema_descr();
-            for place in self.places {
-                self.readers.push(match place {
-                    None => None,
-                    Some(place) => {
-                        let pages = Checked {
-                            pages: group.get_column_page_reader(place)?,
-                            levels: schema.column(place).max_def_level() > 0,
-                            text: schema.column(place).physical_type() == Physical::BYTE_ARRAY,
-                            dictionary: false,
-                        };
-                        Some(get_column_reader(schema.column(place), Box::new(pages)))
-                    }
-                });
-            }
-            self.group += 1;
+        if self.left == 0 {
+            return Ok(false);
         }
         let count = self.left.min(BATCH);
         let mut rows = Vec::with_capacity(count);
@@ -987,186 +929,6 @@ fn read_column(reader: &mut ColumnReader, rows: &mut [Row], place: usize) -> Res
     Ok(())
 }
 
-/// Pages that have been walked through before the library decodes them: it takes memory for as
-/// many dictionary entries as a page claims, and panics at many a page that is not whole.
-struct Checked {
-    pages: Box<dyn PageReader>,
-    /// Whether the column may be null: then its pages begin with levels.
-    levels: bool,
-    /// Whether it holds text, which the writer always takes from a dictionary.
-    text: bool,
-    dictionary: bool,
-}
-
-impl Checked {
-    fn check(&mut self, page: &mut Page) -> Result<(), &'static str> {
-        const NOT_TAKEN: &str = "a page of a kind that this reader does not take";
-        const TOO_SHORT: &str = "a page is shorter than it claims";
-        if page.buffer().len() > MAX_PAGE {
-            return Err("a page is longer than 64 MiB");
-        }
-        match page {
-            Page::DictionaryPage {
-                buf, num_values, ..
-            } => {
-                if !self.text {
-                    return Err(NOT_TAKEN);
-                }
-                if texts(buf) < *num_values as usize {
-                    return Err("a dictionary has fewer entries than it claims");
-                }
-                self.dictionary = true;
-            }
-            Page::DataPage {
-                buf,
-                encoding,
-                def_level_encoding,
-                ..
-            } => {
-                if *def_level_encoding != Encoding::RLE {
-                    return Err(NOT_TAKEN);
-                }
-                let values = match self.levels {
-                    false => &buf[..],
-                    true => {
-                        let (length, rest) = buf.split_first_chunk().ok_or(TOO_SHORT)?;
-                        let length = u32::from_le_bytes(*length) as usize;
-                        let (levels, values) = rest.split_at_checked(length).ok_or(TOO_SHORT)?;
-                        runs(levels, 1).ok_or(TOO_SHORT)?;
-                        values
-                    }
-                };
-                match encoding {
-                    Encoding::PLAIN if !self.text => {}
-                    #[allow(deprecated, reason = "older writers")]
-                    Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY if self.dictionary => {
-                        if let Some((&width, numbers)) = values.split_first() {
-                            runs(numbers, width).ok_or(TOO_SHORT)?;
-                        }
-                    }
-                    Encoding::DELTA_BINARY_PACKED => {
-                        if differences(values).ok_or(TOO_SHORT)? == 0 {
-                            // Nothing but nulls, which the decoder of plain values can do, too.
-                            *encoding = Encoding::PLAIN;
-                        }
-                    }
-                    _ => return Err(NOT_TAKEN),
-                }
-            }
-            Page::DataPageV2 { .. } => return Err(NOT_TAKEN),
-        }
-        Ok(())
-    }
-}
-
-/// How many texts are whole, each with its length before it.
-fn texts(mut bytes: &[u8]) -> usize {
-    let mut count = 0;
-    while let Some((length, rest)) = bytes.split_first_chunk()
-        && let Some(rest) = rest.get(u32::from_le_bytes(*length) as usize..)
-    {
-        bytes = rest;
-        count += 1;
-    }
-    count
-}
-
-/// Takes a number from the front: 7 bits in each byte, the lowest first.
-fn number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(first & 0x7f) << shift;
-        if first & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-/// Walks through runs of numbers of `width` bits: None if they are not whole.
-fn runs(mut bytes: &[u8], width: u8) -> Option<()> {
-    if width > 32 {
-        return None;
-    }
-    while !bytes.is_empty() {
-        let run = number(&mut bytes)?;
-        let length = match run & 1 {
-            // Groups of 8 numbers; of the last, only those that are needed may be there.
-            1 => (run >> 1)
-                .saturating_mul(u64::from(width))
-                .min(bytes.len() as u64),
-            // One number for the whole run.
-            _ => u64::from(width.div_ceil(8)),
-        };
-        bytes = bytes.get(usize::try_from(length).ok()?..)?;
-    }
-    Some(())
-}
-
-/// Walks through numbers as differences, which come in blocks, these in parts of their own
-/// width. Says how many there are: None if they are not whole.
-fn differences(mut bytes: &[u8]) -> Option<u64> {
-    const MAX_BLOCK: u64 = 1 << 16;
-    let block = number(&mut bytes)?;
-    let parts = number(&mut bytes)?;
-    let count = number(&mut bytes)?;
-    number(&mut bytes)?;
-    if block > MAX_BLOCK || parts == 0 || block % parts != 0 {
-        return None;
-    }
-    let part = block / parts;
-    let mut left = count.saturating_sub(1);
-    while left > 0 {
-        number(&mut bytes)?;
-        let (widths, rest) = bytes.split_at_checked(parts as usize)?;
-        bytes = rest;
-        for width in widths {
-            let values = part.min(left);
-            let whole = part.saturating_mul(u64::from(*width)) / 8;
-            let needed = (values * u64::from(*width)).div_ceil(8);
-            if *width > 64 || needed > bytes.len() as u64 || part == 0 {
-                return None;
-            }
-            bytes = &bytes[whole.min(bytes.len() as u64) as usize..];
-            left -= values;
-            if left == 0 {
-                break;
-            }
-        }
-    }
-    Some(count)
-}
-
-impl PageReader for Checked {
-    fn get_next_page(&mut self) -> parquet::errors::Result<Option<Page>> {
-        let Some(mut page) = self.pages.get_next_page()? else {
-            return Ok(None);
-        };
-        match self.check(&mut page) {
-            Ok(()) => Ok(Some(page)),
-            Err(what) => Err(ParquetError::General(what.to_owned())),
-        }
-    }
-
-    fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
-        self.pages.peek_next_page()
-    }
-
-    fn skip_next_page(&mut self) -> parquet::errors::Result<()> {
-        self.pages.skip_next_page()
-    }
-}
-
-impl Iterator for Checked {
-    type Item = parquet::errors::Result<Page>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.get_next_page().transpose()
-    }
-}
-
 /// Why a recording cannot be read.
 #[derive(Debug)]
 pub struct ReadError {
@@ -1186,7 +948,9 @@ pub enum ReadCause {
     Empty,
     /// It is damaged in a way that the library behind this module does not expect.
     Panicked,
-    /// It is not a Parquet file, or damaged.
+    /// It is not a Parquet file as [`Writer`] writes it, or damaged.
+    Layout(&'static str),
+    /// Its values are damaged.
     Parquet(ParquetError),
     /// A column is not there.
     NoColumn(&'static str),
@@ -1200,6 +964,8 @@ pub enum ReadCause {
     Value(u64, &'static str),
 }
 
+const NOT_WHOLE: &str = "not a whole, uncompressed Parquet file of `peers record`";
+
 impl From<ParquetError> for ReadCause {
     fn from(error: ParquetError) -> Self {
         Self::Parquet(error)
@@ -1208,7 +974,7 @@ impl From<ParquetError> for ReadCause {
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.cause)
+        write!(f, "{}: {}", Name(&self.path), self.cause)
     }
 }
 
@@ -1216,13 +982,14 @@ impl fmt::Display for ReadCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Panicked => f.write_str("not a whole Parquet file"),
+            Self::Panicked => f.write_str(NOT_WHOLE),
             Self::Empty => f.write_str("no .parquet files in this folder"),
+            Self::Layout(what) => write!(f, "{NOT_WHOLE}: {what}"),
             // The library's may have several lines.
             Self::Parquet(error) => {
                 let text = error.to_string();
                 let line = text.lines().next().unwrap_or_default();
-                write!(f, "not a whole, uncompressed Parquet file: {line}")
+                write!(f, "{NOT_WHOLE}: {line}")
             }
             Self::NoColumn(name) => write!(f, "not a recording of peers: no column {name}"),
             Self::ColumnType(name, kind) => {

@@ -1,5 +1,6 @@
 //! A node's process: finding it, and the run time of its threads.
 
+use packetlane_files::Name;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -68,7 +69,7 @@ impl fmt::Display for ProcessError {
             }
             Self::NotThere { pid } => write!(f, "there is no process {pid}"),
             Self::Ended { pid } => write!(f, "the node, process {pid}, has ended"),
-            Self::Read { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Read { path, error } => write!(f, "cannot read {}: {error}", Name(path)),
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::record::{
 use crate::source::{Source, SourceError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use packetlane_files::Name;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -88,7 +88,7 @@ impl Auth {
                     path: path.clone(),
                     error,
                 };
-                let file = File::open(path).map_err(failed)?;
+                let file = packetlane_files::open(path).map_err(failed)?;
                 let mut cookie = String::new();
                 let limited = &mut file.take(MAX_COOKIE);
                 limited.read_to_string(&mut cookie).map_err(failed)?;
@@ -110,7 +110,7 @@ impl fmt::Debug for Auth {
 impl fmt::Display for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cookie(path) => write!(f, "the cookie in {}", path.display()),
+            Self::Cookie(path) => write!(f, "the cookie in {}", Name(path)),
             Self::Password { user, .. } => write!(f, "the password of user {user}"),
         }
     }
@@ -211,7 +211,7 @@ impl fmt::Display for RpcError {
             Self::NoCookie { folder } => {
                 f.write_str("no cookie file of the node is found")?;
                 if let Some(folder) = folder {
-                    write!(f, ", or several are, in {}", folder.display())?;
+                    write!(f, ", or several are, in {}", Name(folder))?;
                 }
                 f.write_str("; name it by --rpc-cookie, or the user by --rpc-user")
             }
@@ -219,7 +219,7 @@ impl fmt::Display for RpcError {
                 f,
                 "cannot read the node's cookie {}: {error}; name it by --rpc-cookie, or the user \
                  by --rpc-user",
-                path.display()
+                Name(path)
             ),
             Self::NoAnswer { address, error } => {
                 let error = quote(&error.to_string());

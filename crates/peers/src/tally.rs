@@ -526,14 +526,24 @@ impl Tally {
     /// Ends a recording: what comes next is of another one, of the same node or of another.
     /// What came after the last window does not count.
     pub fn end(&mut self) {
+        self.gap();
         for (_, peer) in std::mem::take(&mut self.peers) {
             self.ended(&peer, self.last);
+        }
+        self.begun = None;
+    }
+
+    /// Some records are missing before those that come next. What came after the last window does
+    /// not count: it would be taken for what the next one has seen.
+    pub fn gap(&mut self) {
+        for peer in self.peers.values_mut() {
+            peer.open = Seen::default();
         }
         for cost in self.received.values_mut().chain(self.sent.values_mut()) {
             cost.open = Messages::default();
         }
         self.open_threads.clear();
-        self.begun = None;
+        self.open_loop_ns = 0;
     }
 
     /// The peers that are connected, by the node's numbers.

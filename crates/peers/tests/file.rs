@@ -491,8 +491,104 @@ fn what_is_no_recording_is_an_error() {
     assert!(error_of(&at("nothing")).ends_with("no .parquet files in this folder"));
     fs::write(at("text"), "not Parquet, but long enough to look").expect("written");
     assert!(error_of(&at("text")).contains("not a whole, uncompressed Parquet file"));
+    let mkfifo = Command::new("mkfifo").arg(at("fifo.parquet")).status();
+    assert!(mkfifo.expect("mkfifo").success());
+    assert!(error_of(&at("fifo.parquet")).ends_with("it is a FIFO, not a file"));
+    fs::write(at("\u{1b}[2K\u{202e}"), "").expect("written");
+    let records = read(&at("\u{1b}[2K\u{202e}")).expect("a file");
+    let error = records.filter_map(Result::err).next().expect("an error");
+    assert!(
+        error.to_string().contains(r"/\u{1b}[2K\u{202e}: "),
+        "{error}"
+    );
     fs::write(at("zero"), "").expect("written");
     error_of(&at("zero"));
+}
+
+/// A part that cannot be read is named, and the others are read.
+#[test]
+fn a_damaged_part_leaves_the_others() {
+    let folder = Folder::new("one-damaged");
+    let path = folder.0.join("a.parquet");
+    let records = every_kind();
+    let parts = records.chunks(4);
+    let mut writer = Writer::create(&path).expect("a folder").with_part_rows(4);
+    for record in &records {
+        writer.add(record).expect("written");
+    }
+    writer.finish().expect("finished");
+    let second = path.join("000002.parquet");
+    let whole = fs::read(&second).expect("a part");
+    let others: Vec<_> = parts
+        .clone()
+        .take(1)
+        .chain(parts.skip(2))
+        .flatten()
+        .collect();
+    let look = |what: &str| {
+        let (mut read_records, mut errors) = (Vec::new(), Vec::new());
+        for record in read(&path).expect("a recording") {
+            match record {
+                Ok(record) => read_records.push(record),
+                Err(error) => errors.push(error),
+            }
+        }
+        assert!(read_records.iter().eq(others.iter().copied()), "{what}");
+        let [error] = &errors[..] else {
+            panic!("{what}: {errors:?}")
+        };
+        assert_eq!(error.path, second, "{what}");
+    };
+    fs::write(&second, &whole[..whole.len() / 2]).expect("written");
+    look("cut");
+    fs::write(&second, "").expect("written");
+    look("empty");
+    let mut damaged = whole.clone();
+    damaged[4..60].fill(0xff);
+    fs::write(&second, damaged).expect("written");
+    look("damaged");
+    fs::remove_file(&second).expect("removed");
+    let mkfifo = Command::new("mkfifo").arg(&second).status();
+    assert!(mkfifo.expect("mkfifo").success());
+    look("a FIFO");
+    fs::remove_file(&second).expect("removed");
+    fs::create_dir(&second).expect("a folder");
+    look("a folder");
+}
+
+/// Whoever may write in the folder of a recording may be another user than its writer.
+#[cfg(unix)]
+#[test]
+fn a_planted_link_is_not_followed() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::new("planted");
+    let path = folder.0.join("a.parquet");
+    let target = folder.0.join("target");
+    fs::write(&target, "precious").expect("written");
+    symlink(&target, folder.0.join("a.parquet.unfinished")).expect("a link");
+    let mut writer = Writer::create(&path).expect("a folder").with_part_rows(4);
+    symlink(&target, path.join("000001.parquet")).expect("a link");
+    for record in every_kind() {
+        writer.add(&record).expect("written");
+    }
+    writer.finish().expect("finished");
+    assert_eq!(read_all(&path), every_kind());
+    assert_eq!(fs::read(&target).expect("the target"), b"precious");
+    // Nothing but parts is left, and what was planted is as it was, or replaced.
+    for entry in fs::read_dir(&path).expect("a folder").flatten() {
+        let is_file = entry.file_type().expect("a type").is_file();
+        let name = entry.file_name().into_string().expect("UTF-8");
+        assert!(
+            is_file && name.len() == 14 && name.ends_with(".parquet"),
+            "{name}"
+        );
+    }
+    assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 3);
+    // A link in the recording's own place.
+    let link = folder.0.join("link.parquet");
+    symlink(folder.0.join("nowhere"), &link).expect("a link");
+    Writer::create(&link).expect_err("a link");
+    assert!(!folder.0.join("nowhere").exists());
 }
 
 /// A file that is cut anywhere, or has bytes changed, gives an error or records: no panic, and

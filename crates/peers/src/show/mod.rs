@@ -5,6 +5,7 @@ pub mod html;
 pub mod text;
 
 use crate::report::{Report, Short};
+use packetlane_files::printable;
 
 /// A time in microseconds, with its unit and three digits.
 #[must_use]
@@ -51,19 +52,6 @@ fn bytes(bytes: f64) -> String {
         bytes if bytes >= 1e3 => format!("{} kB", digits(bytes / 1e3)),
         bytes => format!("{} B", digits(bytes)),
     }
-}
-
-/// Text of a peer's making, such as a type of message, without what a terminal would obey: controls,
-/// also those that change the direction of what is around them (Unicode's Bidi_Control).
-pub(crate) fn printable(text: &str) -> String {
-    let shown = |letter: char| match letter {
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            '\u{fffd}'
-        }
-        letter if letter.is_control() => '\u{fffd}',
-        letter => letter,
-    };
-    text.chars().map(shown).collect()
 }
 
 /// Rows of the table of the peers' software.
@@ -172,19 +160,4 @@ fn sentences(report: &Report) -> Vec<String> {
 
 fn window(report: &Report) -> String {
     format!("window of {}", time(report.window_seconds * 1e6))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::printable;
-
-    #[test]
-    fn text_of_others_obeys_neither_the_terminal_nor_another_direction() {
-        assert_eq!(printable("tx \u{e9} \u{5d0}"), "tx \u{e9} \u{5d0}");
-        let controls = "\0\u{1b}\n\u{7f}\u{9b}\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\
-                        \u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
-        for control in controls.chars() {
-            assert_eq!(printable(&format!("a{control}b")), "a\u{fffd}b");
-        }
-    }
 }
