@@ -2,8 +2,9 @@
 //!
 //! Each block is in a frame: the network's magic, the block's length in four bytes,
 //! little-endian, and the block. Where a frame is missing, [`Scanner`] reports why and
-//! continues at the next magic, so that damage stays local. Zeros at the end of a file are not
-//! damage: Bitcoin Core preallocates its files.
+//! continues at the next magic, so that damage stays local. Zeros at the end of a file or between
+//! frames are not damage: Bitcoin Core preallocates its files, and a node that crashes goes on
+//! after what it has not written.
 
 use super::block::{Block, MIN_BLOCK_LEN};
 use super::reader::MAX_BLOCK_SERIALIZED_SIZE;
@@ -50,7 +51,7 @@ impl Obfuscation {
         }
     }
 
-    /// How many bytes at the end of `bytes` were zero in the file: its padding, which is never
+    /// How many bytes at the end of `bytes` were zero in the file: padding, which is never
     /// obfuscated. `end` is the offset of the end of `bytes` in the file.
     fn padding(self, end: u64, bytes: &[u8]) -> usize {
         let places = (0..end).rev().map(|place| self.0[(place % 8) as usize]);
@@ -138,11 +139,17 @@ impl Scanner {
     /// `None` asks for more bytes after those left in `rest`, which are fewer than
     /// [`MAX_NEEDED`]. If the file ends there, the scan is complete.
     ///
-    /// There are no gaps between the results, except for padding at the end of the file.
+    /// There are no gaps between the results, except for zeros in the file.
     pub fn next<'b>(&mut self, rest: &mut &'b [u8], ends: bool) -> Option<Found<'b>> {
         loop {
             if self.skipping.is_some() {
-                return self.skip(rest, ends).map(Found::Fault);
+                if let Some(fault) = self.skip(rest, ends) {
+                    return Some(Found::Fault(fault));
+                }
+                // More bytes are needed; otherwise these were zeros alone.
+                if self.skipping.is_some() {
+                    return None;
+                }
             }
             if rest.is_empty() || (rest.len() < FRAME_LEN && !ends) {
                 return None;
@@ -227,7 +234,7 @@ impl Scanner {
         Ok(Some(bytes))
     }
 
-    /// Skips bytes that are not a frame, up to the next magic.
+    /// Skips bytes that are not a frame, up to the next magic. Zeros alone are no fault.
     fn skip(&mut self, rest: &mut &[u8], ends: bool) -> Option<FileFault> {
         let next = find(&self.magic, rest);
         // The last bytes may be the start of a magic.
@@ -240,13 +247,17 @@ impl Scanner {
         if padding < skipped {
             skipping.end = end - padding as u64;
         }
-        let end = match (next, ends) {
-            (Some(_), _) => end,
-            (None, true) => skipping.end,
-            (None, false) => return None,
-        };
-        let Skipping { cause, start, .. } = self.skipping.take()?;
-        (end > start).then_some(FileFault {
+        if next.is_none() && !ends {
+            return None;
+        }
+        let Skipping {
+            cause,
+            start,
+            end: damaged,
+        } = self.skipping.take()?;
+        // Zeros between damage and the next frame are counted with the damage.
+        let end = if next.is_some() { end } else { damaged };
+        (damaged > start).then_some(FileFault {
             offset: start,
             length: end - start,
             cause,
