@@ -41,6 +41,17 @@ fn alias(network: Network) -> Option<&'static str> {
     }
 }
 
+/// Reads the four bytes that a network's frames begin with, as they are in a file.
+pub(crate) fn magic(text: &str) -> Result<[u8; 4], String> {
+    let number = match text.len() {
+        8 if text.bytes().all(|digit| digit.is_ascii_hexdigit()) => u32::from_str_radix(text, 16),
+        _ => return Err("expected 8 hexadecimal digits, such as f9beb4d9".to_owned()),
+    };
+    number
+        .map(u32::to_be_bytes)
+        .map_err(|error| error.to_string())
+}
+
 /// Reads the first block to fetch: a height or a hash.
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     if let Some(hash) = BlockHash::parse(text) {

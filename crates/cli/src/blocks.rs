@@ -14,12 +14,13 @@ use packetlane::sha256d::{
     Block, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher, MAX_NEEDED, Obfuscation,
     Scanner, Summary, Verifier, block_hash,
 };
+use packetlane_files::{Name, special_kind};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::fs::{self, File, Metadata};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Seek as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -54,15 +55,32 @@ pub(crate) struct Blocks {
     /// that hold one block each in network format
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The network that the blocks belong to
-    #[arg(long, default_value = Network::Mainnet.name(), value_parser = args::network_parser())]
-    network: Network,
+    /// The network that the blocks belong to; main by default, signet with --magic
+    #[arg(long, value_parser = args::network_parser())]
+    network: Option<Network>,
+    /// The 4 bytes that each block begins with in these files, where they are not the network's,
+    /// as for a signet of your own
+    #[arg(long, value_name = "HEX", value_parser = args::magic)]
+    magic: Option<[u8; 4]>,
     /// Number of threads that verify; one per core by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_THREADS)))]
     threads: Option<u16>,
     /// Print the report as JSON, with a list of the good blocks
     #[arg(long)]
     json: bool,
+}
+
+impl Blocks {
+    fn network(&self) -> Network {
+        self.network.unwrap_or(match self.magic {
+            None => Network::Mainnet,
+            Some(_) => Network::Signet,
+        })
+    }
+
+    fn magic(&self) -> [u8; 4] {
+        self.magic.unwrap_or(self.network().magic())
+    }
 }
 
 /// Verifies the blocks and prints the report. Returns an error if anything was wrong.
@@ -75,7 +93,7 @@ pub(crate) fn run(args: &Blocks) -> Result<(), Box<dyn Error>> {
     };
     let report = Report {
         schema: 1,
-        network: args.network.name(),
+        network: args.network().name(),
         backend: hasher.backend().name(),
         threads,
         ..verify(&inputs, args, hasher, threads)
@@ -101,26 +119,31 @@ struct Input {
     /// The path as text.
     name: String,
     length: u64,
-    /// The key of its obfuscation, if it has one.
+    /// The key next to it. Files that are not named like Bitcoin Core's may have been copied there:
+    /// they are obfuscated by it only if that gives blocks.
     key: Option<Obfuscation>,
     /// Why it is not read, if it holds no blocks for a reason that is known before.
-    not_read: Option<&'static str>,
+    not_read: Option<String>,
 }
 
 impl Input {
     fn new(path: PathBuf, metadata: &Metadata, key: Option<Obfuscation>) -> Self {
-        let not_read = match kind(&path) {
-            _ if metadata.is_dir() => Some("a folder, not a file of blocks"),
-            _ if !metadata.is_file() => Some("neither a file nor a folder"),
-            Kind::Undo => Some("Bitcoin Core's undo data, which holds no blocks"),
-            Kind::Key => Some("the key of the block files next to it, which holds no blocks"),
-            _ if metadata.len() == 0 => Some("an empty file"),
-            Kind::Blocks | Kind::Other => None,
+        let not_read = match (special_kind(metadata), kind(&path)) {
+            (Some(kind), _) => Some(format!("{kind}, not a file of blocks")),
+            (_, Kind::Undo) => Some("Bitcoin Core's undo data, which holds no blocks".to_owned()),
+            (_, Kind::Key) => {
+                Some("the key of the block files next to it, which holds no blocks".to_owned())
+            }
+            _ if metadata.len() == 0 => Some("an empty file".to_owned()),
+            (_, Kind::Blocks | Kind::Other) => None,
         };
         Self {
             name: path.display().to_string(),
             path,
-            length: not_read.map_or(metadata.len(), |_| 0),
+            length: match not_read {
+                None => metadata.len(),
+                Some(_) => 0,
+            },
             key,
             not_read,
         }
@@ -154,21 +177,22 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
     for path in paths {
         let metadata = fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
         if metadata.is_file() {
-            let key_folder = match kind(path) {
-                Kind::Blocks => path.parent(),
+            let key = match (kind(path), path.parent()) {
+                (Kind::Blocks, Some(folder)) => key(folder)?,
+                // Perhaps not its key, so that this is no reason not to read it.
+                (Kind::Other, Some(folder)) => key(folder).unwrap_or_default(),
                 _ => None,
             };
-            let key = key_folder.map_or(Ok(None), key)?;
             inputs.push(Input::new(path.clone(), &metadata, key));
         } else if metadata.is_dir() {
             let mut files = block_files(path)?;
             if files.is_empty() {
                 let inner = path.join("blocks");
                 let hint = match block_files(&inner) {
-                    Ok(files) if !files.is_empty() => format!("; {} has some", shown(&inner)),
+                    Ok(files) if !files.is_empty() => format!("; {} has some", Name(&inner)),
                     _ => String::new(),
                 };
-                let path = shown(path);
+                let path = Name(path);
                 return Err(format!("{path} is a folder without blk*.dat files{hint}"));
             }
             let key = key(path)?;
@@ -179,8 +203,11 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, String> {
                 inputs.push(Input::new(path, &metadata, key));
             }
         } else {
-            let path = shown(path);
-            return Err(format!("{path} is neither a file nor a folder"));
+            let kind = special_kind(&metadata).unwrap_or_default();
+            return Err(format!(
+                "{} is {kind}, neither a file nor a folder",
+                Name(path)
+            ));
         }
     }
     Ok(inputs)
@@ -199,34 +226,22 @@ fn block_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 fn cannot_read(path: &Path, error: &io::Error) -> String {
-    format!("cannot read {}: {error}", shown(path))
-}
-
-/// The path for a terminal, which must not obey what is in a name: quotes, backslashes and
-/// whatever cannot be printed are escaped.
-fn shown(path: &Path) -> String {
-    let quoted = format!("{path:?}");
-    quoted[1..quoted.len() - 1].to_owned()
+    format!("cannot read {}: {error}", Name(path))
 }
 
 /// The key for the files in `folder`; none if there is no [`KEY_FILE`].
 fn key(folder: &Path) -> Result<Option<Obfuscation>, String> {
     let path = folder.join(KEY_FILE);
-    // Not opened before it is known to be a file: opening a FIFO waits for its other end.
-    match fs::metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(metadata) if !metadata.is_file() => {
-            return Err(format!("{} is not a file", shown(&path)));
-        }
-        _ => {}
-    }
     let mut key = Vec::new();
     // One byte more than a key, to notice a file that is too long.
-    let read = File::open(&path).and_then(|file| file.take(9).read_to_end(&mut key));
-    read.map_err(|error| cannot_read(&path, &error))?;
+    let read = packetlane_files::open(&path).and_then(|file| file.take(9).read_to_end(&mut key));
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| cannot_read(&path, &error))?,
+    };
     match key.try_into() {
         Ok(key) => Ok(Some(Obfuscation(key))),
-        Err(_) => Err(format!("{} is not a key of 8 bytes", shown(&path))),
+        Err(_) => Err(format!("{} is not a key of 8 bytes", Name(&path))),
     }
 }
 
@@ -244,7 +259,7 @@ struct Window {
 
 /// Verifies every block in `inputs` on `threads` threads.
 fn verify<'r>(inputs: &'r [Input], args: &Blocks, hasher: Hasher, threads: usize) -> Report<'r> {
-    let network = args.network;
+    let network = args.network();
     let begun = Instant::now();
     let bar = progress_bar(inputs.iter().map(|input| input.length).sum());
     let report = Mutex::new(Report {
@@ -280,6 +295,7 @@ fn verify<'r>(inputs: &'r [Input], args: &Blocks, hasher: Hasher, threads: usize
         // `run` consumes the reader. That closes its channel and ends the threads.
         let reader = Reader {
             inputs,
+            magic: args.magic(),
             network,
             hasher,
             free,
@@ -371,6 +387,7 @@ fn note(bytes: &[u8], summary: &Summary) -> Option<Vec<String>> {
 /// Reads the files and finds the blocks in them.
 struct Reader<'m, 'r> {
     inputs: &'r [Input],
+    magic: [u8; 4],
     network: Network,
     hasher: Hasher,
     free: Receiver<Window>,
@@ -383,21 +400,40 @@ struct Reader<'m, 'r> {
 impl Reader<'_, '_> {
     fn run(mut self) {
         for (number, input) in self.inputs.iter().enumerate() {
-            if let Some(why) = input.not_read {
-                self.problem(number, 0, why.to_owned());
+            if let Some(why) = &input.not_read {
+                self.problem(number, 0, why.clone());
                 continue;
             }
-            match File::open(&input.path) {
-                Ok(file) => self.read(number, input, file),
+            let file = packetlane_files::open(&input.path).and_then(|mut file| {
+                let key = self.key(input, &mut file)?;
+                Ok((file, key))
+            });
+            match file {
+                Ok((file, key)) => self.read(number, input, file, key),
                 Err(error) => self.problem(number, 0, format!("cannot be read: {error}")),
             }
         }
     }
 
-    fn read(&mut self, number: usize, input: &Input, mut file: File) {
-        let obfuscation = input.key.unwrap_or_default();
+    /// The key by which a file is obfuscated; leaves the file at its beginning.
+    fn key(&self, input: &Input, file: &mut File) -> io::Result<Obfuscation> {
+        let key = input.key.unwrap_or_default();
+        if let Kind::Blocks = kind(&input.path) {
+            return Ok(key);
+        }
+        let mut begins = Vec::new();
+        Read::take(&mut *file, 4).read_to_end(&mut begins)?;
+        file.rewind()?;
+        key.apply(0, &mut begins);
+        match begins == self.magic {
+            true => Ok(key),
+            false => Ok(Obfuscation::default()),
+        }
+    }
+
+    fn read(&mut self, number: usize, input: &Input, mut file: File, obfuscation: Obfuscation) {
         let verifier = Verifier::new(self.hasher, self.network);
-        let mut scanner = Scanner::new(self.network.magic(), obfuscation, verifier);
+        let mut scanner = Scanner::new(self.magic, obfuscation, verifier);
         self.carried.clear();
         // The window's offset in the file.
         let mut start = 0;
@@ -417,7 +453,7 @@ impl Reader<'_, '_> {
             let mut ends = done.is_ok() && read < wanted;
 
             let mut rest = &buffer[..];
-            if start == 0 && is_obfuscated(rest) {
+            if start == 0 && is_obfuscated(rest, self.magic) {
                 let what = match input.key {
                     None => {
                         "a file of blocks that is obfuscated, and its key is missing: it is in the \
@@ -426,6 +462,16 @@ impl Reader<'_, '_> {
                     Some(_) => "a file of blocks, but xor.dat next to it is not its key",
                 };
                 self.problem(number, 0, what.to_owned());
+                (rest, ends) = (&[], true);
+            } else if start == 0
+                && let Some(magic) = unknown_magic(rest, self.magic)
+            {
+                let digits: String = magic.iter().map(|byte| format!("{byte:02x}")).collect();
+                let what = format!(
+                    "a file of blocks of a network that is not known here, perhaps of a signet of \
+                     its own: try --magic {digits}"
+                );
+                self.problem(number, 0, what);
                 (rest, ends) = (&[], true);
             } else if start == 0 && ends && scanner.is_bare_block(rest) {
                 blocks.push((0, 0..rest.len()));
@@ -471,24 +517,42 @@ impl Reader<'_, '_> {
 /// The key has 8 bytes, so two places at a distance of a multiple of 8 have the same bytes of
 /// it, which cancel out: here the magic, and the highest 4 bytes of the hash of the block
 /// before. The easiest targets of all networks but regtest leave no hash with a one among these
-/// bits, except for the lowest ones on signet.
-fn is_obfuscated(file: &[u8]) -> bool {
+/// bits, except for the lowest ones on signet. `magic` is that of the files, which may be none of
+/// these.
+fn is_obfuscated(file: &[u8], own: [u8; 4]) -> bool {
     const HIGHEST: usize = FRAME_LEN + 4 + 32 - 4;
     const { assert!(HIGHEST.is_multiple_of(8)) };
     let word = |at: usize| Some(u32::from_le_bytes(*file.get(at..)?.first_chunk()?));
     let (Some(magic), Some(highest)) = (word(0), word(HIGHEST)) else {
         return false;
     };
-    let named = |word: u32| Network::from_magic(word.to_le_bytes()).is_some();
-    let most = |network| match network {
-        Network::Signet => 0x377,
-        _ => 0,
-    };
+    let named =
+        |word: u32| word.to_le_bytes() == own || Network::from_magic(word.to_le_bytes()).is_some();
+    const SIGNET: u32 = 0x377;
+    let known = Network::ALL.map(|network| match network {
+        Network::Signet => (network.magic(), SIGNET),
+        _ => (network.magic(), 0),
+    });
     !named(magic)
         && !named(highest)
-        && Network::ALL
+        && known
             .into_iter()
-            .any(|network| magic ^ highest ^ u32::from_le_bytes(network.magic()) <= most(network))
+            .chain([(own, SIGNET)])
+            .any(|(known, max)| magic ^ highest ^ u32::from_le_bytes(known) <= max)
+}
+
+/// What the frames of a file begin with, if it is the magic of no network that is known here, nor
+/// that which was given: a block follows, and the file ends there, or the same again.
+fn unknown_magic(file: &[u8], given: [u8; 4]) -> Option<[u8; 4]> {
+    let (magic, rest) = file.split_first_chunk::<4>()?;
+    if *magic == given || *magic == [0; 4] || Network::from_magic(*magic).is_some() {
+        return None;
+    }
+    let (length, rest) = rest.split_first_chunk()?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+    let (block, behind) = rest.split_at_checked(length)?;
+    let ends = behind.starts_with(magic) || behind.iter().all(|byte| *byte == 0);
+    (ends && Block::parse(block, &mut Vec::new()).is_ok()).then_some(*magic)
 }
 
 /// What may help with a fault.
@@ -708,7 +772,7 @@ fn findings(
         writeln!(f)?;
     }
     for finding in entries.values() {
-        let file = shown(Path::new(finding.file));
+        let file = Name(Path::new(finding.file));
         for what in &finding.what {
             write!(f, "{file}, byte {}", finding.offset)?;
             if let Some(block) = &finding.block {

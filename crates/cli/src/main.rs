@@ -87,8 +87,8 @@ enum Command {
     /// Verify blocks in Bitcoin Core's files, or in files of one block each.
     ///
     /// Hashes every transaction. Checks each block's Merkle root, coinbase, witness commitment
-    /// and proof of work, and reports where a file is damaged. The exit status is 0 only if
-    /// nothing was wrong.
+    /// and proof of work, and reports where a file is damaged. Zeros between blocks are no damage:
+    /// a node that crashed leaves them. The exit status is 0 only if nothing was wrong.
     ///
     /// Does not check what depends on the chain (the target that it requires, times, coins,
     /// scripts), nor weight and signature operations.
@@ -314,7 +314,8 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
     let text_lines =
         text_lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let text_lines: Vec<_> = text_lines.filter(|line| !line.is_empty()).collect();
-    complain(format_args!("{}; see --help", text_lines.join(" ")));
+    let line = packetlane_files::printable(&text_lines.join(" "));
+    complain(format_args!("{line}; see --help"));
     ExitCode::from(2)
 }
 

@@ -3,10 +3,11 @@
 
 use crate::terminal::print_with;
 use clap::Args;
+use packetlane_files::Name;
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub(crate) struct Completions {
@@ -32,9 +33,26 @@ pub(crate) struct Man {
 impl Man {
     pub(crate) fn write(self, command: clap::Command) -> Result<(), Box<dyn Error>> {
         let cannot_write =
-            |error: io::Error| format!("cannot write {}: {error}", self.folder.display());
+            |error: io::Error| format!("cannot write {}: {error}", Name(&self.folder));
         fs::create_dir_all(&self.folder).map_err(cannot_write)?;
-        clap_mangen::generate_to(command, &self.folder).map_err(cannot_write)?;
+        let mut command = command.disable_help_subcommand(true);
+        command.build();
+        write_pages(command, &self.folder).map_err(cannot_write)?;
         Ok(())
     }
+}
+
+/// Writes the page of a command, and those of all below it. As `clap_mangen::generate_to`, but
+/// this is for root and its writes follow links.
+fn write_pages(command: clap::Command, folder: &Path) -> io::Result<()> {
+    let below = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set());
+    for below in below.cloned() {
+        write_pages(below, folder)?;
+    }
+    let page = clap_mangen::Man::new(command);
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    packetlane_files::write(&folder.join(page.get_filename()), text)
 }

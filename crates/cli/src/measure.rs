@@ -4,6 +4,7 @@ use crate::terminal::{complain, print};
 use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use packetlane::Engine;
+use packetlane_files::{Name, Output};
 use packetlane_lab::compare::compare;
 use packetlane_lab::experiments;
 use packetlane_lab::report::{Machine, Report};
@@ -104,7 +105,7 @@ fn experiment_parser() -> PossibleValuesParser {
 /// Reads a JSON report.
 fn report_parser() -> impl TypedValueParser<Value = Report> {
     PathBufValueParser::new().try_map(|path| {
-        let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let text = packetlane_files::read_text(&path).map_err(|error| error.to_string())?;
         Report::from_json(&text).map_err(|error| format!("not a report of the lab: {error}"))
     })
 }
@@ -183,22 +184,14 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
     if kept.is_some() {
         fs::create_dir_all(REPORTS).map_err(|error| cannot_write(Path::new(REPORTS), &error))?;
     }
-    let paths = [&args.json, &args.html].into_iter().chain(&kept);
-    let created: Vec<_> = paths.clone().filter(|path| !path.exists()).collect();
-    for path in paths {
-        let file = fs::File::options().append(true).create(true).open(path);
-        file.map_err(|error| cannot_write(path, &error))?;
+    for path in [&args.json, &args.html].into_iter().chain(&kept) {
+        Output::create(path).map_err(|error| cannot_write(path, &error))?;
     }
     // What cannot be printed stops neither the run nor the reports.
     let ran = run::run_and_show(Engine::detect()?, &options, &mut |report, experiment| {
         print(format_args!("{}\n", text::experiment(report, experiment)));
     });
-    // A run that ends with an error has no report, not an empty one.
-    let mut report = ran.inspect_err(|_| {
-        for path in created {
-            let _ = fs::remove_file(path);
-        }
-    })?;
+    let mut report = ran?;
     report.machine.name = args.name;
 
     // Arguments need not be UTF-8: a path is what the system takes for one.
@@ -208,7 +201,7 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         command: words.collect::<Vec<_>>().join(" "),
     };
     let write = |path: &Path, text: String| {
-        fs::write(path, text).map_err(|error| cannot_write(path, &error))
+        packetlane_files::write(path, text).map_err(|error| cannot_write(path, &error))
     };
     write(&args.json, report.to_json())?;
     write(&args.html, html::render(&report, &origin))?;
@@ -217,16 +210,16 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
         "{}\n{}\nThe same with pictures: {}   for programs: {}\n",
         text::notes(&report),
         text::summary(&report),
-        args.html.display(),
-        args.json.display()
+        Name(&args.html),
+        Name(&args.json)
     );
     if let Some(json) = &kept {
         write(json, headlines::only(&report).to_json())?;
-        shown += &format!("Its headlines: {}", json.display());
+        shown += &format!("Its headlines: {}", Name(json));
         if let Some(picture) = picture::render(&report) {
             let svg = json.with_extension("svg");
             write(&svg, picture)?;
-            shown += &format!("   as a picture: {}", svg.display());
+            shown += &format!("   as a picture: {}", Name(&svg));
         }
         shown.push('\n');
     }
@@ -235,5 +228,5 @@ fn measure(args: Measuring) -> Result<(), Box<dyn Error>> {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("cannot write {}: {error}", path.display())
+    format!("cannot write {}: {error}", Name(path))
 }

@@ -5,6 +5,7 @@
 
 use crate::terminal::complain;
 use packetlane::bip324::MessageType;
+use packetlane_files::Name;
 use packetlane_lab::capture::{self, HEADER_LEN, Record};
 use std::fmt;
 use std::fs::{self, File};
@@ -51,7 +52,7 @@ impl Recordings {
             complain(format_args!(
                 "{}: the limit of {MAX_RECORDED_PEERS} peers and {MAX_RECORDED_BYTES} bytes is \
                  reached: no more is recorded",
-                self.folder.display()
+                Name(&self.folder)
             ));
         }
         taken.is_ok()
@@ -261,7 +262,7 @@ pub(crate) struct RecordError {
 
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot record messages in {}: ", self.path.display())?;
+        write!(f, "cannot record messages in {}: ", Name(&self.path))?;
         match self.error.kind() {
             ErrorKind::AlreadyExists => {
                 f.write_str("it exists, and a recording is never overwritten; name another folder")

@@ -6,6 +6,7 @@ use crate::stop::Stop;
 use crate::terminal::{Status, print};
 use clap::Args;
 use packetlane::bitcoin::Network;
+use packetlane_files::Name;
 use packetlane_lab::capture::{self, CaptureError};
 use packetlane_lab::traffic::Profile;
 use packetlane_peers::traffic::{self, Mix, Options, Outcome, Rate, Rates, TrafficError};
@@ -203,7 +204,7 @@ impl fmt::Display for CommandError {
             Self::Short { folder } => write!(
                 f,
                 "{}: the messages received here span less than a second: record for longer",
-                folder.display()
+                Name(folder)
             ),
             Self::Traffic(error) => error.fmt(f),
             Self::NotAll { peers, reached } => write!(

@@ -316,7 +316,123 @@ fn obfuscated_files_are_read_with_their_key() {
     fifo(&dir.0.join("xor.dat"));
     for path in [&dir.0, &path] {
         let finished = blocks(&[path], &[]);
-        assert!(finished.error_line().ends_with("xor.dat is not a file"));
+        assert!(
+            finished
+                .error_line()
+                .ends_with("xor.dat: it is a FIFO, not a file")
+        );
+    }
+}
+
+/// A node that crashed leaves zeros between blocks: it goes on after what it has allocated.
+#[test]
+fn zeros_between_blocks_are_no_problem() {
+    let dir = TempDir::new("gap");
+    for key in [[0; 8], [0x8f, 1, 2, 0xfd, 4, 5, 6, 7]] {
+        dir.write("xor.dat", &key);
+        // More than a window of the file, too.
+        for gap in [8, 9 << 20] {
+            let mut file = Vec::new();
+            for block in [genesis(), large(), genesis()] {
+                let mut frame = framed(&block);
+                Obfuscation(key).apply(file.len() as u64, &mut frame);
+                file.extend(frame);
+                file.resize(file.len() + gap, 0);
+            }
+            let path = dir.write("blk00000.dat", &file);
+            let finished = blocks(&[&path], &[]).expect_success();
+            assert!(finished.stdout.starts_with("all 3 blocks are good\n"));
+            // Other bytes between them are damage, as ever.
+            let at = 8 + 285 + gap / 2;
+            file[at] = 0x55;
+            fs::write(&path, &file).unwrap();
+            let finished = blocks(&[&path], &[]);
+            assert_eq!(finished.error_line(), "error: found 1 problem");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_name_is_read_with_the_key_next_to_it() {
+    let dir = TempDir::new("copied");
+    let key = [0x8f, 1, 2, 0xfd, 4, 5, 6, 7];
+    let mut file = framed(&large()).repeat(2);
+    Obfuscation(key).apply(0, &mut file);
+    let copy = dir.write("copy-of-blk00000.dat.bak", &file);
+    let problem = |expected: &str| {
+        let finished = blocks(&[&copy], &[]);
+        assert_eq!(finished.error_line(), "error: found 1 problem");
+        assert!(finished.stdout.contains(expected), "{finished:#?}");
+    };
+    problem("obfuscated, and its key is missing: it is in the xor.dat");
+    dir.write("xor.dat", &[1, 2, 3, 4, 5, 6, 7, 8]);
+    problem("xor.dat next to it is not its key");
+    dir.write("xor.dat", &key);
+    let finished = blocks(&[&copy], &[]).expect_success();
+    assert!(finished.stdout.starts_with("all 2 blocks are good\n"));
+    // Files of other names need not be obfuscated, nor need what is called xor.dat be their key.
+    let plain = dir.write("plain.dat", &framed(&large()));
+    blocks(&[&plain], &[]).expect_success();
+    dir.write("xor.dat", &key[..7]);
+    blocks(&[&plain], &[]).expect_success();
+}
+
+#[test]
+fn a_signet_of_ones_own_is_recognised_and_read_by_its_magic() {
+    let dir = TempDir::new("signet");
+    // The first block of every signet. Its target is too easy for other networks.
+    let mut block = genesis();
+    block[68..80].copy_from_slice(&[
+        0x00, 0x8f, 0x4d, 0x5f, 0xae, 0x77, 0x03, 0x1e, 0x8a, 0xd2, 0x22, 0x03,
+    ]);
+    let frame = [
+        &[0x54, 0xd2, 0x6f, 0xbd],
+        &285_u32.to_le_bytes()[..],
+        &block,
+    ]
+    .concat();
+    let file = frame.repeat(3);
+    let path = dir.write("blk00000.dat", &[&file[..], &[0; 100]].concat());
+    for options in [&[][..], &["--network", "signet"], &["--magic", "0a03cf41"]] {
+        let finished = blocks(&[&path], options);
+        assert_eq!(finished.error_line(), "error: found 1 problem");
+        let expected = "byte 0: a file of blocks of a network that is not known here, perhaps of \
+                        a signet of its own: try --magic 54d26fbd\n";
+        assert!(finished.stdout.contains(expected), "{finished:#?}");
+    }
+    let good = |path: &Path, options: &[&str]| {
+        let finished = blocks(&[path], options).expect_success();
+        assert!(finished.stdout.starts_with("all 3 blocks are good\n"));
+        assert!(finished.stdout.contains("\nnetwork           signet\n"));
+    };
+    good(&path, &["--magic", "54d26fbd"]);
+    good(&path, &["--magic", "54D26FBD", "--network", "signet"]);
+    // Its target is above that of the main chain.
+    let finished = blocks(&[&path], &["--magic", "54d26fbd", "--network", "main"]);
+    assert_eq!(finished.error_line(), "error: found 3 problems");
+
+    // Obfuscated.
+    let key = [0x8f, 1, 2, 0xfd, 4, 5, 6, 7];
+    let mut file = file;
+    Obfuscation(key).apply(0, &mut file);
+    fs::write(&path, &file).unwrap();
+    let finished = blocks(&[&path], &["--magic", "54d26fbd"]);
+    let expected = "obfuscated, and its key is missing";
+    assert!(finished.stdout.contains(expected), "{finished:#?}");
+    dir.write("xor.dat", &key);
+    good(&path, &["--magic", "54d26fbd"]);
+    let finished = blocks(&[&path], &[]);
+    assert!(
+        finished.stdout.contains("try --magic 54d26fbd\n"),
+        "{finished:#?}"
+    );
+
+    for wrong in ["", "54d26fb", "54d26fbdd", "+4d26fbd", "54d26fbg"] {
+        let finished = blocks(&[&path], &[&format!("--magic={wrong}")]);
+        assert!(
+            finished.error_line().contains("8 hexadecimal digits"),
+            "{finished:#?}"
+        );
     }
 }
 
@@ -423,7 +539,7 @@ fn what_is_no_file_of_blocks_is_named() {
         [
             line("blk00001.dat", "an empty file"),
             line("blk00002.dat", "a folder, not a file of blocks"),
-            line("blk00003.dat", "neither a file nor a folder"),
+            line("blk00003.dat", "a FIFO, not a file of blocks"),
         ]
     );
     assert_eq!(
@@ -583,7 +699,7 @@ fn unreadable_paths_are_reported_in_one_line() {
     let finished = blocks(&[Path::new("/dev/null")], &[]);
     assert_eq!(
         finished.error_line(),
-        "error: /dev/null is neither a file nor a folder"
+        "error: /dev/null is a device, neither a file nor a folder"
     );
     // Nothing at all is no success either.
     let path = dir.write("blk00000.dat", &[0; 1000]);

@@ -118,6 +118,21 @@ fn a_recording_with_long_messages_is_replayed_and_named() {
 }
 
 #[test]
+fn a_planted_link_is_replaced_by_a_report() {
+    let dir = TempDir::new("planted");
+    let target = dir.0.join("target");
+    fs::write(&target, "precious").unwrap();
+    for name in ["report.json", "report.html"] {
+        std::os::unix::fs::symlink(&target, dir.0.join(name)).unwrap();
+    }
+    let finished = Running::start(&mut short(&dir, OsStr::new("report.html"))).finish();
+    assert!(finished.success, "{finished:#?}");
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+    assert!(json(&dir)["rows"].is_array());
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 3);
+}
+
+#[test]
 fn a_run_that_fails_leaves_no_empty_report() {
     let dir = TempDir::new("none");
     let before = dir.0.join("report.html");

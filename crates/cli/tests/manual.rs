@@ -56,6 +56,16 @@ fn a_man_page_for_each_command() {
             "{page}: {text}"
         );
     }
+    // Who writes for root follows no link.
+    let page = folder.join("packetlane-lab.1");
+    let target = folder.join("target");
+    fs::write(&target, "precious").unwrap();
+    fs::remove_file(&page).unwrap();
+    std::os::unix::fs::symlink(&target, &page).unwrap();
+    let written = packetlane(&["man", folder.to_str().unwrap()]);
+    assert!(written.status.success(), "{written:?}");
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+    assert!(fs::symlink_metadata(&page).unwrap().is_file());
     fs::remove_dir_all(folder).unwrap();
 
     // A file lies where the folder would be.

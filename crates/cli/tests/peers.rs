@@ -3,7 +3,8 @@
 mod common;
 
 use common::rpc::rpc;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn peers(arguments: &[&str]) -> Output {
@@ -115,6 +116,212 @@ fn bad_arguments_are_one_line() {
     assert!(error(&["plan", "--relay-share", "1.5"]).contains("from 0 to 1"));
     assert!(error(&["plan", "--slower", "0"]).contains("from 0.001 to 1000"));
     assert!(error(&["plan", "--outbound", "-1"]).contains("-1"));
+}
+
+/// A folder that is removed on drop.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new(name: &str) -> Self {
+        let id = std::process::id();
+        let path = std::env::temp_dir().join(format!("packetlane-peers-{name}-{id}"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    /// The path of a file in it.
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// A recording of so many parts, each of a peer that stays for 100 seconds.
+    fn recording(&self, name: &str, parts: u64) -> String {
+        use packetlane_peers::file::Writer;
+        use packetlane_peers::{Connection, ConnectionType, Cost, Event, Record};
+        let path = self.at(name);
+        let mut writer = Writer::create(Path::new(&path))
+            .expect("a folder")
+            .with_part_rows(3);
+        for part in 0..parts {
+            let start = 1_790_000_000_000_000 + part * 100_000_000;
+            let peer = part as i64;
+            let connection = Connection {
+                address: "192.0.2.1:8333".to_owned(),
+                kind: ConnectionType::Inbound,
+                network: None,
+                transport: None,
+                relay: Some(true),
+                user_agent: None,
+                since: None,
+            };
+            let connected = Event::Connected { peer, connection };
+            let received = Event::Received {
+                peer,
+                message_type: format!("type{part}"),
+                bytes: 100,
+                cost: Some(Cost {
+                    wall_ns: 5000,
+                    cpu_ns: 4000,
+                }),
+            };
+            let window = Event::Window {
+                start,
+                lost: 0,
+                probes_ns: 0,
+                stolen_ns: 0,
+            };
+            let events = [
+                (start, connected),
+                (start + 1, received),
+                (start + 99_999_999, window),
+            ];
+            for (time, event) in events {
+                writer.add(&Record { time, event }).expect("written");
+            }
+        }
+        writer.finish().expect("finished");
+        path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn fifo(path: &str) {
+    let status = Command::new("mkfifo").arg(path).status();
+    assert!(status.expect("mkfifo").success());
+}
+
+/// The rule for the exit status: 0 only if every file was read to its end.
+#[test]
+fn a_damaged_file_is_named_and_the_others_are_read() {
+    let dir = TempDir::new("damaged");
+    let path = dir.recording("a.parquet", 3);
+    assert!(text(&["report", &path]).contains("type1"));
+    let second = format!("{path}/000002.parquet");
+    fs::write(&second, "damaged").expect("written");
+    let json = dir.at("report.json");
+    for arguments in [
+        &["report", &path][..],
+        &["report", &path, "--json", &json],
+        // Whatever else there is, of whatever kind.
+        &["report", &second, &path, CAPTURE],
+        &[
+            "plan",
+            &path,
+            "--outbound=0",
+            "--block-relay=0",
+            "--inbound=0",
+        ],
+    ] {
+        let output = peers(arguments);
+        let errors = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        let lines: Vec<_> = errors.lines().collect();
+        let (last, damaged) = lines.split_last().expect("errors");
+        assert!(
+            last.starts_with("error: ") && last.contains("could not be read to"),
+            "{errors}"
+        );
+        for line in damaged {
+            assert!(
+                line.starts_with(&format!("{second}: not a whole")),
+                "{errors}"
+            );
+        }
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        if arguments[0] == "plan" {
+            assert!(said.starts_with("0 slots: "), "{said}");
+        } else {
+            assert!(said.contains("type0") && said.contains("type2"), "{said}");
+            assert!(!said.contains("type1"), "{said}");
+        }
+    }
+    assert!(
+        fs::read_to_string(&json)
+            .expect("a report")
+            .contains("type2")
+    );
+    // A message that is cut at the end of a capture is damage, too.
+    let capture = dir.at("capture");
+    fs::create_dir(&capture).expect("a folder");
+    let whole = fs::read(format!("{CAPTURE}/msgs_recv.dat")).expect("the capture");
+    fs::write(
+        format!("{capture}/msgs_recv.dat"),
+        &whole[..whole.len() - 1],
+    )
+    .expect("written");
+    let output = peers(&["report", &capture]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("headers"));
+    // Nothing at all can be read.
+    let said = error(&["report", &second]);
+    assert!(
+        said.contains("not a whole, uncompressed Parquet file"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_fifo_is_refused_and_names_are_escaped() {
+    let dir = TempDir::new("fifo");
+    let path = dir.at("x\u{1b}[2K\u{202e}.parquet");
+    fifo(&path);
+    for arguments in [&["report", &path], &["plan", &path]] {
+        let said = error(arguments);
+        let expected = r"x\u{1b}[2K\u{202e}.parquet: it is a FIFO, not a file";
+        assert!(said.trim_end().ends_with(expected), "{said}");
+    }
+    // In a recording, and in a capture.
+    let path = dir.recording("a.parquet", 1);
+    fifo(&format!("{path}/000002.parquet"));
+    let output = peers(&["report", &path]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("type0"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it is a FIFO, not a file"));
+    fifo(&dir.at("msgs_recv.dat"));
+    assert!(error(&["report", &dir.at("")]).contains("it is a FIFO, not a file"));
+    let cookie = dir.at("msgs_recv.dat");
+    let rpc = ["watch", "--rpc", "127.0.0.1:1", "--rpc-cookie", &cookie];
+    assert!(error(&rpc).contains("it is a FIFO, not a file"));
+    // Arguments, which a shell makes of names of files.
+    assert!(!error(&["report", "--\u{1b}[2K"]).contains('\u{1b}'));
+}
+
+#[test]
+fn reports_replace_a_planted_link_and_are_written_to_devices() {
+    let dir = TempDir::new("planted");
+    let recording = dir.recording("a.parquet", 2);
+    let (target, json, html) = (dir.at("target"), dir.at("r.json"), dir.at("r.html"));
+    fs::write(&target, "precious").expect("written");
+    std::os::unix::fs::symlink(&target, &json).expect("a link");
+    std::os::unix::fs::symlink(&target, &html).expect("a link");
+    text(&["report", &recording, "--json", &json, "--html", &html]);
+    assert_eq!(fs::read(&target).expect("the target"), b"precious");
+    assert!(
+        fs::read_to_string(&json)
+            .expect("a report")
+            .starts_with('{')
+    );
+    assert!(
+        fs::read_to_string(&html)
+            .expect("a report")
+            .starts_with("<!")
+    );
+    let said = text(&[
+        "report",
+        &recording,
+        "--json",
+        "/dev/stdout",
+        "--html",
+        "/dev/null",
+    ]);
+    assert!(said.contains("\n{") && said.contains("type1"), "{said}");
+    let full = peers(&["report", &recording, "--json", "/dev/full"]);
+    assert!(String::from_utf8_lossy(&full.stderr).contains("cannot write /dev/full: "));
 }
 
 /// `peers watch` or `record` by the RPC, with a password.

@@ -241,6 +241,28 @@ fn what_a_killed_process_has_recorded_is_read() {
     }
 }
 
+/// A recording's files are never there before.
+#[cfg(unix)]
+#[test]
+fn a_planted_link_is_not_followed() {
+    let dir = TempDir::new("planted");
+    let target = dir.0.join("target");
+    let recording = dir.0.join("recording");
+    fs::create_dir(&recording).unwrap();
+    for name in [capture::RECEIVED_FILE, capture::SENT_FILE] {
+        std::os::unix::fs::symlink(&target, recording.join(name)).unwrap();
+    }
+    let (listening, address) = listen_on("127.0.0.1:0", " --once");
+    let connecting = packetlane(&format!(
+        "connect {address} --network regtest --record {}",
+        recording.display()
+    ));
+    let line = connecting.finish().error_line().to_owned();
+    assert!(line.contains("a recording is never overwritten"), "{line}");
+    assert!(!target.exists());
+    drop(listening);
+}
+
 /// `lab --replay` takes what is whole and names the file that is not.
 #[test]
 fn a_cut_file_does_not_spoil_the_folder() {

@@ -225,7 +225,10 @@ mod tests {
         assert_eq!(printable(r#"it's "a\b""#), r#"it's "a\b""#);
         // Unicode's Bidi_Control.
         for control in "\u{61c}\u{200e}\u{200f}\u{202a}\u{202d}\u{202e}\u{2066}\u{2069}".chars() {
-            assert_eq!(printable(&control.to_string()), control.escape_unicode().to_string());
+            assert_eq!(
+                printable(&control.to_string()),
+                control.escape_unicode().to_string()
+            );
         }
         // A name that looks escaped is not the same as one that is.
         assert_eq!(Name(Path::new(r"a\nb")).to_string(), r"a\\nb");

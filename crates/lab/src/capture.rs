@@ -8,6 +8,7 @@
 //! writes.
 
 use packetlane::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
+use packetlane_files::Name;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -91,9 +92,9 @@ impl Reader<BufReader<File>> {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened.
+    /// If it cannot be opened, or is no file.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        match File::open(path) {
+        match packetlane_files::open(path) {
             Ok(file) => Ok(Self::new(BufReader::new(file))),
             Err(error) => Err(CaptureError::Io(error).in_file(path)),
         }
@@ -334,9 +335,9 @@ impl fmt::Display for CaptureError {
             Self::Nothing { dir } => write!(
                 f,
                 "{}: no {RECEIVED_FILE} and no {SENT_FILE} here or in a subfolder",
-                dir.display()
+                Name(dir)
             ),
-            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::File { path, error } => write!(f, "{}: {error}", Name(path)),
         }
     }
 }

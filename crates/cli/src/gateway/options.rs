@@ -5,6 +5,7 @@ use crate::args::{self, HostPort};
 use clap::Args;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
+use packetlane_files::Name;
 use packetlane_gateway::{Inbound, Io, Limits, Settings, SocksUser};
 use serde::{Deserialize, Deserializer};
 use std::num::NonZero;
@@ -184,9 +185,10 @@ fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Network>
 impl Options {
     /// Reads a TOML file.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", Name(file));
         // A password may be in it.
-        let text = Zeroizing::new(std::fs::read_to_string(file).map_err(|error| failed(&error))?);
+        let text = packetlane_files::read_text(file).map_err(|error| failed(&error))?;
+        let text = Zeroizing::new(text);
         toml::from_str(&text).map_err(|error| {
             // One line: where, and what.
             let start = error.span().map_or(0, |span| span.start);

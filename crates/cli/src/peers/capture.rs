@@ -23,21 +23,22 @@ fn conversations(path: &Path) -> Vec<PathBuf> {
 
 /// Reads a capture, each conversation as a peer of which nothing is known but its messages. Says
 /// what is wrong with files that are not whole.
-pub(super) fn read(
-    path: &Path,
-    mut to: impl FnMut(&Record),
-) -> Result<Vec<CaptureError>, CaptureError> {
+pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError> {
     let mut peers: Vec<(i64, PathBuf, Time)> = Vec::new();
+    let mut damaged = Vec::new();
     let (mut first, mut last) = (Time::MAX, 0);
     for (folder, number) in conversations(path).into_iter().zip(0..) {
         let mut ends = 0;
         // Each direction is in order of time, but need not be.
-        each(&folder, |time, _, _, _| {
+        damaged.extend(each(&folder, |time, _, _, _| {
             first = first.min(time);
             ends = ends.max(time);
-        })?;
+        }));
         last = last.max(ends);
         peers.push((number, folder, ends));
+    }
+    if first > last {
+        return damaged;
     }
     // A window with nothing in it: so that no peer counts as one that was there before.
     to(&Record {
@@ -49,9 +50,8 @@ pub(super) fn read(
             stolen_ns: 0,
         },
     });
-    let mut damaged = Vec::new();
     for (peer, folder, ends) in peers {
-        damaged.extend(each(&folder, |time, received, message_type, bytes| {
+        let _said_above = each(&folder, |time, received, message_type, bytes| {
             let event = match received {
                 true => Event::Received {
                     peer,
@@ -66,7 +66,7 @@ pub(super) fn read(
                 },
             };
             to(&Record { time, event });
-        })?);
+        });
         to(&Record {
             time: ends,
             event: Event::Disconnected { peer },
@@ -81,22 +81,26 @@ pub(super) fn read(
             stolen_ns: 0,
         },
     });
-    Ok(damaged)
+    damaged
 }
 
 /// Each message of a conversation: when, whether it was received, its type and its length. Says
 /// what is wrong with files that are not whole.
-fn each(
-    folder: &Path,
-    mut to: impl FnMut(Time, bool, String, u64),
-) -> Result<Vec<CaptureError>, CaptureError> {
+fn each(folder: &Path, mut to: impl FnMut(Time, bool, String, u64)) -> Vec<CaptureError> {
     let mut damaged = Vec::new();
     for (name, received) in [(RECEIVED_FILE, true), (SENT_FILE, false)] {
         let path = folder.join(name);
         if !path.exists() {
             continue;
         }
-        for record in Reader::open(&path)? {
+        let reader = match Reader::open(&path) {
+            Ok(reader) => reader,
+            Err(error) => {
+                damaged.push(error);
+                continue;
+            }
+        };
+        for record in reader {
             match record {
                 Ok(record) => {
                     let name = record.message_type.name().to_owned();
@@ -109,5 +113,5 @@ fn each(
             }
         }
     }
-    Ok(damaged)
+    damaged
 }

@@ -9,6 +9,7 @@ use crate::screen::{self, Screen};
 use crate::stop::Signal;
 use crate::terminal::{can_print, complain, print};
 use clap::Args;
+use packetlane_files::Name;
 use packetlane_peers::file::Writer;
 use packetlane_peers::pace::Pace;
 use packetlane_peers::rpc::{self, Auth, Described, Rpc};
@@ -287,7 +288,7 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let records = writer.finish()?;
     print(format_args!(
         "{records} records in {}\n",
-        recording.file.display()
+        Name(&recording.file)
     ));
     watched
 }

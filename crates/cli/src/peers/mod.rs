@@ -22,8 +22,13 @@ pub(crate) enum Peers {
     Record(live::Recording),
     /// Make tables and pictures of recordings: CPU time by kind of connection and by type of
     /// message, and over time
+    ///
+    /// Files that are damaged, or are no recordings, are named on standard error, and the others
+    /// count. The exit status is 0 only if every file could be read to its end.
     Report(report::Report),
     /// Say what a set of slots costs: from a recording, or from figures published in 2023
+    ///
+    /// Damaged recordings are treated as by `report`.
     Plan(plan::Plan),
 }
 

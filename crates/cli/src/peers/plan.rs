@@ -1,11 +1,12 @@
 //! `packetlane peers plan`.
 
+use super::recordings::{self, Damage};
 use crate::terminal::print;
 use clap::{Args, ValueEnum};
+use packetlane_files::Name;
 use packetlane_lab::report::Report;
 use packetlane_peers::plan::{self, Slots};
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -100,26 +101,29 @@ pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
         (_, Some(speed)) => (1.0 / speed, None),
         _ => (1.0, None),
     };
-    let mut plan = match args.files.is_empty() {
-        true => plan::from_published(slots, slower),
-        false => plan::from_recording(&super::recordings::read(&args.files)?, slots, slower)?,
+    let (mut plan, damage) = match args.files.is_empty() {
+        true => (plan::from_published(slots, slower), Damage::default()),
+        false => {
+            let (tally, damage) = recordings::read(&args.files)?;
+            (plan::from_recording(&tally, slots, slower)?, damage)
+        }
     };
     plan.notes.extend(note);
     match args.json {
         true => print(format_args!("{}", plan.to_json())),
         false => print(format_args!("{}", plan.to_text())),
     }
-    Ok(())
+    damage.into_result()
 }
 
 /// How many times as long the second machine takes: the median over all times that both reports
 /// have of one implementation, but for those of a GPU. And what to say of it.
 fn ratio(here: &Path, there: &Path) -> Result<(f64, String), Box<dyn Error>> {
     let read = |path: &Path| -> Result<Report, String> {
-        let text = fs::read_to_string(path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let text = packetlane_files::read_text(path)
+            .map_err(|error| format!("cannot read {}: {error}", Name(path)))?;
         Report::from_json(&text)
-            .map_err(|error| format!("{} is no report of the lab: {error}", path.display()))
+            .map_err(|error| format!("{} is no report of the lab: {error}", Name(path)))
     };
     let reports = [read(here)?, read(there)?];
     let mut ratios = Vec::new();
@@ -155,8 +159,8 @@ fn ratio(here: &Path, there: &Path) -> Result<(f64, String), Box<dyn Error>> {
     if ratios.is_empty() {
         return Err(format!(
             "{} and {} have no times in common: run the same experiments on both machines",
-            here.display(),
-            there.display()
+            Name(here),
+            Name(there)
         )
         .into());
     }

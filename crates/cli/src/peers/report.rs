@@ -2,11 +2,11 @@
 
 use crate::terminal::print;
 use clap::Args;
+use packetlane_files::Name;
 use packetlane_peers::report;
 use packetlane_peers::show::html::{self, Origin};
 use packetlane_peers::show::text;
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -25,11 +25,12 @@ pub(crate) struct Report {
 }
 
 pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
-    let report = report::Report::of(&super::recordings::read(&args.files)?);
+    let (tally, damage) = super::recordings::read(&args.files)?;
+    let report = report::Report::of(&tally);
     print(format_args!("{}", text::render(&report)));
     let write = |path: &Path, text: String| {
-        let written = fs::write(path, text);
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+        let written = packetlane_files::write(path, text);
+        written.map_err(|error| format!("cannot write {}: {error}", Name(path)))
     };
     if let Some(path) = &args.json {
         write(path, report.to_json())?;
@@ -50,10 +51,7 @@ pub(super) fn run(args: &Report) -> Result<(), Box<dyn Error>> {
                 .collect(),
         };
         write(path, html::render(&report, &origin))?;
-        print(format_args!(
-            "\nThe same with pictures: {}\n",
-            path.display()
-        ));
+        print(format_args!("\nThe same with pictures: {}\n", Name(path)));
     }
-    Ok(())
+    damage.into_result()
 }

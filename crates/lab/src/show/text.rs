@@ -53,7 +53,7 @@ pub fn summary(report: &Report) -> String {
     wrap(&mut out, "Machine", &about, 9);
     if let Some(folder) = &report.replayed {
         // In one line, because it is one name. Its characters must not control the terminal.
-        out += &format!("Replayed {}\n", folder.escape_debug());
+        out += &format!("Replayed {}\n", packetlane_files::printable(folder));
     }
     for absent in &report.left_out {
         wrap(&mut out, "Not in this build", &absent.to_string(), 19);
