@@ -441,27 +441,31 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
     for &piece in pieces {
         assert_eq!(in_pieces(piece), found, "in pieces of {piece}");
     }
-    // The results are adjacent, and only zeros may follow the last.
+    // Between the results, and after the last, lie only zeros of the file.
     let mut place = 0;
+    let zeros_to = |end: usize, place: usize| {
+        let mut gap = file[place..end].to_vec();
+        key.apply(place as u64, &mut gap);
+        assert!(gap.iter().all(|&byte| byte == 0), "bytes are left out");
+        end
+    };
     let mut blocks = Vec::new();
     for found in found {
         match found {
             Found::Block { offset, bytes } => {
-                assert_eq!(offset as usize, place + FRAME_LEN);
+                place = zeros_to(offset as usize - FRAME_LEN, place);
                 place += FRAME_LEN + bytes.len();
                 assert_eq!(bytes, &file[place - bytes.len()..place]);
                 blocks.push(bytes);
             }
             Found::Fault(fault) => {
-                assert_eq!(fault.offset as usize, place);
+                place = zeros_to(fault.offset as usize, place);
                 assert!(fault.length > 0 && !fault.to_string().is_empty());
                 place += fault.length as usize;
             }
         }
     }
-    let mut padding = file[place..].to_vec();
-    key.apply(place as u64, &mut padding);
-    assert!(padding.iter().all(|&byte| byte == 0));
+    zeros_to(file.len(), place);
     blocks
 }
 

@@ -740,8 +740,12 @@ impl Worker {
         // Each once: a link may have ended since, and another with its number may be here twice.
         let is_waiting = |link: &mut Link| std::mem::take(&mut link.is_ready);
         all.retain(|&number| links.get_mut(number).is_some_and(is_waiting));
-        // Those whose messages pass come first.
-        all.sort_by_key(|&number| !links[number].is_carrying());
+        // Those whose messages pass come first, then the node's own that are being set up: strangers
+        // in any number do not delay them.
+        all.sort_by_key(|&number| {
+            let link = &links[number];
+            (!link.is_carrying(), link.direction == Direction::Inbound)
+        });
         let carrying = all.partition_point(|&number| links[number].is_carrying());
         let most = all.len().min(carrying + MOST_SET_UP);
         for number in all.drain(most..) {

@@ -65,6 +65,7 @@ by_each_io!(
     limits_are_of_all_threads_together,
     memory_is_of_all_threads_together,
     strangers_leave_the_nodes_own_connections_alone,
+    the_nodes_own_connections_are_set_up_first,
     totals_never_fall,
     a_balancer_says_who_the_peers_are,
     wrong_introductions_are_closed,
@@ -565,6 +566,40 @@ fn strangers_leave_the_nodes_own_connections_alone() {
         .iter()
         .filter(|peer| peer.direction == Direction::Outbound);
     assert_eq!(outbound.count(), own.len());
+}
+
+/// A turn sets up a few connections at most. Counted by turns, so that the machine's load does not matter.
+fn the_nodes_own_connections_are_set_up_first() {
+    const STRANGERS: usize = 200;
+    let (node, _unreachable) = unreachable_node();
+    let mut settings = inbound(node);
+    settings.socks = Some(any_port());
+    settings.workers = NonZero::new(1).unwrap();
+    settings.limits.half_open_address = STRANGERS;
+    settings.turn = Duration::from_millis(10);
+    let gateway = Gateway::start(settings, |_, _| {}).unwrap();
+    let strangers: Vec<_> = (0..STRANGERS).map(|_| connect(&gateway)).collect();
+    until("all strangers are there", || {
+        gateway.peers().len() == STRANGERS
+    });
+    for mut stranger in &strangers {
+        // Not the beginning of a v1 message, so each is answered with a key.
+        stranger.write_all(&[7; 64]).unwrap();
+    }
+    let peer = TcpListener::bind(any_port()).unwrap();
+    let (_stream, reply) = ask(
+        &gateway,
+        false,
+        &LOCALHOST,
+        peer.local_addr().unwrap().port(),
+    );
+    assert_eq!(reply, 0);
+    let is_answered = |stranger: &&TcpStream| {
+        stranger.set_nonblocking(true).unwrap();
+        stranger.peek(&mut [0]).is_ok()
+    };
+    let answered = strangers.iter().filter(is_answered).count();
+    assert!(answered < STRANGERS / 2, "{answered} strangers came first");
 }
 
 /// Each figure of each thread, under its name.
