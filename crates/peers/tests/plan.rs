@@ -177,6 +177,39 @@ fn short_connections_are_left_out_and_said() {
     );
 }
 
+/// The end of a window may be in a part that is damaged: the next window has not seen what came
+/// before it.
+#[test]
+fn what_came_before_a_gap_is_not_of_the_next_window() {
+    let mut tally = Tally::new();
+    let received = |time| Record {
+        time,
+        event: Event::Received {
+            peer: 7,
+            message_type: "tx".into(),
+            bytes: 100,
+            cost: None,
+        },
+    };
+    let window = |start, time| Record {
+        time,
+        event: Event::Window {
+            start,
+            lost: 0,
+            probes_ns: 0,
+            stolen_ns: 0,
+        },
+    };
+    tally.add(&window(START, START + 10));
+    tally.add(&received(START + 20));
+    tally.gap();
+    tally.add(&received(START + 40));
+    tally.add(&window(START + 30, START + 50));
+    let (_, peer) = tally.peers().next().expect("a peer");
+    assert_eq!(peer.seen.received.count, 1);
+    assert_eq!(tally.received(|_| true)["tx"].messages.count, 1);
+}
+
 /// Restarts, peers that come and go within a window, events outside windows, and nonsense.
 #[test]
 fn odd_records_are_taken() {

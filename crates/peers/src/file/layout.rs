@@ -26,10 +26,9 @@ pub(super) const MAX_PAGE: usize = MAX_ROWS * (4 + MAX_TEXT);
 /// of numbers and of texts that rows share.
 pub(super) const MAX_PART: u64 = 768 * MAX_ROWS as u64;
 
-/// The largest number of rows for each byte of a part. Rows that are all the same take the least:
-/// 5 bytes for 256 of them in the column of times, and as much for a whole part in the others. A part
-/// that is full of these has 16 rows for each byte, with its footer.
-const MAX_ROWS_PER_BYTE: usize = 32;
+/// The largest number of rows for each byte of a part. The writer's have 8, where 131,072 rows are all
+/// the same: then 256 of them take 5 bytes in a column of numbers.
+const MAX_ROWS_PER_BYTE: usize = 16;
 
 /// The longest footer, in bytes. The writer's have 6,000.
 const MAX_FOOTER: usize = 64 << 10;
