@@ -566,7 +566,7 @@ fn no_counter_falls_or_disappears() {
 fn files_are_left_for_the_nodes_own_connections() {
     let (node, listen, socks, http) = (echo(), free_address(), free_address(), free_address());
     let mut command = Command::new("bash");
-    let script = "ulimit -n 200 && exec \"$@\"";
+    let script = "ulimit -n 264 && exec \"$@\"";
     command.args(["-c", script, "bash", env!("CARGO_BIN_EXE_packetlane")]);
     command.args(["gateway", "--network", "regtest", "--workers", "2"]);
     command.args(["--listen", &listen.to_string(), "--node", &node.to_string()]);

@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn counters_are_there_from_the_start() {
         let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let answer = ask(metrics.address(), request);
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let all = [parse(body), parse(&render(&tally(1)))];
