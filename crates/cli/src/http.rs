@@ -49,6 +49,8 @@ pub(crate) const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 pub(crate) struct Page {
     pub(crate) content_type: &'static str,
     pub(crate) text: Text,
+    /// Whether it is only for requests that name this server; see `check_host`.
+    pub(crate) is_private: bool,
 }
 
 /// A page's text.
@@ -261,9 +263,9 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
         request: &Request<Incoming>,
         state: &Mutex<ClientState>,
     ) -> Result<(&'static str, String), (StatusCode, &'static str)> {
-        self.check_host(request)?;
         let page = (self.page)(request.uri().path());
         let page = page.ok_or((StatusCode::NOT_FOUND, "nothing is here; see --help"))?;
+        self.check_host(request, page.is_private)?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err((StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only"));
         }
@@ -274,7 +276,7 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
                 *lock(state) = ClientState::Slow;
                 let made = timeout(SLOW_PAGE_LIMIT, async {
                     let permit = Arc::clone(&self.slow).acquire_owned().await.ok()?;
-                    // Whoever waits, it is one of them until it is made.
+                    // It keeps its permit until it is made, even if its client has gone.
                     let make = move || (make(), permit).0;
                     spawn_blocking(make).await.ok().flatten()
                 });
@@ -285,9 +287,14 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
         Ok((page.content_type, text.ok_or(unavailable)?))
     }
 
-    /// Answers only for hosts that cannot be another's name: else a web page could have its own
-    /// name lead here, and read what is served with its visitor's browser (DNS rebinding).
-    fn check_host(&self, request: &Request<Incoming>) -> Result<(), (StatusCode, &'static str)> {
+    /// Checks that there is one `Host`. For a private page it must be an address, `localhost` or the
+    /// name that the server was given: a web page could have its own name lead here, and read the
+    /// page in its visitor's browser (DNS rebinding).
+    fn check_host(
+        &self,
+        request: &Request<Incoming>,
+        is_private: bool,
+    ) -> Result<(), (StatusCode, &'static str)> {
         let bad = |why| (StatusCode::BAD_REQUEST, why);
         let mut hosts = request.headers().get_all(HOST).iter();
         let authority = match (hosts.next(), hosts.next()) {
@@ -305,7 +312,9 @@ impl<P: Fn(&str) -> Option<Page>> Pages<P> {
             inside.unwrap_or(host).to_ascii_lowercase()
         };
         let host = bare(host);
-        match host == "localhost" || host == bare(&self.host) || host.parse::<IpAddr>().is_ok() {
+        let is_ours =
+            host == "localhost" || host == bare(&self.host) || host.parse::<IpAddr>().is_ok();
+        match is_ours || !is_private {
             true => Ok(()),
             false => Err((
                 StatusCode::MISDIRECTED_REQUEST,
@@ -350,7 +359,11 @@ pub(crate) mod tests {
     fn serve_at(host: &str, page: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Server {
         let page = move |path: &str| {
             let content_type = "text/plain";
-            page(path).map(|text| Page { content_type, text })
+            page(path).map(|text| Page {
+                content_type,
+                text,
+                is_private: true,
+            })
         };
         Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), host, page).unwrap()
     }

@@ -26,7 +26,7 @@ pub struct Passed {
     pub bytes: u64,
     /// Messages by type, in the order in which each type came first.
     pub types: Vec<TypeCount>,
-    /// Messages of a v2 peer, or for one, that were dropped because they are none.
+    /// Messages from or for a v2 peer that were dropped: of unknown type, malformed or damaged.
     pub ignored: u64,
 }
 

@@ -25,6 +25,8 @@ struct Connections {
     outbound: usize,
     /// Inbound ones that have not shaken hands.
     half_open: Groups,
+    /// Outbound ones of clients that have not shown the password yet.
+    unauthenticated: Groups,
 }
 
 impl Connections {
@@ -42,7 +44,8 @@ impl Connections {
 
 impl Budget {
     /// Takes a place for one more connection. The address is that of an inbound peer, if it is known
-    /// yet: a balancer has yet to say for whom it connects.
+    /// yet: a balancer has yet to say for whom it connects. Of an outbound connection it is that of a
+    /// client that has to show a password.
     pub(crate) fn admit(
         self: &Arc<Self>,
         direction: Direction,
@@ -55,8 +58,16 @@ impl Budget {
                 if connections.outbound >= limits.outbound_connections {
                     return Err(Refusal::OutboundConnections);
                 }
+                if let Some(address) = address
+                    && connections.unauthenticated.of_address(address) >= limits.half_open_address
+                {
+                    return Err(Refusal::OutboundConnections);
+                }
                 connections.outbound += 1;
-                Kind::Outbound
+                if address.is_some() {
+                    connections.unauthenticated.add(address);
+                }
+                address.map_or(Kind::Outbound, Kind::Unauthenticated)
             }
             Direction::Inbound => {
                 if connections.inbound >= limits.connections {
@@ -91,6 +102,8 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Outbound,
+    /// Outbound, before its client has shown the password.
+    Unauthenticated(IpAddr),
     /// Inbound, before the end of the handshake.
     HalfOpen(Option<IpAddr>),
     Inbound,
@@ -109,6 +122,15 @@ impl Place {
         Ok(())
     }
 
+    /// Notes that the client has shown the password.
+    pub(crate) fn authenticate(&mut self) {
+        if let Kind::Unauthenticated(address) = self.kind {
+            let mut connections = lock(&self.budget.connections);
+            connections.unauthenticated.remove(Some(address));
+            self.kind = Kind::Outbound;
+        }
+    }
+
     /// Notes the end of the handshake.
     pub(crate) fn shake_hands(&mut self) {
         if let Kind::HalfOpen(address) = self.kind {
@@ -123,6 +145,10 @@ impl Drop for Place {
         let mut connections = lock(&self.budget.connections);
         match self.kind {
             Kind::Outbound => connections.outbound -= 1,
+            Kind::Unauthenticated(address) => {
+                connections.outbound -= 1;
+                connections.unauthenticated.remove(Some(address));
+            }
             Kind::HalfOpen(address) => {
                 connections.inbound -= 1;
                 connections.half_open.remove(address);
@@ -158,8 +184,8 @@ impl Memory {
     }
 
     /// Whether this thread is to close connections of a direction: all threads together hold too
-    /// much, and this one more than its equal share. That is so of one thread at least while there
-    /// is too much, and a thread with little never pays for another's.
+    /// much, and this one more than its equal share. While the total is too high, at least one thread is
+    /// above its share; threads below theirs close nothing.
     pub(crate) fn is_over(
         &mut self,
         direction: Direction,
@@ -225,8 +251,8 @@ mod tests {
             second.shake_hands();
             let _third = admit(Inbound, Some(a)).unwrap();
             assert_eq!(admit(Inbound, Some(b)).unwrap_err(), Refusal::Connections);
-            let _own = admit(Outbound, Some(a)).unwrap();
-            let refused = admit(Outbound, Some(a));
+            let _own = admit(Outbound, None).unwrap();
+            let refused = admit(Outbound, None);
             assert_eq!(refused.unwrap_err(), Refusal::OutboundConnections);
         }
         let left = lock(&budget.connections);
@@ -234,6 +260,27 @@ mod tests {
             (left.inbound, left.outbound, left.half_open.all()),
             (0, 0, 0)
         );
+    }
+
+    /// Clients that show no password take a few places of the node's own, for each address.
+    #[test]
+    fn unauthenticated_clients_leave_places() {
+        let budget = Arc::<Budget>::default();
+        let limits = Limits {
+            outbound_connections: 10,
+            half_open_address: 2,
+            ..Limits::default()
+        };
+        let address = "203.0.113.5".parse().ok();
+        let admit = |address| budget.admit(Outbound, address, &limits);
+        let mut strangers = [(); 2].map(|()| admit(address).unwrap());
+        assert_eq!(admit(address).unwrap_err(), Refusal::OutboundConnections);
+        strangers[0].authenticate();
+        let third = admit(address).unwrap();
+        assert_eq!(lock(&budget.connections).outbound, 3);
+        drop((strangers, third));
+        let left = lock(&budget.connections);
+        assert_eq!((left.outbound, left.unauthenticated.all()), (0, 0));
     }
 
     /// A thread closes only what it has above its share, and only of the direction that has too much.

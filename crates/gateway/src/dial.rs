@@ -98,8 +98,8 @@ impl Resolver {
         }
     }
 
-    /// Has a name looked up. `answer` is called in another thread: not if what is returned is
-    /// dropped before the name's turn comes.
+    /// Has a name looked up. `answer` is called in a thread of the resolver, unless what is returned is
+    /// dropped before the lookup begins.
     ///
     /// # Errors
     ///

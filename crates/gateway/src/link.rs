@@ -402,7 +402,7 @@ pub(crate) struct Link {
     pub(crate) peer: Option<Side>,
     /// None before the peer has shaken hands, if it has connected.
     pub(crate) node: Option<Side>,
-    /// As long as it is there, the peer's name is to be looked up: see [`Resolver`](crate::dial::Resolver).
+    /// Held while the name is looked up; dropping it abandons the lookup.
     pub(crate) lookup: Option<Arc<()>>,
     /// More addresses of the peer's name, for when it is not reached at one: the next one last.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -420,11 +420,13 @@ pub(crate) struct Link {
     pub(crate) only_resolves: bool,
     /// The peer has not answered by v2, and is now tried by v1.
     pub(crate) fell_back: bool,
+    /// Bytes from the peer before that: only what comes after them shows that it speaks v1.
+    pub(crate) heard_by_v2: u64,
     /// Bytes that wait for the node.
     pub(crate) to_node: Queue,
     /// What the node has sent and is not yet on its way to the peer.
     pub(crate) from_node: Vec<u8>,
-    /// Whether that may begin with a whole message: more was not to be sealed in a turn.
+    /// Whether that may begin with a whole message: the last turn stopped at a limit.
     has_message: bool,
     /// Whether the node has ended, and the peer had not.
     node_ended_first: bool,
@@ -464,6 +466,7 @@ impl Link {
             owes_reply: false,
             only_resolves: false,
             fell_back: false,
+            heard_by_v2: 0,
             to_node: Queue::default(),
             from_node: Vec::new(),
             has_message: false,
@@ -611,12 +614,22 @@ impl Link {
             self.took = (now, self.account.sent.bytes);
         }
         let timed_out = Close::PeerSocket(ErrorKind::TimedOut.into());
-        if !self.is_carrying() && over(self.begun, limits.handshake) {
+        let answer_timeout = Handshake::answer_timeout(limits.handshake);
+        let retry = match over(self.tried, answer_timeout) {
+            true => self.retry(&timed_out),
+            false => None,
+        };
+        // A peer that was reached late is tried by v1, too.
+        let handshake = match self.fell_back {
+            true => limits.handshake + answer_timeout,
+            false => limits.handshake,
+        };
+        if retry == Some(Retry::V1) {
+            Some(timed_out)
+        } else if !self.is_carrying() && over(self.begun, handshake) {
             Some(Close::Handshake)
-        } else if over(self.tried, Handshake::answer_timeout(limits.handshake))
-            && self.retry(&timed_out).is_some()
-        {
-            // What is left of the handshake's limit is for the next try.
+        } else if retry.is_some() {
+            // What is left of the handshake's limit is for the next address.
             Some(timed_out)
         } else if over(self.heard, limits.idle) {
             Some(Close::Idle)
@@ -958,8 +971,10 @@ impl Link {
         let (peer, node) = match (&mut self.peer, &mut self.node) {
             (Some(peer), Some(node)) => (peer, node),
             (Some(peer), None) => return peer.ended.then_some(Close::Peer),
-            // It reads no answer of whom it has asked for.
-            (None, Some(node)) => return node.is_ending().then_some(Close::Node),
+            // A node that has closed will not read the reply; one that asks for an address may have sent all.
+            (None, Some(node)) => {
+                return (node.is_ending() && !self.only_resolves).then_some(Close::Node);
+            }
             (None, None) => return None,
         };
         if peer.ended && self.to_node.is_empty() && !more_of_peer {

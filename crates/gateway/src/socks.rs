@@ -388,7 +388,7 @@ impl Client {
         output: &mut Vec<u8>,
     ) -> Self {
         match credentials {
-            // Both: a proxy may take no password. One that takes passwords keeps apart by them.
+            // Both: some proxies take no password. Tor prefers it, and isolates circuits by it.
             Some(_) => output.extend([VERSION, 2, method::NONE, method::PASSWORD]),
             None => output.extend([VERSION, 1, method::NONE]),
         }

@@ -406,7 +406,8 @@ impl Worker {
     /// Publishes what has been done until now.
     fn publish(&mut self) {
         self.turns.cpu = cpu_time();
-        self.turns.kernel = kernel_time();
+        // 0 if no file can be opened.
+        self.turns.kernel = self.turns.kernel.max(kernel_time());
         let mut turns = self.turns.clone();
         for (_, link) in &self.links {
             turns.add(link);
@@ -661,8 +662,14 @@ impl Worker {
 
     fn admit(&mut self, door: Door, socket: TcpStream, from: SocketAddr) {
         let direction = door.direction();
-        // A balancer has yet to say for whom it connects.
-        let address = (!self.is_introduced(door)).then_some(from.ip());
+        let has_address = match door {
+            // A balancer has yet to say for whom it connects.
+            Door::Inbound => !self.is_introduced(door),
+            // Others than the node may connect here, as far as can be told yet.
+            Door::Socks => self.settings.socks_user.is_some(),
+            Door::Transparent => false,
+        };
+        let address = has_address.then_some(from.ip());
         let limits = &self.settings.limits;
         let place = match self.budget.admit(direction, address, limits) {
             Ok(place) => place,
@@ -766,7 +773,8 @@ impl Worker {
         all
     }
 
-    /// Ends those links that hold the most, while they are to hold less.
+    /// Closes this thread's largest links until their direction is within its limit, or this thread
+    /// within its share.
     fn close_greediest(&mut self) {
         let (limits, threads) = (self.settings.limits, self.settings.workers.get());
         for direction in [Direction::Inbound, Direction::Outbound] {
@@ -836,7 +844,10 @@ impl Worker {
                 closes.push((number, close));
                 continue;
             }
-            if link.fell_back && link.is_carrying() && link.account.received.bytes > 0 {
+            if link.fell_back
+                && link.is_carrying()
+                && link.account.received.bytes > link.heard_by_v2
+            {
                 link.fell_back = false;
                 lock(&self.known).add(&link.who, now);
             }
@@ -973,6 +984,7 @@ impl Worker {
                 let Some(request) = asked.map_err(Close::Socks)? else {
                     return Ok(());
                 };
+                link.place.authenticate();
                 link.credentials = server.credentials.take();
                 link.only_resolves = matches!(request, Asked::Resolve(_));
                 let (Asked::Connect(target) | Asked::Resolve(target)) = request;
@@ -1196,6 +1208,7 @@ impl Worker {
     fn fall_back(&mut self, number: usize) -> Result<(), Close> {
         let link = &mut self.links[number];
         link.fell_back = true;
+        link.heard_by_v2 = link.account.received.bytes;
         link.speech = Speech::v1();
         link.stage = Stage::Connecting;
         link.addresses.clear();

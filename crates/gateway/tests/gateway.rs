@@ -568,7 +568,7 @@ fn strangers_leave_the_nodes_own_connections_alone() {
     assert_eq!(outbound.count(), own.len());
 }
 
-/// A turn sets up a few connections at most. Counted by turns, so that the machine's load does not matter.
+/// A turn sets up a few connections at most. Counted by turns of 50 ms, so that the machine's load matters little.
 fn the_nodes_own_connections_are_set_up_first() {
     const STRANGERS: usize = 200;
     let (node, _unreachable) = unreachable_node();
@@ -576,7 +576,7 @@ fn the_nodes_own_connections_are_set_up_first() {
     settings.socks = Some(any_port());
     settings.workers = NonZero::new(1).unwrap();
     settings.limits.half_open_address = STRANGERS;
-    settings.turn = Duration::from_millis(10);
+    settings.turn = Duration::from_millis(50);
     let gateway = Gateway::start(settings, |_, _| {}).unwrap();
     let strangers: Vec<_> = (0..STRANGERS).map(|_| connect(&gateway)).collect();
     until("all strangers are there", || {
@@ -1124,8 +1124,8 @@ fn who_speaks_v1_first_or_is_silent_is_tried_by_v1() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut settings = outbound();
-        // So that a silent peer has a second.
-        settings.limits.handshake = Duration::from_secs(6);
+        // How long a silent peer has, and the gateway for the second try.
+        settings.limits.handshake = Duration::from_secs(2);
         let (gateway, told) = told(settings);
         listener.set_nonblocking(true).unwrap();
         let accept = || {

@@ -469,7 +469,7 @@ async fn a_silent_peer_times_out() {
 }
 
 /// Who closes, says nothing or answers by v1 is tried by v1, and nobody else: a silent peer after a
-/// sixth of the time.
+/// part of the time.
 #[tokio::test(start_paused = true)]
 async fn peers_that_may_speak_v1_are_connected_to_again() {
     let version = [&MAGIC[..], b"version\0\0\0\0\0 and more"].concat();

@@ -373,7 +373,7 @@ fn warn_of_open_socks(settings: &Settings) {
     }
 }
 
-/// Begins another second of refusals. A line in the log for those that had none.
+/// Begins another second of refusals: logs how many of the last one had no line of their own.
 fn log_left_out(refusals: &AtomicU64) {
     let refused = refusals.swap(0, Ordering::Relaxed);
     let left_out = refused.saturating_sub(MAX_REFUSAL_LINES);

@@ -165,7 +165,11 @@ pub(super) fn page(path: &str, gateway: &Shared, counts: &Arc<Counts>) -> Option
         }
         _ => return None,
     };
-    Some(Page { content_type, text })
+    Some(Page {
+        content_type,
+        text,
+        is_private: path == "/peers",
+    })
 }
 
 /// All metrics.

@@ -204,15 +204,19 @@ fn fetch<T: DeserializeOwned>(address: &HostPort) -> Result<(String, T), String>
 fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
     let end = Instant::now() + LIMIT;
     let mut connected = Err(late());
-    for address in addresses {
-        connected = TcpStream::connect_timeout(address, left(end)?);
+    for (place, address) in addresses.iter().enumerate() {
+        // One that does not answer leaves time for the next.
+        let share = left(end)? / (addresses.len() - place) as u32;
+        connected = TcpStream::connect_timeout(address, share);
         if connected.is_ok() {
             break;
         }
     }
     let mut stream = connected?;
     // By its address: the server need not know its name.
-    let host = stream.peer_addr()?;
+    let peer = stream.peer_addr()?;
+    // Without the scope of an IPv6 address.
+    let host = SocketAddr::new(peer.ip(), peer.port());
     write!(stream, "GET /peers HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
     let (mut answer, mut piece) = (Vec::new(), vec![0; 1 << 16]);
     loop {

@@ -30,6 +30,7 @@ impl Metrics {
             (path == "/metrics").then(|| Page {
                 content_type: METRICS_TYPE,
                 text: Text::Ready(text.clone()),
+                is_private: false,
             })
         };
         let server = TcpListener::bind(&address.resolve()?[..])

@@ -279,7 +279,7 @@ impl Handshake {
     /// [`HandshakeError::AnsweredV1`]. Then connect again and speak v1 (BIP324, "Signaling v2
     /// support"), unless the user wants v2 only.
     ///
-    /// It may as long as nothing has come but the beginning of v1's first message. An attacker
+    /// True while everything received is a prefix of v1's first message, or nothing was received. An attacker
     /// between the two sides can force v1 in this way, as by refusing all v2 connections.
     #[must_use]
     pub fn may_speak_v1(&self) -> bool {
@@ -287,14 +287,14 @@ impl Handshake {
     }
 
     /// How long an initiator waits for the first byte of an answer before it takes the peer for
-    /// one that speaks v1 only, of the time that a whole handshake may take: a sixth, which is 10
-    /// of the 60 seconds that Bitcoin Core gives it. The rest is for another try, by v1.
+    /// one that speaks v1 only: 10 seconds, or `handshake_timeout`, the time that a whole handshake
+    /// may take, if that is shorter.
     ///
     /// Most nodes without v2 close at once, since a public key does not begin with their magic.
     /// Some say nothing and wait for the rest of what they take for a message.
     #[must_use]
     pub fn answer_timeout(handshake_timeout: Duration) -> Duration {
-        handshake_timeout / 6
+        handshake_timeout.min(Duration::from_secs(10))
     }
 
     /// The first bytes of a v1 peer of this network.
