@@ -74,7 +74,7 @@ impl Blocks {
     fn network(&self) -> Network {
         self.network.unwrap_or(match self.magic {
             None => Network::Mainnet,
-            Some(_) => Network::Signet,
+            Some(magic) => Network::from_magic(magic).unwrap_or(Network::Signet),
         })
     }
 
@@ -120,7 +120,7 @@ struct Input {
     name: String,
     length: u64,
     /// The key next to it. Files that are not named like Bitcoin Core's may have been copied there:
-    /// they are obfuscated by it only if that gives blocks.
+    /// it is used only if they then begin with a magic.
     key: Option<Obfuscation>,
     /// Why it is not read, if it holds no blocks for a reason that is known before.
     not_read: Option<String>,
@@ -425,7 +425,10 @@ impl Reader<'_, '_> {
         Read::take(&mut *file, 4).read_to_end(&mut begins)?;
         file.rewind()?;
         key.apply(0, &mut begins);
-        match begins == self.magic {
+        let begins: Option<&[u8; 4]> = begins.first_chunk();
+        let is_magic =
+            |magic: &[u8; 4]| *magic == self.magic || Network::from_magic(*magic).is_some();
+        match begins.is_some_and(is_magic) {
             true => Ok(key),
             false => Ok(Obfuscation::default()),
         }
@@ -517,8 +520,8 @@ impl Reader<'_, '_> {
 /// The key has 8 bytes, so two places at a distance of a multiple of 8 have the same bytes of
 /// it, which cancel out: here the magic, and the highest 4 bytes of the hash of the block
 /// before. The easiest targets of all networks but regtest leave no hash with a one among these
-/// bits, except for the lowest ones on signet. `magic` is that of the files, which may be none of
-/// these.
+/// bits, except for the lowest ones on signet. `own` is the magic in use, which may be none of these
+/// networks'.
 fn is_obfuscated(file: &[u8], own: [u8; 4]) -> bool {
     const HIGHEST: usize = FRAME_LEN + 4 + 32 - 4;
     const { assert!(HIGHEST.is_multiple_of(8)) };
@@ -537,12 +540,13 @@ fn is_obfuscated(file: &[u8], own: [u8; 4]) -> bool {
         && !named(highest)
         && known
             .into_iter()
-            .chain([(own, SIGNET)])
+            // A signet of one's own.
+            .chain(Network::from_magic(own).is_none().then_some((own, SIGNET)))
             .any(|(known, max)| magic ^ highest ^ u32::from_le_bytes(known) <= max)
 }
 
-/// What the frames of a file begin with, if it is the magic of no network that is known here, nor
-/// that which was given: a block follows, and the file ends there, or the same again.
+/// The magic of a file's first frame, if it is not `given` nor that of a known network. A block must
+/// follow, and then, with zeros between them or not, the same magic or the end of the file.
 fn unknown_magic(file: &[u8], given: [u8; 4]) -> Option<[u8; 4]> {
     let (magic, rest) = file.split_first_chunk::<4>()?;
     if *magic == given || *magic == [0; 4] || Network::from_magic(*magic).is_some() {
@@ -551,7 +555,8 @@ fn unknown_magic(file: &[u8], given: [u8; 4]) -> Option<[u8; 4]> {
     let (length, rest) = rest.split_first_chunk()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
     let (block, behind) = rest.split_at_checked(length)?;
-    let ends = behind.starts_with(magic) || behind.iter().all(|byte| *byte == 0);
+    let zeros = behind.iter().take_while(|byte| **byte == 0).count();
+    let ends = zeros == behind.len() || behind[zeros..].starts_with(magic);
     (ends && Block::parse(block, &mut Vec::new()).is_ok()).then_some(*magic)
 }
 

@@ -43,7 +43,7 @@ impl Man {
 }
 
 /// Writes the page of a command, and those of all below it. As `clap_mangen::generate_to`, but
-/// this is for root and its writes follow links.
+/// that one follows symbolic links, and root runs this.
 fn write_pages(command: clap::Command, folder: &Path) -> io::Result<()> {
     let below = command
         .get_subcommands()

@@ -352,6 +352,21 @@ fn zeros_between_blocks_are_no_problem() {
     }
 }
 
+/// A magic with damage is neither an obfuscated one nor that of a signet of one's own.
+#[test]
+fn damage_to_the_first_magic_loses_one_block() {
+    let dir = TempDir::new("first-magic");
+    for (place, byte) in [(0, 0), (1, 0xbf), (3, 0xd8)] {
+        let mut file = framed(&genesis()).repeat(4);
+        file[place] = byte;
+        let path = dir.write("blk00000.dat", &file);
+        let finished = blocks(&[&path], &[]);
+        assert_eq!(finished.error_line(), "error: found 1 problem");
+        let expected = "all 3 blocks are good";
+        assert!(finished.stdout.contains(expected), "{finished:#?}");
+    }
+}
+
 #[test]
 fn a_file_of_another_name_is_read_with_the_key_next_to_it() {
     let dir = TempDir::new("copied");
@@ -370,6 +385,10 @@ fn a_file_of_another_name_is_read_with_the_key_next_to_it() {
     dir.write("xor.dat", &key);
     let finished = blocks(&[&copy], &[]).expect_success();
     assert!(finished.stdout.starts_with("all 2 blocks are good\n"));
+    // Also where it is of another network than the one that is asked for.
+    let finished = blocks(&[&copy], &["--network", "regtest"]);
+    let expected = "a block of another network, main";
+    assert!(finished.stdout.contains(expected), "{finished:#?}");
     // Files of other names need not be obfuscated, nor need what is called xor.dat be their key.
     let plain = dir.write("plain.dat", &framed(&large()));
     blocks(&[&plain], &[]).expect_success();
@@ -392,6 +411,18 @@ fn a_signet_of_ones_own_is_recognised_and_read_by_its_magic() {
     ]
     .concat();
     let file = frame.repeat(3);
+    let gap = [&frame[..], &[0; 8], &frame, &[0; 100]].concat();
+    let gap = blocks(&[&dir.write("blk00001.dat", &gap)], &[]);
+    assert!(gap.stdout.contains("try --magic 54d26fbd"), "{gap:#?}");
+    let zeros = blocks(
+        &[&dir.write("blk00001.dat", &file)],
+        &["--magic", "00000000"],
+    );
+    assert!(
+        zeros
+            .error_line()
+            .contains("zeros are what lies between blocks")
+    );
     let path = dir.write("blk00000.dat", &[&file[..], &[0; 100]].concat());
     for options in [&[][..], &["--network", "signet"], &["--magic", "0a03cf41"]] {
         let finished = blocks(&[&path], options);

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, PersistError};
 
 /// What is there, if it is not a regular file: "a folder", "a FIFO".
 #[must_use]
@@ -84,11 +84,11 @@ fn open_without_waiting(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
     options.open(path)
 }
 
-/// Something to be written at a path: a file that is not there, or replaces one, when it is whole.
+/// A file being written. It appears at its path, or replaces the file there, only when complete: the
+/// folder must be writable. A replaced file's permissions are kept if it has the same owner.
 ///
-/// Symbolic links are replaced, not followed, and so are hard links: no other file changes. Only
-/// devices and FIFOs are written to as they are, and the links that the system itself has
-/// for open files, such as `/dev/stdout`.
+/// Symbolic links are replaced, not followed, and so are hard links: no other file changes. Exceptions,
+/// opened and written directly: devices, FIFOs, and links to open files such as `/dev/stdout`.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
@@ -102,18 +102,36 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// If there is a folder at `path`, or no file can be made beside it.
+    /// If there is a folder at `path`, or a file or device that cannot be written, or no file can be made
+    /// beside it.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let is_replaced = match fs::symlink_metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(metadata) if metadata.is_symlink() => !is_open_file(path),
-            Ok(metadata) => metadata.is_file(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        if path.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let there = match fs::symlink_metadata(path) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let whole = match is_replaced {
-            true => Some(temporary(path)?),
-            false => None,
+        let is_replaced = |there: &Metadata| match there.is_symlink() {
+            true => !is_open_file(path),
+            false => there.is_file(),
+        };
+        let whole = match &there {
+            Some(there) if !is_replaced(there) => {
+                // Not a FIFO: that would wait for its other end, now and again when it is written.
+                if special_kind(&fs::metadata(path)?) != Some("a FIFO") {
+                    OpenOptions::new().append(true).open(path)?;
+                }
+                None
+            }
+            there => {
+                let file = temporary(path)?;
+                if let Some(there) = there.as_ref().filter(|there| there.is_file()) {
+                    keep_permissions(there, file.as_file())?;
+                }
+                Some(file)
+            }
         };
         Ok(Self {
             path: path.to_owned(),
@@ -130,12 +148,20 @@ impl Output {
     pub fn write(self, contents: &[u8]) -> io::Result<()> {
         match self.whole {
             Some(mut file) => {
-                file.write_all(contents)?;
-                file.persist(&self.path)?;
-                Ok(())
+                file.as_file_mut().write_all(contents)?;
+                match file.persist(&self.path) {
+                    Ok(_) => Ok(()),
+                    // What it holds may have taken minutes to make.
+                    Err(PersistError { error, file }) => Err(match file.keep() {
+                        Ok((_, kept)) => {
+                            io::Error::other(format!("{error}; it is in {}", Name(&kept)))
+                        }
+                        Err(_) => error,
+                    }),
+                }
             }
-            // Waits for a FIFO's other end, which the user has named. Standard output may be a
-            // file that has something.
+            // Waits for a FIFO's other end, which the user has named. Append: standard output may be a
+            // file with content.
             None => OpenOptions::new()
                 .append(true)
                 .open(&self.path)?
@@ -159,7 +185,32 @@ fn is_open_file(path: &Path) -> bool {
         return false;
     };
     let folder = path.parent().unwrap_or(Path::new("/"));
-    folder == Path::new("/dev") || folder == Path::new("/dev/fd") || folder.starts_with("/proc")
+    let parts: Vec<_> = folder.iter().collect();
+    // Others below /proc lead into folders that belong to others.
+    let is_of_process = matches!(parts[..], [_, proc, _, fd] if proc == "proc" && fd == "fd");
+    folder == Path::new("/dev") || folder == Path::new("/dev/fd") || is_of_process
+}
+
+/// Gives `file` the permissions of `there`, which it is to replace, if both have one owner.
+///
+/// # Errors
+///
+/// If `there` is read-only for its owner.
+#[cfg(unix)]
+fn keep_permissions(there: &Metadata, file: &File) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    if there.uid() != file.metadata()?.uid() {
+        return Ok(());
+    }
+    if there.mode() & 0o200 == 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    file.set_permissions(fs::Permissions::from_mode(there.mode() & 0o777))
+}
+
+#[cfg(not(unix))]
+fn keep_permissions(_: &Metadata, _: &File) -> io::Result<()> {
+    Ok(())
 }
 
 /// Makes an empty file in the folder of `path`, hidden, which nobody else can have made.
@@ -174,7 +225,7 @@ pub fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".packetlane-").suffix(".unfinished");
-    // The library would give it to its owner alone.
+    // The library would set mode 600; so the umask decides.
     builder.make_in(folder, |path| File::create_new(path))
 }
 
@@ -295,6 +346,19 @@ mod tests {
         }
         assert_eq!(fs::read(at("target")).expect("a file"), b"precious");
         assert!(!at("nowhere").exists());
+        // A file of the same owner keeps its permissions.
+        fs::set_permissions(at("new"), fs::Permissions::from_mode(0o600)).expect("set");
+        write(&at("new"), "again").expect("written");
+        let mode = fs::metadata(at("new"))
+            .expect("a file")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::set_permissions(at("new"), fs::Permissions::from_mode(0o400)).expect("set");
+        assert!(write(&at("new"), "read-only").is_err());
+        symlink(folder.path(), at("folder")).expect("a link");
+        assert!(write(&at("folder"), "ours").is_err());
+        fs::remove_file(at("folder")).expect("removed");
         // What fails, or is given up, leaves nothing.
         drop(Output::create(&at("given-up")).expect("made"));
         assert!(write(folder.path(), "ours").is_err());
@@ -319,6 +383,13 @@ mod tests {
         assert!(write(Path::new("/dev/full"), "ours").is_err());
         assert!(is_open_file(Path::new("/dev/stdout")) && is_open_file(Path::new("/dev/fd/1")));
         assert!(is_open_file(Path::new("/proc/self/fd/1")));
-        assert!(!is_open_file(Path::new("/dev/shm/r.json")) && !is_open_file(&path));
+        for path in [
+            "/dev/shm/r.json",
+            "/proc/self/cwd/r.json",
+            "/proc/../tmp/fd/r.json",
+        ] {
+            assert!(!is_open_file(Path::new(path)), "{path}");
+        }
+        assert!(!is_open_file(&path));
     }
 }

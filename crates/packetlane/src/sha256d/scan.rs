@@ -3,8 +3,8 @@
 //! Each block is in a frame: the network's magic, the block's length in four bytes,
 //! little-endian, and the block. Where a frame is missing, [`Scanner`] reports why and
 //! continues at the next magic, so that damage stays local. Zeros at the end of a file or between
-//! frames are not damage: Bitcoin Core preallocates its files, and a node that crashes goes on
-//! after what it has not written.
+//! frames are not damage: Bitcoin Core preallocates its files, and after a crash it continues behind
+//! space that it had allocated and never written.
 
 use super::block::{Block, MIN_BLOCK_LEN};
 use super::reader::MAX_BLOCK_SERIALIZED_SIZE;
@@ -49,6 +49,16 @@ impl Obfuscation {
         for (byte, key) in rest.iter_mut().zip(key) {
             *byte ^= key;
         }
+    }
+
+    /// How many bytes at the beginning of `bytes`, which begin at `start`, were zero in the file.
+    fn leading_padding(self, start: u64, bytes: &[u8]) -> usize {
+        let places = (start..).map(|place| self.0[(place % 8) as usize]);
+        let zeros = bytes
+            .iter()
+            .zip(places)
+            .take_while(|(byte, key)| **byte == *key);
+        zeros.count()
     }
 
     /// How many bytes at the end of `bytes` were zero in the file: padding, which is never
@@ -242,8 +252,16 @@ impl Scanner {
         let skipped = next.unwrap_or(rest.len().saturating_sub(kept));
         let end = self.position + skipped as u64;
         let padding = self.obfuscation.padding(end, &rest[..skipped]);
+        let leading = self
+            .obfuscation
+            .leading_padding(self.position, &rest[..skipped]);
         self.consume(rest, skipped);
         let skipping = self.skipping.as_mut()?;
+        if skipping.end == skipping.start {
+            // The damage begins behind the zeros.
+            skipping.start += leading as u64;
+            skipping.end = skipping.start;
+        }
         if padding < skipped {
             skipping.end = end - padding as u64;
         }
