@@ -204,8 +204,8 @@ pub(crate) struct Worker {
     deaf_since: Option<Instant>,
     spare: Arc<Mutex<Spare>>,
     resolver: Arc<Resolver>,
-    /// Names that have been looked up, by the links' ids and numbers.
-    found: (Sender<(u64, usize, Found)>, Receiver<(u64, usize, Found)>),
+    /// Names that have been looked up.
+    found: (Sender<LinkFound>, Receiver<LinkFound>),
     waker: Arc<Waker>,
     requests: Receiver<Request>,
     links: Slab<Link>,
@@ -228,6 +228,9 @@ pub(crate) struct Worker {
     published: Arc<Mutex<Turns>>,
     tell: Tell,
 }
+
+/// A link's id and number, and where the name leads that was looked up for it.
+type LinkFound = (u64, usize, Found);
 
 /// The tokens of a link's sockets: its peer's and its node's.
 fn tokens(link: usize) -> [Token; 2] {
