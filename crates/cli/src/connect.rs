@@ -2,9 +2,9 @@
 //! same report.
 
 use crate::node::{self, EndedBy, Observed, Plan};
-use crate::peer::{Peer, PeerError};
+use crate::peer::{FellBack, Peer, PeerError};
 use crate::record::{RecordError, Recorder, Recordings};
-use crate::report::{FellBack, Report, Times};
+use crate::report::{Report, Times};
 use crate::stop::{Stop, Stopped};
 use crate::terminal::{Status, complain, print};
 use crate::wire::{Version, printable};

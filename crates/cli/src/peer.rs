@@ -6,7 +6,6 @@
 
 use crate::meter::{Meter, Metered};
 use crate::record::{RecordError, Recorder};
-use crate::report::FellBack;
 use crate::wire::{BlockHash, Services, WireError, printable};
 use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, Reader, StreamError, Writer};
@@ -80,6 +79,17 @@ impl Traffic {
 pub(crate) struct Message {
     pub(crate) message_type: MessageType,
     pub(crate) payload: Vec<u8>,
+}
+
+/// Why we speak v1 with a peer that was asked to speak v2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FellBack {
+    /// It closed the v2 connection.
+    Closed,
+    /// It answered in v1.
+    Answered,
+    /// It sent nothing.
+    Silent,
 }
 
 /// A connection to a node.

@@ -1,7 +1,7 @@
 //! The report on a connection, as text and as JSON.
 
 use crate::node::{EndedBy, Fetched, Observed};
-use crate::peer::{Count, Peer};
+use crate::peer::{Count, FellBack, Peer};
 use crate::wire::{Version, printable};
 use packetlane::bitcoin::Network;
 use serde_json::{Value, json};
@@ -18,17 +18,6 @@ pub(crate) struct Times {
     pub(crate) keys: Option<Duration>,
     /// The exchange of `version` and `verack`.
     pub(crate) version: Duration,
-}
-
-/// Why we speak v1 with a peer that was asked to speak v2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FellBack {
-    /// It closed the v2 connection.
-    Closed,
-    /// It answered in v1.
-    Answered,
-    /// It sent nothing.
-    Silent,
 }
 
 /// The report on a connection.
