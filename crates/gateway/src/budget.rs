@@ -3,12 +3,60 @@
 
 use crate::address::Groups;
 use crate::dial::lock;
-use crate::link::Direction;
 use crate::settings::Limits;
-use crate::worker::Refusal;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+
+/// Who has connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The peer.
+    Inbound,
+    /// The node.
+    Outbound,
+}
+
+names! {
+    /// A word for it.
+    Direction {
+        Self::Inbound => "inbound",
+        Self::Outbound => "outbound",
+    }
+}
+
+/// Which limit a refused connection has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// [`Limits::connections`](crate::Limits::connections).
+    Connections,
+    /// [`Limits::half_open`](crate::Limits::half_open).
+    HalfOpen,
+    /// [`Limits::half_open_address`](crate::Limits::half_open_address).
+    HalfOpenAddress,
+    /// [`Limits::half_open_group`](crate::Limits::half_open_group).
+    HalfOpenGroup,
+    /// The process, or the system, can open no more files.
+    Files,
+    /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
+    OutboundConnections,
+    /// The same as [`Refusal::Files`], of a connection of the node's own.
+    OutboundFiles,
+}
+
+names! {
+    /// The setting's name. Those of the node's own connections begin with "outbound-".
+    Refusal {
+        Self::Connections => "connections",
+        Self::HalfOpen => "half-open",
+        Self::HalfOpenAddress => "half-open-address",
+        Self::HalfOpenGroup => "half-open-group",
+        Self::Files => "files",
+        Self::OutboundConnections => "outbound-connections",
+        Self::OutboundFiles => "outbound-files",
+    }
+}
 
 /// What the connections of all threads take.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Where the gateway accepts, and whom.
 
 use crate::address::canonical;
-use crate::link::Direction;
+use crate::budget::Direction;
 use mio::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use std::io;

@@ -11,23 +11,8 @@
 //! links), `gateway.rs` (the threads). `door.rs` is where they accept, `budget.rs` what all links may
 //! take together; `socks.rs` and `dial.rs` are for the node's proxy, `proxy_protocol.rs` for a balancer before the gateway.
 
-/// `name`, and `NAMES`, from one list: a variant that is not in it does not compile.
-macro_rules! names {
-    ($(#[$doc:meta])* $type:ident { $($variant:pat => $name:literal,)* }) => {
-        impl $type {
-            /// All that [`Self::name`] can be.
-            pub const NAMES: &'static [&'static str] = &[$($name),*];
-
-            $(#[$doc])*
-            #[must_use]
-            pub fn name(&self) -> &'static str {
-                match self {
-                    $($variant => $name,)*
-                }
-            }
-        }
-    };
-}
+#[macro_use]
+mod names;
 
 mod account;
 mod address;
@@ -50,9 +35,10 @@ mod worker;
 struct Readme;
 
 pub use account::{Account, Passed, TypeCount};
+pub use budget::{Direction, Refusal};
 pub use gateway::{Gateway, GatewayError};
-pub use link::{Close, Direction, Transport};
+pub use link::{Close, Transport};
 pub use proxy_protocol::ProxyProtocolError;
 pub use settings::{Inbound, Io, Limits, Settings};
 pub use socks::{SocksError, SocksUser, Target};
-pub use worker::{Event, Peer, Refusal, Turns};
+pub use worker::{Event, Peer, Turns};

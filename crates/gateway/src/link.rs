@@ -1,7 +1,7 @@
 //! One peer, and its connection to the node.
 
 use crate::account::{Account, Scanner};
-use crate::budget::Place;
+use crate::budget::{Direction, Place};
 use crate::proxy_protocol::{Header, ProxyProtocolError};
 use crate::queue::Queue;
 use crate::settings::{Limits, Settings};
@@ -26,23 +26,6 @@ pub(crate) const MOST_UNREAD: usize = 64 * 1024;
 
 /// Where the bytes of a read lie for a moment.
 pub(crate) type Scratch = [u8; READ_LEN];
-
-/// Who has connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The peer.
-    Inbound,
-    /// The node.
-    Outbound,
-}
-
-names! {
-    /// A word for it.
-    Direction {
-        Self::Inbound => "inbound",
-        Self::Outbound => "outbound",
-    }
-}
 
 /// How a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,11 @@
 
 use crate::account::{Account, Passed};
 use crate::address::{Secret, canonical, loopback};
-use crate::budget::{Budget, Memory};
+use crate::budget::{Budget, Direction, Memory, Refusal};
 use crate::dial::{Found, KnownV1, Resolver, connect, is_connected, lock};
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::link::{
-    Close, Direction, Inbox, Link, MOST_UNREAD, READ_LEN, Retry, Scratch, Side, Speech, Stage,
-    Transport,
+    Close, Inbox, Link, MOST_UNREAD, READ_LEN, Retry, Scratch, Side, Speech, Stage, Transport,
 };
 use crate::ring::{Happened, Ring};
 use crate::settings::{Io, Limits, Settings};
@@ -91,39 +90,6 @@ pub enum Event {
     Refused(Refusal),
     /// Its connection has ended.
     Closed(Close),
-}
-
-/// Which limit a refused connection has met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// [`Limits::connections`](crate::Limits::connections).
-    Connections,
-    /// [`Limits::half_open`](crate::Limits::half_open).
-    HalfOpen,
-    /// [`Limits::half_open_address`](crate::Limits::half_open_address).
-    HalfOpenAddress,
-    /// [`Limits::half_open_group`](crate::Limits::half_open_group).
-    HalfOpenGroup,
-    /// The process, or the system, can open no more files.
-    Files,
-    /// [`Limits::outbound_connections`](crate::Limits::outbound_connections).
-    OutboundConnections,
-    /// The same as [`Refusal::Files`], of a connection of the node's own.
-    OutboundFiles,
-}
-
-names! {
-    /// The setting's name. Those of the node's own connections begin with "outbound-".
-    Refusal {
-        Self::Connections => "connections",
-        Self::HalfOpen => "half-open",
-        Self::HalfOpenAddress => "half-open-address",
-        Self::HalfOpenGroup => "half-open-group",
-        Self::Files => "files",
-        Self::OutboundConnections => "outbound-connections",
-        Self::OutboundFiles => "outbound-files",
-    }
 }
 
 /// What a thread has done until now: how many packets the batches of its turns held, what has passed

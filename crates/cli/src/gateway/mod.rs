@@ -3,6 +3,7 @@
 #[cfg(feature = "nats")]
 mod events;
 mod options;
+mod shared;
 mod status;
 mod table;
 
@@ -17,6 +18,7 @@ use options::{LogFormat, Options};
 use packetlane_gateway::{Event, Gateway, Peer, Settings};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use shared::{read, write};
 use status::Counts;
 use std::error::Error;
 use std::io::IsTerminal as _;
@@ -25,7 +27,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -41,17 +43,6 @@ const MOST_LINES: usize = 10_000;
 /// Refusals that have a line in the log, in each second. Others are only counted: strangers can
 /// have any number of them.
 const MAX_REFUSAL_LINES: u64 = 10;
-
-/// The gateway, also for those who ask it by HTTP.
-type Shared = Arc<RwLock<Gateway>>;
-
-fn read(gateway: &Shared) -> RwLockReadGuard<'_, Gateway> {
-    gateway.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write(gateway: &Shared) -> RwLockWriteGuard<'_, Gateway> {
-    gateway.write().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// `packetlane gateway`.
 #[derive(Args)]

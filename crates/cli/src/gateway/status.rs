@@ -1,6 +1,6 @@
 //! What a gateway tells while it runs: metrics, health and peers.
 
-use super::{Shared, read};
+use super::shared::{Shared, read};
 use crate::http::{METRICS_TYPE, Page, Text, head, label, metric};
 use crate::report::hex;
 use packetlane_gateway::{
