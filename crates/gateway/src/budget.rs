@@ -333,7 +333,7 @@ mod tests {
 
     /// A thread closes only what it has above its share, and only of the direction that has too much.
     #[test]
-    fn who_holds_little_pays_for_nobody() {
+    fn threads_below_their_share_close_nothing() {
         let budget = Arc::<Budget>::default();
         let limits = Limits {
             memory: 100,

@@ -64,7 +64,7 @@ by_each_io!(
     too_many_are_refused,
     limits_are_of_all_threads_together,
     memory_is_of_all_threads_together,
-    strangers_leave_the_nodes_own_connections_alone,
+    inbound_peers_never_use_the_budget_of_the_nodes_own,
     the_nodes_own_connections_are_set_up_first,
     totals_never_fall,
     a_balancer_says_who_the_peers_are,
@@ -77,7 +77,7 @@ by_each_io!(
     ipv4_peers_of_a_listener_for_both_families,
     a_node_reaches_v2_peers_by_socks,
     who_speaks_v1_only_is_tried_by_v2_once,
-    who_speaks_v1_first_or_is_silent_is_tried_by_v1,
+    peers_that_answer_v1_or_nothing_are_redialled_by_v1,
     a_node_is_told_who_cannot_be_reached,
     names_are_resolved,
     onion_names_go_to_the_other_proxy,
@@ -522,7 +522,7 @@ fn memory_is_of_all_threads_together() {
 }
 
 /// Neither their number, nor what they send, nor how long they say nothing.
-fn strangers_leave_the_nodes_own_connections_alone() {
+fn inbound_peers_never_use_the_budget_of_the_nodes_own() {
     let (node, _unreachable) = unreachable_node();
     let mut settings = inbound(node);
     settings.socks = Some(any_port());
@@ -1112,7 +1112,7 @@ fn who_speaks_v1_only_is_tried_by_v2_once() {
 
 /// A peer that closes is not the only one that may speak v1 only. Who does not answer by v1 either is
 /// not remembered.
-fn who_speaks_v1_first_or_is_silent_is_tried_by_v1() {
+fn peers_that_answer_v1_or_nothing_are_redialled_by_v1() {
     let mut version = Vec::new();
     v1::encode(
         MAGIC,
