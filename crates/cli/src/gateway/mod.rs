@@ -332,10 +332,9 @@ fn change(
     gateway: &mut Gateway,
     old: &Options,
     new: &Options,
-    settings: Settings,
+    mut settings: Settings,
 ) -> Result<(), String> {
-    // Where a port was left to the system, it is the one that it gave.
-    let settings = with_ports(settings, gateway.settings());
+    new.keep_listening(old, &mut settings, gateway.settings());
     let fixed = [old.fixed(new), gateway.fixed(&settings)].concat();
     if !fixed.is_empty() {
         let names = fixed.join(", ");
@@ -387,25 +386,6 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, WAITING)?;
     Ok(socket.into())
-}
-
-/// Ports that were left to the system are those of the settings before.
-fn with_ports(mut settings: Settings, before: &Settings) -> Settings {
-    let keep = |new: &mut Option<SocketAddr>, old: Option<SocketAddr>| {
-        if let (Some(new), Some(old)) = (new, old)
-            && new.port() == 0
-        {
-            new.set_port(old.port());
-        }
-    };
-    keep(&mut settings.socks, before.socks);
-    keep(&mut settings.transparent, before.transparent);
-    if let (Some(new), Some(old)) = (&mut settings.inbound, before.inbound)
-        && new.listen.port() == 0
-    {
-        new.listen.set_port(old.listen.port());
-    }
-    settings
 }
 
 /// A line in the log. Never a payload or a key.

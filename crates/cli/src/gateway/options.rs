@@ -342,6 +342,24 @@ impl Options {
         self.drain.map_or(Duration::from_secs(30), |span| span.0)
     }
 
+    /// Where these options and `old` say the same of where to listen, `settings` get the addresses of
+    /// `before`: a name may have others by now, and a port may have been left to the system.
+    pub(super) fn keep_listening(&self, old: &Self, settings: &mut Settings, before: &Settings) {
+        if self.socks == old.socks {
+            settings.socks = before.socks;
+        }
+        if self.transparent == old.transparent {
+            settings.transparent = before.transparent;
+        }
+        if let (true, Some(new), Some(before)) = (
+            self.listen == old.listen,
+            &mut settings.inbound,
+            before.inbound,
+        ) {
+            new.listen = before.listen;
+        }
+    }
+
     /// The names of those that differ from these, and that a running gateway has no way to change.
     /// Those of [`Settings`] the gateway names itself.
     pub(super) fn fixed(&self, other: &Self) -> Vec<&'static str> {
@@ -363,6 +381,25 @@ mod tests {
 
     fn parse(text: &str) -> Options {
         toml::from_str(text).unwrap()
+    }
+
+    /// A name that leads elsewhere now, and a port that the system gave, are no change.
+    #[test]
+    fn what_is_written_as_before_listens_as_before() {
+        let text = "listen = 'localhost:0'\nnode = '127.0.0.1:2'\nsocks = '127.0.0.1:0'";
+        let old = parse(text);
+        let mut before = old.settings(1000).unwrap();
+        before.socks = Some("192.0.2.1:7".parse().unwrap());
+        before.inbound.as_mut().unwrap().listen = "192.0.2.1:8".parse().unwrap();
+        let mut settings = old.settings(1000).unwrap();
+        parse(text).keep_listening(&old, &mut settings, &before);
+        assert_eq!(settings.socks, before.socks);
+        assert_eq!(settings.inbound.unwrap().listen.port(), 8);
+        let new = parse(&text.replace("socks = '127.0.0.1:0'", "socks = '127.0.0.1:9'"));
+        let mut settings = new.settings(1000).unwrap();
+        new.keep_listening(&old, &mut settings, &before);
+        assert_eq!(settings.socks.unwrap().port(), 9);
+        assert_eq!(settings.inbound.unwrap().listen.port(), 8);
     }
 
     #[test]

@@ -233,6 +233,9 @@ fn hkdf(ours: &[Ours], _: usize) -> Vec<Contender<'static>> {
     ]
 }
 
+/// Copies a message to the end of a vector.
+type Write = Box<dyn Fn(&[u8], &mut Vec<u8>)>;
+
 /// Ours copies in pieces of its own length. Those beside it show what that length decides.
 fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     const PAGE: usize = 4096;
@@ -242,21 +245,20 @@ fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     let message = vec![0x61; bytes];
     let expected = [&[PING], &message[..]].concat();
     // Puts the payload's place where it is to lie, whatever the allocator does.
-    let contender =
-        |name: String, backend: &'static str, write: Box<dyn Fn(&[u8], &mut Vec<u8>)>| {
-            let message = message.clone();
-            let mut out: Vec<u8> = Vec::with_capacity(bytes + 2 * PAGE);
-            let first = out.as_ptr().addr() + 1;
-            let skipped = (message.as_ptr().addr() + BEHIND).wrapping_sub(first) % PAGE;
-            out.resize(skipped, 0);
+    let contender = |name: String, backend: &'static str, write: Write| {
+        let message = message.clone();
+        let mut out: Vec<u8> = Vec::with_capacity(bytes + 2 * PAGE);
+        let first = out.as_ptr().addr() + 1;
+        let skipped = (message.as_ptr().addr() + BEHIND).wrapping_sub(first) % PAGE;
+        out.resize(skipped, 0);
+        write(&message, &mut out);
+        assert!(out[skipped..] == expected, "{name}: other bytes");
+        Contender::new(name, backend, move || {
+            out.truncate(skipped);
             write(&message, &mut out);
-            assert!(out[skipped..] == expected, "{name}: other bytes");
-            Contender::new(name, backend, move || {
-                out.truncate(skipped);
-                write(&message, &mut out);
-                out.len()
-            })
-        };
+            out.len()
+        })
+    };
     let memcpy = |name: String, piece: usize| {
         contender(
             name,
