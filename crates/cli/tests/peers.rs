@@ -196,7 +196,7 @@ fn fifo(path: &str) {
     assert!(status.expect("mkfifo").success());
 }
 
-/// The rule for the exit status: 0 only if every file was read to its end.
+/// The rule for the exit status: 0 only if no file is damaged.
 #[test]
 fn a_damaged_file_is_named_and_the_others_are_read() {
     let dir = TempDir::new("damaged");
@@ -224,7 +224,8 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
         let lines: Vec<_> = errors.lines().collect();
         let (last, damaged) = lines.split_last().expect("errors");
         assert!(
-            last.starts_with("error: ") && last.contains("could not be read to"),
+            last.starts_with("error: 1 file is damaged")
+                || last.starts_with("error: 2 files are damaged"),
             "{errors}"
         );
         for line in damaged {
@@ -264,6 +265,65 @@ fn a_damaged_file_is_named_and_the_others_are_read() {
         said.contains("not a whole, uncompressed Parquet file"),
         "{said}"
     );
+}
+
+/// What is no recording is named like a damaged one. A path that leads nowhere is a slip of the
+/// fingers, and ends the command at once.
+#[test]
+fn an_empty_folder_does_not_drop_the_recordings_beside_it() {
+    let dir = TempDir::new("empty");
+    let path = dir.recording("a.parquet", 1);
+    let empty = dir.at("empty");
+    fs::create_dir(&empty).expect("a folder");
+    for arguments in [["report", &empty, &path], ["report", &path, &empty]] {
+        let output = peers(&arguments);
+        let errors = String::from_utf8(output.stderr).expect("UTF-8");
+        let expected = format!(
+            "{empty}: no .parquet files in this folder; its records before the damage count, the \
+             rest of it does not\nerror: 1 file is damaged; the rest of it is not counted\n"
+        );
+        assert_eq!(errors, expected);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("type0"));
+    }
+    let said = error(&["report", &path, &dir.at("absent")]);
+    assert!(said.contains("absent: No such file"), "{said}");
+}
+
+/// One part at a time is in memory, however many recordings there are.
+#[cfg(target_os = "linux")]
+#[test]
+fn many_recordings_take_the_memory_of_one() {
+    use std::io::{Seek, SeekFrom, Write};
+    const LENGTH: u64 = 96 << 20;
+    let dir = TempDir::new("memory");
+    let path = dir.recording("a.parquet", 1);
+    let part = fs::read(format!("{path}/000001.parquet")).expect("a part");
+    let (before, end) = part.split_at(part.len() - 8);
+    let footer = u32::from_le_bytes(end[..4].try_into().expect("4 bytes")) as usize;
+    let (pages, footer) = before.split_at(before.len() - footer);
+    // A hole between the pages and the footer.
+    let sparse: Vec<_> = (0..8)
+        .map(|number| dir.at(&format!("{number}.parquet")))
+        .collect();
+    for path in &sparse {
+        let mut file = fs::File::create(path).expect("a file");
+        file.write_all(pages).expect("written");
+        let footer = [footer, end].concat();
+        file.seek(SeekFrom::Start(LENGTH - footer.len() as u64))
+            .expect("a place");
+        file.write_all(&footer).expect("written");
+    }
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v 600000 && exec \"$0\" peers report \"$@\""]);
+    limited.arg(env!("CARGO_BIN_EXE_packetlane")).args(&sparse);
+    let output = limited.output().expect("a shell");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("type0"));
 }
 
 #[test]

@@ -294,7 +294,7 @@ fn a_cut_file_does_not_spoil_the_folder() {
     assert!(
         lines[0].ends_with(
             "b_2/msgs_recv.dat: the file ends in the middle of the record that begins at byte \
-             64; only what is before it counts"
+             64; its records before the damage count, the rest of it does not"
         ),
         "{stderr}"
     );

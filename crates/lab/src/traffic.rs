@@ -242,7 +242,10 @@ impl Profile {
         }
         for error in damaged {
             // Nobody may be reading.
-            let _ = writeln!(std::io::stderr(), "{error}; only what is before it counts");
+            let _ = writeln!(
+                std::io::stderr(),
+                "{error}; its records before the damage count, the rest of it does not"
+            );
         }
         Ok(Self::replayed("replay", records))
     }

@@ -18,6 +18,7 @@
 mod layout;
 
 use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Network, Record, Transport};
+use crate::tally::Tally;
 use bytes::Bytes;
 use layout::{Layout, LayoutError, MAX_PAGE, MAX_PART, MAX_ROWS, MAX_TEXT, Pages};
 use packetlane_files::{Name, temporary};
@@ -156,6 +157,10 @@ const MAX_PART_TIME: Duration = Duration::from_secs(300);
 
 /// Records that the reader decodes at a time.
 const BATCH: usize = 4096;
+
+/// The most [`Tally::work`] for each byte of a recording. With 500 peers that send nothing and a
+/// window a second, the writer's have 34: parts of 5 minutes have 4,450 bytes.
+const MAX_WORK_PER_BYTE: u64 = 400;
 
 /// A cell of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -751,6 +756,8 @@ pub fn read(path: &Path) -> Result<Reader, ReadError> {
         });
     }
     Ok(Reader {
+        path: path.to_owned(),
+        length: 0,
         parts,
         part: None,
         batch: VecDeque::new(),
@@ -766,6 +773,9 @@ pub fn read(path: &Path) -> Result<Reader, ReadError> {
 /// only if it has at most 96 MiB, and is laid out as [`Writer`] does it.
 #[derive(Debug)]
 pub struct Reader {
+    path: PathBuf,
+    /// Of the parts that were opened, in bytes.
+    length: u64,
     parts: VecDeque<PathBuf>,
     part: Option<Part>,
     batch: VecDeque<Record>,
@@ -798,6 +808,32 @@ impl Iterator for Reader {
 }
 
 impl Reader {
+    /// Adds the records to `tally`, as a recording of its own, and everything that is wrong with
+    /// it to `damage`.
+    ///
+    /// The time is bounded by the length of the recording: a window takes time for every peer that
+    /// is connected. Where there are more of both than the bound allows, the rest is not read.
+    pub fn tally(mut self, tally: &mut Tally, mut damage: impl FnMut(ReadError)) {
+        let before = tally.work();
+        while let Some(record) = self.next() {
+            match record {
+                Ok(record) => tally.add(&record),
+                Err(error) => {
+                    damage(error);
+                    tally.gap();
+                }
+            }
+            if tally.work() - before > self.length.saturating_mul(MAX_WORK_PER_BYTE) {
+                damage(ReadError {
+                    path: self.path,
+                    cause: ReadCause::Work,
+                });
+                break;
+            }
+        }
+        tally.end();
+    }
+
     /// Reads records of the part at `path`: false if it has no more.
     fn read_batch(&mut self, path: PathBuf) -> Result<bool, ReadError> {
         let failed = |cause| ReadError {
@@ -809,7 +845,11 @@ impl Reader {
         let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let part = match &mut self.part {
                 Some(part) => part,
-                none => none.insert(Part::open(&path)?),
+                none => {
+                    let (part, length) = Part::open(&path)?;
+                    self.length += length;
+                    none.insert(part)
+                }
             };
             part.read_batch(&mut self.batch)
         }));
@@ -835,7 +875,8 @@ impl fmt::Debug for Part {
 }
 
 impl Part {
-    fn open(path: &Path) -> Result<Self, ReadCause> {
+    /// Opens the part at `path`. Returns its length in bytes, too.
+    fn open(path: &Path) -> Result<(Self, u64), ReadCause> {
         let file = packetlane_files::open(path).map_err(ReadCause::Io)?;
         let length = file.metadata().map_err(ReadCause::Io)?.len();
         let mut bytes = Vec::new();
@@ -861,11 +902,12 @@ impl Part {
             let pages = Pages::new(bytes.slice(place?), column);
             Some(get_column_reader(column.clone(), Box::new(pages)))
         });
-        Ok(Self {
+        let part = Self {
             left: layout.rows,
             readers: readers.collect(),
             row: 1,
-        })
+        };
+        Ok((part, bytes.len() as u64))
     }
 
     /// Adds some records to `batch`: false if there are no more.
@@ -958,6 +1000,8 @@ pub enum ReadCause {
     ColumnType(&'static str, Kind),
     /// A column has fewer rows than the file claims.
     Rows,
+    /// It would take more time than its length allows.
+    Work,
     /// In this row, a column is null that its event needs.
     Missing(u64, &'static str),
     /// In this row, a column has a value that it cannot have.
@@ -1002,6 +1046,7 @@ impl fmt::Display for ReadCause {
                 write!(f, "column {name} does not hold {kind}")
             }
             Self::Rows => f.write_str("fewer rows than the file claims"),
+            Self::Work => f.write_str("more windows and peers than its length allows"),
             Self::Missing(row, name) => write!(f, "row {row} has no {name}"),
             Self::Value(row, name) => write!(f, "row {row} has no valid {name}"),
         }

@@ -314,8 +314,8 @@ pub struct TimeLine {
 }
 
 impl TimeLine {
-    /// Spreads the cost of a window over the points that it touches.
-    fn add(&mut self, start: Time, end: Time, peers_ns: f64, thread_ns: f64) {
+    /// Spreads the cost of a window over the points that it touches. Returns how many these are.
+    fn add(&mut self, start: Time, end: Time, peers_ns: f64, thread_ns: f64) -> usize {
         if self.points.is_empty() {
             self.start = start;
             self.width = SECOND as Time;
@@ -342,6 +342,7 @@ impl TimeLine {
             point.peers_ns += peers_ns * share;
             point.thread_ns += thread_ns * share;
         }
+        last + 1 - first
     }
 }
 
@@ -419,6 +420,7 @@ pub struct Tally {
     lost: u64,
     stolen_ns: u64,
     timed: bool,
+    work: u64,
     /// Whether a single message was seen, and whether bytes were told alone.
     counted: bool,
     uncounted: bool,
@@ -684,6 +686,13 @@ impl Tally {
         self.crowded
     }
 
+    /// What all windows have taken: 1 for each, and for each peer, type of messages and point of
+    /// the time line that it had to visit. No other record takes more than a bounded time.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
     /// Whether the source could tell time per peer.
     #[must_use]
     pub fn timed(&self) -> bool {
@@ -824,6 +833,9 @@ impl Tally {
         let first_window = self.begun.is_none();
         self.begun = Some(end);
 
+        let visited = 1 + self.peers.len() + self.received.len() + self.sent.len();
+        self.work = self.work.saturating_add(visited as u64);
+
         let mut together: u64 = 0;
         let mut slots: BTreeMap<Slot, (f64, u64)> = BTreeMap::new();
         let mut gone = Vec::new();
@@ -906,8 +918,10 @@ impl Tally {
         if self.timed {
             self.together.add(together as f64 / length, length);
             self.together_rate.add(length, together as f64);
-            self.time_line
+            let points = self
+                .time_line
                 .add(start, end, together as f64, thread_ns as f64);
+            self.work = self.work.saturating_add(points as u64);
         }
     }
 }

@@ -3,7 +3,8 @@
 mod synthetic;
 
 use packetlane_peers::file::{Writer, read};
-use packetlane_peers::{Event, Record};
+use packetlane_peers::tally::Tally;
+use packetlane_peers::{Connection, ConnectionType, Event, Record};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -332,6 +333,74 @@ fn the_time_is_bounded_by_the_length_of_the_file() {
         &part(10, 1, &skipped),
         "the header of a page is damaged",
     );
+}
+
+/// So many peers that are connected and silent, and windows of a second each, in parts of so many
+/// records.
+fn silent(path: &Path, peers: i64, windows: u64, part_rows: usize) {
+    let writer = Writer::create(path).expect("a folder");
+    let mut writer = writer.with_part_rows(part_rows);
+    for peer in 0..peers {
+        let connection = Connection {
+            address: "192.0.2.1:8333".to_owned(),
+            kind: ConnectionType::Inbound,
+            network: None,
+            transport: None,
+            relay: None,
+            user_agent: None,
+            since: None,
+        };
+        let event = Event::Connected { peer, connection };
+        writer.add(&Record { time: START, event }).expect("written");
+    }
+    for window in 0..windows {
+        let start = START + window * 1_000_000;
+        let event = Event::Window {
+            start,
+            lost: 0,
+            probes_ns: 0,
+            stolen_ns: 0,
+        };
+        let time = start + 1_000_000;
+        writer.add(&Record { time, event }).expect("written");
+    }
+    writer.finish().expect("finished");
+}
+
+/// The work that a recording was, for each of its bytes, and what is wrong with it.
+fn tally(path: &Path) -> (u64, Vec<String>) {
+    let (mut tally, mut damage) = (Tally::new(), Vec::new());
+    let records = read(path).expect("a recording");
+    records.tally(&mut tally, |error| damage.push(error.to_string()));
+    let parts = fs::read_dir(path).expect("a folder").flatten();
+    let length: u64 = parts
+        .map(|part| part.metadata().expect("a part").len())
+        .sum();
+    println!("{} units for {length} bytes", tally.work());
+    (tally.work() / length, damage)
+}
+
+/// Every window takes time for every peer that is connected.
+#[test]
+fn windows_and_peers_are_bounded_by_the_length_of_the_recording() {
+    let folder = Folder::new("windows");
+    let many = folder.0.join("many.parquet");
+    silent(&many, 10_000, 121_072, 1 << 17);
+    let begun = Instant::now();
+    let (_, damage) = tally(&many);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let expected = format!(
+        "{}: more windows and peers than its length allows",
+        many.display()
+    );
+    assert_eq!(damage, [expected]);
+
+    // A window a second, and parts of 5 minutes: the writer's longest. A tenth of the bound.
+    let real = folder.0.join("real.parquet");
+    silent(&real, 500, 7200, 300);
+    let (work, damage) = tally(&real);
+    assert!(work <= 40, "{work}");
+    assert!(damage.is_empty(), "{damage:?}");
 }
 
 /// The most rows for the least bytes: what the writer has written is within the bounds.

@@ -24,7 +24,7 @@ pub(crate) enum Peers {
     /// message, and over time
     ///
     /// Files that are damaged, or are no recordings, are named on standard error, and the others
-    /// count. The exit status is 0 only if every file could be read to its end.
+    /// count. Exits with 0 only if no file is damaged.
     Report(report::Report),
     /// Say what a set of slots costs: from a recording, or from figures published in 2023
     ///

@@ -2,10 +2,12 @@
 
 use super::capture;
 use crate::terminal::complain;
-use packetlane_peers::file;
+use packetlane_peers::Time;
+use packetlane_peers::file::{self, ReadCause};
 use packetlane_peers::tally::Tally;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 /// Reads recordings, the oldest first whatever their order: Parquet, or folders of
@@ -27,26 +29,24 @@ pub(super) fn read(files: &[PathBuf]) -> Result<(Tally, Damage), Box<dyn Error>>
             tally.end();
             continue;
         }
-        let mut records = file::read(path)?;
-        // What comes before the first record is damage.
-        let first = records.find_map(|record| record.map_err(|error| damage.add(&error)).ok());
-        if let Some(first) = first {
-            recordings.push((first, records));
-        }
-    }
-    recordings.sort_by_key(|(first, _)| first.time);
-    for (first, records) in recordings {
-        tally.add(&first);
-        for record in records {
-            match record {
-                Ok(record) => tally.add(&record),
-                Err(error) => {
-                    damage.add(&error);
-                    tally.gap();
+        // The time alone is kept of each: a reader has a whole part in memory.
+        let first = match file::read(path) {
+            Ok(mut records) => records.find_map(Result::ok),
+            Err(error) => match &error.cause {
+                ReadCause::Io(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                    return Err(error.into());
                 }
-            }
+                _ => None,
+            },
+        };
+        recordings.push((first.map_or(Time::MAX, |first| first.time), path));
+    }
+    recordings.sort_by_key(|(time, _)| *time);
+    for (_, path) in recordings {
+        match file::read(path) {
+            Ok(records) => records.tally(&mut tally, |error| damage.add(&error)),
+            Err(error) => damage.add(&error),
         }
-        tally.end();
     }
     if tally.windows() > 0 {
         damage.say();
@@ -76,7 +76,9 @@ impl Damage {
 
     fn say(&self) {
         for file in &self.files {
-            complain(format_args!("{file}; only what is before it counts"));
+            complain(format_args!(
+                "{file}; its records before the damage count, the rest of it does not"
+            ));
         }
     }
 
@@ -84,11 +86,10 @@ impl Damage {
     pub(super) fn into_result(self) -> Result<(), Box<dyn Error>> {
         match self.files.len() {
             0 => Ok(()),
-            1 => Err("1 file could not be read to its end: what it lacks does not count".into()),
-            count => Err(format!(
-                "{count} files could not be read to their end: what they lack does not count"
-            )
-            .into()),
+            1 => Err("1 file is damaged; the rest of it is not counted".into()),
+            count => {
+                Err(format!("{count} files are damaged; the rest of them is not counted").into())
+            }
         }
     }
 }

@@ -1,0 +1,169 @@
+//! A folder that stays the same, whatever others do with its name.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A new folder, held open: files are written in it even if its name leads to another one
+/// meanwhile, which a user does who owns the folder above it.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    #[cfg(unix)]
+    handle: File,
+}
+
+impl Folder {
+    /// Makes the folder `path`.
+    ///
+    /// # Errors
+    ///
+    /// If there is something at `path`, or the folder cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        fs::create_dir(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            #[cfg(unix)]
+            handle: open(path)?,
+        })
+    }
+
+    /// Where it was made.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file `name` in it, with what `contents` writes. Replaces what has that name. A
+    /// failure leaves nothing new. Until it is whole, the file is hidden, and has another
+    /// extension.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or the folder is not where it was made any more.
+    pub fn write(
+        &self,
+        name: &str,
+        contents: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let unfinished = format!(".{name}.unfinished");
+        self.check()?;
+        let file = self.create_new(&unfinished)?;
+        let written = contents(&file)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| self.rename(&unfinished, name));
+        if written.is_err() {
+            // What fails here has failed above.
+            let _ = self.remove(&unfinished);
+        }
+        written
+    }
+}
+
+#[cfg(unix)]
+impl Folder {
+    /// What is written while the folder is elsewhere would not be found.
+    fn check(&self) -> io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let (there, ours) = (fs::symlink_metadata(&self.path)?, self.handle.metadata()?);
+        match (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
+            true => Ok(()),
+            false => Err(io::Error::other("the folder was moved, or replaced")),
+        }
+    }
+
+    fn create_new(&self, name: &str) -> io::Result<File> {
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o666);
+        let file = rustix::fs::openat(&self.handle, name, flags | OFlags::CLOEXEC, mode)?;
+        Ok(file.into())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let flags = rustix::fs::AtFlags::empty();
+        Ok(rustix::fs::unlinkat(&self.handle, name, flags)?)
+    }
+}
+
+/// Opens a folder, not through a symbolic link.
+#[cfg(unix)]
+fn open(path: &Path) -> io::Result<File> {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+#[cfg(not(unix))]
+impl Folder {
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn create_new(&self, name: &str) -> io::Result<File> {
+        File::create_new(self.path.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_lands_in_the_folder_that_was_made_or_nowhere() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("victim")).expect("a folder");
+        fs::write(at("victim/b"), "precious").expect("written");
+        let folder = Folder::create(&at("ours")).expect("a folder");
+        let write = |name: &str| folder.write(name, |mut file| file.write_all(b"ours"));
+        write("a").expect("written");
+        let moved = || {
+            fs::rename(at("ours"), at("moved")).expect("moved");
+            symlink(at("victim"), at("ours")).expect("a link");
+        };
+        moved();
+        let error = write("b").expect_err("moved").to_string();
+        assert_eq!(error, "the folder was moved, or replaced");
+        fs::remove_file(at("ours")).expect("removed");
+        assert_eq!(
+            write("b").expect_err("moved").kind(),
+            io::ErrorKind::NotFound
+        );
+        fs::rename(at("moved"), at("ours")).expect("moved");
+        // After the look at the name.
+        let swapped = folder.write("b", |mut file| {
+            moved();
+            file.write_all(b"ours")
+        });
+        swapped.expect("written");
+        assert_eq!(fs::read(at("moved/b")).expect("a file"), b"ours");
+        assert_eq!(fs::read(at("victim/b")).expect("a file"), b"precious");
+        assert_eq!(fs::read_dir(at("victim")).expect("a folder").count(), 1);
+        // A failure leaves nothing.
+        fs::remove_file(at("ours")).expect("removed");
+        fs::rename(at("moved"), at("ours")).expect("moved");
+        let full = folder.write("c", |_| Err(io::ErrorKind::StorageFull.into()));
+        full.expect_err("full");
+        assert_eq!(fs::read_dir(at("ours")).expect("a folder").count(), 2);
+        assert!(Folder::create(&at("ours")).is_err());
+    }
+}
