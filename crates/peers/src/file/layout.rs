@@ -26,8 +26,8 @@ pub(super) const MAX_PAGE: usize = MAX_ROWS * (4 + MAX_TEXT);
 /// of numbers and of texts that rows share.
 pub(super) const MAX_PART: u64 = 768 * MAX_ROWS as u64;
 
-/// The largest number of rows for each byte of a part. The writer's have 8, where 131,072 rows are all
-/// the same: then 256 of them take 5 bytes in a column of numbers.
+/// The largest number of rows for each byte of a part. Identical rows are densest: 131,072 of them
+/// have 16,546 bytes, 8 rows a byte.
 const MAX_ROWS_PER_BYTE: usize = 16;
 
 /// The longest footer, in bytes. The writer's have 6,000.
@@ -88,7 +88,8 @@ impl Layout {
 
         let fields = footer.list(2).ok_or(DAMAGED)?;
         let (root, fields) = fields.split_first().ok_or(DAMAGED)?;
-        // What the root claims bounds nothing here, but another reader would take it for true.
+        // We do not use the root's child count, but other readers rely on it, so a wrong one is
+        // refused.
         let children = root
             .integer(5)
             .and_then(|count| usize::try_from(count).ok());
@@ -419,7 +420,8 @@ impl Pages {
                 Encoding::RLE_DICTIONARY
             }
             (Some(DIFFERENCES), Physical::INT64) => match differences(values).ok_or(TOO_SHORT)? {
-                // Nothing but nulls, which the decoder of plain values can do, too.
+                // All null. The library's delta decoder underflows on a count of 0; the plain one
+                // does not.
                 0 => Encoding::PLAIN,
                 _ => Encoding::DELTA_BINARY_PACKED,
             },
