@@ -3,6 +3,9 @@
 //! A folder may belong to others, and a name in it may be a trap: a FIFO that nobody writes to, a
 //! symbolic link to a file that only root can write, escape sequences for the terminal.
 
+mod folder;
+
+pub use folder::Folder;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};

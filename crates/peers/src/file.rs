@@ -21,7 +21,7 @@ use crate::record::{Calls, Connection, ConnectionType, Cost, Event, Network, Rec
 use crate::tally::Tally;
 use bytes::Bytes;
 use layout::{Layout, LayoutError, MAX_PAGE, MAX_PART, MAX_ROWS, MAX_TEXT, Pages};
-use packetlane_files::{Name, temporary};
+use packetlane_files::{Folder, Name};
 use parquet::basic::{Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
@@ -523,10 +523,10 @@ impl Columns {
 
     fn write(
         &self,
-        file: File,
+        file: &File,
         schema: TypePtr,
         properties: WriterPropertiesPtr,
-    ) -> Result<File, ParquetError> {
+    ) -> Result<(), ParquetError> {
         let mut writer = SerializedFileWriter::new(file, schema, properties)?;
         let mut group = writer.next_row_group()?;
         for ((name, kind, _), column) in COLUMNS.iter().zip(&self.columns) {
@@ -550,13 +550,15 @@ impl Columns {
             out.close()?;
         }
         group.close()?;
-        writer.into_inner()
+        writer.into_inner()?;
+        Ok(())
     }
 }
 
 /// Writes a recording.
 pub struct Writer {
-    folder: PathBuf,
+    /// Its name may lead elsewhere meanwhile: it may lie in a folder of another user.
+    folder: Folder,
     schema: TypePtr,
     properties: WriterPropertiesPtr,
     rows: Columns,
@@ -574,13 +576,13 @@ impl Writer {
     ///
     /// If there is something at `folder`, or the folder cannot be made.
     pub fn create(folder: &Path) -> Result<Self, WriteError> {
-        fs::create_dir(folder).map_err(|error| match error.kind() {
+        let folder = Folder::create(folder).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => WriteError::Exists(folder.to_owned()),
             _ => WriteError::Io(folder.to_owned(), error),
         })?;
         let now = Instant::now();
         Ok(Self {
-            folder: folder.to_owned(),
+            folder,
             schema: schema(),
             properties: properties(),
             rows: Columns::default(),
@@ -650,32 +652,27 @@ impl Writer {
             self.part_begun = Instant::now();
             return Ok(());
         }
-        let path = self.folder.join(format!("{:06}.parquet", self.parts + 1));
-        let written = self.write_file(&path);
-        written.map_err(|error| WriteError::Io(path, error))?;
+        // Readers of the folder pass a part over that is not whole. If it cannot be written,
+        // nothing is left of it: it may hold the last of the disk.
+        let name = format!("{:06}.parquet", self.parts + 1);
+        let written = self.folder.write(&name, |file| {
+            let (schema, properties) = (self.schema.clone(), self.properties.clone());
+            let written = self.rows.write(file, schema, properties);
+            written.map_err(io_error)
+        });
+        written.map_err(|error| WriteError::Io(self.folder.path().join(name), error))?;
         self.parts += 1;
         self.records += self.rows.rows as u64;
         self.rows.clear();
         self.part_begun = Instant::now();
         Ok(())
     }
-
-    /// Writes a part. If that fails, nothing is left of it: it may hold the last of the disk.
-    fn write_file(&self, path: &Path) -> io::Result<()> {
-        // In the recording's own folder, where nobody else can plant a link. Hidden, and of
-        // another kind than the parts, so that readers of the folder pass it over.
-        let (file, place) = temporary(path)?.into_parts();
-        let (schema, properties) = (self.schema.clone(), self.properties.clone());
-        let written = self.rows.write(file, schema, properties);
-        written.map_err(io_error)?.sync_all()?;
-        Ok(place.persist(path)?)
-    }
 }
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer")
-            .field("folder", &self.folder)
+            .field("folder", &self.folder.path())
             .field("records", &self.records)
             .finish_non_exhaustive()
     }

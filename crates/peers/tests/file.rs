@@ -591,6 +591,42 @@ fn a_planted_link_is_not_followed() {
     assert!(!folder.0.join("nowhere").exists());
 }
 
+/// Another user, who owns the folder above the recording, may swap it between two parts.
+#[cfg(unix)]
+#[test]
+fn a_part_never_lands_in_another_folder() {
+    use std::os::unix::fs::symlink;
+    let folder = Folder::new("swapped");
+    let path = folder.0.join("a.parquet");
+    let (moved, victim) = (folder.0.join("moved"), folder.0.join("victim"));
+    fs::create_dir(&victim).expect("a folder");
+    fs::write(victim.join("000002.parquet"), "precious").expect("written");
+    let mut writer = Writer::create(&path).expect("a folder").with_part_rows(1);
+    writer.add(&numbered(0)).expect("written");
+    fs::rename(&path, &moved).expect("moved");
+    symlink(&victim, &path).expect("a link");
+    let error = writer.add(&numbered(1)).expect_err("swapped").to_string();
+    let expected = format!(
+        "cannot write {}/000002.parquet: the folder was moved, or replaced",
+        path.display()
+    );
+    assert_eq!(error, expected);
+    let precious = fs::read(victim.join("000002.parquet")).expect("a file");
+    assert_eq!(precious, b"precious");
+    assert_eq!(fs::read_dir(&victim).expect("a folder").count(), 1);
+    // What waits in memory is written when the folder is back.
+    fs::remove_file(&path).expect("removed");
+    fs::rename(&moved, &path).expect("moved");
+    assert_eq!(writer.finish().expect("finished"), 2);
+    assert_eq!(read_all(&path), [numbered(0), numbered(1)]);
+    // It is gone.
+    let path = folder.0.join("gone.parquet");
+    let mut writer = Writer::create(&path).expect("a folder").with_part_rows(1);
+    fs::remove_dir(&path).expect("removed");
+    let error = writer.add(&numbered(0)).expect_err("gone").to_string();
+    assert!(error.contains("No such file or directory"), "{error}");
+}
+
 /// A file that is cut anywhere, or has bytes changed, gives an error or records: no panic, and
 /// no memory for what it merely claims.
 #[test]
