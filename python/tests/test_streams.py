@@ -82,6 +82,77 @@ async def test_a_slow_reader_stops_its_peer() -> None:
     server.close()
 
 
+@pytest.mark.parametrize("size", [0, 1_000_000])
+async def test_what_nobody_reads_is_bounded(size: int) -> None:
+    connections: list[_streams._Connection] = []
+
+    async def never(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        connections.append(reader._connection)
+        await asyncio.sleep(60)
+
+    server = await packetlane.serve(never, "127.0.0.1", 0, "regtest")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+    message = packetlane.encode_v1("regtest", "ping", bytes(size))
+    writer.write(packetlane.encode_v1("regtest", "version"))
+    # The peer cannot send all of it: the server stops reading.
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(flood(writer, message * (1 if size else 10_000)), 2)
+    (connection,) = connections
+    cost = sum(_streams.MESSAGE_COST + len(payload) for _, payload in connection.unread)
+    assert cost == connection.unread_cost
+    # One read of a socket above the limit.
+    one_read = 256 * 1024
+    assert _streams.MAX_UNREAD < cost < _streams.MAX_UNREAD + size + one_read // 24 * 256 + one_read
+    writer.close()
+    server.close()
+
+
+async def flood(writer: asyncio.StreamWriter, message: bytes) -> None:
+    while True:
+        writer.write(message)
+        await writer.drain()
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000])
+async def test_what_comes_before_verack_is_bounded(size: int) -> None:
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def exchange(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        try:
+            await packetlane.exchange_versions(reader, writer, answer=True)
+        except packetlane.Error as error:
+            cost = sum(_streams.MESSAGE_COST + len(payload) for _, payload in reader._connection.unread)
+            assert cost <= _streams.MAX_UNREAD + 1_000_000
+            ended.set_result(str(error))
+            raise
+
+    server = await packetlane.serve(exchange, "127.0.0.1", 0, "regtest")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+    writer.write(packetlane.encode_v1("regtest", "version", bytes(86)))
+    message = packetlane.encode_v1("regtest", "block", bytes(size))
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(flood(writer, message), 20)
+    assert "the peer sent more than 65536 bytes before its verack" == await ended
+    writer.close()
+    server.close()
+
+
+async def test_messages_before_verack_wait_in_the_reader() -> None:
+    server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest")
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    # They come back, in front of the version that comes back.
+    messages = [(f"type{i}", bytes(i)) for i in range(20)]
+    for message in messages:
+        writer.send(*message)
+    payload = await packetlane.exchange_versions(reader, writer)
+    assert _streams.USER_AGENT.encode() in payload
+    assert [await reader.read() for _ in messages] == messages
+    assert await reader.read() == ("sendaddrv2", b"")
+    assert reader._connection.unread_cost == 0
+    writer.close()
+    server.close()
+
+
 async def test_v1_peers_are_answered() -> None:
     server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest")
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))

@@ -35,14 +35,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Closed", "Reader", "Writer", "connect", "exchange_versions", "serve"]
 
-#: A reader that has so many bytes of messages unread takes no more from its socket.
+#: A reader that has so much unread takes no more from its socket: bytes of payloads, and
+#: MESSAGE_COST for each message.
 MAX_UNREAD = 4 * 1024 * 1024
+#: What a message takes besides its payload, in bytes: a tuple, two objects, a place in a queue.
+MESSAGE_COST = 256
+#: How much a peer may send before its verack, counted like MAX_UNREAD. Nodes send a few messages
+#: without payloads.
+MAX_BEFORE_VERACK = 64 * 1024
 PROTOCOL_VERSION = 70016
 USER_AGENT = "/packetlane-python:0.1.0/"
 
 
 class Closed(Error):
     """The connection is closed."""
+
+
+def _cost(message: tuple[str, bytes]) -> int:
+    return MESSAGE_COST + len(message[1])
 
 
 class _Turn:
@@ -126,9 +136,9 @@ class _Connection(asyncio.Protocol):
         #: Done when messages can be sent.
         self.ready: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
-        #: Messages that nobody has read, and how many bytes they are.
+        #: Messages that nobody has read, and what they cost.
         self.unread: deque[tuple[str, bytes]] = deque()
-        self.unread_bytes = 0
+        self.unread_cost = 0
         self.end: Optional[Exception] = None
         self.reading: Optional[asyncio.Future[None]] = None
         self.writable = asyncio.Event()
@@ -206,10 +216,25 @@ class _Connection(asyncio.Protocol):
 
     def deliver(self, messages: list[tuple[str, bytes]]) -> None:
         self.unread.extend(messages)
-        self.unread_bytes += sum(len(payload) for _, payload in messages)
-        if self.unread_bytes > MAX_UNREAD and self.transport is not None:
+        self.unread_cost += sum(map(_cost, messages))
+        if self.unread_cost > MAX_UNREAD and self.transport is not None:
             self.transport.pause_reading()
         self.wake()
+
+    def take(self) -> tuple[str, bytes]:
+        """The first message of ``unread``, which is not empty."""
+        message = self.unread.popleft()
+        before = self.unread_cost
+        self.unread_cost -= _cost(message)
+        if self.unread_cost <= MAX_UNREAD < before and self.transport is not None:
+            self.transport.resume_reading()
+        return message
+
+    def put_back(self, messages: list[tuple[str, bytes]]) -> None:
+        """Puts messages that were taken in front of ``unread``."""
+        behind, self.unread = self.unread, deque()
+        self.deliver(messages)
+        self.unread.extend(behind)
 
     def fail(self, error: Exception) -> None:
         """Ends the connection with an error, if it has not ended yet."""
@@ -253,12 +278,7 @@ class Reader:
                 await connection.reading
             finally:
                 connection.reading = None
-        message = connection.unread.popleft()
-        before = connection.unread_bytes
-        connection.unread_bytes -= len(message[1])
-        if connection.unread_bytes <= MAX_UNREAD < before and connection.transport is not None:
-            connection.transport.resume_reading()
-        return message
+        return connection.take()
 
     def __aiter__(self) -> Reader:
         return self
@@ -427,28 +447,36 @@ async def exchange_versions(
     """Exchanges ``version`` and ``verack``, and asks for ``addrv2``.
 
     ``answer`` is for the side that accepted the connection. Returns the payload of the peer's
-    ``version``. Other messages that come meanwhile wait in the reader.
+    ``version``. Other messages that come meanwhile wait in the reader; more than a few of them
+    end the connection with an ``Error``.
     """
+    connection = reader._connection
     others: list[tuple[str, bytes]] = []
+    allowed = MAX_BEFORE_VERACK
     if not answer:
         writer.send("version", _version(services))
     theirs: Optional[bytes] = None
-    while True:
-        message_type, payload = await reader.read()
-        if message_type == "version" and theirs is None:
-            theirs = payload
-            if answer:
-                writer.send("version", _version(services))
-            writer.send("sendaddrv2")
-            writer.send("verack")
-        elif message_type == "verack" and theirs is not None:
-            break
-        else:
-            others.append((message_type, payload))
-    unread = reader._connection
-    unread.unread.extendleft(reversed(others))
-    unread.unread_bytes += sum(len(payload) for _, payload in others)
-    return theirs
+    try:
+        while True:
+            message_type, payload = message = await reader.read()
+            if message_type == "version" and theirs is None:
+                theirs = payload
+                if answer:
+                    writer.send("version", _version(services))
+                writer.send("sendaddrv2")
+                writer.send("verack")
+            elif message_type == "verack" and theirs is not None:
+                return theirs
+            else:
+                allowed -= _cost(message)
+                if allowed < 0:
+                    text = f"the peer sent more than {MAX_BEFORE_VERACK} bytes before its verack"
+                    error = Error(text)
+                    connection.fail(error)
+                    raise error
+                others.append(message)
+    finally:
+        connection.put_back(others)
 
 
 def _version(services: int) -> bytes:
