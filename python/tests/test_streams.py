@@ -153,6 +153,100 @@ async def test_messages_before_verack_wait_in_the_reader() -> None:
     server.close()
 
 
+def reported() -> list[dict[str, object]]:
+    """What the running loop reports from now on."""
+    contexts: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    return contexts
+
+
+async def test_what_is_unsent_is_bounded() -> None:
+    peer: asyncio.Future[packetlane.Writer] = asyncio.get_running_loop().create_future()
+
+    async def send(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        peer.set_result(writer)
+        await reader.read()
+
+    server = await packetlane.serve(send, "127.0.0.1", 0, "regtest")
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    theirs = await peer
+    assert theirs.unsent == 0
+    theirs.send("ping", b"12345678")
+    assert theirs.unsent == 1 + 8 + 20
+    sent = 0
+    with pytest.raises(packetlane.SendBufferFull, match=r"await drain\(\)"):
+        while True:
+            theirs.send("block", bytes(1_000_000))
+            sent += 1
+            await asyncio.sleep(0)
+    assert theirs.max_unsent < theirs.unsent <= theirs.max_unsent + 1_000_021
+    # What was refused was not sent, and the connection goes on.
+    assert await reader.read() == ("ping", b"12345678")
+    for _ in range(sent):
+        assert (await reader.read())[0] == "block"
+    await asyncio.wait_for(theirs.drain(), 10)
+    assert theirs.unsent == 0
+    theirs.max_unsent = 100
+    theirs.send("inv", bytes(100))
+    with pytest.raises(packetlane.SendBufferFull):
+        theirs.send("inv")
+    assert await reader.read() == ("inv", bytes(100))
+    writer.close()
+    server.close()
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_a_peer_that_reads_nothing_does_not_stop_the_end(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_streams, "CLOSE_TIMEOUT", 0.5 if how == "close" else 60.0)
+    errors = reported()
+
+    async def send(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        assert await reader.read() == ("version", b"")
+        for _ in range(14):
+            writer.send("block", bytes(1_000_000))
+        begun = time.monotonic()
+        getattr(writer, how)()
+        await writer.wait_closed()
+        assert (time.monotonic() - begun > 0.4) is (how == "close")
+        with pytest.raises(packetlane.Closed, match="0.5 s" if how == "close" else "aborted"):
+            await reader.read()
+        writer.abort()
+        writer.close()
+        done.set()
+
+    done = asyncio.Event()
+    server = await packetlane.serve(send, "127.0.0.1", 0, "regtest")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+    writer.write(packetlane.encode_v1("regtest", "version"))
+    await asyncio.wait_for(done.wait(), 10)
+    writer.close()
+    server.close()
+    await asyncio.sleep(0.05)
+    assert errors == []
+
+
+async def test_what_is_unsent_at_close_arrives() -> None:
+    errors = reported()
+
+    async def send(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        for _ in range(2):
+            writer.send("block", bytes(2_000_000))
+        writer.close()
+        await writer.wait_closed()
+
+    server = await packetlane.serve(send, "127.0.0.1", 0, "regtest")
+    reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
+    assert [message async for message in reader] == [("block", bytes(2_000_000))] * 2
+    writer.close()
+    writer.abort()
+    server.close()
+    await asyncio.sleep(0.05)
+    assert errors == []
+
+
 async def test_v1_peers_are_answered() -> None:
     server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest")
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
@@ -279,9 +373,7 @@ async def test_damage_ends_a_connection() -> None:
 
 
 async def test_what_a_callback_raises_is_reported() -> None:
-    reported: list[BaseException] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    errors = reported()
 
     async def wrong(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
         writer.send("a very long message type")
@@ -300,7 +392,7 @@ async def test_what_a_callback_raises_is_reported() -> None:
     for _ in range(50):
         await asyncio.sleep(0.01)
         gc.collect()
-    assert [type(error) for error in reported] == [packetlane.MessageError]
+    assert [type(error["exception"]) for error in errors] == [packetlane.MessageError]
 
 
 async def test_refused_and_silent() -> None:

@@ -28,7 +28,7 @@ from ._packetlane import (
     encode_message,
     encode_v1,
 )
-from ._streams import Closed, Reader, Writer, connect, exchange_versions, serve
+from ._streams import Closed, Reader, SendBufferFull, Writer, connect, exchange_versions, serve
 
 __all__ = [
     "V1",
@@ -47,6 +47,7 @@ __all__ = [
     "Reader",
     "SealBatch",
     "SealError",
+    "SendBufferFull",
     "Session",
     "Slot",
     "SlotError",

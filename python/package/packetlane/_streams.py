@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, cast
 
 from ._packetlane import (
     V1,
@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from ._packetlane import Buffer
     from ._packetlane import _Network as Network
 
-__all__ = ["Closed", "Reader", "Writer", "connect", "exchange_versions", "serve"]
+__all__ = [
+    "Closed",
+    "Reader",
+    "SendBufferFull",
+    "Writer",
+    "connect",
+    "exchange_versions",
+    "serve",
+]
 
 #: A reader that has so much unread takes no more from its socket: bytes of payloads, and
 #: MESSAGE_COST for each message.
@@ -43,12 +51,20 @@ MESSAGE_COST = 256
 #: How much a peer may send before its verack, counted like MAX_UNREAD. Nodes send a few messages
 #: without payloads.
 MAX_BEFORE_VERACK = 64 * 1024
+#: ``Writer.max_unsent`` of a new connection, in bytes: four of the longest payloads.
+MAX_UNSENT = 16 * 1024 * 1024
+#: How long a connection that was closed may take to send what is unsent, in seconds.
+CLOSE_TIMEOUT = 30.0
 PROTOCOL_VERSION = 70016
 USER_AGENT = "/packetlane-python:0.1.0/"
 
 
 class Closed(Error):
     """The connection is closed."""
+
+
+class SendBufferFull(Error):
+    """The peer takes less than is sent: nothing was sent by this call. Await ``Writer.drain``."""
 
 
 def _cost(message: tuple[str, bytes]) -> int:
@@ -103,6 +119,7 @@ class _Turn:
         if not self.pushed:
             connection.loop.call_soon(self.seal)
         self.pushed.setdefault(connection, []).append(slot)
+        connection.pushed_bytes += len(slot)
         if self.outgoing.bytes_used >= SealBatch.ENOUGH_BYTES:
             self.seal()
 
@@ -110,6 +127,7 @@ class _Turn:
         pushed, self.pushed = self.pushed, {}
         self.engine.seal(self.outgoing)
         for connection, slots in pushed.items():
+            connection.pushed_bytes = 0
             # A copy: asyncio keeps what the socket does not take.
             connection.write(self.outgoing.wire_bytes(slots))
         self.outgoing.clear()
@@ -143,12 +161,16 @@ class _Connection(asyncio.Protocol):
         self.reading: Optional[asyncio.Future[None]] = None
         self.writable = asyncio.Event()
         self.writable.set()
+        #: What waits in the turn to be sealed, in bytes.
+        self.pushed_bytes = 0
+        #: Aborts a connection that does not become closed.
+        self.close_timer: Optional[asyncio.TimerHandle] = None
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # Of a class of its own in uvloop.
+        self.transport = cast(asyncio.Transport, transport)
         if self.handshake is None:
             self.ready.set_result(None)
         else:
@@ -179,6 +201,10 @@ class _Connection(asyncio.Protocol):
                 self.receive_v1(progress.received)
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
+        # First: a transport that is lost must not be aborted.
+        self.lost.set_result(None)
+        if self.close_timer is not None:
+            self.close_timer.cancel()
         if self in self.turn.fed:
             self.turn.open()
         self.turn.pushed.pop(self, None)
@@ -191,8 +217,6 @@ class _Connection(asyncio.Protocol):
             error.__cause__ = exc
             self.fail(error)
         self.writable.set()
-        if not self.lost.done():
-            self.lost.set_result(None)
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -244,8 +268,19 @@ class _Connection(asyncio.Protocol):
                 self.ready.set_exception(error)
                 self.ready.exception()  # nobody may wait for it
             self.wake()
-        if self.transport is not None:
+        if self.transport is not None and not self.lost.done():
             self.transport.abort()
+
+    def close(self) -> None:
+        """Closes the connection when all that was sent is on its way, or time is up."""
+        if self in self.turn.pushed:
+            self.turn.seal()
+        if self.transport is None or self.lost.done():
+            return
+        self.transport.close()
+        if self.close_timer is None and self.transport.get_write_buffer_size():
+            error = Closed(f"the peer did not take what was sent to it in {CLOSE_TIMEOUT:g} s")
+            self.close_timer = self.loop.call_later(CLOSE_TIMEOUT, self.fail, error)
 
     def wake(self) -> None:
         if self.reading is not None and not self.reading.done():
@@ -293,8 +328,12 @@ class Reader:
 class Writer:
     """Sends messages to a peer."""
 
+    #: ``send`` is refused while more bytes than this are ``unsent``.
+    max_unsent: int
+
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
+        self.max_unsent = MAX_UNSENT
 
     @property
     def version(self) -> int:
@@ -312,30 +351,51 @@ class Writer:
         transport = self._connection.transport
         return default if transport is None else transport.get_extra_info(name, default)
 
+    @property
+    def unsent(self) -> int:
+        """How much of what was sent the socket has not taken yet, in bytes on the wire."""
+        transport = self._connection.transport
+        waiting = 0 if transport is None else transport.get_write_buffer_size()
+        return waiting + self._connection.pushed_bytes
+
     def send(self, message_type: str, payload: Buffer = b"") -> None:
-        """Sends a message, in this turn of the event loop, with all others that are sent in it."""
+        """Sends a message, in this turn of the event loop, with all others that are sent in it.
+
+        Raises ``SendBufferFull`` if more than ``max_unsent`` bytes are ``unsent``, and ``Closed``
+        or the ``Error`` that ended the connection.
+        """
         connection = self._connection
         if connection.end is not None:
             raise connection.end
+        if self.unsent > self.max_unsent:
+            raise SendBufferFull(
+                f"{self.unsent} bytes are unsent, and the limit is {self.max_unsent}: await drain()"
+            )
         if connection.session is None:
             connection.write(encode_v1(connection.network, message_type, payload))
         else:
             connection.turn.push(connection, connection.session, message_type, payload)
 
     async def drain(self) -> None:
-        """Waits until what was sent is on its way, and the socket takes more."""
+        """Waits until no more than 64 KiB are ``unsent``.
+
+        That takes as long as the peer likes: bound it by ``asyncio.wait_for``.
+        """
         await asyncio.sleep(0)
         await self._connection.writable.wait()
         if self._connection.end is not None:
             raise self._connection.end
 
     def close(self) -> None:
-        """Closes the connection when all that was sent is on its way."""
-        connection = self._connection
-        if connection in connection.turn.pushed:
-            connection.turn.seal()
-        if connection.transport is not None:
-            connection.transport.close()
+        """Closes the connection when all that was sent is on its way.
+
+        If the peer does not take it in 30 seconds, the connection is aborted.
+        """
+        self._connection.close()
+
+    def abort(self) -> None:
+        """Closes the connection at once. What is unsent is lost."""
+        self._connection.fail(Closed("the connection was aborted"))
 
     async def wait_closed(self) -> None:
         """Waits until the connection is closed."""
