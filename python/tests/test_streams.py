@@ -517,6 +517,7 @@ def bitcoind(home: Path, listen: int, rpc: int, v2: bool) -> list[str]:
     return [find_bitcoind(), *options, f"-v2transport={int(v2)}"]
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 @pytest.mark.parametrize("v2", [True, False], ids=["v2", "v1"])
 @pytest.mark.parametrize("software", [btcd, bitcoind], ids=["btcd", "bitcoind"])
 async def test_a_real_node(software: object, v2: bool, tmp_path: Path) -> None:
