@@ -23,7 +23,7 @@ import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Final, Optional
 
 import packetlane
 from packetlane import Engine, Handshake, OpenBatch, SealBatch, Session
@@ -36,7 +36,7 @@ crawler = importlib.import_module("crawler")
 PACKETS = 1024
 BYTES = 61
 LISTENERS = 100
-NETWORK = "regtest"
+NETWORK: Final = "regtest"
 
 
 def time_of(run: Callable[[], object], samples: int, per: int) -> float:
@@ -305,7 +305,7 @@ def use_fast_parts() -> None:
 
 
 async def connect_v1(
-    host: str, port: int, network: str, *, handshake: bool, timeout: float
+    host: str, port: int, network: packetlane.Network, *, handshake: bool, timeout: float
 ) -> tuple[packetlane.Reader, packetlane.Writer]:
     return await streams._connect(host, port, network, None, handshake, timeout)
 

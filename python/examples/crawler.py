@@ -82,19 +82,28 @@ def addresses(message_type: str, payload: bytes) -> Iterator[str]:
         yield name(network, address, int.from_bytes(cursor.take(2), "big"))
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError("not HOST:PORT with a port from 1 to 65535")
+    return host.strip("[]"), int(port)
+
+
 async def visit(address: str, network: str, timeout: float, connect: Connect) -> Node:
     """Asks one node."""
     node = Node(address)
     begun = time.perf_counter()
-    host, _, port = address.rpartition(":")
     try:
-        reader, writer = await connect(
-            host.strip("[]"), int(port), network, handshake=True, timeout=timeout
-        )
+        host, port = host_and_port(address)
+        reader, writer = await connect(host, port, network, handshake=True, timeout=timeout)
         node.transport = f"v{writer.version}"
         try:
             writer.send("getaddr")
             await asyncio.wait_for(answer(reader, writer, node.known), timeout)
+        except asyncio.TimeoutError:
+            # One that knows no other than itself has announced that, and sends no more.
+            if not node.known:
+                raise asyncio.TimeoutError(f"no answer to getaddr in {timeout:g} s") from None
         finally:
             writer.close()
     except (packetlane.Error, OSError, ValueError, asyncio.TimeoutError) as error:
@@ -138,7 +147,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("node", nargs="*", help="HOST:PORT")
     parser.add_argument("--nodes", type=argparse.FileType(), help="a file of HOST:PORT, one a line")
-    parser.add_argument("--network", default="main")
+    networks = ["main", "testnet3", "testnet4", "signet", "regtest"]
+    parser.add_argument("--network", default="main", choices=networks)
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds for each node's answer")
     parser.add_argument("--csv", action="store_true", help="CSV instead of JSON lines")

@@ -6,6 +6,7 @@ standard input ends. The first V1 of them speak v1 only.
 
 import asyncio
 import sys
+from typing import cast
 
 import packetlane
 
@@ -37,7 +38,7 @@ async def node(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
                 writer.send("addr", addresses())
 
 
-async def v1_node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, network: str) -> None:
+async def v1_node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, network: packetlane.Network) -> None:
     """A node that knows v1 only: it hangs up at anything else."""
     decoder = packetlane.V1Decoder(network)
     while data := await reader.read(65536):
@@ -53,7 +54,7 @@ async def v1_node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ne
     writer.close()
 
 
-async def main(count: int, v1: int, network: str) -> None:
+async def main(count: int, v1: int, network: packetlane.Network) -> None:
     servers = []
     for number in range(count):
         if number < v1:
@@ -68,4 +69,4 @@ async def main(count: int, v1: int, network: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), cast(packetlane.Network, sys.argv[3])))

@@ -404,7 +404,7 @@ async def test_refused_and_silent() -> None:
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    address = ("127.0.0.1", port_of(server), "regtest")
+    address: tuple[str, int, packetlane.Network] = ("127.0.0.1", port_of(server), "regtest")
     with pytest.raises(packetlane.ClosedUnanswered, match="did not answer in 0.2 s"):
         await packetlane.connect(*address, timeout=0.2, v2_only=True)
     # It may be a v1 node that waits for the rest of what it takes for a message.
@@ -446,6 +446,66 @@ def test_crawler(tmp_path: Path) -> None:
     tor = f"network-4/{bytes(range(32)).hex()}:8333"
     assert by_port[ports[299]]["known"] == ["127.0.0.1:8333", tor]
     assert sum(bool(one["error"]) for one in seen) == 1
+
+
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_crawler_of_odd_nodes() -> None:
+    """A node that knows one address, one that answers nothing, and lines that are no address."""
+
+    async def knows_itself(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        async for message_type, _ in reader:
+            if message_type == "getaddr":
+                writer.send("addr", b"\x01" + bytes(4 + 8 + 10) + b"\xff\xff\x7f\0\0\x01" + b"\x20\x8d")
+
+    one = await packetlane.serve(knows_itself, "127.0.0.1", 0, "regtest", handshake=True)
+    mute = await packetlane.serve(echo_nothing, "127.0.0.1", 0, "regtest", handshake=True)
+    nodes = [f"127.0.0.1:{port_of(one)}", f"127.0.0.1:{port_of(mute)}", "127.0.0.1:99999", "8333", "x:y"]
+    crawler = str(HERE.parent / "examples" / "crawler.py")
+    options = ["--network", "regtest", "--timeout", "1"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, crawler, *options, *nodes, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    seen = {node["address"]: node for node in map(json.loads, output.splitlines())}
+    assert process.returncode == 0 and sorted(seen) == sorted(nodes)
+    assert (seen[nodes[0]]["known"], seen[nodes[0]]["error"]) == (["127.0.0.1:8333"], "")
+    assert seen[nodes[1]]["error"] == "no answer to getaddr in 1 s"
+    assert {seen[node]["error"] for node in nodes[2:]} == {"not HOST:PORT with a port from 1 to 65535"}
+    one.close()
+    mute.close()
+
+
+async def echo_nothing(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+    async for _ in reader:
+        pass
+
+
+async def test_a_wrong_network_is_said_at_once() -> None:
+    with pytest.raises(ValueError, match='no network "mainnet": there are main,'):
+        await packetlane.serve(echo, "127.0.0.1", 0, "mainnet")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='no network "mainnet": there are main,'):
+        await packetlane.connect("127.0.0.1", 1, "mainnet")  # type: ignore[arg-type]
+
+
+async def test_a_timeout_says_what_did_not_come() -> None:
+    other = await packetlane.serve(echo, "127.0.0.1", 0, "signet")
+    with pytest.raises(asyncio.TimeoutError, match="v2 handshake in 0.3 s: it may be on another network"):
+        await packetlane.connect("127.0.0.1", port_of(other), "regtest", timeout=0.3)
+    mute = await packetlane.serve(echo_nothing, "127.0.0.1", 0, "regtest")
+    with pytest.raises(asyncio.TimeoutError, match="did not send version and verack in 0.3 s"):
+        await packetlane.connect("127.0.0.1", port_of(mute), "regtest", timeout=0.3, handshake=True)
+    other.close()
+    mute.close()
+    # A listener whose queue is full answers no connection.
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        for one in (first, second):
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        with pytest.raises(asyncio.TimeoutError, match=f"no TCP connection to 127.0.0.1 port {port} in 0.3 s"):
+            await packetlane.connect("127.0.0.1", port, "regtest", timeout=0.3)
 
 
 # Real nodes.

@@ -29,6 +29,7 @@ from ._packetlane import (
     encode_v1,
 )
 from ._streams import Closed, Reader, SendBufferFull, Writer, connect, exchange_versions, serve
+from ._types import Network
 
 __all__ = [
     "V1",
@@ -42,6 +43,7 @@ __all__ = [
     "Handshake",
     "HandshakeError",
     "MessageError",
+    "Network",
     "OpenBatch",
     "OpenError",
     "Reader",

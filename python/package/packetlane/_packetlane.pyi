@@ -1,11 +1,7 @@
-import sys
 from collections.abc import Iterable
 from typing import ClassVar, Optional, Union, final
 
-if sys.version_info >= (3, 12):
-    from collections.abc import Buffer as Buffer
-else:
-    from typing_extensions import Buffer as Buffer
+from ._types import Buffer, Network
 
 __all__ = [
     "BackendError",
@@ -31,8 +27,6 @@ __all__ = [
     "sha256d_many",
     "sha256d_merkle_root",
 ]
-
-_Network = Union[str, bytes]
 
 class Error(Exception): ...
 class BackendError(Error): ...
@@ -84,7 +78,7 @@ class V1:
 
 @final
 class V1Decoder:
-    def __new__(cls, network: _Network = "main") -> V1Decoder: ...
+    def __new__(cls, network: Network = "main") -> V1Decoder: ...
     def receive(self, data: Buffer) -> list[tuple[str, bytes]]: ...
     @property
     def buffered(self) -> int: ...
@@ -95,7 +89,7 @@ class V1Decoder:
 class Handshake:
     @staticmethod
     def initiator(
-        network: _Network = "main",
+        network: Network = "main",
         *,
         engine: Optional[Engine] = None,
         garbage: Optional[Buffer] = None,
@@ -104,7 +98,7 @@ class Handshake:
     ) -> Handshake: ...
     @staticmethod
     def responder(
-        network: _Network = "main",
+        network: Network = "main",
         *,
         engine: Optional[Engine] = None,
         garbage: Optional[Buffer] = None,
@@ -141,6 +135,6 @@ class Session:
 
 def encode_message(message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
 def decode_message(contents: Buffer) -> tuple[str, bytes]: ...
-def encode_v1(network: _Network, message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
+def encode_v1(network: Network, message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
 def sha256d_many(messages: Iterable[Buffer]) -> list[bytes]: ...
 def sha256d_merkle_root(leaves: Iterable[Buffer]) -> tuple[bytes, bool]: ...

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Callable, Optional, cast
+from typing import Any, Callable, Optional, TypeVar, cast
 
 from ._packetlane import (
     V1,
@@ -28,10 +28,9 @@ from ._packetlane import (
     V1Decoder,
     encode_v1,
 )
+from ._types import Buffer, Network
 
-if TYPE_CHECKING:
-    from ._packetlane import Buffer
-    from ._packetlane import _Network as Network
+_T = TypeVar("_T")
 
 __all__ = [
     "Closed",
@@ -426,6 +425,14 @@ async def connect(
     return await _connect(host, port, network, None, handshake, timeout)
 
 
+async def _within(timeout: float, what: Awaitable[_T], text: str) -> _T:
+    """The result of ``what``. Raises a ``TimeoutError`` that says ``text``."""
+    try:
+        return await asyncio.wait_for(what, timeout)
+    except asyncio.TimeoutError:
+        raise asyncio.TimeoutError(text) from None
+
+
 async def _connect(
     host: str,
     port: int,
@@ -436,11 +443,13 @@ async def _connect(
 ) -> tuple[Reader, Writer]:
     loop = asyncio.get_running_loop()
     dial = loop.create_connection(lambda: _Connection(loop, network, v2), host, port)
-    _, connection = await asyncio.wait_for(dial, timeout)
+    text = f"no TCP connection to {host} port {port} in {timeout:g} s"
+    _, connection = await _within(timeout, dial, text)
     reader, writer = Reader(connection), Writer(connection)
     try:
         try:
-            await asyncio.wait_for(connection.ready, timeout)
+            text = f"the peer did not finish the v2 handshake in {timeout:g} s"
+            await _within(timeout, connection.ready, f"{text}: it may be on another network")
         except asyncio.TimeoutError:
             # As if it had closed. A v1 node may also wait for the rest of what it takes for a
             # message (btcd, where the length that it reads is below 4 MB: one time in 1,074).
@@ -449,7 +458,8 @@ async def _connect(
                 raise ClosedUnanswered(text) from None
             raise
         if exchange:
-            await asyncio.wait_for(exchange_versions(reader, writer), timeout)
+            text = f"the peer did not send version and verack in {timeout:g} s"
+            await _within(timeout, exchange_versions(reader, writer), text)
     except BaseException:
         connection.fail(Closed("the connection was given up"))
         raise
@@ -470,6 +480,7 @@ async def serve(
     When the callback returns, its connection is closed. ``timeout`` is how long a peer may take
     to shake hands, in seconds.
     """
+    Handshake.responder(network)  # what is wrong with it is said now, not to each peer
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
 

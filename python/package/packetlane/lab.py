@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Literal, Union
+from typing import Literal, Union
 
-if TYPE_CHECKING:
-    import pandas
+import pandas
 
 __all__ = ["read"]
 
@@ -21,13 +20,20 @@ def read(
     """One table of a report. ``frame.attrs["machine"]`` says which machine it is of.
 
     What a case says (``op=seal bytes=61 batch=64``) is also in columns: ``case.op``, ``case.bytes``.
+    Raises ``ValueError`` for a file that is no such report.
     """
-    import pandas
-
+    name = os.fspath(path)
     with open(path, encoding="utf-8") as file:
-        report = json.load(file)
+        try:
+            report = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{name}: not a report of packetlane lab --json: {error}") from None
+    if not isinstance(report, dict) or "machine" not in report:
+        raise ValueError(f"{name}: not a report of packetlane lab --json, which names a machine")
     if report.get("schema") != _SCHEMA:
-        raise ValueError(f"{os.fspath(path)}: schema {report.get('schema')}, not {_SCHEMA}")
+        raise ValueError(f"{name}: schema {report.get('schema')}, not {_SCHEMA}")
+    if table not in ("rows", "ratios", "published"):
+        raise ValueError(f"no table {table!r}: there are rows, ratios, published")
     rows = []
     for row in report.get(table, []):
         pairs = (word.split("=", 1) for word in row["case"].split() if "=" in word)

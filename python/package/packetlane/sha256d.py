@@ -8,12 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ._packetlane import sha256d_many, sha256d_merkle_root
-
-if TYPE_CHECKING:
-    from ._packetlane import Buffer
+from ._types import Buffer
 
 __all__ = ["MerkleRoot", "many", "merkle_root"]
 
