@@ -1,4 +1,4 @@
-//! The exceptions: one family, with the messages of the Rust errors.
+//! The exceptions: one family, with the messages of the Rust errors, but for calls: those are named as in Python.
 
 use packetlane::bip324::{self, MessageError as Message, OpenError as Open, SealError as Seal};
 use packetlane::{BackendError as Backend, SlotError as Slot};
@@ -74,12 +74,24 @@ pub(crate) fn seal(error: Seal) -> PyErr {
 pub(crate) fn open(error: Open) -> PyErr {
     match error {
         Open::BadTag { .. } => BadTag::new_err(error.to_string()),
+        Open::NotOpened => OpenError::new_err(
+            "the packets are not opened: call engine.open(batch) before taking them",
+        ),
+        Open::NotInBatch => OpenError::new_err(
+            "the session's packets are not in this batch: take or defer them before batch.clear(), from the batch \
+             that received them",
+        ),
         _ => OpenError::new_err(error.to_string()),
     }
 }
 
 pub(crate) fn slot(error: Slot) -> PyErr {
-    SlotError::new_err(error.to_string())
+    match error {
+        Slot::NotSealed => SlotError::new_err(
+            "the slot's packets are not sealed: call engine.seal(batch) before batch.wire(slot)",
+        ),
+        _ => SlotError::new_err(error.to_string()),
+    }
 }
 
 pub(crate) fn message(error: Message) -> PyErr {

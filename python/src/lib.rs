@@ -15,6 +15,8 @@ use pyo3::prelude::*;
 // Nothing here relies on the GIL: what may change is borrowed through PyO3's checks.
 #[pymodule(gil_used = false)]
 mod _packetlane {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
     #[pymodule_export]
@@ -26,4 +28,9 @@ mod _packetlane {
     use crate::session::{Handshake, Session, V1, V1Decoder, decode, encode, encode_v1};
     #[pymodule_export]
     use crate::sha256d::{many, merkle_root};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::session::follow_forks(module.py())
+    }
 }

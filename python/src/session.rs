@@ -11,8 +11,9 @@ use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyMemoryView, PyString};
+use pyo3::types::{IntoPyDict, PyBytes, PyList, PyMemoryView, PyString};
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The magic of a network: by the name that node software gives it, or its four bytes.
 #[derive(Clone, Copy)]
@@ -37,7 +38,10 @@ impl<'py> FromPyObject<'_, 'py> for Magic {
         let bytes = Input::new(&network)?.to_vec(network.py())?;
         let len = bytes.len();
         let wrong = |_| PyValueError::new_err(format!("a magic has 4 bytes, not {len}"));
-        bytes.try_into().map(Self).map_err(wrong)
+        match <[u8; 4]>::try_from(bytes).map_err(wrong)? {
+            [0, 0, 0, 0] => Err(PyValueError::new_err("a magic of zeros is no network's")),
+            magic => Ok(Self(magic)),
+        }
     }
 }
 
@@ -101,10 +105,56 @@ pub(crate) fn inputs<'py>(list: &Bound<'py, PyAny>) -> PyResult<Vec<Input<'py>>>
     }
 }
 
+/// The id of this process: kept, because the system takes longer to say it than a push takes.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+#[pyfunction]
+fn set_process() {
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
+}
+
+/// Keeps the id of this process, and of each that forks from it.
+pub(crate) fn follow_forks(py: Python<'_>) -> PyResult<()> {
+    set_process();
+    let os = py.import("os")?;
+    // Windows has no fork.
+    if os.hasattr("register_at_fork")? {
+        let hook = [("after_in_child", wrap_pyfunction!(set_process, py)?)].into_py_dict(py)?;
+        os.call_method("register_at_fork", (), Some(&hook))?;
+    }
+    Ok(())
+}
+
+/// The process that made a handshake or a session, which no other may use: after a fork, parent
+/// and child would encrypt different packets under the same nonces.
+#[derive(Clone, Copy)]
+struct Owner(u32);
+
+impl Owner {
+    fn new() -> Self {
+        Self(PROCESS.load(Ordering::Relaxed))
+    }
+
+    fn check(self) -> PyResult<()> {
+        let (Self(owner), Self(current)) = (self, Self::new());
+        if owner == current {
+            return Ok(());
+        }
+        Err(error::Error::new_err(format!(
+            "this connection belongs to process {owner}, and this is process {current}: after a fork, both would \
+             encrypt with the same nonces. Connect in the process that uses the connection"
+        )))
+    }
+}
+
 /// One side of a BIP324 handshake, without sockets.
+///
+/// It belongs to the process that made it, and so does its session: another one, after a fork,
+/// gets an ``Error``.
 #[pyclass(module = "packetlane")]
 pub(crate) struct Handshake {
     inner: bip324::Handshake,
+    owner: Owner,
 }
 
 fn config(
@@ -157,7 +207,10 @@ impl Handshake {
     ) -> PyResult<Self> {
         let config = config(py, network, engine, garbage, decoys, receive_limit)?;
         let inner = bip324::Handshake::initiator(config).map_err(error::handshake)?;
-        Ok(Self { inner })
+        Ok(Self {
+            inner,
+            owner: Owner::new(),
+        })
     }
 
     /// The side that accepts. It also recognises peers that speak v1.
@@ -179,22 +232,27 @@ impl Handshake {
     ) -> PyResult<Self> {
         let config = config(py, network, engine, garbage, decoys, receive_limit)?;
         let inner = bip324::Handshake::responder(config).map_err(error::handshake)?;
-        Ok(Self { inner })
+        Ok(Self {
+            inner,
+            owner: Owner::new(),
+        })
     }
 
     /// Takes the bytes that must be sent to the peer now.
-    fn take_output<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.inner.take_output())
+    fn take_output<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.owner.check()?;
+        Ok(PyBytes::new(py, &self.inner.take_output()))
     }
 
     /// Processes bytes from the peer. Returns ``None`` if it needs more, a ``Session`` at the end,
     /// or ``V1`` if the peer speaks v1.
     fn receive<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = data.py();
+        self.owner.check()?;
+        let (py, owner) = (data.py(), self.owner);
         let progress = Input::new(data)?.with(py, |data| self.inner.receive(data))?;
         Ok(match progress.map_err(error::handshake)? {
             Progress::Waiting => None,
-            Progress::Complete(inner) => Some(Bound::new(py, Session { inner })?.into_any()),
+            Progress::Complete(inner) => Some(Bound::new(py, Session { inner, owner })?.into_any()),
             Progress::V1(received) => {
                 let received = PyBytes::new(py, &received).unbind();
                 Some(Bound::new(py, V1 { received })?.into_any())
@@ -221,6 +279,7 @@ pub(crate) struct V1 {
 #[pyclass(module = "packetlane")]
 pub(crate) struct Session {
     inner: Box<bip324::Session>,
+    owner: Owner,
 }
 
 /// Adds one packet.
@@ -292,6 +351,7 @@ impl Session {
         contents: &Bound<'_, PyAny>,
         decoy: bool,
     ) -> PyResult<Slot> {
+        self.owner.check()?;
         let kind = match decoy {
             false => PacketKind::Genuine,
             true => PacketKind::Decoy,
@@ -310,6 +370,7 @@ impl Session {
         batch: &Bound<'_, SealBatch>,
         contents: &Bound<'_, PyAny>,
     ) -> PyResult<Option<Slot>> {
+        self.owner.check()?;
         let contents = inputs(contents)?;
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
@@ -341,7 +402,8 @@ impl Session {
         message_type: &str,
         payload: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Slot> {
-        let message_type = MessageType::new(message_type.as_bytes()).map_err(error::message)?;
+        self.owner.check()?;
+        let message_type = checked_type(message_type)?;
         let payload = payload.map(Input::new).transpose()?;
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
@@ -361,6 +423,7 @@ impl Session {
     /// Adds every packet that has come whole with ``data`` to the batch, and keeps the rest.
     /// Returns how many packets it added. An error ends the session.
     fn feed(&mut self, batch: &Bound<'_, OpenBatch>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.owner.check()?;
         let data = Input::new(data)?;
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
@@ -390,6 +453,7 @@ impl Session {
         &mut self,
         batch: &Bound<'py, OpenBatch>,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        self.owner.check()?;
         let (py, batch) = (batch.py(), batch.try_borrow()?);
         let packets = self.inner.inbound.packets(batch.state.get());
         take(packets, |contents| Ok(PyBytes::new(py, contents)))
@@ -401,6 +465,7 @@ impl Session {
         &mut self,
         batch: &Bound<'py, OpenBatch>,
     ) -> PyResult<Vec<Bound<'py, PyMemoryView>>> {
+        self.owner.check()?;
         let borrowed = batch.try_borrow()?;
         let packets = self.inner.inbound.packets(borrowed.state.get());
         take(packets, |contents| {
@@ -411,6 +476,7 @@ impl Session {
     /// As ``packets``: each as its message type and payload. Packets that hold no message are
     /// dropped and counted (``ignored``), as nodes do.
     fn messages<'py>(&mut self, batch: &Bound<'py, OpenBatch>) -> PyResult<Vec<Message<'py>>> {
+        self.owner.check()?;
         let (py, batch) = (batch.py(), batch.try_borrow()?);
         let messages = self.inner.inbound.messages(batch.state.get());
         take(messages, |(message_type, payload)| {
@@ -420,6 +486,7 @@ impl Session {
 
     /// Keeps the packets of the batch that nobody took, for a later turn: feed ``b""`` there.
     fn defer(&mut self, batch: &Bound<'_, OpenBatch>) -> PyResult<()> {
+        self.owner.check()?;
         let batch = batch.try_borrow()?;
         let inbound = &mut self.inner.inbound;
         inbound.defer(batch.state.get()).map_err(error::open)
@@ -447,12 +514,21 @@ fn take<P, T>(
 type Message<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
 
 fn message<'py>(py: Python<'py>, message_type: MessageType, payload: &[u8]) -> Message<'py> {
-    // An interned string may stay forever, and a peer may invent types.
-    let message_type = match message_type.short_id() {
-        Some(_) => PyString::intern(py, message_type.name()),
-        None => PyString::new(py, message_type.name()),
+    // An interned string stays forever since CPython 3.12, and a peer may invent types.
+    let message_type = match MessageType::known().contains(&message_type) {
+        true => PyString::intern(py, message_type.name()),
+        false => PyString::new(py, message_type.name()),
     };
     (message_type, PyBytes::new(py, payload))
+}
+
+/// The type of a message to send. The library takes an empty one, since peers may send it.
+fn checked_type(name: &str) -> PyResult<MessageType> {
+    if name.is_empty() {
+        let text = "the message type is empty: it has 1 to 12 printable ASCII characters";
+        return Err(error::MessageError::new_err(text));
+    }
+    MessageType::new(name.as_bytes()).map_err(error::message)
 }
 
 /// The contents of a v2 packet that carry a message.
@@ -463,7 +539,7 @@ pub(crate) fn encode<'py>(
     message_type: &str,
     payload: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let message_type = MessageType::new(message_type.as_bytes()).map_err(error::message)?;
+    let message_type = checked_type(message_type)?;
     let payload = payload.map(|payload| Input::new(payload)?.to_vec(py));
     let mut contents = Vec::new();
     encode_message(
@@ -494,7 +570,7 @@ pub(crate) fn encode_v1<'py>(
     message_type: &str,
     payload: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let message_type = MessageType::new(message_type.as_bytes()).map_err(error::message)?;
+    let message_type = checked_type(message_type)?;
     let payload = payload.map(|payload| Input::new(payload)?.to_vec(py));
     let payload = payload.transpose()?.unwrap_or_default();
     if payload.len() > v1::MAX_PAYLOAD_LEN {

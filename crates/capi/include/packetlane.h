@@ -39,7 +39,9 @@
  *    pointer whose length is not 0. With length 0 a pointer may be NULL. Where NULL means something,
  *    the function says so.
  * 5. Threads. A handle may move to another thread, but no two threads may use it at once, unless
- *    both only read (const). An engine may be used by all at once.
+ *    both only read (const). An engine may be used by all at once. After fork(), no more than one of
+ *    the two processes may use a handshake or a session: both would encrypt different packets with
+ *    the same nonces. No call notices that.
  * 6. Faults. No panic of the library and no exception leaves a function. Where the library has a
  *    fault the function returns PACKETLANE_PANIC, and the handles that it took without const are
  *    poisoned: all that is left to do with them is to free them. The panic is reported on standard

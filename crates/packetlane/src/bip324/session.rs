@@ -8,6 +8,9 @@ use crate::engine::Engine;
 use alloc::vec::Vec;
 
 /// An established session: the result of a [`Handshake`](super::Handshake).
+///
+/// After a `fork`, no more than one of the two processes may use a session or a handshake: both
+/// would encrypt different packets with the same nonces. Nothing here notices that.
 #[derive(Debug)]
 pub struct Session {
     /// The sending half.
