@@ -198,7 +198,7 @@ class Rival:
             if state.tried_v2_handshake:
                 break
             await self.more()
-        self.send("version", streams._version(0))
+        self.send("version", packetlane.Version().encode())
         async for message_type, _ in self:
             if message_type == "version":
                 self.send("sendaddrv2")

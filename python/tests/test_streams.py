@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -347,6 +348,70 @@ async def test_exchange_versions_of_both_sides() -> None:
     # The server has read ours, and sends it back as it does with every message.
     assert await reader.read() == ("sendaddrv2", b"")
     writer.close()
+    server.close()
+
+
+async def test_versions_say_what_both_sides_are() -> None:
+    peers: list[bytes | None] = []
+
+    async def note(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
+        peers.append(writer.peer_version)
+
+    long = "/" + "x" * 254 + "/"
+    theirs = packetlane.Version(services=1 << 63, user_agent=long, height=900_000, relay=True)
+    server = await packetlane.serve(note, "127.0.0.1", 0, "regtest", handshake=theirs)
+    ours = packetlane.Version(services=9, user_agent="/mine:1/", height=-1)
+    reader, writer = await packetlane.connect(
+        "127.0.0.1", port_of(server), "regtest", handshake=ours
+    )
+    assert await reader.read() == ("sendaddrv2", b"")
+    assert [message async for message in reader] == []
+    version = writer.peer_version
+    assert version is not None and version[:12] == struct.pack("<iQ", 70016, 1 << 63)
+    assert version[80:] == b"\xfd\x00\x01" + long.encode() + struct.pack("<i?", 900_000, True)
+    (version,) = peers
+    assert version is not None and version[:12] == struct.pack("<iQ", 70016, 9)
+    assert version[80:] == b"\x08/mine:1/" + struct.pack("<i?", -1, False)
+    server.close()
+    for services in (-1, 1 << 64):
+        with pytest.raises(ValueError, match="are not 64 bits"):
+            packetlane.Version(services=services)
+    with pytest.raises(ValueError, match="is not of 32 bits"):
+        packetlane.Version(height=1 << 31)
+    with pytest.raises(ValueError, match="longer than 256 bytes"):
+        packetlane.Version(user_agent=long + "x")
+
+
+async def test_a_dialler_makes_each_connection() -> None:
+    """As for a proxy: of the attempt by v2, and of the one by v1 after it."""
+    dialled: list[tuple[str, int]] = []
+
+    async def v1_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (await reader.read(4)) == b"\xfa\xbf\xb5\xda":
+            writer.write(packetlane.encode_v1("regtest", "version", b"v1"))
+            await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(v1_only, "127.0.0.1", 0)
+
+    async def dial(host: str, port: int) -> socket.socket:
+        dialled.append((host, port))
+        return socket.create_connection(("127.0.0.1", port_of(server)))
+
+    reader, writer = await packetlane.connect("name.onion", 8333, "regtest", dial=dial)
+    assert dialled == [("name.onion", 8333)] * 2 and writer.version == 1
+    writer.send("version")
+    assert await reader.read() == ("version", b"v1")
+    writer.close()
+    server.close()
+
+
+async def test_one_timeout_for_all_steps() -> None:
+    server = await packetlane.serve(echo_nothing, "127.0.0.1", 0, "signet")
+    begun = time.monotonic()
+    with pytest.raises(asyncio.TimeoutError, match="not connected in 0.3 s"):
+        await packetlane.connect("127.0.0.1", port_of(server), "regtest", total_timeout=0.3)
+    assert time.monotonic() - begun < 5
     server.close()
 
 

@@ -28,7 +28,16 @@ from ._packetlane import (
     encode_message,
     encode_v1,
 )
-from ._streams import Closed, Reader, SendBufferFull, Writer, connect, exchange_versions, serve
+from ._streams import (
+    Closed,
+    Reader,
+    SendBufferFull,
+    Version,
+    Writer,
+    connect,
+    exchange_versions,
+    serve,
+)
 from ._types import Network
 
 __all__ = [
@@ -53,6 +62,7 @@ __all__ = [
     "Session",
     "Slot",
     "SlotError",
+    "Version",
     "Writer",
     "connect",
     "decode_message",

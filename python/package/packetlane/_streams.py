@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import struct
 import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any, Callable, Optional, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from ._packetlane import (
     V1,
@@ -36,6 +38,7 @@ __all__ = [
     "Closed",
     "Reader",
     "SendBufferFull",
+    "Version",
     "Writer",
     "connect",
     "exchange_versions",
@@ -68,6 +71,43 @@ class SendBufferFull(Error):
 
 def _cost(message: tuple[str, bytes]) -> int:
     return MESSAGE_COST + len(message[1])
+
+
+@dataclass(frozen=True)
+class Version:
+    """What our ``version`` message says. Its time and its nonce are made for each peer."""
+
+    #: Bits of services.
+    services: int = 0
+    #: At most 256 bytes of UTF-8.
+    user_agent: str = USER_AGENT
+    #: Of the last block.
+    height: int = 0
+    #: Whether the peer should announce transactions.
+    relay: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.services < 1 << 64:
+            raise ValueError(f"services {self.services} are not 64 bits")
+        if not -1 << 31 <= self.height < 1 << 31:
+            raise ValueError(f"height {self.height} is not of 32 bits")
+        if len(self.user_agent.encode()) > 256:
+            raise ValueError("the user agent is longer than 256 bytes")
+
+    def encode(self) -> bytes:
+        """A payload for one peer."""
+        nobody = bytes(26)
+        agent = self.user_agent.encode()
+        size = bytes([len(agent)]) if len(agent) < 0xFD else struct.pack("<BH", 0xFD, len(agent))
+        return (
+            struct.pack("<iQq", PROTOCOL_VERSION, self.services, int(time.time()))
+            + nobody
+            + nobody
+            + os.urandom(8)
+            + size
+            + agent
+            + struct.pack("<i?", self.height, self.relay)
+        )
 
 
 class _Turn:
@@ -160,6 +200,8 @@ class _Connection(asyncio.Protocol):
         self.reading: Optional[asyncio.Future[None]] = None
         self.writable = asyncio.Event()
         self.writable.set()
+        #: The payload of its ``version``.
+        self.peer_version: Optional[bytes] = None
         #: What waits in the turn to be sealed, in bytes.
         self.pushed_bytes = 0
         #: Aborts a connection that does not become closed.
@@ -345,6 +387,11 @@ class Writer:
         session = self._connection.session
         return None if session is None else session.id
 
+    @property
+    def peer_version(self) -> Optional[bytes]:
+        """The payload of the peer's ``version``, after ``exchange_versions`` (``handshake=True``)."""
+        return self._connection.peer_version
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """As ``asyncio.Transport.get_extra_info``: ``peername``, ``socket``."""
         transport = self._connection.transport
@@ -407,22 +454,33 @@ async def connect(
     network: Network = "main",
     *,
     v2_only: bool = False,
-    handshake: bool = False,
+    handshake: Union[bool, Version] = False,
     timeout: float = 10.0,
+    total_timeout: Optional[float] = None,
+    dial: Optional[Callable[[str, int], Awaitable[socket.socket]]] = None,
 ) -> tuple[Reader, Writer]:
     """Connects to a node by v2. If it may speak v1 only, connects again by v1, unless ``v2_only``.
 
     It may if it closes, answers by v1, or sends nothing for ``timeout``. ``timeout`` is in
-    seconds, for each step: TCP, v2, versions. With ``handshake`` the version messages have been
-    exchanged when it returns (``exchange_versions``).
+    seconds, for each step: TCP, v2, versions. ``total_timeout`` is for all of them together.
+    With ``handshake`` the version messages have been exchanged when it returns
+    (``exchange_versions``); a ``Version`` says what ours has. ``dial`` makes each TCP connection
+    in place of asyncio, as ``connect`` of a SOCKS5 client does.
     """
-    try:
-        v2 = Handshake.initiator(network)
-        return await _connect(host, port, network, v2, handshake, timeout)
-    except ClosedUnanswered:
-        if v2_only:
-            raise
-    return await _connect(host, port, network, None, handshake, timeout)
+
+    async def connected() -> tuple[Reader, Writer]:
+        try:
+            v2 = Handshake.initiator(network)
+            return await _connect(host, port, network, v2, handshake, timeout, dial)
+        except ClosedUnanswered:
+            if v2_only:
+                raise
+        return await _connect(host, port, network, None, handshake, timeout, dial)
+
+    if total_timeout is None:
+        return await connected()
+    text = f"{host} port {port}: not connected in {total_timeout:g} s"
+    return await _within(total_timeout, connected(), text)
 
 
 async def _within(timeout: float, what: Awaitable[_T], text: str) -> _T:
@@ -438,13 +496,22 @@ async def _connect(
     port: int,
     network: Network,
     v2: Optional[Handshake],
-    exchange: bool,
+    handshake: Union[bool, Version],
     timeout: float,
+    dial: Optional[Callable[[str, int], Awaitable[socket.socket]]] = None,
 ) -> tuple[Reader, Writer]:
     loop = asyncio.get_running_loop()
-    dial = loop.create_connection(lambda: _Connection(loop, network, v2), host, port)
+
+    async def dialled() -> _Connection:
+        connection = _Connection(loop, network, v2)
+        if dial is None:
+            await loop.create_connection(lambda: connection, host, port)
+        else:
+            await loop.create_connection(lambda: connection, sock=await dial(host, port))
+        return connection
+
     text = f"no TCP connection to {host} port {port} in {timeout:g} s"
-    _, connection = await _within(timeout, dial, text)
+    connection = await _within(timeout, dialled(), text)
     reader, writer = Reader(connection), Writer(connection)
     try:
         try:
@@ -457,9 +524,9 @@ async def _connect(
                 text = f"the peer did not answer in {timeout:g} s: it may speak v1 only"
                 raise ClosedUnanswered(text) from None
             raise
-        if exchange:
+        if handshake:
             text = f"the peer did not send version and verack in {timeout:g} s"
-            await _within(timeout, exchange_versions(reader, writer), text)
+            await _within(timeout, exchange_versions(reader, writer, _own(handshake)), text)
     except BaseException:
         connection.fail(Closed("the connection was given up"))
         raise
@@ -472,12 +539,13 @@ async def serve(
     port: int,
     network: Network = "main",
     *,
-    handshake: bool = False,
+    handshake: Union[bool, Version] = False,
     timeout: float = 60.0,
 ) -> asyncio.Server:
     """Accepts peers that speak v2 or v1, and calls ``callback`` for each.
 
-    When the callback returns, its connection is closed. ``timeout`` is how long a peer may take
+    When the callback returns, its connection is closed. With ``handshake`` the version messages
+    have been exchanged when it is called, as by ``connect``. ``timeout`` is how long a peer may take
     to shake hands, in seconds.
     """
     Handshake.responder(network)  # what is wrong with it is said now, not to each peer
@@ -489,7 +557,8 @@ async def serve(
         try:
             await asyncio.wait_for(connection.ready, timeout)
             if handshake:
-                await asyncio.wait_for(exchange_versions(reader, writer, answer=True), timeout)
+                exchange = exchange_versions(reader, writer, _own(handshake), answer=True)
+                await asyncio.wait_for(exchange, timeout)
         except (Error, OSError, asyncio.TimeoutError):
             connection.fail(Closed("the peer did not shake hands"))
             return
@@ -512,8 +581,12 @@ async def serve(
     )
 
 
+def _own(handshake: Union[bool, Version]) -> Version:
+    return handshake if isinstance(handshake, Version) else Version()
+
+
 async def exchange_versions(
-    reader: Reader, writer: Writer, *, answer: bool = False, services: int = 0
+    reader: Reader, writer: Writer, version: Version = Version(), *, answer: bool = False
 ) -> bytes:
     """Exchanges ``version`` and ``verack``, and asks for ``addrv2``.
 
@@ -525,15 +598,15 @@ async def exchange_versions(
     others: list[tuple[str, bytes]] = []
     allowed = MAX_BEFORE_VERACK
     if not answer:
-        writer.send("version", _version(services))
+        writer.send("version", version.encode())
     theirs: Optional[bytes] = None
     try:
         while True:
             message_type, payload = message = await reader.read()
             if message_type == "version" and theirs is None:
-                theirs = payload
+                theirs = connection.peer_version = payload
                 if answer:
-                    writer.send("version", _version(services))
+                    writer.send("version", version.encode())
                 writer.send("sendaddrv2")
                 writer.send("verack")
             elif message_type == "verack" and theirs is not None:
@@ -548,17 +621,3 @@ async def exchange_versions(
                 others.append(message)
     finally:
         connection.put_back(others)
-
-
-def _version(services: int) -> bytes:
-    nobody = bytes(26)
-    agent = USER_AGENT.encode()
-    return (
-        struct.pack("<iQq", PROTOCOL_VERSION, services, int(time.time()))
-        + nobody
-        + nobody
-        + os.urandom(8)
-        + bytes([len(agent)])
-        + agent
-        + struct.pack("<i?", 0, False)
-    )
