@@ -56,6 +56,8 @@ create_exception!(
     "Bytes are no message, or no type of one."
 );
 
+create_exception!(packetlane, BlockError, Error, "Bytes are no valid block.");
+
 pub(crate) fn backend(error: Backend) -> PyErr {
     BackendError::new_err(error.to_string())
 }

@@ -6,6 +6,7 @@
 )]
 
 mod batch;
+mod blocks;
 mod error;
 mod session;
 mod sha256d;
@@ -20,9 +21,11 @@ mod _packetlane {
     #[pymodule_export]
     use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
     #[pymodule_export]
+    use crate::blocks::{BlockSummary, Scanner, Verifier};
+    #[pymodule_export]
     use crate::error::{
-        BackendError, BadTag, ClosedUnanswered, Error, HandshakeError, MessageError, OpenError,
-        SealError, SlotError,
+        BackendError, BadTag, BlockError, ClosedUnanswered, Error, HandshakeError, MessageError,
+        OpenError, SealError, SlotError,
     };
     #[pymodule_export]
     use crate::session::{Handshake, Session, V1, V1Decoder, decode, encode, encode_v1};

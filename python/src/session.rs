@@ -17,10 +17,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The magic of a network: by the name that node software gives it, or its four bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Magic([u8; 4]);
+pub(crate) struct Magic(pub(crate) [u8; 4]);
 
 impl Magic {
-    const MAIN: Self = Self(Network::Mainnet.magic());
+    pub(crate) const MAIN: Self = Self(Network::Mainnet.magic());
+
+    /// Its network: a signet if it is not of one that is known here.
+    pub(crate) fn network(self) -> Network {
+        Network::from_magic(self.0).unwrap_or(Network::Signet)
+    }
 }
 
 impl<'py> FromPyObject<'_, 'py> for Magic {
@@ -50,7 +55,11 @@ impl<'py> FromPyObject<'_, 'py> for Magic {
 const LONG: usize = 32 * 1024;
 
 /// Calls `run`, which handles `len` bytes. Other threads run meanwhile if they are many.
-fn with_others<T: Send>(py: Python<'_>, len: usize, run: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn with_others<T: Send>(
+    py: Python<'_>,
+    len: usize,
+    run: impl FnOnce() -> T + Send,
+) -> T {
     match len >= LONG {
         true => py.detach(run),
         false => run(),
@@ -92,7 +101,7 @@ impl<'py> Input<'py> {
     }
 
     /// Calls `run` with the [bytes](Self::bytes).
-    fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+    pub(crate) fn with<T>(&self, py: Python<'_>, run: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
         Ok(run(&self.bytes(py)?))
     }
 }

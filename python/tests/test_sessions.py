@@ -338,7 +338,7 @@ def test_an_empty_message_type_is_refused() -> None:
     assert len(batch) == 0
 
 
-@pytest.mark.parametrize("name", ["packetlane", "packetlane.sha256d", "packetlane.lab"])
+@pytest.mark.parametrize("name", ["packetlane", "packetlane.blocks", "packetlane.sha256d", "packetlane.lab"])
 def test_type_hints_are_there_at_run_time(name: str) -> None:
     if name == "packetlane.lab":
         pytest.importorskip("pandas", reason="NOT RUN: pandas is not installed")

@@ -5,12 +5,13 @@ The packets of one turn of an event loop, whichever sessions they belong to, lie
 ``connect`` and ``serve`` do all of it over asyncio. ``sha256d`` hashes many messages at once.
 """
 
-from . import sha256d
+from . import blocks, sha256d
 from ._packetlane import (
     V1,
     V1Decoder,
     BackendError,
     BadTag,
+    BlockError,
     ClosedUnanswered,
     Engine,
     Error,
@@ -45,6 +46,7 @@ __all__ = [
     "V1Decoder",
     "BackendError",
     "BadTag",
+    "BlockError",
     "Closed",
     "ClosedUnanswered",
     "Engine",
@@ -64,6 +66,7 @@ __all__ = [
     "SlotError",
     "Version",
     "Writer",
+    "blocks",
     "connect",
     "decode_message",
     "encode_message",

@@ -6,6 +6,8 @@ from ._types import Buffer, Network
 __all__ = [
     "BackendError",
     "BadTag",
+    "BlockError",
+    "BlockSummary",
     "ClosedUnanswered",
     "Engine",
     "Error",
@@ -14,6 +16,7 @@ __all__ = [
     "MessageError",
     "OpenBatch",
     "OpenError",
+    "Scanner",
     "SealBatch",
     "SealError",
     "Session",
@@ -21,6 +24,7 @@ __all__ = [
     "SlotError",
     "V1",
     "V1Decoder",
+    "Verifier",
     "decode_message",
     "encode_message",
     "encode_v1",
@@ -37,6 +41,7 @@ class OpenError(Error): ...
 class BadTag(OpenError): ...
 class SlotError(Error): ...
 class MessageError(Error): ...
+class BlockError(Error): ...
 
 @final
 class Engine:
@@ -132,6 +137,26 @@ class Session:
     def views(self, batch: OpenBatch) -> list[memoryview]: ...
     def messages(self, batch: OpenBatch) -> list[tuple[str, bytes]]: ...
     def defer(self, batch: OpenBatch) -> None: ...
+
+@final
+class BlockSummary:
+    @property
+    def hash(self) -> bytes: ...
+    @property
+    def transactions(self) -> int: ...
+    @property
+    def transactions_of_64_bytes(self) -> int: ...
+
+@final
+class Verifier:
+    def __new__(cls, network: Network = "main") -> Verifier: ...
+    def verify(self, block: Buffer) -> BlockSummary: ...
+
+@final
+class Scanner:
+    def __new__(cls, network: Network = "main", *, key: Optional[Buffer] = None) -> Scanner: ...
+    def feed(self, data: Buffer) -> list[tuple[int, Union[bytes, BlockError]]]: ...
+    def finish(self) -> list[tuple[int, Union[bytes, BlockError]]]: ...
 
 def encode_message(message_type: str, payload: Optional[Buffer] = None) -> bytes: ...
 def decode_message(contents: Buffer) -> tuple[str, bytes]: ...

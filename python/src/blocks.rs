@@ -1,0 +1,138 @@
+//! Bitcoin Core's block files, and blocks checked against their headers.
+
+use crate::error::{self, BlockError};
+use crate::session::{Input, Magic, with_others};
+use packetlane::sha256d::{self, BlockFault, Found, Hasher, Obfuscation};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+fn verifier(network: Magic) -> PyResult<sha256d::Verifier> {
+    let hasher = Hasher::detect().map_err(error::backend)?;
+    Ok(sha256d::Verifier::new(hasher, network.network()))
+}
+
+/// Verifies blocks against their headers: the Merkle root and that no transaction is repeated, the
+/// coinbase, the witness commitment, and the proof of work. This is not full validation.
+#[pyclass(module = "packetlane")]
+pub(crate) struct Verifier {
+    inner: sha256d::Verifier,
+}
+
+/// What ``Verifier.verify`` says of a block without faults.
+#[pyclass(frozen, module = "packetlane")]
+pub(crate) struct BlockSummary {
+    /// The block hash, in the order of the hash function's output.
+    #[pyo3(get)]
+    hash: Py<PyBytes>,
+    /// How many transactions it has.
+    #[pyo3(get)]
+    transactions: usize,
+    /// How many of them have 64 bytes without their witnesses, as two nodes of the Merkle tree
+    /// have (CVE-2017-12842).
+    #[pyo3(get)]
+    transactions_of_64_bytes: usize,
+}
+
+#[pymethods]
+impl Verifier {
+    /// A magic that is of no network known here is taken for one of a signet.
+    #[new]
+    #[pyo3(signature = (network=Magic::MAIN), text_signature = "(network='main')")]
+    fn new(network: Magic) -> PyResult<Self> {
+        let inner = verifier(network)?;
+        Ok(Self { inner })
+    }
+
+    /// Checks that ``block`` is exactly one block, and verifies it. Raises ``BlockError`` with all
+    /// faults. Other threads run meanwhile.
+    fn verify(&mut self, block: &Bound<'_, PyAny>) -> PyResult<BlockSummary> {
+        let py = block.py();
+        let verified = Input::new(block)?.with(py, |bytes| {
+            with_others(py, bytes.len(), || self.inner.verify(bytes))
+        })?;
+        let summary = verified.map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(BlockFault::to_string).collect();
+            BlockError::new_err(faults.join("; "))
+        })?;
+        Ok(BlockSummary {
+            hash: PyBytes::new(py, &summary.hash).unbind(),
+            transactions: summary.transactions,
+            transactions_of_64_bytes: summary.transactions_of_64_bytes,
+        })
+    }
+}
+
+/// Finds the blocks of one of Bitcoin Core's block files. ``key`` is what ``xor.dat`` has.
+#[pyclass(module = "packetlane")]
+pub(crate) struct Scanner {
+    inner: sha256d::Scanner,
+    obfuscation: Obfuscation,
+    /// What the scanner has not consumed.
+    buffer: Vec<u8>,
+    /// The offset of what is fed next.
+    position: u64,
+}
+
+/// An offset, and the block there or the ``BlockError`` for what is there in its place.
+type Item<'py> = (u64, Bound<'py, PyAny>);
+
+#[pymethods]
+impl Scanner {
+    #[new]
+    #[pyo3(
+        signature = (network=Magic::MAIN, *, key=None),
+        text_signature = "(network='main', *, key=None)"
+    )]
+    fn new(py: Python<'_>, network: Magic, key: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let key = key.map(|key| Input::new(key)?.to_vec(py)).transpose()?;
+        let key = key.unwrap_or_else(|| vec![0; 8]);
+        let key = <[u8; 8]>::try_from(key).map_err(|key| {
+            PyValueError::new_err(format!("a key has 8 bytes, not {}", key.len()))
+        })?;
+        let obfuscation = Obfuscation(key);
+        Ok(Self {
+            inner: sha256d::Scanner::new(network.0, obfuscation, verifier(network)?),
+            obfuscation,
+            buffer: Vec::new(),
+            position: 0,
+        })
+    }
+
+    /// The blocks that are whole with ``data``, the next bytes of the file: each as its offset and
+    /// its bytes, which are not verified. Bytes that are no block come as an offset and a ``BlockError``.
+    fn feed<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Vec<Item<'py>>> {
+        let py = data.py();
+        let before = self.buffer.len();
+        let buffer = &mut self.buffer;
+        Input::new(data)?.with(py, |data| buffer.extend_from_slice(data))?;
+        let new = &mut buffer[before..];
+        self.obfuscation.apply(self.position, new);
+        self.position += new.len() as u64;
+        self.scan(py, false)
+    }
+
+    /// What is left at the end of the file.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Item<'py>>> {
+        self.scan(py, true)
+    }
+}
+
+impl Scanner {
+    fn scan<'py>(&mut self, py: Python<'py>, ends: bool) -> PyResult<Vec<Item<'py>>> {
+        let mut items = Vec::new();
+        let mut rest = &self.buffer[..];
+        while let Some(found) = self.inner.next(&mut rest, ends) {
+            items.push(match found {
+                Found::Block { offset, bytes } => (offset, PyBytes::new(py, bytes).into_any()),
+                Found::Fault(fault) => {
+                    let error = BlockError::new_err(fault.to_string());
+                    (fault.offset, error.into_value(py).into_bound(py).into_any())
+                }
+            });
+        }
+        let consumed = self.buffer.len() - rest.len();
+        self.buffer.drain(..consumed);
+        Ok(items)
+    }
+}
