@@ -1,7 +1,7 @@
 //! Writes to the user: standard output, lines on standard error, a status line while something
 //! runs.
 //!
-//! All commands print through [`print`] or [`print_with`]. Once standard output fails, nothing more
+//! All commands print through [`print()`] or [`print_with`]. Once standard output fails, nothing more
 //! is written to it. A pipe that its reader has closed is no error; anything else (a full disk) is
 //! reported at once, on one line, and [`finish`] returns it for the exit status.
 
