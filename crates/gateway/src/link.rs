@@ -24,6 +24,9 @@ pub(crate) const READ_LEN: usize = 16 * 1024;
 /// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
 pub(crate) const MOST_UNREAD: usize = 64 * 1024;
 
+/// How many addresses of a name can be tried within [`Limits::handshake`] if none answers.
+const ADDRESSES_IN_TIME: u32 = 6;
+
 /// Where the bytes of a read lie for a moment.
 pub(crate) type Scratch = [u8; READ_LEN];
 
@@ -598,10 +601,13 @@ impl Link {
         }
         let timed_out = Close::PeerSocket(ErrorKind::TimedOut.into());
         let answer_timeout = Handshake::answer_timeout(limits.handshake);
-        let retry = match over(self.tried, answer_timeout) {
-            true => self.retry(&timed_out),
-            false => None,
-        };
+        let retry = self.retry(&timed_out).filter(|retry| {
+            let most = match retry {
+                Retry::NextAddress => limits.handshake / ADDRESSES_IN_TIME,
+                Retry::V1 => answer_timeout,
+            };
+            over(self.tried, most)
+        });
         // A peer that was reached late is tried by v1, too.
         let handshake = match self.fell_back {
             true => limits.handshake + answer_timeout,
