@@ -5,6 +5,8 @@
 //! memory, is constant.
 
 use crate::args;
+use crate::report::hex;
+use crate::sync::lock;
 use crate::terminal::print_with;
 use crate::wire::BlockHash;
 use clap::Args;
@@ -24,7 +26,7 @@ use std::io::{self, IsTerminal, Read, Seek as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -316,10 +318,6 @@ fn next(full: &Mutex<Receiver<Window>>) -> Option<Window> {
     lock(full).recv().ok()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Verifies the blocks of a window. Returns the number of blocks verified so far, in all
 /// windows.
 fn check<'r>(
@@ -469,10 +467,10 @@ impl Reader<'_, '_> {
             } else if start == 0
                 && let Some(magic) = unknown_magic(rest, self.magic)
             {
-                let digits: String = magic.iter().map(|byte| format!("{byte:02x}")).collect();
                 let what = format!(
                     "a file of blocks of a network that is not known here, perhaps of a signet of \
-                     its own: try --magic {digits}"
+                     its own: try --magic {}",
+                    hex(&magic)
                 );
                 self.problem(number, 0, what);
                 (rest, ends) = (&[], true);

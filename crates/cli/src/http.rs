@@ -5,6 +5,7 @@
 //! out. Of those that get a slow page there are [`MAX_SLOW_CLIENTS`] at a time, because such a page
 //! may be long; the oldest makes room.
 
+use crate::sync::lock;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HOST};
 use hyper::http::uri::Authority;
@@ -16,7 +17,7 @@ use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
@@ -76,7 +77,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Answers with the page at each path. `host` is the host by which it was told where to listen:
-    /// by that, by localhost or by an address a client may name it.
+    /// private pages are for clients that name it so, by localhost or by an address.
     pub(crate) fn start(
         listener: TcpListener,
         host: &str,
@@ -147,10 +148,6 @@ impl Client {
     fn is(&self, state: ClientState) -> bool {
         *lock(&self.state) == state
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve<P>(listener: tokio::net::TcpListener, pages: Arc<Pages<P>>, is_closed: &AtomicBool)

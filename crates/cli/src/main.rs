@@ -36,6 +36,7 @@ mod report;
 #[cfg(any(feature = "gateway", feature = "peers"))]
 mod screen;
 mod stop;
+mod sync;
 mod terminal;
 #[cfg(feature = "peers")]
 mod traffic;

@@ -5,9 +5,10 @@
 //! is written to it. A pipe that its reader has closed is no error; anything else (a full disk) is
 //! reported at once, on one line, and [`finish`] returns it for the exit status.
 
+use crate::sync::lock;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The state of standard output.
 static OUTPUT: Mutex<Output> = Mutex::new(Output::Open);
@@ -27,16 +28,13 @@ static PUT_BACK: Mutex<Option<fn()>> = Mutex::new(None);
 /// Says what puts the terminal back as it was.
 #[cfg(any(feature = "gateway", feature = "peers"))]
 pub(crate) fn set_put_back(put_back: Option<fn()>) {
-    *PUT_BACK.lock().unwrap_or_else(PoisonError::into_inner) = put_back;
+    *lock(&PUT_BACK) = put_back;
 }
 
 /// Puts the terminal back as it was, if something has changed it. Also for an exit that drops
 /// nothing.
 pub(crate) fn put_back() {
-    let put_back = PUT_BACK
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let put_back = lock(&PUT_BACK).take();
     if let Some(put_back) = put_back {
         put_back();
     }
@@ -58,7 +56,7 @@ pub(crate) fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
 
 /// Runs something that writes to standard output, unless that has failed before.
 pub(crate) fn output(write: impl FnOnce() -> io::Result<()>) {
-    let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut output = lock(&OUTPUT);
     if *output != Output::Open {
         return;
     }
@@ -78,13 +76,13 @@ pub(crate) fn output(write: impl FnOnce() -> io::Result<()>) {
 /// Whether what is printed still reaches someone.
 #[cfg(feature = "peers")]
 pub(crate) fn can_print() -> bool {
-    *OUTPUT.lock().unwrap_or_else(PoisonError::into_inner) == Output::Open
+    *lock(&OUTPUT) == Output::Open
 }
 
 /// Writes what is still buffered. Whether all output has been written, or the reader wanted no more.
 pub(crate) fn finish() -> bool {
     output(|| io::stdout().flush());
-    *OUTPUT.lock().unwrap_or_else(PoisonError::into_inner) != Output::Failed
+    *lock(&OUTPUT) != Output::Failed
 }
 
 /// Prints a line to standard error.

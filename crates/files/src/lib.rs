@@ -216,12 +216,12 @@ fn keep_permissions(_: &Metadata, _: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes an empty file in the folder of `path`, hidden, which nobody else can have made.
+/// Makes an empty hidden file beside `path`, under a name that cannot be guessed.
 ///
 /// # Errors
 ///
 /// If it cannot be made.
-pub fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

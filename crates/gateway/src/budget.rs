@@ -103,19 +103,22 @@ impl Budget {
         let mut connections = lock(&self.connections);
         let kind = match direction {
             Direction::Outbound => {
-                if connections.outbound >= limits.outbound_connections {
-                    return Err(Refusal::OutboundConnections);
-                }
-                if let Some(address) = address
-                    && connections.unauthenticated.of_address(address) >= limits.half_open_address
+                let unauthenticated = &mut connections.unauthenticated;
+                let has_too_many =
+                    |address| unauthenticated.of_address(address) >= limits.half_open_address;
+                if address.is_some_and(has_too_many)
+                    || connections.outbound >= limits.outbound_connections
                 {
                     return Err(Refusal::OutboundConnections);
                 }
                 connections.outbound += 1;
-                if address.is_some() {
-                    connections.unauthenticated.add(address);
+                match address {
+                    Some(address) => {
+                        connections.unauthenticated.add(Some(address));
+                        Kind::Unauthenticated(address)
+                    }
+                    None => Kind::Outbound,
                 }
-                address.map_or(Kind::Outbound, Kind::Unauthenticated)
             }
             Direction::Inbound => {
                 if connections.inbound >= limits.connections {

@@ -394,7 +394,7 @@ pub(crate) struct Link {
     pub(crate) addresses: Vec<SocketAddr>,
     /// Where the peer is reached: itself, or a proxy.
     pub(crate) route: Option<SocketAddr>,
-    /// When it began to connect to the peer, or to shake hands with it.
+    /// When the current attempt to connect, or the v2 handshake, began.
     pub(crate) tried: Instant,
     /// Whether another proxy reaches it.
     pub(crate) is_by_proxy: bool,

@@ -108,7 +108,8 @@ pub struct Limits {
     pub handshake: Duration,
     /// Inbound connections that have not shaken hands.
     pub half_open: usize,
-    /// Of these, from one address. A household, or an office, may share one.
+    /// Of these, from one address. A household, or an office, may share one. Also of the clients that
+    /// have not shown the password of [`Settings::socks_user`].
     pub half_open_address: usize,
     /// Of these, from one network group (65,536 IPv4 addresses, or an IPv6 /32).
     pub half_open_group: usize,

@@ -468,8 +468,8 @@ async fn a_silent_peer_times_out() {
     }
 }
 
-/// Who closes, says nothing or answers by v1 is tried by v1, and nobody else: a silent peer after a
-/// part of the time.
+/// Peers that close, say nothing or answer by v1 are dialled again for v1, and no others. Silence is
+/// waited for as long as an answer may take.
 #[tokio::test(start_paused = true)]
 async fn peers_that_may_speak_v1_are_connected_to_again() {
     let version = [&MAGIC[..], b"version\0\0\0\0\0 and more"].concat();

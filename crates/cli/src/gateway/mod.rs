@@ -3,13 +3,13 @@
 #[cfg(feature = "nats")]
 mod events;
 mod options;
-mod shared;
 mod status;
 mod table;
 
 use crate::args::HostPort;
 use crate::http::Server;
 use crate::report::hex;
+use crate::sync::{read, write};
 use crate::terminal::complain;
 use clap::{Args, Subcommand};
 use events::Events;
@@ -18,7 +18,6 @@ use options::{LogFormat, Options};
 use packetlane_gateway::{Event, Gateway, Peer, Settings};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use shared::{read, write};
 use status::Counts;
 use std::error::Error;
 use std::io::IsTerminal as _;
@@ -93,6 +92,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
         files: raise_files(),
     };
     let (options, settings) = source.load()?;
+    let http = http_address(&options)?;
     if command.check_config {
         complain(format_args!("the settings are good"));
         return Ok(());
@@ -101,7 +101,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let served = runtime.block_on(serve(source, options, settings, passed, lost_lines));
+    let served = runtime.block_on(serve(source, options, settings, http, passed, lost_lines));
     // Not waiting for a name server.
     runtime.shutdown_background();
     served
@@ -125,7 +125,6 @@ impl Source {
             None => options,
         };
         let settings = options.settings(self.files)?;
-        http_address(&options)?;
         if let Some(url) = options.nats() {
             events::check(url)?;
         }
@@ -133,13 +132,14 @@ impl Source {
     }
 }
 
-/// Where --http is to listen: at the first address of a name, by IPv4 if it has one.
-fn http_address(options: &Options) -> Result<Option<(&HostPort, SocketAddr)>, String> {
+/// Where --http is to listen: at the first address of a name, by IPv4 if it has one. Asked once, since
+/// it cannot change while the gateway runs.
+fn http_address(options: &Options) -> Result<Option<(HostPort, SocketAddr)>, String> {
     let Some(http) = options.http() else {
         return Ok(None);
     };
     let found = http.resolve().map_err(|error| format!("http: {error}"))?;
-    Ok(Some((http, found[0])))
+    Ok(Some((http.clone(), found[0])))
 }
 
 /// Sockets that systemd has opened for the program. It takes them from the environment: to be called
@@ -188,6 +188,7 @@ async fn serve(
     source: Source,
     mut options: Options,
     settings: Settings,
+    http: Option<(HostPort, SocketAddr)>,
     passed: Vec<TcpListener>,
     lost_lines: ErrorCounter,
 ) -> Result<(), Box<dyn Error>> {
@@ -234,7 +235,7 @@ async fn serve(
     warn_of_open_socks(&settings);
     let gateway = Arc::new(RwLock::new(gateway));
     let mut server = None;
-    if let Some((http, address)) = http_address(&options)? {
+    if let Some((http, address)) = http {
         let asked = Arc::clone(&gateway);
         let page = move |path: &str| status::page(path, &asked, &counts);
         let started = listen(address)

@@ -120,7 +120,8 @@ pub(super) struct Options {
     /// Inbound connections that have not shaken hands [default: 10000]
     #[arg(long, value_name = "N")]
     half_open: Option<usize>,
-    /// Of these, from one address [default: 64]
+    /// Of these, from one address; and of clients that have not shown the password of --socks-user
+    /// [default: 64]
     #[arg(long, value_name = "N")]
     half_open_address: Option<usize>,
     /// Of these, from one network group (an IPv4 /16 or an IPv6 /32) [default: 2000]
@@ -143,8 +144,8 @@ pub(super) struct Options {
     /// How long connections may go on after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME")]
     drain: Option<Span>,
-    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) here, to clients that name the host
-    /// as it is named here, by an address, or as localhost
+    /// Serve /metrics (Prometheus), /healthz and /peers (JSON) here. /peers is for clients that name
+    /// the host as it is named here, by an address, or as localhost
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<HostPort>,
     /// Publish what happens to peers as JSON to NATS JetStream, such as nats://127.0.0.1:4222:
@@ -279,10 +280,10 @@ impl Options {
         let others = (64 + crate::http::MAX_CLIENTS + 8 * workers.get()) as u64;
         let for_links = (files.saturating_sub(others) / 2) as usize;
         // Those for the node's own connections are kept for them.
-        let for_outbound = match (&inbound, self.socks.is_some() || self.transparent.is_some()) {
-            (_, false) => 0,
-            (None, true) => for_links,
-            (Some(_), true) => for_links / 2,
+        let for_outbound = match (inbound, socks.or(transparent)) {
+            (_, None) => 0,
+            (None, Some(_)) => for_links,
+            (Some(_), Some(_)) => for_links / 2,
         };
         let span = |span: Option<Span>, default: Duration| span.map_or(default, |span| span.0);
         let limits = default.limits;

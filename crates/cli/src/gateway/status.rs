@@ -1,15 +1,15 @@
 //! What a gateway tells while it runs: metrics, health and peers.
 
-use super::shared::{Shared, read};
 use crate::http::{METRICS_TYPE, Page, Text, head, label, metric};
 use crate::report::hex;
+use crate::sync::{lock, read};
 use packetlane_gateway::{
-    Close, Direction, Event, Passed, Peer, Refusal, Transport, Turns, TypeCount,
+    Close, Direction, Event, Gateway, Passed, Peer, Refusal, Transport, Turns, TypeCount,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, RwLock};
 use tracing_appender::non_blocking::ErrorCounter;
 
 /// What happened to peers until now.
@@ -51,12 +51,12 @@ impl Counts {
     }
 
     pub(super) fn drop_event(&self) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.inner);
         inner.dropped_events += 1;
     }
 
     pub(super) fn count(&self, peer: &Peer, event: &Event) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.inner);
         match event {
             Event::Connected => {
                 let kind = (peer.direction.name(), peer.transport.name());
@@ -141,7 +141,11 @@ impl From<&Peer> for Shown {
 }
 
 /// What is served at `path`.
-pub(super) fn page(path: &str, gateway: &Shared, counts: &Arc<Counts>) -> Option<Page> {
+pub(super) fn page(
+    path: &str,
+    gateway: &Arc<RwLock<Gateway>>,
+    counts: &Arc<Counts>,
+) -> Option<Page> {
     let (gateway, counts) = (Arc::clone(gateway), Arc::clone(counts));
     let (content_type, text) = match path {
         // Asks no thread of the gateway, and does not wait while its settings change.
@@ -191,7 +195,7 @@ fn metrics(peers: &[Peer], turns: &[Turns], counts: &Counts) -> String {
             "packetlane_gateway_connections{{direction=\"{direction}\",transport=\"{transport}\"}} {number}"
         );
     }
-    let inner = counts.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    let inner = lock(&counts.inner);
     out += &head(
         "packetlane_gateway_connected_total",
         "counter",

@@ -2,13 +2,14 @@
 
 use crate::args::HostPort;
 use crate::http::{METRICS_TYPE, Page, Server, Text, head, label, metric};
+use crate::sync::lock;
 use packetlane::bitcoin::message::MessageType;
 use packetlane_peers::tally::{OTHER_TYPE, Peer, Tally, TypeCost};
 use packetlane_peers::{Network, Transport};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Peers that have series of their own: those that cost most. A node has 200 at most, if it is
 /// not told otherwise.
@@ -26,7 +27,7 @@ impl Metrics {
         let text = Arc::new(Mutex::new(render(&Tally::new())));
         let served = Arc::clone(&text);
         let page = move |path: &str| {
-            let text = served.lock().unwrap_or_else(PoisonError::into_inner);
+            let text = lock(&served);
             (path == "/metrics").then(|| Page {
                 content_type: METRICS_TYPE,
                 text: Text::Ready(text.clone()),
@@ -49,7 +50,7 @@ impl Metrics {
 
     /// Serves what the tally has from now on.
     pub(super) fn set(&self, tally: &Tally) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(tally);
+        *lock(&self.text) = render(tally);
     }
 }
 

@@ -240,10 +240,10 @@ type Write = Box<dyn Fn(&[u8], &mut Vec<u8>)>;
 fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     const PAGE: usize = 4096;
     const BEHIND: usize = 4;
-    const PING: u8 = 18;
     let ping = MessageType::literal("ping");
+    let id = ping.short_id().expect("BIP324 has one for it");
     let message = vec![0x61; bytes];
-    let expected = [&[PING], &message[..]].concat();
+    let expected = [&[id], &message[..]].concat();
     // Puts the payload's place where it is to lie, whatever the allocator does.
     let contender = |name: String, backend: &'static str, write: Write| {
         let message = message.clone();
@@ -264,7 +264,7 @@ fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
             name,
             "",
             Box::new(move |message, out| {
-                out.push(PING);
+                out.push(id);
                 for piece in message.chunks(piece) {
                     out.extend_from_slice(piece);
                 }
