@@ -217,7 +217,9 @@ fn fetch_from(addresses: &[SocketAddr]) -> io::Result<String> {
     let peer = stream.peer_addr()?;
     // Without the scope of an IPv6 address.
     let host = SocketAddr::new(peer.ip(), peer.port());
-    write!(stream, "GET /peers HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
+    // In one piece: a server that answers the first of several and closes resets the connection.
+    let request = format!("GET /peers HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let (mut answer, mut piece) = (Vec::new(), vec![0; 1 << 16]);
     loop {
         stream.set_read_timeout(Some(left(end)?))?;
