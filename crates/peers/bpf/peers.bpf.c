@@ -88,6 +88,9 @@ enum {
 	VERSION = 5, // an event alone
 };
 
+// What an entry of an `inv` is: a transaction, by its txid or its wtxid (BIP 339).
+enum { MSG_TX = 1, MSG_WTX = 5 };
+
 // The two functions, as cookies of the probes at entry and return; and no function.
 enum { RECEIVING = 0, SENDING = 1, NEITHER = 2 };
 
@@ -133,7 +136,7 @@ struct visits {
 
 struct message_event {
 	u32 event;
-	u32 reserved;
+	u32 announces; // 1 if it is an `inv` of transactions to a peer
 	u64 time_ns;
 	s64 peer;
 	u64 bytes;
@@ -404,7 +407,7 @@ int leave(void *context)
 		struct message_event *event = reserve(sizeof *event);
 		if (event) {
 			event->event = INBOUND_MESSAGE;
-			event->reserved = 0;
+			event->announces = 0;
 			event->time_ns = now;
 			event->peer = call->peer;
 			event->bytes = call->bytes;
@@ -524,6 +527,16 @@ static __attribute__((always_inline)) void inbound(struct call *call, const char
 	__builtin_memcpy(call->type, type, sizeof call->type);
 }
 
+// Whether an `inv` announces transactions: by its last entry, as those of blocks come first.
+static __attribute__((always_inline)) u32 announces_transactions(const u8 *payload, u64 bytes)
+{
+	u32 kind = 0;
+	if (bytes <= 36)
+		return 0;
+	probe_read_user(&kind, sizeof kind, payload + bytes - 36);
+	return kind == MSG_TX || kind == MSG_WTX;
+}
+
 static __attribute__((always_inline)) void outbound(void *context, const struct site *site,
 						    s64 peer, u64 bytes)
 {
@@ -531,7 +544,7 @@ static __attribute__((always_inline)) void outbound(void *context, const struct 
 	if (!event)
 		return;
 	event->event = OUTBOUND_MESSAGE;
-	event->reserved = 0;
+	event->announces = 0;
 	event->time_ns = ktime_get_ns();
 	event->peer = peer;
 	event->bytes = bytes;
@@ -540,6 +553,9 @@ static __attribute__((always_inline)) void outbound(void *context, const struct 
 	__builtin_memset(event->type, 0, sizeof event->type);
 	probe_read_user_str(event->type, sizeof event->type,
 			    (void *)argument(context, &site->arguments[3]));
+	if (*(u64 *)event->type == 0x766e69) // "inv"
+		event->announces = announces_transactions(
+			(u8 *)argument(context, &site->arguments[5]), bytes);
 	ringbuf_submit(event, 0);
 }
 

@@ -4,16 +4,19 @@
 mod core;
 mod machine;
 
+use self::core::quiet_peer::{self, Wants};
 use self::core::{Build, Core, load};
 use self::machine::{Quiet, attach};
 use packetlane::bitcoin::message::MessageType;
 use packetlane_peers::plan::{Slots, from_recording};
 use packetlane_peers::probes::Probes;
+use packetlane_peers::rpc::{Auth, Described, Rpc};
 use packetlane_peers::tally::{Slot, Tally};
 use packetlane_peers::{
-    Calls, ConnectionType, Cost, Event, MESSAGE_THREAD, Process, Record, Source as _,
+    Calls, ConnectionType, Cost, Event, MESSAGE_THREAD, Process, Record, Source,
 };
 use std::collections::BTreeMap;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// What the probes have seen in all windows.
@@ -108,6 +111,137 @@ fn own_clock(node: &Core) -> BTreeMap<i64, [Timed; 2]> {
         peers.insert(numbers[1].cast_signed(), timed);
     }
     peers
+}
+
+/// What the node says of its peers, by their numbers.
+fn slots_by_rpc(node: &Core) -> BTreeMap<i64, Slot> {
+    let peers = node.call("getpeerinfo");
+    let slot = |peer: &serde_json::Value| {
+        let relays = peer["relaytxes"].as_bool().unwrap();
+        let slot = match (peer["connection_type"].as_str().unwrap(), relays) {
+            ("inbound", true) => Slot::InboundFullRelay,
+            ("inbound", false) => Slot::InboundBlockRelay,
+            ("outbound-full-relay", true) => Slot::OutboundFullRelay,
+            ("block-relay-only", false) => Slot::OutboundBlockRelay,
+            other => panic!("{other:?}"),
+        };
+        // Before its `version` has come, nothing is known of it.
+        (peer["version"] != 0).then_some((peer["id"].as_i64().unwrap(), slot))
+    };
+    peers.as_array().unwrap().iter().filter_map(slot).collect()
+}
+
+/// Peers of all four kinds that only read, with and without `sendheaders`; the node connects to
+/// half of them.
+fn quiet_peers(node: &Core) {
+    for (outbound, transactions, headers) in
+        (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0))
+    {
+        let wants = Wants {
+            transactions,
+            headers,
+        };
+        let stream = match outbound {
+            true => {
+                let kind = match transactions {
+                    true => "outbound-full-relay",
+                    false => "block-relay-only",
+                };
+                // One for each: a node does not connect to an address twice.
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let here = listener.local_addr().unwrap().to_string();
+                node.call_with("addconnection", serde_json::json!([here, kind, false]));
+                listener.set_nonblocking(true).unwrap();
+                let (stream, _) = listener.accept().expect("the node has connected");
+                stream.set_nonblocking(false).unwrap();
+                stream
+            }
+            false => TcpStream::connect(node.listening).unwrap(),
+        };
+        quiet_peer::start(stream, wants);
+    }
+}
+
+/// Kinds of connections against `getpeerinfo`: of peers that come while probes look, all are right.
+/// Of those that were there before, the RPC tells; without it, a kind may be unknown and none is
+/// wrong.
+#[test]
+fn kinds_are_those_of_getpeerinfo() {
+    const TEST: &str = "kinds of connections against getpeerinfo";
+    const KINDS: &str = "full-relay=4,block-relay-only=3,silent=1,slow=1,churning=1";
+    const LENGTH: Duration = Duration::from_secs(40);
+    let _alone = Quiet::begin(TEST);
+    let Some(node) = Core::start(TEST, Build::Plain) else {
+        return;
+    };
+    let Some(early) = attach(node.pid(), TEST).map(Probes::stay) else {
+        return;
+    };
+    let rpc = || {
+        let auth = Auth::Password {
+            user: "u".to_owned(),
+            password: "p".to_owned(),
+        };
+        Rpc::connect(&node.rpc.to_string(), auth, None).unwrap()
+    };
+    let probes = || Box::new(attach(node.pid(), TEST).unwrap().stay());
+    let mut sources: Vec<(Box<dyn Source>, Tally)> = vec![(Box::new(early), Tally::new())];
+    quiet_peers(&node);
+    let load = load::start(load::options(&node, 30, KINDS, LENGTH));
+    let begun = Instant::now();
+    let (mut truth, mut names) = (BTreeMap::new(), BTreeMap::new());
+    let mut kinds = Vec::new();
+    while !load.is_finished() {
+        if sources.len() == 1 && begun.elapsed() > LENGTH / 4 {
+            sources.push((probes(), Tally::new()));
+            sources.push((Box::new(Described::new(probes(), rpc())), Tally::new()));
+        }
+        for (source, tally) in &mut sources {
+            let take = &mut |record| tally.add(&record);
+            let window = Duration::from_millis(500);
+            source.watch(window, &|| true, take).unwrap();
+        }
+        truth.append(&mut slots_by_rpc(&node));
+        names.append(&mut kinds_of(&node));
+        let connected = |tally: &Tally| -> Vec<(i64, Slot)> {
+            let peers = tally.peers();
+            peers.map(|(number, peer)| (number, peer.slot)).collect()
+        };
+        if sources.len() == 3 && begun.elapsed() < LENGTH * 9 / 10 {
+            kinds = sources.iter().map(|(_, tally)| connected(tally)).collect();
+        }
+    }
+    println!("{}", load.join().unwrap().totals);
+    let count = |of| truth.values().filter(|slot| **slot == of).count();
+    for slot in &Slot::ALL[..4] {
+        println!("{}: {} by getpeerinfo", slot.name(), count(*slot));
+        assert!(count(*slot) >= 2);
+    }
+    for (name, kinds) in ["from the beginning", "later", "later, with RPC"]
+        .iter()
+        .zip(&kinds)
+    {
+        let mut right = 0;
+        for (peer, slot) in kinds {
+            // A churning peer may have come and gone between two questions.
+            let Some(of_node) = truth.get(peer) else {
+                continue;
+            };
+            // The node announces no transaction to a peer that has announced it: such a peer may
+            // stay unknown. These announce none.
+            let is_told = names.get(peer).is_none_or(|name| name == "silent")
+                && *of_node == Slot::InboundFullRelay;
+            let may_be_unknown = *name == "later" && *slot == Slot::Inbound && !is_told;
+            assert!(
+                slot == of_node || may_be_unknown,
+                "{name}: peer {peer} is {slot:?}, not {of_node:?}"
+            );
+            right += usize::from(slot == of_node);
+        }
+        println!("{name}: {right} of {} kinds are known", kinds.len());
+        assert!(kinds.len() >= 30, "{name}: {}", kinds.len());
+    }
+    assert_eq!(kinds.len(), 3);
 }
 
 /// The same calls, by the probes and by the node's own clock.

@@ -225,8 +225,9 @@ impl Probes {
 
 impl Source for Probes {
     fn abilities(&self) -> &'static str {
-        "probes: CPU and wall time of every call for every peer, messages both ways; v1 or v2 and \
-         the network of peers that were there before are not known"
+        "probes: CPU and wall time of every call for every peer, messages both ways; of peers that \
+         were there before, v1 or v2 and the network are not known, nor whether they relay \
+         transactions until the node announces one to them: --rpc HOST:PORT --probes knows"
     }
 
     fn watch(
@@ -376,7 +377,7 @@ impl Known {
         let time = clock.time(fields.u64());
         let peer = fields.u64().cast_signed();
         let events = match (kind, event.len()) {
-            (1 | 2, MESSAGE_LEN) => self.message(kind == 1, peer, fields),
+            (1 | 2, MESSAGE_LEN) => self.message(kind == 1, flag, peer, fields),
             (3, CONNECTION_LEN) => self.connected(peer, flag.then_some(time), fields),
             (4, CONNECTION_LEN) => {
                 self.peers.remove(&peer);
@@ -397,7 +398,14 @@ impl Known {
         events.into_iter().map(record).collect()
     }
 
-    fn message(&mut self, received: bool, peer: i64, mut fields: Fields<'_>) -> Vec<Event> {
+    /// A message; `announces` says that it is an `inv` by which the node announces transactions.
+    fn message(
+        &mut self,
+        received: bool,
+        announces: bool,
+        peer: i64,
+        mut fields: Fields<'_>,
+    ) -> Vec<Event> {
         let bytes = fields.u64();
         let cost = Cost {
             wall_ns: fields.u64(),
@@ -405,11 +413,13 @@ impl Known {
         };
         let message_type = fields.text(16);
         let mut events = Vec::new();
-        // If its `version` was not seen: what announces transactions, or is told of them, relays
-        // them; blocks are announced otherwise.
-        if let "inv" | "tx" = message_type.as_str()
+        // The `version` of a peer that was there before was not seen, but the node announces
+        // transactions only to peers that want them. A filter asks for them too (BIP 37). That a
+        // peer announces any does not say that it wants any.
+        let filters = received && matches!(message_type.as_str(), "filterload" | "filterclear");
+        if (announces || filters)
             && let Some(connection) = self.peers.get_mut(&peer)
-            && connection.relay.is_none()
+            && connection.relay != Some(true)
         {
             connection.relay = Some(true);
             events.push(Event::Connected {

@@ -4,11 +4,12 @@
 #[path = "../../../cli/tests/common/free_address.rs"]
 mod free_address;
 pub(crate) mod load;
+pub(crate) mod quiet_peer;
 pub(crate) mod rates;
 
 use crate::machine::not_run;
 use free_address::free_address;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -108,7 +109,7 @@ impl Core {
             rpc,
         };
         let begun = Instant::now();
-        while let Err(error) = core.try_call("getblockcount") {
+        while let Err(error) = core.try_call("getblockcount", json!([])) {
             let ended = core.process.try_wait().unwrap();
             assert!(ended.is_none(), "the node has ended: {ended:?}");
             assert!(begun.elapsed() < LIMIT, "the node does not start: {error}");
@@ -130,14 +131,19 @@ impl Core {
 
     /// The result of an RPC without parameters.
     pub(crate) fn call(&self, method: &str) -> Value {
-        self.try_call(method).unwrap()
+        self.call_with(method, json!([]))
     }
 
-    fn try_call(&self, method: &str) -> io::Result<Value> {
+    /// The result of an RPC.
+    pub(crate) fn call_with(&self, method: &str, parameters: Value) -> Value {
+        self.try_call(method, parameters).unwrap()
+    }
+
+    fn try_call(&self, method: &str, parameters: Value) -> io::Result<Value> {
         let mut stream = TcpStream::connect(self.rpc)?;
         stream.set_read_timeout(Some(LIMIT))?;
-        let body =
-            format!("{{\"jsonrpc\":\"1.0\",\"id\":1,\"method\":\"{method}\",\"params\":[]}}");
+        let body = json!({"jsonrpc": "1.0", "id": 1, "method": method, "params": parameters});
+        let body = body.to_string();
         // "u:p" in base64.
         write!(
             stream,
