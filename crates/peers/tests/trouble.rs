@@ -9,10 +9,12 @@ use fake::Fake;
 use machine::{attach, is_root, not_run};
 use packetlane_peers::probes::Probes;
 use packetlane_peers::{Event, Process, Record, Source as _};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How many bytes of the program's code in memory differ from its file: a probe is one.
@@ -201,7 +203,16 @@ fn attaches() {
         .parse()
         .unwrap();
     match Probes::attach(Process::with_pid(pid).unwrap()) {
-        Ok(_) => println!("\nit said: nothing"),
+        Ok(mut probes) => {
+            let mut peers = BTreeSet::new();
+            watch(&mut probes, 300, &mut |record| {
+                if let Event::Calls { peer, .. } = record.event {
+                    peers.insert(peer);
+                }
+            });
+            assert!(peers.len() >= 3, "{peers:?}");
+            println!("\nit said: peers are seen");
+        }
         Err(error) => println!("\nit said: {error}"),
     }
 }
@@ -216,6 +227,38 @@ fn said(mut surroundings: Command, fake: &Fake) -> String {
     said.unwrap_or_else(|| panic!("{output:?}")).to_owned()
 }
 
+/// A copy of this test program in a folder that others can read, until it is dropped.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn of_this_test() -> Self {
+        static COPIES: AtomicUsize = AtomicUsize::new(0);
+        let copy = COPIES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packetlane-trouble-{}-{copy}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        Self(path)
+    }
+
+    /// The command that runs `attaches` in it.
+    fn attaches(&self) -> String {
+        let test = "--exact attaches --ignored --nocapture";
+        format!("{} {test}", self.0.display())
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
+
 #[test]
 fn what_is_missing_is_said_in_one_line() {
     const TEST: &str = "probes without permission, BTF or sysfs";
@@ -226,29 +269,19 @@ fn what_is_missing_is_said_in_one_line() {
     let Some(fake) = Fake::start(TEST, &[3, 5, 10]) else {
         return;
     };
-    // In a folder that others can read.
-    let exe = std::env::temp_dir().join(format!("packetlane-trouble-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    let test = "--exact attaches --ignored --nocapture";
-    let shell = |script: String| {
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
-        command
-    };
-    let exe_name = exe.display();
+    let exe = Copy::of_this_test();
     let hidden = |folder: &str| {
-        shell(format!(
-            "exec unshare -m sh -c 'mount -t tmpfs none {folder} && exec {exe_name} {test}'"
+        shell(&format!(
+            "exec unshare -m sh -c 'mount -t tmpfs none {folder} && exec {}'",
+            exe.attaches()
         ))
     };
-    let nobody = shell(format!(
-        "exec setpriv --reuid 65534 --clear-groups {exe_name} {test}"
+    let nobody = shell(&format!(
+        "exec setpriv --reuid 65534 --clear-groups {}",
+        exe.attaches()
     ));
     for (surroundings, expected) in [
-        (
-            nobody,
-            "root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; or use --rpc",
-        ),
+        (nobody, "root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE"),
         (hidden("/sys/kernel/btf"), "CONFIG_DEBUG_INFO_BTF"),
         (
             hidden("/sys/bus/event_source/devices"),
@@ -258,5 +291,41 @@ fn what_is_missing_is_said_in_one_line() {
         let said = said(surroundings, &fake);
         assert!(said.contains(expected), "{said}");
     }
-    let _ = std::fs::remove_file(&exe);
+}
+
+/// The capabilities that are documented, and no others, for a user who is not root.
+#[test]
+fn the_documented_capabilities_suffice() {
+    const TEST: &str = "probes with the documented capabilities";
+    if !is_root() {
+        not_run(TEST, "it needs root, to give capabilities to another user");
+        return;
+    }
+    let Some(mut fake) = Fake::start(TEST, &[3, 5, 10]) else {
+        return;
+    };
+    fake.go();
+    let exe = Copy::of_this_test();
+    let with = |capabilities: &str| {
+        let script = format!(
+            "exec setpriv --reuid 65534 --clear-groups --bounding-set -all,{capabilities} \
+             --inh-caps -all,{capabilities} --ambient-caps -all,{capabilities} {}",
+            exe.attaches()
+        );
+        said(shell(&script), &fake)
+    };
+    assert_eq!(with("+sys_admin,+sys_ptrace"), "peers are seen");
+    for too_few in ["+sys_admin", "+sys_ptrace"] {
+        let said = with(too_few);
+        assert!(
+            said.contains("CAP_SYS_ADMIN and CAP_SYS_PTRACE"),
+            "{too_few}: {said}"
+        );
+    }
+    // Of kernels before July 2025. On others the message names what they need.
+    let said = with("+bpf,+perfmon,+sys_ptrace");
+    assert!(
+        said == "peers are seen" || said.contains("CAP_SYS_ADMIN and CAP_SYS_PTRACE"),
+        "{said}"
+    );
 }

@@ -15,7 +15,7 @@ use std::error::Error;
 
 #[derive(Subcommand)]
 pub(crate) enum Peers {
-    /// Show what each peer of a running node costs it. Needs root, or CAP_BPF, CAP_PERFMON and
+    /// Show what each peer of a running node costs it. Needs root, or CAP_SYS_ADMIN and
     /// CAP_SYS_PTRACE; with --rpc none of these
     Watch(live::Watch),
     /// Record what each peer of a running node costs it, for `report` and `plan`

@@ -189,7 +189,8 @@ impl fmt::Display for KernelError {
                  (/sys/bus/event_source/devices/uprobe: {error}); use --rpc"
             ),
             Self::NoPermission => f.write_str(
-                "probes need root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; or use --rpc",
+                "probes need root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE (on a kernel older than July \
+                 2025, CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE); or use --rpc",
             ),
             Self::Load(error) => write!(f, "the kernel refuses the probes' program: {error}"),
             Self::Attach { place, error } => {

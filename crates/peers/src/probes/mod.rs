@@ -1,6 +1,9 @@
 //! The source that sees everything: probes at the node's tracepoints and at the two functions
-//! that its message thread calls for each peer. Needs root, or CAP_BPF, CAP_PERFMON and
-//! CAP_SYS_PTRACE. The node is as it was installed, and is not stopped.
+//! that its message thread calls for each peer. Needs root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+//! The node is as it was installed, and is not stopped.
+//!
+//! Since July 2025 (CVE-2025-38466) the kernel wants CAP_SYS_ADMIN of who puts probes into a
+//! program, where CAP_PERFMON was enough from 5.8 on.
 
 mod arguments;
 mod binary;
