@@ -12,9 +12,13 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long the command may take to end. After that the process exits, whatever it waits for:
-/// a disk, or a program that does not read our standard output.
+/// How long a command may take to end. After that the process exits, whatever it waits for: a disk,
+/// or a program that does not read our standard output.
 const LAST_REPORTS: Duration = Duration::from_millis(800);
+
+/// The same where probes are taken out of a node, for which the kernel takes a second or two.
+#[cfg(feature = "peers")]
+pub(crate) const LAST_PROBES: Duration = Duration::from_secs(5);
 
 /// Says when a signal has come. Every await of a connection is raced against it.
 #[derive(Clone, Debug)]
@@ -25,6 +29,11 @@ pub(crate) struct Stop {
 impl Stop {
     /// Catches the signals from now on.
     pub(crate) fn on_signals() -> io::Result<Self> {
+        Self::within(LAST_REPORTS)
+    }
+
+    /// Catches the signals from now on. `limit` is how long the command may then take to end.
+    fn within(limit: Duration) -> io::Result<Self> {
         let (sender, signal) = watch::channel(None);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let caught = {
@@ -35,7 +44,7 @@ impl Stop {
         let wait = move || {
             runtime.block_on(async {
                 sender.send_replace(Some(caught.await));
-                sleep(LAST_REPORTS).await;
+                sleep(limit).await;
                 crate::terminal::put_back();
                 std::process::exit(1);
             });
@@ -82,7 +91,12 @@ pub(crate) struct Signal {
 #[cfg(any(feature = "gateway", feature = "peers"))]
 impl Signal {
     pub(crate) fn catch() -> io::Result<Self> {
-        let stop = Stop::on_signals()?;
+        Self::within(LAST_REPORTS)
+    }
+
+    /// As [`Signal::catch`]; `limit` is how long the command may then take to end.
+    pub(crate) fn within(limit: Duration) -> io::Result<Self> {
+        let stop = Stop::within(limit)?;
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let has_come = Arc::new(AtomicBool::new(false));
         let sets = Arc::clone(&has_come);

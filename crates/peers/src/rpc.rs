@@ -658,4 +658,8 @@ impl Source for Described {
             take(record);
         })
     }
+
+    fn rest(&mut self) {
+        self.source.rest();
+    }
 }

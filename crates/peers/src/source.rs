@@ -21,6 +21,10 @@ pub trait Source {
         go_on: &dyn Fn() -> bool,
         take: &mut dyn FnMut(Record),
     ) -> Result<(), SourceError>;
+
+    /// Takes away what watching has put into the node, until the next window. Without it that stays
+    /// in the node: the next window begins where the last one has ended, and nothing is missed.
+    fn rest(&mut self) {}
 }
 
 /// Why a node cannot be seen, or no longer.

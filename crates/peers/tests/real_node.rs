@@ -9,7 +9,6 @@ use self::core::{Build, Core, load};
 use self::machine::{Quiet, attach};
 use packetlane::bitcoin::message::MessageType;
 use packetlane_peers::plan::{Slots, from_recording};
-use packetlane_peers::probes::Probes;
 use packetlane_peers::rpc::{Auth, Described, Rpc};
 use packetlane_peers::tally::{Slot, Tally};
 use packetlane_peers::{
@@ -174,7 +173,7 @@ fn kinds_are_those_of_getpeerinfo() {
     let Some(node) = Core::start(TEST, Build::Plain) else {
         return;
     };
-    let Some(early) = attach(node.pid(), TEST).map(Probes::stay) else {
+    let Some(early) = attach(node.pid(), TEST) else {
         return;
     };
     let rpc = || {
@@ -184,7 +183,7 @@ fn kinds_are_those_of_getpeerinfo() {
         };
         Rpc::connect(&node.rpc.to_string(), auth, None).unwrap()
     };
-    let probes = || Box::new(attach(node.pid(), TEST).unwrap().stay());
+    let probes = || Box::new(attach(node.pid(), TEST).unwrap());
     let mut sources: Vec<(Box<dyn Source>, Tally)> = vec![(Box::new(early), Tally::new())];
     quiet_peers(&node);
     let load = load::start(load::options(&node, 30, KINDS, LENGTH));
@@ -253,7 +252,7 @@ fn the_same_calls_by_the_nodes_own_clock() {
     let Some(mut node) = Core::start(TEST, Build::Patched) else {
         return;
     };
-    let Some(mut probes) = attach(node.pid(), TEST).map(Probes::stay) else {
+    let Some(mut probes) = attach(node.pid(), TEST) else {
         return;
     };
     let mut seen = Seen::default();
@@ -459,7 +458,7 @@ fn the_same_load_on_two_nodes() {
     let Some(plain) = Core::start(TEST, Build::Plain) else {
         return;
     };
-    let Some(mut probes) = attach(plain.pid(), TEST).map(Probes::stay) else {
+    let Some(mut probes) = attach(plain.pid(), TEST) else {
         return;
     };
     let Some(mut patched) = Core::start(TEST, Build::Patched) else {
@@ -565,6 +564,7 @@ fn the_probes_cost_what_they_say() {
         let mut seen = Seen::default();
         let take = &mut |record| seen.take(record);
         probes.watch(WINDOW, &|| true, take).unwrap();
+        probes.rest();
         let micros = seen.micros as f64;
         with.push(seen.thread_ns as f64 / micros);
         said.push(seen.probes_ns as f64 / micros);
@@ -602,7 +602,7 @@ fn a_sample_is_within_its_error() {
     let Some(node) = Core::start(TEST, Build::Plain) else {
         return;
     };
-    let Some(mut probes) = attach(node.pid(), TEST).map(Probes::stay) else {
+    let Some(mut probes) = attach(node.pid(), TEST) else {
         return;
     };
     let mut options = load::options(&node, 12, KINDS, WINDOWS * WINDOW * 3 / 2 + CONNECTING);
@@ -674,7 +674,7 @@ fn a_plan_for_twice_the_peers() {
     let recorded = std::thread::scope(|scope| {
         let recordings = [(&few, few_load), (&many, many_load)].map(|(node, options)| {
             scope.spawn(move || {
-                let mut probes = attach(node.pid(), TEST)?.stay();
+                let mut probes = attach(node.pid(), TEST)?;
                 let mut tally = Tally::new();
                 let load = load::start(options);
                 while !load.is_finished() {

@@ -77,6 +77,7 @@ fn no_probe_stays_behind() {
         within = within.max(probes_in(pid))
     });
     assert!(within >= between + 3, "{within} {between}");
+    probes.rest();
     assert_eq!(probes_in(pid), between);
     drop(probes);
     assert_eq!(probes_in(pid), 0);

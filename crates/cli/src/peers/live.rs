@@ -6,7 +6,7 @@ use super::metrics::Metrics;
 use super::nats::Nats;
 use crate::args::HostPort;
 use crate::screen::{self, Screen};
-use crate::stop::Signal;
+use crate::stop::{LAST_PROBES, Signal};
 use crate::terminal::{can_print, complain, print};
 use clap::Args;
 use packetlane_files::Name;
@@ -142,8 +142,8 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
             ));
         }
     }
-    let signal = Signal::catch()?;
-    let source = Watched::open(&watch.node)?;
+    let signal = Signal::within(LAST_PROBES)?;
+    let mut watched = Watched::open(&watch.node)?;
     let live = RefCell::new(Live {
         tally: Tally::new(),
         screen: match io::stdout().is_terminal() {
@@ -159,7 +159,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     });
     live.borrow_mut().show()?;
     let go_on = || !signal.has_come() && live.borrow_mut().obey();
-    let watched = source.each_window(&go_on, |records| live.borrow_mut().take(records));
+    let ended = watched.each_window(&go_on, |records| live.borrow_mut().take(records));
     // The terminal is as it was before anything else is said.
     let Live {
         screen,
@@ -171,7 +171,7 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     if let Some(nats) = nats {
         nats.finish();
     }
-    watched?;
+    ended?;
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -276,21 +276,22 @@ impl Nats {
 
 /// Runs `peers record`.
 pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
-    let signal = Signal::catch()?;
-    let source = Watched::open(&recording.node)?;
+    let signal = Signal::within(LAST_PROBES)?;
+    let mut watched = Watched::open(&recording.node)?;
     let mut writer = Writer::create(&recording.file)?;
-    let watched = source.each_window(&|| !signal.has_come(), |records| {
+    let ended = watched.each_window(&|| !signal.has_come(), |records| {
         for record in records {
             writer.add(record)?;
         }
         Ok(writer.write_if_due()?)
     });
+    // Before the probes go, which takes its time.
     let records = writer.finish()?;
     print(format_args!(
         "{records} records in {}\n",
         Name(&recording.file)
     ));
-    watched
+    ended
 }
 
 /// A node, and how it is watched.
@@ -298,7 +299,7 @@ struct Watched {
     source: Box<dyn Source>,
     window: Duration,
     every: Duration,
-    /// None if the probes may cost anything.
+    /// None if the probes may cost anything, and stay in the node.
     pace: Option<Pace>,
     end: Option<Duration>,
 }
@@ -313,9 +314,9 @@ impl Watched {
             return Err("--window is longer than --every".into());
         }
         let (source, window): (Box<dyn Source>, _) = match &node.rpc {
-            None => (probes(process(node)?, node.all)?, window),
+            None => (probes(process(node)?)?, window),
             Some(address) if node.probes => {
-                let source = probes(process(node)?, node.all)?;
+                let source = probes(process(node)?)?;
                 let rpc = Rpc::connect(address, auth(node, address)?, None)?;
                 (Box::new(Described::new(source, rpc)), window)
             }
@@ -346,7 +347,7 @@ impl Watched {
     /// Watches the node window by window until `go_on` says no or the end, and gives `take` the
     /// records of each.
     fn each_window(
-        mut self,
+        &mut self,
         go_on: &dyn Fn() -> bool,
         mut take: impl FnMut(&[Record]) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
@@ -363,8 +364,12 @@ impl Watched {
             if let Some(pace) = &mut self.pace {
                 next = next.max(Instant::now() + pace.pause(&records));
             }
-            if self.end.is_some_and(|end| next >= begun + end) {
+            if self.end.is_some_and(|end| next >= begun + end) || !go_on() {
                 return Ok(());
+            }
+            // What was seen is written by now: the probes go last.
+            if self.pace.is_some() {
+                self.source.rest();
             }
             loop {
                 if !go_on() {
@@ -407,15 +412,12 @@ fn is_here(address: &str) -> bool {
 }
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-fn probes(process: Process, stay: bool) -> Result<Box<dyn Source>, Box<dyn Error>> {
+fn probes(process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
     let probes = packetlane_peers::probes::Probes::attach(process)?;
-    Ok(Box::new(match stay {
-        true => probes.stay(),
-        false => probes,
-    }))
+    Ok(Box::new(probes))
 }
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-fn probes(_process: Process, _stay: bool) -> Result<Box<dyn Source>, Box<dyn Error>> {
+fn probes(_process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
     Err("probes are for x86-64 Linux: use --rpc".into())
 }

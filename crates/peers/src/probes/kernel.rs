@@ -218,6 +218,23 @@ impl From<MapError> for KernelError {
     }
 }
 
+/// Takes probes away. For each the kernel waits until no CPU is in it: for all at the same time.
+fn detach(probes: Vec<Attached>) {
+    std::thread::scope(|scope| {
+        for probe in probes {
+            scope.spawn(move || drop(probe));
+        }
+    });
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let mut probes = std::mem::take(&mut self.window);
+        probes.append(&mut self.lasting);
+        detach(probes);
+    }
+}
+
 /// The programs, loaded and, where they watch connections, attached.
 pub(super) struct Kernel {
     ebpf: Ebpf,
@@ -229,7 +246,7 @@ pub(super) struct Kernel {
     pid: u32,
     places: Places,
     /// Probes that stay: they tell which peers there are, and of which kind.
-    _lasting: Vec<Attached>,
+    lasting: Vec<Attached>,
     /// Probes of the window that is open.
     window: Vec<Attached>,
     switches: Option<BtfTracePointLink>,
@@ -273,7 +290,7 @@ impl Kernel {
             program: program.to_owned(),
             pid,
             places,
-            _lasting: Vec::new(),
+            lasting: Vec::new(),
             window: Vec::new(),
             switches: None,
             cost: ProbeCost::default(),
@@ -287,7 +304,7 @@ impl Kernel {
         self.set_outside(2 * cost.call.outside_ns)?;
         let mut settings: Array<_, u64> = map(&mut self.ebpf, "settings")?;
         settings.set(HIT_NS, cost.hit_ns, 0)?;
-        self._lasting = self.attach_tracepoints(|event| event != OUTBOUND_MESSAGE)?;
+        self.lasting = self.attach_tracepoints(|event| event != OUTBOUND_MESSAGE)?;
         Ok(())
     }
 
@@ -377,12 +394,7 @@ impl Kernel {
     pub(super) fn close_window(&mut self) {
         // The map has this place.
         let _ = self.set_opened(0);
-        // For each the kernel waits until no CPU is in it: for all at the same time.
-        std::thread::scope(|scope| {
-            for attached in self.window.drain(..) {
-                scope.spawn(move || drop(attached));
-            }
-        });
+        detach(std::mem::take(&mut self.window));
         self.switches = None;
     }
 

@@ -52,9 +52,8 @@ const CONNECTION_LEN: usize = 40 + 24 + 80 + 8 + VISITS_LEN;
 pub struct Probes {
     process: Process,
     kernel: Kernel,
-    stay: bool,
     known: Known,
-    /// What was seen when the last window ended, if the probes have stayed since.
+    /// What was seen when the last window ended, if the probes are still in the node.
     last: Option<Look>,
 }
 
@@ -132,18 +131,9 @@ impl Probes {
         Ok(Self {
             process,
             kernel,
-            stay: false,
             known: Known::default(),
             last: None,
         })
-    }
-
-    /// From now on leaves the probes in the node between windows, each of which begins where the
-    /// one before it has ended: nothing is missed, and the node bears the probes all the time.
-    #[must_use]
-    pub fn stay(mut self) -> Self {
-        self.stay = true;
-        self
     }
 
     /// What the probes take for one call of a function of the node, in nanoseconds: as it was
@@ -250,10 +240,9 @@ impl Source for Probes {
         // As close to each other as may be: what is called in between is missing in one of them.
         let calls = self.calls();
         let after = self.look();
-        if !self.stay || calls.is_err() || after.is_err() {
-            self.kernel.close_window();
+        if calls.is_err() || after.is_err() {
+            self.rest();
         }
-        // The probes take their time to go: that is not of the window.
         let time = after.as_ref().map_or_else(|_| now(), |after| after.time);
         let mut give = |event| take(Record { time, event });
         // Also of a node that has ended.
@@ -279,10 +268,13 @@ impl Source for Probes {
             probes_ns: counts.hits_ns + calls * (cost.inside_ns + cost.outside_ns),
             stolen_ns: after.stolen_ns.saturating_sub(before.stolen_ns),
         });
-        if self.stay {
-            self.last = Some(after);
-        }
+        self.last = Some(after);
         Ok(())
+    }
+
+    fn rest(&mut self) {
+        self.last = None;
+        self.kernel.close_window();
     }
 }
 

@@ -1,6 +1,6 @@
 // A program that looks to the probes like a node: a thread `b-msghand` that calls two virtual
 // functions for each of its peers at every wake-up, and tracepoints with the names and arguments
-// of Bitcoin Core's. It says that it is ready, begins when it reads a line and ends when its input
+// of Bitcoin Core's. It says that it is ready, begins when it reads the line `go`, pauses at another, and ends when its input
 // does. What the calls took it measures itself, and writes to standard output at its end: for each
 // peer its number, then calls, wall time and CPU time (in nanoseconds) of receiving and of
 // sending, and the messages received.
@@ -182,8 +182,8 @@ int main(int argc, char** argv)
     std::atomic<bool> go{false};
     std::thread messages([&] {
         pthread_setname_np(pthread_self(), "b-msghand");
-        while (!go) usleep(1000);
         for (uint64_t turn = 1; !stop; turn++) {
+            while (!go && !stop) usleep(1000);
             for (auto& peer : all) {
                 node->Receive(*peer, stop);
                 node->Send(*peer);
@@ -206,8 +206,7 @@ int main(int argc, char** argv)
     printf("ready\n");
     fflush(stdout);
     char line[16];
-    while (fgets(line, sizeof line, stdin)) go = true;
-    go = true;
+    while (fgets(line, sizeof line, stdin)) go = strcmp(line, "go\n") == 0;
     stop = true;
     messages.join();
     for (auto& peer : all) gone.push_back(std::move(peer));

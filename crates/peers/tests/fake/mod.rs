@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 fn compile(test: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = folder.join(test.replace(' ', "-"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/fake_node.cpp");
+    // Tests of other crates use it, too.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/tests/fake/fake_node.cpp");
     let compiled = Command::new("c++")
         .args([
             "-std=c++17",
@@ -66,6 +67,12 @@ impl Fake {
 
     pub(crate) fn go(&mut self) {
         self.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    /// Has it do nothing more, but end.
+    pub(crate) fn pause(&mut self) {
+        let input = self.0.stdin.as_mut().unwrap();
+        input.write_all(b"pause\n").unwrap();
     }
 
     /// Ends it. Returns its own account of each peer: calls of both functions, messages.
