@@ -6,6 +6,7 @@ mod machine;
 
 use fake::Fake;
 use machine::{Quiet, attach};
+use packetlane_peers::tally::Tally;
 use packetlane_peers::{
     Calls, ConnectionType, Event, MAX_USER_AGENT, Network, Record, Source as _,
 };
@@ -22,6 +23,8 @@ fn every_peer_costs_what_it_says() {
         return;
     };
     let quiet = Quiet::begin(TEST);
+    // With this the probes are in the node.
+    probes.watch(Duration::ZERO, &|| true, &mut |_| {}).unwrap();
     let mut records: Vec<Record> = Vec::new();
     let seconds = 4;
     let account = std::thread::scope(|scope| {
@@ -159,4 +162,35 @@ fn every_peer_costs_what_it_says() {
         }
     }
     assert!(off.len() <= 3 || !quiet, "{off:?}");
+}
+
+/// What the probes take in a node differs from what they take in this process: it is known before the
+/// first window, so that the parts of the thread's time are the whole in that, too.
+#[test]
+fn the_first_window_adds_up() {
+    const TEST: &str = "the sum of the first window";
+    let Some(mut fake) = Fake::start(TEST, &[30, 5, 10]) else {
+        return;
+    };
+    let Some(mut probes) = attach(fake.pid(), TEST) else {
+        return;
+    };
+    let quiet = Quiet::begin(TEST);
+    fake.go();
+    let mut tally = Tally::new();
+    let take = &mut |record| tally.add(&record);
+    probes
+        .watch(Duration::from_secs(2), &|| true, take)
+        .unwrap();
+    let thread = tally.message_thread().unwrap();
+    let ms = |ns: u64| ns as f64 / 1e6;
+    println!(
+        "thread {:.2} ms, peers {:.2}, loop {:.2}, probes {:.2} more; not accounted for {:.2} %",
+        ms(thread.cpu_ns),
+        ms(thread.peers_ns),
+        ms(thread.loop_ns),
+        ms(thread.probes_ns),
+        100.0 * thread.unaccounted()
+    );
+    assert!(thread.unaccounted().abs() < 0.04 || !quiet.was());
 }

@@ -2,7 +2,7 @@
 
 use crate::screen::{Column, Content, Period, age, short};
 use crate::wire::printable;
-use packetlane_peers::tally::{Peer, Seen, Tally};
+use packetlane_peers::tally::{Peer, Seen, Tally, ThreadCost};
 use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, Transport};
 use serde::Serialize;
 
@@ -37,6 +37,8 @@ pub(super) struct Row {
     /// v1 or v2.
     transport: Option<&'static str>,
     age_seconds: u64,
+    /// Whether it was there before, so that it is older by an unknown time.
+    is_older: bool,
     /// How much time the rates are of.
     observed_seconds: f64,
     /// CPU time; None if the source does not tell it.
@@ -62,10 +64,16 @@ pub(super) struct Figures {
     windows: u64,
     observed_share: f64,
     lost: u64,
-    /// The run time of the thread that processes messages; what of it was its loop, which waits,
-    /// wakes up and goes through the peers; and the share that is neither that nor a peer's.
+    /// The run time of the thread that processes messages. It is the sum of the next four.
     message_thread_ms_per_second: Option<f64>,
+    /// What of it was for the peers in the list, and for those that have left. A peer's own figures
+    /// are of the time in which it was there, this is of all of the time.
+    peers_ms_per_second: Option<f64>,
+    left_ms_per_second: Option<f64>,
+    /// Its loop, which waits, wakes up and goes through the peers.
     loop_ms_per_second: Option<f64>,
+    /// The rest, and its share.
+    unaccounted_ms_per_second: Option<f64>,
     unaccounted_share: Option<f64>,
     /// What the probes made it run longer while they looked; its own time is without that.
     probes_ms_per_second: Option<f64>,
@@ -79,7 +87,7 @@ const COLUMNS: [Column<Sort>; 13] = [
     Column::text("connection", 22, 1),
     Column::text("net", 5, 8),
     Column::text("", 2, 6),
-    Column::number("age", 4, Sort::Age, 3),
+    Column::number("age", 5, Sort::Age, 3),
     Column::number("recv ms/s", 9, Sort::Receiving, 0),
     Column::number("send ms/s", 9, Sort::Sending, 0),
     Column {
@@ -128,30 +136,40 @@ impl Content for Tally {
 impl Figures {
     /// Of the peers that are connected.
     pub(super) fn of(tally: &Tally, period: Period, sort: Sort) -> Self {
-        let peers = tally.peers().filter(|(_, peer)| peer.gone().is_none());
-        let peers = peers.map(|(number, peer)| Row::of(tally, number, peer, period));
+        let connected = || tally.peers().filter(|(_, peer)| peer.gone().is_none());
+        let peers = connected().map(|(number, peer)| Row::of(tally, number, peer, period));
         let mut peers: Vec<Row> = peers.collect();
         peers.sort_by(|one, other| one.key(sort).total_cmp(&other.key(sort)));
         let threads = match period {
             Period::All => tally.threads(),
             Period::Latest => tally.latest_threads(),
         };
+        let rate = |ns: f64, thread: &ThreadCost| ns / 1e6 / thread.seconds;
         let run_time = |name: &str| {
             let thread = threads.get(name)?;
-            Some(thread.cpu_ns as f64 / 1e6 / thread.seconds)
+            Some(rate(thread.cpu_ns as f64, thread))
         };
         let message_thread = threads.get(MESSAGE_THREAD).filter(|_| tally.timed());
+        let of_thread = |ns: &dyn Fn(&ThreadCost) -> f64| -> Option<f64> {
+            message_thread.map(|thread| rate(ns(thread), thread))
+        };
+        let connected_ns: u64 = connected()
+            .map(|(_, peer)| seen(peer, period).cpu_ns())
+            .sum();
         Self {
             observed_seconds: tally.observed(),
             windows: tally.windows(),
             observed_share: tally.observed_share(),
             lost: tally.lost(),
             message_thread_ms_per_second: run_time(MESSAGE_THREAD),
-            loop_ms_per_second: message_thread
-                .map(|thread| thread.loop_ns as f64 / 1e6 / thread.seconds),
-            unaccounted_share: message_thread.map(|thread| thread.unaccounted()),
-            probes_ms_per_second: message_thread
-                .map(|thread| thread.probes_ns as f64 / 1e6 / thread.seconds),
+            peers_ms_per_second: of_thread(&|_| connected_ns as f64),
+            left_ms_per_second: of_thread(&|thread| {
+                thread.peers_ns.saturating_sub(connected_ns) as f64
+            }),
+            loop_ms_per_second: of_thread(&|thread| thread.loop_ns as f64),
+            unaccounted_ms_per_second: of_thread(&|thread| thread.unaccounted_ns() as f64),
+            unaccounted_share: message_thread.map(ThreadCost::unaccounted),
+            probes_ms_per_second: of_thread(&|thread| thread.probes_ns as f64),
             network_thread_ms_per_second: run_time(NETWORK_THREAD),
             peers,
         }
@@ -159,18 +177,18 @@ impl Figures {
 
     /// The lines below the table: totals, and what is not accounted for.
     fn summary(&self) -> Vec<String> {
+        // Not `sum`, which is -0 for no peers.
         let sum = |of: &dyn Fn(&Row) -> Option<f64>| -> Option<f64> {
-            self.peers.iter().map(of).sum::<Option<f64>>()
+            let mut rates = self.peers.iter().map(of);
+            rates.try_fold(0.0, |sum, rate| Some(sum + rate?))
         };
-        let cpu = sum(&|row| Some(row.receiving_ms_per_second? + row.sending_ms_per_second?));
         let each = |name: &str, messages: Option<f64>, bytes: Option<f64>| {
             let messages = messages.map_or_else(String::new, |count| format!("{count:.1} msg/s, "));
             format!("{name} {messages}{}B/s", short(bytes.unwrap_or(0.0)))
         };
         let mut lines = vec![format!(
-            "{} peers: {}{}; {}",
+            "{} peers: {}; {}",
             self.peers.len(),
-            cpu.map_or_else(String::new, |cpu| format!("{cpu:.3} ms/s; ")),
             each(
                 "received",
                 sum(&|row| row.received_per_second),
@@ -183,11 +201,20 @@ impl Figures {
             ),
         )];
         if let Some(thread) = self.message_thread_ms_per_second {
-            let rest = match (self.loop_ms_per_second, self.unaccounted_share) {
-                (Some(ms), Some(share)) => format!(
-                    "; its loop, for no peer: {ms:.3} ms/s; not accounted for: {:.1} %",
-                    100.0 * share
-                ),
+            let parts = [
+                (self.peers_ms_per_second, "these peers"),
+                (self.left_ms_per_second, "peers that have left"),
+                (self.loop_ms_per_second, "its loop"),
+                (self.unaccounted_ms_per_second, "not accounted for"),
+            ];
+            let parts = parts.map(|(ms, what)| Some(format!("{what} {}", fixed(ms?, 3))));
+            let rest = match (
+                parts.into_iter().collect::<Option<Vec<_>>>(),
+                self.unaccounted_share,
+            ) {
+                (Some(parts), Some(share)) => {
+                    format!(" = {} ({} %)", parts.join(" + "), fixed(100.0 * share, 1))
+                }
                 _ => "; how much of it is whose, this source does not tell".to_owned(),
             };
             lines.push(format!("message thread: {thread:.3} ms/s{rest}"));
@@ -214,12 +241,26 @@ impl Figures {
     }
 }
 
+/// What was seen of a peer in a period.
+fn seen(peer: &Peer, period: Period) -> &Seen {
+    match period {
+        Period::All => &peer.seen,
+        Period::Latest => &peer.latest,
+    }
+}
+
+/// A number with so many digits after the point. What is rounded to 0 has no sign.
+fn fixed(number: f64, digits: usize) -> String {
+    let text = format!("{number:.digits$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.chars().all(|digit| matches!(digit, '0' | '.')) => zero.to_owned(),
+        _ => text,
+    }
+}
+
 impl Row {
     fn of(tally: &Tally, number: i64, peer: &Peer, period: Period) -> Self {
-        let seen: &Seen = match period {
-            Period::All => &peer.seen,
-            Period::Latest => &peer.latest,
-        };
+        let seen = seen(peer, period);
         // Microseconds: so nanoseconds by these are milliseconds per second.
         let observed = seen.observed.max(1) as f64;
         let rate = |amount: u64| amount as f64 / observed * 1e6;
@@ -238,6 +279,7 @@ impl Row {
             network: known.and_then(|known| known.network.map(Network::name)),
             transport: known.and_then(|known| known.transport.map(Transport::name)),
             age_seconds: now.saturating_sub(peer.since) / 1_000_000,
+            is_older: known.is_none_or(|known| known.since.is_none()),
             observed_seconds: seen.observed as f64 / 1e6,
             receiving_ms_per_second: timed(seen.receiving.cost.cpu_ns),
             sending_ms_per_second: timed(seen.sending.cost.cpu_ns),
@@ -279,7 +321,11 @@ impl Row {
             self.connection.to_owned(),
             name(network),
             name(self.transport),
-            age(self.age_seconds),
+            format!(
+                "{}{}",
+                if self.is_older { ">" } else { "" },
+                age(self.age_seconds)
+            ),
             ms(self.receiving_ms_per_second),
             ms(self.sending_ms_per_second),
             ms(self.error_ms_per_second),
@@ -421,13 +467,13 @@ mod tests {
         assert_eq!(words(&lines[2])[0], "2", "{lines:#?}");
         let below = lines[3..].join("\n");
         assert!(
-            below.contains("2 peers: 5.000 ms/s; received 52.0 msg/s, 52.0 kB/s"),
+            below.contains("2 peers: received 52.0 msg/s, 52.0 kB/s"),
             "{below}"
         );
         assert!(
             below.contains(
-                "message thread: 8.000 ms/s; its loop, for no peer: 1.000 ms/s; not accounted for: \
-                 25.0 %"
+                "message thread: 8.000 ms/s = these peers 5.000 + peers that have left 0.000 + its loop \
+                 1.000 + not accounted for 2.000 (25.0 %)"
             ),
             "{below}"
         );
@@ -456,6 +502,90 @@ mod tests {
             &mut view,
             KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)
         ));
+    }
+
+    /// What those have cost that have left, over all of the time; and that the parts are the whole.
+    #[test]
+    fn peers_that_have_left_are_in_the_sum() {
+        let mut tally = tally();
+        let calls = Calls {
+            count: 1,
+            cost: Cost {
+                wall_ns: 2_000_000,
+                cpu_ns: 2_000_000,
+            },
+        };
+        for event in [
+            Event::Calls {
+                peer: 2,
+                receiving: calls,
+                sending: Calls::default(),
+            },
+            Event::Disconnected { peer: 1 },
+            Event::Thread {
+                name: "b-msghand".to_owned(),
+                cpu_ns: 4_000_000,
+            },
+            Event::Loop { cpu_ns: 2_000_000 },
+            Event::Window {
+                start: 101 * SECOND,
+                lost: 0,
+                probes_ns: 0,
+                stolen_ns: 0,
+            },
+        ] {
+            tally.add(&Record {
+                time: 102 * SECOND,
+                event,
+            });
+        }
+        let figures = Figures::of(&tally, Period::All, Sort::Cpu);
+        assert_eq!(figures.peers.len(), 1);
+        let parts = [
+            figures.peers_ms_per_second,
+            figures.left_ms_per_second,
+            figures.loop_ms_per_second,
+            figures.unaccounted_ms_per_second,
+        ];
+        assert_eq!(parts, [1.5, 2.0, 1.5, 1.0].map(Some));
+        assert_eq!(figures.message_thread_ms_per_second, Some(6.0));
+        // In the last window it was there, and cost nothing.
+        let figures = Figures::of(&tally, Period::Latest, Sort::Cpu);
+        assert_eq!(figures.left_ms_per_second, Some(0.0));
+        assert_eq!(figures.peers_ms_per_second, Some(2.0));
+    }
+
+    #[test]
+    fn no_peers_cost_nothing() {
+        let mut tally = Tally::new();
+        for event in [
+            Event::Thread {
+                name: "b-msghand".to_owned(),
+                cpu_ns: 4_000_000,
+            },
+            Event::Loop { cpu_ns: 4_000_000 },
+            Event::Window {
+                start: 100 * SECOND,
+                lost: 0,
+                probes_ns: 0,
+                stolen_ns: 0,
+            },
+        ] {
+            tally.add(&Record {
+                time: 101 * SECOND,
+                event,
+            });
+        }
+        let lines = drawn(&tally, &View::new(Sort::Cpu), 130, 8).join("\n");
+        assert!(
+            lines.contains("0 peers: received 0.0 msg/s, 0 B/s; sent 0.0 msg/s, 0 B/s"),
+            "{lines}"
+        );
+        let sum = "4.000 ms/s = these peers 0.000 + peers that have left 0.000 + its loop 4.000";
+        assert!(lines.contains(sum), "{lines}");
+        for (number, text) in [(-0.0004, "0.000"), (-0.0006, "-0.001"), (1.0, "1.000")] {
+            assert_eq!(fixed(number, 3), text);
+        }
     }
 
     #[test]

@@ -108,6 +108,14 @@ fn render(tally: &Tally) -> String {
             "CPU time of the message thread's loop: waiting, waking up, going through the peers.",
             thread.loop_ns as f64 / 1e9,
         );
+        let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
+        let connected_ns: u64 = connected.map(|(_, peer)| peer.seen.cpu_ns()).sum();
+        out += &metric(
+            "packetlane_left_peers_cpu_seconds_total",
+            "counter",
+            "CPU time of the message thread for peers that have left: those have no series.",
+            thread.peers_ns.saturating_sub(connected_ns) as f64 / 1e9,
+        );
         out += &metric(
             "packetlane_unaccounted_cpu_seconds",
             "gauge",

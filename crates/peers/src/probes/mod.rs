@@ -38,6 +38,9 @@ const RING_BYTES: u32 = 8 << 20;
 /// What the probes take outside of calls is measured in the node from so many on.
 const MIN_BESIDES: u64 = 100;
 
+/// How long that may take before the first window.
+const MAX_MEASURING: Duration = Duration::from_millis(500);
+
 /// Length of the programs' `struct message_event`, in bytes.
 const MESSAGE_LEN: usize = 64;
 /// Length of their `struct version_event`.
@@ -53,6 +56,8 @@ pub struct Probes {
     process: Process,
     kernel: Kernel,
     known: Known,
+    /// Whether it was measured in this node what the probes take.
+    is_measured: bool,
     /// What was seen when the last window ended, if the probes are still in the node.
     last: Option<Look>,
 }
@@ -132,6 +137,7 @@ impl Probes {
             process,
             kernel,
             known: Known::default(),
+            is_measured: false,
             last: None,
         })
     }
@@ -154,21 +160,51 @@ impl Probes {
     }
 
     /// Puts the probes in and looks at what there is.
-    fn open(&mut self) -> Result<Look, SourceError> {
+    fn open(&mut self, take: &mut dyn FnMut(Record)) -> Result<Look, SourceError> {
         self.kernel.open_window().map_err(SourceError::new)?;
-        let look = self.look()?;
-        // What was called before the window, while probes came one by one, is not of it.
+        if !self.is_measured {
+            self.measure().map_err(SourceError::new)?;
+        }
+        // Messages from before are not of the window.
+        self.drain(Clock::now(), &mut |record| {
+            if !matches!(record.event, Event::Received { .. } | Event::Sent { .. }) {
+                take(record);
+            }
+        });
+        // In the order of the end of a window. What was called before, while probes came one by one,
+        // is not of it.
         let visits = self.kernel.visits().map_err(SourceError::new)?;
         self.known.before = visits.into_iter().collect();
         self.known.calls = 0;
-        Ok(look)
+        self.look()
     }
 
-    /// The calls of the window for each peer.
-    fn calls(&mut self) -> Result<Vec<Event>, SourceError> {
+    /// Measures what the probes take in this node before the first window, if it makes enough calls
+    /// in a short time: that of a window is known only at its end.
+    fn measure(&mut self) -> Result<(), KernelError> {
+        let before = self.kernel.counts()?;
+        let end = Instant::now() + MAX_MEASURING;
+        while !self.is_measured && Instant::now() < end {
+            sleep(POLL);
+            let counts = self.kernel.counts()?.since(before);
+            self.take_measured(counts)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what the probes take outside of calls from what was counted, if that suffices.
+    fn take_measured(&mut self, counts: Counts) -> Result<(), KernelError> {
+        if counts.besides >= MIN_BESIDES {
+            self.is_measured = true;
+            self.kernel.set_outside(counts.beside_ns / counts.besides)?;
+        }
+        Ok(())
+    }
+
+    /// The calls of the window for each peer, of `all` since each peer's object is there.
+    fn calls(&mut self, all: Vec<(u64, Visits)>) -> Result<Vec<Event>, SourceError> {
         let pid = self.process.pid();
         let mut events = Vec::new();
-        let all = self.kernel.visits().map_err(SourceError::new)?;
         for &(object, visits) in &all {
             if visits.peer >= 0 {
                 self.known.numbers.learned(object, visits.peer);
@@ -231,15 +267,13 @@ impl Source for Probes {
     ) -> Result<(), SourceError> {
         let before = match self.last.take() {
             Some(last) => last,
-            None => {
-                self.drain(Clock::now(), take);
-                self.open()?
-            }
+            None => self.open(take)?,
         };
         self.take_for(window, go_on, take);
         // As close to each other as may be: what is called in between is missing in one of them.
-        let calls = self.calls();
+        let visits = self.kernel.visits().map_err(SourceError::new);
         let after = self.look();
+        let calls = visits.and_then(|visits| self.calls(visits));
         if calls.is_err() || after.is_err() {
             self.rest();
         }
@@ -253,19 +287,17 @@ impl Source for Probes {
         }
         let counts = after.counts.since(before.counts);
         let calls = std::mem::take(&mut self.known.calls);
-        if counts.besides >= MIN_BESIDES {
-            self.kernel
-                .set_outside(counts.beside_ns / counts.besides)
-                .map_err(SourceError::new)?;
-        }
-        let cost = self.kernel.call_cost();
+        // That was subtracted from each call.
+        let inside_ns = self.kernel.call_cost().inside_ns;
+        self.take_measured(counts).map_err(SourceError::new)?;
+        let outside_ns = self.kernel.call_cost().outside_ns;
         give(Event::Loop {
-            cpu_ns: counts.between_ns.saturating_sub(calls * cost.outside_ns),
+            cpu_ns: counts.between_ns.saturating_sub(calls * outside_ns),
         });
         give(Event::Window {
             start: before.time,
             lost: counts.lost,
-            probes_ns: counts.hits_ns + calls * (cost.inside_ns + cost.outside_ns),
+            probes_ns: counts.hits_ns + calls * (inside_ns + outside_ns),
             stolen_ns: after.stolen_ns.saturating_sub(before.stolen_ns),
         });
         self.last = Some(after);
