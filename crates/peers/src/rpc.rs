@@ -9,11 +9,12 @@ use crate::record::{
 use crate::source::{Source, SourceError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use packetlane::bitcoin::message::MessageType;
 use packetlane_files::Name;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io::{self, BufReader, Read as _};
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
@@ -30,8 +31,15 @@ const MAX_QUOTE: usize = 200;
 /// The longest address that is taken, in bytes.
 const MAX_ADDRESS: usize = 256;
 
-/// The longest name of a type of message that is taken, in bytes: as in the v1 header.
-const MAX_TYPE: usize = 12;
+/// The most peers that are taken from an answer. No node has so many.
+pub const MAX_PEERS: usize = 10_000;
+
+/// The most types of messages that are taken of a peer, for each direction. Bitcoin Core has 37.
+pub const MAX_TYPES: usize = 100;
+
+/// The most byte counts that are taken from an answer: those of 2,700 peers with all of Bitcoin
+/// Core's types in both directions.
+pub const MAX_COUNTS: usize = 200_000;
 
 /// How long the node may take for an answer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -287,16 +295,16 @@ struct Peer {
     connection: Option<Connection>,
     /// Its address and when it was made: another one of the same number has others.
     made: (String, u64),
-    received: BTreeMap<String, u64>,
-    sent: BTreeMap<String, u64>,
+    received: Bytes,
+    sent: Bytes,
 }
 
 impl Peer {
     /// Whether this is the connection that was `before`, not one of a node that has restarted.
     fn continues(&self, before: &Self) -> bool {
-        let grow = |now: &BTreeMap<_, u64>, before: &BTreeMap<String, u64>| {
-            let mut before = before.iter();
-            before.all(|(name, bytes)| now.get(name).is_some_and(|now| now >= bytes))
+        let grow = |now: &Bytes, before: &Bytes| {
+            let mut before = before.0.iter();
+            before.all(|(name, bytes)| now.0.get(name).is_some_and(|now| now >= bytes))
         };
         self.made == before.made
             && grow(&self.received, &before.received)
@@ -375,20 +383,21 @@ fn look(
     })
 }
 
-/// The node's answer, of which other parts are not looked at.
-#[derive(Deserialize)]
+/// The node's answer, of which other parts are not looked at. No more of it is ever in memory than
+/// is kept.
+#[derive(serde::Deserialize)]
 struct Answer {
-    result: Option<Vec<PeerInfo>>,
+    result: Option<Peers>,
     error: Option<Refusal>,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Refusal {
     code: i64,
     message: String,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct PeerInfo {
     id: i64,
     addr: String,
@@ -397,12 +406,90 @@ struct PeerInfo {
     version: i64,
     relaytxes: bool,
     subver: Option<String>,
-    bytessent_per_msg: BTreeMap<String, u64>,
-    bytesrecv_per_msg: BTreeMap<String, u64>,
+    bytessent_per_msg: Bytes,
+    bytesrecv_per_msg: Bytes,
     // Not in nodes before 0.21, 0.21 and 26.
     network: Option<String>,
     connection_type: Option<String>,
     transport_protocol_type: Option<String>,
+}
+
+/// The peers of an answer: up to [`MAX_PEERS`], with up to [`MAX_COUNTS`] byte counts in all.
+struct Peers(BTreeMap<i64, Peer>);
+
+impl<'de> Deserialize<'de> for Peers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+
+        impl<'de> Visitor<'de> for List {
+            type Value = Peers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of peers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Peers, A::Error> {
+                let mut peers = BTreeMap::new();
+                let (mut count, mut counts) = (0, 0);
+                while let Some(info) = list.next_element::<PeerInfo>()? {
+                    count += 1;
+                    counts += info.bytessent_per_msg.0.len() + info.bytesrecv_per_msg.0.len();
+                    if count > MAX_PEERS {
+                        return Err(A::Error::custom(format!("more than {MAX_PEERS} peers")));
+                    }
+                    if counts > MAX_COUNTS {
+                        return Err(A::Error::custom(format!(
+                            "more than {MAX_COUNTS} byte counts"
+                        )));
+                    }
+                    if info.addr.len() > MAX_ADDRESS {
+                        return Err(A::Error::custom(format!("peer {} has no address", info.id)));
+                    }
+                    peers.insert(info.id, peer(info));
+                }
+                Ok(Peers(peers))
+            }
+        }
+
+        deserializer.deserialize_seq(List)
+    }
+}
+
+/// Bytes by type of message: up to [`MAX_TYPES`].
+#[derive(Debug, Default)]
+struct Bytes(BTreeMap<MessageType, u64>);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Map;
+
+        impl<'de> Visitor<'de> for Map {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes by type of message")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Bytes, A::Error> {
+                let mut bytes = BTreeMap::new();
+                while let Some((name, count)) = map.next_entry::<String, u64>()? {
+                    let Ok(message_type) = MessageType::new(name.as_bytes()) else {
+                        let name: String = name.chars().take(MAX_QUOTE).collect();
+                        return Err(A::Error::custom(format!("{name} is no type of message")));
+                    };
+                    bytes.insert(message_type, count);
+                    if bytes.len() > MAX_TYPES {
+                        return Err(A::Error::custom(format!(
+                            "a peer with more than {MAX_TYPES} types of messages"
+                        )));
+                    }
+                }
+                Ok(Bytes(bytes))
+            }
+        }
+
+        deserializer.deserialize_map(Map)
+    }
 }
 
 fn ask(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64, Peer>, RpcError> {
@@ -427,47 +514,31 @@ fn ask(agent: &ureq::Agent, address: &str, auth: &Auth) -> Result<BTreeMap<i64, 
             auth: auth.clone(),
         });
     }
-    let body = answer.body_mut().with_config().limit(MAX_ANSWER);
-    let body = body.read_to_vec().map_err(failed)?;
     let malformed = |what: String| RpcError::Malformed {
         address: address.to_owned(),
         status,
         what,
     };
-    let answer: Answer =
-        serde_json::from_slice(&body).map_err(|error| malformed(error.to_string()))?;
-    let peers = match answer {
+    let body = answer.body_mut().with_config().limit(MAX_ANSWER).reader();
+    let answer: Answer = match serde_json::from_reader(BufReader::new(body)) {
+        Err(error) if error.is_io() => return Err(failed(io::Error::from(error).into())),
+        answer => answer.map_err(|error| malformed(error.to_string()))?,
+    };
+    match answer {
         Answer {
             error: Some(Refusal { code, message }),
             ..
-        } => {
-            return Err(RpcError::Refused {
-                address: address.to_owned(),
-                code,
-                message,
-            });
-        }
+        } => Err(RpcError::Refused {
+            address: address.to_owned(),
+            code,
+            message,
+        }),
         Answer {
-            result: Some(peers),
+            result: Some(Peers(peers)),
             ..
-        } => peers,
-        _ => return Err(malformed("neither a result nor an error".to_owned())),
-    };
-    let mut all = BTreeMap::new();
-    for info in peers {
-        if info.addr.len() > MAX_ADDRESS {
-            return Err(malformed(format!("peer {} has no address", info.id)));
-        }
-        let mut types = info
-            .bytessent_per_msg
-            .keys()
-            .chain(info.bytesrecv_per_msg.keys());
-        if let Some(name) = types.find(|name| name.len() > MAX_TYPE) {
-            return Err(malformed(format!("{name} is no type of message")));
-        }
-        all.insert(info.id, peer(info));
+        } => Ok(peers),
+        _ => Err(malformed("neither a result nor an error".to_owned())),
     }
-    Ok(all)
 }
 
 fn peer(info: PeerInfo) -> Peer {
@@ -546,7 +617,7 @@ impl Source for Rpc {
                 give(Event::Disconnected { peer });
             }
         }
-        let none = BTreeMap::new();
+        let none = Bytes::default();
         for (&peer, now) in &self.last.peers {
             let was = before.peers.get(&peer).filter(|was| now.continues(was));
             if was.is_none_or(|was| was.connection != now.connection) {
@@ -556,13 +627,13 @@ impl Source for Rpc {
                 (true, &now.received, was.map_or(&none, |was| &was.received)),
                 (false, &now.sent, was.map_or(&none, |was| &was.sent)),
             ] {
-                for (message_type, bytes) in all {
-                    let bytes = bytes - known.get(message_type).unwrap_or(&0);
+                for (message_type, bytes) in &all.0 {
+                    let bytes = bytes - known.0.get(message_type).unwrap_or(&0);
                     if bytes > 0 {
                         give(Event::Bytes {
                             peer,
                             received,
-                            message_type: message_type.clone(),
+                            message_type: message_type.name().to_owned(),
                             bytes,
                         });
                     }

@@ -6,7 +6,9 @@ mod machine;
 
 use bitcoin::hashes::{Hash as _, sha256d};
 use packetlane_peers::report::Report;
-use packetlane_peers::rpc::{Auth, Described, MAX_ANSWER, Rpc, RpcError};
+use packetlane_peers::rpc::{
+    Auth, Described, MAX_ANSWER, MAX_COUNTS, MAX_PEERS, MAX_TYPES, Rpc, RpcError,
+};
 use packetlane_peers::show::html::{self, Origin};
 use packetlane_peers::show::text;
 use packetlane_peers::tally::{Slot, Tally};
@@ -258,6 +260,16 @@ fn answers_that_are_none() {
     negative["bytessent_per_msg"] = json!({"tx": -1});
     let mut long_address = peer(0, 1, json!({}), json!({}));
     long_address["addr"] = json!("a".repeat(10_000));
+    let types = |count: usize| -> Value {
+        let names = (0..count).map(|number| (format!("type{number}"), json!(1)));
+        Value::Object(names.collect())
+    };
+    let many_types = peer(0, 1, types(MAX_TYPES + 1), json!({}));
+    let most_types = |id| peer(id, 1, types(MAX_TYPES), types(MAX_TYPES));
+    let many_counts = (0..=(MAX_COUNTS / MAX_TYPES / 2) as i64).map(most_types);
+    let many_counts: Vec<_> = many_counts.collect();
+    // The same number again is another peer.
+    let many_peers = vec![peer(0, 1, json!({}), json!({})); MAX_PEERS + 1];
     let refusal = json!({"result": null, "error": {"code": -28, "message": "Loading \u{1b}[2J"}});
     let deep = format!("{{\"result\":{}", "[".repeat(100_000));
     for (answer, expected) in [
@@ -287,6 +299,12 @@ fn answers_that_are_none() {
             r"Loading \u{1b}[2J (-28)",
         ),
         (peers(&[long_type]), "thirteenchars is no type of message"),
+        (
+            peers(&[many_types]),
+            "a peer with more than 100 types of messages",
+        ),
+        (peers(&many_counts), "more than 200000 byte counts"),
+        (peers(&many_peers), "more than 10000 peers"),
         (peers(&[negative]), "invalid value"),
         (peers(&[long_address]), "peer 0 has no address"),
         (escape.into(), "HTTP 200"),
