@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::rpc::rpc;
+use common::rpc::{rpc, rpc_of};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -427,6 +427,163 @@ fn watch_by_rpc() {
     let last = errors.lines().last().expect("an error");
     assert!(last.contains("does not answer"), "{errors}");
     assert!(!errors.contains("secret"), "{errors}");
+}
+
+/// There is no CPU time to sort by.
+#[test]
+fn by_rpc_the_peers_with_most_bytes_come_first() {
+    for (sort, expected) in [
+        (&[][..], ["9", "8", "7"]),
+        (&["--sort", "id"], ["7", "8", "9"]),
+    ] {
+        let address = rpc_of(10, &[(7, 10), (8, 1000), (9, 2000)]);
+        let arguments = [&["watch", "--for", "0.3"], sort].concat();
+        let output = by_rpc(&arguments, &address).output().expect("the command");
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        let rows = said.lines().filter(|line| line.contains("inbound"));
+        let numbers = rows.filter_map(|line| line.split_ascii_whitespace().next());
+        let numbers: Vec<&str> = numbers.take(3).collect();
+        assert_eq!(numbers, expected, "{said}");
+    }
+}
+
+/// A program called `bitcoind` with the RPC of one peer, which says its address: this one, as a
+/// child of other tests.
+#[test]
+#[ignore = "part of other tests"]
+fn serves() {
+    println!("\nRPC {}", rpc(10));
+    let mut end = String::new();
+    std::io::stdin().read_line(&mut end).expect("the end");
+}
+
+/// A running program called `bitcoind`, which [`serves`].
+#[cfg(target_os = "linux")]
+struct Bitcoind {
+    child: std::process::Child,
+    program: String,
+    rpc: String,
+}
+
+#[cfg(target_os = "linux")]
+impl Bitcoind {
+    fn start(dir: &TempDir, folder: &str) -> Self {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::Stdio;
+        fs::create_dir(dir.at(folder)).expect("a folder");
+        let program = dir.at(&format!("{folder}/bitcoind"));
+        fs::copy(std::env::current_exe().expect("this test"), &program).expect("copied");
+        let mut command = Command::new(&program);
+        command.args(["--exact", "serves", "--ignored", "--nocapture"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let rpc = lines.find_map(|line| Some(line.ok()?.strip_prefix("RPC ")?.to_owned()));
+        Self {
+            child,
+            program,
+            rpc: rpc.expect("an address"),
+        }
+    }
+
+    /// How it is named to a person.
+    fn described(&self) -> String {
+        format!("process {}, {}, of user ", self.child.id(), self.program)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Bitcoind {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whoever has started it, and whatever it is.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_node_that_was_chosen_is_named() {
+    let dir = TempDir::new("chosen");
+    let one = Bitcoind::start(&dir, "one");
+    let output = by_rpc(&["watch", "--for", "0.3"], &one.rpc).output();
+    let output = output.expect("the command");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("the node is {}", one.described());
+    assert!(errors.contains(&expected), "{expected}: {errors}");
+    assert!(output.status.success(), "{errors}");
+    // None is chosen of several.
+    let two = Bitcoind::start(&dir, "two");
+    let said = error(&["watch"]);
+    assert!(said.contains("several nodes run here: "), "{said}");
+    for node in [&one, &two] {
+        assert!(said.contains(&node.described()), "{said}");
+    }
+    assert!(said.ends_with("; choose one by --pid\n"), "{said}");
+}
+
+/// The RPC says which of several nodes it is.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn probes_go_into_the_node_that_serves_the_rpc() {
+    let dir = TempDir::new("serving");
+    let nodes = ["one", "two"].map(|folder| Bitcoind::start(&dir, folder));
+    for node in &nodes {
+        let output = by_rpc(&["watch", "--probes"], &node.rpc).output();
+        let errors = String::from_utf8(output.expect("the command").stderr).expect("UTF-8");
+        // It has no tracepoints.
+        let expected = format!("no probes for {}", node.described());
+        assert!(errors.contains(&expected), "{expected}: {errors}");
+    }
+}
+
+/// A program is as long as its owner likes.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_program_of_3_gb_takes_no_memory() {
+    let dir = TempDir::new("long-program");
+    let program = dir.at("bitcoind");
+    fs::copy("/bin/sleep", &program).expect("copied");
+    let file = fs::OpenOptions::new().write(true).open(&program);
+    file.expect("opened").set_len(3 << 30).expect("a hole");
+    let mut child = Command::new(&program).arg("60").spawn().expect("started");
+    let mut limited = Command::new("sh");
+    limited.args([
+        "-c",
+        "ulimit -v 600000 && exec \"$0\" peers watch --pid \"$1\"",
+    ]);
+    limited.arg(env!("CARGO_BIN_EXE_packetlane"));
+    let output = limited.arg(child.id().to_string()).output();
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    let errors = String::from_utf8(output.expect("a shell").stderr).expect("UTF-8");
+    assert!(
+        errors.contains("no tracepoint net:inbound_message"),
+        "{errors}"
+    );
+}
+
+/// Root is not told to become root.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_process_that_is_no_node_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: processes that are no nodes, as root: this is not root");
+        return;
+    }
+    for (pid, expected) in [("1", "process 1, "), ("2", "it is a thread of the kernel")] {
+        // In a container, 2 may be a process like any other, or none.
+        let is_kernels = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
+        if pid == "2" && !is_kernels {
+            eprintln!("NOT RUN: a thread of the kernel: none is seen here");
+            continue;
+        }
+        let said = error(&["watch", "--pid", pid]);
+        assert!(
+            said.contains(expected) && !said.contains("need root"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A node's process: finding it, and the run time of its threads.
 
-use packetlane_files::Name;
+use packetlane_files::{Name, printable};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -14,6 +14,9 @@ pub const MESSAGE_THREAD: &str = "b-msghand";
 
 /// The thread that reads and writes the sockets, and decrypts BIP324.
 pub const NETWORK_THREAD: &str = "b-net";
+
+/// How many nodes an error names, at most: any user can start as many as they like.
+const MAX_NAMED: usize = 8;
 
 /// A running node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +35,10 @@ pub enum ProcessError {
     None,
     /// Several run.
     Several {
-        /// Their process numbers.
-        pids: Vec<u32>,
+        /// Them, as [`Process::describe`] does, in order of their process numbers.
+        nodes: Vec<String>,
+        /// How many more there are.
+        more: usize,
     },
     /// There is no process of this number.
     NotThere {
@@ -62,10 +67,12 @@ impl fmt::Display for ProcessError {
                 "no node runs here: there is no process called {}; name one by --pid",
                 PROGRAMS.join(", ")
             ),
-            Self::Several { pids } => {
-                let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
-                let pids = pids.join(", ");
-                write!(f, "several nodes run here, {pids}: choose one by --pid")
+            Self::Several { nodes, more } => {
+                write!(f, "several nodes run here: {}", nodes.join("; "))?;
+                if *more > 0 {
+                    write!(f, "; and {more} more")?;
+                }
+                f.write_str("; choose one by --pid")
             }
             Self::NotThere { pid } => write!(f, "there is no process {pid}"),
             Self::Ended { pid } => write!(f, "the node, process {pid}, has ended"),
@@ -87,7 +94,8 @@ impl Process {
         Ok(Self { pid, started })
     }
 
-    /// The only node that runs here.
+    /// The only node that runs here, whoever's it is: any program called as the node's counts, so
+    /// say which it is ([`Process::describe`]).
     ///
     /// # Errors
     ///
@@ -103,12 +111,18 @@ impl Process {
         match pids[..] {
             [] => Err(ProcessError::None),
             [pid] => Self::with_pid(pid),
-            _ => Err(ProcessError::Several { pids }),
+            _ => {
+                let named = pids.iter().take(MAX_NAMED);
+                Err(ProcessError::Several {
+                    nodes: named.map(|pid| describe(*pid)).collect(),
+                    more: pids.len().saturating_sub(MAX_NAMED),
+                })
+            }
         }
     }
 
     /// The node that listens on a TCP port of this machine, if it is seen: of another user's
-    /// process it takes root to see that.
+    /// process it takes root to see that. None if several do, on different addresses.
     #[must_use]
     pub fn listening_on(port: u16) -> Option<Self> {
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
@@ -130,15 +144,24 @@ impl Process {
             files.any(|file| fs::read_link(file.path()).is_ok_and(|to| sockets.contains(&to)))
         };
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let pid = pids.find(|pid| is_node(*pid) && has_one(*pid))?;
-        Self::with_pid(pid).ok()
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut nodes = pids.filter(|pid| is_node(*pid) && has_one(*pid));
+        match (nodes.next(), nodes.next()) {
+            (Some(pid), None) => Self::with_pid(pid).ok(),
+            _ => None,
+        }
     }
 
     /// Its number.
     #[must_use]
     pub fn pid(self) -> u32 {
         self.pid
+    }
+
+    /// Its number, program and user, for a person.
+    #[must_use]
+    pub fn describe(self) -> String {
+        describe(self.pid)
     }
 
     /// The names of its threads and the CPU time that each has used, in nanoseconds.
@@ -220,6 +243,35 @@ fn is_node(pid: u32) -> bool {
     })
 }
 
+fn describe(pid: u32) -> String {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    let program = match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(path) => Name(&path).to_string(),
+        Err(_) => printable(read("comm").unwrap_or_default().trim_end()),
+    };
+    // "Uid:", the real one, and three more.
+    let status = read("status").unwrap_or_default();
+    let mut lines = status.lines();
+    let uid = lines.find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next());
+    let user = uid.map_or_else(|| "that has ended".to_owned(), user);
+    format!("process {pid}, {program}, of {user}")
+}
+
+/// A user by name and number, or by number alone if only a name service knows the name.
+fn user(uid: &str) -> String {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    // The name, a password that is not there, the number.
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid).then(|| printable(name))
+    });
+    name.map_or_else(
+        || format!("user {uid}"),
+        |name| format!("user {name} ({uid})"),
+    )
+}
+
 /// When a process was started, in ticks since boot.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -231,6 +283,12 @@ fn started(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users() {
+        assert_eq!(user("0"), "user root (0)");
+        assert_eq!(user("4294967294"), "user 4294967294");
+    }
 
     #[test]
     fn this_process() {
@@ -246,6 +304,10 @@ mod tests {
             Process { started: 1, ..this }.threads(),
             Err(ProcessError::Ended { .. })
         ));
+        let said = this.describe();
+        let program = std::env::current_exe().unwrap();
+        let expected = format!("process {}, {}, of user ", this.pid, program.display());
+        assert!(said.starts_with(&expected), "{said}");
         assert!(matches!(
             Process::with_pid(u32::MAX),
             Err(ProcessError::NotThere { .. })

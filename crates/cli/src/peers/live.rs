@@ -36,7 +36,8 @@ const PASSWORD: &str = "PACKETLANE_RPC_PASSWORD";
 /// Which node, how, and how closely.
 #[derive(Args)]
 pub(crate) struct Node {
-    /// The node's process; by default the only one that runs here
+    /// The node's process; by default the one that serves --rpc on this machine, or the only one
+    /// that runs here, whoever's it is
     #[arg(long)]
     pid: Option<u32>,
     /// Ask the node's RPC at HOST:PORT instead of putting probes into the node. Needs no
@@ -78,6 +79,13 @@ pub(crate) struct Node {
     end: Option<Duration>,
 }
 
+impl Node {
+    /// Whether there are probes, which tell CPU time.
+    fn has_probes(&self) -> bool {
+        self.rpc.is_none() || self.probes
+    }
+}
+
 /// Reads a share of 0.1 to 100 per cent.
 fn per_cent(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -91,9 +99,10 @@ fn per_cent(text: &str) -> Result<f64, String> {
 pub(crate) struct Watch {
     #[command(flatten)]
     node: Node,
-    /// What to sort by; in the table there are keys for it
-    #[arg(long, value_enum, default_value_t = Sort::Cpu)]
-    sort: Sort,
+    /// What to sort by: CPU by default, or bytes with --rpc, which tells no CPU time. In the table
+    /// there are keys for it
+    #[arg(long, value_enum)]
+    sort: Option<Sort>,
     /// How many peers to list in a pipe
     #[arg(long, default_value_t = ROWS)]
     rows: usize,
@@ -144,16 +153,20 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     }
     let signal = Signal::within(LAST_PROBES)?;
     let mut watched = Watched::open(&watch.node)?;
+    let sort = watch.sort.unwrap_or(match watch.node.has_probes() {
+        true => Sort::Cpu,
+        false => Sort::Bytes,
+    });
     let live = RefCell::new(Live {
         tally: Tally::new(),
         screen: match io::stdout().is_terminal() {
-            true => Some(Screen::open(watch.sort)?),
+            true => Some(Screen::open(sort)?),
             false => None,
         },
         ended: false,
         failed: None,
         rows: watch.rows,
-        sort: watch.sort,
+        sort,
         metrics,
         nats,
     });
@@ -313,12 +326,16 @@ impl Watched {
         if window > node.every {
             return Err("--window is longer than --every".into());
         }
-        let (source, window): (Box<dyn Source>, _) = match &node.rpc {
-            None => (probes(process(node)?)?, window),
+        let (source, process, window): (Box<dyn Source>, _, _) = match &node.rpc {
+            None => {
+                let process = process(node)?;
+                (probes(process)?, Some(process), window)
+            }
             Some(address) if node.probes => {
-                let source = probes(process(node)?)?;
+                let process = process(node)?;
+                let source = probes(process)?;
                 let rpc = Rpc::connect(address, auth(node, address)?, None)?;
-                (Box::new(Described::new(source, rpc)), window)
+                (Box::new(Described::new(source, rpc)), Some(process), window)
             }
             Some(_) if node.window.is_some() => {
                 return Err("--window is for probes: by RPC all of the time is seen".into());
@@ -331,9 +348,12 @@ impl Watched {
                     None => None,
                 };
                 let rpc = Rpc::connect(address, auth(node, address)?, process)?;
-                (Box::new(rpc), node.every)
+                (Box::new(rpc), process, node.every)
             }
         };
+        if let (None, Some(process)) = (node.pid, process) {
+            complain(format_args!("the node is {}", process.describe()));
+        }
         complain(format_args!("{}", source.abilities()));
         Ok(Self {
             source,
@@ -386,9 +406,14 @@ impl Watched {
 }
 
 fn process(node: &Node) -> Result<Process, Box<dyn Error>> {
-    Ok(match node.pid {
-        Some(pid) => Process::with_pid(pid)?,
-        None => Process::find()?,
+    let serves = match &node.rpc {
+        Some(address) if is_here(address) => Process::listening_on(rpc::port(address)?),
+        _ => None,
+    };
+    Ok(match (node.pid, serves) {
+        (Some(pid), _) => Process::with_pid(pid)?,
+        (None, Some(process)) => process,
+        (None, None) => Process::find()?,
     })
 }
 

@@ -1,12 +1,17 @@
-//! A node's RPC with one peer.
+//! A node's RPC with a few peers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-/// A node's RPC that answers every look with another byte count: 1 peer, of which each look has
-/// 1000 bytes of `tx` more. It ends after so many looks.
+/// A node's RPC with peer 7, of which each look has 1000 bytes of `tx` more. It ends after so many
+/// looks.
 pub(crate) fn rpc(looks: u64) -> String {
+    rpc_of(looks, &[(7, 1000)])
+}
+
+/// A node's RPC with these peers: numbers, and by how many bytes of `tx` each look has more.
+pub(crate) fn rpc_of(looks: u64, peers: &'static [(u64, u64)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
     thread::spawn(move || {
@@ -23,11 +28,15 @@ pub(crate) fn rpc(looks: u64) -> String {
                 }
             }
             reader.read_exact(&mut vec![0; length]).expect("its body");
-            let peer = serde_json::json!({"id": 7, "addr": "192.0.2.7:8333", "network": "ipv4",
-                "version": 70016, "relaytxes": true, "conntime": 1_700_000_000,
-                "connection_type": "inbound", "transport_protocol_type": "v2",
-                "bytesrecv_per_msg": {"tx": 1000 * look}, "bytessent_per_msg": {}});
-            let body = serde_json::json!({"result": [peer], "error": null}).to_string();
+            let peers = peers.iter().map(|(id, bytes)| {
+                serde_json::json!({"id": id, "addr": format!("192.0.2.{id}:8333"),
+                    "network": "ipv4", "version": 70016, "relaytxes": true,
+                    "conntime": 1_700_000_000, "connection_type": "inbound",
+                    "transport_protocol_type": "v2", "bytesrecv_per_msg": {"tx": bytes * look},
+                    "bytessent_per_msg": {}})
+            });
+            let peers: Vec<_> = peers.collect();
+            let body = serde_json::json!({"result": peers, "error": null}).to_string();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
             let _ = (&stream).write_all((head + &body).as_bytes());
         }

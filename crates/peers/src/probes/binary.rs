@@ -7,12 +7,8 @@
 //! second one's. Each step is checked; a file of another shape is an error, not a guess.
 
 use super::arguments::{Argument, parse_arguments};
-use object::elf;
-use object::read::elf::{ElfFile64, ElfSection64, FileHeader as _, ProgramHeader as _, Rela as _};
-use object::{Endianness, Object as _, ObjectSection as _, ReadRef};
-use std::collections::BTreeSet;
+use super::elf::{Elf, ElfError};
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Places in a node's program file, as offsets in the file.
@@ -51,6 +47,12 @@ const WANTED: [&str; 5] = [
 /// The tracepoint in the function that processes messages.
 const IN_RECEIVING: &str = "inbound_message";
 
+/// Tracepoints that are used at the same time, at most. Bitcoin Core has 7 of [`WANTED`].
+pub(super) const MAX_TRACEPOINTS: usize = 63;
+
+/// The type of the relocations of pointers.
+const RELATIVE: u64 = 8;
+
 /// The first instruction of a function in a program that is protected by Intel's CET. The kernel
 /// has to single-step it, which takes twenty times as long as the next one.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -58,10 +60,12 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// Why the places were not found.
 #[derive(Debug)]
 pub(super) enum PlacesError {
-    /// The file cannot be read.
-    Read(io::Error),
-    /// It is no program for this kind of CPU.
-    NotX86_64,
+    /// The file, or a part of it, cannot be read.
+    File(ElfError),
+    /// It is a thread of the kernel, or has ended.
+    NoProgram,
+    /// Not even who may see all programs may read it.
+    Hidden,
     /// It is damaged, or of a kind that is not known here.
     Malformed(&'static str),
     /// It was built without tracepoints.
@@ -80,12 +84,20 @@ pub(super) enum PlacesError {
 impl fmt::Display for PlacesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => error.fmt(f),
-            Self::NotX86_64 => f.write_str("it is no program for x86-64 Linux"),
+            Self::File(error) => error.fmt(f),
+            Self::NoProgram => f.write_str(
+                "it has no program: it is a thread of the kernel, or has ended; name the node's \
+                 process by --pid",
+            ),
+            Self::Hidden => f.write_str(
+                "the kernel lets nobody here read its program, CAP_SYS_PTRACE or not: it is not a \
+                 node that can be watched from here; name the node's process by --pid",
+            ),
             Self::Malformed(what) => write!(f, "it has {what}"),
             Self::NoTracepoint(name) => write!(
                 f,
-                "it has no tracepoint net:{name}: the node was built without them (WITH_USDT)"
+                "it has no tracepoint net:{name}: it is not Bitcoin Core, or was built without \
+                 tracepoints (WITH_USDT)"
             ),
             Self::Argument {
                 tracepoint,
@@ -105,21 +117,10 @@ impl fmt::Display for PlacesError {
 
 impl std::error::Error for PlacesError {}
 
-impl From<io::Error> for PlacesError {
-    fn from(error: io::Error) -> Self {
-        Self::Read(error)
+impl From<ElfError> for PlacesError {
+    fn from(error: ElfError) -> Self {
+        Self::File(error)
     }
-}
-
-impl From<object::Error> for PlacesError {
-    fn from(_: object::Error) -> Self {
-        Self::Malformed("a damaged header")
-    }
-}
-
-/// Finds the places in the program file at `path`.
-pub(super) fn find(path: &Path) -> Result<Places, PlacesError> {
-    find_in(&std::fs::read(path)?)
 }
 
 /// The program file of a running process: readable even if the file was replaced since.
@@ -127,11 +128,9 @@ pub(super) fn of_process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/exe"))
 }
 
-fn find_in(bytes: &[u8]) -> Result<Places, PlacesError> {
-    if !matches!(object::FileKind::parse(bytes), Ok(object::FileKind::Elf64)) {
-        return Err(PlacesError::NotX86_64);
-    }
-    let file = Program::parse(bytes)?;
+/// Finds the places in the program file at `path`.
+pub(super) fn find(path: &Path) -> Result<Places, PlacesError> {
+    let file = Program(Elf::open(path)?);
     let tracepoints = file.tracepoints()?;
     let mut pcs = tracepoints
         .iter()
@@ -146,7 +145,7 @@ fn find_in(bytes: &[u8]) -> Result<Places, PlacesError> {
         ));
     }
     let sending = file.next_virtual_function(receiving)?;
-    if !starts.contains(&sending) {
+    if starts.binary_search(&sending).is_err() {
         return Err(PlacesError::Functions(
             "what follows the first one in the table of virtual functions is no function",
         ));
@@ -159,65 +158,27 @@ fn find_in(bytes: &[u8]) -> Result<Places, PlacesError> {
 }
 
 /// The function that contains `pc`: the last one that begins before it.
-fn function_around(starts: &BTreeSet<u64>, pc: u64) -> Result<u64, PlacesError> {
-    starts
-        .range(..=pc)
-        .next_back()
-        .copied()
-        .ok_or(PlacesError::Functions(
-            "the tracepoint net:inbound_message lies in none",
-        ))
+fn function_around(starts: &[u64], pc: u64) -> Result<u64, PlacesError> {
+    let before = starts.partition_point(|start| *start <= pc);
+    let last = starts[..before].last().copied();
+    last.ok_or(PlacesError::Functions(
+        "the tracepoint net:inbound_message lies in none",
+    ))
 }
 
-struct Program<'d> {
-    bytes: &'d [u8],
-    file: ElfFile64<'d, Endianness>,
-}
+struct Program(Elf);
 
-impl<'d> Program<'d> {
-    fn parse(bytes: &'d [u8]) -> Result<Self, PlacesError> {
-        let file = ElfFile64::<Endianness>::parse(bytes)?;
-        let header = file.elf_header();
-        let is_ours = file.endian() == Endianness::Little
-            && header.e_machine(file.endian()) == elf::EM_X86_64;
-        is_ours
-            .then_some(Self { bytes, file })
-            .ok_or(PlacesError::NotX86_64)
-    }
-
-    fn section(&self, name: &str) -> Option<ElfSection64<'d, '_, Endianness>> {
-        self.file.section_by_name(name)
-    }
-
-    /// The file's offset of an address in memory.
-    fn offset(&self, address: u64) -> Option<u64> {
-        let endian = self.file.endian();
-        let segments = self.file.elf_program_headers().iter();
-        segments
-            .filter(|segment| segment.p_type(endian) == elf::PT_LOAD)
-            .find_map(|segment| {
-                let within = address.checked_sub(segment.p_vaddr(endian))?;
-                (within < segment.p_filesz(endian))
-                    .then(|| segment.p_offset(endian).checked_add(within))?
-            })
-    }
-
-    /// Up to `len` bytes at an address.
-    fn bytes_at(&self, address: u64, len: usize) -> Option<&'d [u8]> {
-        self.bytes
-            .read_bytes_at(self.offset(address)?, len as u64)
-            .ok()
-    }
-
+impl Program {
     /// The tracepoints that are wanted, each with its address.
     fn tracepoints(&self) -> Result<Vec<(u64, Tracepoint)>, PlacesError> {
-        let Some(notes) = self.section(".note.stapsdt") else {
+        let Some(notes) = self.0.section(".note.stapsdt") else {
             return Err(PlacesError::NoTracepoint(IN_RECEIVING));
         };
+        let notes = self.0.data(&notes)?;
         // If the file was changed after linking (prelink), this section moved with the rest.
-        let base = self.section(".stapsdt.base").map(|base| base.address());
+        let base = self.0.section(".stapsdt.base").map(|base| base.address);
         let mut found = Vec::new();
-        let mut rest = notes.data()?;
+        let mut rest = &notes[..];
         while !rest.is_empty() {
             let (note, others) = Note::parse(rest).ok_or(PlacesError::Malformed(
                 "damaged notes in its section .note.stapsdt",
@@ -226,13 +187,18 @@ impl<'d> Program<'d> {
             if note.provider != "net" || !WANTED.contains(&note.name) {
                 continue;
             }
+            if found.len() == MAX_TRACEPOINTS {
+                return Err(PlacesError::Malformed(
+                    "too many tracepoints of one provider",
+                ));
+            }
             let moved = base.map_or(0, |base| base.wrapping_sub(note.base));
             let pc = note.pc.wrapping_add(moved);
             let unmapped = PlacesError::Malformed("a tracepoint outside of its code");
-            let offset = self.offset(pc).ok_or(unmapped)?;
+            let offset = self.0.offset(pc).ok_or(unmapped)?;
             let semaphore = match note.semaphore {
                 0 => None,
-                address => Some(self.offset(address.wrapping_add(moved)).ok_or(
+                address => Some(self.0.offset(address.wrapping_add(moved)).ok_or(
                     PlacesError::Malformed("a tracepoint's semaphore outside of its data"),
                 )?),
             };
@@ -260,92 +226,90 @@ impl<'d> Program<'d> {
         Ok(found)
     }
 
-    /// The addresses at which functions begin: from the sorted table that the unwinder
+    /// The addresses at which functions begin, in order: from the table that the unwinder
     /// searches, which stripping leaves.
-    fn function_starts(&self) -> Result<BTreeSet<u64>, PlacesError> {
-        let damaged = PlacesError::Malformed("no unwind table (.eh_frame_hdr), or a damaged one");
-        let table = self.section(".eh_frame_hdr");
-        let starts = table.and_then(|section| {
-            let data = section.data().ok()?;
-            // Version 1; the count is a plain u32, the entries are pairs of i32 relative to the
-            // table: what every linker writes (Linux Standard Base, 10.6.2).
-            let &[1, _, 0x03, 0x3b, ..] = data else {
-                return None;
-            };
-            let count = u32::from_le_bytes(*data.get(8..)?.first_chunk()?);
-            let (entries, _) = data.get(12..)?.as_chunks::<8>();
-            let entries = entries.get(..count as usize)?;
-            let start = |entry: &[u8; 8]| {
-                let [a, b, c, d, ..] = *entry;
-                let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
-                section.address().wrapping_add_signed(distance)
-            };
-            Some(entries.iter().map(start).collect())
-        });
-        starts.ok_or(damaged)
+    fn function_starts(&self) -> Result<Vec<u64>, PlacesError> {
+        let damaged =
+            || PlacesError::Malformed("no unwind table (.eh_frame_hdr), or a damaged one");
+        let section = self.0.section(".eh_frame_hdr").ok_or_else(damaged)?;
+        let data = self.0.data(&section)?;
+        // Version 1; the count is a plain u32, the entries are pairs of i32 relative to the
+        // table: what every linker writes (Linux Standard Base, 10.6.2).
+        let &[1, _, 0x03, 0x3b, _, _, _, _, a, b, c, d, ref entries @ ..] = &data[..] else {
+            return Err(damaged());
+        };
+        let count = u32::from_le_bytes([a, b, c, d]) as usize;
+        let entries = entries.as_chunks::<8>().0.get(..count);
+        let start = |entry: &[u8; 8]| {
+            let [a, b, c, d, ..] = *entry;
+            let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+            section.address.wrapping_add_signed(distance)
+        };
+        let mut starts: Vec<u64> = entries.ok_or_else(damaged)?.iter().map(start).collect();
+        starts.sort_unstable();
+        Ok(starts)
     }
 
     /// The function whose slot in a table of virtual functions follows that of `function`.
     fn next_virtual_function(&self, function: u64) -> Result<u64, PlacesError> {
-        let values = self.pointers()?;
-        let mut slots = values.iter().filter(|(_, value)| *value == function);
-        let (Some((slot, _)), None) = (slots.next(), slots.next()) else {
+        let mut slots = Vec::new();
+        self.each_pointer(&mut |slot, value| {
+            if value == function && slots.len() < 2 {
+                slots.push(slot);
+            }
+        })?;
+        let [slot] = slots[..] else {
             return Err(PlacesError::Functions(
                 "the one with the tracepoint net:inbound_message does not stand in exactly one \
                  table of virtual functions",
             ));
         };
-        let next = slot + 8;
-        let next = values.iter().find(|(slot, _)| *slot == next);
-        next.map(|(_, value)| *value)
-            .ok_or(PlacesError::Functions("the first one is the table's last"))
+        let mut next = None;
+        self.each_pointer(&mut |at, value| {
+            if Some(at) == slot.checked_add(8) {
+                next = next.or(Some(value));
+            }
+        })?;
+        next.ok_or(PlacesError::Functions("the first one is the table's last"))
     }
 
-    /// Every pointer in its constant data, with its address: those that the loader relocates.
-    fn pointers(&self) -> Result<Vec<(u64, u64)>, PlacesError> {
-        let endian = self.file.endian();
-        let mut found = Vec::new();
-        if let Some(relocations) = self.section(".rela.dyn") {
-            let data = relocations.data()?;
-            let count = data.len() / size_of::<elf::Rela64<Endianness>>();
-            let relocations = data
-                .read_slice_at::<elf::Rela64<Endianness>>(0, count)
-                .map_err(|()| PlacesError::Malformed("damaged relocations"))?;
-            for relocation in relocations {
-                if relocation.r_type(endian, false) == elf::R_X86_64_RELATIVE {
-                    found.push((
-                        relocation.r_offset(endian),
-                        relocation.r_addend(endian).cast_unsigned(),
-                    ));
+    /// Gives `take` every pointer in the constant data, behind its address: those that the loader
+    /// relocates.
+    fn each_pointer(&self, take: &mut dyn FnMut(u64, u64)) -> Result<(), PlacesError> {
+        let mut is_relocated = false;
+        if let Some(relocations) = self.0.section(".rela.dyn") {
+            // The address, type and symbol, and what lies at the address.
+            let data = self.0.data(&relocations)?;
+            for relocation in data.as_chunks::<8>().0.as_chunks::<3>().0 {
+                let [address, kind, value] = relocation.map(u64::from_le_bytes);
+                if kind & 0xffff_ffff == RELATIVE {
+                    is_relocated = true;
+                    take(address, value);
                 }
             }
         }
         // Packed relocations (`-z pack-relative-relocs`), or a program that is not relocated:
         // the pointers lie in the data.
-        if self.section(".relr.dyn").is_some() || found.is_empty() {
-            for name in [".data.rel.ro", ".rodata"] {
-                let Some(section) = self.section(name) else {
-                    continue;
-                };
-                let (words, _) = section.data()?.as_chunks::<8>();
-                let address = section.address();
-                found.extend(
-                    words
-                        .iter()
-                        .zip((address..).step_by(8))
-                        .map(|(word, at)| (at, u64::from_le_bytes(*word))),
-                );
+        if is_relocated && self.0.section(".relr.dyn").is_none() {
+            return Ok(());
+        }
+        for name in [".data.rel.ro", ".rodata"] {
+            let Some(section) = self.0.section(name) else {
+                continue;
+            };
+            let data = self.0.data(&section)?;
+            for (at, word) in (0..).step_by(8).zip(data.as_chunks::<8>().0) {
+                take(section.address.wrapping_add(at), u64::from_le_bytes(*word));
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Where to put a probe at the beginning of a function: behind [`ENDBR64`].
     fn probed_offset(&self, function: u64) -> Result<u64, PlacesError> {
-        let first = self.bytes_at(function, ENDBR64.len());
-        let offset = self.offset(function).filter(|_| first.is_some());
-        let offset = offset.ok_or(PlacesError::Functions("one lies outside of the code"))?;
-        Ok(match first == Some(&ENDBR64) {
+        let outside = PlacesError::Functions("one lies outside of the code");
+        let offset = self.0.offset(function).ok_or(outside)?;
+        Ok(match self.0.bytes_at(offset) == Some(ENDBR64) {
             true => offset + ENDBR64.len() as u64,
             false => offset,
         })

@@ -2,7 +2,7 @@
 //! node's program, and reading what they saw.
 
 use super::arguments::{Argument, Place, SECOND_ARGUMENT};
-use super::binary::{Places, Tracepoint};
+use super::binary::{MAX_TRACEPOINTS, Places, Tracepoint};
 use super::cost::{CallCost, ProbeCost};
 use super::perf::{Attached, UprobeKind, UprobePmu};
 use crate::record::{Calls, Cost};
@@ -42,9 +42,8 @@ const BETWEEN_NS: u32 = 2;
 const BESIDE_NS: u32 = 3;
 const BESIDES: u32 = 4;
 
-/// Places for tracepoints that the programs have. The last one is none's.
-const MAX_SITES: usize = 63;
-const NO_SITE: u64 = 63;
+/// The place behind those for tracepoints that the programs have: none's.
+const NO_SITE: u64 = MAX_TRACEPOINTS as u64;
 /// Arguments of a tracepoint that they read.
 const MAX_ARGUMENTS: usize = 6;
 /// Length of their `struct site` and of its arguments, in bytes.
@@ -279,7 +278,7 @@ impl Kernel {
         let mut settings: Array<_, u64> = map(&mut ebpf, "settings")?;
         settings.set(SECOND_ARGUMENT_AT, u64::from(SECOND_ARGUMENT), 0)?;
         let mut sites: Array<_, [u8; SITE_LEN]> = map(&mut ebpf, "sites")?;
-        for (index, tracepoint) in (0..).zip(places.tracepoints.iter().take(MAX_SITES)) {
+        for (index, tracepoint) in (0..).zip(places.tracepoints.iter()) {
             sites.set(index, site(tracepoint), 0)?;
         }
         let events = ebpf.take_map("events").ok_or_else(missing)?;
@@ -404,7 +403,7 @@ impl Kernel {
     ) -> Result<Vec<Attached>, KernelError> {
         let tracepoints = self.places.tracepoints.clone();
         let (program, pid) = (self.program.clone(), self.pid);
-        let tracepoints = (0_u64..).zip(tracepoints.iter().take(MAX_SITES));
+        let tracepoints = (0_u64..).zip(tracepoints.iter());
         tracepoints
             .filter(|(_, tracepoint)| wanted(event(tracepoint)))
             .map(|(index, tracepoint)| {

@@ -9,6 +9,7 @@ mod arguments;
 mod binary;
 mod calibrate;
 mod cost;
+mod elf;
 mod kernel;
 mod numbers;
 mod perf;
@@ -20,6 +21,7 @@ use crate::record::{
 use crate::source::{Source, SourceError};
 use binary::PlacesError;
 use calibrate::calibrate;
+use elf::ElfError;
 pub use kernel::KernelError;
 use kernel::{Counts, Kernel, VISITS_LEN, Visits, since_boot_ns};
 use numbers::Numbers;
@@ -77,8 +79,8 @@ struct Look {
 pub enum ProbesError {
     /// The node's program is not what is expected.
     Program {
-        /// Its process.
-        pid: u32,
+        /// Its process, as [`Process::describe`] does.
+        process: String,
         /// What is wrong with it.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -89,9 +91,7 @@ pub enum ProbesError {
 impl fmt::Display for ProbesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Program { pid, error } => {
-                write!(f, "no probes for the program of process {pid}: {error}")
-            }
+            Self::Program { process, error } => write!(f, "no probes for {process}: {error}"),
             Self::Kernel(error) => error.fmt(f),
         }
     }
@@ -118,14 +118,23 @@ impl Probes {
     pub fn with_ring(process: Process, ring: u32) -> Result<Self, ProbesError> {
         let pid = process.pid();
         let program = binary::of_process(pid);
-        let places = binary::find(&program).map_err(|error| match error {
-            PlacesError::Read(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                ProbesError::Kernel(KernelError::NoPermission)
-            }
-            error => ProbesError::Program {
-                pid,
+        let places = binary::find(&program).map_err(|error| {
+            let reading = match &error {
+                PlacesError::File(ElfError::Read(error)) => Some(error.kind()),
+                _ => None,
+            };
+            let error = match reading {
+                Some(io::ErrorKind::PermissionDenied) if !may_see_all() => {
+                    return ProbesError::Kernel(KernelError::NoPermission);
+                }
+                Some(io::ErrorKind::PermissionDenied) => PlacesError::Hidden,
+                Some(io::ErrorKind::NotFound) => PlacesError::NoProgram,
+                _ => error,
+            };
+            ProbesError::Program {
+                process: process.describe(),
                 error: error.into(),
-            },
+            }
         })?;
         let kernel = Kernel::load(&program, pid, places, ring).and_then(|mut kernel| {
             let cost = calibrate(&mut kernel)?;
@@ -308,6 +317,16 @@ impl Source for Probes {
         self.last = None;
         self.kernel.close_window();
     }
+}
+
+/// Whether this process has CAP_SYS_PTRACE, with which it sees the program of any other.
+fn may_see_all() -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let capabilities = lines.find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    capabilities.is_some_and(|all| all & CAP_SYS_PTRACE != 0)
 }
 
 /// Turns the kernel's time since boot into that of the day.
