@@ -56,6 +56,11 @@ fn the_published_plans() {
             "124 slots: 69.2 ms",
         ),
         (&["plan", "--inbound", "0"], "10 slots: 5.0 ms"),
+        // 112.8 full-relay: the proposal.
+        (
+            &["plan", "--inbound", "188", "--relay-share", "0.6"],
+            "198 slots: 46.4 ms",
+        ),
     ] {
         let said = text(arguments);
         assert!(said.starts_with(begins), "{arguments:?}: {said}");
@@ -103,7 +108,60 @@ fn a_capture_has_counts_and_no_time() {
     );
     assert!(said.contains("headers"), "{said}");
     assert!(!said.contains("published"), "{said}");
-    assert!(error(&["plan", CAPTURE]).contains("the recording has no time per peer"));
+    let no_plan = error(&["plan", CAPTURE]);
+    assert!(no_plan.contains("btcd-regtest: the recording has no time per peer"));
+    assert!(no_plan.contains("--rpc HOST:PORT --probes"), "{no_plan}");
+}
+
+/// Who has spoken first, and what both `version` messages say.
+#[test]
+fn a_capture_says_who_its_peers_are() {
+    let said = text(&["report", CAPTURE]);
+    let has = |said: &str, words: &[&str]| {
+        let mut lines = said.lines();
+        let is_it = |line: &str| {
+            line.split_ascii_whitespace()
+                .take(words.len())
+                .eq(words.iter().copied())
+        };
+        assert!(lines.any(is_it), "{words:?}: {said}");
+    };
+    // It lived under a minute, so it counts as none here.
+    has(&said, &["outbound", "full-relay", "0"]);
+    assert!(said.contains("Messages from full-relay peers"), "{said}");
+    assert!(!said.contains("not known yet"), "{said}");
+
+    // The same for longer; as btcd would have recorded it; and with the flag `relay`, the last byte
+    // of `version`, off.
+    let dir = TempDir::new("versions");
+    let files = ["msgs_sent.dat", "msgs_recv.dat"];
+    let [sent, received] = files.map(|name| {
+        let mut file = fs::read(format!("{CAPTURE}/{name}")).expect("read");
+        let begins = u64::from_le_bytes(*file.first_chunk().expect("a time"));
+        file.extend((begins + 100_000_000).to_le_bytes());
+        file.extend(b"verack\0\0\0\0\0\0\0\0\0\0");
+        file
+    });
+    let mut quiet = sent.clone();
+    quiet[24 + usize::from(sent[20]) - 1] = 0;
+    for (name, contents) in [
+        ("inbound", [&received, &sent]),
+        ("no-relay", [&received, &quiet]),
+        ("outbound", [&sent, &received]),
+        ("outbound-no-relay", [&quiet, &received]),
+    ] {
+        fs::create_dir(dir.at(name)).expect("a folder");
+        for (file, contents) in files.iter().zip(contents) {
+            fs::write(format!("{}/{file}", dir.at(name)), contents).expect("written");
+        }
+    }
+    let said = text(&["report", &dir.at("")]);
+    has(&said, &["inbound", "full-relay", "1"]);
+    has(&said, &["inbound", "block-relay", "1"]);
+    has(&said, &["outbound", "full-relay", "1"]);
+    has(&said, &["outbound", "block-relay", "1"]);
+    has(&said, &["/packetlane:0.1.0/", "2"]);
+    has(&said, &["/btcwire:0.5.0/btcd:0.26.2/", "2"]);
 }
 
 #[test]
@@ -133,6 +191,26 @@ impl TempDir {
     /// The path of a file in it.
     fn at(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// A recording of these records in a window of 100 seconds.
+    fn recording_of(&self, name: &str, events: Vec<packetlane_peers::Event>) -> String {
+        use packetlane_peers::{Event, Record, file::Writer};
+        let path = self.at(name);
+        let mut writer = Writer::create(Path::new(&path)).expect("a folder");
+        let start = 1_790_000_000_000_000;
+        let window = Event::Window {
+            start,
+            lost: 0,
+            probes_ns: 0,
+            stolen_ns: 0,
+        };
+        for event in events.into_iter().chain([window]) {
+            let time = start + 100_000_000;
+            writer.add(&Record { time, event }).expect("written");
+        }
+        writer.finish().expect("finished");
+        path
     }
 
     /// A recording of so many parts, each of a peer that stays for 100 seconds.
@@ -189,6 +267,94 @@ impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Probes see the calls for peers that were there before, and not whether these relay.
+#[test]
+fn no_plan_from_standing_peers_says_what_to_do() {
+    use packetlane_peers::{Calls, Connection, ConnectionType, Cost, Event};
+    let dir = TempDir::new("standing");
+    let cost = Cost {
+        wall_ns: 1000,
+        cpu_ns: 1000,
+    };
+    let calls = Calls { count: 50, cost };
+    let visits = |peer| Event::Calls {
+        peer,
+        receiving: calls,
+        sending: calls,
+    };
+    let connected = |peer, relay| Event::Connected {
+        peer,
+        connection: Connection {
+            address: format!("192.0.2.{peer}:8333"),
+            kind: ConnectionType::Inbound,
+            network: None,
+            transport: None,
+            relay,
+            user_agent: None,
+            since: None,
+        },
+    };
+    let two = |relay| {
+        vec![
+            connected(1, relay),
+            visits(1),
+            connected(2, relay),
+            visits(2),
+        ]
+    };
+    let unknown = dir.recording_of("unknown.parquet", two(None));
+    let said = error(&["plan", &unknown]);
+    for part in [
+        "unknown.parquet: ",
+        "no peers that are known to be outbound full-relay, and does not tell whether 2 others",
+        "--rpc HOST:PORT --probes",
+        "(--outbound 0)",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // With what the RPC knows there is a plan, of the kinds that there are.
+    let known = dir.recording_of("known.parquet", two(Some(true)));
+    let said = error(&["plan", &known]);
+    let expected = "no outbound block-relay peers, nor any like them: record while the node has \
+                    some, or plan none of them (--block-relay 0)";
+    assert!(said.contains(expected), "{said}");
+    let said = text(&[
+        "plan",
+        &known,
+        "--block-relay=0",
+        "--inbound=9",
+        "--relay-share=1",
+    ]);
+    assert!(said.starts_with("17 slots: "), "{said}");
+}
+
+/// Nothing is said of what the source can tell: it had nobody to tell of.
+#[test]
+fn a_recording_without_peers_says_so() {
+    use packetlane_peers::Event;
+    let dir = TempDir::new("nobody");
+    let thread = Event::Thread {
+        name: "b-msghand".to_owned(),
+        cpu_ns: 1_000_000_000,
+    };
+    let path = dir.recording_of("nobody.parquet", vec![thread, Event::Loop { cpu_ns: 1 }]);
+    let said = text(&["report", &path]);
+    assert!(
+        said.contains("\nNo peer was connected in the time observed.\n"),
+        "{said}"
+    );
+    assert!(!said.contains("tells no time"), "{said}");
+    assert!(
+        said.contains("The message thread ran 10.0 ms per second"),
+        "{said}"
+    );
+    let said = error(&["plan", &path]);
+    assert!(
+        said.contains("nobody.parquet: the recording has no peers"),
+        "{said}"
+    );
 }
 
 fn fifo(path: &str) {

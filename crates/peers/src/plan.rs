@@ -80,11 +80,11 @@ impl Slots {
         }
     }
 
-    /// So many of each, the inbound ones by the share of them that may relay, from 0 to 1:
-    /// rounded down, as Bitcoin Core does.
+    /// So many of each, the inbound ones by the share of them that may relay, from 0 to 1, to the
+    /// nearest number; a half is rounded down, as in [`Slots::TODAY`].
     #[must_use]
     pub fn with_share(outbound: u64, block_relay: u64, inbound: u64, relay_share: f64) -> Self {
-        let full = (inbound as f64 * relay_share.clamp(0.0, 1.0)) as u64;
+        let full = (inbound as f64 * relay_share.clamp(0.0, 1.0) - 0.5).ceil() as u64;
         Self::new(
             outbound,
             block_relay,
@@ -161,23 +161,53 @@ pub struct Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
+    /// The recording has no peers.
+    Empty,
     /// The recording has no time per peer.
     NotTimed,
     /// The recording has no peers of this kind, nor of one like it.
-    NoPeers(&'static str),
+    NoPeers(Slot),
+    /// The same, and it has peers whose kind is not known.
+    RelayUnknown {
+        /// The kind that is missing.
+        slot: Slot,
+        /// How many peers may be of this kind.
+        peers: u64,
+    },
 }
 
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none_of = |slot: &Slot| match slot {
+            Slot::OutboundFullRelay => "--outbound 0",
+            Slot::OutboundBlockRelay => "--block-relay 0",
+            Slot::InboundFullRelay => "--relay-share 0",
+            _ => "--relay-share 1",
+        };
         match self {
+            Self::Empty => f.write_str(
+                "the recording has no peers, from whose cost a plan could be made: record while \
+                 the node has some",
+            ),
             Self::NotTimed => f.write_str(
                 "the recording has no time per peer, from which a plan could be made: record with \
-                 probes",
+                 probes (`peers record` without --rpc, or with --rpc HOST:PORT --probes)",
             ),
             Self::NoPeers(slot) => write!(
                 f,
-                "the recording has no peers of the kind {slot}, nor of one like it: plan none of \
-                 them, or record longer"
+                "the recording has no {} peers, nor any like them: record while the node has \
+                 some, or plan none of them ({})",
+                slot.name(),
+                none_of(slot)
+            ),
+            Self::RelayUnknown { slot, peers } => write!(
+                f,
+                "the recording has no peers that are known to be {}, and does not tell whether \
+                 {peers} others, which were connected before it began, relay transactions: \
+                 record with --rpc HOST:PORT --probes, which asks the node, or plan none of them \
+                 ({})",
+                slot.name(),
+                none_of(slot)
             ),
         }
     }
@@ -355,9 +385,17 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
     let recorded = tally.slots();
     let observed = tally.observed_share();
     let seconds = tally.observed();
+    if recorded.values().all(SlotCost::is_empty) {
+        return Err(PlanError::Empty);
+    }
     if !tally.timed() || seconds <= 0.0 {
         return Err(PlanError::NotTimed);
     }
+    let unknown = [Slot::Inbound, Slot::Unknown].map(|slot| {
+        let cost = recorded.get(&slot);
+        cost.map_or(0, |cost| cost.connections + cost.short)
+    });
+    let unknown: u64 = unknown.iter().sum();
     let mut notes = vec![format!(
         "costs: a recording of {}, {:.0} % of the time observed",
         time(seconds * 1e6),
@@ -395,9 +433,15 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
     let mut bytes = (once.bytes, 0.0);
     for slot in KINDS {
         let count = slots.of(slot);
-        let Some(mut cost) = like(&costs, slot, count, &mut notes)? else {
+        let known = costs.get(&slot).copied();
+        if known.is_none() && count == 0 {
             continue;
-        };
+        }
+        let cost = known.or_else(|| like(&costs, slot, &mut notes));
+        let mut cost = cost.ok_or(match unknown {
+            0 => PlanError::NoPeers(slot),
+            peers => PlanError::RelayUnknown { slot, peers },
+        })?;
         cost.idle_receive *= slower;
         cost.idle_send *= slower;
         cost.message *= slower;
@@ -473,35 +517,22 @@ pub fn from_recording(tally: &Tally, slots: Slots, slower: f64) -> Result<Plan, 
     })
 }
 
-/// The costs of this kind, or of one like it.
-fn like(
-    costs: &BTreeMap<Slot, Costs>,
-    slot: Slot,
-    count: u64,
-    notes: &mut Vec<String>,
-) -> Result<Option<Costs>, PlanError> {
-    if let Some(cost) = costs.get(&slot) {
-        return Ok(Some(*cost));
-    }
-    if count == 0 {
-        return Ok(None);
-    }
-    let other = match slot {
+/// The costs of a kind like this one, of which there are none.
+fn like(costs: &BTreeMap<Slot, Costs>, slot: Slot, notes: &mut Vec<String>) -> Option<Costs> {
+    let others = match slot {
         Slot::OutboundFullRelay => [Slot::Manual, Slot::InboundFullRelay],
         Slot::InboundFullRelay => [Slot::OutboundFullRelay, Slot::Manual],
         Slot::OutboundBlockRelay => [Slot::InboundBlockRelay; 2],
         _ => [Slot::OutboundBlockRelay; 2],
     };
-    let other = other
-        .into_iter()
-        .find_map(|other| Some((other, *costs.get(&other)?)));
-    let (other, cost) = other.ok_or(PlanError::NoPeers(slot.name()))?;
+    let mut others = others.into_iter();
+    let (other, cost) = others.find_map(|other| Some((other, *costs.get(&other)?)))?;
     notes.push(format!(
         "no {} peers in the recording: those that are {} stand for them",
         slot.name(),
         other.name()
     ));
-    Ok(Some(cost))
+    Some(cost)
 }
 
 /// How long the thread sleeps in the mean if so many messages a second wake it.
@@ -655,6 +686,12 @@ mod tests {
             assert!((slow.ms_per_second - ms / 0.3).abs() < 1e-9);
         }
         assert_eq!(Slots::with_share(8, 2, 189, 0.5), Slots::TODAY);
+        assert_eq!(Slots::with_share(8, 2, 188, 0.6), Slots::PROPOSAL);
+        for (inbound, share, full) in [(0, 0.5, 0), (3, 0.0, 0), (3, 1.0, 3), (3, 0.5, 1)] {
+            let slots = Slots::with_share(0, 0, inbound, share);
+            assert_eq!(slots.inbound_full_relay, full, "{inbound} {share}");
+            assert_eq!(slots.all(), inbound);
+        }
         assert_eq!(Slots::TODAY.all(), 199);
         let text = from_published(Slots::OF_2023, 1.0).to_text();
         assert!(

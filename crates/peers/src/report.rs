@@ -43,7 +43,8 @@ pub struct Report {
     pub threads: Vec<(String, f64)>,
     /// What connections cost, by kind.
     pub slots: Vec<SlotRow>,
-    /// What connections cost, by the peers' software: those that cost most in all come first.
+    /// What connections cost, by the peers' software: those that cost most in all come first, or
+    /// the most frequent if the source tells no time per peer.
     pub agents: Vec<AgentRow>,
     /// Connections under a minute.
     pub short: Short,
@@ -140,8 +141,8 @@ pub struct AgentRow {
     pub user_agent: String,
     /// Connections of a minute and more.
     pub connections: u64,
-    /// Receiving and sending.
-    pub cpu: Figures,
+    /// Receiving and sending; None if the source tells no time per peer.
+    pub cpu: Option<Figures>,
 }
 
 /// Connections under a minute, which the other figures leave out.
@@ -269,13 +270,10 @@ impl Report {
         let agent = |(user_agent, cpu): (String, Distribution)| AgentRow {
             user_agent,
             connections: cpu.count(),
-            cpu: Figures::of(&cpu, None),
+            cpu: tally.timed().then(|| Figures::of(&cpu, None)),
         };
-        let mut agents: Vec<AgentRow> = match tally.timed() {
-            true => tally.agents().into_iter().map(agent).collect(),
-            false => Vec::new(),
-        };
-        let in_all = |row: &AgentRow| row.cpu.mean * row.connections as f64;
+        let mut agents: Vec<AgentRow> = tally.agents().into_iter().map(agent).collect();
+        let in_all = |row: &AgentRow| row.cpu.map_or(1.0, |cpu| cpu.mean) * row.connections as f64;
         agents.sort_by(|one, other| in_all(other).total_cmp(&in_all(one)));
 
         let mut types = Vec::new();

@@ -1,7 +1,8 @@
 //! Records from folders of Bitcoin Core's `-capturemessages`: messages and bytes, no time.
 
+use crate::wire::Version;
 use packetlane_lab::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
-use packetlane_peers::{Event, Record, Time};
+use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time};
 use std::path::{Path, PathBuf};
 
 /// Whether there is a capture at `path`: in the folder, or in folders below it.
@@ -21,21 +22,47 @@ fn conversations(path: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Reads a capture, each conversation as a peer of which nothing is known but its messages. Says
-/// what is wrong with files that are not whole.
+/// A conversation.
+struct Peer {
+    folder: PathBuf,
+    begins: Time,
+    ends: Time,
+    /// What the first `version` of each side says, if there is one.
+    connection: Option<Connection>,
+}
+
+/// Reads a capture, each conversation as a peer of which its messages are known, and what is in the
+/// `version` of either side. Says what is wrong with files that are not whole.
 pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError> {
-    let mut peers: Vec<(i64, PathBuf, Time)> = Vec::new();
+    let mut peers: Vec<(i64, Peer)> = Vec::new();
     let mut damaged = Vec::new();
     let (mut first, mut last) = (Time::MAX, 0);
     for (folder, number) in conversations(path).into_iter().zip(0..) {
-        let mut ends = 0;
+        let (mut begins, mut ends) = (Time::MAX, 0);
+        let (mut sent, mut received) = (None, None);
         // Each direction is in order of time, but need not be.
-        damaged.extend(each(&folder, |time, _, _, _| {
-            first = first.min(time);
+        damaged.extend(each(&folder, |time, is_received, message_type, payload| {
+            begins = begins.min(time);
             ends = ends.max(time);
+            let version = match is_received {
+                true => &mut received,
+                false => &mut sent,
+            };
+            if version.is_none() && message_type == "version" {
+                let decoded = Version::decode(payload).ok();
+                *version = decoded.map(|decoded| (time, decoded));
+            }
         }));
+        first = first.min(begins);
         last = last.max(ends);
-        peers.push((number, folder, ends));
+        let connection = connection(&folder, sent, received);
+        let peer = Peer {
+            folder,
+            begins,
+            ends,
+            connection,
+        };
+        peers.push((number, peer));
     }
     if first > last {
         return damaged;
@@ -50,8 +77,16 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
             stolen_ns: 0,
         },
     });
-    for (peer, folder, ends) in peers {
-        let _said_above = each(&folder, |time, received, message_type, bytes| {
+    for (peer, conversation) in peers {
+        if let Some(connection) = conversation.connection {
+            to(&Record {
+                time: conversation.begins,
+                event: Event::Connected { peer, connection },
+            });
+        }
+        let _said_above = each(&conversation.folder, |time, received, name, payload| {
+            let message_type = name.to_owned();
+            let bytes = payload.len() as u64;
             let event = match received {
                 true => Event::Received {
                     peer,
@@ -68,7 +103,7 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
             to(&Record { time, event });
         });
         to(&Record {
-            time: ends,
+            time: conversation.ends,
             event: Event::Disconnected { peer },
         });
     }
@@ -84,9 +119,53 @@ pub(super) fn read(path: &Path, mut to: impl FnMut(&Record)) -> Vec<CaptureError
     damaged
 }
 
-/// Each message of a conversation: when, whether it was received, its type and its length. Says
+/// What the times and contents of the `version` messages that were sent and received say. Who
+/// connects speaks first. A node asks its block-relay peers for no transactions, nor its feelers,
+/// which count as the former here; manual connections are like full-relay ones. None without any
+/// `version`.
+fn connection(
+    folder: &Path,
+    sent: Option<(Time, Version)>,
+    received: Option<(Time, Version)>,
+) -> Option<Connection> {
+    let kind = match (&sent, &received) {
+        (None, None) => return None,
+        (Some((ours, version)), Some((theirs, _))) if ours < theirs => outbound(version),
+        (Some((_, version)), None) => outbound(version),
+        (_, Some(_)) => ConnectionType::Inbound,
+    };
+    let theirs = received.map(|(_, version)| version);
+    let agent = |version: &Version| {
+        let text = String::from_utf8_lossy(&version.user_agent);
+        text.chars().take(MAX_USER_AGENT).collect()
+    };
+    Some(Connection {
+        // Bitcoin Core names the folder after it, with underscores for colons.
+        address: folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        kind,
+        network: None,
+        transport: None,
+        relay: theirs.as_ref().map(|version| version.relay),
+        user_agent: theirs.as_ref().map(agent),
+        since: None,
+    })
+}
+
+/// The type of an outbound connection on which the node has sent this `version`.
+fn outbound(version: &Version) -> ConnectionType {
+    match version.relay {
+        true => ConnectionType::OutboundFullRelay,
+        false => ConnectionType::BlockRelayOnly,
+    }
+}
+
+/// Each message of a conversation: when, whether it was received, its type and its payload. Says
 /// what is wrong with files that are not whole.
-fn each(folder: &Path, mut to: impl FnMut(Time, bool, String, u64)) -> Vec<CaptureError> {
+fn each(folder: &Path, mut to: impl FnMut(Time, bool, &str, &[u8])) -> Vec<CaptureError> {
     let mut damaged = Vec::new();
     for (name, received) in [(RECEIVED_FILE, true), (SENT_FILE, false)] {
         let path = folder.join(name);
@@ -103,8 +182,8 @@ fn each(folder: &Path, mut to: impl FnMut(Time, bool, String, u64)) -> Vec<Captu
         for record in reader {
             match record {
                 Ok(record) => {
-                    let name = record.message_type.name().to_owned();
-                    to(record.time, received, name, record.payload.len() as u64);
+                    let name = record.message_type.name();
+                    to(record.time, received, name, &record.payload);
                 }
                 Err(error) => damaged.push(CaptureError::File {
                     path: path.clone(),

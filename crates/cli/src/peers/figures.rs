@@ -215,6 +215,7 @@ impl Figures {
                 (Some(parts), Some(share)) => {
                     format!(" = {} ({} %)", parts.join(" + "), fixed(100.0 * share, 1))
                 }
+                _ if self.peers.is_empty() => String::new(),
                 _ => "; how much of it is whose, this source does not tell".to_owned(),
             };
             lines.push(format!("message thread: {thread:.3} ms/s{rest}"));
@@ -634,6 +635,33 @@ mod tests {
         let below = lines.join("\n");
         assert!(below.contains("1 peers: received 1500 B/s"), "{below}");
         assert!(!below.contains("msg/s,"), "{below}");
+    }
+
+    #[test]
+    fn without_peers_no_time_is_theirs() {
+        let mut tally = Tally::new();
+        for event in [
+            Event::Thread {
+                name: "b-msghand".to_owned(),
+                cpu_ns: 2_000_000,
+            },
+            Event::Window {
+                start: 100 * SECOND,
+                lost: 0,
+                probes_ns: 0,
+                stolen_ns: 0,
+            },
+        ] {
+            tally.add(&Record {
+                time: 101 * SECOND,
+                event,
+            });
+        }
+        let lines = drawn(&tally, &View::new(Sort::Cpu), 130, 8);
+        assert!(
+            lines.contains(&"message thread: 2.000 ms/s".to_owned()),
+            "{lines:#?}"
+        );
     }
 
     #[test]

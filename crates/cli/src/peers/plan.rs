@@ -105,7 +105,15 @@ pub(super) fn run(args: &Plan) -> Result<(), Box<dyn Error>> {
         true => (plan::from_published(slots, slower), Damage::default()),
         false => {
             let (tally, damage) = recordings::read(&args.files)?;
-            (plan::from_recording(&tally, slots, slower)?, damage)
+            let plan = plan::from_recording(&tally, slots, slower).map_err(|error| {
+                let files: Vec<_> = args
+                    .files
+                    .iter()
+                    .map(|path| Name(path).to_string())
+                    .collect();
+                format!("no plan from {}: {error}", files.join(", "))
+            })?;
+            (plan, damage)
         }
     };
     plan.notes.extend(note);

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 #[derive(Args)]
 pub(crate) struct Report {
     /// Recordings of `peers record`, or folders of Bitcoin Core's -capturemessages, which tell
-    /// messages and bytes but no time
+    /// messages, bytes and the peers' software but no time
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Where to write the report as HTML, with pictures

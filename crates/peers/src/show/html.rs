@@ -295,18 +295,23 @@ fn agents(out: &mut String, report: &Report) -> std::fmt::Result {
     if report.agents.is_empty() {
         return Ok(());
     }
+    let (order, cells): (_, &[_]) = match report.together {
+        Some(_) => (
+            "those first that cost most in all",
+            &["", "connections", "mean", "median", "p95", "worst", "sd"],
+        ),
+        None => ("the most frequent first", &["", "connections"]),
+    };
     writeln!(
         out,
-        "<h2>Software</h2>\n<p>The same by what the peers say that they run, those first that \
-         cost most in all.</p>"
+        "<h2>Software</h2>\n<p>The same by what the peers say that they run, {order}.</p>"
     )?;
-    let cells = ["", "connections", "mean", "median", "p95", "worst", "sd"];
-    head(out, &cells, false)?;
+    head(out, cells, false)?;
     for agent in report.agents.iter().take(AGENTS) {
-        let cpu = &agent.cpu;
-        let figures = [cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits);
         let mut cells = vec![agent.user_agent.clone(), agent.connections.to_string()];
-        cells.extend(figures);
+        if let Some(cpu) = &agent.cpu {
+            cells.extend([cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits));
+        }
         row(out, "", &cells, false)?;
     }
     writeln!(out, "</tbody></table></div>")

@@ -81,6 +81,9 @@ fn sentences(report: &Report) -> Vec<String> {
         false => format!("Observed {observed}, all of the time: nothing is scaled up."),
     });
     match (&report.together, &report.thread) {
+        (None, _) if report.slots.is_empty() => {
+            said.push("No peer was connected in the time observed.".into());
+        }
         (None, _) => said.push(match report.counted {
             true => "The source tells no time per peer: counts and bytes only. Probes do tell it."
                 .into(),

@@ -1,7 +1,7 @@
 //! The report on a terminal.
 
 use super::{AGENTS, bytes, digits, mean, or_dash, printable, sentences, time};
-use crate::report::{Report, SlotRow, TypeRow};
+use crate::report::{AgentRow, Report, SlotRow, TypeRow};
 use std::fmt::Write;
 
 /// Lines of the table of messages, for each kind of peers.
@@ -28,27 +28,31 @@ fn agents(out: &mut String, report: &Report) {
     if report.agents.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "\nThe same by the peers' software, those first that cost most in all"
+    let timed = report.together.is_some();
+    let order = match timed {
+        true => "those first that cost most in all",
+        false => "the most frequent first",
+    };
+    let _ = writeln!(out, "\nThe same by the peers' software, {order}");
+    let mut cells = vec![match timed {
+        true => vec!["", "count", "mean", "median", "p95", "worst", "sd"],
+        false => vec!["", "count"],
+    }];
+    let rows = report.agents.iter().take(AGENTS);
+    let rows: Vec<_> = rows.map(agent).collect();
+    cells.extend(
+        rows.iter()
+            .map(|row| row.iter().map(String::as_str).collect()),
     );
-    let mut cells = vec![["", "count", "mean", "median", "p95", "worst", "sd"].map(String::from)];
-    for row in report.agents.iter().take(AGENTS) {
-        let cpu = &row.cpu;
-        let [mean, median, p95, worst, sd] =
-            [cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits);
-        let count = row.connections.to_string();
-        cells.push([
-            printable(&row.user_agent),
-            count,
-            mean,
-            median,
-            p95,
-            worst,
-            sd,
-        ]);
-    }
     lines(out, &cells);
+}
+
+fn agent(row: &AgentRow) -> Vec<String> {
+    let mut cells = vec![printable(&row.user_agent), row.connections.to_string()];
+    if let Some(cpu) = row.cpu {
+        cells.extend([cpu.mean, cpu.median, cpu.p95, cpu.worst, cpu.sd].map(digits));
+    }
+    cells
 }
 
 fn slots(out: &mut String, report: &Report) {
