@@ -8,9 +8,11 @@ mod machine;
 
 use fake::Fake;
 use machine::{is_root, not_run};
+use packetlane_peers::tally::Tally;
 use packetlane_peers::{Event, file};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -20,10 +22,9 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// `peers` with these arguments, for which it takes root.
-fn peers(arguments: &[&str], node: &Fake) -> Command {
+fn peers(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packetlane"));
     command.arg("peers").args(arguments);
-    command.args(["--pid", &node.pid().to_string()]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -62,11 +63,15 @@ fn a_signal_loses_no_row() {
             return;
         };
         let folder = folder("signals");
-        let recording = peers(&["record", folder.to_str().unwrap(), "--all"], &fake);
-        let recording = { recording }.spawn().unwrap();
+        let pid = fake.pid().to_string();
+        let recording = peers(&["record", folder.to_str().unwrap(), "--all", "--pid", &pid]);
+        let mut recording = { recording }.spawn().unwrap();
+        let mut errors = BufReader::new(recording.stderr.take().unwrap());
+        let mut said = String::new();
+        errors.read_line(&mut said).unwrap();
+        assert!(said.starts_with("probes: "), "{said}");
         fake.go();
-        // It attaches its probes, and watches a while.
-        sleep(Duration::from_secs(4));
+        sleep(Duration::from_secs(3));
         fake.pause();
         // What the node was in the middle of.
         sleep(Duration::from_millis(500));
@@ -74,11 +79,11 @@ fn a_signal_loses_no_row() {
         let signalled = Instant::now();
         let output = finish(recording);
         let took = signalled.elapsed();
-        let errors = String::from_utf8_lossy(&output.stderr);
+        said.clear();
+        errors.read_to_string(&mut said).unwrap();
         assert!(
-            output.status.success(),
-            "{signal:?} {}: {errors}",
-            output.status
+            output.status.success() && said.is_empty(),
+            "{signal:?}: {said}"
         );
         let account = fake.end();
 
@@ -113,4 +118,112 @@ fn a_signal_loses_no_row() {
         );
         std::fs::remove_dir_all(&folder).unwrap();
     }
+}
+
+/// A node that ends: the command says that, whether probes are in it or not at that moment.
+#[test]
+fn a_node_that_ends_is_said_in_one_way() {
+    const TEST: &str = "the end of a watched node";
+    if !is_root() {
+        return not_run(TEST, "probes need root");
+    }
+    for options in [&["--all"][..], &["--window", "0.3", "--every", "1.5"], &[]] {
+        let Some(mut fake) = Fake::start(TEST, &[3, 5, 10]) else {
+            return;
+        };
+        let pid = fake.pid().to_string();
+        let watching = [&["watch", "--pid", &pid], options].concat();
+        let watching = peers(&watching).spawn().unwrap();
+        fake.go();
+        sleep(Duration::from_secs(4));
+        fake.end();
+        let output = watching.wait_with_output().unwrap();
+        assert!(!output.status.success());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("error: the node, process {pid}, has ended");
+        assert_eq!(errors.lines().last(), Some(&*expected), "{options:?}");
+    }
+}
+
+/// With `--wait` it waits for a node, and again when that has ended. The peers of the first node have
+/// left then, and are no peers of the second.
+#[test]
+fn it_waits_for_a_node_to_come_back() {
+    const TEST: &str = "a node that restarts";
+    if !is_root() {
+        return not_run(TEST, "probes need root");
+    }
+    let folder = folder("wait");
+    let recording = peers(&["record", folder.to_str().unwrap(), "--wait", "--every", "1"]);
+    let mut recording = { recording }.spawn().unwrap();
+    let mut errors = BufReader::new(recording.stderr.take().unwrap()).lines();
+    // What other nodes run here, if one does.
+    let mut next = || errors.next().unwrap().unwrap();
+    let first = next();
+    if first.starts_with("the node is ") {
+        recording.kill().unwrap();
+        return not_run(TEST, "another node runs here");
+    }
+    assert!(first.starts_with("no node runs here"), "{first}");
+    assert!(first.ends_with("waiting for it"), "{first}");
+    for peers in [5, 2] {
+        let Some(mut fake) = Fake::start_as(TEST, "bitcoind", &[peers, 5, 10]) else {
+            recording.kill().unwrap();
+            return;
+        };
+        let pid = fake.pid();
+        let said = next();
+        assert!(
+            said.starts_with(&format!("the node is process {pid}")),
+            "{said}"
+        );
+        fake.go();
+        sleep(Duration::from_secs(4));
+        fake.end();
+        let said = next();
+        assert!(
+            said.contains(&format!("process {pid}, has ended; waiting for it")),
+            "{said}"
+        );
+        let said = next();
+        assert!(said.starts_with("no node runs here"), "{said}");
+    }
+    kill_process(Pid::from_child(&recording), Signal::TERM).unwrap();
+    assert!(finish(recording).status.success());
+    let mut tally = Tally::new();
+    file::read(&folder)
+        .unwrap()
+        .tally(&mut tally, |damage| panic!("{damage}"));
+    let connected = tally.peers().filter(|(_, peer)| peer.gone().is_none());
+    assert_eq!(connected.count(), 0);
+    let connections: u64 = tally
+        .slots()
+        .values()
+        .map(|cost| cost.connections + cost.short)
+        .sum();
+    // Those of both, and some that came and went.
+    assert!((7..30).contains(&connections), "{connections}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A folder that is there already is refused before anything is put into a node, and none is left
+/// where that fails.
+#[test]
+fn the_folder_of_a_recording_comes_first() {
+    let folder = folder("first");
+    let name = folder.to_str().unwrap();
+    let none = peers(&["record", name, "--pid", "4000000000"])
+        .output()
+        .unwrap();
+    assert!(!none.status.success() && !folder.exists());
+    std::fs::create_dir(&folder).unwrap();
+    let output = peers(&["record", name, "--pid", "4000000000"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains(name) && errors.lines().count() == 1,
+        "{errors}"
+    );
+    std::fs::remove_dir(&folder).unwrap();
 }

@@ -35,6 +35,13 @@ impl SourceError {
     pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self(Box::new(error))
     }
+
+    /// The error of the source itself: a [`ProcessError`](crate::ProcessError), an
+    /// [`RpcError`](crate::rpc::RpcError) or one of the probes.
+    #[must_use]
+    pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
+        &*self.0
+    }
 }
 
 impl fmt::Display for SourceError {

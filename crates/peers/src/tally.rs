@@ -510,7 +510,6 @@ impl Tally {
                 }
             }
             Event::Loop { cpu_ns } => {
-                self.timed = true;
                 self.open_loop_ns = self.open_loop_ns.saturating_add(*cpu_ns);
             }
             Event::Window {

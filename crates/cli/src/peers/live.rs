@@ -12,10 +12,11 @@ use clap::Args;
 use packetlane_files::Name;
 use packetlane_peers::file::Writer;
 use packetlane_peers::pace::Pace;
-use packetlane_peers::rpc::{self, Auth, Described, Rpc};
+use packetlane_peers::rpc::{self, Auth, Described, Rpc, RpcError};
 use packetlane_peers::tally::Tally;
-use packetlane_peers::{Event, Process, Record, Source};
+use packetlane_peers::{Event, Process, ProcessError, Record, Source, SourceError, Time};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -26,6 +27,9 @@ const ROWS: usize = 30;
 
 /// How often signals and keys are looked for.
 const POLL: Duration = Duration::from_millis(50);
+
+/// How often --wait looks whether the node runs.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// How long a window of probes is, if it is not told.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -74,6 +78,9 @@ pub(crate) struct Node {
     /// are in the node only as long
     #[arg(long, value_name = "SECONDS", value_parser = crate::args::seconds)]
     window: Option<Duration>,
+    /// Wait until the node runs, and again each time it has ended
+    #[arg(long, conflicts_with = "pid")]
+    wait: bool,
     /// End after SECONDS
     #[arg(long = "for", value_name = "SECONDS", value_parser = crate::args::seconds)]
     end: Option<Duration>,
@@ -152,7 +159,12 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
         }
     }
     let signal = Signal::within(LAST_PROBES)?;
-    let mut watched = Watched::open(&watch.node)?;
+    let opened = Watched::open(&watch.node, &|| !signal.has_come(), &|text| {
+        complain(format_args!("{text}"));
+    })?;
+    let Some(mut watched) = opened else {
+        return Ok(());
+    };
     let sort = watch.sort.unwrap_or(match watch.node.has_probes() {
         true => Sort::Cpu,
         false => Sort::Bytes,
@@ -172,7 +184,9 @@ pub(crate) fn watch(watch: &Watch) -> Result<(), Box<dyn Error>> {
     });
     live.borrow_mut().show()?;
     let go_on = || !signal.has_come() && live.borrow_mut().obey();
-    let ended = watched.each_window(&go_on, |records| live.borrow_mut().take(records));
+    let ended = watched.each_window(&go_on, &|text| live.borrow_mut().say(text), |records| {
+        live.borrow_mut().take(records)
+    });
     // The terminal is as it was before anything else is said.
     let Live {
         screen,
@@ -225,6 +239,14 @@ impl Live {
             }
         }
         !self.ended
+    }
+
+    /// Tells the user, below the table if there is one.
+    fn say(&mut self, text: &str) {
+        match &mut self.screen {
+            Some(screen) => screen.view.notice = Some(text.to_owned()),
+            None => complain(format_args!("{text}")),
+        }
     }
 
     fn take(&mut self, records: &[Record]) -> Result<(), Box<dyn Error>> {
@@ -290,13 +312,26 @@ impl Nats {
 /// Runs `peers record`.
 pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
     let signal = Signal::within(LAST_PROBES)?;
-    let mut watched = Watched::open(&recording.node)?;
+    // Before anything is put into the node.
     let mut writer = Writer::create(&recording.file)?;
-    let ended = watched.each_window(&|| !signal.has_come(), |records| {
-        for record in records {
-            writer.add(record)?;
+    let go_on = &|| !signal.has_come();
+    let say = &|text: &str| complain(format_args!("{text}"));
+    let mut watched = match Watched::open(&recording.node, go_on, say) {
+        Ok(watched) => watched,
+        Err(error) => {
+            drop(writer);
+            // The folder, which is empty.
+            let _ = std::fs::remove_dir(&recording.file);
+            return Err(error);
         }
-        Ok(writer.write_if_due()?)
+    };
+    let ended = watched.as_mut().map_or(Ok(()), |watched| {
+        watched.each_window(go_on, say, |records| {
+            for record in records {
+                writer.add(record)?;
+            }
+            Ok(writer.write_if_due()?)
+        })
     });
     // Before the probes go, which takes its time.
     let records = writer.finish()?;
@@ -308,60 +343,40 @@ pub(crate) fn record(recording: &Recording) -> Result<(), Box<dyn Error>> {
 }
 
 /// A node, and how it is watched.
-struct Watched {
+struct Watched<'n> {
+    node: &'n Node,
     source: Box<dyn Source>,
     window: Duration,
-    every: Duration,
     /// None if the probes may cost anything, and stay in the node.
     pace: Option<Pace>,
-    end: Option<Duration>,
+    connected: Connected,
 }
 
-impl Watched {
-    fn open(node: &Node) -> Result<Self, Box<dyn Error>> {
-        let window = match node.all {
+impl<'n> Watched<'n> {
+    /// None if `go_on` says no while it waits for the node.
+    fn open(
+        node: &'n Node,
+        go_on: &dyn Fn() -> bool,
+        say: &dyn Fn(&str),
+    ) -> Result<Option<Self>, Box<dyn Error>> {
+        let window = match node.all || !node.has_probes() {
             true => node.every,
             false => node.window.unwrap_or(WINDOW.min(node.every)),
         };
         if window > node.every {
             return Err("--window is longer than --every".into());
         }
-        let (source, process, window): (Box<dyn Source>, _, _) = match &node.rpc {
-            None => {
-                let process = process(node)?;
-                (probes(process)?, Some(process), window)
-            }
-            Some(address) if node.probes => {
-                let process = process(node)?;
-                let source = probes(process)?;
-                let rpc = Rpc::connect(address, auth(node, address)?, None)?;
-                (Box::new(Described::new(source, rpc)), Some(process), window)
-            }
-            Some(_) if node.window.is_some() => {
-                return Err("--window is for probes: by RPC all of the time is seen".into());
-            }
-            Some(address) => {
-                let process = match node.pid {
-                    Some(_) => Some(process(node)?),
-                    // Not any node that runs here: a tunnel leads elsewhere.
-                    None if is_here(address) => Process::listening_on(rpc::port(address)?),
-                    None => None,
-                };
-                let rpc = Rpc::connect(address, auth(node, address)?, process)?;
-                (Box::new(rpc), process, node.every)
-            }
-        };
-        if let (None, Some(process)) = (node.pid, process) {
-            complain(format_args!("the node is {}", process.describe()));
+        if node.window.is_some() && !node.has_probes() {
+            return Err("--window is for probes: by RPC all of the time is seen".into());
         }
-        complain(format_args!("{}", source.abilities()));
-        Ok(Self {
+        let source = attach_when_there(node, go_on, say)?;
+        Ok(source.map(|source| Self {
+            node,
             source,
             window,
-            every: node.every,
             pace: (!node.all).then(|| Pace::new(node.cost)),
-            end: node.end,
-        })
+            connected: Connected::default(),
+        }))
     }
 
     /// Watches the node window by window until `go_on` says no or the end, and gives `take` the
@@ -369,6 +384,7 @@ impl Watched {
     fn each_window(
         &mut self,
         go_on: &dyn Fn() -> bool,
+        say: &dyn Fn(&str),
         mut take: impl FnMut(&[Record]) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
         let begun = Instant::now();
@@ -378,31 +394,172 @@ impl Watched {
             let watched = self
                 .source
                 .watch(self.window, go_on, &mut |record| records.push(record));
+            self.connected.note(&records);
             take(&records)?;
-            watched?;
-            next += self.every;
+            if let Err(error) = watched {
+                if !(self.node.wait && is_absent(&error)) {
+                    return Err(error.into());
+                }
+                take(&self.connected.leave())?;
+                say(&format!("{error}; waiting for it"));
+                self.source = match attach_when_there(self.node, go_on, say)? {
+                    Some(source) => source,
+                    None => return Ok(()),
+                };
+                next = Instant::now();
+                continue;
+            }
+            next += self.node.every;
             if let Some(pace) = &mut self.pace {
                 next = next.max(Instant::now() + pace.pause(&records));
             }
-            if self.end.is_some_and(|end| next >= begun + end) || !go_on() {
+            if self.node.end.is_some_and(|end| next >= begun + end) || !go_on() {
                 return Ok(());
             }
             // What was seen is written by now: the probes go last.
             if self.pace.is_some() {
                 self.source.rest();
             }
-            loop {
-                if !go_on() {
-                    return Ok(());
-                }
-                let left = next.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
-                }
-                std::thread::sleep(left.min(POLL));
+            if !wait_until(next, go_on) {
+                return Ok(());
             }
         }
     }
+}
+
+/// Waits until `time`; false if `go_on` says no before.
+fn wait_until(time: Instant, go_on: &dyn Fn() -> bool) -> bool {
+    while go_on() {
+        let left = time.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(POLL));
+    }
+    false
+}
+
+/// The peers that are connected, by a node's numbers.
+#[derive(Default)]
+struct Connected {
+    peers: BTreeSet<i64>,
+    time: Time,
+}
+
+impl Connected {
+    fn note(&mut self, records: &[Record]) {
+        for Record { time, event } in records {
+            self.time = *time;
+            match event {
+                Event::Disconnected { peer } => {
+                    self.peers.remove(peer);
+                }
+                Event::Connected { peer, .. }
+                | Event::Received { peer, .. }
+                | Event::Sent { peer, .. }
+                | Event::Bytes { peer, .. }
+                | Event::Calls { peer, .. } => {
+                    self.peers.insert(*peer);
+                }
+                Event::Thread { .. } | Event::Loop { .. } | Event::Window { .. } => {}
+            }
+        }
+    }
+
+    /// Has all of them leave, as they do when the node ends: the next one numbers its peers from 0
+    /// again.
+    fn leave(&mut self) -> Vec<Record> {
+        let peers = std::mem::take(&mut self.peers).into_iter();
+        peers
+            .map(|peer| Record {
+                time: self.time,
+                event: Event::Disconnected { peer },
+            })
+            .collect()
+    }
+}
+
+/// Whether an error says that the node does not run, or not yet.
+fn is_absent(error: &(dyn Error + 'static)) -> bool {
+    let error = error
+        .downcast_ref::<SourceError>()
+        .map_or(error, SourceError::cause);
+    let process = error.downcast_ref::<ProcessError>();
+    let rpc = error.downcast_ref::<RpcError>();
+    process.is_some_and(|error| {
+        matches!(
+            error,
+            ProcessError::None | ProcessError::NotThere { .. } | ProcessError::Ended { .. }
+        )
+    }) || rpc.is_some_and(|error| {
+        matches!(
+            error,
+            RpcError::NoAnswer { .. }
+                | RpcError::Cookie { .. }
+                | RpcError::NoCookie { .. }
+                | RpcError::Refused { .. }
+                | RpcError::Ended(_)
+        )
+    })
+}
+
+/// Attaches to the node; with --wait as soon as it runs. None if `go_on` says no before. Says which
+/// node it is, and what is known of it.
+fn attach_when_there(
+    node: &Node,
+    go_on: &dyn Fn() -> bool,
+    say: &dyn Fn(&str),
+) -> Result<Option<Box<dyn Source>>, Box<dyn Error>> {
+    let mut said = String::new();
+    loop {
+        let error = match attach(node, say) {
+            Ok(source) => return Ok(Some(source)),
+            Err(error) => error,
+        };
+        if !(node.wait && is_absent(&*error)) {
+            return Err(error);
+        }
+        // Each reason once.
+        let error = error.to_string();
+        if error != said {
+            say(&format!("{error}; waiting for it"));
+            said = error;
+        }
+        if !wait_until(Instant::now() + WAIT, go_on) {
+            return Ok(None);
+        }
+    }
+}
+
+fn attach(node: &Node, say: &dyn Fn(&str)) -> Result<Box<dyn Source>, Box<dyn Error>> {
+    let (source, process): (Box<dyn Source>, _) = match &node.rpc {
+        None => {
+            let process = process(node)?;
+            (probes(process)?, Some(process))
+        }
+        Some(address) if node.probes => {
+            let process = process(node)?;
+            let source = probes(process)?;
+            let rpc = Rpc::connect(address, auth(node, address)?, None)?;
+            (Box::new(Described::new(source, rpc)), Some(process))
+        }
+        Some(address) => {
+            let process = match node.pid {
+                Some(_) => Some(process(node)?),
+                // Not any node that runs here: a tunnel leads elsewhere.
+                None if is_here(address) => Process::listening_on(rpc::port(address)?),
+                None => None,
+            };
+            let rpc = Rpc::connect(address, auth(node, address)?, process)?;
+            (Box::new(rpc), process)
+        }
+    };
+    let which = match (node.pid, process) {
+        (None, Some(process)) => format!("the node is {}; ", process.describe()),
+        _ => String::new(),
+    };
+    say(&format!("{which}{}", source.abilities()));
+    Ok(source)
 }
 
 fn process(node: &Node) -> Result<Process, Box<dyn Error>> {
@@ -438,8 +595,11 @@ fn is_here(address: &str) -> bool {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn probes(process: Process) -> Result<Box<dyn Source>, Box<dyn Error>> {
-    let probes = packetlane_peers::probes::Probes::attach(process)?;
-    Ok(Box::new(probes))
+    match packetlane_peers::probes::Probes::attach(process) {
+        Ok(probes) => Ok(Box::new(probes)),
+        // Of a node that has ended meanwhile, that is the reason.
+        Err(error) => Err(process.threads().map_or_else(Box::from, |_| error.into())),
+    }
 }
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

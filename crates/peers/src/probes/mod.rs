@@ -170,6 +170,8 @@ impl Probes {
 
     /// Puts the probes in and looks at what there is.
     fn open(&mut self, take: &mut dyn FnMut(Record)) -> Result<Look, SourceError> {
+        // Of a node that has ended, the kernel would say that there is no such process.
+        self.process.threads().map_err(SourceError::new)?;
         self.kernel.open_window().map_err(SourceError::new)?;
         if !self.is_measured {
             self.measure().map_err(SourceError::new)?;

@@ -10,9 +10,11 @@ use std::process::{Child, Command, Stdio};
 
 /// Compiles the program, as a distribution would: optimised, protected, stripped. `None`, and a
 /// line that says so, where that cannot be done.
-fn compile(test: &str) -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = folder.join(test.replace(' ', "-"));
+fn compile(test: &str, name: &str) -> Option<PathBuf> {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.d", test.replace(' ', "-")));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join(name);
     // Tests of other crates use it, too.
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers/tests/fake/fake_node.cpp");
     let compiled = Command::new("c++")
@@ -43,8 +45,17 @@ pub(crate) struct Fake(Child);
 impl Fake {
     /// Starts it: with so many peers, milliseconds between its turns, and how much it works, in
     /// per cent. It does nothing before [`Fake::go`].
-    pub(crate) fn start(test: &str, [peers, pause, work]: &[usize; 3]) -> Option<Self> {
-        let mut child = Command::new(compile(test)?)
+    pub(crate) fn start(test: &str, load: &[usize; 3]) -> Option<Self> {
+        Self::start_as(test, "fake-node", load)
+    }
+
+    /// The same with a name for the program.
+    pub(crate) fn start_as(
+        test: &str,
+        name: &str,
+        [peers, pause, work]: &[usize; 3],
+    ) -> Option<Self> {
+        let mut child = Command::new(compile(test, name)?)
             .args([peers, pause, work].map(ToString::to_string))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
