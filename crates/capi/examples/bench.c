@@ -5,12 +5,22 @@
  */
 
 #define _POSIX_C_SOURCE 200809L
-#include "turn.h"
+#include <packetlane.h>
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { SESSIONS = 200, LEN = 61 };
+
+/* Ends the program unless a call returned PACKETLANE_OK. */
+static void must(packetlane_status status) {
+    if (status != PACKETLANE_OK) {
+        fprintf(stderr, "%s\n", packetlane_error_message());
+        exit(1);
+    }
+}
 
 static double cpu_time(void) {
     struct timespec now;
@@ -28,21 +38,22 @@ static void carry(packetlane_handshake *from, packetlane_handshake *to) {
     const uint8_t *bytes;
     size_t len;
     packetlane_progress progress;
-    MUST(packetlane_handshake_output(from, &bytes, &len));
-    MUST(packetlane_handshake_receive(to, bytes, len, &progress));
+    must(packetlane_handshake_output(from, &bytes, &len));
+    must(packetlane_handshake_receive(to, bytes, len, &progress));
 }
 
 static void connect_pair(int i) {
     packetlane_handshake_config config;
     packetlane_handshake *a, *b;
-    MUST(packetlane_handshake_config_init(&config, sizeof config));
-    MUST(packetlane_handshake_initiator(engine, &config, &a));
-    MUST(packetlane_handshake_responder(engine, &config, &b));
+    must(packetlane_handshake_config_init(&config, sizeof config));
+    memcpy(config.magic, PACKETLANE_MAGIC_MAINNET, 4);
+    must(packetlane_handshake_initiator(engine, &config, &a));
+    must(packetlane_handshake_responder(engine, &config, &b));
     carry(a, b);
     carry(b, a);
     carry(a, b);
-    MUST(packetlane_handshake_take_session(a, &near[i]));
-    MUST(packetlane_handshake_take_session(b, &far[i]));
+    must(packetlane_handshake_take_session(a, &near[i]));
+    must(packetlane_handshake_take_session(b, &far[i]));
     packetlane_handshake_free(a);
     packetlane_handshake_free(b);
 }
@@ -51,19 +62,19 @@ static void connect_pair(int i) {
 static void one_way(packetlane_session **from, packetlane_session **to) {
     packetlane_slot slots[SESSIONS];
     for (int i = 0; i < SESSIONS; i++)
-        MUST(packetlane_session_push(from[i], outgoing, PACKETLANE_GENUINE, contents, LEN, &slots[i]));
-    MUST(packetlane_seal_batch_seal(outgoing, engine));
+        must(packetlane_session_push(from[i], outgoing, PACKETLANE_GENUINE, contents, LEN, &slots[i]));
+    must(packetlane_seal_batch_seal(outgoing, engine));
     for (int i = 0; i < SESSIONS; i++) {
         /* What sockets would do. */
         const uint8_t *wire;
         uint8_t *room;
         size_t len;
-        MUST(packetlane_seal_batch_wire(outgoing, &slots[i], &wire, &len));
-        MUST(packetlane_open_batch_room(incoming, len, &room));
+        must(packetlane_seal_batch_wire(outgoing, &slots[i], &wire, &len));
+        must(packetlane_open_batch_room(incoming, len, &room));
         memcpy(room, wire, len);
-        MUST(packetlane_session_received(to[i], incoming, len, NULL));
+        must(packetlane_session_received(to[i], incoming, len, NULL));
     }
-    MUST(packetlane_open_batch_open(incoming, engine));
+    must(packetlane_open_batch_open(incoming, engine));
     for (int i = 0; i < SESSIONS; i++) {
         const uint8_t *opened;
         size_t len;
@@ -77,8 +88,8 @@ static void one_way(packetlane_session **from, packetlane_session **to) {
             exit(1);
         }
     }
-    MUST(packetlane_seal_batch_clear(outgoing));
-    MUST(packetlane_open_batch_clear(incoming));
+    must(packetlane_seal_batch_clear(outgoing));
+    must(packetlane_open_batch_clear(incoming));
 }
 
 static void turns(int count) {
@@ -90,9 +101,9 @@ static void turns(int count) {
 
 int main(int argc, char **argv) {
     double seconds = argc > 1 ? atof(argv[1]) : 1;
-    MUST(packetlane_engine_detect(&engine));
-    MUST(packetlane_seal_batch_new(&outgoing));
-    MUST(packetlane_open_batch_new(&incoming));
+    must(packetlane_engine_detect(&engine));
+    must(packetlane_seal_batch_new(&outgoing));
+    must(packetlane_open_batch_new(&incoming));
     for (int i = 0; i < SESSIONS; i++)
         connect_pair(i);
     memset(contents, 7, LEN);

@@ -7,6 +7,7 @@
 
 use core::hint::black_box;
 use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress, Session};
+use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,7 +22,8 @@ fn cpu_time() -> f64 {
 }
 
 fn connect_pair(engine: Engine) -> [Box<Session>; 2] {
-    let config = || HandshakeConfig::random([0; 4], engine).expect("random bytes");
+    let config =
+        || HandshakeConfig::random(Network::Mainnet.magic(), engine).expect("random bytes");
     let mut a = Handshake::initiator(config()).expect("an initiator");
     let mut b = Handshake::responder(config()).expect("a responder");
     b.receive(&a.take_output()).expect("a key");

@@ -1,13 +1,16 @@
 /* Connects to a node by v2: handshake, version and verack, ping and pong.
  *
- *     client HOST PORT MAGIC     MAGIC is 8 hex digits as they come on the wire: f9beb4d9 is the
+ *     cc client.c $(pkg-config --cflags --libs packetlane) -o client
+ *     ./client HOST PORT MAGIC   MAGIC is 8 hex digits as they come on the wire: f9beb4d9 is the
  *                                main network, fabfb5da is regtest
  */
 
 #define _POSIX_C_SOURCE 200809L
-#include "turn.h"
+#include <packetlane.h>
 
 #include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -15,6 +18,14 @@
 #include <unistd.h>
 
 enum { READ_LEN = 16 * 1024 };
+
+/* Ends the program unless a call returned PACKETLANE_OK. */
+static void must(packetlane_status status) {
+    if (status != PACKETLANE_OK) {
+        fprintf(stderr, "%s\n", packetlane_error_message());
+        exit(1);
+    }
+}
 
 static int connect_to(const char *host, const char *port) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
@@ -57,15 +68,15 @@ static void write_all(int fd, const uint8_t *bytes, size_t len) {
 static packetlane_session *shake_hands(int fd, const packetlane_engine *engine,
                                        const uint8_t magic[4]) {
     packetlane_handshake_config config;
-    MUST(packetlane_handshake_config_init(&config, sizeof config));
+    must(packetlane_handshake_config_init(&config, sizeof config));
     memcpy(config.magic, magic, 4);
     packetlane_handshake *handshake;
-    MUST(packetlane_handshake_initiator(engine, &config, &handshake));
+    must(packetlane_handshake_initiator(engine, &config, &handshake));
     packetlane_progress progress = PACKETLANE_WAITING;
     for (;;) {
         const uint8_t *bytes;
         size_t len;
-        MUST(packetlane_handshake_output(handshake, &bytes, &len));
+        must(packetlane_handshake_output(handshake, &bytes, &len));
         write_all(fd, bytes, len);
         if (progress == PACKETLANE_COMPLETE)
             break;
@@ -77,10 +88,10 @@ static packetlane_session *shake_hands(int fd, const packetlane_engine *engine,
             fprintf(stderr, "%s\n", packetlane_error_message());
             exit(1);
         }
-        MUST(packetlane_handshake_receive(handshake, received, (size_t)got, &progress));
+        must(packetlane_handshake_receive(handshake, received, (size_t)got, &progress));
     }
     packetlane_session *session;
-    MUST(packetlane_handshake_take_session(handshake, &session));
+    must(packetlane_handshake_take_session(handshake, &session));
     packetlane_handshake_free(handshake);
     return session;
 }
@@ -114,11 +125,11 @@ static void send_message(struct peer *peer, const char *type, const uint8_t *pay
     packetlane_slot slot;
     const uint8_t *wire;
     size_t wire_len;
-    MUST(packetlane_session_push_message(peer->session, peer->outgoing, type, payload, len, &slot));
-    MUST(packetlane_seal_batch_seal(peer->outgoing, peer->engine));
-    MUST(packetlane_seal_batch_wire(peer->outgoing, &slot, &wire, &wire_len));
+    must(packetlane_session_push_message(peer->session, peer->outgoing, type, payload, len, &slot));
+    must(packetlane_seal_batch_seal(peer->outgoing, peer->engine));
+    must(packetlane_seal_batch_wire(peer->outgoing, &slot, &wire, &wire_len));
     write_all(peer->fd, wire, wire_len);
-    MUST(packetlane_seal_batch_clear(peer->outgoing));
+    must(packetlane_seal_batch_clear(peer->outgoing));
 }
 
 int main(int argc, char **argv) {
@@ -129,15 +140,15 @@ int main(int argc, char **argv) {
         return 2;
     }
     packetlane_engine *engine;
-    MUST(packetlane_engine_detect(&engine));
+    must(packetlane_engine_detect(&engine));
     struct peer peer = {.fd = connect_to(argv[1], argv[2]), .engine = engine};
     peer.session = shake_hands(peer.fd, engine, magic);
-    MUST(packetlane_seal_batch_new(&peer.outgoing));
+    must(packetlane_seal_batch_new(&peer.outgoing));
     packetlane_open_batch *incoming;
-    MUST(packetlane_open_batch_new(&incoming));
+    must(packetlane_open_batch_new(&incoming));
 
     uint8_t id[32];
-    MUST(packetlane_session_id(peer.session, id));
+    must(packetlane_session_id(peer.session, id));
     printf("v2 with %s:%s, session id ", argv[1], argv[2]);
     for (int i = 0; i < 32; i++)
         printf("%02x", id[i]);
@@ -149,13 +160,13 @@ int main(int argc, char **argv) {
     size_t received = 0; /* Packets may have come with the handshake. */
     int is_done = 0;
     while (!is_done) {
-        MUST(packetlane_session_received(peer.session, incoming, received, NULL));
-        MUST(packetlane_open_batch_open(incoming, engine));
+        must(packetlane_session_received(peer.session, incoming, received, NULL));
+        must(packetlane_open_batch_open(incoming, engine));
         packetlane_message message;
         packetlane_status status;
         while ((status = packetlane_session_next_message(peer.session, incoming, &message)) !=
                PACKETLANE_END) {
-            MUST(status);
+            must(status);
             printf("received %s (%zu bytes)\n", message.message_type, message.payload_len);
             if (strcmp(message.message_type, "version") == 0) {
                 send_message(&peer, "verack", NULL, 0);
@@ -169,11 +180,11 @@ int main(int argc, char **argv) {
                 is_done = 1;
             }
         }
-        MUST(packetlane_open_batch_clear(incoming));
+        must(packetlane_open_batch_clear(incoming));
         if (is_done)
             break;
         uint8_t *room;
-        MUST(packetlane_open_batch_room(incoming, READ_LEN, &room));
+        must(packetlane_open_batch_room(incoming, READ_LEN, &room));
         ssize_t got = recv(peer.fd, room, READ_LEN, 0);
         if (got <= 0) {
             fprintf(stderr, "%s\n", got == 0 ? "the node closed the connection" : "no answer");

@@ -1,7 +1,9 @@
-// Two sessions in memory, by the layer for C++: messages of both directions, a forged packet, QUIC
+// Two sessions in memory, by the layer for C++: messages of both directions, a forged packet, v1, QUIC
 // and a Merkle root.
+//
+//     c++ -std=c++20 roundtrip.cpp $(pkg-config --cflags --libs packetlane) -o roundtrip && ./roundtrip
 
-#include "packetlane.hpp"
+#include <packetlane.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +30,7 @@ template <typename F> void fails(packetlane_status status, F call) {
 }
 
 std::pair<packetlane::session, packetlane::session> sessions(const packetlane::engine &engine) {
-    auto config = packetlane::handshake::config({0xfa, 0xbf, 0xb5, 0xda});
+    auto config = packetlane::handshake::config(packetlane::regtest);
     auto alice = packetlane::handshake::initiator(engine, config);
     auto bob = packetlane::handshake::responder(engine, config);
     is(bob.receive(alice.output()) == PACKETLANE_WAITING, "waiting");
@@ -66,6 +68,24 @@ void bip324(const packetlane::engine &engine) {
     fails(PACKETLANE_BAD_TAG, [&incoming, &alice = alice] { alice.next_packet(incoming); });
 }
 
+void v1() {
+    auto wire = packetlane::v1::encode(packetlane::regtest, "ping", packetlane::as_bytes("8 bytes."));
+    auto damaged = wire;
+    damaged.back() ^= 1;
+    wire.insert(wire.begin(), damaged.begin(), damaged.end());
+    wire.push_back(packetlane::regtest[0]);
+    packetlane::v1::decoder decoder(packetlane::regtest);
+    packetlane::bytes received = wire;
+    auto message = decoder.next(received);
+    is(message && message->type == "ping" && message->payload.size() == 8, "the ping of v1");
+    is(!decoder.next(received) && received.size() == 1 && decoder.ignored() == 1, "the beginning of another");
+    fails(PACKETLANE_V1_OTHER_NETWORK, [&] {
+        packetlane::bytes other = wire;
+        packetlane::v1::decoder(packetlane::mainnet).next(other);
+    });
+    fails(PACKETLANE_ZERO_MAGIC, [] { packetlane::v1::encode({}, "ping"); });
+}
+
 void quic(const packetlane::engine &engine) {
     auto id = packetlane::as_bytes("connection");
     auto [client, server] = packetlane::quic::secret::initial(1, id);
@@ -93,10 +113,14 @@ int main() {
     static_assert(!std::is_copy_constructible_v<packetlane::session>);
     packetlane::engine engine;
     bip324(engine);
+    v1();
     quic(engine);
     const std::array<packetlane::hash, 3> leaves{};
     is(packetlane::merkle_root(engine, leaves).second, "equal leaves are told");
+    fails(PACKETLANE_ZERO_MAGIC, [&] {
+        packetlane::handshake::initiator(engine, packetlane::handshake::config({}));
+    });
     fails(PACKETLANE_BACKEND_UNKNOWN, [] { packetlane::engine unknown("mmx"); });
-    std::printf("C++: messages, a decoy and a forged packet of BIP324, and QUIC, on %s\n",
+    std::printf("C++: messages, a decoy and a forged packet of BIP324, v1 and QUIC, on %s\n",
                 std::string(engine.backend()).c_str());
 }

@@ -1,16 +1,19 @@
 /* A server on epoll that sends every packet back: in each turn one call opens what its clients have
  * sent, and one call seals all the answers. The same as packetlane's examples/event_loop.rs.
  *
- *     server PORT [CLIENTS]     on 127.0.0.1, regtest; port 0 is a free one. Ends when so many
+ *     cc server.c $(pkg-config --cflags --libs packetlane) -o server
+ *     ./server PORT [CLIENTS]   on 127.0.0.1, regtest; port 0 is a free one. Ends when so many
  *                               clients have come and gone.
  */
 
 #define _GNU_SOURCE
-#include "turn.h"
+#include <packetlane.h>
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -51,6 +54,14 @@ static packetlane_open_batch *incoming;
 static packetlane_seal_batch *outgoing;
 /* Those that are ready, in the order in which they were told. */
 static struct client *first_ready, **last_ready = &first_ready;
+
+/* Ends the program unless a call returned PACKETLANE_OK. */
+static void must(packetlane_status status) {
+    if (status != PACKETLANE_OK) {
+        fprintf(stderr, "%s\n", packetlane_error_message());
+        exit(1);
+    }
+}
 
 static void make_ready(struct client *client) {
     if (client->is_ready)
@@ -97,12 +108,12 @@ static int handshake_received(struct client *client, const uint8_t *bytes, size_
     packetlane_status status = packetlane_handshake_receive(client->handshake, bytes, len, &progress);
     const uint8_t *output;
     size_t output_len;
-    MUST(packetlane_handshake_output(client->handshake, &output, &output_len));
+    must(packetlane_handshake_output(client->handshake, &output, &output_len));
     keep(&client->kept, output, output_len);
     if (status != PACKETLANE_OK || progress == PACKETLANE_V1)
         return 0;
     if (progress == PACKETLANE_COMPLETE) {
-        MUST(packetlane_handshake_take_session(client->handshake, &client->session));
+        must(packetlane_handshake_take_session(client->handshake, &client->session));
         packetlane_handshake_free(client->handshake);
         client->handshake = NULL;
         /* Packets may have come with its last bytes. */
@@ -117,7 +128,7 @@ static int read_client(struct client *client) {
     if (unread(client) >= MAX_UNREAD)
         return 1;
     uint8_t *room;
-    MUST(packetlane_open_batch_room(incoming, READ_LEN, &room));
+    must(packetlane_open_batch_room(incoming, READ_LEN, &room));
     ssize_t len = recv(client->fd, room, READ_LEN, 0);
     if (len == 0)
         return 0;
@@ -164,7 +175,7 @@ static int write_client(struct client *client) {
     const uint8_t *wire = NULL;
     size_t wire_len = 0;
     if (client->has_slot)
-        MUST(packetlane_seal_batch_wire(outgoing, &client->slot, &wire, &wire_len));
+        must(packetlane_seal_batch_wire(outgoing, &client->slot, &wire, &wire_len));
     client->has_slot = 0;
     struct kept *kept = &client->kept;
     while (kept->begin < kept->end || wire_len > 0) {
@@ -215,11 +226,11 @@ static int turn(void) {
         client->is_over = !read_client(client);
         members[count++] = client;
     }
-    MUST(packetlane_open_batch_open(incoming, engine));
+    must(packetlane_open_batch_open(incoming, engine));
     for (int i = 0; i < count; i++)
         if (!members[i]->is_over)
             members[i]->is_over = !answer(members[i]);
-    MUST(packetlane_seal_batch_seal(outgoing, engine));
+    must(packetlane_seal_batch_seal(outgoing, engine));
     for (int i = 0; i < count; i++)
         if (!members[i]->is_over)
             members[i]->is_over = !write_client(members[i]);
@@ -233,8 +244,8 @@ static int turn(void) {
             make_ready(client);
         }
     }
-    MUST(packetlane_open_batch_clear(incoming));
-    MUST(packetlane_seal_batch_clear(outgoing));
+    must(packetlane_open_batch_clear(incoming));
+    must(packetlane_seal_batch_clear(outgoing));
     return gone;
 }
 
@@ -249,9 +260,9 @@ static void accept_clients(int listener, int epoll, int *accepted, int limit) {
             abort();
         client->fd = fd;
         packetlane_handshake_config config;
-        MUST(packetlane_handshake_config_init(&config, sizeof config));
-        memcpy(config.magic, "\xfa\xbf\xb5\xda", 4);
-        MUST(packetlane_handshake_responder(engine, &config, &client->handshake));
+        must(packetlane_handshake_config_init(&config, sizeof config));
+        memcpy(config.magic, PACKETLANE_MAGIC_REGTEST, 4);
+        must(packetlane_handshake_responder(engine, &config, &client->handshake));
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = client};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
             perror("epoll_ctl");
@@ -266,9 +277,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     int limit = argc > 2 ? atoi(argv[2]) : 2147483647;
-    MUST(packetlane_engine_detect(&engine));
-    MUST(packetlane_open_batch_new(&incoming));
-    MUST(packetlane_seal_batch_new(&outgoing));
+    must(packetlane_engine_detect(&engine));
+    must(packetlane_open_batch_new(&incoming));
+    must(packetlane_seal_batch_new(&outgoing));
 
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     struct sockaddr_in address = {.sin_family = AF_INET,

@@ -1,12 +1,20 @@
 /*
  * Packetlane: BIP324 (Bitcoin's v2 encrypted transport), QUIC packet protection and double SHA-256,
- * over whole batches of packets and messages.
+ * over whole batches of packets and messages. Link with -lpacketlane, or as pkg-config says.
  *
  * This file is made from the sources of packetlane-capi, for C11 and C++. Do not edit it:
  * `PACKETLANE_RENEW_HEADER=1 cargo test -p packetlane-capi --test header` writes it again.
  *
  * The packets of one turn of an event loop, whichever sessions they belong to, lie in one batch. An
  * engine seals or opens them all at once, in place, and each has its own outcome:
+ *
+ *     for each connection:        packetlane_handshake_config_init(&config, sizeof config), config.magic,
+ *                                 packetlane_handshake_initiator() or _responder()
+ *     until PACKETLANE_COMPLETE:  packetlane_handshake_output(), write(), read(),
+ *                                 packetlane_handshake_receive(handshake, ..., &progress)
+ *     then:                       packetlane_handshake_output(), write(),
+ *                                 packetlane_handshake_take_session(handshake, &session)
+ *     or, with a peer of v1:      packetlane_v1_encode_header(), packetlane_v1_decode()
  *
  *     for each message to send:   packetlane_session_push_message(session, batch, ..., &slot)
  *     once:                       packetlane_seal_batch_seal(batch, engine)
@@ -22,10 +30,11 @@
  *
  * The rules, for all functions:
  *
- * 1. Errors. A function that can fail returns packetlane_status, and 0 is good. A function that only
- *    reads returns what it reads: 0, false or NULL for a handle that is NULL or poisoned.
- *    packetlane_error_message has the words about a thread's last error. Unless it says otherwise, a
- *    call that fails has changed nothing and written nothing to its results.
+ * 1. Errors. A function that can fail returns packetlane_status, and 0 is good. "Fails with" lists what
+ *    it returns besides PACKETLANE_NULL_ARGUMENT (rule 4), PACKETLANE_PANIC and PACKETLANE_POISONED
+ *    (rule 6). A function that only reads returns what it reads: 0, false or NULL for a handle that is
+ *    NULL or poisoned. packetlane_error_message describes a thread's last error. Unless it says
+ *    otherwise, a call that fails has changed nothing and written nothing to its results.
  * 2. Handles. A function whose last argument is a pointer to a pointer to a handle type gives a
  *    handle, which the caller owns. It is freed by the function of its type's name with _free, once:
  *    a handle that is freed twice, or used afterwards, cannot be recognised. Freeing NULL is fine.
@@ -36,8 +45,8 @@
  *    that takes that handle without const, or until the handle is freed. Results must not overlap
  *    what is read. Strings end with a zero.
  * 4. NULL. A handle, a result or a string that is NULL is PACKETLANE_NULL_ARGUMENT, and so is a
- *    pointer whose length is not 0. With length 0 a pointer may be NULL. Where NULL means something,
- *    the function says so.
+ *    pointer whose length is not 0: packetlane_error_message names it. With length 0 a pointer may be
+ *    NULL. Where NULL means something, the function says so.
  * 5. Threads. A handle may move to another thread, but no two threads may use it at once, unless
  *    both only read (const). An engine may be used by all at once. After fork(), no more than one of
  *    the two processes may use a handshake or a session: both would encrypt different packets with
@@ -58,12 +67,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The magic of each network, 4 bytes in the order of the wire: memcpy(config.magic,
+// PACKETLANE_MAGIC_MAINNET, 4). The signet is the default one; others have a magic of their own.
+#define PACKETLANE_MAGIC_MAINNET "\xf9\xbe\xb4\xd9"
+#define PACKETLANE_MAGIC_TESTNET3 "\x0b\x11\x09\x07"
+#define PACKETLANE_MAGIC_TESTNET4 "\x1c\x16\x3f\x28"
+#define PACKETLANE_MAGIC_SIGNET "\x0a\x03\xcf\x40"
+#define PACKETLANE_MAGIC_REGTEST "\xfa\xbf\xb5\xda"
+
+
 // From so many waiting bytes on, more packets make no batch faster: seal then, and read no more in
 // one turn.
 #define PACKETLANE_ENOUGH_BYTES 262144
 
 // As a length of garbage: random bytes, 0 to 4095 of them.
 #define PACKETLANE_RANDOM_GARBAGE 65536
+
+// Length of the header in front of a payload of v1, in bytes.
+#define PACKETLANE_V1_HEADER_LEN 24
+
+// Longest payload of v1, in bytes.
+#define PACKETLANE_V1_MAX_PAYLOAD_LEN 4000000
 
 // What became of a call. 0 is good, and so is PACKETLANE_END. Numbers are never given again to
 // another cause.
@@ -72,7 +96,8 @@ typedef enum {
   PACKETLANE_OK = 0,
   // There is nothing more to take. No error: packetlane_error_message is as before.
   PACKETLANE_END = 1,
-  // A handle is NULL, or a pointer whose length is not zero, or one to be written through.
+  // A handle is NULL, or a pointer whose length is not zero, or one to be written through:
+  // packetlane_error_message names the argument.
   PACKETLANE_NULL_ARGUMENT = 10,
   // A length is not what the function asks for, or more than the last room.
   PACKETLANE_WRONG_LENGTH = 11,
@@ -102,7 +127,8 @@ typedef enum {
   PACKETLANE_SEVERAL_PACKETS = 26,
   // The batch has no room left. In packetlane_session_received this ends the session.
   PACKETLANE_BATCH_FULL = 27,
-  // The contents do not fit a packet, which carries at most 16,777,215 bytes.
+  // The contents do not fit a packet, which carries at most 16,777,215 bytes; or a payload has more
+  // than PACKETLANE_V1_MAX_PAYLOAD_LEN bytes, for v1.
   PACKETLANE_CONTENTS_TOO_LONG = 28,
   // The packet counters of the session are spent.
   PACKETLANE_EXHAUSTED = 29,
@@ -118,22 +144,25 @@ typedef enum {
   PACKETLANE_BACKEND_UNKNOWN = 34,
   // This CPU lacks the instructions of that backend.
   PACKETLANE_BACKEND_UNAVAILABLE = 35,
+  // The magic is 00000000, which is no network's: it was not set.
+  PACKETLANE_ZERO_MAGIC = 36,
   // A packet's tag is wrong: it was damaged or forged on its way. Ends a session of BIP324. A
   // packet of QUIC is dropped.
   PACKETLANE_BAD_TAG = 50,
-  // The peer announced contents above the receive limit. Ends the session.
+  // The peer announced contents above the receive limit, or a payload of v1 above
+  // PACKETLANE_V1_MAX_PAYLOAD_LEN. Ends the connection.
   PACKETLANE_RECEIVE_LIMIT = 51,
   // A packet of BIP324 is too short for its header and tag. Ends the session.
   PACKETLANE_PACKET_TOO_SHORT = 52,
   // Not the garbage terminator in 4111 bytes: the peer does not speak BIP324 on this network.
   PACKETLANE_NO_TERMINATOR = 53,
-  // The peer speaks v1 on another network.
+  // The peer speaks v1 on another network, or something else than v1.
   PACKETLANE_V1_OTHER_NETWORK = 54,
   // The peer closed the connection during the handshake.
   PACKETLANE_CLOSED = 55,
   // The peer closed the connection before it answered: it may speak v1 only.
   PACKETLANE_CLOSED_UNANSWERED = 56,
-  // The peer answered by v1: it speaks v1 only.
+  // The peer answered by v1: it speaks v1 only. Connect again and speak v1.
   PACKETLANE_ANSWERED_V1 = 58,
   // QUIC: the packet number is not above those before it.
   PACKETLANE_QUIC_NUMBER_USED = 70,
@@ -165,8 +194,8 @@ typedef enum {
 typedef enum {
   // It needs more bytes from the peer.
   PACKETLANE_WAITING = 0,
-  // Responder: the peer speaks v1. packetlane_handshake_v1_bytes has all that it sent. Nothing has
-  // been sent to it.
+  // Responder: the peer speaks v1. packetlane_handshake_v1_bytes has all that it sent, for
+  // packetlane_v1_decode. Nothing has been sent to it.
   PACKETLANE_V1 = 1,
   // It is complete: send what packetlane_handshake_output gives, then take the session.
   PACKETLANE_COMPLETE = 2,
@@ -231,7 +260,7 @@ typedef struct {
   uint64_t owner[2];
 } packetlane_slot;
 
-// Bytes that lie somewhere.
+// Bytes of the caller.
 typedef struct {
   // Where.
   const uint8_t *data;
@@ -239,23 +268,24 @@ typedef struct {
   size_t len;
 } packetlane_bytes;
 
-// A message that packetlane_session_next_message took.
+// A message that packetlane_session_next_message or packetlane_v1_decode took.
 typedef struct {
   // Its type, such as "ping": a string.
   char message_type[13];
-  // Its payload, in the batch.
+  // Its payload: in the batch, or in the bytes that packetlane_v1_decode was given.
   const uint8_t *payload;
   // Length of the payload, in bytes.
   size_t payload_len;
 } packetlane_message;
 
 // The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
-// value that is right for most programs. Only the magic must be set. What it points to is copied.
+// value that is right for most programs. Only the magic must be set: until then it is 00000000, which
+// is refused. What it points to is copied.
 typedef struct {
   // The size of this struct where the program was compiled. Later versions add fields behind the
   // last one, and take a shorter struct from programs that do not know them.
   size_t size;
-  // The network's magic: f9 be b4 d9 for the main network.
+  // The network's magic, in the order of the wire: PACKETLANE_MAGIC_MAINNET and so on.
   uint8_t magic[4];
   // The secret key: 32 random bytes, fresh for each connection. NULL: from the operating system.
   const uint8_t *secret;
@@ -310,12 +340,19 @@ const char *packetlane_error_message(void);
 
 // Makes the engine for this CPU: the best that it has, or what the environment variable
 // PACKETLANE_BACKEND names.
+//
+// Fails with PACKETLANE_BACKEND_UNKNOWN or PACKETLANE_BACKEND_UNAVAILABLE if that variable names a backend
+// that this library or this CPU does not have.
 packetlane_status packetlane_engine_detect(packetlane_engine **engine);
 
-// Makes the engine on the backend called `name`: "portable", "avx2" or "avx512".
-packetlane_status packetlane_engine_named(const char *name, packetlane_engine **engine);
+// Makes the engine on the backend called `name`: "portable" on every CPU; "avx2" or "avx512" on x86-64;
+// "neon" on AArch64.
+//
+// Fails with PACKETLANE_BACKEND_UNKNOWN, PACKETLANE_BACKEND_UNAVAILABLE.
+packetlane_status packetlane_engine_named(const char *name,
+                                          packetlane_engine **engine);
 
-// The name of its backend, which lives as long as the engine. NULL for NULL.
+// The name of its backend, a string that is valid as long as the engine. NULL for NULL.
 const char *packetlane_engine_backend(const packetlane_engine *engine);
 
 // Frees an engine.
@@ -329,16 +366,21 @@ size_t packetlane_slot_wire_len(const packetlane_slot *of);
 bool packetlane_slot_join(packetlane_slot *joined, const packetlane_slot *next);
 
 // Makes an empty batch.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_seal_batch_new(packetlane_seal_batch **batch);
 
 // Seals all packets that wait in the batch, of all sessions, in place.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_seal_batch_seal(packetlane_seal_batch *batch,
                                              const packetlane_engine *engine);
 
 // Says where the sealed packets of a slot lie, for the socket to write. The bytes are valid until
 // the batch is cleared or changed.
 //
-// PACKETLANE_NOT_SEALED if the batch was not sealed since they were added; PACKETLANE_STALE_SLOT.
+// Fails with PACKETLANE_NOT_SEALED if the batch was not sealed since they were added, and with
+// PACKETLANE_STALE_SLOT.
 packetlane_status packetlane_seal_batch_wire(const packetlane_seal_batch *batch,
                                              const packetlane_slot *of,
                                              const uint8_t **bytes,
@@ -346,10 +388,14 @@ packetlane_status packetlane_seal_batch_wire(const packetlane_seal_batch *batch,
 
 // Begins a new turn: forgets all packets, wipes their keys and keeps the memory. Slots and pointers
 // from the batch are void.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_seal_batch_clear(packetlane_seal_batch *batch);
 
 // Gives back memory beyond `bytes` bytes and those that are taken. A batch otherwise stays as large
 // as its largest turn.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_seal_batch_shrink(packetlane_seal_batch *batch, size_t bytes);
 
 // How many packets the batch holds.
@@ -362,26 +408,34 @@ size_t packetlane_seal_batch_bytes(const packetlane_seal_batch *batch);
 void packetlane_seal_batch_free(packetlane_seal_batch *batch);
 
 // Makes an empty batch.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_open_batch_new(packetlane_open_batch **batch);
 
 // Gives room for `len` bytes from a socket. What it wrote there, packetlane_session_received takes.
 // The room is valid until the next call that changes the batch; a new room takes its place.
 //
-// PACKETLANE_BATCH_FULL if the batch would have more than 4 GiB.
+// Fails with PACKETLANE_BATCH_FULL if the batch would have more than 4 GiB.
 packetlane_status packetlane_open_batch_room(packetlane_open_batch *batch,
                                              size_t len,
                                              uint8_t **room);
 
 // Opens all packets that wait in the batch, of all sessions, in place. Each has its own outcome:
 // one that is forged stays encrypted and affects no other session.
+//
+// Fails only by rules 4 and 6: a forged packet is PACKETLANE_BAD_TAG when it is taken.
 packetlane_status packetlane_open_batch_open(packetlane_open_batch *batch,
                                              const packetlane_engine *engine);
 
 // Begins a new turn, as packetlane_seal_batch_clear. Take or defer all packets first: the session
 // of a packet that is lost ends.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_open_batch_clear(packetlane_open_batch *batch);
 
 // Gives back memory; see packetlane_seal_batch_shrink.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_open_batch_shrink(packetlane_open_batch *batch, size_t bytes);
 
 // How many packets the batch holds.
@@ -396,15 +450,17 @@ void packetlane_open_batch_free(packetlane_open_batch *batch);
 
 // Copies the session id, 32 bytes, to `id`. It is equal on both sides unless the connection is
 // intercepted: users may compare it over another channel.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_session_id(const packetlane_session *session, uint8_t *id);
 
 // Adds a packet with these contents to the batch and says where, for packetlane_seal_batch_wire.
-// `kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
+// `packet_kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
 // order: the counters of both sides go on with it. Few packets, and long ones, may be sealed here
 // already, which takes less time; call packetlane_seal_batch_seal all the same.
 //
-// PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, PACKETLANE_WRONG_VALUE:
-// nothing is added and nothing counted then.
+// Fails with PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, or
+// PACKETLANE_WRONG_VALUE for another kind. Nothing is added and nothing counted then.
 packetlane_status packetlane_session_push(packetlane_session *session,
                                           packetlane_seal_batch *batch,
                                           uint32_t packet_kind,
@@ -414,6 +470,8 @@ packetlane_status packetlane_session_push(packetlane_session *session,
 
 // As packetlane_session_push, for `count` packets of one kind: one slot says where all of them are, as
 // neighbours. It takes less time than a call for each. All are added, or none.
+//
+// Fails as packetlane_session_push.
 packetlane_status packetlane_session_push_many(packetlane_session *session,
                                                packetlane_seal_batch *batch,
                                                uint32_t packet_kind,
@@ -424,6 +482,8 @@ packetlane_status packetlane_session_push_many(packetlane_session *session,
 // As packetlane_session_push, with `contents_len` bytes at `contents` for the caller to write: all
 // of them, before the batch is sealed. They show bytes of earlier turns. The pointer is valid until
 // the next call that changes the batch.
+//
+// Fails as packetlane_session_push.
 packetlane_status packetlane_session_reserve(packetlane_session *session,
                                              packetlane_seal_batch *batch,
                                              uint32_t packet_kind,
@@ -434,7 +494,8 @@ packetlane_status packetlane_session_reserve(packetlane_session *session,
 // Adds a packet with a message: its type, such as "ping", in the shortest form that every peer
 // understands, then its payload. Otherwise as packetlane_session_push.
 //
-// PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters.
+// Fails with PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters, and as
+// packetlane_session_push.
 packetlane_status packetlane_session_push_message(packetlane_session *session,
                                                   packetlane_seal_batch *batch,
                                                   const char *type_name,
@@ -444,6 +505,8 @@ packetlane_status packetlane_session_push_message(packetlane_session *session,
 
 // As packetlane_session_push_message, with a payload for the caller to write, as in
 // packetlane_session_reserve.
+//
+// Fails as packetlane_session_push_message.
 packetlane_status packetlane_session_reserve_message(packetlane_session *session,
                                                      packetlane_seal_batch *batch,
                                                      const char *type_name,
@@ -457,15 +520,20 @@ packetlane_status packetlane_session_reserve_message(packetlane_session *session
 // session (packetlane_session_needs_turn). Few packets, and a long one that came in pieces, may be
 // opened here already, which takes less time; call packetlane_open_batch_open all the same.
 //
-// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. All other
-// errors of the session end it, and packets from before it can still be taken:
-// PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED.
+// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. Other
+// errors end the session: PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL,
+// PACKETLANE_EXHAUSTED. Packets from before them can still be taken. A session that has ended gives the
+// error that ended it again: PACKETLANE_BAD_TAG if a packet was forged.
 packetlane_status packetlane_session_received(packetlane_session *session,
                                               packetlane_open_batch *batch,
                                               size_t len,
                                               size_t *packets);
 
-// As packetlane_session_received, for bytes that lie elsewhere: they are copied into the batch.
+// As packetlane_session_received, for bytes that are not in the batch's room: they are copied into the
+// batch. The batch's room is void then.
+//
+// Fails as packetlane_session_received, but not with PACKETLANE_WRONG_LENGTH for a room; PACKETLANE_BAD_TAG
+// again if that has ended the session.
 packetlane_status packetlane_session_feed(packetlane_session *session,
                                           packetlane_open_batch *batch,
                                           const uint8_t *bytes,
@@ -478,11 +546,12 @@ packetlane_status packetlane_session_feed(packetlane_session *session,
 bool packetlane_session_needs_turn(const packetlane_session *session);
 
 // Takes the session's next genuine packet from the batch, which has been opened: says where its
-// contents lie. They are valid until the batch is cleared or changed. PACKETLANE_END behind the last
-// one.
+// contents lie. They are valid until the batch is cleared or changed. Returns PACKETLANE_END after the
+// last one.
 //
-// PACKETLANE_NOT_OPENED, PACKETLANE_NOT_IN_BATCH: nothing changes. PACKETLANE_BAD_TAG, and what ended
-// the session in packetlane_session_received, once its packets from before are taken.
+// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH: nothing changes then. Fails with
+// PACKETLANE_BAD_TAG, or with what packetlane_session_received has failed with, once the packets from
+// before are taken: the session has ended.
 packetlane_status packetlane_session_next_packet(packetlane_session *session,
                                                  const packetlane_open_batch *batch,
                                                  const uint8_t **contents,
@@ -491,6 +560,8 @@ packetlane_status packetlane_session_next_packet(packetlane_session *session,
 // As packetlane_session_next_packet, for a packet's message: its type and its payload. Packets that
 // hold no message (they are empty, or their type is unknown or malformed) are dropped and counted
 // (packetlane_session_ignored), as nodes do: later versions of the protocol may have more types.
+//
+// Returns PACKETLANE_END after the last one. Fails as packetlane_session_next_packet.
 packetlane_status packetlane_session_next_message(packetlane_session *session,
                                                   const packetlane_open_batch *batch,
                                                   packetlane_message *message);
@@ -498,12 +569,14 @@ packetlane_status packetlane_session_next_message(packetlane_session *session,
 // Keeps the session's packets that nobody took from the batch for a later turn: for a peer that
 // sends faster than it takes its answers. Until it has taken some, read nothing more from it.
 //
-// PACKETLANE_NOT_OPENED: nothing changes. A packet that cannot be opened ends the session, and
-// packets before it are lost.
+// Fails with PACKETLANE_NOT_OPENED: nothing changes then. Fails with PACKETLANE_BAD_TAG or
+// PACKETLANE_NOT_IN_BATCH: the session has ended, and packets before it are lost.
 packetlane_status packetlane_session_defer(packetlane_session *session,
                                            const packetlane_open_batch *batch);
 
 // Sets the longest contents that are accepted, in bytes, from the next packet on.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_session_set_receive_limit(packetlane_session *session, size_t limit);
 
 // How many decoys have been dropped since the handshake.
@@ -522,15 +595,16 @@ void packetlane_session_free(packetlane_session *session);
 // Gives every field its default. `size` is `sizeof(packetlane_handshake_config)`: a later version
 // of the library writes no more than the program has room for.
 //
-// PACKETLANE_WRONG_LENGTH if no version of this struct has that size.
+// Fails with PACKETLANE_WRONG_LENGTH if no version of this struct has that size.
 packetlane_status packetlane_handshake_config_init(packetlane_handshake_config *config,
                                                    size_t size);
 
 // Starts a handshake as the side that connects. packetlane_handshake_output has its first bytes at
 // once.
 //
-// PACKETLANE_WRONG_LENGTH, PACKETLANE_GARBAGE_TOO_LONG, PACKETLANE_SECRET_KEY, PACKETLANE_NO_ENTROPY,
-// PACKETLANE_CONTENTS_TOO_LONG.
+// Fails with PACKETLANE_ZERO_MAGIC, PACKETLANE_SECRET_KEY, PACKETLANE_GARBAGE_TOO_LONG,
+// PACKETLANE_NO_ENTROPY; PACKETLANE_CONTENTS_TOO_LONG for a decoy or the version packet; and
+// PACKETLANE_WRONG_LENGTH for `size`.
 packetlane_status packetlane_handshake_initiator(const packetlane_engine *engine,
                                                  const packetlane_handshake_config *settings,
                                                  packetlane_handshake **handshake);
@@ -538,6 +612,8 @@ packetlane_status packetlane_handshake_initiator(const packetlane_engine *engine
 // Starts a handshake as the side that accepts a connection. Otherwise as
 // packetlane_handshake_initiator. It sends nothing before it has received a byte that differs from
 // v1's first message.
+//
+// Fails as packetlane_handshake_initiator.
 packetlane_status packetlane_handshake_responder(const packetlane_engine *engine,
                                                  const packetlane_handshake_config *settings,
                                                  packetlane_handshake **handshake);
@@ -545,9 +621,10 @@ packetlane_status packetlane_handshake_responder(const packetlane_engine *engine
 // Processes bytes from the peer, any number of them, and says how far it is
 // (packetlane_progress). Then packetlane_handshake_output may have bytes to send.
 //
-// Errors end the handshake, and the connection: PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK,
-// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT, and for an initiator
-// PACKETLANE_ANSWERED_V1: connect again and speak v1. PACKETLANE_ENDED if it had ended before.
+// Fails with PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK, PACKETLANE_BAD_TAG,
+// PACKETLANE_RECEIVE_LIMIT, or, for an initiator, PACKETLANE_ANSWERED_V1: connect again and speak v1
+// (packetlane_v1_encode_header). Each ends the handshake, and the connection. Fails with PACKETLANE_ENDED
+// if the handshake had ended before.
 packetlane_status packetlane_handshake_receive(packetlane_handshake *handshake,
                                                const uint8_t *bytes,
                                                size_t len,
@@ -556,14 +633,17 @@ packetlane_status packetlane_handshake_receive(packetlane_handshake *handshake,
 // Gives the bytes that must be sent to the peer now: each once, and none if there are none. They
 // are valid until the next call that changes the handshake. At PACKETLANE_COMPLETE, send them before
 // any packet of the session.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_handshake_output(packetlane_handshake *handshake,
                                               const uint8_t **bytes,
                                               size_t *len);
 
-// Says where all bytes lie that the peer has sent, once it has turned out to speak v1: for a v1
-// implementation to begin with. They are valid until the handshake is freed.
+// Says where all bytes lie that the peer has sent, once it has turned out to speak v1: for
+// packetlane_v1_decode, or another implementation of v1, to begin with. They are valid until the
+// handshake is freed.
 //
-// PACKETLANE_NOT_READY unless packetlane_handshake_receive has returned PACKETLANE_V1.
+// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has told PACKETLANE_V1.
 packetlane_status packetlane_handshake_v1_bytes(const packetlane_handshake *handshake,
                                                 const uint8_t **bytes,
                                                 size_t *len);
@@ -571,22 +651,56 @@ packetlane_status packetlane_handshake_v1_bytes(const packetlane_handshake *hand
 // Takes the session of a handshake that is complete. Packets may have come with its last bytes: see
 // packetlane_session_needs_turn. The handshake is then to be freed.
 //
-// PACKETLANE_NOT_READY if it is not complete, or the session was taken.
+// Fails with PACKETLANE_NOT_READY if the handshake is not complete, or the session was taken.
 packetlane_status packetlane_handshake_take_session(packetlane_handshake *handshake,
                                                     packetlane_session **session);
 
-// What it means that the peer has closed the connection now, or has let its time pass:
-// PACKETLANE_CLOSED_UNANSWERED or PACKETLANE_CLOSED. After the former the peer may speak v1 only:
-// connect again and speak v1. Give it 10 seconds for its first byte.
+// What it means that the peer has closed the connection now, or has let its time pass. Give it 10
+// seconds for its first byte.
+//
+// Fails always: with PACKETLANE_CLOSED_UNANSWERED if the peer may speak v1 only (connect again and speak
+// v1), otherwise with PACKETLANE_CLOSED.
 packetlane_status packetlane_handshake_closed(const packetlane_handshake *handshake);
 
 // Frees a handshake and wipes its secrets.
 void packetlane_handshake_free(packetlane_handshake *handshake);
 
+// Writes the header of a v1 message, PACKETLANE_V1_HEADER_LEN bytes, to `header`. Send it, then the
+// payload. `magic` is the network's, 4 bytes; `type_name` is the message's type, such as "ping".
+//
+// Fails with PACKETLANE_ZERO_MAGIC; with PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable
+// ASCII characters; and with PACKETLANE_CONTENTS_TOO_LONG if the payload has more than
+// PACKETLANE_V1_MAX_PAYLOAD_LEN bytes.
+packetlane_status packetlane_v1_encode_header(const uint8_t *magic,
+                                              const char *type_name,
+                                              const uint8_t *payload,
+                                              size_t payload_len,
+                                              uint8_t *header);
+
+// Takes the first whole message from `len` bytes of a peer that speaks v1: those of
+// packetlane_handshake_v1_bytes, and what came after them. `taken` is how many of these bytes are done
+// with: the next call begins after them. The message's payload is in these bytes, too. Messages with a wrong
+// checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is how many.
+//
+// Returns PACKETLANE_END, with `taken` and `ignored`, if no message is whole: call again when more bytes
+// have come after those that are not taken. Those are less than PACKETLANE_V1_HEADER_LEN +
+// PACKETLANE_V1_MAX_PAYLOAD_LEN bytes.
+//
+// Fails with PACKETLANE_V1_OTHER_NETWORK if a message does not begin with `magic`, the network's 4 bytes,
+// and with PACKETLANE_RECEIVE_LIMIT if its payload is too long: end the connection. Fails with
+// PACKETLANE_ZERO_MAGIC.
+packetlane_status packetlane_v1_decode(const uint8_t *magic,
+                                       const uint8_t *bytes,
+                                       size_t len,
+                                       packetlane_message *message,
+                                       size_t *taken,
+                                       uint64_t *ignored);
+
 // Takes a traffic secret from TLS, for one of packetlane_quic_suite and a version by its number: 1, or
 // 0x6b3343cf for version 2.
 //
-// PACKETLANE_WRONG_LENGTH if the suite's secrets have another length, PACKETLANE_WRONG_VALUE.
+// Fails with PACKETLANE_WRONG_LENGTH if the suite's secrets have another length, and with
+// PACKETLANE_WRONG_VALUE for another suite or version.
 packetlane_status packetlane_quic_secret_new(uint32_t of_suite,
                                              uint32_t of_version,
                                              const uint8_t *bytes,
@@ -595,6 +709,8 @@ packetlane_status packetlane_quic_secret_new(uint32_t of_suite,
 
 // Derives the client's and the server's secret of Initial packets from the Destination Connection ID
 // of the client's first one.
+//
+// Fails with PACKETLANE_WRONG_VALUE for another version than 1 and 0x6b3343cf.
 packetlane_status packetlane_quic_secret_initial(uint32_t of_version,
                                                  const uint8_t *connection_id,
                                                  size_t len,
@@ -605,6 +721,8 @@ packetlane_status packetlane_quic_secret_initial(uint32_t of_version,
 void packetlane_quic_secret_free(packetlane_quic_secret *secret);
 
 // Makes the sealer with the keys of `secret`, which may be freed.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_sealer_new(const packetlane_quic_secret *secret,
                                              packetlane_quic_sealer **sealer);
 
@@ -613,8 +731,9 @@ packetlane_status packetlane_quic_sealer_new(const packetlane_quic_secret *secre
 // header's Length counts number, payload and a tag of 16 bytes. In a short header the Key Phase bit
 // is set here.
 //
-// PACKETLANE_QUIC_NUMBER_USED and those behind it, PACKETLANE_BATCH_FULL: nothing is added and nothing
-// counted then.
+// Fails with PACKETLANE_QUIC_NUMBER_USED, PACKETLANE_QUIC_NUMBER_TOO_LARGE,
+// PACKETLANE_QUIC_HEADER_TOO_SHORT, PACKETLANE_QUIC_HEADER_NUMBER, PACKETLANE_QUIC_PAYLOAD_TOO_SHORT,
+// PACKETLANE_QUIC_CONFIDENTIALITY_LIMIT, PACKETLANE_BATCH_FULL. Nothing is added and nothing counted then.
 packetlane_status packetlane_quic_sealer_push(packetlane_quic_sealer *sealer,
                                               packetlane_quic_seal_batch *batch,
                                               uint64_t number,
@@ -626,6 +745,8 @@ packetlane_status packetlane_quic_sealer_push(packetlane_quic_sealer *sealer,
 
 // As packetlane_quic_sealer_push, with `payload_len` bytes at `payload` for the caller to write: all of
 // them, before the batch is sealed.
+//
+// Fails as packetlane_quic_sealer_push.
 packetlane_status packetlane_quic_sealer_reserve(packetlane_quic_sealer *sealer,
                                                  packetlane_quic_seal_batch *batch,
                                                  uint64_t number,
@@ -637,6 +758,8 @@ packetlane_status packetlane_quic_sealer_reserve(packetlane_quic_sealer *sealer,
 
 // Takes the next keys, from the next packet on: begins a key update, or follows the peer's. Only
 // for 1-RTT packets.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_sealer_update_keys(packetlane_quic_sealer *sealer);
 
 // Whether the key has sealed nearly as many packets as it may.
@@ -646,25 +769,35 @@ bool packetlane_quic_sealer_needs_key_update(const packetlane_quic_sealer *seale
 void packetlane_quic_sealer_free(packetlane_quic_sealer *sealer);
 
 // Makes an empty batch.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_seal_batch_new(packetlane_quic_seal_batch **batch);
 
 // Seals all packets that wait in the batch, payloads and headers, in place.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_seal_batch_seal(packetlane_quic_seal_batch *batch,
                                                   const packetlane_engine *engine);
 
 // Says where the sealed packet of a slot lies; as packetlane_seal_batch_wire.
+//
+// Fails with PACKETLANE_NOT_SEALED, PACKETLANE_STALE_SLOT.
 packetlane_status packetlane_quic_seal_batch_wire(const packetlane_quic_seal_batch *batch,
                                                   const packetlane_slot *of,
                                                   const uint8_t **bytes,
                                                   size_t *len);
 
 // Begins a new turn; as packetlane_seal_batch_clear.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_seal_batch_clear(packetlane_quic_seal_batch *batch);
 
 // Frees a batch.
 void packetlane_quic_seal_batch_free(packetlane_quic_seal_batch *batch);
 
 // Makes the opener with the keys of `secret`, which may be freed.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_opener_new(const packetlane_quic_secret *secret,
                                              packetlane_quic_opener **opener);
 
@@ -672,7 +805,8 @@ packetlane_status packetlane_quic_opener_new(const packetlane_quic_secret *secre
 // batch: `len` bytes, `at` bytes behind its beginning (packetlane_quic_open_batch_received). Its
 // packet number begins `number_at` bytes behind the packet's own.
 //
-// PACKETLANE_QUIC_PACKET_TOO_SHORT: drop it. PACKETLANE_WRONG_LENGTH: the batch has no such bytes.
+// Fails with PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with PACKETLANE_WRONG_LENGTH if the
+// batch has no such bytes.
 packetlane_status packetlane_quic_opener_push(packetlane_quic_opener *opener,
                                               packetlane_quic_open_batch *batch,
                                               size_t at,
@@ -683,10 +817,10 @@ packetlane_status packetlane_quic_opener_push(packetlane_quic_opener *opener,
 // Takes a packet that this opener added, once its batch has been opened. Where it lies is valid until
 // the batch is cleared or changed.
 //
-// PACKETLANE_BAD_TAG: drop it. What the other errors ask for stands with them:
-// PACKETLANE_QUIC_PACKET_TOO_SHORT, PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS,
-// PACKETLANE_QUIC_KEY_UPDATE; of the caller, PACKETLANE_NOT_OPENED, PACKETLANE_STALE_SLOT,
-// PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
+// Fails with PACKETLANE_BAD_TAG or PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with
+// PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS, PACKETLANE_QUIC_KEY_UPDATE: end the
+// connection, as their comments say. Mistakes of the caller are PACKETLANE_NOT_OPENED,
+// PACKETLANE_STALE_SLOT, PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
 packetlane_status packetlane_quic_opener_take(packetlane_quic_opener *opener,
                                               const packetlane_quic_open_batch *batch,
                                               const packetlane_slot *of,
@@ -694,6 +828,8 @@ packetlane_status packetlane_quic_opener_take(packetlane_quic_opener *opener,
 
 // Raises the packet number that is expected next: 0-RTT and 1-RTT packets share their numbers, and
 // each has an opener.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_opener_set_expected(packetlane_quic_opener *opener,
                                                       uint64_t number);
 
@@ -701,6 +837,8 @@ packetlane_status packetlane_quic_opener_set_expected(packetlane_quic_opener *op
 uint64_t packetlane_quic_opener_expected(const packetlane_quic_opener *opener);
 
 // Drops the keys from before the last key update, some time after it and before the next.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_opener_drop_previous_keys(packetlane_quic_opener *opener);
 
 // How many packets failed to open, under all its keys.
@@ -710,9 +848,13 @@ uint64_t packetlane_quic_opener_forged(const packetlane_quic_opener *opener);
 void packetlane_quic_opener_free(packetlane_quic_opener *opener);
 
 // Makes an empty batch.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_open_batch_new(packetlane_quic_open_batch **batch);
 
 // Gives room for `len` bytes from a socket; as packetlane_open_batch_room.
+//
+// Fails with PACKETLANE_BATCH_FULL.
 packetlane_status packetlane_quic_open_batch_room(packetlane_quic_open_batch *batch,
                                                   size_t len,
                                                   uint8_t **room);
@@ -721,23 +863,29 @@ packetlane_status packetlane_quic_open_batch_room(packetlane_quic_open_batch *ba
 // batch's beginning they lie: `at` for packetlane_quic_opener_push, which is called for each packet in
 // it.
 //
-// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken.
+// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken.
 packetlane_status packetlane_quic_open_batch_received(packetlane_quic_open_batch *batch,
                                                       size_t len,
                                                       size_t *at);
 
 // Opens all packets that wait in the batch, headers and payloads, in place.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_open_batch_open(packetlane_quic_open_batch *batch,
                                                   const packetlane_engine *engine);
 
 // Begins a new turn; as packetlane_seal_batch_clear.
+//
+// Fails only by rules 4 and 6.
 packetlane_status packetlane_quic_open_batch_clear(packetlane_quic_open_batch *batch);
 
 // Frees a batch.
 void packetlane_quic_open_batch_free(packetlane_quic_open_batch *batch);
 
 // Computes the double SHA-256 of `count` messages, many at once, and writes 32 bytes for each to
-// `digests`, in the order of the hash function's output.
+// `digests`, in the order of the hash function's output. (Nodes show hashes with their bytes reversed.)
+//
+// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
 packetlane_status packetlane_sha256d_many(const packetlane_engine *engine,
                                           const packetlane_bytes *messages,
                                           size_t count,
@@ -745,6 +893,8 @@ packetlane_status packetlane_sha256d_many(const packetlane_engine *engine,
 
 // Computes the double SHA-256 of `count` pairs of nodes of a Merkle tree: 64 bytes each, one after
 // the other. Writes 32 bytes for each to `digests`.
+//
+// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
 packetlane_status packetlane_sha256d_64(const packetlane_engine *engine,
                                         const uint8_t *pairs,
                                         size_t count,
@@ -753,6 +903,8 @@ packetlane_status packetlane_sha256d_64(const packetlane_engine *engine,
 // Computes the Merkle root of `count` leaves, 32 bytes each, as Bitcoin does, and writes it to the
 // 32 bytes at `root`. The root of no leaves is all zeros. `mutated`, if not NULL, is whether two
 // nodes of a pair are equal: then the same root also belongs to a shorter list (CVE-2012-2459).
+//
+// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
 packetlane_status packetlane_merkle_root(const packetlane_engine *engine,
                                          const uint8_t *leaves,
                                          size_t count,

@@ -21,17 +21,35 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace packetlane {
 
 using bytes = std::span<const std::uint8_t>;
 using hash = std::array<std::uint8_t, 32>;
 using slot = packetlane_slot;
+/// A network's magic, in the order of the wire.
+using magic = std::array<std::uint8_t, 4>;
 
 /// Text as bytes, for examples and tests.
 inline bytes as_bytes(std::string_view text) {
     return {reinterpret_cast<const std::uint8_t *>(text.data()), text.size()};
 }
+
+namespace detail {
+
+constexpr magic to_magic(const char (&text)[5]) {
+    return {static_cast<std::uint8_t>(text[0]), static_cast<std::uint8_t>(text[1]),
+            static_cast<std::uint8_t>(text[2]), static_cast<std::uint8_t>(text[3])};
+}
+
+} // namespace detail
+
+inline constexpr magic mainnet = detail::to_magic(PACKETLANE_MAGIC_MAINNET);
+inline constexpr magic testnet3 = detail::to_magic(PACKETLANE_MAGIC_TESTNET3);
+inline constexpr magic testnet4 = detail::to_magic(PACKETLANE_MAGIC_TESTNET4);
+inline constexpr magic signet = detail::to_magic(PACKETLANE_MAGIC_SIGNET);
+inline constexpr magic regtest = detail::to_magic(PACKETLANE_MAGIC_REGTEST);
 
 /// What every function here throws if its call fails.
 class error : public std::exception {
@@ -232,7 +250,7 @@ class session {
 class handshake {
   public:
     /// The defaults of packetlane_handshake_config_init with this magic.
-    static packetlane_handshake_config config(std::array<std::uint8_t, 4> magic) {
+    static packetlane_handshake_config config(const packetlane::magic &magic) {
         packetlane_handshake_config config;
         detail::check(packetlane_handshake_config_init(&config, sizeof config));
         std::copy(magic.begin(), magic.end(), config.magic);
@@ -280,6 +298,47 @@ class handshake {
     }
     detail::handle<packetlane_handshake, packetlane_handshake_free> handle_;
 };
+
+namespace v1 {
+
+/// A message on the wire: its header and its payload.
+inline std::vector<std::uint8_t> encode(const magic &magic, const char *type, bytes payload = {}) {
+    std::array<std::uint8_t, PACKETLANE_V1_HEADER_LEN> header;
+    detail::check(packetlane_v1_encode_header(magic.data(), type, payload.data(), payload.size(),
+                                              header.data()));
+    std::vector<std::uint8_t> wire(header.begin(), header.end());
+    wire.insert(wire.end(), payload.begin(), payload.end());
+    return wire;
+}
+
+/// Takes the messages out of what a peer sends; see packetlane_v1_decode.
+class decoder {
+  public:
+    explicit decoder(const magic &magic) : magic_(magic) {}
+    /// Takes the next message from the front of `received`, where its payload lies. Nothing if none is
+    /// whole: call again with the bytes that are left and those that come later.
+    std::optional<message> next(bytes &received) {
+        packetlane_message decoded;
+        std::size_t taken;
+        std::uint64_t ignored;
+        bool is_whole =
+            detail::check_next(packetlane_v1_decode(magic_.data(), received.data(), received.size(),
+                                                    &decoded, &taken, &ignored));
+        received = received.subspan(taken);
+        ignored_ += ignored;
+        if (!is_whole)
+            return std::nullopt;
+        return message{decoded.message_type, {decoded.payload, decoded.payload_len}};
+    }
+    /// How many messages were dropped: their checksum was wrong, or their type malformed.
+    std::uint64_t ignored() const { return ignored_; }
+
+  private:
+    magic magic_;
+    std::uint64_t ignored_ = 0;
+};
+
+} // namespace v1
 
 namespace quic {
 

@@ -1,8 +1,9 @@
 //! Batches of BIP324's packets, and the slots of all batches.
 
 use crate::engine::packetlane_engine;
-use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, read, say};
+use crate::handle::{Guarded, call, free, give, list, null, read, say};
 use crate::status::{Error, packetlane_status, packetlane_status::*};
+use core::fmt::{self, Display};
 use packetlane::{OpenBatch, SealBatch, Slot};
 
 /// From so many waiting bytes on, more packets make no batch faster: seal then, and read no more in
@@ -51,19 +52,17 @@ impl packetlane_slot {
 ///
 /// `slot` is NULL, or valid for reading, and nobody changes it while the result lives.
 #[inline]
-pub(crate) unsafe fn slot<'a>(
-    slot: *const packetlane_slot,
-) -> Result<&'a Slot, crate::status::Error> {
+pub(crate) unsafe fn slot<'a>(slot: *const packetlane_slot, name: &str) -> Result<&'a Slot, Error> {
     // SAFETY: the caller's promise.
     let slot = unsafe { slot.as_ref() };
-    Ok(slot.ok_or(PACKETLANE_NULL_ARGUMENT)?.slot())
+    Ok(slot.ok_or_else(|| null(name))?.slot())
 }
 
 /// Length of the slot's packets on the wire, in bytes. 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_slot_wire_len(of: *const packetlane_slot) -> usize {
     // SAFETY: the header's rules for pointers that are read.
-    read(0, || unsafe { Ok(slot(of)?.wire_len()) })
+    read(0, || unsafe { Ok(slot(of, "of")?.wire_len()) })
 }
 
 /// Adds `next` to `joined` and returns true, if it is of the same session and begins where `joined`
@@ -75,17 +74,17 @@ pub unsafe extern "C" fn packetlane_slot_join(
 ) -> bool {
     read(false, || {
         // SAFETY: the header's rules for pointers that are read.
-        let both = unsafe { slot(joined)?.join(slot(next)?) };
+        let both = unsafe { slot(joined, "joined")?.join(slot(next, "next")?) };
         if let Some(both) = both {
             // SAFETY: the header's rules for pointers that are written through.
-            unsafe { place(joined)?.write(both.into()) };
+            unsafe { place!(joined)?.write(both.into()) };
             return Ok(true);
         }
         Ok(false)
     })
 }
 
-/// Bytes that lie somewhere.
+/// Bytes of the caller.
 #[repr(C)]
 pub struct packetlane_bytes {
     /// Where.
@@ -101,9 +100,33 @@ impl packetlane_bytes {
     ///
     /// As [`list`].
     #[inline]
-    pub(crate) unsafe fn list<'a>(&self) -> Result<&'a [u8], Error> {
+    pub(crate) unsafe fn list<'a>(&self, name: ElementData) -> Result<&'a [u8], Error> {
         // SAFETY: the caller's promise.
-        unsafe { list(self.data, self.len) }
+        unsafe { list(self.data, self.len, name) }
+    }
+
+    /// The bytes, which [`packetlane_bytes::list`] has checked.
+    ///
+    /// # Safety
+    ///
+    /// As [`list`].
+    #[inline]
+    pub(crate) unsafe fn checked_list<'a>(&self) -> &'a [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { list(self.data, self.len, "") }.unwrap_or_default()
+    }
+}
+
+/// Names the `data` of an element of an argument.
+#[derive(Clone, Copy)]
+pub(crate) struct ElementData {
+    pub(crate) argument: &'static str,
+    pub(crate) index: usize,
+}
+
+impl Display for ElementData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}].data", self.argument, self.index)
     }
 }
 
@@ -112,18 +135,22 @@ pub struct packetlane_seal_batch(Guarded<SealBatch>);
 handle!(packetlane_seal_batch: SealBatch);
 
 /// Makes an empty batch.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_new(
     batch: *mut *mut packetlane_seal_batch,
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers that are written through.
-        give(unsafe { place(batch)? }, SealBatch::new());
+        give(unsafe { place!(batch)? }, SealBatch::new());
         Ok(())
     })
 }
 
 /// Seals all packets that wait in the batch, of all sessions, in place.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_seal(
     batch: *mut packetlane_seal_batch,
@@ -131,7 +158,7 @@ pub unsafe extern "C" fn packetlane_seal_batch_seal(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (batch, engine) = unsafe { (change(used, batch)?, look(engine)?) };
+        let (batch, engine) = unsafe { (change!(used, batch)?, look!(engine)?) };
         engine.engine.seal(batch);
         Ok(())
     })
@@ -140,7 +167,8 @@ pub unsafe extern "C" fn packetlane_seal_batch_seal(
 /// Says where the sealed packets of a slot lie, for the socket to write. The bytes are valid until
 /// the batch is cleared or changed.
 ///
-/// PACKETLANE_NOT_SEALED if the batch was not sealed since they were added; PACKETLANE_STALE_SLOT.
+/// Fails with PACKETLANE_NOT_SEALED if the batch was not sealed since they were added, and with
+/// PACKETLANE_STALE_SLOT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_wire(
     batch: *const packetlane_seal_batch,
@@ -150,7 +178,9 @@ pub unsafe extern "C" fn packetlane_seal_batch_wire(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles and pointers.
-        let (batch, of, out) = unsafe { (look(batch)?, slot(of)?, (place(bytes)?, place(len)?)) };
+        let (batch, of) = unsafe { (look!(batch)?, slot(of, "of")?) };
+        // SAFETY: as above.
+        let out = unsafe { (place!(bytes)?, place!(len)?) };
         say(batch.wire(of)?, out);
         Ok(())
     })
@@ -158,19 +188,23 @@ pub unsafe extern "C" fn packetlane_seal_batch_wire(
 
 /// Begins a new turn: forgets all packets, wipes their keys and keeps the memory. Slots and pointers
 /// from the batch are void.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_clear(
     batch: *mut packetlane_seal_batch,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, batch)? }.clear();
+        unsafe { change!(used, batch)? }.clear();
         Ok(())
     })
 }
 
 /// Gives back memory beyond `bytes` bytes and those that are taken. A batch otherwise stays as large
 /// as its largest turn.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_shrink(
     batch: *mut packetlane_seal_batch,
@@ -178,7 +212,7 @@ pub unsafe extern "C" fn packetlane_seal_batch_shrink(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, batch)? }.shrink_to(bytes);
+        unsafe { change!(used, batch)? }.shrink_to(bytes);
         Ok(())
     })
 }
@@ -189,14 +223,14 @@ pub unsafe extern "C" fn packetlane_seal_batch_packets(
     batch: *const packetlane_seal_batch,
 ) -> usize {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(batch)?.len()) })
+    read(0, || unsafe { Ok(look!(batch)?.len()) })
 }
 
 /// How many bytes its packets take: at PACKETLANE_ENOUGH_BYTES it is time to seal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_bytes(batch: *const packetlane_seal_batch) -> usize {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(batch)?.bytes_used()) })
+    read(0, || unsafe { Ok(look!(batch)?.bytes_used()) })
 }
 
 /// Frees a batch.
@@ -217,13 +251,15 @@ pub(crate) struct Opening {
 }
 
 /// Makes an empty batch.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_new(
     batch: *mut *mut packetlane_open_batch,
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers that are written through.
-        let out = unsafe { place(batch)? };
+        let out = unsafe { place!(batch)? };
         let batch = OpenBatch::new();
         give(out, Opening { batch, room: 0 });
         Ok(())
@@ -233,7 +269,7 @@ pub unsafe extern "C" fn packetlane_open_batch_new(
 /// Gives room for `len` bytes from a socket. What it wrote there, packetlane_session_received takes.
 /// The room is valid until the next call that changes the batch; a new room takes its place.
 ///
-/// PACKETLANE_BATCH_FULL if the batch would have more than 4 GiB.
+/// Fails with PACKETLANE_BATCH_FULL if the batch would have more than 4 GiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_room(
     batch: *mut packetlane_open_batch,
@@ -242,7 +278,7 @@ pub unsafe extern "C" fn packetlane_open_batch_room(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
-        let (opening, out) = unsafe { (change(used, batch)?, place(room)?) };
+        let (opening, out) = unsafe { (change!(used, batch)?, place!(room)?) };
         if len > OpenBatch::MAX_BYTES - opening.batch.bytes_used() {
             return Err(PACKETLANE_BATCH_FULL.into());
         }
@@ -254,6 +290,8 @@ pub unsafe extern "C" fn packetlane_open_batch_room(
 
 /// Opens all packets that wait in the batch, of all sessions, in place. Each has its own outcome:
 /// one that is forged stays encrypted and affects no other session.
+///
+/// Fails only by rules 4 and 6: a forged packet is PACKETLANE_BAD_TAG when it is taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_open(
     batch: *mut packetlane_open_batch,
@@ -261,7 +299,7 @@ pub unsafe extern "C" fn packetlane_open_batch_open(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (opening, engine) = unsafe { (change(used, batch)?, look(engine)?) };
+        let (opening, engine) = unsafe { (change!(used, batch)?, look!(engine)?) };
         engine.engine.open(&mut opening.batch);
         Ok(())
     })
@@ -269,13 +307,15 @@ pub unsafe extern "C" fn packetlane_open_batch_open(
 
 /// Begins a new turn, as packetlane_seal_batch_clear. Take or defer all packets first: the session
 /// of a packet that is lost ends.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_clear(
     batch: *mut packetlane_open_batch,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let opening = unsafe { change(used, batch)? };
+        let opening = unsafe { change!(used, batch)? };
         opening.room = 0;
         opening.batch.clear();
         Ok(())
@@ -283,6 +323,8 @@ pub unsafe extern "C" fn packetlane_open_batch_clear(
 }
 
 /// Gives back memory; see packetlane_seal_batch_shrink.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_shrink(
     batch: *mut packetlane_open_batch,
@@ -290,7 +332,7 @@ pub unsafe extern "C" fn packetlane_open_batch_shrink(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let opening = unsafe { change(used, batch)? };
+        let opening = unsafe { change!(used, batch)? };
         opening.room = 0;
         opening.batch.shrink_to(bytes);
         Ok(())
@@ -303,7 +345,7 @@ pub unsafe extern "C" fn packetlane_open_batch_packets(
     batch: *const packetlane_open_batch,
 ) -> usize {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(batch)?.batch.len()) })
+    read(0, || unsafe { Ok(look!(batch)?.batch.len()) })
 }
 
 /// How many bytes were received into it: from PACKETLANE_ENOUGH_BYTES on, leave other sockets to
@@ -311,7 +353,7 @@ pub unsafe extern "C" fn packetlane_open_batch_packets(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_bytes(batch: *const packetlane_open_batch) -> usize {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(batch)?.batch.bytes_used()) })
+    read(0, || unsafe { Ok(look!(batch)?.batch.bytes_used()) })
 }
 
 /// Frees a batch.

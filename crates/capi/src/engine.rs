@@ -1,7 +1,7 @@
 //! Engines.
 
-use crate::handle::{Guarded, call, free, give, handle, look, place, read};
-use crate::status::{Error, packetlane_status, packetlane_status::*};
+use crate::handle::{Guarded, call, free, give, null, read};
+use crate::status::{Error, packetlane_status};
 use core::ffi::{CStr, c_char};
 use packetlane::Engine;
 use std::ffi::CString;
@@ -26,19 +26,25 @@ impl From<Engine> for Named {
 
 /// Makes the engine for this CPU: the best that it has, or what the environment variable
 /// PACKETLANE_BACKEND names.
+///
+/// Fails with PACKETLANE_BACKEND_UNKNOWN or PACKETLANE_BACKEND_UNAVAILABLE if that variable names a backend
+/// that this library or this CPU does not have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_engine_detect(
     engine: *mut *mut packetlane_engine,
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers that are written through.
-        let engine = unsafe { place(engine)? };
+        let engine = unsafe { place!(engine)? };
         give(engine, Engine::detect()?.into());
         Ok(())
     })
 }
 
-/// Makes the engine on the backend called `name`: "portable", "avx2" or "avx512".
+/// Makes the engine on the backend called `name`: "portable" on every CPU; "avx2" or "avx512" on x86-64;
+/// "neon" on AArch64.
+///
+/// Fails with PACKETLANE_BACKEND_UNKNOWN, PACKETLANE_BACKEND_UNAVAILABLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_engine_named(
     name: *const c_char,
@@ -46,22 +52,22 @@ pub unsafe extern "C" fn packetlane_engine_named(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers that are written through.
-        let engine = unsafe { place(engine)? };
+        let engine = unsafe { place!(engine)? };
         // SAFETY: the header's rules for strings.
-        let name = unsafe { string(name)? };
+        let name = unsafe { string(name, "name")? };
         give(engine, Engine::named(&name.to_string_lossy())?.into());
         Ok(())
     })
 }
 
-/// The name of its backend, which lives as long as the engine. NULL for NULL.
+/// The name of its backend, a string that is valid as long as the engine. NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_engine_backend(
     engine: *const packetlane_engine,
 ) -> *const c_char {
     // SAFETY: the header's rules for handles.
     read(core::ptr::null(), || unsafe {
-        Ok(look(engine)?.name.as_ptr())
+        Ok(look!(engine)?.name.as_ptr())
     })
 }
 
@@ -77,9 +83,9 @@ pub unsafe extern "C" fn packetlane_engine_free(engine: *mut packetlane_engine) 
 /// # Safety
 ///
 /// `string` is NULL, or ends with a zero and nobody changes it while the result lives.
-pub(crate) unsafe fn string<'a>(string: *const c_char) -> Result<&'a CStr, Error> {
+pub(crate) unsafe fn string<'a>(string: *const c_char, name: &str) -> Result<&'a CStr, Error> {
     if string.is_null() {
-        return Err(PACKETLANE_NULL_ARGUMENT.into());
+        return Err(null(name));
     }
     // SAFETY: not NULL, and the caller's promise.
     Ok(unsafe { CStr::from_ptr(string) })

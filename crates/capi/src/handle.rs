@@ -6,6 +6,7 @@
 
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::any::Any;
+use core::fmt::Display;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
@@ -115,7 +116,36 @@ macro_rules! handle {
         }
     };
 }
-pub(crate) use handle;
+
+/// `change!(used, session)` is [`change`], `look!(engine)` is [`look`], and so on, for an argument by its
+/// name in the header: what an error about it says.
+macro_rules! change {
+    ($used:ident, $argument:ident) => {
+        crate::handle::change($used, $argument, stringify!($argument))
+    };
+}
+macro_rules! look {
+    ($argument:ident) => {
+        crate::handle::look($argument, stringify!($argument))
+    };
+}
+macro_rules! place {
+    ($argument:ident) => {
+        crate::handle::place($argument, stringify!($argument))
+    };
+}
+macro_rules! list {
+    ($argument:ident, $len:ident) => {
+        crate::handle::list($argument, $len, stringify!($argument))
+    };
+}
+
+/// What a NULL is told that the header does not allow.
+#[cold]
+pub(crate) fn null(name: impl Display) -> Error {
+    let message = format_args!("argument `{name}` is NULL");
+    Error::new(PACKETLANE_NULL_ARGUMENT, message)
+}
 
 /// The value of a handle, to be changed. If the call panics, the handle is poisoned.
 ///
@@ -127,10 +157,11 @@ pub(crate) use handle;
 pub(crate) unsafe fn change<'a, H: Handle + 'a>(
     used: &mut Used,
     handle: *mut H,
+    name: &str,
 ) -> Result<&'a mut H::Value, Error> {
     // SAFETY: the caller's promise: a live and aligned value that nobody else uses, or NULL.
     let handle = unsafe { handle.as_mut() };
-    let Guarded { poisoned, value } = handle.ok_or(PACKETLANE_NULL_ARGUMENT)?.guarded_mut();
+    let Guarded { poisoned, value } = handle.ok_or_else(|| null(name))?.guarded_mut();
     if *poisoned {
         return Err(PACKETLANE_POISONED.into());
     }
@@ -147,10 +178,13 @@ pub(crate) unsafe fn change<'a, H: Handle + 'a>(
 /// `handle` is NULL, or was given by [`give`] and not freed, and nobody changes it while the result
 /// lives.
 #[inline]
-pub(crate) unsafe fn look<'a, H: Handle + 'a>(handle: *const H) -> Result<&'a H::Value, Error> {
+pub(crate) unsafe fn look<'a, H: Handle + 'a>(
+    handle: *const H,
+    name: &str,
+) -> Result<&'a H::Value, Error> {
     // SAFETY: the caller's promise: a live and aligned value that nobody changes, or NULL.
     let handle = unsafe { handle.as_ref() };
-    let guarded = handle.ok_or(PACKETLANE_NULL_ARGUMENT)?.guarded();
+    let guarded = handle.ok_or_else(|| null(name))?.guarded();
     if guarded.poisoned {
         return Err(PACKETLANE_POISONED.into());
     }
@@ -187,10 +221,13 @@ pub(crate) unsafe fn free<H: Handle>(handle: *mut H) {
 /// `out` is NULL, or aligned and valid for writing a `T`, and nobody else uses it while the result
 /// lives.
 #[inline]
-pub(crate) unsafe fn place<'a, T>(out: *mut T) -> Result<&'a mut MaybeUninit<T>, Error> {
+pub(crate) unsafe fn place<'a, T>(
+    out: *mut T,
+    name: &str,
+) -> Result<&'a mut MaybeUninit<T>, Error> {
     // SAFETY: the caller's promise. `MaybeUninit` has the layout of `T`, and may be uninitialised.
     let out = unsafe { out.cast::<MaybeUninit<T>>().as_mut() };
-    Ok(out.ok_or(PACKETLANE_NULL_ARGUMENT)?)
+    out.ok_or_else(|| null(name))
 }
 
 /// `len` values from `pointer` on, to be read.
@@ -200,8 +237,12 @@ pub(crate) unsafe fn place<'a, T>(out: *mut T) -> Result<&'a mut MaybeUninit<T>,
 /// `pointer` is NULL, or aligned and valid for reading `len` values, which nobody changes while the
 /// result lives.
 #[inline]
-pub(crate) unsafe fn list<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T], Error> {
-    check_list(pointer, len)?;
+pub(crate) unsafe fn list<'a, T>(
+    pointer: *const T,
+    len: usize,
+    name: impl Display,
+) -> Result<&'a [T], Error> {
+    check_list(pointer, len, name)?;
     match len {
         0 => Ok(&[]),
         // SAFETY: not NULL; the caller's promise; and no more bytes than `isize` counts.
@@ -216,8 +257,12 @@ pub(crate) unsafe fn list<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T
 /// `pointer` is NULL, or aligned and valid for reading and writing `len` values, which nobody else
 /// uses while the result lives. Every sequence of bytes is a `T`.
 #[inline]
-pub(crate) unsafe fn list_mut<'a, T>(pointer: *mut T, len: usize) -> Result<&'a mut [T], Error> {
-    check_list(pointer, len)?;
+pub(crate) unsafe fn list_mut<'a, T>(
+    pointer: *mut T,
+    len: usize,
+    name: impl Display,
+) -> Result<&'a mut [T], Error> {
+    check_list(pointer, len, name)?;
     match len {
         0 => Ok(&mut []),
         // SAFETY: not NULL; the caller's promise; and no more bytes than `isize` counts.
@@ -226,14 +271,20 @@ pub(crate) unsafe fn list_mut<'a, T>(pointer: *mut T, len: usize) -> Result<&'a 
 }
 
 #[inline]
-fn check_list<T>(pointer: *const T, len: usize) -> Result<(), Error> {
+fn check_list<T>(pointer: *const T, len: usize, name: impl Display) -> Result<(), Error> {
     if len > isize::MAX as usize / size_of::<T>().max(1) {
-        return Err(PACKETLANE_WRONG_LENGTH.into());
+        return Err(too_long(len, name));
     }
     if pointer.is_null() && len > 0 {
-        return Err(PACKETLANE_NULL_ARGUMENT.into());
+        return Err(null(name));
     }
     Ok(())
+}
+
+#[cold]
+fn too_long(len: usize, name: impl Display) -> Error {
+    let message = format_args!("argument `{name}` with a length of {len}: no memory is so large");
+    Error::new(PACKETLANE_WRONG_LENGTH, message)
 }
 
 /// Says where bytes lie, that C may read.

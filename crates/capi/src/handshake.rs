@@ -1,8 +1,8 @@
 //! The handshake of BIP324.
 
-use crate::batch::packetlane_bytes;
+use crate::batch::{ElementData, packetlane_bytes};
 use crate::engine::packetlane_engine;
-use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, say};
+use crate::handle::{Guarded, call, free, give, list, null, say};
 use crate::session::packetlane_session;
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::Engine;
@@ -16,13 +16,14 @@ pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
 const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > MAX_GARBAGE_LEN);
 
 /// The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
-/// value that is right for most programs. Only the magic must be set. What it points to is copied.
+/// value that is right for most programs. Only the magic must be set: until then it is 00000000, which
+/// is refused. What it points to is copied.
 #[repr(C)]
 pub struct packetlane_handshake_config {
     /// The size of this struct where the program was compiled. Later versions add fields behind the
     /// last one, and take a shorter struct from programs that do not know them.
     pub size: usize,
-    /// The network's magic: f9 be b4 d9 for the main network.
+    /// The network's magic, in the order of the wire: PACKETLANE_MAGIC_MAINNET and so on.
     pub magic: [u8; 4],
     /// The secret key: 32 random bytes, fresh for each connection. NULL: from the operating system.
     pub secret: *const u8,
@@ -48,7 +49,7 @@ pub struct packetlane_handshake_config {
 /// Gives every field its default. `size` is `sizeof(packetlane_handshake_config)`: a later version
 /// of the library writes no more than the program has room for.
 ///
-/// PACKETLANE_WRONG_LENGTH if no version of this struct has that size.
+/// Fails with PACKETLANE_WRONG_LENGTH if no version of this struct has that size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_config_init(
     config: *mut packetlane_handshake_config,
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn packetlane_handshake_config_init(
     call(|_| {
         check_size(size)?;
         // SAFETY: the header's rules for pointers that are written through.
-        let config = unsafe { place(config)? };
+        let config = unsafe { place!(config)? };
         config.write(packetlane_handshake_config {
             size,
             magic: [0; 4],
@@ -91,19 +92,19 @@ fn check_size(size: usize) -> Result<(), Error> {
 ///
 /// # Safety
 ///
-/// `config` is NULL or points to a `size`, behind which is the struct of that size. What it points
+/// `settings` is NULL or points to a `size`, behind which is the struct of that size. What it points
 /// to is valid for reading.
 unsafe fn config(
-    config: *const packetlane_handshake_config,
+    settings: *const packetlane_handshake_config,
     engine: Engine,
 ) -> Result<HandshakeConfig, Error> {
-    if config.is_null() {
-        return Err(PACKETLANE_NULL_ARGUMENT.into());
+    if settings.is_null() {
+        return Err(null("settings"));
     }
     // SAFETY: not NULL, and the caller's promise: `size` is the first field.
-    check_size(unsafe { config.cast::<usize>().read() })?;
+    check_size(unsafe { settings.cast::<usize>().read() })?;
     // SAFETY: all of it is there.
-    let from = unsafe { &*config };
+    let from = unsafe { &*settings };
     let garbage = match from.garbage_len {
         PACKETLANE_RANDOM_GARBAGE => None,
         // Before so many bytes are looked at.
@@ -111,7 +112,7 @@ unsafe fn config(
             return Err(HandshakeError::GarbageTooLong { length }.into());
         }
         // SAFETY: the caller's promise.
-        len => Some(unsafe { list(from.garbage, len)? }),
+        len => Some(unsafe { list(from.garbage, len, "settings->garbage")? }),
     };
     let mut to = match garbage {
         Some(_) if !from.secret.is_null() && !from.auxiliary.is_null() => {
@@ -132,13 +133,15 @@ unsafe fn config(
         }
     }
     // SAFETY: the caller's promise.
-    for decoy in unsafe { list(from.decoys, from.decoys_len)? } {
+    let decoys = unsafe { list(from.decoys, from.decoys_len, "settings->decoys")? };
+    let argument = "settings->decoys";
+    for (index, decoy) in decoys.iter().enumerate() {
         // SAFETY: as above.
-        let decoy = unsafe { decoy.list()? };
+        let decoy = unsafe { decoy.list(ElementData { argument, index })? };
         to.decoys.push(decoy.to_vec());
     }
     // SAFETY: as above.
-    to.version = unsafe { list(from.version, from.version_len)? }.to_vec();
+    to.version = unsafe { list(from.version, from.version_len, "settings->version")? }.to_vec();
     to.receive_limit = from.receive_limit;
     Ok(to)
 }
@@ -160,8 +163,8 @@ pub(crate) struct Side {
 pub enum packetlane_progress {
     /// It needs more bytes from the peer.
     PACKETLANE_WAITING = 0,
-    /// Responder: the peer speaks v1. packetlane_handshake_v1_bytes has all that it sent. Nothing has
-    /// been sent to it.
+    /// Responder: the peer speaks v1. packetlane_handshake_v1_bytes has all that it sent, for
+    /// packetlane_v1_decode. Nothing has been sent to it.
     PACKETLANE_V1 = 1,
     /// It is complete: send what packetlane_handshake_output gives, then take the session.
     PACKETLANE_COMPLETE = 2,
@@ -170,8 +173,9 @@ pub enum packetlane_progress {
 /// Starts a handshake as the side that connects. packetlane_handshake_output has its first bytes at
 /// once.
 ///
-/// PACKETLANE_WRONG_LENGTH, PACKETLANE_GARBAGE_TOO_LONG, PACKETLANE_SECRET_KEY, PACKETLANE_NO_ENTROPY,
-/// PACKETLANE_CONTENTS_TOO_LONG.
+/// Fails with PACKETLANE_ZERO_MAGIC, PACKETLANE_SECRET_KEY, PACKETLANE_GARBAGE_TOO_LONG,
+/// PACKETLANE_NO_ENTROPY; PACKETLANE_CONTENTS_TOO_LONG for a decoy or the version packet; and
+/// PACKETLANE_WRONG_LENGTH for `size`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_initiator(
     engine: *const packetlane_engine,
@@ -185,6 +189,8 @@ pub unsafe extern "C" fn packetlane_handshake_initiator(
 /// Starts a handshake as the side that accepts a connection. Otherwise as
 /// packetlane_handshake_initiator. It sends nothing before it has received a byte that differs from
 /// v1's first message.
+///
+/// Fails as packetlane_handshake_initiator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_responder(
     engine: *const packetlane_engine,
@@ -206,7 +212,7 @@ unsafe fn start(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the caller's promise.
-        let (engine, out) = unsafe { (look(engine)?.engine, place(handshake)?) };
+        let (engine, out) = unsafe { (look!(engine)?.engine, place!(handshake)?) };
         // SAFETY: the caller's promise.
         let handshake = new(unsafe { config(settings, engine)? })?;
         let side = Side {
@@ -223,9 +229,10 @@ unsafe fn start(
 /// Processes bytes from the peer, any number of them, and says how far it is
 /// (packetlane_progress). Then packetlane_handshake_output may have bytes to send.
 ///
-/// Errors end the handshake, and the connection: PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK,
-/// PACKETLANE_BAD_TAG, PACKETLANE_RECEIVE_LIMIT, PACKETLANE_PACKET_TOO_SHORT, and for an initiator
-/// PACKETLANE_ANSWERED_V1: connect again and speak v1. PACKETLANE_ENDED if it had ended before.
+/// Fails with PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK, PACKETLANE_BAD_TAG,
+/// PACKETLANE_RECEIVE_LIMIT, or, for an initiator, PACKETLANE_ANSWERED_V1: connect again and speak v1
+/// (packetlane_v1_encode_header). Each ends the handshake, and the connection. Fails with PACKETLANE_ENDED
+/// if the handshake had ended before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_receive(
     handshake: *mut packetlane_handshake,
@@ -235,9 +242,9 @@ pub unsafe extern "C" fn packetlane_handshake_receive(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let side = unsafe { change(used, handshake)? };
+        let side = unsafe { change!(used, handshake)? };
         // SAFETY: the header's rules for pointers.
-        let (bytes, out) = unsafe { (list(bytes, len)?, place(progress)?) };
+        let (bytes, out) = unsafe { (list!(bytes, len)?, place!(progress)?) };
         out.write(match side.handshake.receive(bytes)? {
             Progress::Waiting => packetlane_progress::PACKETLANE_WAITING,
             Progress::V1(received) => {
@@ -257,6 +264,8 @@ pub unsafe extern "C" fn packetlane_handshake_receive(
 /// Gives the bytes that must be sent to the peer now: each once, and none if there are none. They
 /// are valid until the next call that changes the handshake. At PACKETLANE_COMPLETE, send them before
 /// any packet of the session.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_output(
     handshake: *mut packetlane_handshake,
@@ -265,17 +274,18 @@ pub unsafe extern "C" fn packetlane_handshake_output(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
-        let (side, out) = unsafe { (change(used, handshake)?, (place(bytes)?, place(len)?)) };
+        let (side, out) = unsafe { (change!(used, handshake)?, (place!(bytes)?, place!(len)?)) };
         side.output = side.handshake.take_output();
         say(&side.output, out);
         Ok(())
     })
 }
 
-/// Says where all bytes lie that the peer has sent, once it has turned out to speak v1: for a v1
-/// implementation to begin with. They are valid until the handshake is freed.
+/// Says where all bytes lie that the peer has sent, once it has turned out to speak v1: for
+/// packetlane_v1_decode, or another implementation of v1, to begin with. They are valid until the
+/// handshake is freed.
 ///
-/// PACKETLANE_NOT_READY unless packetlane_handshake_receive has returned PACKETLANE_V1.
+/// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has told PACKETLANE_V1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_v1_bytes(
     handshake: *const packetlane_handshake,
@@ -284,7 +294,7 @@ pub unsafe extern "C" fn packetlane_handshake_v1_bytes(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles and pointers.
-        let (side, out) = unsafe { (look(handshake)?, (place(bytes)?, place(len)?)) };
+        let (side, out) = unsafe { (look!(handshake)?, (place!(bytes)?, place!(len)?)) };
         if side.v1.is_empty() {
             return Err(Error::new(
                 PACKETLANE_NOT_READY,
@@ -299,7 +309,7 @@ pub unsafe extern "C" fn packetlane_handshake_v1_bytes(
 /// Takes the session of a handshake that is complete. Packets may have come with its last bytes: see
 /// packetlane_session_needs_turn. The handshake is then to be freed.
 ///
-/// PACKETLANE_NOT_READY if it is not complete, or the session was taken.
+/// Fails with PACKETLANE_NOT_READY if the handshake is not complete, or the session was taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_take_session(
     handshake: *mut packetlane_handshake,
@@ -307,22 +317,24 @@ pub unsafe extern "C" fn packetlane_handshake_take_session(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
-        let (side, out) = unsafe { (change(used, handshake)?, place(session)?) };
+        let (side, out) = unsafe { (change!(used, handshake)?, place!(session)?) };
         give(out, side.session.take().ok_or(PACKETLANE_NOT_READY)?);
         Ok(())
     })
 }
 
-/// What it means that the peer has closed the connection now, or has let its time pass:
-/// PACKETLANE_CLOSED_UNANSWERED or PACKETLANE_CLOSED. After the former the peer may speak v1 only:
-/// connect again and speak v1. Give it 10 seconds for its first byte.
+/// What it means that the peer has closed the connection now, or has let its time pass. Give it 10
+/// seconds for its first byte.
+///
+/// Fails always: with PACKETLANE_CLOSED_UNANSWERED if the peer may speak v1 only (connect again and speak
+/// v1), otherwise with PACKETLANE_CLOSED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_closed(
     handshake: *const packetlane_handshake,
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles.
-        Err(unsafe { look(handshake)? }.handshake.closed().into())
+        Err(unsafe { look!(handshake)? }.handshake.closed().into())
     })
 }
 

@@ -1,8 +1,8 @@
 //! Double SHA-256 of many messages.
 
-use crate::batch::packetlane_bytes;
+use crate::batch::{ElementData, packetlane_bytes};
 use crate::engine::packetlane_engine;
-use crate::handle::{call, list, list_mut, look, place};
+use crate::handle::{call, list, list_mut, place};
 use crate::status::{Error, packetlane_status};
 use packetlane::sha256d::{Hash, Hasher};
 
@@ -17,12 +17,14 @@ const PART: usize = 256;
 /// As [`look`].
 unsafe fn hasher(engine: *const packetlane_engine) -> Result<Hasher, Error> {
     // SAFETY: the caller's promise.
-    let engine = unsafe { look(engine)? };
+    let engine = unsafe { look!(engine)? };
     Ok(Hasher::with_backend(engine.engine.backend()))
 }
 
 /// Computes the double SHA-256 of `count` messages, many at once, and writes 32 bytes for each to
-/// `digests`, in the order of the hash function's output.
+/// `digests`, in the order of the hash function's output. (Nodes show hashes with their bytes reversed.)
+///
+/// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_sha256d_many(
     engine: *const packetlane_engine,
@@ -36,15 +38,21 @@ pub unsafe extern "C" fn packetlane_sha256d_many(
         // SAFETY: the header's rules for pointers: a digest for each message.
         let (messages, digests) = unsafe {
             (
-                list(messages, count)?,
-                list_mut(digests.cast::<Hash>(), count)?,
+                list!(messages, count)?,
+                list_mut(digests.cast::<Hash>(), count, "digests")?,
             )
         };
         let mut part: [&[u8]; PART] = [&[]; PART];
+        // Before any digest is written.
+        let argument = "messages";
+        for (index, message) in messages.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { message.list(ElementData { argument, index })? };
+        }
         for (messages, digests) in messages.chunks(PART).zip(digests.chunks_mut(PART)) {
             for (slot, message) in part.iter_mut().zip(messages) {
                 // SAFETY: as above.
-                *slot = unsafe { message.list()? };
+                *slot = unsafe { message.checked_list() };
             }
             hasher.many(&part[..messages.len()], digests);
         }
@@ -54,6 +62,8 @@ pub unsafe extern "C" fn packetlane_sha256d_many(
 
 /// Computes the double SHA-256 of `count` pairs of nodes of a Merkle tree: 64 bytes each, one after
 /// the other. Writes 32 bytes for each to `digests`.
+///
+/// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_sha256d_64(
     engine: *const packetlane_engine,
@@ -65,8 +75,12 @@ pub unsafe extern "C" fn packetlane_sha256d_64(
         // SAFETY: the header's rules for handles.
         let hasher = unsafe { hasher(engine)? };
         // SAFETY: the header's rules for pointers: 64 bytes and a digest for each pair.
-        let (pairs, digests) =
-            unsafe { (list(pairs.cast(), count)?, list_mut(digests.cast(), count)?) };
+        let (pairs, digests) = unsafe {
+            (
+                list(pairs.cast(), count, "pairs")?,
+                list_mut(digests.cast(), count, "digests")?,
+            )
+        };
         hasher.hash64(pairs, digests);
         Ok(())
     })
@@ -75,6 +89,8 @@ pub unsafe extern "C" fn packetlane_sha256d_64(
 /// Computes the Merkle root of `count` leaves, 32 bytes each, as Bitcoin does, and writes it to the
 /// 32 bytes at `root`. The root of no leaves is all zeros. `mutated`, if not NULL, is whether two
 /// nodes of a pair are equal: then the same root also belongs to a shorter list (CVE-2012-2459).
+///
+/// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_merkle_root(
     engine: *const packetlane_engine,
@@ -89,8 +105,8 @@ pub unsafe extern "C" fn packetlane_merkle_root(
         // SAFETY: the header's rules for pointers.
         let (leaves, root) = unsafe {
             (
-                list(leaves.cast::<Hash>(), count)?,
-                place(root.cast::<Hash>())?,
+                list(leaves.cast::<Hash>(), count, "leaves")?,
+                place(root.cast::<Hash>(), "root")?,
             )
         };
         let found = hasher.merkle_root(leaves);

@@ -8,7 +8,8 @@
 //! - `status.rs`: why a call did not do what it should, as a number and in words.
 //! - `handle.rs`: what holds for every call: no panic leaves it, NULL is refused, and a handle that
 //!   a panic may have left half changed is not used again.
-//! - `engine.rs`, `handshake.rs`, `session.rs`, `batch.rs`, `quic.rs`, `hash.rs`: the interface.
+//! - `engine.rs`, `handshake.rs`, `session.rs`, `batch.rs`, `v1.rs`, `quic.rs`, `hash.rs`: the
+//!   interface.
 
 #![allow(unsafe_code, reason = "the edge to C")]
 #![allow(
@@ -20,9 +21,11 @@
     reason = "the header says what callers must keep to, once and for all functions"
 )]
 
+#[macro_use]
+mod handle;
+
 mod batch;
 mod engine;
-mod handle;
 mod handshake;
 mod hash;
 mod quic;
@@ -30,6 +33,7 @@ mod session;
 mod status;
 #[cfg(test)]
 mod tests;
+mod v1;
 
 pub use batch::*;
 pub use engine::*;
@@ -38,6 +42,7 @@ pub use hash::*;
 pub use quic::*;
 pub use session::*;
 pub use status::*;
+pub use v1::*;
 
 // What secp256k1-sys would export beside our functions: Rust keeps the names that its C code
 // calls. A symbol that is hidden in one object file is hidden in the library. `check` fails if

@@ -2,7 +2,7 @@
 
 use crate::batch::{packetlane_slot, slot};
 use crate::engine::packetlane_engine;
-use crate::handle::{Guarded, call, change, free, give, handle, list, look, place, read, say};
+use crate::handle::{Guarded, call, free, give, read, say};
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::quic::{OpenBatch, Opener, SealBatch, Sealer, Secret, Suite, Version};
 
@@ -46,7 +46,8 @@ handle!(packetlane_quic_secret: Secret);
 /// Takes a traffic secret from TLS, for one of packetlane_quic_suite and a version by its number: 1, or
 /// 0x6b3343cf for version 2.
 ///
-/// PACKETLANE_WRONG_LENGTH if the suite's secrets have another length, PACKETLANE_WRONG_VALUE.
+/// Fails with PACKETLANE_WRONG_LENGTH if the suite's secrets have another length, and with
+/// PACKETLANE_WRONG_VALUE for another suite or version.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_secret_new(
     of_suite: u32,
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn packetlane_quic_secret_new(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers.
-        let (bytes, out) = unsafe { (list(bytes, len)?, place(secret)?) };
+        let (bytes, out) = unsafe { (list!(bytes, len)?, place!(secret)?) };
         give(
             out,
             Secret::new(suite(of_suite)?, version(of_version)?, bytes)?,
@@ -68,6 +69,8 @@ pub unsafe extern "C" fn packetlane_quic_secret_new(
 
 /// Derives the client's and the server's secret of Initial packets from the Destination Connection ID
 /// of the client's first one.
+///
+/// Fails with PACKETLANE_WRONG_VALUE for another version than 1 and 0x6b3343cf.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_secret_initial(
     of_version: u32,
@@ -78,9 +81,9 @@ pub unsafe extern "C" fn packetlane_quic_secret_initial(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers.
-        let id = unsafe { list(connection_id, len)? };
+        let id = unsafe { list!(connection_id, len)? };
         // SAFETY: as above.
-        let out = unsafe { [place(client)?, place(server)?] };
+        let out = unsafe { [place!(client)?, place!(server)?] };
         let secrets = Secret::initial(version(of_version)?, id);
         for (out, secret) in out.into_iter().zip(secrets) {
             give(out, secret);
@@ -101,6 +104,8 @@ pub struct packetlane_quic_sealer(Guarded<Sealer>);
 handle!(packetlane_quic_sealer: Sealer);
 
 /// Makes the sealer with the keys of `secret`, which may be freed.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_new(
     secret: *const packetlane_quic_secret,
@@ -108,7 +113,7 @@ pub unsafe extern "C" fn packetlane_quic_sealer_new(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles and pointers.
-        let (secret, out) = unsafe { (look(secret)?, place(sealer)?) };
+        let (secret, out) = unsafe { (look!(secret)?, place!(sealer)?) };
         give(out, Sealer::new(secret.clone()));
         Ok(())
     })
@@ -119,8 +124,9 @@ pub unsafe extern "C" fn packetlane_quic_sealer_new(
 /// header's Length counts number, payload and a tag of 16 bytes. In a short header the Key Phase bit
 /// is set here.
 ///
-/// PACKETLANE_QUIC_NUMBER_USED and those behind it, PACKETLANE_BATCH_FULL: nothing is added and nothing
-/// counted then.
+/// Fails with PACKETLANE_QUIC_NUMBER_USED, PACKETLANE_QUIC_NUMBER_TOO_LARGE,
+/// PACKETLANE_QUIC_HEADER_TOO_SHORT, PACKETLANE_QUIC_HEADER_NUMBER, PACKETLANE_QUIC_PAYLOAD_TOO_SHORT,
+/// PACKETLANE_QUIC_CONFIDENTIALITY_LIMIT, PACKETLANE_BATCH_FULL. Nothing is added and nothing counted then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_push(
     sealer: *mut packetlane_quic_sealer,
@@ -134,11 +140,11 @@ pub unsafe extern "C" fn packetlane_quic_sealer_push(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (sealer, batch) = unsafe { (change(used, sealer)?, change(used, batch)?) };
+        let (sealer, batch) = unsafe { (change!(used, sealer)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (header, slot) = unsafe { (list(header, header_len)?, place(slot)?) };
+        let (header, slot) = unsafe { (list!(header, header_len)?, place!(slot)?) };
         // SAFETY: as above.
-        let payload = unsafe { list(payload, payload_len)? };
+        let payload = unsafe { list!(payload, payload_len)? };
         slot.write(sealer.push(batch, number, header, payload)?.into());
         Ok(())
     })
@@ -146,6 +152,8 @@ pub unsafe extern "C" fn packetlane_quic_sealer_push(
 
 /// As packetlane_quic_sealer_push, with `payload_len` bytes at `payload` for the caller to write: all of
 /// them, before the batch is sealed.
+///
+/// Fails as packetlane_quic_sealer_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_reserve(
     sealer: *mut packetlane_quic_sealer,
@@ -159,11 +167,11 @@ pub unsafe extern "C" fn packetlane_quic_sealer_reserve(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (sealer, batch) = unsafe { (change(used, sealer)?, change(used, batch)?) };
+        let (sealer, batch) = unsafe { (change!(used, sealer)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (header, slot) = unsafe { (list(header, header_len)?, place(slot)?) };
+        let (header, slot) = unsafe { (list!(header, header_len)?, place!(slot)?) };
         // SAFETY: as above.
-        let out = unsafe { place(payload)? };
+        let out = unsafe { place!(payload)? };
         let (reserved, payload) = sealer.reserve(batch, number, header, payload_len)?;
         slot.write(reserved.into());
         out.write(payload.as_mut_ptr());
@@ -173,13 +181,15 @@ pub unsafe extern "C" fn packetlane_quic_sealer_reserve(
 
 /// Takes the next keys, from the next packet on: begins a key update, or follows the peer's. Only
 /// for 1-RTT packets.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_update_keys(
     sealer: *mut packetlane_quic_sealer,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, sealer)? }.update_keys();
+        unsafe { change!(used, sealer)? }.update_keys();
         Ok(())
     })
 }
@@ -190,7 +200,7 @@ pub unsafe extern "C" fn packetlane_quic_sealer_needs_key_update(
     sealer: *const packetlane_quic_sealer,
 ) -> bool {
     // SAFETY: the header's rules for handles.
-    read(false, || unsafe { Ok(look(sealer)?.needs_key_update()) })
+    read(false, || unsafe { Ok(look!(sealer)?.needs_key_update()) })
 }
 
 /// Frees a sealer and wipes its keys.
@@ -205,18 +215,22 @@ pub struct packetlane_quic_seal_batch(Guarded<SealBatch>);
 handle!(packetlane_quic_seal_batch: SealBatch);
 
 /// Makes an empty batch.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_new(
     batch: *mut *mut packetlane_quic_seal_batch,
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers that are written through.
-        give(unsafe { place(batch)? }, SealBatch::new());
+        give(unsafe { place!(batch)? }, SealBatch::new());
         Ok(())
     })
 }
 
 /// Seals all packets that wait in the batch, payloads and headers, in place.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_seal(
     batch: *mut packetlane_quic_seal_batch,
@@ -224,13 +238,15 @@ pub unsafe extern "C" fn packetlane_quic_seal_batch_seal(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (batch, engine) = unsafe { (change(used, batch)?, look(engine)?) };
+        let (batch, engine) = unsafe { (change!(used, batch)?, look!(engine)?) };
         engine.engine.seal(batch);
         Ok(())
     })
 }
 
 /// Says where the sealed packet of a slot lies; as packetlane_seal_batch_wire.
+///
+/// Fails with PACKETLANE_NOT_SEALED, PACKETLANE_STALE_SLOT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_wire(
     batch: *const packetlane_quic_seal_batch,
@@ -240,20 +256,24 @@ pub unsafe extern "C" fn packetlane_quic_seal_batch_wire(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles and pointers.
-        let (batch, of, out) = unsafe { (look(batch)?, slot(of)?, (place(bytes)?, place(len)?)) };
+        let (batch, of) = unsafe { (look!(batch)?, slot(of, "of")?) };
+        // SAFETY: as above.
+        let out = unsafe { (place!(bytes)?, place!(len)?) };
         say(batch.wire(of)?, out);
         Ok(())
     })
 }
 
 /// Begins a new turn; as packetlane_seal_batch_clear.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_clear(
     batch: *mut packetlane_quic_seal_batch,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, batch)? }.clear();
+        unsafe { change!(used, batch)? }.clear();
         Ok(())
     })
 }
@@ -289,6 +309,8 @@ pub struct packetlane_quic_packet {
 }
 
 /// Makes the opener with the keys of `secret`, which may be freed.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_new(
     secret: *const packetlane_quic_secret,
@@ -296,7 +318,7 @@ pub unsafe extern "C" fn packetlane_quic_opener_new(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles and pointers.
-        let (secret, out) = unsafe { (look(secret)?, place(opener)?) };
+        let (secret, out) = unsafe { (look!(secret)?, place!(opener)?) };
         give(out, Opener::new(secret.clone()));
         Ok(())
     })
@@ -306,7 +328,8 @@ pub unsafe extern "C" fn packetlane_quic_opener_new(
 /// batch: `len` bytes, `at` bytes behind its beginning (packetlane_quic_open_batch_received). Its
 /// packet number begins `number_at` bytes behind the packet's own.
 ///
-/// PACKETLANE_QUIC_PACKET_TOO_SHORT: drop it. PACKETLANE_WRONG_LENGTH: the batch has no such bytes.
+/// Fails with PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with PACKETLANE_WRONG_LENGTH if the
+/// batch has no such bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_push(
     opener: *mut packetlane_quic_opener,
@@ -318,9 +341,9 @@ pub unsafe extern "C" fn packetlane_quic_opener_push(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
-        let (opener, opening) = unsafe { (change(used, opener)?, change(used, batch)?) };
+        let (opener, opening) = unsafe { (change!(used, opener)?, change!(used, batch)?) };
         // SAFETY: as above.
-        let out = unsafe { place(slot)? };
+        let out = unsafe { place!(slot)? };
         let end = at.checked_add(len).ok_or(PACKETLANE_WRONG_LENGTH)?;
         let there = opening.batch.bytes().len();
         if end > there {
@@ -336,10 +359,10 @@ pub unsafe extern "C" fn packetlane_quic_opener_push(
 /// Takes a packet that this opener added, once its batch has been opened. Where it lies is valid until
 /// the batch is cleared or changed.
 ///
-/// PACKETLANE_BAD_TAG: drop it. What the other errors ask for stands with them:
-/// PACKETLANE_QUIC_PACKET_TOO_SHORT, PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS,
-/// PACKETLANE_QUIC_KEY_UPDATE; of the caller, PACKETLANE_NOT_OPENED, PACKETLANE_STALE_SLOT,
-/// PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
+/// Fails with PACKETLANE_BAD_TAG or PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with
+/// PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS, PACKETLANE_QUIC_KEY_UPDATE: end the
+/// connection, as their comments say. Mistakes of the caller are PACKETLANE_NOT_OPENED,
+/// PACKETLANE_STALE_SLOT, PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_take(
     opener: *mut packetlane_quic_opener,
@@ -349,9 +372,9 @@ pub unsafe extern "C" fn packetlane_quic_opener_take(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (opener, opening) = unsafe { (change(used, opener)?, look(batch)?) };
+        let (opener, opening) = unsafe { (change!(used, opener)?, look!(batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (of, out) = unsafe { (slot(of)?, place(packet)?) };
+        let (of, out) = unsafe { (slot(of, "of")?, place!(packet)?) };
         let taken = opener.take(&opening.batch, of.clone())?;
         out.write(packetlane_quic_packet {
             number: taken.number,
@@ -367,6 +390,8 @@ pub unsafe extern "C" fn packetlane_quic_opener_take(
 
 /// Raises the packet number that is expected next: 0-RTT and 1-RTT packets share their numbers, and
 /// each has an opener.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_set_expected(
     opener: *mut packetlane_quic_opener,
@@ -374,7 +399,7 @@ pub unsafe extern "C" fn packetlane_quic_opener_set_expected(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, opener)? }.set_expected(number);
+        unsafe { change!(used, opener)? }.set_expected(number);
         Ok(())
     })
 }
@@ -385,17 +410,19 @@ pub unsafe extern "C" fn packetlane_quic_opener_expected(
     opener: *const packetlane_quic_opener,
 ) -> u64 {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(opener)?.expected()) })
+    read(0, || unsafe { Ok(look!(opener)?.expected()) })
 }
 
 /// Drops the keys from before the last key update, some time after it and before the next.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_drop_previous_keys(
     opener: *mut packetlane_quic_opener,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, opener)? }.drop_previous_keys();
+        unsafe { change!(used, opener)? }.drop_previous_keys();
         Ok(())
     })
 }
@@ -406,7 +433,7 @@ pub unsafe extern "C" fn packetlane_quic_opener_forged(
     opener: *const packetlane_quic_opener,
 ) -> u64 {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(opener)?.forged()) })
+    read(0, || unsafe { Ok(look!(opener)?.forged()) })
 }
 
 /// Frees an opener and wipes its keys.
@@ -427,13 +454,15 @@ pub(crate) struct Opening {
 }
 
 /// Makes an empty batch.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_new(
     batch: *mut *mut packetlane_quic_open_batch,
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for pointers that are written through.
-        let out = unsafe { place(batch)? };
+        let out = unsafe { place!(batch)? };
         let batch = OpenBatch::new();
         give(out, Opening { batch, room: 0 });
         Ok(())
@@ -441,6 +470,8 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_new(
 }
 
 /// Gives room for `len` bytes from a socket; as packetlane_open_batch_room.
+///
+/// Fails with PACKETLANE_BATCH_FULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_room(
     batch: *mut packetlane_quic_open_batch,
@@ -449,7 +480,7 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_room(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
-        let (opening, out) = unsafe { (change(used, batch)?, place(room)?) };
+        let (opening, out) = unsafe { (change!(used, batch)?, place!(room)?) };
         if len > OpenBatch::MAX_BYTES - opening.batch.bytes().len() {
             return Err(PACKETLANE_BATCH_FULL.into());
         }
@@ -463,7 +494,7 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_room(
 /// batch's beginning they lie: `at` for packetlane_quic_opener_push, which is called for each packet in
 /// it.
 ///
-/// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken.
+/// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_received(
     batch: *mut packetlane_quic_open_batch,
@@ -472,7 +503,7 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_received(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
-        let (opening, out) = unsafe { (change(used, batch)?, place(at)?) };
+        let (opening, out) = unsafe { (change!(used, batch)?, place!(at)?) };
         if len > opening.room {
             let room = opening.room;
             let message = format_args!("{len} bytes were received in a room of {room}");
@@ -485,6 +516,8 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_received(
 }
 
 /// Opens all packets that wait in the batch, headers and payloads, in place.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_open(
     batch: *mut packetlane_quic_open_batch,
@@ -492,20 +525,22 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_open(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (opening, engine) = unsafe { (change(used, batch)?, look(engine)?) };
+        let (opening, engine) = unsafe { (change!(used, batch)?, look!(engine)?) };
         engine.engine.open(&mut opening.batch);
         Ok(())
     })
 }
 
 /// Begins a new turn; as packetlane_seal_batch_clear.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_clear(
     batch: *mut packetlane_quic_open_batch,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let opening = unsafe { change(used, batch)? };
+        let opening = unsafe { change!(used, batch)? };
         opening.room = 0;
         opening.batch.clear();
         Ok(())

@@ -1,10 +1,10 @@
 //! Sessions of BIP324 after their handshake.
 
 use crate::batch::{
-    packetlane_bytes, packetlane_open_batch, packetlane_seal_batch, packetlane_slot,
+    ElementData, packetlane_bytes, packetlane_open_batch, packetlane_seal_batch, packetlane_slot,
 };
 use crate::engine::string;
-use crate::handle::{Guarded, call, call_next, change, free, handle, list, look, place, read, say};
+use crate::handle::{Guarded, call, call_next, free, place, read, say};
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::ffi::c_char;
 use packetlane::OpenBatch;
@@ -24,15 +24,31 @@ pub enum packetlane_packet_kind {
     PACKETLANE_DECOY = 1,
 }
 
-/// A message that packetlane_session_next_message took.
+/// A message that packetlane_session_next_message or packetlane_v1_decode took.
 #[repr(C)]
 pub struct packetlane_message {
     /// Its type, such as "ping": a string.
     pub message_type: [c_char; 13],
-    /// Its payload, in the batch.
+    /// Its payload: in the batch, or in the bytes that packetlane_v1_decode was given.
     pub payload: *const u8,
     /// Length of the payload, in bytes.
     pub payload_len: usize,
+}
+
+impl packetlane_message {
+    #[inline]
+    pub(crate) fn new(of: MessageType, payload: &[u8]) -> Self {
+        let mut message_type = [0; 13];
+        for (to, from) in message_type.iter_mut().zip(of.padded()) {
+            // Every name is ASCII.
+            *to = from.cast_signed() as c_char;
+        }
+        Self {
+            message_type,
+            payload: payload.as_ptr(),
+            payload_len: payload.len(),
+        }
+    }
 }
 
 /// One of packetlane_packet_kind.
@@ -52,9 +68,9 @@ fn kind(kind: u32) -> Result<PacketKind, Error> {
 /// # Safety
 ///
 /// As [`string`].
-unsafe fn message_type(name: *const c_char) -> Result<MessageType, Error> {
+pub(crate) unsafe fn message_type(type_name: *const c_char) -> Result<MessageType, Error> {
     // SAFETY: the caller's promise.
-    let name = unsafe { string(name)? };
+    let name = unsafe { string(type_name, "type_name")? };
     if name.is_empty() {
         return Err(PACKETLANE_MESSAGE_TYPE.into());
     }
@@ -63,6 +79,8 @@ unsafe fn message_type(name: *const c_char) -> Result<MessageType, Error> {
 
 /// Copies the session id, 32 bytes, to `id`. It is equal on both sides unless the connection is
 /// intercepted: users may compare it over another channel.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_id(
     session: *const packetlane_session,
@@ -70,19 +88,19 @@ pub unsafe extern "C" fn packetlane_session_id(
 ) -> packetlane_status {
     call(|_| {
         // SAFETY: the header's rules for handles and pointers: `id` has 32 bytes.
-        let (session, id) = unsafe { (look(session)?, place(id.cast::<[u8; 32]>())?) };
+        let (session, id) = unsafe { (look!(session)?, place(id.cast::<[u8; 32]>(), "id")?) };
         id.write(*session.id());
         Ok(())
     })
 }
 
 /// Adds a packet with these contents to the batch and says where, for packetlane_seal_batch_wire.
-/// `kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
+/// `packet_kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
 /// order: the counters of both sides go on with it. Few packets, and long ones, may be sealed here
 /// already, which takes less time; call packetlane_seal_batch_seal all the same.
 ///
-/// PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, PACKETLANE_WRONG_VALUE:
-/// nothing is added and nothing counted then.
+/// Fails with PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, or
+/// PACKETLANE_WRONG_VALUE for another kind. Nothing is added and nothing counted then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_push(
     session: *mut packetlane_session,
@@ -94,9 +112,9 @@ pub unsafe extern "C" fn packetlane_session_push(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (contents, slot) = unsafe { (list(contents, contents_len)?, place(slot)?) };
+        let (contents, slot) = unsafe { (list!(contents, contents_len)?, place!(slot)?) };
         let kind = kind(packet_kind)?;
         slot.write(session.outbound.push(batch, kind, contents)?.into());
         Ok(())
@@ -105,6 +123,8 @@ pub unsafe extern "C" fn packetlane_session_push(
 
 /// As packetlane_session_push, for `count` packets of one kind: one slot says where all of them are, as
 /// neighbours. It takes less time than a call for each. All are added, or none.
+///
+/// Fails as packetlane_session_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_push_many(
     session: *mut packetlane_session,
@@ -116,16 +136,19 @@ pub unsafe extern "C" fn packetlane_session_push_many(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (contents, slot) = unsafe { (list(contents, count)?, place(slot)?) };
+        let (contents, slot) = unsafe { (list!(contents, count)?, place!(slot)?) };
         let kind = kind(packet_kind)?;
+        let argument = "contents";
+        for (index, one) in contents.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { one.list(ElementData { argument, index })? };
+        }
         // SAFETY: as above.
-        let bytes = |one: &packetlane_bytes| unsafe { one.list() };
-        contents.iter().try_for_each(|one| bytes(one).map(|_| ()))?;
         let packets = contents
             .iter()
-            .map(|one| (kind, bytes(one).unwrap_or_default()));
+            .map(|one| unsafe { (kind, one.checked_list()) });
         slot.write(session.outbound.push_many(batch, packets)?.into());
         Ok(())
     })
@@ -134,6 +157,8 @@ pub unsafe extern "C" fn packetlane_session_push_many(
 /// As packetlane_session_push, with `contents_len` bytes at `contents` for the caller to write: all
 /// of them, before the batch is sealed. They show bytes of earlier turns. The pointer is valid until
 /// the next call that changes the batch.
+///
+/// Fails as packetlane_session_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_reserve(
     session: *mut packetlane_session,
@@ -145,9 +170,9 @@ pub unsafe extern "C" fn packetlane_session_reserve(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (slot, place) = unsafe { (place(slot)?, place(contents)?) };
+        let (slot, place) = unsafe { (place!(slot)?, place!(contents)?) };
         let kind = kind(packet_kind)?;
         let (reserved, contents) = session.outbound.reserve(batch, kind, contents_len)?;
         slot.write(reserved.into());
@@ -159,7 +184,8 @@ pub unsafe extern "C" fn packetlane_session_reserve(
 /// Adds a packet with a message: its type, such as "ping", in the shortest form that every peer
 /// understands, then its payload. Otherwise as packetlane_session_push.
 ///
-/// PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters.
+/// Fails with PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters, and as
+/// packetlane_session_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_push_message(
     session: *mut packetlane_session,
@@ -171,9 +197,9 @@ pub unsafe extern "C" fn packetlane_session_push_message(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers and strings.
-        let (payload, slot) = unsafe { (list(payload, payload_len)?, place(slot)?) };
+        let (payload, slot) = unsafe { (list!(payload, payload_len)?, place!(slot)?) };
         // SAFETY: as above.
         let of = unsafe { message_type(type_name)? };
         let added = session.outbound.push_message(batch, of, payload)?;
@@ -184,6 +210,8 @@ pub unsafe extern "C" fn packetlane_session_push_message(
 
 /// As packetlane_session_push_message, with a payload for the caller to write, as in
 /// packetlane_session_reserve.
+///
+/// Fails as packetlane_session_push_message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_reserve_message(
     session: *mut packetlane_session,
@@ -195,9 +223,9 @@ pub unsafe extern "C" fn packetlane_session_reserve_message(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, batch) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers and strings.
-        let (slot, place) = unsafe { (place(slot)?, place(payload)?) };
+        let (slot, place) = unsafe { (place!(slot)?, place!(payload)?) };
         // SAFETY: as above.
         let of = unsafe { message_type(type_name)? };
         let outbound = &mut session.outbound;
@@ -214,9 +242,10 @@ pub unsafe extern "C" fn packetlane_session_reserve_message(
 /// session (packetlane_session_needs_turn). Few packets, and a long one that came in pieces, may be
 /// opened here already, which takes less time; call packetlane_open_batch_open all the same.
 ///
-/// PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. All other
-/// errors of the session end it, and packets from before it can still be taken:
-/// PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED.
+/// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. Other
+/// errors end the session: PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL,
+/// PACKETLANE_EXHAUSTED. Packets from before them can still be taken. A session that has ended gives the
+/// error that ended it again: PACKETLANE_BAD_TAG if a packet was forged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_received(
     session: *mut packetlane_session,
@@ -226,7 +255,7 @@ pub unsafe extern "C" fn packetlane_session_received(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, opening) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, opening) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         if len > opening.room {
             let room = opening.room;
             let message = format_args!("{len} bytes were received in a room of {room}");
@@ -240,7 +269,11 @@ pub unsafe extern "C" fn packetlane_session_received(
     })
 }
 
-/// As packetlane_session_received, for bytes that lie elsewhere: they are copied into the batch.
+/// As packetlane_session_received, for bytes that are not in the batch's room: they are copied into the
+/// batch. The batch's room is void then.
+///
+/// Fails as packetlane_session_received, but not with PACKETLANE_WRONG_LENGTH for a room; PACKETLANE_BAD_TAG
+/// again if that has ended the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_feed(
     session: *mut packetlane_session,
@@ -251,9 +284,9 @@ pub unsafe extern "C" fn packetlane_session_feed(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, opening) = unsafe { (change(used, session)?, change(used, batch)?) };
+        let (session, opening) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let bytes = unsafe { list(bytes, len)? };
+        let bytes = unsafe { list!(bytes, len)? };
         opening.room = 0;
         let added = session.inbound.feed(&mut opening.batch, bytes)?;
         // SAFETY: the header's rules for pointers.
@@ -280,7 +313,9 @@ unsafe fn tell(out: *mut usize, number: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_needs_turn(session: *const packetlane_session) -> bool {
     // SAFETY: the header's rules for handles.
-    read(false, || unsafe { Ok(look(session)?.inbound.needs_turn()) })
+    read(false, || unsafe {
+        Ok(look!(session)?.inbound.needs_turn())
+    })
 }
 
 /// The contents of the session's next packet in the batch.
@@ -290,11 +325,12 @@ fn next<'b>(session: &mut Session, batch: &'b OpenBatch) -> Result<Option<&'b [u
 }
 
 /// Takes the session's next genuine packet from the batch, which has been opened: says where its
-/// contents lie. They are valid until the batch is cleared or changed. PACKETLANE_END behind the last
-/// one.
+/// contents lie. They are valid until the batch is cleared or changed. Returns PACKETLANE_END after the
+/// last one.
 ///
-/// PACKETLANE_NOT_OPENED, PACKETLANE_NOT_IN_BATCH: nothing changes. PACKETLANE_BAD_TAG, and what ended
-/// the session in packetlane_session_received, once its packets from before are taken.
+/// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH: nothing changes then. Fails with
+/// PACKETLANE_BAD_TAG, or with what packetlane_session_received has failed with, once the packets from
+/// before are taken: the session has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_next_packet(
     session: *mut packetlane_session,
@@ -304,9 +340,9 @@ pub unsafe extern "C" fn packetlane_session_next_packet(
 ) -> packetlane_status {
     call_next(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
+        let (session, opening) = unsafe { (change!(used, session)?, look!(batch)?) };
         // SAFETY: the header's rules for pointers.
-        let out = unsafe { (place(contents)?, place(contents_len)?) };
+        let out = unsafe { (place!(contents)?, place!(contents_len)?) };
         Ok(next(session, &opening.batch)?.map(|contents| say(contents, out)))
     })
 }
@@ -314,6 +350,8 @@ pub unsafe extern "C" fn packetlane_session_next_packet(
 /// As packetlane_session_next_packet, for a packet's message: its type and its payload. Packets that
 /// hold no message (they are empty, or their type is unknown or malformed) are dropped and counted
 /// (packetlane_session_ignored), as nodes do: later versions of the protocol may have more types.
+///
+/// Returns PACKETLANE_END after the last one. Fails as packetlane_session_next_packet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_next_message(
     session: *mut packetlane_session,
@@ -322,23 +360,14 @@ pub unsafe extern "C" fn packetlane_session_next_message(
 ) -> packetlane_status {
     call_next(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
+        let (session, opening) = unsafe { (change!(used, session)?, look!(batch)?) };
         // SAFETY: the header's rules for pointers.
-        let out = unsafe { place(message)? };
+        let out = unsafe { place!(message)? };
         let next = session.inbound.messages(&opening.batch).next();
         let Some((of, payload)) = next.transpose()? else {
             return Ok(None);
         };
-        let mut name = [0; 13];
-        for (to, from) in name.iter_mut().zip(of.padded()) {
-            // Every name is ASCII.
-            *to = from.cast_signed() as c_char;
-        }
-        out.write(packetlane_message {
-            message_type: name,
-            payload: payload.as_ptr(),
-            payload_len: payload.len(),
-        });
+        out.write(packetlane_message::new(of, payload));
         Ok(Some(()))
     })
 }
@@ -346,8 +375,8 @@ pub unsafe extern "C" fn packetlane_session_next_message(
 /// Keeps the session's packets that nobody took from the batch for a later turn: for a peer that
 /// sends faster than it takes its answers. Until it has taken some, read nothing more from it.
 ///
-/// PACKETLANE_NOT_OPENED: nothing changes. A packet that cannot be opened ends the session, and
-/// packets before it are lost.
+/// Fails with PACKETLANE_NOT_OPENED: nothing changes then. Fails with PACKETLANE_BAD_TAG or
+/// PACKETLANE_NOT_IN_BATCH: the session has ended, and packets before it are lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_defer(
     session: *mut packetlane_session,
@@ -355,12 +384,14 @@ pub unsafe extern "C" fn packetlane_session_defer(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let (session, opening) = unsafe { (change(used, session)?, look(batch)?) };
+        let (session, opening) = unsafe { (change!(used, session)?, look!(batch)?) };
         Ok(session.inbound.defer(&opening.batch)?)
     })
 }
 
 /// Sets the longest contents that are accepted, in bytes, from the next packet on.
+///
+/// Fails only by rules 4 and 6.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_set_receive_limit(
     session: *mut packetlane_session,
@@ -368,7 +399,7 @@ pub unsafe extern "C" fn packetlane_session_set_receive_limit(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        unsafe { change(used, session)? }
+        unsafe { change!(used, session)? }
             .inbound
             .set_receive_limit(limit);
         Ok(())
@@ -379,7 +410,7 @@ pub unsafe extern "C" fn packetlane_session_set_receive_limit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_decoys(session: *const packetlane_session) -> u64 {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(session)?.inbound.decoys()) })
+    read(0, || unsafe { Ok(look!(session)?.inbound.decoys()) })
 }
 
 /// How many packets packetlane_session_next_message has dropped because they hold no message.
@@ -387,7 +418,7 @@ pub unsafe extern "C" fn packetlane_session_decoys(session: *const packetlane_se
 pub unsafe extern "C" fn packetlane_session_ignored(session: *const packetlane_session) -> u64 {
     // SAFETY: the header's rules for handles.
     read(0, || unsafe {
-        Ok(look(session)?.inbound.ignored().messages)
+        Ok(look!(session)?.inbound.ignored().messages)
     })
 }
 
@@ -396,7 +427,7 @@ pub unsafe extern "C" fn packetlane_session_ignored(session: *const packetlane_s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_buffered(session: *const packetlane_session) -> usize {
     // SAFETY: the header's rules for handles.
-    read(0, || unsafe { Ok(look(session)?.inbound.buffered()) })
+    read(0, || unsafe { Ok(look!(session)?.inbound.buffered()) })
 }
 
 /// Frees a session and wipes its keys.
@@ -416,7 +447,7 @@ pub unsafe extern "C" fn packetlane_test_panic(
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
-        let _session = unsafe { change(used, session)? };
+        let _session = unsafe { change!(used, session)? };
         panic!("a test asked for this")
     })
 }

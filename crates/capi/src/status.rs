@@ -5,6 +5,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Display;
 use packetlane::bip324::{HandshakeError, OpenError, SealError, SecretKeyError};
 use packetlane::bitcoin::message::MessageError;
+use packetlane::bitcoin::v1;
 use packetlane::{BackendError, SlotError, quic};
 use std::io::Write;
 
@@ -30,7 +31,8 @@ pub enum packetlane_status {
     /// There is nothing more to take. No error: packetlane_error_message is as before.
     PACKETLANE_END = 1,
 
-    /// A handle is NULL, or a pointer whose length is not zero, or one to be written through.
+    /// A handle is NULL, or a pointer whose length is not zero, or one to be written through:
+    /// packetlane_error_message names the argument.
     PACKETLANE_NULL_ARGUMENT = 10,
     /// A length is not what the function asks for, or more than the last room.
     PACKETLANE_WRONG_LENGTH = 11,
@@ -61,7 +63,8 @@ pub enum packetlane_status {
     PACKETLANE_SEVERAL_PACKETS = 26,
     /// The batch has no room left. In packetlane_session_received this ends the session.
     PACKETLANE_BATCH_FULL = 27,
-    /// The contents do not fit a packet, which carries at most 16,777,215 bytes.
+    /// The contents do not fit a packet, which carries at most 16,777,215 bytes; or a payload has more
+    /// than PACKETLANE_V1_MAX_PAYLOAD_LEN bytes, for v1.
     PACKETLANE_CONTENTS_TOO_LONG = 28,
     /// The packet counters of the session are spent.
     PACKETLANE_EXHAUSTED = 29,
@@ -77,23 +80,26 @@ pub enum packetlane_status {
     PACKETLANE_BACKEND_UNKNOWN = 34,
     /// This CPU lacks the instructions of that backend.
     PACKETLANE_BACKEND_UNAVAILABLE = 35,
+    /// The magic is 00000000, which is no network's: it was not set.
+    PACKETLANE_ZERO_MAGIC = 36,
 
     /// A packet's tag is wrong: it was damaged or forged on its way. Ends a session of BIP324. A
     /// packet of QUIC is dropped.
     PACKETLANE_BAD_TAG = 50,
-    /// The peer announced contents above the receive limit. Ends the session.
+    /// The peer announced contents above the receive limit, or a payload of v1 above
+    /// PACKETLANE_V1_MAX_PAYLOAD_LEN. Ends the connection.
     PACKETLANE_RECEIVE_LIMIT = 51,
     /// A packet of BIP324 is too short for its header and tag. Ends the session.
     PACKETLANE_PACKET_TOO_SHORT = 52,
     /// Not the garbage terminator in 4111 bytes: the peer does not speak BIP324 on this network.
     PACKETLANE_NO_TERMINATOR = 53,
-    /// The peer speaks v1 on another network.
+    /// The peer speaks v1 on another network, or something else than v1.
     PACKETLANE_V1_OTHER_NETWORK = 54,
     /// The peer closed the connection during the handshake.
     PACKETLANE_CLOSED = 55,
     /// The peer closed the connection before it answered: it may speak v1 only.
     PACKETLANE_CLOSED_UNANSWERED = 56,
-    /// The peer answered by v1: it speaks v1 only.
+    /// The peer answered by v1: it speaks v1 only. Connect again and speak v1.
     PACKETLANE_ANSWERED_V1 = 58,
 
     /// QUIC: the packet number is not above those before it.
@@ -141,7 +147,7 @@ statuses! {
     PACKETLANE_NOT_IN_BATCH = 25, c"the session's packets are not in this batch";
     PACKETLANE_SEVERAL_PACKETS = 26, c"the slot is of several packets";
     PACKETLANE_BATCH_FULL = 27, c"the batch has no room left";
-    PACKETLANE_CONTENTS_TOO_LONG = 28, c"the contents do not fit a packet";
+    PACKETLANE_CONTENTS_TOO_LONG = 28, c"the contents do not fit a packet or message";
     PACKETLANE_EXHAUSTED = 29, c"the packet counters of the session are spent";
     PACKETLANE_MESSAGE_TYPE = 30, c"the type of a message is not 1 to 12 printable ASCII characters";
     PACKETLANE_SECRET_KEY = 31, c"the secret key is not one of secp256k1";
@@ -149,6 +155,7 @@ statuses! {
     PACKETLANE_NO_ENTROPY = 33, c"the operating system gave no random bytes";
     PACKETLANE_BACKEND_UNKNOWN = 34, c"there is no backend of that name";
     PACKETLANE_BACKEND_UNAVAILABLE = 35, c"this CPU lacks the instructions of that backend";
+    PACKETLANE_ZERO_MAGIC = 36, c"the magic is 00000000, which is no network's";
     PACKETLANE_BAD_TAG = 50, c"a packet's tag is wrong: it was damaged or forged on its way";
     PACKETLANE_RECEIVE_LIMIT = 51, c"the peer announced contents above the receive limit";
     PACKETLANE_PACKET_TOO_SHORT = 52, c"a packet is too short for its header and tag";
@@ -257,6 +264,7 @@ from!(SecretKeyError: SecretKeyError => PACKETLANE_SECRET_KEY);
 from!(SealError: error => seal_status(*error));
 from!(OpenError: error => open_status(*error));
 from!(HandshakeError:
+    HandshakeError::ZeroMagic => PACKETLANE_ZERO_MAGIC,
     HandshakeError::GarbageTooLong { .. } => PACKETLANE_GARBAGE_TOO_LONG,
     HandshakeError::SecretKey(_) => PACKETLANE_SECRET_KEY,
     HandshakeError::Seal(error) => seal_status(*error),
@@ -270,6 +278,10 @@ from!(HandshakeError:
     HandshakeError::Ended => PACKETLANE_ENDED,
 );
 from!(MessageError: _ => PACKETLANE_MESSAGE_TYPE);
+from!(v1::Error:
+    v1::Error::Magic { .. } => PACKETLANE_V1_OTHER_NETWORK,
+    v1::Error::TooLong { .. } => PACKETLANE_RECEIVE_LIMIT,
+);
 from!(quic::KeyLenError: _ => PACKETLANE_WRONG_LENGTH);
 from!(quic::SealError:
     quic::SealError::PacketNumberUsed { .. } => PACKETLANE_QUIC_NUMBER_USED,

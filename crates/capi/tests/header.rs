@@ -1,16 +1,25 @@
 //! `include/packetlane.h` is what its sources give.
 
+use packetlane::bitcoin::Network;
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "status",
     "engine",
     "batch",
     "session",
     "handshake",
+    "v1",
     "quic",
     "hash",
+];
+
+/// Words of the header that are not its own.
+const ENVIRONMENT: [&str; 3] = [
+    "PACKETLANE_BACKEND",
+    "PACKETLANE_RENEW_HEADER",
+    "PACKETLANE_H",
 ];
 
 #[test]
@@ -39,6 +48,60 @@ fn the_header_is_current() {
          PACKETLANE_RENEW_HEADER=1 cargo test -p packetlane-capi --test header",
         1 + line.unwrap_or(committed.lines().count().min(made.lines().count()))
     );
+}
+
+fn header() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(root.join("include/packetlane.h")).unwrap()
+}
+
+/// `cbindgen.toml` spells them out.
+#[test]
+fn magics_are_those_of_the_library() {
+    let header = header();
+    for network in Network::ALL {
+        let name = format!("{network:?}").to_uppercase();
+        let bytes: String = network
+            .magic()
+            .map(|byte| format!("\\x{byte:02x}"))
+            .concat();
+        let line = format!("#define PACKETLANE_MAGIC_{name} \"{bytes}\"\n");
+        assert!(header.contains(&line), "packetlane.h lacks {line}");
+    }
+    let count = header.matches("#define PACKETLANE_MAGIC_").count();
+    assert_eq!(count, Network::ALL.len());
+}
+
+/// A caller learns from the comment of a function what it must handle: "Fails with ..." or "Fails as
+/// ...". All statuses that it names exist.
+#[test]
+fn every_function_names_its_errors() {
+    let header = header();
+    let mut comment = String::new();
+    let mut functions = 0;
+    for line in header.lines() {
+        if let Some(words) = line.strip_prefix("//") {
+            comment.push_str(words);
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("packetlane_status ") {
+            functions += 1;
+            assert!(comment.contains(" Fails "), "no errors are named: {rest}");
+        }
+        comment.clear();
+    }
+    assert!(functions > 40, "{functions}");
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for word in header.split(|c| !is_word(c)) {
+        if word.starts_with("PACKETLANE_") && !ENVIRONMENT.contains(&word) {
+            let defined = [format!("  {word} = "), format!("#define {word} ")];
+            let is_defined = defined.iter().any(|text| header.contains(text));
+            assert!(
+                is_defined,
+                "packetlane.h speaks of {word}, which it does not define"
+            );
+        }
+    }
 }
 
 /// Every file of the interface is one of those above.

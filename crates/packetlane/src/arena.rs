@@ -329,11 +329,9 @@ impl fmt::Display for SlotError {
                  slot in the turn that it is from"
             }
             Self::NotSealed => {
-                "the slot's packets are not sealed: call Engine::seal before Batch::wire"
+                "the slot's packets are not sealed: seal their batch before sending them"
             }
-            Self::NotOpened => {
-                "the slot's packet is not opened: call Engine::open before taking it"
-            }
+            Self::NotOpened => "the slot's packet is not opened: open its batch before taking it",
             Self::BadTag => "the packet's tag is wrong: it was damaged or forged on its way",
             Self::SeveralPackets => "the slot is of several packets: take each by its own slot",
         })

@@ -433,6 +433,17 @@ fn garbage_up_to_its_limit() {
     }
 }
 
+/// A configuration whose magic was never set would complete with a peer that made the same mistake.
+#[test]
+fn a_magic_of_zeros_is_refused() {
+    for new in [Handshake::initiator, Handshake::responder] {
+        let magic = [0; 4];
+        let refused = new(HandshakeConfig { magic, ..config(1) }).unwrap_err();
+        assert_eq!(refused, HandshakeError::ZeroMagic);
+        assert!(refused.to_string().contains("00000000"), "{refused}");
+    }
+}
+
 /// The garbage is the AAD of the first packet, decoy or version, and of no other.
 #[test]
 fn the_first_packet_authenticates_the_garbage() {

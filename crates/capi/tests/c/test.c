@@ -16,18 +16,26 @@
         }                                                                                          \
     } while (0)
 #define OK(call) IS((call) == PACKETLANE_OK)
-/* The call fails like this, and the words say so. */
+/* The call fails like this, and the words say so: those of C, without a name that only Rust has. */
 #define FAILS(status, call)                                                                        \
     do {                                                                                           \
         IS((call) == PACKETLANE_##status);                                                         \
         IS(packetlane_error_message()[0] != '\0');                                                 \
+        IS(strstr(packetlane_error_message(), "::") == NULL);                                      \
+        IS(strstr(packetlane_error_message(), "()") == NULL);                                      \
+    } while (0)
+/* The call fails because this argument is NULL. */
+#define IS_NULL(argument, call)                                                                    \
+    do {                                                                                           \
+        FAILS(NULL_ARGUMENT, call);                                                                \
+        IS(strcmp(packetlane_error_message(), "argument `" argument "` is NULL") == 0);            \
     } while (0)
 #define SAYS(words) IS(strstr(packetlane_error_message(), words) != NULL)
 
 /* Of the feature `test-panic`. */
 packetlane_status packetlane_test_panic(packetlane_session *session);
 
-static const uint8_t MAGIC[4] = {0xfa, 0xbf, 0xb5, 0xda};
+static const uint8_t *const MAGIC = (const uint8_t *)PACKETLANE_MAGIC_REGTEST;
 static packetlane_engine *engine;
 
 static void handshake_pair(packetlane_handshake **a, packetlane_handshake **b) {
@@ -71,8 +79,8 @@ static void session_pair(packetlane_session **a, packetlane_session **b) {
 
 static void engines(void) {
     packetlane_engine *other = NULL;
-    FAILS(NULL_ARGUMENT, packetlane_engine_detect(NULL));
-    FAILS(NULL_ARGUMENT, packetlane_engine_named(NULL, &other));
+    IS_NULL("engine", packetlane_engine_detect(NULL));
+    IS_NULL("name", packetlane_engine_named(NULL, &other));
     FAILS(BACKEND_UNKNOWN, packetlane_engine_named("mmx", &other));
     SAYS("mmx");
     IS(other == NULL);
@@ -105,14 +113,19 @@ static void handshakes(void) {
     packetlane_progress progress;
     const uint8_t *bytes;
     size_t len;
-    FAILS(NULL_ARGUMENT, packetlane_handshake_config_init(NULL, sizeof config));
+    IS_NULL("config", packetlane_handshake_config_init(NULL, sizeof config));
     FAILS(WRONG_LENGTH, packetlane_handshake_config_init(&config, sizeof config - 1));
     OK(packetlane_handshake_config_init(&config, sizeof config));
     IS(config.size == sizeof config && config.receive_limit == 4000013);
+    /* The magic was not set. */
+    FAILS(ZERO_MAGIC, packetlane_handshake_initiator(engine, &config, &handshake));
+    SAYS("00000000");
+    FAILS(ZERO_MAGIC, packetlane_handshake_responder(engine, &config, &handshake));
+    IS(handshake == NULL);
     memcpy(config.magic, MAGIC, 4);
-    FAILS(NULL_ARGUMENT, packetlane_handshake_initiator(NULL, &config, &handshake));
-    FAILS(NULL_ARGUMENT, packetlane_handshake_initiator(engine, NULL, &handshake));
-    FAILS(NULL_ARGUMENT, packetlane_handshake_initiator(engine, &config, NULL));
+    IS_NULL("engine", packetlane_handshake_initiator(NULL, &config, &handshake));
+    IS_NULL("settings", packetlane_handshake_initiator(engine, NULL, &handshake));
+    IS_NULL("handshake", packetlane_handshake_initiator(engine, &config, NULL));
     config.size = 8;
     FAILS(WRONG_LENGTH, packetlane_handshake_initiator(engine, &config, &handshake));
     config.size = sizeof config;
@@ -122,14 +135,14 @@ static void handshakes(void) {
     FAILS(SECRET_KEY, packetlane_handshake_responder(engine, &config, &handshake));
     config.secret = NULL;
     config.garbage_len = 1;
-    FAILS(NULL_ARGUMENT, packetlane_handshake_initiator(engine, &config, &handshake));
+    IS_NULL("settings->garbage", packetlane_handshake_initiator(engine, &config, &handshake));
     config.garbage = ZEROS;
     config.garbage_len = 4096;
     FAILS(GARBAGE_TOO_LONG, packetlane_handshake_initiator(engine, &config, &handshake));
     SAYS("4096");
     config.decoys_len = 1;
     config.garbage_len = 0;
-    FAILS(NULL_ARGUMENT, packetlane_handshake_initiator(engine, &config, &handshake));
+    IS_NULL("settings->decoys", packetlane_handshake_initiator(engine, &config, &handshake));
 
     /* Everything by hand: secrets, garbage, decoys and a version packet. */
     uint8_t secret[32] = {[31] = 7}, auxiliary[32] = {9};
@@ -151,7 +164,7 @@ static void handshakes(void) {
     FAILS(CLOSED_UNANSWERED, packetlane_handshake_closed(handshake));
     OK(packetlane_handshake_receive(handshake, first, 1, &progress));
     FAILS(CLOSED, packetlane_handshake_closed(handshake));
-    FAILS(NULL_ARGUMENT, packetlane_handshake_closed(NULL));
+    IS_NULL("handshake", packetlane_handshake_closed(NULL));
     packetlane_handshake_free(handshake);
     /* A peer that speaks v1 first. */
     OK(packetlane_handshake_initiator(engine, &config, &handshake));
@@ -202,9 +215,9 @@ static void handshakes(void) {
     OK(packetlane_handshake_initiator(engine, &config, &handshake));
     uint8_t noise[64 + 4111];
     memset(noise, 3, sizeof noise);
-    FAILS(NULL_ARGUMENT, packetlane_handshake_receive(handshake, NULL, 1, &progress));
-    FAILS(NULL_ARGUMENT, packetlane_handshake_receive(handshake, noise, 1, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_handshake_receive(NULL, noise, 1, &progress));
+    IS_NULL("bytes", packetlane_handshake_receive(handshake, NULL, 1, &progress));
+    IS_NULL("progress", packetlane_handshake_receive(handshake, noise, 1, NULL));
+    IS_NULL("handshake", packetlane_handshake_receive(NULL, noise, 1, &progress));
     OK(packetlane_handshake_receive(handshake, NULL, 0, &progress));
     FAILS(NO_TERMINATOR, packetlane_handshake_receive(handshake, noise, sizeof noise, &progress));
     packetlane_handshake_free(handshake);
@@ -234,41 +247,41 @@ static void sessions(void) {
     uint8_t id[32] = {1}, wire[1 << 12];
 
     /* Mistakes that change nothing. */
-    FAILS(NULL_ARGUMENT, packetlane_session_id(NULL, id));
-    FAILS(NULL_ARGUMENT, packetlane_session_id(alice, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_session_push(NULL, outgoing, 0, NULL, 0, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push(alice, NULL, 0, NULL, 0, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push(alice, outgoing, 0, NULL, 1, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push(alice, outgoing, 0, NULL, 0, NULL));
+    IS_NULL("session", packetlane_session_id(NULL, id));
+    IS_NULL("id", packetlane_session_id(alice, NULL));
+    IS_NULL("session", packetlane_session_push(NULL, outgoing, 0, NULL, 0, &slot));
+    IS_NULL("batch", packetlane_session_push(alice, NULL, 0, NULL, 0, &slot));
+    IS_NULL("contents", packetlane_session_push(alice, outgoing, 0, NULL, 1, &slot));
+    IS_NULL("slot", packetlane_session_push(alice, outgoing, 0, NULL, 0, NULL));
     FAILS(WRONG_VALUE, packetlane_session_push(alice, outgoing, 2, NULL, 0, &slot));
     FAILS(WRONG_LENGTH, packetlane_session_push(alice, outgoing, 0, id, SIZE_MAX, &slot));
     FAILS(CONTENTS_TOO_LONG, packetlane_session_reserve(alice, outgoing, 0, 1 << 24, &slot, &place));
     SAYS("16777216");
     packetlane_bytes many[3] = {{id, 5}, {NULL, 0}, {id, 32}}, wrong[2] = {{id, 5}, {NULL, 1}};
-    FAILS(NULL_ARGUMENT, packetlane_session_push_many(NULL, outgoing, 0, many, 3, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, NULL, 0, many, 3, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, outgoing, 0, NULL, 1, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, outgoing, 0, wrong, 2, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push_many(alice, outgoing, 0, many, 3, NULL));
+    IS_NULL("session", packetlane_session_push_many(NULL, outgoing, 0, many, 3, &slot));
+    IS_NULL("batch", packetlane_session_push_many(alice, NULL, 0, many, 3, &slot));
+    IS_NULL("contents", packetlane_session_push_many(alice, outgoing, 0, NULL, 1, &slot));
+    IS_NULL("contents[1].data", packetlane_session_push_many(alice, outgoing, 0, wrong, 2, &slot));
+    IS_NULL("slot", packetlane_session_push_many(alice, outgoing, 0, many, 3, NULL));
     FAILS(WRONG_VALUE, packetlane_session_push_many(alice, outgoing, 2, many, 3, &slot));
     FAILS(WRONG_LENGTH, packetlane_session_push_many(alice, outgoing, 0, many, SIZE_MAX, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_reserve(alice, outgoing, 0, 1, &slot, NULL));
+    IS_NULL("contents", packetlane_session_reserve(alice, outgoing, 0, 1, &slot, NULL));
     FAILS(MESSAGE_TYPE, packetlane_session_push_message(alice, outgoing, "", NULL, 0, &slot));
     FAILS(MESSAGE_TYPE, packetlane_session_push_message(alice, outgoing, "thirteenchars", NULL, 0, &slot));
     FAILS(MESSAGE_TYPE, packetlane_session_push_message(alice, outgoing, "a\x01", NULL, 0, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_push_message(alice, outgoing, NULL, NULL, 0, &slot));
-    FAILS(NULL_ARGUMENT, packetlane_session_reserve_message(alice, outgoing, "a", 0, NULL, &place));
+    IS_NULL("type_name", packetlane_session_push_message(alice, outgoing, NULL, NULL, 0, &slot));
+    IS_NULL("slot", packetlane_session_reserve_message(alice, outgoing, "a", 0, NULL, &place));
     IS(packetlane_seal_batch_packets(outgoing) == 0 && packetlane_seal_batch_bytes(outgoing) == 0);
-    FAILS(NULL_ARGUMENT, packetlane_seal_batch_new(NULL));
-    FAILS(NULL_ARGUMENT, packetlane_seal_batch_seal(NULL, engine));
-    FAILS(NULL_ARGUMENT, packetlane_seal_batch_seal(outgoing, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_seal_batch_clear(NULL));
-    FAILS(NULL_ARGUMENT, packetlane_open_batch_new(NULL));
-    FAILS(NULL_ARGUMENT, packetlane_open_batch_open(NULL, engine));
-    FAILS(NULL_ARGUMENT, packetlane_open_batch_open(incoming, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_open_batch_room(incoming, 1, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_session_defer(NULL, incoming));
-    FAILS(NULL_ARGUMENT, packetlane_session_set_receive_limit(NULL, 1));
+    IS_NULL("batch", packetlane_seal_batch_new(NULL));
+    IS_NULL("batch", packetlane_seal_batch_seal(NULL, engine));
+    IS_NULL("engine", packetlane_seal_batch_seal(outgoing, NULL));
+    IS_NULL("batch", packetlane_seal_batch_clear(NULL));
+    IS_NULL("batch", packetlane_open_batch_new(NULL));
+    IS_NULL("batch", packetlane_open_batch_open(NULL, engine));
+    IS_NULL("engine", packetlane_open_batch_open(incoming, NULL));
+    IS_NULL("room", packetlane_open_batch_room(incoming, 1, NULL));
+    IS_NULL("session", packetlane_session_defer(NULL, incoming));
+    IS_NULL("session", packetlane_session_set_receive_limit(NULL, 1));
     IS(packetlane_session_decoys(NULL) == 0 && packetlane_session_buffered(NULL) == 0);
     IS(packetlane_session_ignored(NULL) == 0);
     IS(!packetlane_session_needs_turn(NULL) && packetlane_seal_batch_packets(NULL) == 0);
@@ -299,8 +312,8 @@ static void sessions(void) {
     IS(packetlane_seal_batch_packets(outgoing) == 10);
     FAILS(NOT_SEALED, packetlane_seal_batch_wire(outgoing, &slot, &bytes, &len));
     OK(packetlane_seal_batch_seal(outgoing, engine));
-    FAILS(NULL_ARGUMENT, packetlane_seal_batch_wire(outgoing, NULL, &bytes, &len));
-    FAILS(NULL_ARGUMENT, packetlane_seal_batch_wire(outgoing, &slot, NULL, &len));
+    IS_NULL("of", packetlane_seal_batch_wire(outgoing, NULL, &bytes, &len));
+    IS_NULL("bytes", packetlane_seal_batch_wire(outgoing, &slot, NULL, &len));
     size_t wire_len = sealed(&slot, wire);
     IS(wire_len == 10 * 20 + 9 + 10 + 16 + 0 + 1 + 1 + 4 + 37);
 
@@ -324,13 +337,13 @@ static void sessions(void) {
     FAILS(WRONG_LENGTH, packetlane_session_received(bob, incoming, 1, &added));
     OK(packetlane_session_feed(bob, incoming, wire + 40, wire_len - 40, &added));
     IS(added == 9 && packetlane_open_batch_packets(incoming) == 10);
-    FAILS(NULL_ARGUMENT, packetlane_session_feed(bob, incoming, NULL, 1, NULL));
+    IS_NULL("bytes", packetlane_session_feed(bob, incoming, NULL, 1, NULL));
     OK(packetlane_session_feed(bob, incoming, NULL, 0, NULL));
     FAILS(NOT_OPENED, packetlane_session_next_packet(bob, incoming, &bytes, &len));
     FAILS(NOT_OPENED, packetlane_session_defer(bob, incoming));
     OK(packetlane_open_batch_open(incoming, engine));
-    FAILS(NULL_ARGUMENT, packetlane_session_next_packet(bob, incoming, NULL, &len));
-    FAILS(NULL_ARGUMENT, packetlane_session_next_message(bob, incoming, NULL));
+    IS_NULL("contents", packetlane_session_next_packet(bob, incoming, NULL, &len));
+    IS_NULL("message", packetlane_session_next_message(bob, incoming, NULL));
     OK(packetlane_session_next_message(bob, incoming, &message));
     IS(strcmp(message.message_type, "ping") == 0 && message.payload_len == 8);
     IS(memcmp(message.payload, "12345678", 8) == 0);
@@ -423,9 +436,9 @@ static void quic(void) {
     FAILS(WRONG_VALUE, packetlane_quic_secret_new(0, 7, bytes, 32, &secret));
     FAILS(WRONG_LENGTH, packetlane_quic_secret_new(PACKETLANE_QUIC_AES_256_GCM, 1, bytes, 32, &secret));
     SAYS("48");
-    FAILS(NULL_ARGUMENT, packetlane_quic_secret_new(0, 1, NULL, 32, &secret));
-    FAILS(NULL_ARGUMENT, packetlane_quic_secret_new(0, 1, bytes, 32, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_quic_secret_initial(1, bytes, 8, &client, NULL));
+    IS_NULL("bytes", packetlane_quic_secret_new(0, 1, NULL, 32, &secret));
+    IS_NULL("secret", packetlane_quic_secret_new(0, 1, bytes, 32, NULL));
+    IS_NULL("server", packetlane_quic_secret_initial(1, bytes, 8, &client, NULL));
     OK(packetlane_quic_secret_initial(1, bytes, 8, &client, &server));
     OK(packetlane_quic_seal_batch_new(&seal));
     OK(packetlane_quic_open_batch_new(&open));
@@ -443,7 +456,7 @@ static void quic(void) {
         FAILS(QUIC_HEADER_NUMBER, packetlane_quic_sealer_push(sealer, seal, 1, HEADER, 2, payload, 6, &slot));
         FAILS(QUIC_PAYLOAD_TOO_SHORT, packetlane_quic_sealer_push(sealer, seal, 0, HEADER, 2, payload, 2, &slot));
         FAILS(QUIC_NUMBER_TOO_LARGE, packetlane_quic_sealer_push(sealer, seal, 1ULL << 62, HEADER, 2, payload, 6, &slot));
-        FAILS(NULL_ARGUMENT, packetlane_quic_sealer_push(sealer, seal, 0, NULL, 2, payload, 6, &slot));
+        IS_NULL("header", packetlane_quic_sealer_push(sealer, seal, 0, NULL, 2, payload, 6, &slot));
         OK(packetlane_quic_sealer_push(sealer, seal, 0, HEADER, 2, payload, 6, &slot));
         FAILS(QUIC_NUMBER_USED, packetlane_quic_sealer_push(sealer, seal, 0, HEADER, 2, payload, 6, &other));
         OK(packetlane_quic_sealer_update_keys(sealer));
@@ -469,7 +482,7 @@ static void quic(void) {
         FAILS(WRONG_LENGTH, packetlane_quic_opener_push(opener, open, at, 71, 1, &first));
         FAILS(WRONG_LENGTH, packetlane_quic_opener_push(opener, open, SIZE_MAX, 71, 1, &first));
         FAILS(QUIC_PACKET_TOO_SHORT, packetlane_quic_opener_push(opener, open, at, 20, 1, &first));
-        FAILS(NULL_ARGUMENT, packetlane_quic_opener_push(opener, open, at, 24, 1, NULL));
+        IS_NULL("slot", packetlane_quic_opener_push(opener, open, at, 24, 1, NULL));
         OK(packetlane_quic_opener_push(opener, open, at, 24, 1, &first));
         OK(packetlane_quic_opener_push(opener, open, at + 24, 23, 1, &second));
         OK(packetlane_quic_opener_push(opener, open, at + 47, 23, 1, &third));
@@ -500,6 +513,109 @@ static void quic(void) {
     packetlane_quic_open_batch_free(open);
 }
 
+static uint32_t random_state = 1;
+static uint32_t random_below(uint32_t limit) {
+    random_state = random_state * 1664525 + 1013904223;
+    return (random_state >> 8) % limit;
+}
+
+/* As a program goes on after PACKETLANE_V1. src/tests.rs compares with Rust. */
+static void v1(void) {
+    static const uint8_t ZEROS[4] = {0};
+    uint8_t header[PACKETLANE_V1_HEADER_LEN];
+    packetlane_message message;
+    size_t taken = 99;
+    uint64_t ignored = 99;
+    IS_NULL("magic", packetlane_v1_encode_header(NULL, "ping", NULL, 0, header));
+    IS_NULL("type_name", packetlane_v1_encode_header(MAGIC, NULL, NULL, 0, header));
+    IS_NULL("payload", packetlane_v1_encode_header(MAGIC, "ping", NULL, 1, header));
+    IS_NULL("header", packetlane_v1_encode_header(MAGIC, "ping", NULL, 0, NULL));
+    FAILS(ZERO_MAGIC, packetlane_v1_encode_header(ZEROS, "ping", NULL, 0, header));
+    FAILS(MESSAGE_TYPE, packetlane_v1_encode_header(MAGIC, "", NULL, 0, header));
+    FAILS(MESSAGE_TYPE, packetlane_v1_encode_header(MAGIC, "thirteenchars", NULL, 0, header));
+    FAILS(CONTENTS_TOO_LONG, packetlane_v1_encode_header(MAGIC, "tx", header, PACKETLANE_V1_MAX_PAYLOAD_LEN + 1, header));
+    SAYS("4000001");
+    FAILS(CONTENTS_TOO_LONG, packetlane_v1_encode_header(MAGIC, "tx", NULL, SIZE_MAX, header));
+
+    /* The bytes of an empty message, verack, are well known. */
+    OK(packetlane_v1_encode_header((const uint8_t *)PACKETLANE_MAGIC_MAINNET, "verack", NULL, 0, header));
+    IS(memcmp(header, "\xf9\xbe\xb4\xd9verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2", sizeof header) == 0);
+
+    IS_NULL("magic", packetlane_v1_decode(NULL, header, 1, &message, &taken, &ignored));
+    IS_NULL("bytes", packetlane_v1_decode(MAGIC, NULL, 1, &message, &taken, &ignored));
+    IS_NULL("message", packetlane_v1_decode(MAGIC, header, 1, NULL, &taken, &ignored));
+    IS_NULL("taken", packetlane_v1_decode(MAGIC, header, 1, &message, NULL, &ignored));
+    FAILS(ZERO_MAGIC, packetlane_v1_decode(ZEROS, header, 1, &message, &taken, &ignored));
+    FAILS(V1_OTHER_NETWORK, packetlane_v1_decode(MAGIC, header, sizeof header, &message, &taken, NULL));
+    SAYS("main");
+    IS(taken == 99 && ignored == 99);
+    OK(packetlane_v1_encode_header(MAGIC, "tx", NULL, 0, header));
+    memcpy(header + 16, "\x01\x09\x3d\x00", 4);
+    FAILS(RECEIVE_LIMIT, packetlane_v1_decode(MAGIC, header, sizeof header, &message, &taken, NULL));
+    SAYS("4000001");
+    IS(packetlane_v1_decode(MAGIC, NULL, 0, &message, &taken, &ignored) == PACKETLANE_END);
+    IS(taken == 0 && ignored == 0);
+
+    /* A stream of messages, every fifth of them damaged, that comes in pieces: into memory of exactly
+       their length, which the sanitizers watch. */
+    enum { COUNT = 1000, MAX = 300 };
+    static uint8_t stream[COUNT * (PACKETLANE_V1_HEADER_LEN + MAX)];
+    size_t len = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint8_t payload[MAX];
+        uint32_t payload_len = 1 + random_below(MAX);
+        for (uint32_t at = 0; at < payload_len; at++)
+            payload[at] = (uint8_t)random_below(256);
+        OK(packetlane_v1_encode_header(MAGIC, i % 2 ? "tx" : "cmpctblock", payload, payload_len, stream + len));
+        memcpy(stream + len + sizeof header, payload, payload_len);
+        len += sizeof header + payload_len;
+        if (i % 5 == 4)
+            stream[len - 1 - random_below(payload_len)] ^= 1;
+    }
+    size_t begin = 0, end = 0, messages = 0;
+    uint64_t dropped = 0;
+    while (end < len) {
+        end += 1 + random_below(1000);
+        end = end < len ? end : len;
+        for (;;) {
+            uint8_t *copy = malloc(end - begin + 1);
+            IS(copy != NULL);
+            memcpy(copy, stream + begin, end - begin);
+            packetlane_status status = packetlane_v1_decode(MAGIC, copy, end - begin, &message, &taken, &ignored);
+            IS(taken <= end - begin);
+            dropped += ignored;
+            begin += taken;
+            if (status == PACKETLANE_END) {
+                free(copy);
+                break;
+            }
+            OK(status);
+            IS(strcmp(message.message_type, (messages + dropped) % 2 ? "tx" : "cmpctblock") == 0);
+            IS(message.payload + message.payload_len == copy + taken);
+            IS(memcmp(message.payload, stream + begin - message.payload_len, message.payload_len) == 0);
+            messages++;
+            free(copy);
+        }
+    }
+    IS(begin == len && messages == COUNT * 4 / 5 && dropped == COUNT / 5);
+
+    /* After PACKETLANE_V1. */
+    packetlane_handshake *responder;
+    packetlane_handshake_config config;
+    packetlane_progress progress;
+    const uint8_t *bytes;
+    OK(packetlane_handshake_config_init(&config, sizeof config));
+    memcpy(config.magic, MAGIC, 4);
+    OK(packetlane_handshake_responder(engine, &config, &responder));
+    OK(packetlane_v1_encode_header(MAGIC, "version", NULL, 0, header));
+    OK(packetlane_handshake_receive(responder, header, sizeof header, &progress));
+    IS(progress == PACKETLANE_V1);
+    OK(packetlane_handshake_v1_bytes(responder, &bytes, &len));
+    OK(packetlane_v1_decode(MAGIC, bytes, len, &message, &taken, NULL));
+    IS(strcmp(message.message_type, "version") == 0 && message.payload_len == 0 && taken == len);
+    packetlane_handshake_free(responder);
+}
+
 static void hashes(void) {
     /* The double SHA-256 of nothing. */
     static const uint8_t NOTHING[32] = {0x5d, 0xf6, 0xe0, 0xe2, 0x76, 0x13, 0x59, 0xd3, 0x0a, 0x82, 0x75,
@@ -519,10 +635,10 @@ static void hashes(void) {
     OK(packetlane_sha256d_many(engine, messages, 1, digests));
     IS(memcmp(digests, NOTHING, 32) == 0);
     messages[0].len = 1;
-    FAILS(NULL_ARGUMENT, packetlane_sha256d_many(engine, messages, 1, digests));
-    FAILS(NULL_ARGUMENT, packetlane_sha256d_many(NULL, NULL, 0, NULL));
-    FAILS(NULL_ARGUMENT, packetlane_sha256d_many(engine, NULL, 1, digests));
-    FAILS(NULL_ARGUMENT, packetlane_sha256d_64(engine, nodes, 1, NULL));
+    IS_NULL("messages[0].data", packetlane_sha256d_many(engine, messages, 1, digests));
+    IS_NULL("engine", packetlane_sha256d_many(NULL, NULL, 0, NULL));
+    IS_NULL("messages", packetlane_sha256d_many(engine, NULL, 1, digests));
+    IS_NULL("digests", packetlane_sha256d_64(engine, nodes, 1, NULL));
     FAILS(WRONG_LENGTH, packetlane_sha256d_64(engine, nodes, SIZE_MAX, digests));
     OK(packetlane_sha256d_many(engine, NULL, 0, NULL));
 
@@ -535,7 +651,7 @@ static void hashes(void) {
     IS(mutated);
     OK(packetlane_merkle_root(engine, nodes, 1, root, NULL));
     IS(memcmp(root, nodes, 32) == 0);
-    FAILS(NULL_ARGUMENT, packetlane_merkle_root(engine, nodes, 1, NULL, NULL));
+    IS_NULL("root", packetlane_merkle_root(engine, nodes, 1, NULL, NULL));
 }
 
 int main(void) {
@@ -548,6 +664,7 @@ int main(void) {
     handshakes();
     sessions();
     quic();
+    v1();
     hashes();
     packetlane_seal_batch_free(outgoing);
     packetlane_open_batch_free(incoming);

@@ -107,11 +107,11 @@ impl fmt::Display for OpenError {
             Self::BatchFull => write!(f, "{BatchFull}, or receive less in one turn"),
             Self::Exhausted => Exhausted.fmt(f),
             Self::NotOpened => {
-                f.write_str("the packets are not opened: call Engine::open before taking them")
+                f.write_str("the packets are not opened: open their batch before taking them")
             }
             Self::NotInBatch => f.write_str(
                 "the session's packets are not in this batch: take or defer them before \
-                 Batch::clear, from the batch that received them",
+                 the batch is cleared, from the batch that received them",
             ),
         }
     }

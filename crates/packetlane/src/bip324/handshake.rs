@@ -42,7 +42,7 @@ const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 /// The secrets and settings of a handshake.
 #[derive(Clone)]
 pub struct HandshakeConfig {
-    /// The network's magic, [`Network::magic`].
+    /// The network's magic, [`Network::magic`]. Not zeros, which are no network's.
     pub magic: [u8; 4],
     /// The engine for packets that are not part of a batch, and for setting up keys.
     pub engine: Engine,
@@ -189,8 +189,8 @@ impl Handshake {
     ///
     /// # Errors
     ///
-    /// [`HandshakeError::GarbageTooLong`], [`HandshakeError::SecretKey`], or
-    /// [`HandshakeError::Seal`] if a decoy or the version packet has more than
+    /// [`HandshakeError::ZeroMagic`], [`HandshakeError::GarbageTooLong`],
+    /// [`HandshakeError::SecretKey`], or [`HandshakeError::Seal`] if a decoy or the version packet has more than
     /// [`MAX_CONTENTS_LEN`] bytes.
     pub fn initiator(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         let mut handshake = Self::new(Role::Initiator, config, State::Key)?;
@@ -211,6 +211,9 @@ impl Handshake {
     }
 
     fn new(role: Role, config: HandshakeConfig, state: State) -> Result<Self, HandshakeError> {
+        if config.magic == [0; 4] {
+            return Err(HandshakeError::ZeroMagic);
+        }
         if config.garbage.len() > MAX_GARBAGE_LEN {
             return Err(HandshakeError::GarbageTooLong {
                 length: config.garbage.len(),
@@ -546,6 +549,8 @@ impl fmt::Debug for Handshake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
+    /// The configuration's magic is 00000000: it was not set.
+    ZeroMagic,
     /// The configuration has more than [`MAX_GARBAGE_LEN`] bytes of garbage.
     GarbageTooLong {
         /// Length of that garbage, in bytes.
@@ -591,6 +596,9 @@ impl HandshakeError {
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::ZeroMagic => f.write_str(
+                "the magic is 00000000, which is no network's: set it (f9beb4d9 is the main network's)",
+            ),
             Self::GarbageTooLong { length } => write!(
                 f,
                 "{length} bytes of garbage are too many: the protocol allows at most {MAX_GARBAGE_LEN}"

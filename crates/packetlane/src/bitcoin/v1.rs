@@ -77,13 +77,38 @@ pub fn encode_with_checksum(
     checksum: [u8; 4],
     out: &mut Vec<u8>,
 ) {
-    let length = u32::try_from(payload.len()).expect("payloads have less than 2^32 bytes");
     out.reserve(HEADER_LEN + payload.len());
-    out.extend_from_slice(&magic);
-    out.extend_from_slice(message_type.padded());
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&checksum);
+    out.extend_from_slice(&header(magic, message_type, payload.len(), checksum));
     append(out, payload);
+}
+
+/// The header of a message, for a caller that sends the payload from where it lies.
+///
+/// # Panics
+///
+/// If the payload does not fit 32 bits.
+#[must_use]
+pub fn encode_header(
+    magic: [u8; 4],
+    message_type: MessageType,
+    payload: &[u8],
+) -> [u8; HEADER_LEN] {
+    header(magic, message_type, payload.len(), checksum(payload))
+}
+
+fn header(
+    magic: [u8; 4],
+    message_type: MessageType,
+    length: usize,
+    checksum: [u8; 4],
+) -> [u8; HEADER_LEN] {
+    let length = u32::try_from(length).expect("payloads have less than 2^32 bytes");
+    let mut header = [0; HEADER_LEN];
+    header[..4].copy_from_slice(&magic);
+    header[4..16].copy_from_slice(message_type.padded());
+    header[16..20].copy_from_slice(&length.to_le_bytes());
+    header[20..].copy_from_slice(&checksum);
+    header
 }
 
 /// The message at the beginning of `bytes`, or `None` if it has not come whole. [`Decoder`] goes

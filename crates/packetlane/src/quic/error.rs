@@ -165,10 +165,12 @@ impl fmt::Display for OpenError {
                 f,
                 "the peer used old keys for packet {number} and newer keys for packet {first}"
             ),
-            Self::NotOpened => f.write_str("call Engine::open before Opener::take"),
+            Self::NotOpened => {
+                f.write_str("the packet is not opened: open its batch before taking it")
+            }
             Self::NotInBatch => f.write_str(
                 "the slot is of another turn: take packets from their own batch, before \
-                 Batch::clear",
+                 it is cleared",
             ),
             Self::OtherOpener => f.write_str("the slot is of a packet that another opener added"),
             Self::SeveralPackets => {
