@@ -1,4 +1,5 @@
-//! The shared library's name and the version of its symbols.
+//! The version of the shared library's symbols: the soname that `tools/install` or cargo-c gives it. One that
+//! `cargo build` makes has none, so that programs find it by its file name.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -7,8 +8,6 @@ fn main() {
     // symbols that rustc hands it. GNU ld can.
     if is("CARGO_CFG_TARGET_OS", "linux") {
         println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libpacketlane.so.0");
-        // Each symbol has the version `libpacketlane.so.0`.
         println!("cargo:rustc-cdylib-link-arg=-Wl,--default-symver");
     }
 }
