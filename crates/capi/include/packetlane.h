@@ -569,8 +569,9 @@ packetlane_status packetlane_session_next_message(packetlane_session *session,
 // Keeps the session's packets that nobody took from the batch for a later turn: for a peer that
 // sends faster than it takes its answers. Until it has taken some, read nothing more from it.
 //
-// Fails with PACKETLANE_NOT_OPENED: nothing changes then. Fails with PACKETLANE_BAD_TAG or
-// PACKETLANE_NOT_IN_BATCH: the session has ended, and packets before it are lost.
+// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH: nothing changes then. Fails with
+// PACKETLANE_BAD_TAG, or with what packetlane_session_received has failed with: the session has ended.
+// Packets that were added before the one that failed are then lost: take them instead if they matter.
 packetlane_status packetlane_session_defer(packetlane_session *session,
                                            const packetlane_open_batch *batch);
 
@@ -643,7 +644,7 @@ packetlane_status packetlane_handshake_output(packetlane_handshake *handshake,
 // packetlane_v1_decode, or another implementation of v1, to begin with. They are valid until the
 // handshake is freed.
 //
-// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has told PACKETLANE_V1.
+// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has reported PACKETLANE_V1.
 packetlane_status packetlane_handshake_v1_bytes(const packetlane_handshake *handshake,
                                                 const uint8_t **bytes,
                                                 size_t *len);
@@ -679,8 +680,9 @@ packetlane_status packetlane_v1_encode_header(const uint8_t *magic,
 
 // Takes the first whole message from `len` bytes of a peer that speaks v1: those of
 // packetlane_handshake_v1_bytes, and what came after them. `taken` is how many of these bytes are done
-// with: the next call begins after them. The message's payload is in these bytes, too. Messages with a wrong
-// checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is how many.
+// with: the next call begins after them. The payload is not copied: keep the bytes as long as the message.
+// Messages with a wrong checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is
+// how many.
 //
 // Returns PACKETLANE_END, with `taken` and `ignored`, if no message is whole: call again when more bytes
 // have come after those that are not taken. Those are less than PACKETLANE_V1_HEADER_LEN +

@@ -285,7 +285,7 @@ pub unsafe extern "C" fn packetlane_handshake_output(
 /// packetlane_v1_decode, or another implementation of v1, to begin with. They are valid until the
 /// handshake is freed.
 ///
-/// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has told PACKETLANE_V1.
+/// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has reported PACKETLANE_V1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_v1_bytes(
     handshake: *const packetlane_handshake,

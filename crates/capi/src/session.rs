@@ -375,8 +375,9 @@ pub unsafe extern "C" fn packetlane_session_next_message(
 /// Keeps the session's packets that nobody took from the batch for a later turn: for a peer that
 /// sends faster than it takes its answers. Until it has taken some, read nothing more from it.
 ///
-/// Fails with PACKETLANE_NOT_OPENED: nothing changes then. Fails with PACKETLANE_BAD_TAG or
-/// PACKETLANE_NOT_IN_BATCH: the session has ended, and packets before it are lost.
+/// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH: nothing changes then. Fails with
+/// PACKETLANE_BAD_TAG, or with what packetlane_session_received has failed with: the session has ended.
+/// Packets that were added before the one that failed are then lost: take them instead if they matter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_defer(
     session: *mut packetlane_session,

@@ -67,8 +67,9 @@ pub unsafe extern "C" fn packetlane_v1_encode_header(
 
 /// Takes the first whole message from `len` bytes of a peer that speaks v1: those of
 /// packetlane_handshake_v1_bytes, and what came after them. `taken` is how many of these bytes are done
-/// with: the next call begins after them. The message's payload is in these bytes, too. Messages with a wrong
-/// checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is how many.
+/// with: the next call begins after them. The payload is not copied: keep the bytes as long as the message.
+/// Messages with a wrong checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is
+/// how many.
 ///
 /// Returns PACKETLANE_END, with `taken` and `ignored`, if no message is whole: call again when more bytes
 /// have come after those that are not taken. Those are less than PACKETLANE_V1_HEADER_LEN +

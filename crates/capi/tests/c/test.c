@@ -384,6 +384,8 @@ static void sessions(void) {
     OK(packetlane_open_batch_open(incoming, engine));
     FAILS(BAD_TAG, packetlane_session_next_packet(dave, incoming, &bytes, &len));
     FAILS(BAD_TAG, packetlane_session_next_packet(dave, incoming, &bytes, &len));
+    FAILS(BAD_TAG, packetlane_session_feed(dave, incoming, bad, 1, NULL));
+    FAILS(BAD_TAG, packetlane_session_defer(dave, incoming));
     OK(packetlane_session_next_packet(bob, incoming, &bytes, &len));
     IS(len == 32 && memcmp(bytes, id, 32) == 0);
     packetlane_session_free(carol);
