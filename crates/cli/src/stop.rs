@@ -90,11 +90,12 @@ pub(crate) struct Signal {
 
 #[cfg(any(feature = "gateway", feature = "peers"))]
 impl Signal {
+    #[cfg(feature = "gateway")]
     pub(crate) fn catch() -> io::Result<Self> {
         Self::within(LAST_REPORTS)
     }
 
-    /// As [`Signal::catch`]; `limit` is how long the command may then take to end.
+    /// Catches the signals; `limit` is how long the command may then take to end.
     pub(crate) fn within(limit: Duration) -> io::Result<Self> {
         let stop = Stop::within(limit)?;
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;

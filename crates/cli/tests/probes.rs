@@ -162,6 +162,7 @@ fn it_waits_for_a_node_to_come_back() {
     let first = next();
     if first.starts_with("the node is ") {
         recording.kill().unwrap();
+        recording.wait().unwrap();
         return not_run(TEST, "another node runs here");
     }
     assert!(first.starts_with("no node runs here"), "{first}");
@@ -169,6 +170,7 @@ fn it_waits_for_a_node_to_come_back() {
     for peers in [5, 2] {
         let Some(mut fake) = Fake::start_as(TEST, "bitcoind", &[peers, 5, 10]) else {
             recording.kill().unwrap();
+            recording.wait().unwrap();
             return;
         };
         let pid = fake.pid();
