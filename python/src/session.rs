@@ -306,11 +306,11 @@ fn push(
             with_others(py, bytes.len(), || outbound.push(batch, kind, bytes)).map_err(error::seal)
         }
         Input::Buffer(buffer) => {
-            let (slot, place) = outbound
-                .reserve(batch, kind, buffer.len_bytes())
+            let draft = outbound
+                .begin(batch, buffer.len_bytes())
                 .map_err(error::seal)?;
-            buffer.copy_to_slice(py, place)?;
-            Ok(slot)
+            buffer.copy_to_slice(py, draft.contents(batch).map_err(error::seal)?)?;
+            outbound.commit(batch, kind, draft).map_err(error::seal)
         }
     }
 }

@@ -56,8 +56,9 @@ void bip324(const packetlane::engine &engine) {
 
     outgoing.clear();
     fails(PACKETLANE_STALE_SLOT, [&] { outgoing.wire(slot); });
-    auto [answer, place] = bob.reserve(outgoing, 3);
-    std::fill(place.begin(), place.end(), std::uint8_t{7});
+    auto answer = bob.push_with(outgoing, 3, [](std::span<std::uint8_t> contents) {
+        std::fill(contents.begin(), contents.end(), std::uint8_t{7});
+    });
     outgoing.seal(engine);
     auto wire = outgoing.wire(answer);
     std::vector<std::uint8_t> forged(wire.begin(), wire.end());

@@ -479,17 +479,25 @@ packetlane_status packetlane_session_push_many(packetlane_session *session,
                                                size_t count,
                                                packetlane_slot *slot);
 
-// As packetlane_session_push, with `contents_len` bytes at `contents` for the caller to write: all
-// of them, before the batch is sealed. They show bytes of earlier turns. The pointer is valid until
-// the next call that changes the batch.
+// Begins a packet whose `contents_len` bytes the caller writes at `contents`, where the packet will lie:
+// all of them, for they show bytes of earlier turns. packetlane_session_commit adds it. The pointer is
+// valid until the next call that changes the batch. A session has one such packet at a time: another one
+// that is begun takes its place.
 //
 // Fails as packetlane_session_push.
-packetlane_status packetlane_session_reserve(packetlane_session *session,
-                                             packetlane_seal_batch *batch,
-                                             uint32_t packet_kind,
-                                             size_t contents_len,
-                                             packetlane_slot *slot,
-                                             uint8_t **contents);
+packetlane_status packetlane_session_begin(packetlane_session *session,
+                                           packetlane_seal_batch *batch,
+                                           uint32_t packet_kind,
+                                           size_t contents_len,
+                                           uint8_t **contents);
+
+// Adds the packet that packetlane_session_begin or packetlane_session_begin_message has begun.
+//
+// Fails with PACKETLANE_STALE_SLOT if none was, or if the batch is another one or was cleared since, and with
+// PACKETLANE_EXHAUSTED.
+packetlane_status packetlane_session_commit(packetlane_session *session,
+                                            packetlane_seal_batch *batch,
+                                            packetlane_slot *slot);
 
 // Adds a packet with a message: its type, such as "ping", in the shortest form that every peer
 // understands, then its payload. Otherwise as packetlane_session_push.
@@ -503,22 +511,20 @@ packetlane_status packetlane_session_push_message(packetlane_session *session,
                                                   size_t payload_len,
                                                   packetlane_slot *slot);
 
-// As packetlane_session_push_message, with a payload for the caller to write, as in
-// packetlane_session_reserve.
+// As packetlane_session_begin, for a message: the caller writes its `payload_len` bytes at `payload`.
 //
 // Fails as packetlane_session_push_message.
-packetlane_status packetlane_session_reserve_message(packetlane_session *session,
-                                                     packetlane_seal_batch *batch,
-                                                     const char *type_name,
-                                                     size_t payload_len,
-                                                     packetlane_slot *slot,
-                                                     uint8_t **payload);
+packetlane_status packetlane_session_begin_message(packetlane_session *session,
+                                                   packetlane_seal_batch *batch,
+                                                   const char *type_name,
+                                                   size_t payload_len,
+                                                   uint8_t **payload);
 
 // Takes the first `len` bytes of the batch's last packetlane_open_batch_room, which the session's
 // socket has written: adds every packet that is now whole to the batch, and keeps the rest for
 // later. `packets`, if not NULL, is how many it added. With `len` 0 it adds what waits in the
-// session (packetlane_session_needs_turn). Few packets, and a long one that came in pieces, may be
-// opened here already, which takes less time; call packetlane_open_batch_open all the same.
+// session (packetlane_session_needs_turn). Few packets may be opened here already,
+// which takes less time; call packetlane_open_batch_open all the same.
 //
 // Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. Other
 // errors end the session: PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL,

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -199,13 +200,16 @@ class session {
                                                       payload.size(), &added));
         return added;
     }
-    /// The span is to be written before the batch is sealed: all of it.
-    std::pair<slot, std::span<std::uint8_t>> reserve(seal_batch &batch, std::size_t len,
-                                                     packetlane_packet_kind kind = PACKETLANE_GENUINE) {
+    /// `write` is given a span of `len` bytes, where the packet will lie: it writes all of it.
+    template <std::invocable<std::span<std::uint8_t>> Write>
+    slot push_with(seal_batch &batch, std::size_t len, Write &&write,
+                   packetlane_packet_kind kind = PACKETLANE_GENUINE) {
         slot added;
         std::uint8_t *place;
-        detail::check(packetlane_session_reserve(get(), batch.get(), kind, len, &added, &place));
-        return {added, {place, len}};
+        detail::check(packetlane_session_begin(get(), batch.get(), kind, len, &place));
+        std::forward<Write>(write)(std::span<std::uint8_t>{place, len});
+        detail::check(packetlane_session_commit(get(), batch.get(), &added));
+        return added;
     }
     std::size_t received(open_batch &batch, std::size_t len) {
         std::size_t packets;

@@ -318,7 +318,8 @@ pub unsafe extern "C" fn packetlane_handshake_take_session(
     call(|used| {
         // SAFETY: the header's rules for handles and pointers.
         let (side, out) = unsafe { (change!(used, handshake)?, place!(session)?) };
-        give(out, side.session.take().ok_or(PACKETLANE_NOT_READY)?);
+        let session = side.session.take().ok_or(PACKETLANE_NOT_READY)?;
+        give(out, session.into());
         Ok(())
     })
 }

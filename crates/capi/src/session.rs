@@ -7,13 +7,41 @@ use crate::engine::string;
 use crate::handle::{Guarded, call, call_next, free, place, read, say};
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::ffi::c_char;
+use core::ops::{Deref, DerefMut};
 use packetlane::OpenBatch;
-use packetlane::bip324::{PacketKind, Session};
+use packetlane::bip324::{Draft, PacketKind, SealError, Session};
 use packetlane::bitcoin::message::MessageType;
 
 /// An established session of BIP324: packetlane_handshake_take_session gives it.
-pub struct packetlane_session(Guarded<Session>);
-handle!(packetlane_session: Session);
+pub struct packetlane_session(Guarded<Established>);
+handle!(packetlane_session: Established);
+
+/// A session, and the packet that its caller is writing.
+pub(crate) struct Established {
+    session: Session,
+    draft: Option<(PacketKind, Draft)>,
+}
+
+impl From<Session> for Established {
+    fn from(session: Session) -> Self {
+        let draft = None;
+        Self { session, draft }
+    }
+}
+
+impl Deref for Established {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Established {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
 
 /// What a packet is for.
 #[repr(C)]
@@ -154,29 +182,50 @@ pub unsafe extern "C" fn packetlane_session_push_many(
     })
 }
 
-/// As packetlane_session_push, with `contents_len` bytes at `contents` for the caller to write: all
-/// of them, before the batch is sealed. They show bytes of earlier turns. The pointer is valid until
-/// the next call that changes the batch.
+/// Begins a packet whose `contents_len` bytes the caller writes at `contents`, where the packet will lie:
+/// all of them, for they show bytes of earlier turns. packetlane_session_commit adds it. The pointer is
+/// valid until the next call that changes the batch. A session has one such packet at a time: another one
+/// that is begun takes its place.
 ///
 /// Fails as packetlane_session_push.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn packetlane_session_reserve(
+pub unsafe extern "C" fn packetlane_session_begin(
     session: *mut packetlane_session,
     batch: *mut packetlane_seal_batch,
     packet_kind: u32,
     contents_len: usize,
-    slot: *mut packetlane_slot,
     contents: *mut *mut u8,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
         let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers.
-        let (slot, place) = unsafe { (place!(slot)?, place!(contents)?) };
+        let place = unsafe { place!(contents)? };
         let kind = kind(packet_kind)?;
-        let (reserved, contents) = session.outbound.reserve(batch, kind, contents_len)?;
-        slot.write(reserved.into());
-        place.write(contents.as_mut_ptr());
+        let draft = session.outbound.begin(batch, contents_len)?;
+        place.write(draft.contents(batch)?.as_mut_ptr());
+        session.draft = Some((kind, draft));
+        Ok(())
+    })
+}
+
+/// Adds the packet that packetlane_session_begin or packetlane_session_begin_message has begun.
+///
+/// Fails with PACKETLANE_STALE_SLOT if none was, or if the batch is another one or was cleared since, and with
+/// PACKETLANE_EXHAUSTED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packetlane_session_commit(
+    session: *mut packetlane_session,
+    batch: *mut packetlane_seal_batch,
+    slot: *mut packetlane_slot,
+) -> packetlane_status {
+    call(|used| {
+        // SAFETY: the header's rules for handles.
+        let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
+        // SAFETY: the header's rules for pointers.
+        let slot = unsafe { place!(slot)? };
+        let (kind, draft) = session.draft.take().ok_or(SealError::Stale)?;
+        slot.write(session.outbound.commit(batch, kind, draft)?.into());
         Ok(())
     })
 }
@@ -208,30 +257,27 @@ pub unsafe extern "C" fn packetlane_session_push_message(
     })
 }
 
-/// As packetlane_session_push_message, with a payload for the caller to write, as in
-/// packetlane_session_reserve.
+/// As packetlane_session_begin, for a message: the caller writes its `payload_len` bytes at `payload`.
 ///
 /// Fails as packetlane_session_push_message.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn packetlane_session_reserve_message(
+pub unsafe extern "C" fn packetlane_session_begin_message(
     session: *mut packetlane_session,
     batch: *mut packetlane_seal_batch,
     type_name: *const c_char,
     payload_len: usize,
-    slot: *mut packetlane_slot,
     payload: *mut *mut u8,
 ) -> packetlane_status {
     call(|used| {
         // SAFETY: the header's rules for handles.
         let (session, batch) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         // SAFETY: the header's rules for pointers and strings.
-        let (slot, place) = unsafe { (place!(slot)?, place!(payload)?) };
+        let place = unsafe { place!(payload)? };
         // SAFETY: as above.
         let of = unsafe { message_type(type_name)? };
-        let outbound = &mut session.outbound;
-        let (reserved, payload) = outbound.reserve_message(batch, of, payload_len)?;
-        slot.write(reserved.into());
-        place.write(payload.as_mut_ptr());
+        let draft = session.outbound.begin_message(batch, of, payload_len)?;
+        place.write(draft.contents(batch)?.as_mut_ptr());
+        session.draft = Some((PacketKind::Genuine, draft));
         Ok(())
     })
 }
@@ -239,8 +285,8 @@ pub unsafe extern "C" fn packetlane_session_reserve_message(
 /// Takes the first `len` bytes of the batch's last packetlane_open_batch_room, which the session's
 /// socket has written: adds every packet that is now whole to the batch, and keeps the rest for
 /// later. `packets`, if not NULL, is how many it added. With `len` 0 it adds what waits in the
-/// session (packetlane_session_needs_turn). Few packets, and a long one that came in pieces, may be
-/// opened here already, which takes less time; call packetlane_open_batch_open all the same.
+/// session (packetlane_session_needs_turn). Few packets may be opened here already,
+/// which takes less time; call packetlane_open_batch_open all the same.
 ///
 /// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. Other
 /// errors end the session: PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL,

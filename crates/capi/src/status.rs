@@ -309,6 +309,7 @@ fn seal_status(error: SealError) -> packetlane_status {
         SealError::TooLong { .. } => PACKETLANE_CONTENTS_TOO_LONG,
         SealError::BatchFull => PACKETLANE_BATCH_FULL,
         SealError::Exhausted => PACKETLANE_EXHAUSTED,
+        SealError::Stale => PACKETLANE_STALE_SLOT,
         _ => PACKETLANE_OTHER,
     }
 }

@@ -207,19 +207,8 @@ impl Backend {
         aead::seal_from(self.set(), work, sources);
     }
 
-    /// As [`open`](Self::open), for a few texts that lie elsewhere: text and tag of `work.jobs[i]` are read from
-    /// `sources[i]`, as if they had been copied to their place in `work.bytes` first. The AAD is there. Each packet is
-    /// opened by itself.
-    ///
-    /// # Panics
-    ///
-    /// As [`open`](Self::open). If there is another number of sources, or one has another length.
-    pub fn open_from(self, work: Work<'_>, sources: &[&[u8]]) {
-        aead::open_from(self.set(), work, sources);
-    }
-
     /// Whether [`seal_from`](Self::seal_from) takes less time than to copy texts and to
-    /// [`seal`](Self::seal) them, and whether [`open_from`](Self::open_from) may for a single text, for `packets` packets whose texts have `text_len` bytes in all.
+    /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in all.
     #[inline]
     #[must_use]
     pub fn is_faster_from_elsewhere(self, packets: usize, text_len: usize) -> bool {

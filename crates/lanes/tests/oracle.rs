@@ -537,21 +537,9 @@ fn too_few_sources() {
 }
 
 #[test]
-#[should_panic(expected = "a source for each packet")]
-fn too_few_sources_to_open() {
-    run_from(Backend::open_from, &[]);
-}
-
-#[test]
 #[should_panic(expected = "what follows the first block")]
 fn a_source_that_is_too_short() {
     run_from(Backend::seal_from, &[&[0; 935]]);
-}
-
-#[test]
-#[should_panic(expected = "a text and its tag")]
-fn a_source_without_its_tag() {
-    run_from(Backend::open_from, &[&[0; 1015]]);
 }
 
 proptest! {

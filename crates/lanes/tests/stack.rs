@@ -20,14 +20,6 @@ fn seal_from(backend: Backend, work: Work<'_>) {
     backend.seal_from(work, &sources);
 }
 
-/// [`Backend::open_from`] of copies of the texts.
-fn open_from(backend: Backend, work: Work<'_>) {
-    let copy = work.bytes.to_vec();
-    let source = |job: &Job| &copy[job.text as usize..][..job.text_len as usize + 16];
-    let sources: Vec<_> = work.jobs.iter().map(source).collect();
-    backend.open_from(work, &sources);
-}
-
 /// A call that the compiler keeps a frame for.
 #[inline(never)]
 fn run(way: Way, backend: Backend, work: Work<'_>) {
@@ -64,7 +56,6 @@ fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let states: Vec<_> = keys.iter().map(|key| state_of(backend, key)).collect();
     let ways = [
         ("seal from", seal_from as Way),
-        ("open from", open_from),
         ("seal", Backend::seal),
         ("open", Backend::open),
     ];

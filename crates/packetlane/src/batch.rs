@@ -12,9 +12,10 @@
 use crate::arena::Memory;
 use crate::arena::{self, Arena, BatchFull, KeyIndex, Owner, Slot, SlotError, index};
 use crate::copy::copy;
-use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
+use crate::engine::cpu::Cpu;
 #[cfg(feature = "cuda")]
-use crate::engine::{cpu::Cpu, offload::Device};
+use crate::engine::offload::Device;
+use crate::engine::{Engine, ToOpen, ToSeal, sealed::Sealed};
 use alloc::vec::Vec;
 use core::fmt;
 use core::iter::Zip;
@@ -26,6 +27,24 @@ use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LE
 /// How many bytes of a turn count for what is expected of the next ones: one large message is not
 /// usual.
 const COUNTED_BYTES: usize = 16 * 1024;
+
+/// The longest text that runs when it is added, in bytes. A longer one is left to the batch, whose engine
+/// may have threads or a GPU for it.
+const MAX_NOW: usize = 63 * size_of::<Block>();
+
+/// When packets that a session adds to a batch run. What became of them shows after the engine's call all
+/// the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Each when it is added, if it is not too long: the turn has so few that lanes would be idle, which
+    /// compute keystream of the session's next packets instead.
+    Now,
+    /// When they are added, from where their contents lie: these are long, and are not copied first. For
+    /// packets to seal.
+    FromSource,
+    /// With all others, by the engine.
+    WithBatch,
+}
 
 /// Packets to seal.
 pub type SealBatch = Batch<Sealing>;
@@ -90,18 +109,14 @@ pub enum Opening {}
 /// ```
 pub struct Batch<Direction> {
     arena: Arena,
-    /// The distinct keys of the jobs. Wiped by `clear` and on drop, as is the next.
+    /// The distinct keys of the jobs. Wiped by `clear` and on drop.
     keys: Vec<Key>,
-    /// Precomputed keystream of the jobs that have some.
-    keystream: Vec<Block>,
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
     /// Jobs of the turns before that had any, and bytes, in quarters. Half of it is the last one's.
     usual_len: usize,
     usual_bytes: usize,
-    /// Whether the packets of this turn are few, as far as is known.
-    are_few: bool,
     /// How many jobs an engine has been called for. What became of the others is not shown,
     /// even where they have run when they were added: a forgotten call must show at once.
     done: usize,
@@ -270,12 +285,10 @@ impl<Direction> Batch<Direction> {
         Self {
             arena,
             keys: Vec::new(),
-            keystream: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
             usual_len: 0,
             usual_bytes: 0,
-            are_few: true,
             done: 0,
             direction: PhantomData,
         }
@@ -296,7 +309,6 @@ impl<Direction> Batch<Direction> {
         self.wipe();
         self.jobs.clear();
         self.outcomes.clear();
-        self.are_few = true;
         self.done = 0;
     }
 
@@ -306,12 +318,9 @@ impl<Direction> Batch<Direction> {
         self.arena.shrink_to(bytes);
         self.jobs.shrink_to_fit();
         self.outcomes.shrink_to_fit();
-        // Lists of secrets are not shrunk while they hold any: that would leave copies.
+        // Not shrunk while it holds secrets: that would leave copies.
         if self.keys.is_empty() {
             self.keys = Vec::new();
-        }
-        if self.keystream.is_empty() {
-            self.keystream = Vec::new();
         }
     }
 
@@ -322,8 +331,7 @@ impl<Direction> Batch<Direction> {
     }
 
     fn wipe(&mut self) {
-        wipe(&mut self.keys, [0; 32]);
-        wipe(&mut self.keystream, [0; 64]);
+        wipe(&mut self.keys);
     }
 
     /// How many packets it holds.
@@ -365,7 +373,14 @@ impl<Direction> Batch<Direction> {
 
     #[inline(never)]
     fn add_key(&mut self, key: &Key) -> u32 {
-        push(&mut self.keys, core::slice::from_ref(key), [0; 32]);
+        if self.keys.len() == self.keys.capacity() {
+            // By hand, so that growing leaves no copy of the keys behind.
+            let mut grown = Vec::with_capacity((2 * self.keys.len()).max(16));
+            grown.extend_from_slice(&self.keys);
+            wipe(&mut self.keys);
+            self.keys = grown;
+        }
+        self.keys.push(*key);
         index(self.keys.len() - 1)
     }
 
@@ -428,17 +443,14 @@ impl<Direction> Batch<Direction> {
         self.work_now()
     }
 
-    /// The jobs that have not run yet, for a session to run before an engine is called: they do not count
-    /// as run.
+    /// The jobs that have not run yet, for a session to run before an engine is called: what became of
+    /// them does not show before.
     #[inline(always)]
     fn work_now(&mut self) -> Work<'_> {
         let first = self.add_outcomes();
         Work {
             bytes: self.arena.bytes_mut(),
-            secrets: Secrets {
-                keys: &self.keys,
-                keystream: &self.keystream,
-            },
+            secrets: Secrets::from(&self.keys[..]),
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         }
@@ -483,10 +495,7 @@ impl<Direction> Batch<Direction> {
         let first = self.add_outcomes();
         let work = packetlane_gpu::DeviceWork {
             bytes: self.arena.for_device(),
-            secrets: Secrets {
-                keys: &self.keys,
-                keystream: &self.keystream,
-            },
+            secrets: Secrets::from(&self.keys[..]),
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         };
@@ -543,33 +552,39 @@ impl<Direction> Batch<Direction> {
         (self.usual_bytes / 4).max(self.arena.used())
     }
 
-    /// Whether its packets are few with `more` of them, if this turn is like those before; see
-    /// [`Backend::are_few`]. Once they are many, they stay so until it is cleared.
+    /// When the packets that a session is about to add run: `count` of them, whose texts have about
+    /// `text_len` bytes in all. The session runs on `cpu`; `precomputes` says whether the keystream of its
+    /// packets may be precomputed.
     #[inline(always)]
-    pub(crate) fn are_few(&mut self, backend: Backend, more: usize) -> bool {
-        self.are_few = self.are_few && {
-            let packets = self.expected_len(more);
-            packets <= 2 || {
-                // Of each packet one for its tag, and at least one for its text.
-                let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
-                backend.are_few(packets, blocks)
-            }
-        };
-        self.are_few
+    pub(crate) fn plan(&self, cpu: Cpu, precomputes: bool, count: usize, text_len: usize) -> Plan {
+        if !precomputes || self.has_pending() {
+            return Plan::WithBatch;
+        }
+        if self.is_small(cpu.backend, count) && (count > 1 || text_len <= MAX_NOW) {
+            return Plan::Now;
+        }
+        match cpu.is_alone() && cpu.backend.is_faster_from_elsewhere(count, text_len) {
+            true => Plan::FromSource,
+            false => Plan::WithBatch,
+        }
+    }
+
+    /// Whether it will hold so few packets with `more` of them, if this turn is like those before, that
+    /// each is run faster alone; see [`Backend::are_few`].
+    #[inline(always)]
+    fn is_small(&self, backend: Backend, more: usize) -> bool {
+        let packets = self.expected_len(more);
+        packets <= 2 || {
+            // Of each packet one for its tag, and at least one for its text.
+            let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
+            backend.are_few(packets, blocks)
+        }
     }
 
     /// The whole memory of the arena, and the jobs.
     #[inline]
     pub(crate) fn bytes_and_jobs(&mut self) -> (&mut [u8], &mut Vec<Job>) {
         (self.arena.bytes_mut(), &mut self.jobs)
-    }
-
-    /// Adds precomputed blocks of keystream. Returns the index of the first.
-    #[inline]
-    pub(crate) fn add_keystream(&mut self, blocks: &[Block]) -> u32 {
-        let first = index(self.keystream.len());
-        push(&mut self.keystream, blocks, [0; 64]);
-        first
     }
 
     /// Adds a packet whose bytes lie in the arena.
@@ -729,11 +744,6 @@ impl OpenBatch {
         }
     }
 
-    /// Opens the packets that wait here and now, as [`Backend::open_from`].
-    pub(crate) fn open_from(&mut self, backend: Backend, sources: &[&[u8]]) {
-        backend.open_from(self.work_now(), sources);
-    }
-
     /// Runs the packets that wait. Not part of its callers: in small turns none does.
     fn open_pending(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
@@ -807,31 +817,14 @@ impl<Direction> Drop for Batch<Direction> {
     }
 }
 
-/// Empties a list of secrets, after writing `nothing` in place of each.
-fn wipe<T: Copy>(secrets: &mut Vec<T>, nothing: T) {
-    // Not `Vec::zeroize`, which would wipe the capacity too, every turn. One by one, since
-    // often there is one, for which a call of `memset` takes longer.
-    for secret in secrets.iter_mut() {
-        *secret = nothing;
-        zeroize::optimization_barrier(secret);
+/// Empties a list of keys, each of which is overwritten before: one by one and not their capacity, as
+/// `Vec::zeroize` does. Mostly there is one, for which a call of `memset` takes longer.
+fn wipe(keys: &mut Vec<Key>) {
+    for key in keys.iter_mut() {
+        *key = [0; 32];
+        zeroize::optimization_barrier(key);
     }
-    secrets.clear();
-}
-
-/// Adds secrets to a list.
-#[inline]
-fn push<T: Copy>(list: &mut Vec<T>, secrets: &[T], nothing: T) {
-    if list.capacity() - list.len() < secrets.len() {
-        // By hand, so that growing leaves no copy of the secrets behind.
-        let mut grown = Vec::with_capacity((2 * (list.len() + secrets.len())).max(16));
-        grown.extend_from_slice(list);
-        wipe(list, nothing);
-        *list = grown;
-    }
-    // Not `extend_from_slice`, as above.
-    for secret in secrets {
-        list.push(*secret);
-    }
+    keys.clear();
 }
 
 impl<Direction> fmt::Debug for Batch<Direction> {

@@ -434,15 +434,58 @@ fn one_packet_is_a_batch_of_one() {
 fn contents_written_in_place_are_sealed() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batch = SealBatch::with_capacity(2, 100);
-    let (first, place) = sender.outbound.reserve(&mut batch, Genuine, 5).unwrap();
-    place.copy_from_slice(b"hello");
-    let (second, place) = sender.outbound.reserve(&mut batch, Genuine, 0).unwrap();
-    assert!(place.is_empty());
+    let outbound = &mut sender.outbound;
+    let hello = |place: &mut [u8]| place.copy_from_slice(b"hello");
+    let first = outbound.push_with(&mut batch, Genuine, 5, hello).unwrap();
+    let nothing = |place: &mut [u8]| assert!(place.is_empty());
+    let second = outbound.push_with(&mut batch, Genuine, 0, nothing).unwrap();
     engine().seal(&mut batch);
     let both = first.join(&second).unwrap();
     let wire = batch.wire(&both).unwrap().to_vec();
     let (packets, error) = turn(&mut receiver, engine(), &wire);
     assert_eq!((packets, error), (vec![b"hello".to_vec(), vec![]], None));
+}
+
+/// What writes the contents may panic: nothing is added then, and the session goes on.
+#[test]
+fn contents_that_are_not_written_are_not_sent() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut batch = SealBatch::new();
+    let outbound = &mut sender.outbound;
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        outbound.push_with(&mut batch, Genuine, 5, |_| panic!("no contents"))
+    }));
+    assert!(panics.is_err() && batch.is_empty());
+    let slot = outbound.push(&mut batch, Genuine, b"next").unwrap();
+    engine().seal(&mut batch);
+    let wire = batch.wire(&slot).unwrap().to_vec();
+    let next = turn(&mut receiver, engine(), &wire);
+    assert_eq!(next, (vec![b"next".to_vec()], None));
+}
+
+/// A packet in two steps, as for C: others may come between them, a batch that was cleared may not.
+#[test]
+fn a_packet_in_two_steps() {
+    let (mut sender, mut receiver) = sessions(engine(), 1);
+    let mut batch = SealBatch::new();
+    let outbound = &mut sender.outbound;
+    let stale = outbound.begin(&mut batch, 4).unwrap();
+    batch.clear();
+    assert_eq!(stale.contents(&mut batch), Err(SealError::Stale));
+    let refused = outbound.commit(&mut batch, Genuine, stale);
+    assert_eq!(refused, Err(SealError::Stale));
+
+    let draft = outbound.begin(&mut batch, 4).unwrap();
+    let first = outbound.push(&mut batch, Genuine, b"first").unwrap();
+    draft.contents(&mut batch).unwrap().copy_from_slice(b"last");
+    let last = outbound.commit(&mut batch, Genuine, draft).unwrap();
+    engine().seal(&mut batch);
+    let wire = [&first, &last].map(|slot| batch.wire(slot).unwrap().to_vec());
+    let (packets, error) = turn(&mut receiver, engine(), &wire.concat());
+    assert_eq!(
+        (packets, error),
+        (vec![b"first".to_vec(), b"last".to_vec()], None)
+    );
 }
 
 #[test]
@@ -641,11 +684,12 @@ fn the_longest_contents() {
     let mut batch = SealBatch::new();
     let refused = sender.outbound.push(&mut batch, Genuine, &contents);
     assert_eq!(refused, Err(too_long));
-    let refused = sender.outbound.reserve(&mut batch, Genuine, usize::MAX);
-    assert_eq!(
-        refused.unwrap_err(),
-        SealError::TooLong { length: usize::MAX }
-    );
+    let never = |_: &mut [u8]| unreachable!("there is no place");
+    let length = usize::MAX;
+    let refused = sender
+        .outbound
+        .push_with(&mut batch, Genuine, length, never);
+    assert_eq!(refused, Err(SealError::TooLong { length }));
     assert!(batch.is_empty());
     assert_eq!(batch.bytes_used(), 0);
     let mut wire = Vec::new();
@@ -1107,9 +1151,9 @@ fn nothing_shows_before_the_engine_is_called() {
                 let kind = PacketKind::Genuine;
                 slots.push(if random.below(4) == 0 {
                     let len = contents.len();
-                    let (slot, place) = alice.outbound.reserve(&mut sealing, kind, len).unwrap();
-                    place.copy_from_slice(contents);
-                    slot
+                    let write = |place: &mut [u8]| place.copy_from_slice(contents);
+                    let outbound = &mut alice.outbound;
+                    outbound.push_with(&mut sealing, kind, len, write).unwrap()
                 } else {
                     alice.outbound.push(&mut sealing, kind, contents).unwrap()
                 });
@@ -1554,7 +1598,7 @@ fn message_types() -> Vec<MessageType> {
 #[test]
 fn messages_are_written_where_their_packets_lie() {
     let (mut pushed, mut receiver) = sessions(engine(), 1);
-    let (mut reserved, _) = sessions(engine(), 1);
+    let (mut written, _) = sessions(engine(), 1);
     let (mut encoded, _) = sessions(engine(), 1);
     let mut batch = SealBatch::new();
     for (i, message_type) in message_types().into_iter().enumerate() {
@@ -1565,11 +1609,11 @@ fn messages_are_written_where_their_packets_lie() {
         let one = pushed
             .outbound
             .push_message(&mut batch, message_type, &payload);
-        let place = reserved
-            .outbound
-            .reserve_message(&mut batch, message_type, payload.len());
-        let (two, place) = place.unwrap();
-        place.copy_from_slice(&payload);
+        let write = |place: &mut [u8]| place.copy_from_slice(&payload);
+        let outbound = &mut written.outbound;
+        let two = outbound
+            .push_message_with(&mut batch, message_type, payload.len(), write)
+            .unwrap();
         engine().seal(&mut batch);
         let wire = batch.wire(&expected.unwrap()).unwrap().to_vec();
         assert_eq!(wire.len(), contents.len() + OVERHEAD);
@@ -1616,11 +1660,12 @@ fn messages_that_are_too_long_are_refused() {
         };
         let length = MAX_CONTENTS_LEN + 1;
         assert_eq!(push(most + 1), Err(SealError::TooLong { length }));
-        let reserved = sender
-            .outbound
-            .reserve_message(&mut batch, message_type, usize::MAX);
         let length = usize::MAX;
-        assert_eq!(reserved.unwrap_err(), SealError::TooLong { length });
+        let never = |_: &mut [u8]| unreachable!("there is no place");
+        let refused = sender
+            .outbound
+            .push_message_with(&mut batch, message_type, length, never);
+        assert_eq!(refused, Err(SealError::TooLong { length }));
     }
     assert!(batch.is_empty());
     assert_eq!(batch.bytes_used(), 0);

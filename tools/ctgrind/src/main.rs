@@ -183,35 +183,19 @@ fn from_elsewhere(backend: Backend, lengths: &[usize]) {
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
 
     public(&bytes);
-    let mut sealed = bytes.clone();
-    for are_forged in [false, true] {
-        if are_forged {
-            for (i, job) in jobs.iter().enumerate().step_by(2) {
-                sealed[text(&bytes, job).end + i % TAG_LEN] ^= 1;
-            }
-        }
-        let text_and_tag = |job: &Job| {
-            let text = text(&sealed, job);
-            &sealed[text.start..text.end + TAG_LEN]
-        };
-        let sources: Vec<_> = jobs.iter().map(text_and_tag).collect();
-        let work = Work {
-            bytes: &mut bytes,
-            secrets,
-            jobs: &jobs,
-            outcomes: &mut outcomes,
-        };
-        backend.open_from(work, &sources);
-        public(&bytes);
-        for (i, (job, outcome)) in jobs.iter().zip(&outcomes).enumerate() {
-            let text = text(&bytes, job);
-            let (expected, left) = match are_forged && i % 2 == 0 {
-                true => (Outcome::BadTag, &sealed),
-                false => (Outcome::Authentic, &plain),
-            };
-            assert_eq!(*outcome, expected);
-            assert_eq!(bytes[text.clone()], left[text]);
-        }
+    // What was sealed is what is opened in place.
+    let work = Work {
+        bytes: &mut bytes,
+        secrets,
+        jobs: &jobs,
+        outcomes: &mut outcomes,
+    };
+    backend.open(work);
+    public(&bytes);
+    for (job, outcome) in jobs.iter().zip(&outcomes) {
+        let text = text(&bytes, job);
+        assert_eq!(*outcome, Outcome::Authentic);
+        assert_eq!(bytes[text.clone()], plain[text]);
     }
     public(keys.as_flattened());
 }

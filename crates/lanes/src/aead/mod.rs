@@ -28,7 +28,7 @@ mod tag;
 mod tuning;
 
 pub(crate) use keystream::{precompute_keystream, xor_keystream};
-pub(crate) use run::{max_precomputed_blocks, open, open_from, seal, seal_from};
+pub(crate) use run::{max_precomputed_blocks, open, seal, seal_from};
 pub(crate) use single::{open_detached, seal_and_mask, seal_detached};
 pub(crate) use strategy::{are_few, is_faster_from_elsewhere};
 pub(crate) use tag::poly1305;

@@ -1,7 +1,7 @@
 //! Seals and opens a list of jobs, each part of it in the way that [`Strategy`] chooses.
 
 use super::sorted::Sorted;
-use super::strategy::{SORTED, Strategy, is_long_elsewhere};
+use super::strategy::{SORTED, Strategy};
 use super::{lanes, long, pipelined, single};
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
@@ -181,33 +181,6 @@ pub(crate) fn seal_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
             }
         }
         outcomes.fill(Outcome::Sealed);
-    }
-}
-
-/// As [`open`]: each text is read from its source, with its tag, and not from the buffer.
-///
-/// # Panics
-///
-/// As [`open`], and if there is another number of sources, or one has another length.
-pub(crate) fn open_from(set: Set, work: Work<'_>, sources: &[&[u8]]) {
-    let Work {
-        bytes,
-        secrets,
-        jobs,
-        outcomes,
-    } = work;
-    assert_eq!(jobs.len(), sources.len(), "a source for each packet");
-    let outcomes = &mut outcomes[..jobs.len()];
-    for ((job, source), outcome) in jobs.iter().zip(sources).zip(outcomes) {
-        let (text, tag) = (job.text(), job.tag());
-        assert_eq!(source.len(), tag.end - text.start, "a text and its tag");
-        *outcome = match is_long_elsewhere(set, job) {
-            true => single::open_from(set, bytes, secrets, job, source),
-            false => {
-                bytes[text.start..tag.end].copy_from_slice(source);
-                single::open(set, bytes, secrets, job)
-            }
-        };
     }
 }
 

@@ -75,45 +75,6 @@ pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) 
     }
 }
 
-/// As [`open`], for a long text without precomputed keystream: text and tag are read from `source`, as if they had
-/// been copied to their place first.
-#[inline(never)]
-pub(super) fn open_from(
-    set: Set,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    job: &Job,
-    source: &[u8],
-) -> Outcome {
-    let packet = Packet::of(job, secrets);
-    let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
-    let (text, received) = source.split_at(len);
-    bytes[job.tag()].copy_from_slice(received);
-    with_first_blocks(set, key, nonce, len, |blocks| {
-        let (one_time_key, blocks) = split_one_time_key(blocks);
-        let tag = tag(set, one_time_key, packet.aad(bytes), text);
-        let outcome = verdict(received, &tag);
-        let place = &mut bytes[packet.text.clone()];
-        if outcome != Outcome::Authentic {
-            place.copy_from_slice(text);
-            return outcome;
-        }
-        // `xor_keystream` reads what follows its first block from elsewhere; that one is copied, too.
-        let (at, counter) = (BLOCK_LEN * blocks.len(), 1 + blocks.len() as u32);
-        let in_place = at + BLOCK_LEN;
-        place[..in_place].copy_from_slice(&text[..in_place]);
-        set.xor_blocks(&mut place[..at], blocks);
-        set.xor_keystream(
-            key,
-            nonce,
-            counter,
-            Some(&text[in_place..]),
-            &mut place[at..],
-        );
-        outcome
-    })
-}
-
 /// Encrypts the text of a job and writes its tag. While the ciphertext is hashed, it computes the
 /// keystream block of `header_key` whose counter and nonce are the 16 bytes from `sample` on. Returns the
 /// block's first 8 bytes, a little-endian number; or nothing, and does nothing, if the sample does not

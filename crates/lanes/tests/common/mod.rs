@@ -361,30 +361,6 @@ impl Batch {
         );
         self.check_sealed(backend, guard, buffer.bytes(), &outcomes);
 
-        // Texts and tags that lie elsewhere.
-        outcomes.fill(Outcome::Pending);
-        let (mut elsewhere, mut places) = (Vec::new(), Vec::new());
-        for job in jobs {
-            let start = job.text as usize;
-            let text_and_tag = start..start + job.text_len as usize + TAG_LEN;
-            elsewhere.extend_from_slice(&self.sealed[text_and_tag.clone()]);
-            buffer.bytes()[text_and_tag.clone()].fill(0xee);
-            places.push(elsewhere.len() - text_and_tag.len()..elsewhere.len());
-        }
-        let mut elsewhere = Guarded::new(&elsewhere, guard);
-        let elsewhere = &*elsewhere.bytes();
-        let sources: Vec<_> = places.into_iter().map(|place| &elsewhere[place]).collect();
-        backend.open_from(
-            Work {
-                bytes: buffer.bytes(),
-                secrets,
-                jobs,
-                outcomes: &mut outcomes,
-            },
-            &sources,
-        );
-        self.check_opened(backend, guard, buffer.bytes(), &outcomes);
-
         outcomes.fill(Outcome::Pending);
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();

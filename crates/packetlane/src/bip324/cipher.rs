@@ -11,7 +11,7 @@ use super::keys::{Role, SessionKeys};
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use super::rekey::{REKEY_INTERVAL, nonce};
 use crate::arena::{KeyIndex, index};
-use crate::batch::Batch;
+use crate::batch::{Batch, Plan};
 use crate::copy::append;
 use crate::engine::Engine;
 use crate::engine::cpu::Kernel;
@@ -118,8 +118,7 @@ impl Cipher {
     /// [`MAX_PRECOMPUTED_KEYSTREAM`](super::MAX_PRECOMPUTED_KEYSTREAM) bytes, which are as
     /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
     /// gives their memory back: a program may do that to sessions that have been idle for long,
-    /// and turn it on again. Blocks already taken by packets in a batch are wiped by
-    /// [`Batch::clear`]. While it is off, all packets of batches wait for the engine, or for
+    /// and turn it on again. While it is off, all packets of batches wait for the engine, or for
     /// [`Batch::run_with`].
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
@@ -177,6 +176,12 @@ impl Cipher {
         packet.add_job(key_index, batch, start + LENGTH_LEN, text_len)
     }
 
+    /// Whether one more packet can be protected; see [`Self::check_left`].
+    #[inline]
+    pub(super) fn check_next(&self) -> Result<(), Exhausted> {
+        self.state.packet.next().map(|_| ())
+    }
+
     /// Whether `count` more packets can be protected.
     ///
     /// # Errors
@@ -194,10 +199,17 @@ impl Cipher {
         }
     }
 
-    /// See [`FsChaCha20Poly1305::goes_alone`].
-    #[inline]
-    pub(super) fn goes_alone<Direction>(&self, batch: &mut Batch<Direction>, count: usize) -> bool {
-        self.state.packet.goes_alone(batch, count)
+    /// When the next `count` packets run, if `batch` is about to get them and their contents have
+    /// `contents_len` bytes in all.
+    #[inline(always)]
+    pub(super) fn plan<Direction>(
+        &self,
+        batch: &Batch<Direction>,
+        count: usize,
+        contents_len: usize,
+    ) -> Plan {
+        let text_len = count * HEADER_LEN + contents_len;
+        self.state.packet.plan(batch, count, text_len)
     }
 
     /// The next `count` packets, or as many as there are before a rekey, for `batch`: their lengths are not
@@ -229,48 +241,14 @@ impl Cipher {
         self.state.packet.end_interval(&mut self.key_index, packets);
     }
 
-    /// See [`FsChaCha20Poly1305::go_from_elsewhere`].
-    #[inline]
-    pub(super) fn go_from_elsewhere<Direction>(
-        &self,
-        batch: &mut Batch<Direction>,
-        count: usize,
-        text_len: usize,
-    ) -> bool {
-        self.state.packet.go_from_elsewhere(batch, count, text_len)
-    }
-
-    /// As [`Self::add_job`], without precomputed keystream.
-    pub(super) fn add_bare_job<Direction>(
-        &mut self,
-        batch: &mut Batch<Direction>,
-        start: usize,
-        contents_len: usize,
-    ) -> Result<(), Exhausted> {
-        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
-        let text_len = HEADER_LEN + contents_len;
-        packet.add_bare_job(key_index, batch, start + LENGTH_LEN, text_len)
-    }
-
     /// What this direction runs on.
     pub(super) fn backend(&self) -> Backend {
         self.state.packet.cpu().backend
     }
 
-    /// See [`FsChaCha20Poly1305::waits`].
+    /// As [`Self::add_job`], for contents that are there already: `kernel` seals or opens them here and now.
     #[inline(always)]
-    pub(super) fn waits<Direction>(
-        &self,
-        batch: &mut Batch<Direction>,
-        contents_len: usize,
-    ) -> bool {
-        self.state.packet.waits(batch, HEADER_LEN + contents_len)
-    }
-
-    /// As [`Self::add_job`], for contents that are there already: `kernel` seals or opens them here
-    /// and now. The packet must not be one that [waits](Self::waits).
-    #[inline(always)]
-    pub(super) fn add_done_job<Direction>(
+    pub(super) fn run_job<Direction>(
         &mut self,
         kernel: Kernel,
         batch: &mut Batch<Direction>,
@@ -279,7 +257,7 @@ impl Cipher {
     ) -> Result<(), Exhausted> {
         let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
         let text_len = HEADER_LEN + contents_len;
-        packet.add_done_job(kernel, key_index, batch, start + LENGTH_LEN, text_len)
+        packet.run_job(kernel, key_index, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has

@@ -1,7 +1,7 @@
 //! Why a packet cannot be sealed or opened.
 
 use super::packet::MAX_CONTENTS_LEN;
-use crate::arena::BatchFull;
+use crate::arena::{BatchFull, SlotError};
 use core::fmt;
 
 /// The counters of a direction are spent, after 224 * 2^64 packets.
@@ -29,6 +29,9 @@ pub enum SealError {
     BatchFull,
     /// The packet counters are spent, after 224 * 2^64 packets.
     Exhausted,
+    /// The batch was cleared, or is another one than when the packet was begun. Only where a packet is
+    /// added in two steps, as by the functions for C.
+    Stale,
 }
 
 impl fmt::Display for SealError {
@@ -41,6 +44,7 @@ impl fmt::Display for SealError {
             ),
             Self::BatchFull => BatchFull.fmt(f),
             Self::Exhausted => Exhausted.fmt(f),
+            Self::Stale => SlotError::Stale.fmt(f),
         }
     }
 }

@@ -6,18 +6,14 @@
 //! packets from both sides of a rekey.
 
 use super::error::Exhausted;
-use super::precomputed::{PrecomputedKeystream, blocks};
+use super::precomputed::PrecomputedKeystream;
 use super::rekey::{REKEY_INTERVAL, nonce};
 use crate::arena::{KeyIndex, index};
-use crate::batch::Batch;
+use crate::batch::{Batch, Plan};
 use crate::engine::cpu::{Cpu, Kernel};
 use core::ops::Range;
-use packetlane_lanes::{Block, Job, Key, Nonce, Outcome};
+use packetlane_lanes::{Job, Key, Nonce, Outcome};
 use zeroize::{Zeroize, Zeroizing};
-
-/// A packet of more blocks is left to the batch, whose engine may have threads or a GPU for it, unless it
-/// [lies elsewhere](FsChaCha20Poly1305::go_from_elsewhere).
-const MOST_NOW: usize = 64;
 
 /// The cipher of the packets of one direction.
 ///
@@ -87,47 +83,19 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
-        let wanted = match self.are_few(batch, 1) {
-            true => self.keystream.wanted(self.cpu.backend, text_len),
-            false => 0,
-        };
-        let (keystream, keystream_blocks) = if wanted > 0 || self.keystream.left() > 0 {
-            self.add_keystream(batch, wanted)
-        } else {
-            (0, 0)
-        };
-        let covered = (keystream_blocks as usize).saturating_sub(1) * size_of::<Block>();
-        let key = if text_len > covered {
-            batch.index_of(key_index, &self.key)
-        } else {
-            0
-        };
-        batch.add_job(Job {
-            text: index(start),
-            text_len: index(text_len),
-            aad: 0,
-            aad_len: 0,
-            key,
-            keystream,
-            keystream_blocks,
-            nonce: nonce(number, epoch),
-        });
+        // The batch has better use for its lanes. What was precomputed of the packets behind it stays.
+        if self.keystream.left() > 0 {
+            self.keystream.consume(self.keystream.per_packet());
+        }
+        let key = batch.index_of(key_index, &self.key);
+        batch.add_job(job(start, text_len, key, nonce(number, epoch)));
         self.advance(key_index);
         Ok(())
     }
 
-    /// Whether the next packet, which `batch` is about to get, waits for the engine. Where packets
-    /// are few they are run when they are added, and the batch only has what became of them: keys
-    /// and keystream need not travel through it.
+    /// As [`Self::add_job`], for a text that is there already: `kernel` seals or opens it here and now.
     #[inline(always)]
-    pub(super) fn waits<Direction>(&self, batch: &mut Batch<Direction>, text_len: usize) -> bool {
-        batch.has_pending() || blocks(text_len) > MOST_NOW || !self.are_few(batch, 1)
-    }
-
-    /// As [`Self::add_job`], for a text that is there already: `kernel` seals or opens it here and
-    /// now. The packet must not be one that [waits](Self::waits).
-    #[inline(always)]
-    pub(super) fn add_done_job<Direction>(
+    pub(super) fn run_job<Direction>(
         &mut self,
         kernel: Kernel,
         key_index: &mut KeyIndex,
@@ -136,73 +104,22 @@ impl FsChaCha20Poly1305 {
         text_len: usize,
     ) -> Result<(), Exhausted> {
         let (number, epoch) = self.next()?;
-        let wanted = self.keystream.wanted(self.cpu.backend, text_len);
         let text = start..start + text_len;
         let bytes = batch.arena_mut().bytes_mut();
-        let outcome = self.run(kernel, key_index, wanted, bytes, 0..0, text)?;
-        batch.add_done(
-            Job {
-                text: index(start),
-                text_len: index(text_len),
-                nonce: nonce(number, epoch),
-                ..Job::default()
-            },
-            outcome,
-        );
+        let outcome = self.run_single(kernel, key_index, bytes, 0..0, text)?;
+        batch.add_done(job(start, text_len, 0, nonce(number, epoch)), outcome);
         Ok(())
     }
 
-    /// Adds the next packet to the jobs of `batch` as [`Self::add_job`], without its precomputed keystream.
-    pub(super) fn add_bare_job<Direction>(
-        &mut self,
-        key_index: &mut KeyIndex,
-        batch: &mut Batch<Direction>,
-        start: usize,
-        text_len: usize,
-    ) -> Result<(), Exhausted> {
-        let (number, epoch) = self.next()?;
-        self.keystream.consume(self.keystream.per_packet());
-        let key = batch.index_of(key_index, &self.key);
-        batch.add_job(Job {
-            text: index(start),
-            text_len: index(text_len),
-            key,
-            nonce: nonce(number, epoch),
-            ..Job::default()
-        });
-        self.advance(key_index);
-        Ok(())
-    }
-
-    /// Whether `count` packets, which `batch` is about to get, are sealed or opened from where they lie, here and
-    /// now, and not copied for the engine. Their texts have about `text_len` bytes in all.
-    #[inline]
-    pub(super) fn go_from_elsewhere<Direction>(
+    /// See [`Batch::plan`].
+    #[inline(always)]
+    pub(super) fn plan<Direction>(
         &self,
-        batch: &mut Batch<Direction>,
+        batch: &Batch<Direction>,
         count: usize,
         text_len: usize,
-    ) -> bool {
-        self.cpu.backend.is_faster_from_elsewhere(count, text_len)
-            && self.cpu.is_alone()
-            && self.keystream.is_enabled()
-            && !batch.has_pending()
-            && (count == 1 || !self.are_few(batch, count))
-    }
-
-    /// Whether the packets of `batch` are few with `more` of them, and leave most lanes idle: they can
-    /// work for the packets behind them, if those may be precomputed.
-    #[inline(always)]
-    fn are_few<Direction>(&self, batch: &mut Batch<Direction>, more: usize) -> bool {
-        self.keystream.is_enabled() && batch.are_few(self.cpu.backend, more)
-    }
-
-    /// Whether the next packet of `count`, which `batch` is about to get, is added by itself: they are
-    /// few, or precomputed keystream is left for it.
-    #[inline(always)]
-    pub(super) fn goes_alone<Direction>(&self, batch: &mut Batch<Direction>, count: usize) -> bool {
-        // First whether they are few: then the batch knows.
-        self.are_few(batch, count) || self.keystream.left() > 0
+    ) -> Plan {
+        batch.plan(self.cpu, self.keystream.is_enabled(), count, text_len)
     }
 
     /// Counts the next `count` packets, which end before the next rekey or with it. Returns where `batch`
@@ -228,32 +145,8 @@ impl FsChaCha20Poly1305 {
         self.rekey_if_due(key_index);
     }
 
-    /// Moves the precomputed keystream of the next packet into `batch`. Where fewer than `wanted`
-    /// blocks are left, missing ones are computed, and more for the packets behind it. Returns
-    /// the index of the first block, and how many there are.
-    #[inline(always)]
-    fn add_keystream<Direction>(
-        &mut self,
-        batch: &mut Batch<Direction>,
-        wanted: usize,
-    ) -> (u32, u32) {
-        let backend = self.cpu.backend;
-        let blocks = self.keystream.blocks(self.keystream.per_packet());
-        let (first, mut count) = (batch.add_keystream(blocks), blocks.len());
-        self.keystream.consume(count);
-        if count < wanted && self.keystream.left() == 0 {
-            let packet = (self.used, self.epoch);
-            self.keystream
-                .compute(backend, &self.key, packet, count, wanted);
-            let missing = wanted - count;
-            batch.add_keystream(self.keystream.blocks(missing));
-            self.keystream.consume(missing);
-            count = wanted;
-        }
-        (first, index(count))
-    }
-
-    /// Seals or opens the next packet without a batch.
+    /// Seals or opens the next packet here and now.
+    #[inline]
     pub(super) fn run_single(
         &mut self,
         kernel: Kernel,
@@ -262,28 +155,15 @@ impl FsChaCha20Poly1305 {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Result<Outcome, Exhausted> {
-        let wanted = self.keystream.wanted(self.cpu.backend, text.len());
-        self.run(kernel, key_index, wanted, bytes, aad, text)
-    }
-
-    /// Seals or opens the next packet, with `wanted` blocks of precomputed keystream.
-    fn run(
-        &mut self,
-        kernel: Kernel,
-        key_index: &mut KeyIndex,
-        wanted: usize,
-        bytes: &mut [u8],
-        aad: Range<usize>,
-        text: Range<usize>,
-    ) -> Result<Outcome, Exhausted> {
         let (number, epoch) = self.next()?;
-        // A packet's blocks must be neighbours here: if some of the last packet's are
-        // missing, all of them are computed again.
+        let wanted = self.keystream.wanted(self.cpu.backend, text.len());
+        // A packet's blocks must be neighbours: if some of the last packet's are missing, all of them are
+        // computed again.
         let left = self.keystream.left();
         if left < wanted && left <= self.keystream.per_packet() {
             self.keystream.consume(left);
             self.keystream
-                .compute(self.cpu.backend, &self.key, (number, epoch), 0, wanted);
+                .compute(self.cpu.backend, &self.key, (number, epoch), wanted);
         }
         let blocks = self.keystream.blocks(self.keystream.per_packet());
         let (secrets, count) = ((&self.key, blocks), blocks.len());
@@ -328,5 +208,17 @@ impl FsChaCha20Poly1305 {
     pub(super) fn wipe(&mut self) {
         self.key.zeroize();
         self.keystream.wipe();
+    }
+}
+
+/// The job of a text at `start` in a batch's arena.
+#[inline(always)]
+fn job(start: usize, text_len: usize, key: u32, nonce: Nonce) -> Job {
+    Job {
+        text: index(start),
+        text_len: index(text_len),
+        key,
+        nonce,
+        ..Job::default()
     }
 }

@@ -7,7 +7,7 @@ use super::error::OpenError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use super::rekey::number_and_epoch;
 use crate::arena::index;
-use crate::batch::OpenBatch;
+use crate::batch::{OpenBatch, Plan};
 use crate::bitcoin::message::{Ignored, MAX_TYPE_LEN, MessageType};
 use crate::copy::copy;
 use alloc::boxed::Box;
@@ -22,10 +22,6 @@ use packetlane_lanes::{Backend, Job, Outcome};
 /// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes: the largest
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MAX_TYPE_LEN;
-
-/// Shorter contents that come in pieces are copied into the batch; whether longer ones are is for the
-/// [cipher](Cipher::go_from_elsewhere) to say.
-const LONG: usize = 32 * 1024;
 
 /// The receiving half of a session.
 ///
@@ -391,9 +387,10 @@ impl Inbound {
             // Most peers send one packet at a time, which takes less time by itself.
             let (mut is_first, mut is_whole) = (true, true);
             while is_whole && new.end - at >= LENGTH_LEN {
-                let goes_alone =
-                    is_first || new.end - at < OVERHEAD || self.cipher.goes_alone(batch, 1);
-                is_whole = match goes_alone {
+                let is_single = is_first
+                    || new.end - at < OVERHEAD
+                    || self.cipher.plan(batch, 1, 0) == Plan::Now;
+                is_whole = match is_single {
                     true => self.add_one(batch, &mut at, new.end)?,
                     false => self.add_interval(batch, &mut at, new.end)?,
                 };
@@ -415,7 +412,7 @@ impl Inbound {
     }
 
     /// Finds the packets that begin in the tail, as [`Inbound::scan`]. A packet's bytes must be neighbours, so
-    /// such a packet is put together: at the arena's end, or in the tail if it is long and most of it is there.
+    /// such a packet is put together at the arena's end.
     /// Returns how far the new bytes are used, and the end of the bytes that the batch keeps.
     // Not part of its caller, which does less where packets come whole.
     #[inline(never)]
@@ -453,23 +450,12 @@ impl Inbound {
                 return Err(OpenError::BatchFull);
             }
             let place = arena.take(expected);
-            let contents_len = expected - OVERHEAD;
-            if contents_len >= LONG
-                && held >= missing
-                && self.cipher.go_from_elsewhere(batch, 1, contents_len)
-            {
-                let new = &batch.arena().bytes()[at..at + missing];
-                append_expected(&mut self.rest.held.tail, new, expected);
-                self.add_long(batch, place, from_tail..from_tail + expected)?;
-                from_tail += expected;
-            } else {
-                let waited = &self.rest.held.tail[from_tail..from_tail + held];
-                let bytes = batch.arena_mut().bytes_mut();
-                copy(&mut bytes[place..place + held], waited);
-                bytes.copy_within(at..at + missing, place + held);
-                self.add(batch, place, expected)?;
-                from_tail += held;
-            }
+            let waited = &self.rest.held.tail[from_tail..from_tail + held];
+            let bytes = batch.arena_mut().bytes_mut();
+            copy(&mut bytes[place..place + held], waited);
+            bytes.copy_within(at..at + missing, place + held);
+            self.add(batch, place, expected)?;
+            from_tail += held;
             at += missing;
             kept = place + expected;
         }
@@ -501,8 +487,8 @@ impl Inbound {
         Ok(true)
     }
 
-    /// As [`Inbound::add_one`], for all packets from `at` on up to a rekey, none of which goes
-    /// [alone](Cipher::goes_alone). Returns false if the last one has not come whole. At least
+    /// As [`Inbound::add_one`], for all packets from `at` on up to a rekey, which all wait for
+    /// the engine. Returns false if the last one has not come whole. At least
     /// [`OVERHEAD`] bytes must lie at `at`; up to three may be left for [`Inbound::add_one`].
     // Not part of its caller, which does less for a single packet.
     #[inline(never)]
@@ -569,26 +555,10 @@ impl Inbound {
         let job = batch.len();
         let contents_len = wire_len - OVERHEAD;
         let cipher = &mut self.cipher;
-        match cipher.waits(batch, contents_len) {
-            true => cipher.add_job(batch, start, contents_len)?,
-            false => cipher.add_done_job(Backend::open, batch, start, contents_len)?,
+        match cipher.plan(batch, 1, contents_len) {
+            Plan::Now => cipher.run_job(Backend::open, batch, start, contents_len)?,
+            Plan::FromSource | Plan::WithBatch => cipher.add_job(batch, start, contents_len)?,
         }
-        self.rest.added(job);
-        Ok(())
-    }
-
-    /// As [`Inbound::add`], for a packet that lies in the tail: it is opened from there, here and now. It must
-    /// be one that [goes from elsewhere](Cipher::go_from_elsewhere).
-    fn add_long(
-        &mut self,
-        batch: &mut OpenBatch,
-        start: usize,
-        packet: Range<usize>,
-    ) -> Result<(), OpenError> {
-        let (job, contents_len) = (batch.len(), packet.len() - OVERHEAD);
-        self.cipher.add_bare_job(batch, start, contents_len)?;
-        let text_and_tag = &self.rest.held.tail[packet][LENGTH_LEN..];
-        batch.open_from(self.cipher.backend(), &[text_and_tag]);
         self.rest.added(job);
         Ok(())
     }
@@ -972,24 +942,24 @@ mod tests {
     use crate::engine::Engine;
     use alloc::vec;
 
-    /// A long packet of which half or more has come before is opened from where it was put together, unless it
-    /// waits for whoever runs the batch. That shows when the engine has been called; of a forged one nothing
-    /// shows. The packets behind it are opened, too.
+    /// A long packet that comes in two pieces waits for the engine; of a forged one nothing shows. The packets
+    /// behind it are opened, too.
     #[test]
-    fn long_packets_are_opened_from_where_they_lie() {
+    fn long_packets_in_pieces() {
+        const LONG: usize = 32 * 1024;
         for backend in Backend::ALL.iter().filter(|backend| backend.is_available()) {
             let engine = Engine::on(*backend).unwrap();
             let cipher = || Cipher::new(engine, &[1; 32], &[2; 32]);
             let contents: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
-            // How long, how much of it comes before, and whether it is opened there.
+            // How long, and how much of it comes before.
             let cases = [
-                (LONG - 1, LONG, false),
-                (LONG, LONG / 2 - 100, false),
-                (LONG, LONG / 2 + 100, true),
-                (contents.len(), contents.len(), true),
-                (contents.len(), 3, false),
+                (LONG - 1, LONG),
+                (LONG, LONG / 2 - 100),
+                (LONG, LONG / 2 + 100),
+                (contents.len(), contents.len()),
+                (contents.len(), 3),
             ];
-            for (case, (len, before, goes)) in cases.into_iter().enumerate() {
+            for (case, (len, before)) in cases.into_iter().enumerate() {
                 for (is_forged, precomputes) in [(false, true), (false, false), (true, true)] {
                     let (mut sender, mut wire) = (Outbound::new(cipher()), Vec::new());
                     let kinds = [PacketKind::Genuine, PacketKind::Decoy];
@@ -1019,8 +989,7 @@ mod tests {
 
                     batch.clear();
                     assert_eq!(receiver.feed(&mut batch, &wire[cut..end]), Ok(1));
-                    let goes = goes && precomputes && backend.is_faster_from_elsewhere(1, LONG);
-                    assert_eq!(batch.has_pending(), !goes, "{backend:?}, {len}, {before}");
+                    assert!(batch.has_pending(), "{backend:?}, {len}, {before}");
                     assert_eq!(receiver.feed(&mut batch, &wire[end..]), Ok(2));
                     let next = receiver.packets(&batch).next();
                     assert_eq!(next, Some(Err(OpenError::NotOpened)), "{backend:?}");

@@ -5,7 +5,7 @@ use super::cipher::Cipher;
 use super::error::SealError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use crate::arena::{Owner, Slot, index};
-use crate::batch::SealBatch;
+use crate::batch::{Plan, SealBatch};
 use crate::bitcoin::message::MessageType;
 use crate::copy::copy;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ impl Outbound {
     }
 
     /// Adds a packet with `contents` to the batch. [`SealBatch::wire`] gives its
-    /// bytes when the batch has been sealed. Few packets, and long ones, may be sealed here
+    /// bytes when the batch has been sealed. Few packets, and long ones, are sealed here
     /// already, which takes less time; the engine must be called all the same.
     ///
     /// # Errors
@@ -131,36 +131,42 @@ impl Outbound {
         self.cipher.check_left(count)?;
         let (first, start) = (batch.len(), batch.arena().used());
         let (packets_end, end) = (first + count, start + wire_len);
-        if self.cipher.go_from_elsewhere(batch, count, wire_len) {
-            batch.arena_mut().take(wire_len);
-            self.add_from_elsewhere(batch, count, start..end, &mut packets)?;
+        let contents_len = wire_len - count * OVERHEAD;
+        match self.cipher.plan(batch, count, contents_len) {
+            Plan::Now => {
+                for (kind, contents) in packets.by_ref().take(count) {
+                    let added = self.add(batch, kind, &[], contents);
+                    assert!(added.is_ok(), "{OTHER_PACKETS}");
+                }
+            }
+            Plan::FromSource => {
+                batch.arena_mut().take(wire_len);
+                self.add_from_source(batch, count, start..end, &mut packets)?;
+            }
+            Plan::WithBatch => {
+                batch.arena_mut().take(wire_len);
+                let mut at = start;
+                while batch.len() < packets_end {
+                    let count = packets_end - batch.len();
+                    let copies = |packet: &mut [u8], front, contents: &[u8]| {
+                        write(packet, front, &[], contents);
+                    };
+                    at = self.add_interval(batch, count, at..end, &mut packets, copies)?;
+                }
+                assert!(at == end, "{OTHER_PACKETS}");
+            }
         }
-        while batch.len() < packets_end
-            && self.cipher.goes_alone(batch, packets_end - batch.len())
-            && let Some((kind, contents)) = packets.next()
-        {
-            let added = self.add(batch, kind, &[], contents);
-            assert!(added.is_ok(), "{OTHER_PACKETS}");
-        }
-        let mut at = batch.arena().used();
-        batch.arena_mut().take(end.saturating_sub(at));
-        while batch.len() < packets_end {
-            let count = packets_end - batch.len();
-            let copies = |packet: &mut [u8], front, contents: &[u8]| {
-                write(packet, front, &[], contents);
-            };
-            at = self.add_interval(batch, count, at..end, &mut packets, copies)?;
-        }
-        assert!(at == end && packets.next().is_none(), "{OTHER_PACKETS}");
+        let are_all = batch.len() == packets_end && batch.arena().used() == end;
+        assert!(are_all && packets.next().is_none(), "{OTHER_PACKETS}");
         Ok(batch
             .arena()
             .slot(self.owner, start..end, first..packets_end))
     }
 
     /// Adds `count` packets to `place` in the arena, which is taken, and seals them from where they lie, up to
-    /// [`MOST_AT_ONCE`] at a time.
+    /// [`MAX_SOURCES`] at a time.
     #[inline(never)]
-    fn add_from_elsewhere<'c>(
+    fn add_from_source<'c>(
         &mut self,
         batch: &mut SealBatch,
         count: usize,
@@ -171,14 +177,14 @@ impl Outbound {
         let packets_end = batch.len() + count;
         let (mut at, end) = (place.start, place.end);
         while batch.len() < packets_end {
-            let mut sources = ArrayVec::<&[u8], MOST_AT_ONCE>::new();
-            let these_end = packets_end.min(batch.len() + MOST_AT_ONCE);
+            let mut sources = ArrayVec::<&[u8], MAX_SOURCES>::new();
+            let these_end = packets_end.min(batch.len() + MAX_SOURCES);
             while batch.len() < these_end {
                 let count = these_end - batch.len();
-                let from_elsewhere = |packet: &mut [u8], front, contents: &'c [u8]| {
+                let from_source = |packet: &mut [u8], front, contents: &'c [u8]| {
                     sources.push(write_first(packet, front, &[], contents));
                 };
-                at = self.add_interval(batch, count, at..end, packets, from_elsewhere)?;
+                at = self.add_interval(batch, count, at..end, packets, from_source)?;
             }
             batch.seal_from(backend, &sources);
         }
@@ -219,26 +225,141 @@ impl Outbound {
         Ok(at)
     }
 
-    /// Adds a packet with contents of `contents_len` bytes to the batch, for the
-    /// caller to write into the slice that is returned, so that a message is
-    /// serialised where its packet will lie. The slice shows bytes of earlier
-    /// turns: all of it must be written.
+    /// Adds a packet with contents of `contents_len` bytes to the batch, which `write` writes where the
+    /// packet will lie, so that a message need not be serialised elsewhere first. The slice shows bytes of
+    /// earlier turns: all of it must be written. If `write` panics nothing is added.
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added and nothing counted then, and `write` is not called.
+    ///
+    /// ```
+    /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
+    /// # use packetlane::{Engine, SealBatch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let engine = Engine::detect()?;
+    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
+    /// # let mut session = Session::from_keys(engine, &keys, Role::Initiator);
+    /// let mut batch = SealBatch::new();
+    /// let slot = session
+    ///     .outbound
+    ///     .push_with(&mut batch, PacketKind::Genuine, 8, |contents| {
+    ///         contents.copy_from_slice(&7_u64.to_le_bytes());
+    ///     })?;
+    /// assert_eq!(slot.wire_len(), 20 + 8);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
-    pub fn reserve<'b>(
+    pub fn push_with(
         &mut self,
-        batch: &'b mut SealBatch,
+        batch: &mut SealBatch,
         kind: PacketKind,
         contents_len: usize,
-    ) -> Result<(Slot, &'b mut [u8]), SealError> {
-        let (start, front) = self.place(batch, kind, contents_len)?;
-        self.cipher.add_job(batch, start, contents_len)?;
-        let slot = self.slot(batch, start..start + contents_len + OVERHEAD);
-        let contents = write_front(bytes_from(batch, start), front, contents_len);
-        Ok((slot, contents))
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Slot, SealError> {
+        let draft = self.begin(batch, contents_len)?;
+        write(draft.contents(batch)?);
+        self.commit(batch, kind, draft)
+    }
+
+    /// Takes the place of a packet with contents of `contents_len` bytes in the batch: the first half of
+    /// [`Outbound::push_with`], for callers that have no closures.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`].
+    #[doc(hidden)]
+    #[inline]
+    pub fn begin(&self, batch: &mut SealBatch, contents_len: usize) -> Result<Draft, SealError> {
+        if contents_len > MAX_CONTENTS_LEN {
+            return Err(SealError::TooLong {
+                length: contents_len,
+            });
+        }
+        let wire_len = contents_len + OVERHEAD;
+        if !batch.arena().fits(wire_len) {
+            return Err(SealError::BatchFull);
+        }
+        self.cipher.check_next()?;
+        Ok(Draft {
+            start: batch.arena_mut().take(wire_len),
+            contents_len,
+            written: 0,
+            turn: batch.arena().turn(),
+        })
+    }
+
+    /// As [`Outbound::begin`] for a message, whose type is written.
+    ///
+    /// # Errors
+    ///
+    /// See [`SealError`].
+    #[doc(hidden)]
+    #[inline]
+    pub fn begin_message(
+        &self,
+        batch: &mut SealBatch,
+        message_type: MessageType,
+        payload_len: usize,
+    ) -> Result<Draft, SealError> {
+        let encoded = message_type.encoded();
+        let mut draft = self.begin(batch, payload_len.saturating_add(encoded.len()))?;
+        draft.contents(batch)?[..encoded.len()].copy_from_slice(&encoded);
+        draft.written = encoded.len();
+        Ok(draft)
+    }
+
+    /// Adds the packet of a draft, whose contents are written: the second half of [`Outbound::push_with`].
+    ///
+    /// # Errors
+    ///
+    /// [`SealError::Stale`], [`SealError::Exhausted`].
+    #[doc(hidden)]
+    #[inline]
+    pub fn commit(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        draft: Draft,
+    ) -> Result<Slot, SealError> {
+        batch
+            .arena()
+            .check(draft.turn)
+            .map_err(|_| SealError::Stale)?;
+        let Draft {
+            start,
+            contents_len,
+            ..
+        } = draft;
+        let plan = match self.cipher.plan(batch, 1, contents_len) {
+            Plan::Now => Plan::Now,
+            // Its contents lie in the batch already.
+            Plan::FromSource | Plan::WithBatch => Plan::WithBatch,
+        };
+        self.finish(batch, kind, start, contents_len, plan)?;
+        Ok(self.slot(batch, start..start + contents_len + OVERHEAD))
+    }
+
+    /// Adds the packet at `start` in the arena, whose contents are there.
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        batch: &mut SealBatch,
+        kind: PacketKind,
+        start: usize,
+        contents_len: usize,
+        plan: Plan,
+    ) -> Result<(), SealError> {
+        let front = front(self.cipher.encrypt_length(contents_len)?, kind);
+        write_front(bytes_from(batch, start), front, 0);
+        match plan {
+            Plan::Now => self
+                .cipher
+                .run_job(Backend::seal, batch, start, contents_len)?,
+            _ => self.cipher.add_job(batch, start, contents_len)?,
+        }
+        Ok(())
     }
 
     /// The slot of the packet that was added last, which lies in `wire`.
@@ -257,58 +378,21 @@ impl Outbound {
         rest: &[u8],
     ) -> Result<usize, SealError> {
         let contents_len = rest.len().saturating_add(beginning.len());
-        let (start, front) = self.place(batch, kind, contents_len)?;
-        if !self.cipher.waits(batch, contents_len) {
-            write(bytes_from(batch, start), front, beginning, rest);
-            self.cipher
-                .add_done_job(Backend::seal, batch, start, contents_len)?;
-        } else if contents_len >= LONG && self.cipher.go_from_elsewhere(batch, 1, contents_len) {
-            self.add_long(batch, start, front, beginning, rest)?;
-        } else {
-            self.cipher.add_job(batch, start, contents_len)?;
-            // At last: the call of `memcpy` leaves nothing in registers.
-            write(bytes_from(batch, start), front, beginning, rest);
+        let start = self.begin(batch, contents_len)?.start;
+        match self.cipher.plan(batch, 1, contents_len) {
+            Plan::FromSource => {
+                let front = front(self.cipher.encrypt_length(contents_len)?, kind);
+                self.cipher.add_job(batch, start, contents_len)?;
+                let source = write_first(bytes_from(batch, start), front, beginning, rest);
+                batch.seal_from(self.cipher.backend(), &[source]);
+            }
+            plan => {
+                let contents = &mut bytes_from(batch, start)[LENGTH_LEN + HEADER_LEN..];
+                write_contents(contents, beginning, rest);
+                self.finish(batch, kind, start, contents_len, plan)?;
+            }
         }
         Ok(start)
-    }
-
-    /// Adds a packet at `start` in the arena, whose place is taken, and seals it from where it lies.
-    #[inline(never)]
-    fn add_long(
-        &mut self,
-        batch: &mut SealBatch,
-        start: usize,
-        front: Front,
-        beginning: &[u8],
-        rest: &[u8],
-    ) -> Result<(), SealError> {
-        let contents_len = beginning.len() + rest.len();
-        self.cipher.add_bare_job(batch, start, contents_len)?;
-        let source = write_first(bytes_from(batch, start), front, beginning, rest);
-        batch.seal_from(self.cipher.backend(), &[source]);
-        Ok(())
-    }
-
-    /// Takes the place of a packet in the arena. Returns where it begins, and what belongs there: its length
-    /// and header.
-    #[inline]
-    fn place(
-        &mut self,
-        batch: &mut SealBatch,
-        kind: PacketKind,
-        contents_len: usize,
-    ) -> Result<(usize, Front), SealError> {
-        if contents_len > MAX_CONTENTS_LEN {
-            return Err(SealError::TooLong {
-                length: contents_len,
-            });
-        }
-        let wire_len = contents_len + OVERHEAD;
-        if !batch.arena().fits(wire_len) {
-            return Err(SealError::BatchFull);
-        }
-        let length = self.cipher.encrypt_length(contents_len)?;
-        Ok((batch.arena_mut().take(wire_len), front(length, kind)))
     }
 
     /// Adds a packet with a message to the batch: its type in the shortest form that every
@@ -348,26 +432,23 @@ impl Outbound {
         Ok(self.slot(batch, start..start + wire_len))
     }
 
-    /// As [`Outbound::push_message`], with a payload of `payload_len` bytes for the caller
-    /// to write into the slice that is returned: all of it must be written, as with
-    /// [`Outbound::reserve`].
+    /// As [`Outbound::push_message`], with a payload of `payload_len` bytes, which `write` writes as in
+    /// [`Outbound::push_with`].
     ///
     /// # Errors
     ///
-    /// See [`SealError`]. Nothing is added and nothing counted then.
+    /// See [`SealError`]. Nothing is added and nothing counted then, and `write` is not called.
     #[inline]
-    pub fn reserve_message<'b>(
+    pub fn push_message_with(
         &mut self,
-        batch: &'b mut SealBatch,
+        batch: &mut SealBatch,
         message_type: MessageType,
         payload_len: usize,
-    ) -> Result<(Slot, &'b mut [u8]), SealError> {
-        let encoded = message_type.encoded();
-        let contents_len = payload_len.saturating_add(encoded.len());
-        let (slot, contents) = self.reserve(batch, PacketKind::Genuine, contents_len)?;
-        let (place, payload) = contents.split_at_mut(encoded.len());
-        place.copy_from_slice(&encoded);
-        Ok((slot, payload))
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Slot, SealError> {
+        let draft = self.begin_message(batch, message_type, payload_len)?;
+        write(draft.contents(batch)?);
+        self.commit(batch, PacketKind::Genuine, draft)
     }
 
     /// Appends one packet to `out`, sealed, without a batch.
@@ -388,12 +469,37 @@ impl Outbound {
 /// Why [`Outbound::push_many`] panics.
 const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 
-/// Shorter contents of a single packet are copied; whether longer ones are is for the
-/// [cipher](Cipher::go_from_elsewhere) to say.
-const LONG: usize = 1024;
-
 /// How many packets are sealed from where they lie at a time, as many as a backend takes at a time.
-const MOST_AT_ONCE: usize = 256;
+const MAX_SOURCES: usize = 256;
+
+/// A packet whose contents are being written, in a batch.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Draft {
+    /// Where it begins in the arena.
+    start: usize,
+    contents_len: usize,
+    /// How many bytes of the contents are written.
+    written: usize,
+    turn: u64,
+}
+
+impl Draft {
+    /// The place of its contents, or of what is left of them to write.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError::Stale`].
+    #[inline]
+    pub fn contents<'b>(&self, batch: &'b mut SealBatch) -> Result<&'b mut [u8], SealError> {
+        batch
+            .arena()
+            .check(self.turn)
+            .map_err(|_| SealError::Stale)?;
+        let contents = &mut bytes_from(batch, self.start)[LENGTH_LEN + HEADER_LEN..];
+        Ok(&mut contents[self.written..self.contents_len])
+    }
+}
 
 /// What comes before the contents of a packet.
 type Front = [u8; LENGTH_LEN + HEADER_LEN];
@@ -423,7 +529,13 @@ fn write_front(packet: &mut [u8], front: Front, contents_len: usize) -> &mut [u8
 #[inline(always)]
 fn write(packet: &mut [u8], front: Front, beginning: &[u8], rest: &[u8]) {
     let contents = write_front(packet, front, beginning.len() + rest.len());
-    let (place, rest_place) = contents.split_at_mut(beginning.len());
+    write_contents(contents, beginning, rest);
+}
+
+/// Writes `beginning`, then `rest`.
+#[inline(always)]
+fn write_contents(place: &mut [u8], beginning: &[u8], rest: &[u8]) {
+    let (place, rest_place) = place[..beginning.len() + rest.len()].split_at_mut(beginning.len());
     // Not a call of `memcpy` for nothing.
     if !beginning.is_empty() {
         place.copy_from_slice(beginning);

@@ -20,13 +20,12 @@ pub const MAX_PRECOMPUTED_KEYSTREAM: usize = 2048;
 /// The same in blocks: they fill two registers of AVX-512, which take little longer than one.
 const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();
 
-/// The most blocks that are precomputed of one packet: a call then serves two. With more, it costs
-/// more to carry them through the batch than it saves.
+/// The most blocks that are precomputed of one packet: a call then serves two.
 const MAX_PACKET_BLOCKS: usize = MAX_BLOCKS / 2;
 
 /// How many blocks of keystream a packet with `text_len` bytes of text takes: one is for its tag.
 #[inline]
-pub(super) fn blocks(text_len: usize) -> usize {
+fn blocks(text_len: usize) -> usize {
     1 + text_len.div_ceil(size_of::<Block>())
 }
 
@@ -84,8 +83,7 @@ impl PrecomputedKeystream {
     }
 
     /// Computes the blocks of the packets from `number` of `epoch` on, `per_packet` of each,
-    /// as if all were as long as the first; of the first one only from block `first` on. None may be left: so all
-    /// that was computed before has been wiped.
+    /// as if all were as long as the first. None may be left: so all that was computed before has been wiped.
     #[cold]
     #[allow(clippy::cast_possible_truncation, reason = "there are 32 blocks")]
     pub(super) fn compute(
@@ -93,14 +91,13 @@ impl PrecomputedKeystream {
         backend: Backend,
         key: &Key,
         (mut number, epoch): (u32, u64),
-        first: usize,
         per_packet: usize,
     ) {
         debug_assert_eq!(self.left(), 0);
-        let left = (REKEY_INTERVAL - number) as usize * per_packet - first;
+        let left = (REKEY_INTERVAL - number) as usize * per_packet;
         let end = left.min(MAX_BLOCKS);
         let mut of = [(0, [0; 12]); MAX_BLOCKS];
-        let mut next = (first as u32, nonce(number, epoch));
+        let mut next = (0, nonce(number, epoch));
         for place in &mut of[..end] {
             *place = next;
             next.0 += 1;
