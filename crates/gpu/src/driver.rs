@@ -1,9 +1,9 @@
 //! The device interface: memory, copies, launches, events.
 //!
-//! [`Driver`] is the interface between the pipeline and CUDA. [`Cuda`](crate::Cuda) implements
-//! it with CUDA; `stand_in` (feature `emulate`) runs on the CPU and fails on demand. Commands
-//! of one stream run in the order in which they were added. Commands of two streams run in any
-//! order.
+//! [`Driver`] is the interface between the pipeline and a device. [`Cuda`](crate::Cuda)
+//! implements it with CUDA; the tests have a device that runs on the CPU and fails on demand.
+//! Commands of one stream run in the order in which they were added. Commands of two streams run
+//! in any order.
 //!
 //! `DeviceMemory`, `PinnedMemory`, `Stream` and `Event` release their resources on drop.
 

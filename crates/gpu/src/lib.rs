@@ -38,8 +38,6 @@
 //! - `gpu`: [`Gpu`], which owns all of these. [`Pinned`]: an arena that the device reads and
 //!   writes itself.
 //! - `crossover`, `resident`, `copies`: measuring.
-//! - `ptx` and `stand_in` (feature `emulate`): the kernels on the CPU, and a device without
-//!   hardware, for tests.
 //!
 //! Keys, keystream and plaintext are wiped from device memory and staging when a piece is
 //! done, when something fails, and on drop.
@@ -56,11 +54,7 @@ mod kernels;
 mod piece;
 mod pinned;
 mod pipeline;
-#[cfg(feature = "emulate")]
-pub mod ptx;
 mod resident;
-#[cfg(feature = "emulate")]
-pub mod stand_in;
 mod timings;
 mod transfer;
 mod wipe;

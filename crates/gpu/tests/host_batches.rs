@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Made, Random, device, device_work, finish};
-use packetlane_gpu::stand_in::Held;
 use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, PipelineConfig, RunOptions, Timings};
 use packetlane_lanes::{Job, Outcome, Secrets, Work};
+use packetlane_ptx_emulator::Held;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs a batch on the device without the CPU's help, and compares everything with the CPU's

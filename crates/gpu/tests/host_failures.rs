@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Made, Random, device, device_work, finish};
-use packetlane_gpu::stand_in::{Call, Held, StandIn};
 use packetlane_gpu::{Bytes, CopyDirection, Gpu, GpuError, Help, Op, RunOptions};
 use packetlane_lanes::{Outcome, TAG_LEN, Work};
+use packetlane_ptx_emulator::{Call, Held, StandIn};
 
 const LOST: GpuError = GpuError::Lost {
     call: "a call",

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Made, Random};
-use packetlane_gpu::stand_in::{Held, StandIn};
 use packetlane_gpu::{Gpu, PipelineConfig};
+use packetlane_ptx_emulator::{Held, StandIn};
 
 #[test]
 fn whole_batches_of_every_class() {

@@ -6,7 +6,7 @@ mod kernels;
 use kernels::emulated::Emulated;
 use kernels::host_cpp::{HostCpp, SOURCE, compiler};
 use kernels::{Batch, Class, Device, Noise, PTX, check, shape};
-use packetlane_gpu::ptx::Order;
+use packetlane_ptx_emulator::Order;
 
 /// Changes the lines of an entry.
 type Change = fn(&mut Vec<String>);

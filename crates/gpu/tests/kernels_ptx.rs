@@ -4,7 +4,7 @@ mod kernels;
 
 use kernels::emulated::Emulated;
 use kernels::{Batch, Class, Device, Noise, PTX, check, every_length, long, shape, with_aad};
-use packetlane_gpu::ptx::Order;
+use packetlane_ptx_emulator::Order;
 
 const ORDERS: [Order; 3] = [Order::Permuted(7), Order::Reversed, Order::Forward];
 

@@ -5,7 +5,7 @@ mod kernels;
 
 use kernels::emulated::Emulated;
 use kernels::{Batch, Class, Device, Noise, PTX, Shape, shape};
-use packetlane_gpu::ptx::Order;
+use packetlane_ptx_emulator::Order;
 
 fn shapes() -> Vec<Shape> {
     let mut noise = Noise(1);

@@ -290,7 +290,7 @@ mod tests {
     /// Nothing is missing that the compiler does not ask for.
     #[test]
     fn every_experiment_is_whole() {
-        let gpu = packetlane_gpu::Gpu::on(packetlane_gpu::stand_in::StandIn::new(8));
+        let gpu = packetlane_gpu::Gpu::on(packetlane_ptx_emulator::StandIn::new(8));
         let gpu: &'static packetlane_gpu::Gpu = Box::leak(Box::new(gpu));
         let engine = Engine::detect().unwrap().with_gpu(gpu);
         let options = Options {

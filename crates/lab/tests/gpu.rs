@@ -3,12 +3,12 @@
 //! found out before anything is timed.
 
 use packetlane::{Backend, Engine};
-use packetlane_gpu::stand_in::{Call, StandIn};
 use packetlane_gpu::{Gpu, GpuError};
 use packetlane_lab::gpu_check::{CheckError, check};
 use packetlane_lab::report::{Case, Machine, OURS, Report, Row};
 use packetlane_lab::run::{self, LabError, Options, published};
 use packetlane_lab::show::{answers::answers, draw::draw, html, notes::Notes, plot, text};
+use packetlane_ptx_emulator::{Call, StandIn};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

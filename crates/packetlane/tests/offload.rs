@@ -7,8 +7,8 @@ mod common;
 use common::{Random, engine, noise, sessions};
 use packetlane::bip324::{Inbound, Outbound, PacketKind};
 use packetlane::{Engine, Offload, OpenBatch, Outcome, SealBatch};
-use packetlane_gpu::stand_in::{Call, Held, StandIn};
 use packetlane_gpu::{Gpu, GpuError, PipelineConfig};
+use packetlane_ptx_emulator::{Call, Held, StandIn};
 
 /// An emulated device that runs its work in an order given by `seed`, in small pieces. It lives
 /// for the whole process, like an engine's device.

@@ -5,9 +5,9 @@
     reason = "a module of many tests, none of which uses all"
 )]
 
-use packetlane_gpu::stand_in::StandIn;
 use packetlane_gpu::{Bytes, DeviceWork, Gpu, Op, PipelineConfig, RunOptions, Timings, pending};
 use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_ptx_emulator::StandIn;
 
 /// Pseudo-random numbers, the same in every run.
 pub struct Random(u64);

@@ -1,6 +1,6 @@
-//! Runs the kernels' PTX with `packetlane_gpu::ptx`.
+//! Runs the kernels' PTX with `packetlane_ptx_emulator`.
 
-use packetlane_gpu::ptx::{Memory, Module, Order};
+use packetlane_ptx_emulator::{Memory, Module, Order};
 
 use super::{Batch, Class, Device};
 
@@ -33,7 +33,7 @@ impl Device for Emulated {
         batch: &Batch,
         bytes: &[u8],
     ) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let mut memory = Memory::new();
+        let mut memory = Memory::default();
         let mut upload = |bytes: &[u8]| {
             let address = memory.alloc(bytes.len());
             memory.write(address, bytes).expect("just allocated");

@@ -1,34 +1,34 @@
-//! Parses PTX text for `run`. Registers and constants get indexes into one array, labels become
-//! instruction indexes, and every instruction is decoded once.
+//! Parses the text of a PTX module into what `run` executes. Registers and constants get indexes
+//! into one array, labels become instruction indexes, and every instruction is decoded once.
 
 use std::collections::HashMap;
 use std::fmt;
 
 /// A parsed PTX module.
 pub struct Module {
-    pub(super) kernels: HashMap<String, Kernel>,
+    pub(crate) kernels: HashMap<String, Kernel>,
 }
 
 /// One `.entry` (kernel).
 #[derive(Default)]
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     /// For each parameter, whether it has eight bytes. The others have four.
-    pub(super) params: Vec<bool>,
-    pub(super) max_threads: u32,
+    pub(crate) params: Vec<bool>,
+    pub(crate) max_threads: u32,
     /// Number of places in a thread's array of values. Constants are at its end.
-    pub(super) places: usize,
-    pub(super) constants: Vec<u64>,
-    pub(super) code: Vec<Op>,
+    pub(crate) places: usize,
+    pub(crate) constants: Vec<u64>,
+    pub(crate) code: Vec<Op>,
     /// The line number of each instruction, from 1, and its text.
-    pub(super) lines: Vec<(usize, String)>,
+    pub(crate) lines: Vec<(usize, String)>,
 }
 
 /// The index of a register or constant in a thread's array of values.
-pub(super) type Place = u32;
+pub(crate) type Place = u32;
 
 /// The width of an instruction's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
+pub(crate) enum Width {
     Pred,
     B16,
     B32,
@@ -37,7 +37,7 @@ pub(super) enum Width {
 
 /// Truncates a value to a width.
 #[inline(always)]
-pub(super) fn cut(value: u64, width: Width) -> u64 {
+pub(crate) fn cut(value: u64, width: Width) -> u64 {
     match width {
         Width::Pred => value & 1,
         Width::B16 => value as u16 as u64,
@@ -48,7 +48,7 @@ pub(super) fn cut(value: u64, width: Width) -> u64 {
 
 /// Operations on two values. The result is truncated to the instruction's width.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Binary {
+pub(crate) enum Binary {
     Add,
     Sub,
     Mul,
@@ -62,7 +62,7 @@ pub(super) enum Binary {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Compare {
+pub(crate) enum Compare {
     Eq,
     Ne,
     Lt,
@@ -72,7 +72,7 @@ pub(super) enum Compare {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Special {
+pub(crate) enum Special {
     Tid,
     Ntid,
     Ctaid,
@@ -80,7 +80,7 @@ pub(super) enum Special {
 
 /// An instruction. It writes `d` and reads the other operands.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Binary {
         op: Binary,
         width: Width,
@@ -272,13 +272,6 @@ impl Module {
                 why: "the module ends within an entry",
             }),
         }
-    }
-
-    /// The names of the kernels, sorted.
-    pub fn entries(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
-        names.sort_unstable();
-        names
     }
 }
 

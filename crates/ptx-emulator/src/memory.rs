@@ -1,4 +1,5 @@
-//! Global memory: allocations, and for each byte the threads that accessed it last.
+//! The memory of the emulated device: its allocations, and for each byte the threads that
+//! accessed it last, which finds races and reads of bytes that were never written.
 
 use std::fmt;
 
@@ -31,7 +32,6 @@ impl fmt::Display for AccessError {
 }
 
 /// The memory of the emulated device.
-#[derive(Default)]
 pub struct Memory {
     allocations: Vec<Allocation>,
     /// The last thread number of earlier launches. Numbers continue through all launches, so
@@ -60,21 +60,23 @@ const HOST: u32 = 1;
 
 /// Adds a number to a digest.
 #[inline(always)]
-pub(super) fn mix(digest: u64, number: u64) -> u64 {
+pub(crate) fn mix(digest: u64, number: u64) -> u64 {
     (digest.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-impl Memory {
+impl Default for Memory {
     /// Memory without allocations.
-    pub fn new() -> Memory {
-        Memory {
+    fn default() -> Self {
+        Self {
             allocations: Vec::new(),
             settled: HOST,
             several: HOST,
             trace: 0,
         }
     }
+}
 
+impl Memory {
     /// Allocates `len` bytes, which are uninitialised. The address is a multiple of 256.
     pub fn alloc(&mut self, len: usize) -> u64 {
         assert!(
@@ -137,7 +139,7 @@ impl Memory {
     }
 
     /// Adds a thread's number and its digest to the trace.
-    pub(super) fn end_thread(&mut self, thread: u32, trace: u64) {
+    pub(crate) fn end_thread(&mut self, thread: u32, trace: u64) {
         self.trace = mix(mix(self.trace, thread as u64), trace);
     }
 
@@ -156,7 +158,7 @@ impl Memory {
     }
 
     /// Starts a launch of `threads` threads. They are numbered from the returned number + 1.
-    pub(super) fn begin_launch(&mut self, threads: u32) -> u32 {
+    pub(crate) fn begin_launch(&mut self, threads: u32) -> u32 {
         self.settled = self.several;
         if threads >= u32::MAX - self.settled {
             // Numbering starts again. All bytes written so far count as the host's.
@@ -172,7 +174,7 @@ impl Memory {
 
     /// A load of `N` bytes by a thread.
     #[inline]
-    pub(super) fn load<const N: usize>(
+    pub(crate) fn load<const N: usize>(
         &mut self,
         thread: u32,
         address: u64,
@@ -198,7 +200,7 @@ impl Memory {
 
     /// A store of `N` bytes by a thread.
     #[inline]
-    pub(super) fn store<const N: usize>(
+    pub(crate) fn store<const N: usize>(
         &mut self,
         thread: u32,
         address: u64,

@@ -1,10 +1,10 @@
-//! Runs a launch: blocks and warps one at a time, and each thread of a warp up to its next
-//! shuffle.
+//! Runs a launch of a kernel: blocks and warps one at a time, and each thread of a warp up to its
+//! next shuffle.
 
 use std::fmt;
 
-use super::memory::{AccessError, Memory, mix};
-use super::parse::{Binary, Compare, Kernel, Module, Op, Place, Special, Width, cut};
+use crate::memory::{AccessError, Memory, mix};
+use crate::parse::{Binary, Compare, Kernel, Module, Op, Place, Special, Width, cut};
 
 /// The order in which blocks, warps and threads run between two shuffles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,8 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 const WARP: u32 = 32;
-const ENDLESS: u64 = 1 << 30;
+/// After so many instructions a thread is taken for one that does not end.
+const MAX_STEPS: u64 = 1 << 30;
 /// The content of a register that was never written. A value equal to it by chance (1 in 2^64)
 /// is mistaken for it.
 const NEVER: u64 = 0x5bd1_e995_9ac7_f04d;
@@ -286,7 +287,7 @@ impl Launch<'_> {
         let code = &self.kernel.code[..];
         loop {
             thread.steps += 1;
-            if thread.steps > ENDLESS {
+            if thread.steps > MAX_STEPS {
                 return Err(Cause::Endless);
             }
             let (d, value) = match code[thread.pc] {

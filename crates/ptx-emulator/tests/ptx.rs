@@ -1,6 +1,6 @@
 //! What the PTX emulator refuses, on kernels of a few lines.
 
-use packetlane_gpu::ptx::{AccessError, Cause, Fault, Memory, Module, Order};
+use packetlane_ptx_emulator::{AccessError, Cause, Fault, Memory, Module, Order};
 
 /// A kernel with a pointer, a number, and these instructions. `%r1` is the thread's number,
 /// `%rd2` the pointer plus four times that.
@@ -19,7 +19,7 @@ fn kernel(instructions: &str) -> String {
 fn run(instructions: &str) -> Result<Vec<u32>, Fault> {
     let module = Module::parse(&kernel(instructions)).unwrap_or_else(|error| panic!("{error}"));
     let mut results = [Order::Forward, Order::Reversed, Order::Permuted(3)].map(|order| {
-        let mut memory = Memory::new();
+        let mut memory = Memory::default();
         let words = memory.alloc(256);
         memory.write(words, &[0; 256]).expect("just allocated");
         module.launch("k", 1, 64, &[words, 64], &mut memory, order)?;
@@ -128,7 +128,7 @@ fn threads_that_miss_a_shuffle() {
 #[test]
 fn uninitialised_or_freed_memory() {
     let module = Module::parse(&kernel("ld.global.u32 %r2, [%rd1];")).expect("it is known");
-    let mut memory = Memory::new();
+    let mut memory = Memory::default();
     let words = memory.alloc(256);
     let launch = |memory: &mut Memory| {
         let fault = module.launch("k", 1, 64, &[words, 64], memory, Order::Forward);
@@ -152,7 +152,14 @@ fn uninitialised_or_freed_memory() {
 fn launches_with_wrong_parameters() {
     let module = Module::parse(&kernel("")).expect("it is known");
     let launch = |entry: &str, block: u32, params: &[u64]| {
-        let launched = module.launch(entry, 1, block, params, &mut Memory::new(), Order::Forward);
+        let launched = module.launch(
+            entry,
+            1,
+            block,
+            params,
+            &mut Memory::default(),
+            Order::Forward,
+        );
         launched.map_err(|fault| fault.cause)
     };
     assert_eq!(launch("k", 64, &[0, 1]), Ok(64 * 5));

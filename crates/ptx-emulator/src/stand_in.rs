@@ -6,16 +6,29 @@
 //! on an order it did not ask for gets wrong bytes, and the same ones for the same seed.
 //!
 //! Its kernels either compute with `lanes` what the descriptors in device memory say, or
-//! execute the shipped PTX with [`ptx`](crate::ptx), with threads in a permuted order.
+//! execute the shipped PTX with [`Module`], with threads in a permuted order.
 
-use crate::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
-use crate::error::GpuError;
-use crate::kernels::{CHUNK_LEN, CHUNK_TEXT, KEY_LEN, PACKET_LEN, PARTIAL_LEN, PTX};
-use crate::ptx::{Memory, Module, Order};
+#![allow(
+    unsafe_code,
+    reason = "it implements an unsafe trait, over raw pointers"
+)]
+
+use crate::{Memory, Module, Order};
 use core::ptr::NonNull;
+use packetlane_gpu::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
+use packetlane_gpu::{GpuError, PTX};
 use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+// What the kernels find in device memory, as `packetlane.cu` has it: lengths in bytes of a
+// packet's descriptor, a key entry, a chunk's descriptor, a chunk's partial result, and the text
+// of a chunk. A device knows its kernels' layout, not the host's.
+const PACKET_LEN: usize = 16;
+const KEY_LEN: usize = 48;
+const CHUNK_LEN: usize = 8;
+const PARTIAL_LEN: usize = 24;
+const CHUNK_TEXT: u32 = 255 * 64;
 
 /// A call that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -390,7 +403,7 @@ impl Inner {
         let found = self.memory.range(..=first).next_back();
         let (start, bytes) = found.expect("an address of device memory");
         let (start, len) = (*start, bytes.len());
-        let mut memory = Memory::new();
+        let mut memory = Memory::default();
         let at = memory.alloc(len);
         memory.write(at, bytes).expect("the same length");
         let params: Vec<u64> = args
@@ -424,8 +437,8 @@ impl Inner {
         let threads = blocks * BLOCK_THREADS;
         let packets = |packet: u32| packets + u64::from(packet) * PACKET_LEN as u64;
         let verdict = |packet: u32| verdicts + u64::from(packet);
-        let (op, way) = entry.split_once('_').expect("two words");
-        if let Ok(each) = way.parse::<u32>() {
+        let (op, kind) = entry.split_once('_').expect("two words");
+        if let Ok(each) = kind.parse::<u32>() {
             assert_eq!(args.len(), 5);
             assert!(count > 0 && threads >= count * each && threads - count * each < BLOCK_THREADS);
             for packet in 0..count {
@@ -444,7 +457,7 @@ impl Inner {
                 let at = chunks + (chunk * CHUNK_LEN) as u64;
                 assert_eq!(self.word(at), packet);
                 assert_eq!(self.word(at + 4), number * CHUNK_TEXT);
-                if way == "chunks" {
+                if kind == "chunks" {
                     // Partial results are as secret as the key.
                     let entry = u64::from(self.word(packets(packet) + 8));
                     let key = self
@@ -455,7 +468,7 @@ impl Inner {
                 }
                 chunk += 1;
             }
-            let right = match (op, way) {
+            let right = match (op, kind) {
                 ("seal", "combine") => self.packet(op, bytes, packets(packet), keys, true),
                 ("open", "combine") => self.packet(op, bytes, packets(packet), keys, false),
                 ("open", "decrypt") if self.device(verdict(packet), 1)[0] == 1 => {
