@@ -9,7 +9,7 @@ use packetlane::bitcoin::Network;
 use packetlane_files::Name;
 use packetlane_lab::capture::{self, CaptureError};
 use packetlane_lab::traffic::Profile;
-use packetlane_peers::traffic::{self, Mix, Options, Outcome, Rate, Rates, TrafficError};
+use packetlane_loadgen::{self as loadgen, Mix, Options, Outcome, Rate, Rates, TrafficError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -138,7 +138,7 @@ pub(crate) async fn run(arguments: Traffic, stop: Stop) -> Result<(), CommandErr
     let stopped = async {
         stop.signalled().await;
     };
-    let outcome = traffic::run(&options, stopped, |totals| {
+    let outcome = loadgen::run(&options, stopped, |totals| {
         let [sent, received] = totals.all().map(|count| count.messages);
         let [sent_before, received_before] = std::mem::replace(&mut before, [sent, received]);
         status.show(&format!(

@@ -1,4 +1,4 @@
-//! `packetlane traffic` from the command line. What a load does is tested in packetlane-peers.
+//! `packetlane traffic` from the command line. What a load does is tested in packetlane-loadgen.
 
 mod common;
 

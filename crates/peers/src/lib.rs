@@ -1,8 +1,7 @@
 //! What each peer of a Bitcoin node costs it, on a node as it was installed.
 //!
 //! A source sees the node and makes [`Record`]s of it; everything else is made of these: a live
-//! table, a file, a report, a plan of slots. [`traffic`] makes the load that all this is tested
-//! with.
+//! table, a file, a report, a plan of slots.
 
 pub mod file;
 pub mod pace;
@@ -18,7 +17,6 @@ pub mod show;
 mod source;
 pub mod statistics;
 pub mod tally;
-pub mod traffic;
 
 pub use process::{MESSAGE_THREAD, NETWORK_THREAD, Process, ProcessError, Thread, stolen_ns};
 pub use record::{

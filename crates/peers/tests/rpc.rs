@@ -4,7 +4,8 @@
 mod core;
 mod machine;
 
-use bitcoin::hashes::{Hash as _, sha256d};
+use packetlane::bitcoin::message::MessageType;
+use packetlane::bitcoin::v1;
 use packetlane_peers::report::Report;
 use packetlane_peers::rpc::{
     Auth, Described, MAX_ANSWER, MAX_COUNTS, MAX_PEERS, MAX_TYPES, Rpc, RpcError,
@@ -503,10 +504,13 @@ fn bitcoin_core() {
 
 /// A v1 message on regtest.
 fn message(name: &str, payload: &[u8]) -> Vec<u8> {
-    let mut out = vec![0xfa, 0xbf, 0xb5, 0xda];
-    out.extend(name.bytes().chain(std::iter::repeat(0)).take(12));
-    out.extend((payload.len() as u32).to_le_bytes());
-    out.extend(&sha256d::Hash::hash(payload).to_byte_array()[..4]);
-    out.extend(payload);
+    let mut out = Vec::new();
+    let message_type = MessageType::new(name.as_bytes()).unwrap();
+    v1::encode(
+        packetlane::bitcoin::Network::Regtest.magic(),
+        message_type,
+        payload,
+        &mut out,
+    );
     out
 }

@@ -3,7 +3,7 @@
 use super::Core;
 use super::rates::listening;
 use packetlane::bitcoin::Network;
-use packetlane_peers::traffic::{Options, Outcome, Rate, run};
+use packetlane_loadgen::{Options, Outcome, Rate, run};
 use std::thread::JoinHandle;
 use std::time::Duration;
 

@@ -1,17 +1,15 @@
 //! What this machine lets a test do: probes, and figures that mean something.
 #![allow(dead_code, reason = "each test file uses a part of this module")]
 
+mod not_run;
+
+pub(crate) use not_run::not_run;
+
 use packetlane_peers::stolen_ns;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use packetlane_peers::{Process, probes::Probes};
-use std::io::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-/// Says that a test does not run, past the test harness, which hides the output of passing tests.
-pub(crate) fn not_run(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
-}
 
 /// Whether this process may do all things.
 pub(crate) fn is_root() -> bool {

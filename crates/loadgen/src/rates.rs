@@ -1,6 +1,6 @@
 //! How often the peers of a node send which message, and how long it is.
 
-use super::payload::TX;
+use crate::payload::TX;
 use packetlane::bitcoin::message::MessageType;
 use rand::RngExt;
 use rand::rngs::StdRng;

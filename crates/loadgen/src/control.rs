@@ -1,9 +1,9 @@
 //! A connection of its own, over which the node's chain is read and the first blocks are sent.
 
-use super::chain::{Chain, Mined};
-use super::connection::{ConnectionError, Reader, Transport, Writer, open};
-use super::options::TrafficError;
-use super::payload::{self, BLOCK, GETHEADERS, HEADERS, MAX_HEADERS, PING, PONG, VERACK, VERSION};
+use crate::chain::{Chain, Mined};
+use crate::connection::{ConnectionError, Reader, Transport, Writer, open};
+use crate::options::TrafficError;
+use crate::payload::{self, BLOCK, GETHEADERS, HEADERS, MAX_HEADERS, PING, PONG, VERACK, VERSION};
 use bitcoin::BlockHash;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;

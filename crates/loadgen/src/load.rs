@@ -1,8 +1,8 @@
 //! What the peers of a load share.
 
-use super::chain::Chain;
-use super::rates::Rates;
-use super::totals::Totals;
+use crate::chain::Chain;
+use crate::rates::Rates;
+use crate::totals::Totals;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! What was sent and received, by kind of peer and by message type.
 
-use super::kind::Kind;
+use crate::kind::Kind;
 use packetlane::bitcoin::message::MessageType;
 use std::collections::BTreeMap;
 use std::fmt;

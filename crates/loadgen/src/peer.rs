@@ -1,14 +1,14 @@
 //! One peer: connects, introduces itself, and then does what its kind does until the end.
 
-use super::connection::{ConnectionError, Transport, Writer, open};
-use super::kind::Kind;
-use super::load::Load;
-use super::payload::{
+use crate::connection::{ConnectionError, Transport, Writer, open};
+use crate::kind::Kind;
+use crate::load::Load;
+use crate::payload::{
     self, ADDR, ADDRESS_LEN, ADDRV2, BLOCK, BLOCKTXN, CMPCTBLOCK, FEEFILTER, GETADDR, GETBLOCKTXN,
     GETDATA, GETHEADERS, HEADER_LEN, HEADERS, INV, INVENTORY_LEN, MAX_ADDRESSES, MAX_INVENTORY,
     NOTFOUND, PING, PONG, SENDADDRV2, SENDCMPCT, TX, VERACK, VERSION, WTXIDRELAY,
 };
-use super::rates::{after, exponential};
+use crate::rates::{after, exponential};
 use bitcoin::BlockHash;
 use bitcoin::bip152::{BlockTransactions, BlockTransactionsRequest};
 use bitcoin::block::Header;

@@ -1,11 +1,11 @@
 //! Loads on a node that is none: it takes every block and asks for every transaction.
 
-use super::connection::{Paced, Reader, Writer};
-use super::payload::{
+use super::*;
+use crate::connection::{Paced, Reader, Writer};
+use crate::payload::{
     self, ADDRV2, BLOCK, CMPCTBLOCK, FEEFILTER, GETADDR, GETDATA, GETHEADERS, HEADERS, INV,
     NOTFOUND, PING, PONG, SENDADDRV2, SENDCMPCT, VERACK, VERSION, WTXIDRELAY,
 };
-use super::*;
 use bitcoin::block::Header;
 use bitcoin::consensus::{deserialize, serialize};
 use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-#[path = "../../tests/core/rates.rs"]
+#[path = "../../peers/tests/core/rates.rs"]
 mod of_a_node;
 
 /// Rates of a listening node, `factor` times as high.

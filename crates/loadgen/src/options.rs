@@ -1,10 +1,10 @@
 //! What a load is to be, its bounds, and why there is none.
 
-use super::chain::ChainError;
-use super::connection::ConnectionError;
-use super::kind::Mix;
-use super::payload;
-use super::rates::Rates;
+use crate::chain::ChainError;
+use crate::connection::ConnectionError;
+use crate::kind::Mix;
+use crate::payload;
+use crate::rates::Rates;
 use packetlane::BackendError;
 use packetlane::bitcoin::Network;
 use std::fmt;
@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether [`run`](super::run) would begin.
+    /// Whether [`run`](crate::run) would begin.
     ///
     /// # Errors
     ///

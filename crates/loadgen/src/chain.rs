@@ -2,7 +2,7 @@
 //! the script of each is the hash of a witness script that is just `OP_TRUE`. A node checks all
 //! but signatures, of which there are none.
 
-use super::rates::exponential;
+use crate::rates::exponential;
 use bitcoin::absolute::LockTime;
 use bitcoin::bip152::HeaderAndShortIds;
 use bitcoin::block::{Header, Version};

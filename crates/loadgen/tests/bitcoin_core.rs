@@ -1,12 +1,14 @@
 //! A load on Bitcoin Core, if the environment variable `BITCOIND_EXE` names it: what the node
 //! itself says of its peers, its mempool and its chain.
 
+#[path = "../../peers/tests/core/mod.rs"]
 mod core;
+#[path = "../../peers/tests/machine/not_run.rs"]
 mod machine;
 
 use self::core::load::options;
 use self::core::{Build, Core};
-use packetlane_peers::traffic::{Kind, run};
+use packetlane_loadgen::{Kind, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,0 +1,8 @@
+//! What a test says that cannot run here.
+
+use std::io::Write as _;
+
+/// Says that a test does not run, past the test harness, which hides the output of passing tests.
+pub(crate) fn not_run(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}");
+}
