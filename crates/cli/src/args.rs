@@ -1,9 +1,9 @@
 //! Arguments that several commands take.
 
-use crate::node::Start;
-use crate::wire::BlockHash;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use packetlane::bitcoin::Network;
+use packetlane_p2p::node::Start;
+use packetlane_p2p::payload::BlockHash;
 #[cfg(any(feature = "gateway", feature = "peers"))]
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::Duration;

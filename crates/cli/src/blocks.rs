@@ -8,7 +8,6 @@ use crate::args;
 use crate::report::hex;
 use crate::sync::lock;
 use crate::terminal::print_with;
-use crate::wire::BlockHash;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetlane::bitcoin::Network;
@@ -17,6 +16,7 @@ use packetlane::sha256d::{
     Scanner, Summary, Verifier, block_hash,
 };
 use packetlane_files::{Name, special_kind};
+use packetlane_p2p::payload::BlockHash;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::error::Error;

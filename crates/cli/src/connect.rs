@@ -1,20 +1,23 @@
 //! Opens or accepts connections: `packetlane connect` and `packetlane listen`. Both print the
 //! same report.
 
-use crate::node::{self, EndedBy, Observed, Plan};
-use crate::peer::{FellBack, Peer, PeerError};
-use crate::record::{RecordError, Recorder, Recordings};
 use crate::report::{Report, Times};
 use crate::stop::{Stop, Stopped};
 use crate::terminal::{Status, complain, print};
-use crate::wire::{Version, printable};
 use packetlane::bip324::Network;
 use packetlane::bitcoin::v1;
 use packetlane::{BackendError, Engine};
+use packetlane_files::Name;
+use packetlane_p2p::node::{self, EndedBy, Fetched, Observed, Plan};
+use packetlane_p2p::payload::{Version, printable};
+use packetlane_p2p::peer::{FellBack, Peer, PeerError};
+use packetlane_p2p::record::{
+    MAX_RECORDED_BYTES, MAX_RECORDED_PEERS, RecordError, Recorder, Recordings,
+};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
@@ -83,7 +86,7 @@ async fn reach(
     let mut keys = None;
     let mut fell_back = None;
     let mut peer = if choice == TransportChoice::V1Only {
-        Peer::v1(stream, plan.network, plan.step_timeout)
+        Peer::v1(stream, plan.network, engine, plan.step_timeout)
     } else {
         status.show("exchanging keys");
         match Peer::initiate_v2(stream, plan.network, engine, plan.step_timeout).await {
@@ -94,7 +97,7 @@ async fn reach(
             Err((error, may_speak_v1)) => {
                 fell_back = may_speak_v1.filter(|_| choice == TransportChoice::Either);
                 if fell_back.is_none() {
-                    return Err(error.at(remote));
+                    return Err(ConnectError::at(remote, error));
                 }
                 status.show("connecting again, with v1");
                 let stream;
@@ -105,7 +108,7 @@ async fn reach(
                     opened => opened?,
                 };
                 begun = Instant::now();
-                Peer::v1(stream, plan.network, plan.step_timeout)
+                Peer::v1(stream, plan.network, engine, plan.step_timeout)
             }
         }
     };
@@ -118,7 +121,7 @@ async fn reach(
         Err(PeerError::ClosedBeforeVersion { network }) if fell_back == Some(FellBack::Closed) => {
             return Err(ConnectError::ClosedTwice { remote, network });
         }
-        version => version.map_err(|error| error.at(remote))?,
+        version => version.map_err(|error| ConnectError::at(remote, error))?,
     };
     Ok(Connected {
         peer,
@@ -132,6 +135,15 @@ async fn reach(
         },
         fell_back,
     })
+}
+
+/// Says that no more is recorded in `folder`.
+fn tell_full(folder: &Path) {
+    complain(format_args!(
+        "{}: the limit of {MAX_RECORDED_PEERS} peers and {MAX_RECORDED_BYTES} bytes is \
+         reached: no more is recorded",
+        Name(folder)
+    ));
 }
 
 /// How `listen` accepts connections.
@@ -152,7 +164,8 @@ pub(crate) async fn listen(
     stop: Stop,
 ) -> Result<(), ConnectError> {
     let engine = Engine::detect()?;
-    let recordings = record.map(Recordings::in_folder).transpose()?.map(Arc::new);
+    let recordings = record.map(|folder| Recordings::in_folder(folder, tell_full));
+    let recordings = recordings.transpose()?.map(Arc::new);
     let addresses = resolve(address, plan.network, plan.step_timeout);
     let addresses = stop.or(addresses).await??;
     let cannot_listen = |error| ConnectError::Listen {
@@ -178,7 +191,7 @@ pub(crate) async fn listen(
             let connected = stop
                 .or(connected)
                 .await?
-                .map_err(|error| error.at(remote))?;
+                .map_err(|error| ConnectError::at(remote, error))?;
             print(format_args!("{connected}\n"));
             talk(connected, &plan, false, &Status::hidden(), &stop).await
         }
@@ -231,7 +244,7 @@ async fn respond(
     let begun = Instant::now();
     no_delay(&stream)?;
     let mut peer = match accepting.v1 {
-        true => Peer::v1(stream, plan.network, plan.step_timeout),
+        true => Peer::v1(stream, plan.network, engine, plan.step_timeout),
         false => Peer::respond(stream, plan.network, engine, plan.step_timeout).await?,
     };
     peer.record(recorder);
@@ -292,22 +305,31 @@ async fn talk(
     } = connected;
     status.show("talking");
     let mut observed = Observed::default();
-    let talk = node::run_plan(&mut peer, plan, &version, &mut observed, |text| {
-        status.show(text);
-    });
+    let progress = |fetched: &Fetched| {
+        let Fetched {
+            wanted,
+            headers,
+            blocks,
+            ..
+        } = fetched;
+        status.show(&format!("{headers} headers, {blocks} of {wanted} blocks"));
+    };
+    let talk = node::run_plan(&mut peer, plan, &version, &mut observed, progress);
+    let (the_peer, us) = ("the peer", "us");
     // After a signal the user still wants the report.
     let (ended, failure) = match stop.or(talk).await {
-        Ok(Ok(ended)) => (ended, None),
+        Ok(Ok(EndedBy::Peer)) => (the_peer, None),
+        Ok(Ok(EndedBy::Us)) => (us, None),
         Ok(Err(error)) => {
             let ended = match error.is_close() {
-                true => EndedBy::Peer,
-                false => EndedBy::Us,
+                true => the_peer,
+                false => us,
             };
-            (ended, Some(error.at(remote)))
+            (ended, Some(ConnectError::at(remote, error)))
         }
         Err(stopped) => {
             let failure = (plan.initiator && !observed.is_complete()).then(|| stopped.into());
-            (EndedBy::Signal(stopped.signal), failure)
+            (stopped.signal, failure)
         }
     };
     status.clear();
@@ -481,13 +503,10 @@ pub(crate) enum ConnectError {
     },
 }
 
-impl PeerError {
-    /// Adds the address of the connection that failed.
-    fn at(self, remote: SocketAddr) -> ConnectError {
-        ConnectError::Peer {
-            remote,
-            error: self,
-        }
+impl ConnectError {
+    /// The error of the connection with `remote`.
+    fn at(remote: SocketAddr, error: PeerError) -> Self {
+        Self::Peer { remote, error }
     }
 }
 

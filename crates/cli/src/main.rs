@@ -2,8 +2,7 @@
 //!
 //! - `blocks` verifies files of blocks: [`blocks`].
 //! - `connect` talks to a node, over BIP324 if the node supports it, and reports what it saw:
-//!   [`connect`], [`peer`] (framing), [`meter`] (bytes), [`node`] (the protocol), [`wire`]
-//!   (payloads), [`record`] (recordings), [`report`], [`stop`] (signals), [`terminal`].
+//!   [`connect`], [`report`], [`stop`] (signals), [`terminal`].
 //! - `gateway` gives software that speaks v1 a v2 transport.
 //! - `gpu` checks an NVIDIA GPU: [`gpu`](mod@gpu).
 //! - `lab` measures what BIP324, QUIC packet protection and double SHA-256 cost on this
@@ -24,14 +23,10 @@ mod gpu;
 mod http;
 mod manual;
 mod measure;
-mod meter;
 #[cfg(all(feature = "nats", any(feature = "gateway", feature = "peers")))]
 mod nats;
-mod node;
-mod peer;
 #[cfg(feature = "peers")]
 mod peers;
-mod record;
 mod report;
 #[cfg(any(feature = "gateway", feature = "peers"))]
 mod screen;
@@ -40,12 +35,11 @@ mod sync;
 mod terminal;
 #[cfg(feature = "peers")]
 mod traffic;
-mod wire;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use connect::{Accepting, TransportChoice};
-use node::{Blocks, Plan, Start};
 use packetlane::bitcoin::Network;
+use packetlane_p2p::node::{Blocks, Plan, Start};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

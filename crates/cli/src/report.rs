@@ -1,9 +1,9 @@
 //! The report on a connection, as text and as JSON.
 
-use crate::node::{EndedBy, Fetched, Observed};
-use crate::peer::{Count, FellBack, Peer};
-use crate::wire::{Version, printable};
 use packetlane::bitcoin::Network;
+use packetlane_p2p::node::{Fetched, Observed};
+use packetlane_p2p::payload::{Version, printable};
+use packetlane_p2p::peer::{Count, FellBack, Peer};
 use serde_json::{Value, json};
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,7 +29,8 @@ pub(crate) struct Report<'r> {
     pub(crate) times: Times,
     /// How long the connection was open.
     pub(crate) stayed: Duration,
-    pub(crate) ended: EndedBy,
+    /// By whom it was closed: the peer, us, or a signal.
+    pub(crate) ended: &'static str,
     pub(crate) version: &'r Version,
     pub(crate) observed: &'r Observed,
     pub(crate) peer: &'r Peer,
@@ -120,7 +121,7 @@ impl Report<'_> {
     /// The rows of the table: messages and bytes on the wire by type, received and sent. The
     /// last is their sum, which is all that passed the socket.
     fn rows(&self) -> Vec<(String, [Count; 2])> {
-        let Peer { traffic, meter, .. } = self.peer;
+        let traffic = self.peer.traffic();
         let mut rows = Vec::new();
         let bytes = |bytes: [u64; 2]| bytes.map(|bytes| Count { messages: 0, bytes });
         if let Some(handshake) = self.peer.handshake_bytes() {
@@ -148,7 +149,7 @@ impl Report<'_> {
             }
         }
         // Decoys, and what we did not read any more.
-        let all = [meter.received(), meter.sent()];
+        let all = self.peer.bytes();
         let rest = [0, 1].map(|side| all[side].saturating_sub(total[side].bytes));
         if rest != [0, 0] {
             rows.push(("(rest)".to_owned(), bytes(rest)));
@@ -245,7 +246,7 @@ impl Report<'_> {
                 "version": seconds(times.version),
                 "connection": seconds(self.stayed),
             },
-            "closed_by": self.ended.to_string(),
+            "closed_by": self.ended,
             "pings": observed.pings.iter().copied().map(seconds).collect::<Vec<_>>(),
             "fetched": fetched,
             "decoys": peer.decoys(),

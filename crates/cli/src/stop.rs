@@ -95,7 +95,7 @@ impl Signal {
         Self::within(LAST_REPORTS)
     }
 
-    /// Catches the signals; `limit` is how long the command may then take to end.
+    /// Catches the signals from now on. `limit` is how long the command may then take to end.
     pub(crate) fn within(limit: Duration) -> io::Result<Self> {
         let stop = Stop::within(limit)?;
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;

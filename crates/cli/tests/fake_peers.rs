@@ -836,12 +836,12 @@ fn staying_and_recording() {
     let begun = Instant::now();
     connect(&options, [good_v1]).expect_success();
     assert!(begun.elapsed() >= Duration::from_secs(1));
-    let conversations = packetlane_lab::capture::read_dir(&dir)
+    let conversations = packetlane_p2p::capture::read_dir(&dir)
         .unwrap()
         .conversations;
     assert_eq!(conversations.len(), 1);
-    let names = |records: &[packetlane_lab::capture::Record]| -> Vec<_> {
-        let name = |record: &packetlane_lab::capture::Record| record.message_type.name().to_owned();
+    let names = |records: &[packetlane_p2p::capture::Record]| -> Vec<_> {
+        let name = |record: &packetlane_p2p::capture::Record| record.message_type.name().to_owned();
         records.iter().map(name).collect()
     };
     assert_eq!(

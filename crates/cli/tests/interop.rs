@@ -12,7 +12,7 @@ mod common;
 use common::real::{Node, Software, bitcoind, find, not_run, options};
 use common::{TempDir, listen_on};
 use packetlane::bip324::{OVERHEAD, encoded_len};
-use packetlane_lab::capture::{self, Record};
+use packetlane_p2p::capture::{self, Record};
 use std::path::Path;
 
 const BLOCKS: usize = 150;

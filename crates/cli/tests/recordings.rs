@@ -7,7 +7,7 @@ use common::node::{LIMIT, Node, REGTEST, version, wait_for_close};
 use common::{Running, TempDir, listen_on, packetlane};
 use packetlane::bip324::MessageType;
 use packetlane::bitcoin::v1;
-use packetlane_lab::capture::{self, CaptureError, HEADER_LEN};
+use packetlane_p2p::capture::{self, CaptureError, HEADER_LEN};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

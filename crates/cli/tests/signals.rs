@@ -6,7 +6,7 @@ mod common;
 
 use common::node::{LIMIT, Node, version};
 use common::{Running, TempDir, listen_on, packetlane};
-use packetlane_lab::capture;
+use packetlane_p2p::capture;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::io::{self, BufRead, BufReader, Read, Write};

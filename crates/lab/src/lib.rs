@@ -24,7 +24,6 @@
 //! # }
 //! ```
 
-pub mod capture;
 pub mod compare;
 pub mod experiment;
 pub mod experiments;

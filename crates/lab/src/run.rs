@@ -1,6 +1,5 @@
 //! Choosing experiments and cases, and running them.
 
-use crate::capture;
 use crate::experiment::{Bench, Experiment};
 use crate::experiments::{ABSENT, ALL};
 use crate::measure::Plan;
@@ -10,6 +9,7 @@ use crate::report::{LeftOut, Machine, Published, Report, distinct, matches};
 use crate::rivals;
 use crate::traffic::Profile;
 use packetlane::Engine;
+use packetlane_p2p::capture;
 use std::fmt;
 use std::path::PathBuf;
 

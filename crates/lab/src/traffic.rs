@@ -5,9 +5,9 @@
 //! Where the length of a type varies, it is drawn from an exponential distribution with that
 //! mean. A replay uses a recording of one connection, byte for byte.
 
-use crate::capture::{self, CaptureError, Record};
 use packetlane::SealBatch;
 use packetlane::bip324::{MessageType, OVERHEAD, PacketKind, encode_message, encoded_len};
+use packetlane_p2p::capture::{self, CaptureError, Record};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::io::Write;

@@ -15,6 +15,7 @@ use bitcoin::{
     Amount, Block, BlockHash, OutPoint, ScriptBuf, Sequence, Target, Transaction, TxIn,
     TxMerkleNode, TxOut, Txid, Witness, Wtxid, transaction,
 };
+use packetlane_p2p::payload::MAX_HEADERS;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::collections::{HashMap, VecDeque};
@@ -152,12 +153,11 @@ impl Chain {
             .collect()
     }
 
-    /// The headers after the first of `locator` that is known, 2000 at most; none if none is.
+    /// The headers after the first of `locator` that is known, [`MAX_HEADERS`] at most; none if none is.
     pub(crate) fn headers_after(&self, locator: &[BlockHash]) -> &[Header] {
-        const MOST: usize = 2000;
         let known = locator.iter().find_map(|hash| self.heights.get(hash));
         let after = known.map_or(&[][..], |height| &self.headers[height + 1..]);
-        &after[..after.len().min(MOST)]
+        &after[..after.len().min(MAX_HEADERS)]
     }
 
     /// The last `count` headers, or fewer.

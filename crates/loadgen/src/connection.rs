@@ -1,28 +1,23 @@
 //! One connection to the node, over v1 or v2, in two halves.
 
 use packetlane::Engine;
-use packetlane::bip324::stream::{self, Accepted, StreamError};
-use packetlane::bip324::{
-    Handshake, HandshakeConfig, OVERHEAD, PacketKind, SealError, encode_message,
-};
-use packetlane::bitcoin::message::{Ignored, MessageType};
+use packetlane::bip324::stream::{Accepted, StreamError};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
+use packetlane_p2p::connection::{self, TransportError, halves, initiate};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpSocket;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 /// How long a connection, and then a v2 handshake, may take.
 const STEP: Duration = Duration::from_secs(20);
-
-/// Bytes per read of a v1 stream.
-const READ_LEN: usize = 64 * 1024;
 
 /// A slow peer reads so many bytes, then pauses. Together that is 2 KiB per second.
 const SLOW_READ: usize = 512;
@@ -41,28 +36,10 @@ pub enum Transport {
 }
 
 /// The half that receives.
-pub(crate) enum Reader {
-    V1 {
-        stream: Paced,
-        decoder: v1::Decoder,
-        /// Received and not yet removed.
-        buffer: Vec<u8>,
-        /// How many bytes at its start were already returned.
-        taken: usize,
-    },
-    V2(Box<stream::Reader<Paced>>, Ignored),
-}
+pub(crate) type Reader = connection::Reader<Paced>;
 
 /// The half that sends.
-pub(crate) enum Writer {
-    V1 {
-        stream: OwnedWriteHalf,
-        magic: [u8; 4],
-        buffer: Vec<u8>,
-        written: usize,
-    },
-    V2(Box<stream::Writer<OwnedWriteHalf>>),
-}
+pub(crate) type Writer = connection::Writer<OwnedWriteHalf>;
 
 /// Connects and, over v2, exchanges keys. A slow connection reads slowly from then on.
 pub(crate) async fn open(
@@ -88,133 +65,17 @@ pub(crate) async fn open(
     };
     // Small messages go out at once.
     stream.set_nodelay(true).map_err(ConnectionError::Connect)?;
-    let magic = network.magic();
-    match transport {
-        Transport::V1 => {
-            let (read, stream) = stream.into_split();
-            let reader = Reader::V1 {
-                stream: Paced::new(read, slow),
-                decoder: v1::Decoder::new(magic),
-                buffer: Vec::new(),
-                taken: 0,
-            };
-            let writer = Writer::V1 {
-                stream,
-                magic,
-                buffer: Vec::new(),
-                written: 0,
-            };
-            Ok((reader, writer))
-        }
-        Transport::V2 => {
-            let session = exchange_keys(&mut stream, magic, engine).await?;
-            let (read, write) = stream.into_split();
-            let read = Paced::new(read, slow);
-            let reader = stream::Reader::new(read, engine, session.inbound);
-            let writer = stream::Writer::new(write, engine, session.outbound);
-            let reader = Reader::V2(Box::new(reader), Ignored::default());
-            Ok((reader, Writer::V2(Box::new(writer))))
-        }
-    }
-}
-
-async fn exchange_keys(
-    stream: &mut TcpStream,
-    magic: [u8; 4],
-    engine: Engine,
-) -> Result<Box<packetlane::bip324::Session>, ConnectionError> {
-    let config = HandshakeConfig::random(magic, engine).map_err(StreamError::Handshake)?;
-    let handshake = Handshake::initiator(config).map_err(StreamError::Handshake)?;
-    match stream::handshake(stream, handshake, STEP).await {
-        Ok(Accepted::V2(session)) => Ok(session),
-        // An initiator never accepts v1.
-        Ok(Accepted::V1(_)) => Err(ConnectionError::NoV2),
-        Err(error) if error.may_speak_v1() => Err(ConnectionError::NoV2),
-        Err(error) => Err(error.into()),
-    }
-}
-
-impl Reader {
-    /// Receives the next message of a known type: type, payload and length on the wire in bytes.
-    /// Cancel-safe.
-    pub(crate) async fn receive(
-        &mut self,
-    ) -> Result<(MessageType, Vec<u8>, usize), ConnectionError> {
-        match self {
-            Self::V1 {
-                stream,
-                decoder,
-                buffer,
-                taken,
-            } => loop {
-                let mut rest = &buffer[*taken..];
-                let message = decoder.next(&mut rest)?;
-                *taken = buffer.len() - rest.len();
-                if let Some(message) = message {
-                    let length = message.wire_len();
-                    return Ok((message.message_type, message.payload.to_vec(), length));
-                }
-                buffer.drain(..*taken);
-                *taken = 0;
-                buffer.reserve(READ_LEN);
-                if stream.read_buf(buffer).await? == 0 {
-                    return Err(ConnectionError::Closed);
-                }
-            },
-            Self::V2(reader, ignored) => loop {
-                let contents = reader.read().await?;
-                let wire_len = contents.len() + OVERHEAD;
-                if let Some((message_type, payload)) = ignored.decode(contents, wire_len) {
-                    return Ok((message_type, payload.to_vec(), wire_len));
-                }
-            },
-        }
-    }
-}
-
-impl Writer {
-    /// Queues a message until [`Writer::flush`]; not while a flush is unfinished. Returns its
-    /// length on the wire in bytes.
-    pub(crate) fn push(
-        &mut self,
-        message_type: MessageType,
-        payload: &[u8],
-    ) -> Result<usize, ConnectionError> {
-        match self {
-            Self::V1 { magic, buffer, .. } => {
-                let before = buffer.len();
-                v1::encode(*magic, message_type, payload, buffer);
-                Ok(buffer.len() - before)
-            }
-            Self::V2(writer) => {
-                let mut contents = Vec::new();
-                encode_message(message_type, payload, &mut contents);
-                writer.push(PacketKind::Genuine, &contents)?;
-                Ok(contents.len() + OVERHEAD)
-            }
-        }
-    }
-
-    /// Sends what is queued. Cancel-safe: call it again to continue.
-    pub(crate) async fn flush(&mut self) -> Result<(), ConnectionError> {
-        match self {
-            Self::V1 {
-                stream,
-                buffer,
-                written,
-                ..
-            } => {
-                while *written < buffer.len() {
-                    *written += stream.write(&buffer[*written..]).await?;
-                }
-                // A long message does not keep its memory.
-                *buffer = Vec::new();
-                *written = 0;
-                Ok(())
-            }
-            Self::V2(writer) => Ok(writer.flush().await?),
-        }
-    }
+    let accepted = match transport {
+        Transport::V1 => Accepted::V1(Vec::new()),
+        Transport::V2 => match initiate(&mut stream, network, engine, STEP).await {
+            Ok(accepted) => accepted,
+            Err(error) if error.may_speak_v1() => return Err(ConnectionError::NoV2),
+            Err(error) => return Err(TransportError::from(error).into()),
+        },
+    };
+    let (read, write) = stream.into_split();
+    let read = Paced::new(read, slow);
+    Ok(halves(accepted, (read, write), network, engine))
 }
 
 /// The reading half of a socket. A slow one reads a little and pauses.
@@ -260,8 +121,6 @@ pub enum ConnectionError {
     NoV2,
     /// The v2 handshake or session failed.
     Stream(StreamError),
-    /// A packet cannot be sealed.
-    Seal(SealError),
     /// A v1 message is malformed.
     V1(v1::Error),
     /// Reading or writing failed.
@@ -287,7 +146,6 @@ impl fmt::Display for ConnectionError {
                 "the node did not answer the v2 handshake: if it speaks v1 only, use --v2 0",
             ),
             Self::Stream(error) => error.fmt(f),
-            Self::Seal(error) => error.fmt(f),
             Self::V1(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
             Self::Closed => f.write_str("the node closed the connection"),
@@ -300,34 +158,15 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-impl From<StreamError> for ConnectionError {
-    fn from(error: StreamError) -> Self {
+impl From<TransportError> for ConnectionError {
+    fn from(error: TransportError) -> Self {
         match error {
-            StreamError::Closed { .. } => Self::Closed,
-            StreamError::Io(error) => error.into(),
-            error => Self::Stream(error),
-        }
-    }
-}
-
-impl From<SealError> for ConnectionError {
-    fn from(error: SealError) -> Self {
-        Self::Seal(error)
-    }
-}
-
-impl From<v1::Error> for ConnectionError {
-    fn from(error: v1::Error) -> Self {
-        Self::V1(error)
-    }
-}
-
-impl From<io::Error> for ConnectionError {
-    fn from(error: io::Error) -> Self {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-        match error.kind() {
-            BrokenPipe | ConnectionAborted | ConnectionReset => Self::Closed,
-            _ => Self::Io(error),
+            TransportError::Closed | TransportError::Stream(StreamError::Closed { .. }) => {
+                Self::Closed
+            }
+            TransportError::V1 { error, .. } => Self::V1(error),
+            TransportError::Stream(error) => Self::Stream(error),
+            TransportError::Io(error) => Self::Io(error),
         }
     }
 }

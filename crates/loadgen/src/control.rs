@@ -3,11 +3,13 @@
 use crate::chain::{Chain, Mined};
 use crate::connection::{ConnectionError, Reader, Transport, Writer, open};
 use crate::options::TrafficError;
-use crate::payload::{self, BLOCK, GETHEADERS, HEADERS, MAX_HEADERS, PING, PONG, VERACK, VERSION};
+use crate::payload;
 use bitcoin::BlockHash;
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
 use packetlane::bitcoin::message::MessageType;
+use packetlane_p2p::message_type::{BLOCK, GETHEADERS, HEADERS, PING, PONG, VERACK, VERSION};
+use packetlane_p2p::payload::{MAX_HEADERS, unix_time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::net::SocketAddr;
@@ -33,7 +35,7 @@ impl Control {
         let (reader, writer) = open(address, network, Transport::V1, false, engine).await?;
         let mut control = Self { reader, writer };
         // Nobody is to repeat this connection's nonces.
-        let mut rng = StdRng::seed_from_u64(u64::from(payload::unix_time()));
+        let mut rng = StdRng::seed_from_u64(u64::from(unix_time()));
         control
             .send(VERSION, &payload::version("control", false, 0, &mut rng))
             .await?;
@@ -46,7 +48,7 @@ impl Control {
     /// Adds the node's headers to `chain`, which begins like the node's.
     pub(crate) async fn read_chain(&mut self, chain: &mut Chain) -> Result<(), TrafficError> {
         loop {
-            let question = payload::getheaders(chain.locator());
+            let question = payload::getheaders(&chain.locator());
             self.send(GETHEADERS, &question).await?;
             let answer = self.wait_for(HEADERS).await?;
             let headers = payload::decode_headers(&answer).ok_or(TrafficError::Headers)?;
@@ -76,8 +78,7 @@ impl Control {
 
     /// Whether `tip` is the latest block of the node's best chain.
     pub(crate) async fn has(&mut self, tip: BlockHash) -> Result<bool, ConnectionError> {
-        self.send(GETHEADERS, &payload::getheaders(vec![tip]))
-            .await?;
+        self.send(GETHEADERS, &payload::getheaders(&[tip])).await?;
         // A node that does not know the block begins with the first one.
         Ok(self.wait_for(HEADERS).await? == [0])
     }
@@ -87,9 +88,8 @@ impl Control {
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<(), ConnectionError> {
-        self.writer.push(message_type, payload)?;
-        match timeout(ANSWER, self.writer.flush()).await {
-            Ok(sent) => sent,
+        match timeout(ANSWER, self.writer.send(message_type, payload)).await {
+            Ok(sent) => sent.map(|_wire_len| ()).map_err(ConnectionError::from),
             Err(_) => Err(ConnectionError::NotReading),
         }
     }
@@ -98,13 +98,12 @@ impl Control {
     async fn wait_for(&mut self, wanted: MessageType) -> Result<Vec<u8>, ConnectionError> {
         let wait = async {
             loop {
-                let (message_type, payload, _) = self.reader.receive().await?;
-                if message_type == wanted {
-                    return Ok(payload);
+                let message = self.reader.receive().await?;
+                if message.message_type == wanted {
+                    return Ok(message.payload);
                 }
-                if message_type == PING {
-                    self.writer.push(PONG, &payload)?;
-                    self.writer.flush().await?;
+                if message.message_type == PING {
+                    self.writer.send(PONG, &message.payload).await?;
                 }
             }
         };

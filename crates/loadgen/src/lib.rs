@@ -37,7 +37,8 @@ use control::Control;
 use load::{Load, World};
 use packetlane::Engine;
 use packetlane::bitcoin::Network;
-use payload::TX;
+use packetlane_p2p::message_type::TX;
+use packetlane_p2p::payload::unix_time;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::sync::{Arc, Mutex};
@@ -85,7 +86,7 @@ pub async fn run(
     let mut control = Control::open(address, network, engine).await?;
     if makes_blocks {
         control.read_chain(&mut chain).await?;
-        let first = chain.start(payload::unix_time())?;
+        let first = chain.start(unix_time())?;
         control.send_blocks(&first).await?;
         if !control.has(chain.tip().block_hash()).await? {
             return Err(TrafficError::BlocksRefused);
@@ -210,7 +211,7 @@ async fn make_blocks(load: Arc<Load>, every: Duration, announce: watch::Sender<(
         }
         {
             let mut world = load.world();
-            world.chain.mine(payload::unix_time());
+            world.chain.mine(unix_time());
             world.totals.mined += 1;
         }
         let _ = announce.send(());

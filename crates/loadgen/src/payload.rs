@@ -1,117 +1,78 @@
-//! Payloads of the messages that the peers send and read.
+//! Payloads of the messages that the peers send and read, with the types of rust-bitcoin.
 
+use bitcoin::BlockHash;
 use bitcoin::block::Header;
-use bitcoin::consensus::{Decodable, deserialize, serialize};
+use bitcoin::consensus::{deserialize, serialize};
+use bitcoin::hashes::Hash;
 use bitcoin::p2p::ServiceFlags;
-use bitcoin::p2p::address::{AddrV2, AddrV2Message, Address};
-use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
-use bitcoin::p2p::message_network::VersionMessage;
-use bitcoin::{BlockHash, VarInt};
-use packetlane::bitcoin::message::MessageType;
+use bitcoin::p2p::address::{AddrV2, AddrV2Message};
+use packetlane_p2p::payload::{
+    self, Inventory, InventoryType, PROTOCOL_VERSION, Services, Version, unix_time,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::SystemTime;
 
-pub(crate) const ADDR: MessageType = MessageType::literal("addr");
-pub(crate) const ADDRV2: MessageType = MessageType::literal("addrv2");
-pub(crate) const BLOCK: MessageType = MessageType::literal("block");
-pub(crate) const BLOCKTXN: MessageType = MessageType::literal("blocktxn");
-pub(crate) const CMPCTBLOCK: MessageType = MessageType::literal("cmpctblock");
-pub(crate) const FEEFILTER: MessageType = MessageType::literal("feefilter");
-pub(crate) const GETADDR: MessageType = MessageType::literal("getaddr");
-pub(crate) const GETBLOCKTXN: MessageType = MessageType::literal("getblocktxn");
-pub(crate) const GETDATA: MessageType = MessageType::literal("getdata");
-pub(crate) const GETHEADERS: MessageType = MessageType::literal("getheaders");
-pub(crate) const HEADERS: MessageType = MessageType::literal("headers");
-pub(crate) const INV: MessageType = MessageType::literal("inv");
-pub(crate) const NOTFOUND: MessageType = MessageType::literal("notfound");
-pub(crate) const PING: MessageType = MessageType::literal("ping");
-pub(crate) const PONG: MessageType = MessageType::literal("pong");
-pub(crate) const SENDADDRV2: MessageType = MessageType::literal("sendaddrv2");
-pub(crate) const SENDCMPCT: MessageType = MessageType::literal("sendcmpct");
-pub(crate) const TX: MessageType = MessageType::literal("tx");
-pub(crate) const VERACK: MessageType = MessageType::literal("verack");
-pub(crate) const VERSION: MessageType = MessageType::literal("version");
-pub(crate) const WTXIDRELAY: MessageType = MessageType::literal("wtxidrelay");
-
-/// The first protocol version with `addrv2`; `wtxidrelay` is of the same.
-pub(crate) const PROTOCOL: u32 = 70016;
-
-/// Length of an entry of `inv`, in bytes; of a header in `headers`; of an IPv4 entry in `addrv2`.
-pub(crate) const INVENTORY_LEN: usize = 36;
-pub(crate) const HEADER_LEN: usize = 81;
+/// Length of an IPv4 entry in `addrv2`, in bytes.
 pub(crate) const ADDRESS_LEN: usize = 13;
 
-/// The most entries of an `inv` of ours, of headers that nodes send and accept, of addresses.
+/// The most entries of an `inv` of ours, and of addresses.
 pub(crate) const MAX_INVENTORY: usize = 1000;
-pub(crate) const MAX_HEADERS: usize = 2000;
 pub(crate) const MAX_ADDRESSES: usize = 1000;
-
-/// Seconds since 1970.
-pub(crate) fn unix_time() -> u32 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
-    })
-}
 
 /// A `version`. The user agent names the kind of peer, so that the node's own tools show it.
 pub(crate) fn version(kind: &str, relay: bool, height: usize, rng: &mut StdRng) -> Vec<u8> {
-    let nobody = Address {
-        services: ServiceFlags::NONE,
-        address: [0; 8],
-        port: 0,
-    };
-    serialize(&VersionMessage {
-        version: PROTOCOL,
-        services: ServiceFlags::NETWORK | ServiceFlags::WITNESS | ServiceFlags::P2P_V2,
-        timestamp: i64::from(unix_time()),
-        receiver: nobody.clone(),
-        sender: nobody,
+    let version = Version {
+        protocol: PROTOCOL_VERSION,
+        services: Services::NETWORK
+            .and(Services::WITNESS)
+            .and(Services::P2P_V2),
+        time: unix_time().into(),
         nonce: rng.next_u64(),
-        user_agent: format!("/packetlane-traffic:{}({kind})/", env!("CARGO_PKG_VERSION")),
+        user_agent: format!("/packetlane-traffic:{}({kind})/", env!("CARGO_PKG_VERSION"))
+            .into_bytes(),
         start_height: i32::try_from(height).unwrap_or(i32::MAX),
         relay,
-    })
+    };
+    version.encode()
 }
 
 pub(crate) fn headers(headers: &[Header]) -> Vec<u8> {
-    let mut payload = serialize(&VarInt::from(headers.len()));
-    for header in headers {
-        payload.extend(serialize(header));
-        // The number of transactions, always 0.
-        payload.push(0);
-    }
-    payload
+    let header = |header| {
+        let mut bytes = [0; payload::BLOCK_HEADER_LEN];
+        bytes.copy_from_slice(&serialize(header));
+        payload::Header(bytes)
+    };
+    let headers: Vec<_> = headers.iter().map(header).collect();
+    payload::encode_headers(&headers)
 }
 
 /// The headers in a `headers` message; `None` if it is malformed.
-pub(crate) fn decode_headers(mut payload: &[u8]) -> Option<Vec<Header>> {
-    let VarInt(count) = VarInt::consensus_decode(&mut payload).ok()?;
-    if count > MAX_HEADERS as u64 {
-        return None;
-    }
-    let mut headers = Vec::new();
-    for _ in 0..count {
-        headers.push(Header::consensus_decode(&mut payload).ok()?);
-        let (&transactions, rest) = payload.split_first()?;
-        (transactions == 0).then_some(())?;
-        payload = rest;
-    }
-    payload.is_empty().then_some(headers)
+pub(crate) fn decode_headers(bytes: &[u8]) -> Option<Vec<Header>> {
+    let headers = payload::decode_headers(bytes).ok()?;
+    let headers = headers.iter().map(|header| deserialize(&header.0).ok());
+    headers.collect()
 }
 
-pub(crate) fn getheaders(locator: Vec<BlockHash>) -> Vec<u8> {
-    let stop = <BlockHash as bitcoin::hashes::Hash>::all_zeros();
-    let mut message = GetHeadersMessage::new(locator, stop);
-    message.version = PROTOCOL;
-    serialize(&message)
+pub(crate) fn getheaders(locator: &[BlockHash]) -> Vec<u8> {
+    let hash = |hash: &BlockHash| payload::BlockHash(hash.to_byte_array());
+    let locator: Vec<_> = locator.iter().map(hash).collect();
+    payload::encode_getheaders(&locator)
 }
 
-/// The entries of an `inv`, `getdata` or `notfound`; none if it is malformed.
-pub(crate) fn decode_inventory(payload: &[u8]) -> Vec<Inventory> {
-    deserialize(payload).unwrap_or_default()
+/// The locator of a `getheaders`; `None` if it is malformed.
+pub(crate) fn decode_getheaders(bytes: &[u8]) -> Option<Vec<BlockHash>> {
+    let locator = payload::decode_getheaders(bytes).ok()?;
+    let hash = |hash: payload::BlockHash| BlockHash::from_byte_array(hash.0);
+    Some(locator.into_iter().map(hash).collect())
+}
+
+/// An entry of an inventory. `hash` is one of rust-bitcoin's types.
+pub(crate) fn inventory(kind: InventoryType, hash: impl Hash<Bytes = [u8; 32]>) -> Inventory {
+    Inventory {
+        kind,
+        hash: hash.to_byte_array(),
+    }
 }
 
 /// An `addrv2` of `count` addresses. They are of the network for documentation
@@ -137,33 +98,64 @@ pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
 mod tests {
     use super::*;
     use bitcoin::constants::genesis_block;
+    use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory as Theirs};
+    use bitcoin::p2p::message_network::VersionMessage;
+    use bitcoin::{Txid, Wtxid};
+    use packetlane_p2p::payload::HEADERS_ENTRY_LEN;
     use rand::SeedableRng;
 
+    /// rust-bitcoin reads what we write, and we read what it writes.
     #[test]
-    fn headers_round_trip() {
+    fn payloads_are_those_of_rust_bitcoin() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let bytes = version("slow", false, 7, &mut rng);
+        let theirs: VersionMessage = deserialize(&bytes).unwrap();
+        let services = ServiceFlags::NETWORK | ServiceFlags::WITNESS | ServiceFlags::P2P_V2;
+        assert_eq!((theirs.version, theirs.services), (70016, services));
+        assert_eq!((theirs.start_height, theirs.relay), (7, false));
+        assert!(theirs.user_agent.ends_with("(slow)/"), "{theirs:?}");
+        assert_eq!(serialize(&theirs), bytes);
+
         let genesis = genesis_block(bitcoin::Network::Regtest).header;
-        let payload = headers(&[genesis, genesis]);
-        assert_eq!(payload.len(), 1 + 2 * HEADER_LEN);
-        assert_eq!(decode_headers(&payload), Some(vec![genesis, genesis]));
-        for length in 0..payload.len() {
-            assert_eq!(decode_headers(&payload[..length]), None, "{length}");
-        }
-        assert_eq!(decode_headers(&[&payload[..], &[0]].concat()), None);
-        // More than the payload holds, and more than the protocol allows.
-        assert_eq!(decode_headers(&[0xfd, 0xd0, 7]), None);
-        assert_eq!(decode_headers(&[0xfd, 0xd1, 7]), None);
+        let hash = genesis.block_hash();
+        let bytes = headers(&[genesis, genesis]);
+        assert_eq!(bytes.len(), 1 + 2 * HEADERS_ENTRY_LEN);
+        let one = [&serialize(&genesis)[..], &[0]].concat();
+        assert_eq!(bytes, [&[2][..], &one, &one].concat());
+        assert_eq!(decode_headers(&bytes), Some(vec![genesis, genesis]));
+        assert_eq!(decode_headers(&bytes[1..]), None);
+
+        let bytes = getheaders(&[hash, hash]);
+        let theirs: GetHeadersMessage = deserialize(&bytes).unwrap();
+        assert_eq!(theirs.locator_hashes, [hash, hash]);
+        assert_eq!(serialize(&theirs), bytes);
+        assert_eq!(decode_getheaders(&bytes), Some(theirs.locator_hashes));
+        assert_eq!(decode_getheaders(&bytes[1..]), None);
+
+        let (txid, wtxid) = (Txid::all_zeros(), Wtxid::all_zeros());
+        let ours = [
+            inventory(InventoryType::TX, txid),
+            inventory(InventoryType::WITNESS_TX, txid),
+            inventory(InventoryType::WTX, wtxid),
+            inventory(InventoryType::BLOCK, hash),
+            inventory(InventoryType::WITNESS_BLOCK, hash),
+            inventory(InventoryType::COMPACT_BLOCK, hash),
+        ];
+        let theirs = vec![
+            Theirs::Transaction(txid),
+            Theirs::WitnessTransaction(txid),
+            Theirs::WTx(wtxid),
+            Theirs::Block(hash),
+            Theirs::WitnessBlock(hash),
+            Theirs::CompactBlock(hash),
+        ];
+        assert_eq!(payload::encode_inventory(&ours), serialize(&theirs));
     }
 
     #[test]
-    fn entries_have_the_length_that_is_assumed() {
+    fn addresses_have_the_length_that_is_assumed() {
         let mut rng = StdRng::seed_from_u64(1);
-        let entry = Inventory::Unknown {
-            inv_type: 5,
-            hash: [1; 32],
-        };
-        assert_eq!(serialize(&entry).len(), INVENTORY_LEN);
         assert_eq!(addresses(100, &mut rng).len(), 1 + 100 * ADDRESS_LEN);
-        assert!(decode_inventory(&[0xff; 9]).is_empty());
     }
 
     #[test]

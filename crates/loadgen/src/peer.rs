@@ -3,19 +3,25 @@
 use crate::connection::{ConnectionError, Transport, Writer, open};
 use crate::kind::Kind;
 use crate::load::Load;
-use crate::payload::{
-    self, ADDR, ADDRESS_LEN, ADDRV2, BLOCK, BLOCKTXN, CMPCTBLOCK, FEEFILTER, GETADDR, GETBLOCKTXN,
-    GETDATA, GETHEADERS, HEADER_LEN, HEADERS, INV, INVENTORY_LEN, MAX_ADDRESSES, MAX_INVENTORY,
-    NOTFOUND, PING, PONG, SENDADDRV2, SENDCMPCT, TX, VERACK, VERSION, WTXIDRELAY,
-};
+use crate::payload::{self, ADDRESS_LEN, MAX_ADDRESSES, MAX_INVENTORY, inventory};
 use crate::rates::{after, exponential};
-use bitcoin::BlockHash;
 use bitcoin::bip152::{BlockTransactions, BlockTransactionsRequest};
 use bitcoin::block::Header;
 use bitcoin::consensus::{deserialize, serialize};
-use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
+use bitcoin::hashes::Hash;
 use bitcoin::p2p::message_compact_blocks::SendCmpct;
+use bitcoin::{BlockHash, Txid, Wtxid};
 use packetlane::bitcoin::message::MessageType;
+use packetlane_p2p::connection::Message;
+use packetlane_p2p::message_type::{
+    ADDR, ADDRV2, BLOCK, BLOCKTXN, CMPCTBLOCK, FEEFILTER, GETADDR, GETBLOCKTXN, GETDATA,
+    GETHEADERS, HEADERS, INV, NOTFOUND, PING, PONG, SENDADDRV2, SENDCMPCT, TX, VERACK, VERSION,
+    WTXIDRELAY,
+};
+use packetlane_p2p::payload::{
+    BLOCK_HEADER_LEN, HEADERS_ENTRY_LEN, INVENTORY_ENTRY_LEN, Inventory, InventoryType,
+    decode_inventory, encode_inventory,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::sync::Arc;
@@ -170,8 +176,8 @@ impl<'l> Session<'l> {
                     flushing = false;
                 }
                 message = reader.receive() => {
-                    let (message_type, payload, bytes) = message?;
-                    self.load.world().totals.kind(self.kind).received(message_type, bytes);
+                    let Message { message_type, payload, wire_len } = message?;
+                    self.load.world().totals.kind(self.kind).received(message_type, wire_len);
                     self.receive(message_type, payload);
                 }
                 Ok(()) = new_block.changed(), if self.ready && self.kind.announces_blocks() => {
@@ -256,7 +262,7 @@ impl<'l> Session<'l> {
         };
         Some(match act {
             Act::Inv => {
-                let wanted = entries(INV, INVENTORY_LEN, MAX_INVENTORY);
+                let wanted = entries(INV, INVENTORY_ENTRY_LEN, MAX_INVENTORY);
                 // Far behind, the oldest are old news.
                 let from = self
                     .announced
@@ -266,30 +272,30 @@ impl<'l> Session<'l> {
                 if announced.is_empty() {
                     announced.extend((0..wanted).filter_map(|_| chain.any_made(rng)).cloned());
                 }
-                let announced = announced.iter().map(|made| Inventory::WTx(made.wtxid));
+                let announced = announced.iter();
+                let announced = announced.map(|made| inventory(InventoryType::WTX, made.wtxid));
                 let announced: Vec<_> = announced.collect();
                 if announced.is_empty() {
                     return None;
                 }
-                (INV, serialize(&announced))
+                (INV, encode_inventory(&announced))
             }
             Act::Ping => (PING, rng.next_u64().to_le_bytes().to_vec()),
             Act::Addresses => {
                 let v2 = entries(ADDRV2, ADDRESS_LEN, MAX_ADDRESSES);
                 (ADDRV2, payload::addresses(v2, rng))
             }
-            Act::GetHeaders => (GETHEADERS, payload::getheaders(chain.locator())),
+            Act::GetHeaders => (GETHEADERS, payload::getheaders(&chain.locator())),
             Act::Headers => {
                 const MOST: usize = 20;
-                let count = entries(HEADERS, HEADER_LEN, MOST);
+                let count = entries(HEADERS, HEADERS_ENTRY_LEN, MOST);
                 (HEADERS, payload::headers(chain.last_headers(count)))
             }
             Act::Unknown => {
                 let mut hash = [0; 32];
                 rng.fill_bytes(&mut hash);
-                // By wtxid.
-                let unknown = Inventory::Unknown { inv_type: 5, hash };
-                (GETDATA, serialize(&vec![unknown]))
+                let kind = InventoryType::WTX;
+                (GETDATA, encode_inventory(&[Inventory { kind, hash }]))
             }
             Act::AnyBlock | Act::LongestBlock => {
                 let longest = || chain.longest_block();
@@ -298,7 +304,8 @@ impl<'l> Session<'l> {
                     _ => None,
                 };
                 let block = block.or_else(|| chain.any_block(rng))?;
-                (GETDATA, serialize(&vec![Inventory::WitnessBlock(block)]))
+                let entry = inventory(InventoryType::WITNESS_BLOCK, block);
+                (GETDATA, encode_inventory(&[entry]))
             }
             Act::Announce => {
                 let mined = chain.last_mined()?;
@@ -338,9 +345,9 @@ impl<'l> Session<'l> {
             PING => self.send(PONG, payload),
             GETDATA => self.answer_getdata(&payload),
             GETHEADERS => {
-                if let Ok(question) = deserialize::<GetHeadersMessage>(&payload) {
+                if let Some(locator) = payload::decode_getheaders(&payload) {
                     let world = self.load.world();
-                    let after = world.chain.headers_after(&question.locator_hashes);
+                    let after = world.chain.headers_after(&locator);
                     let answer = payload::headers(after);
                     drop(world);
                     self.send(HEADERS, answer);
@@ -428,13 +435,14 @@ impl<'l> Session<'l> {
         let mut world = load.world();
         let mut unknown = Vec::new();
         let mut fetched = 0;
-        let asked = payload::decode_inventory(payload);
+        let asked = decode_inventory(payload).unwrap_or_default();
         for entry in asked.into_iter().take(MAX_INVENTORY) {
             let chain = &world.chain;
-            let made = match &entry {
-                Inventory::WTx(wtxid) => chain.by_wtxid(wtxid),
-                Inventory::Transaction(txid) | Inventory::WitnessTransaction(txid) => {
-                    chain.by_txid(txid)
+            let Inventory { kind, hash } = entry;
+            let made = match kind {
+                InventoryType::WTX => chain.by_wtxid(&Wtxid::from_byte_array(hash)),
+                InventoryType::TX | InventoryType::WITNESS_TX => {
+                    chain.by_txid(&Txid::from_byte_array(hash))
                 }
                 _ => None,
             };
@@ -443,14 +451,14 @@ impl<'l> Session<'l> {
                 self.send(TX, made.bytes.clone());
                 continue;
             }
-            let mined = match &entry {
-                Inventory::Block(hash)
-                | Inventory::WitnessBlock(hash)
-                | Inventory::CompactBlock(hash) => chain.mined(hash),
+            let mined = match kind {
+                InventoryType::BLOCK
+                | InventoryType::WITNESS_BLOCK
+                | InventoryType::COMPACT_BLOCK => chain.mined(&BlockHash::from_byte_array(hash)),
                 _ => None,
             };
-            match (mined, &entry) {
-                (Some(mined), Inventory::CompactBlock(_)) => {
+            match (mined, kind) {
+                (Some(mined), InventoryType::COMPACT_BLOCK) => {
                     self.send(CMPCTBLOCK, mined.compact.clone());
                 }
                 (Some(mined), _) => self.send(BLOCK, mined.bytes.clone()),
@@ -460,7 +468,7 @@ impl<'l> Session<'l> {
         world.totals.fetched += fetched;
         drop(world);
         if !unknown.is_empty() {
-            self.send(NOTFOUND, serialize(&unknown));
+            self.send(NOTFOUND, encode_inventory(&unknown));
         }
     }
 
@@ -469,12 +477,13 @@ impl<'l> Session<'l> {
     fn answer_inv(&mut self, payload: &[u8]) {
         let mut world = self.load.world();
         let mut wanted = Vec::new();
-        for entry in payload::decode_inventory(payload) {
-            let made = match &entry {
-                Inventory::WTx(wtxid) => world.chain.by_wtxid(wtxid),
-                Inventory::Transaction(txid) => world.chain.by_txid(txid),
-                Inventory::Block(hash) => {
-                    self.node_has = Some(*hash);
+        for entry in decode_inventory(payload).unwrap_or_default() {
+            let hash = entry.hash;
+            let made = match entry.kind {
+                InventoryType::WTX => world.chain.by_wtxid(&Wtxid::from_byte_array(hash)),
+                InventoryType::TX => world.chain.by_txid(&Txid::from_byte_array(hash)),
+                InventoryType::BLOCK => {
+                    self.node_has = Some(BlockHash::from_byte_array(hash));
                     continue;
                 }
                 _ => continue,
@@ -489,13 +498,13 @@ impl<'l> Session<'l> {
         }
         drop(world);
         if !wanted.is_empty() {
-            self.send(GETDATA, serialize(&wanted));
+            self.send(GETDATA, encode_inventory(&wanted));
         }
     }
 
     /// Asks for some of the transactions as often as in the recorded traffic.
     fn answer_compact_block(&mut self, payload: &[u8]) {
-        let Some(header) = payload.get(..HEADER_LEN - 1) else {
+        let Some(header) = payload.get(..BLOCK_HEADER_LEN) else {
             return;
         };
         let Ok(header) = deserialize::<Header>(header) else {

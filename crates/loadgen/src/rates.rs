@@ -1,7 +1,7 @@
 //! How often the peers of a node send which message, and how long it is.
 
-use crate::payload::TX;
 use packetlane::bitcoin::message::MessageType;
+use packetlane_p2p::message_type::TX;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;

@@ -1,19 +1,19 @@
 //! Loads on a node that is none: it takes every block and asks for every transaction.
 
 use super::*;
-use crate::connection::{Paced, Reader, Writer};
-use crate::payload::{
-    self, ADDRV2, BLOCK, CMPCTBLOCK, FEEFILTER, GETADDR, GETDATA, GETHEADERS, HEADERS, INV,
+use crate::connection::Paced;
+use bitcoin::block::Header;
+use bitcoin::consensus::deserialize;
+use packetlane::bip324::stream::Accepted;
+use packetlane::bitcoin::message::MessageType;
+use packetlane_p2p::connection::{Message, TransportError, halves, respond};
+use packetlane_p2p::message_type::{
+    ADDR, ADDRV2, BLOCK, CMPCTBLOCK, FEEFILTER, GETADDR, GETDATA, GETHEADERS, HEADERS, INV,
     NOTFOUND, PING, PONG, SENDADDRV2, SENDCMPCT, VERACK, VERSION, WTXIDRELAY,
 };
-use bitcoin::block::Header;
-use bitcoin::consensus::{deserialize, serialize};
-use bitcoin::p2p::message_blockdata::{GetHeadersMessage, Inventory};
-use bitcoin::p2p::message_network::VersionMessage;
-use packetlane::bip324::stream::{self, Accepted};
-use packetlane::bip324::{Handshake, HandshakeConfig};
-use packetlane::bitcoin::message::{Ignored, MessageType};
-use packetlane::bitcoin::v1;
+use packetlane_p2p::payload::{
+    Inventory, InventoryType, Version, decode_inventory, encode_inventory,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
@@ -58,7 +58,7 @@ impl Seen {
 struct Shared {
     seen: Mutex<Vec<Seen>>,
     chain: Mutex<Vec<Header>>,
-    asked: Mutex<HashSet<Vec<u8>>>,
+    asked: Mutex<HashSet<Inventory>>,
     /// Speaks v1 only.
     v1_only: bool,
     /// Bytes that every peer is sent after the handshake.
@@ -132,11 +132,7 @@ impl FakeNode {
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    shared: &Shared,
-    index: usize,
-) -> Result<(), ConnectionError> {
+async fn serve(mut stream: TcpStream, shared: &Shared, index: usize) -> Result<(), TransportError> {
     let network = Network::Regtest;
     let mut first = [0; 4];
     stream.peek(&mut first).await?;
@@ -144,40 +140,17 @@ async fn serve(
         return Ok(());
     }
     let engine = Engine::detect().unwrap();
-    let config = HandshakeConfig::random(network.magic(), engine).unwrap();
-    let handshake = Handshake::responder(config).unwrap();
-    let accepted = stream::handshake(&mut stream, handshake, Duration::from_secs(10)).await?;
+    let accepted = respond(&mut stream, network, engine, Duration::from_secs(10)).await?;
+    shared.seen.lock().unwrap()[index].v2 = matches!(accepted, Accepted::V2(_));
     let (read, write) = stream.into_split();
     let read = Paced::new(read, false);
-    let (mut reader, mut writer) = match accepted {
-        Accepted::V1(buffer) => {
-            let magic = network.magic();
-            let reader = Reader::V1 {
-                stream: read,
-                decoder: v1::Decoder::new(magic),
-                buffer,
-                taken: 0,
-            };
-            (
-                reader,
-                Writer::V1 {
-                    stream: write,
-                    magic,
-                    buffer: Vec::new(),
-                    written: 0,
-                },
-            )
-        }
-        Accepted::V2(session) => {
-            shared.seen.lock().unwrap()[index].v2 = true;
-            let reader = stream::Reader::new(read, engine, session.inbound);
-            let writer = stream::Writer::new(write, engine, session.outbound);
-            let reader = Reader::V2(Box::new(reader), Ignored::default());
-            (reader, Writer::V2(Box::new(writer)))
-        }
-    };
+    let (mut reader, mut writer) = halves(accepted, (read, write), network, engine);
     loop {
-        let (message_type, payload, _) = reader.receive().await?;
+        let Message {
+            message_type,
+            payload,
+            ..
+        } = reader.receive().await?;
         let name = message_type.name().to_owned();
         *shared.seen.lock().unwrap()[index]
             .types
@@ -185,8 +158,9 @@ async fn serve(
             .or_default() += 1;
         match message_type {
             VERSION => {
-                let version: VersionMessage = deserialize(&payload).unwrap();
-                let (_, kind) = version.user_agent.split_once('(').unwrap();
+                let version = Version::decode(&payload).unwrap();
+                let user_agent = String::from_utf8(version.user_agent).unwrap();
+                let (_, kind) = user_agent.split_once('(').unwrap();
                 {
                     let seen = &mut shared.seen.lock().unwrap()[index];
                     seen.kind = kind.trim_end_matches(")/").to_owned();
@@ -209,12 +183,12 @@ async fn serve(
                 }
             }
             GETHEADERS => {
-                let question: GetHeadersMessage = deserialize(&payload).unwrap();
+                let locator = payload::decode_getheaders(&payload).unwrap();
                 let answer = {
                     let chain = shared.chain.lock().unwrap();
                     let known = chain
                         .iter()
-                        .position(|header| header.block_hash() == question.locator_hashes[0]);
+                        .position(|header| header.block_hash() == locator[0]);
                     payload::headers(&chain[known.unwrap_or(0) + 1..])
                 };
                 writer.push(HEADERS, &answer)?;
@@ -228,17 +202,19 @@ async fn serve(
                 let last = headers.last().map(Header::block_hash);
                 let tip = shared.chain.lock().unwrap().last().map(Header::block_hash);
                 if let Some(last) = last.filter(|_| last != tip) {
-                    writer.push(GETDATA, &serialize(&vec![Inventory::CompactBlock(last)]))?;
+                    let entry = payload::inventory(InventoryType::COMPACT_BLOCK, last);
+                    writer.push(GETDATA, &encode_inventory(&[entry]))?;
                 }
             }
             INV => {
-                let news: Vec<_> = payload::decode_inventory(&payload)
+                let news: Vec<_> = decode_inventory(&payload)
+                    .unwrap()
                     .into_iter()
-                    .filter(|entry| shared.asked.lock().unwrap().insert(serialize(entry)))
+                    .filter(|entry| shared.asked.lock().unwrap().insert(*entry))
                     .collect();
-                writer.push(GETDATA, &serialize(&news))?;
+                writer.push(GETDATA, &encode_inventory(&news))?;
                 // All of it is announced back.
-                writer.push(INV, &serialize(&news))?;
+                writer.push(INV, &encode_inventory(&news))?;
             }
             _ => {}
         }
@@ -301,7 +277,7 @@ async fn each_kind_does_what_it_says() {
         let types: HashSet<_> = silent.types.into_keys().collect();
         assert_eq!(types, HashSet::from(introduction.clone()));
     }
-    let of_transactions = [INV, ADDRV2, GETADDR, FEEFILTER, payload::TX];
+    let of_transactions = [INV, ADDRV2, GETADDR, FEEFILTER, TX];
     for relay in node.of(Kind::BlockRelayOnly) {
         for message_type in of_transactions {
             assert_eq!(relay.count(message_type), 0, "{message_type}");
@@ -379,14 +355,13 @@ async fn rates_are_kept() {
     let outcome = run_for(&options).await;
     let full = &outcome.totals.kinds[&Kind::FullRelay];
     let sent = |message_type| full.types[&message_type][0].messages as f64;
-    let addresses = payload::ADDR;
     let seconds = outcome.took.as_secs_f64();
     for (message_type, per_second) in [
         (INV, options.rates.of(INV).per_second),
         (PING, options.rates.of(PING).per_second),
         (
             ADDRV2,
-            options.rates.of(ADDRV2).per_second + options.rates.of(addresses).per_second,
+            options.rates.of(ADDRV2).per_second + options.rates.of(ADDR).per_second,
         ),
     ] {
         let expected = per_second * seconds;

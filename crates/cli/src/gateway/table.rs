@@ -5,7 +5,7 @@ use crate::args::HostPort;
 use crate::screen::{Column, Content, Period, Screen, age, lines, short};
 use crate::stop::Signal;
 use crate::terminal::print;
-use crate::wire::printable;
+use packetlane_p2p::payload::printable;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::error::Error;

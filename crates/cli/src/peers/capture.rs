@@ -1,7 +1,7 @@
 //! Records from folders of Bitcoin Core's `-capturemessages`: messages and bytes, no time.
 
-use crate::wire::Version;
-use packetlane_lab::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
+use packetlane_p2p::capture::{CaptureError, RECEIVED_FILE, Reader, SENT_FILE};
+use packetlane_p2p::payload::Version;
 use packetlane_peers::{Connection, ConnectionType, Event, MAX_USER_AGENT, Record, Time};
 use std::path::{Path, PathBuf};
 

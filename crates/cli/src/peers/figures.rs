@@ -1,7 +1,7 @@
 //! What is shown of each peer, whatever shows it: the live table, lines in a pipe, a subscriber.
 
 use crate::screen::{Column, Content, Period, age, short};
-use crate::wire::printable;
+use packetlane_p2p::payload::printable;
 use packetlane_peers::tally::{Peer, Seen, Tally, ThreadCost};
 use packetlane_peers::{MESSAGE_THREAD, NETWORK_THREAD, Network, Transport};
 use serde::Serialize;

@@ -7,7 +7,7 @@
 //! reads Bitcoin Core's recordings, and Bitcoin Core's tools read those that this module
 //! writes.
 
-use packetlane::bip324::{MAX_TYPE_LEN, MessageError, MessageType};
+use packetlane::bitcoin::message::{MAX_TYPE_LEN, MessageError, MessageType};
 use packetlane_files::Name;
 use std::fmt;
 use std::fs::File;

@@ -1,18 +1,17 @@
-//! One connection to a node. Both framings, v1 and v2, are behind one type, which counts every
-//! message and can record them.
+//! One connection to a node, over v1 or v2. It counts every message and can record them.
 //!
 //! The peer is not trusted: the framing checks all lengths, text is escaped before it is
 //! printed, and no state grows with what the peer sends.
 
-use crate::meter::{Meter, Metered};
-use crate::record::{RecordError, Recorder};
-use crate::wire::{BlockHash, Services, WireError, printable};
-use packetlane::Engine;
-use packetlane::bip324::stream::{self, Accepted, Reader, StreamError, Writer};
-use packetlane::bip324::{
-    Handshake, HandshakeConfig, HandshakeError, MessageType, Network, OVERHEAD, PacketKind,
-    encode_message,
+use crate::connection::{
+    MAX_START_LEN, Message, Reader, TransportError, Writer, halves, initiate, respond,
 };
+use crate::meter::{Meter, Metered};
+use crate::payload::{BlockHash, PayloadError, Services, printable};
+use crate::record::{RecordError, Recorder};
+use packetlane::Engine;
+use packetlane::bip324::stream::{Accepted, StreamError};
+use packetlane::bip324::{HandshakeError, MessageType, Network};
 use packetlane::bitcoin::message::Ignored;
 use packetlane::bitcoin::v1;
 use std::collections::BTreeMap;
@@ -21,31 +20,30 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
-/// How many message types are counted separately. A hostile peer can invent any number of
-/// types.
-const MAX_TYPES: usize = 64;
-
-/// Bytes per read of a v1 stream.
-const READ_LEN: usize = 64 * 1024;
+/// Maximum number of message types that are counted separately. A hostile peer can invent any number
+/// of types.
+pub const MAX_TYPES: usize = 64;
 
 /// How many of the first bytes are kept, to describe the peer if they are not a handshake. A
 /// BIP324 public key is as long.
-const KEPT_LEN: usize = 64;
+const KEPT_LEN: usize = MAX_START_LEN;
 
 /// Number of messages, and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
+pub struct Count {
+    /// How many messages.
+    pub messages: u64,
+    /// Their length on the wire, in bytes.
+    pub bytes: u64,
 }
 
 impl Count {
-    pub(crate) fn add(&mut self, bytes: usize) {
+    fn add(&mut self, bytes: usize) {
         self.messages += 1;
         self.bytes += bytes as u64;
     }
@@ -53,11 +51,11 @@ impl Count {
 
 /// Counts by message type.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Received and sent.
-    pub(crate) types: BTreeMap<MessageType, [Count; 2]>,
+    pub types: BTreeMap<MessageType, [Count; 2]>,
     /// Received messages of a type after the first [`MAX_TYPES`].
-    pub(crate) other: Count,
+    pub other: Count,
 }
 
 impl Traffic {
@@ -74,16 +72,9 @@ impl Traffic {
     }
 }
 
-/// A message from the peer.
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) message_type: MessageType,
-    pub(crate) payload: Vec<u8>,
-}
-
 /// Why we speak v1 with a peer that was asked to speak v2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FellBack {
+pub enum FellBack {
     /// It closed the v2 connection.
     Closed,
     /// It answered in v1.
@@ -94,60 +85,52 @@ pub(crate) enum FellBack {
 
 /// A connection to a node.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    framing: Framing,
-    pub(crate) traffic: Traffic,
+pub struct Peer {
+    reader: Reader<Metered<OwnedReadHalf>>,
+    writer: Writer<Metered<OwnedWriteHalf>>,
+    /// `None` on v1.
+    handshake: Option<KeyExchange>,
+    traffic: Traffic,
     /// All bytes on the socket.
-    pub(crate) meter: Meter,
+    meter: Meter,
     recorder: Option<Recorder>,
     /// Maximum time for a write. A peer that does not read ends the connection.
     step_timeout: Duration,
 }
 
-/// The framing of messages on the wire.
+/// What is left of a v2 handshake.
 #[derive(Debug)]
-enum Framing {
-    V1 {
-        stream: Metered<TcpStream>,
-        magic: [u8; 4],
-        decoder: v1::Decoder,
-        /// Bytes received and not yet removed.
-        buffer: Vec<u8>,
-        /// How many bytes at the start of `buffer` were already returned as messages.
-        taken: usize,
-    },
-    V2 {
-        id: [u8; 32],
-        /// Bytes of the handshake, received and sent.
-        handshake: [u64; 2],
-        ignored: Ignored,
-        reader: Box<Reader<Metered<OwnedReadHalf>>>,
-        writer: Box<Writer<Metered<OwnedWriteHalf>>>,
-    },
+struct KeyExchange {
+    id: [u8; 32],
+    /// Bytes of the handshake, received and sent.
+    bytes: [u64; 2],
 }
 
 impl Peer {
-    /// A v1 connection whose peer has already sent `buffer`.
-    fn after_v1(
+    fn new(
         stream: Metered<TcpStream>,
+        accepted: Accepted,
         network: Network,
-        buffer: Vec<u8>,
+        engine: Engine,
         step_timeout: Duration,
     ) -> Self {
         let meter = stream.meter.clone();
-        let framing = Framing::V1 {
-            stream,
-            magic: network.magic(),
-            decoder: v1::Decoder::new(network.magic()),
-            buffer,
-            taken: 0,
+        let handshake = match &accepted {
+            Accepted::V1(_) => None,
+            Accepted::V2(session) => {
+                // What follows the handshake may have come with its last bytes.
+                let after = session.inbound.buffered() as u64;
+                Some(KeyExchange {
+                    id: *session.id(),
+                    bytes: [meter.received() - after, meter.sent()],
+                })
+            }
         };
-        Self::new(framing, meter, step_timeout)
-    }
-
-    fn new(framing: Framing, meter: Meter, step_timeout: Duration) -> Self {
+        let (reader, writer) = halves(accepted, stream.into_split(), network, engine);
         Self {
-            framing,
+            reader,
+            writer,
+            handshake,
             traffic: Traffic::default(),
             meter,
             recorder: None,
@@ -156,66 +139,35 @@ impl Peer {
     }
 
     /// Speaks v1 on `stream`, whoever opened it.
-    pub(crate) fn v1(stream: TcpStream, network: Network, step_timeout: Duration) -> Self {
-        Self::after_v1(Metered::new(stream), network, Vec::new(), step_timeout)
+    #[must_use]
+    pub fn v1(stream: TcpStream, network: Network, engine: Engine, step_timeout: Duration) -> Self {
+        let accepted = Accepted::V1(Vec::new());
+        Self::new(
+            Metered::new(stream),
+            accepted,
+            network,
+            engine,
+            step_timeout,
+        )
     }
 
-    /// Speaks v2 on `stream`, a connection that we opened. With an error: why to connect again
-    /// and speak v1, if the peer may speak nothing else.
-    pub(crate) async fn initiate_v2(
+    /// Speaks v2 on `stream`, a connection that we opened. A step takes `step_timeout` at most.
+    ///
+    /// # Errors
+    ///
+    /// See [`PeerError`]. With it: why to connect again and speak v1, if the peer may speak nothing
+    /// else.
+    pub async fn initiate_v2(
         stream: TcpStream,
         network: Network,
         engine: Engine,
         step_timeout: Duration,
     ) -> Result<Self, (PeerError, Option<FellBack>)> {
-        let handshake = HandshakeConfig::random(network.magic(), engine)
-            .and_then(Handshake::initiator)
-            .map_err(|error| (error.into(), None))?;
-        let stream = ObservedStream::new(stream, network);
-        Self::accept(stream, handshake, engine, step_timeout).await
-    }
-
-    /// Speaks v2 or v1 on `stream`, a connection that the peer opened, as the peer does.
-    pub(crate) async fn respond(
-        stream: TcpStream,
-        network: Network,
-        engine: Engine,
-        step_timeout: Duration,
-    ) -> Result<Self, PeerError> {
-        let config = HandshakeConfig::random(network.magic(), engine)?;
-        let handshake = Handshake::responder(config)?;
-        let stream = ObservedStream::new(stream, network);
-        Self::accept(stream, handshake, engine, step_timeout)
-            .await
-            .map_err(|(error, _)| error)
-    }
-
-    async fn accept(
-        mut stream: ObservedStream,
-        handshake: Handshake,
-        engine: Engine,
-        step_timeout: Duration,
-    ) -> Result<Self, (PeerError, Option<FellBack>)> {
-        match stream::handshake(&mut stream, handshake, step_timeout).await {
-            Ok(Accepted::V1(bytes)) => {
-                let ObservedStream {
-                    stream, network, ..
-                } = stream;
-                Ok(Self::after_v1(stream, network, bytes, step_timeout))
-            }
-            Ok(Accepted::V2(session)) => {
-                let meter = stream.stream.meter.clone();
-                let (read, write) = stream.stream.into_split();
-                // What follows the handshake may have come with its last bytes.
-                let after = session.inbound.buffered() as u64;
-                let framing = Framing::V2 {
-                    id: *session.id(),
-                    handshake: [meter.received() - after, meter.sent()],
-                    ignored: Ignored::default(),
-                    reader: Box::new(Reader::new(read, engine, session.inbound)),
-                    writer: Box::new(Writer::new(write, engine, session.outbound)),
-                };
-                Ok(Self::new(framing, meter, step_timeout))
+        let mut stream = ObservedStream::new(stream, network);
+        match initiate(&mut stream, network, engine, step_timeout).await {
+            Ok(accepted) => {
+                let stream = stream.stream;
+                Ok(Self::new(stream, accepted, network, engine, step_timeout))
             }
             Err(error) => {
                 let why = match error {
@@ -229,68 +181,102 @@ impl Peer {
         }
     }
 
+    /// Speaks v2 or v1 on `stream`, a connection that the peer opened, as the peer does. A step takes
+    /// `step_timeout` at most.
+    ///
+    /// # Errors
+    ///
+    /// See [`PeerError`].
+    pub async fn respond(
+        stream: TcpStream,
+        network: Network,
+        engine: Engine,
+        step_timeout: Duration,
+    ) -> Result<Self, PeerError> {
+        let mut stream = ObservedStream::new(stream, network);
+        match respond(&mut stream, network, engine, step_timeout).await {
+            Ok(accepted) => {
+                let stream = stream.stream;
+                Ok(Self::new(stream, accepted, network, engine, step_timeout))
+            }
+            Err(error) => Err(stream.explain(error)),
+        }
+    }
+
+    /// The messages so far.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// All bytes on the socket so far, received and sent.
+    #[must_use]
+    pub fn bytes(&self) -> [u64; 2] {
+        [self.meter.received(), self.meter.sent()]
+    }
+
     /// Records all messages from now on.
-    pub(crate) fn record(&mut self, recorder: Option<Recorder>) {
+    pub fn record(&mut self, recorder: Option<Recorder>) {
         self.recorder = recorder;
     }
 
     /// The BIP324 session id; `None` on v1.
-    pub(crate) fn session_id(&self) -> Option<&[u8; 32]> {
-        match &self.framing {
-            Framing::V1 { .. } => None,
-            Framing::V2 { id, .. } => Some(id),
-        }
+    #[must_use]
+    pub fn session_id(&self) -> Option<&[u8; 32]> {
+        self.handshake.as_ref().map(|handshake| &handshake.id)
     }
 
     /// Bytes of the v2 handshake, received and sent; `None` on v1.
-    pub(crate) fn handshake_bytes(&self) -> Option<[u64; 2]> {
-        match &self.framing {
-            Framing::V1 { .. } => None,
-            Framing::V2 { handshake, .. } => Some(*handshake),
-        }
+    #[must_use]
+    pub fn handshake_bytes(&self) -> Option<[u64; 2]> {
+        self.handshake.as_ref().map(|handshake| handshake.bytes)
     }
 
     /// Whether the peer has sent nothing at all.
-    pub(crate) fn is_silent(&self) -> bool {
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
         self.meter.received() == 0
     }
 
     /// Number of decoy packets received.
-    pub(crate) fn decoys(&self) -> u64 {
-        match &self.framing {
-            Framing::V1 { .. } => 0,
-            Framing::V2 { reader, .. } => reader.decoys(),
-        }
+    #[must_use]
+    pub fn decoys(&self) -> u64 {
+        self.reader.decoys()
     }
 
     /// What was received and ignored, because it is no message.
-    pub(crate) fn ignored(&self) -> Ignored {
-        match &self.framing {
-            Framing::V1 { decoder, .. } => decoder.ignored(),
-            Framing::V2 { ignored, .. } => *ignored,
-        }
+    #[must_use]
+    pub fn ignored(&self) -> Ignored {
+        self.reader.ignored()
     }
 
     /// Receives the next message. Cancel-safe.
-    pub(crate) async fn receive(&mut self) -> Result<Message, PeerError> {
-        let (message_type, payload, wire_len) = self.framing.receive().await?;
-        self.traffic.received(message_type, wire_len);
+    ///
+    /// # Errors
+    ///
+    /// See [`PeerError`]. The connection is of no use afterwards.
+    pub async fn receive(&mut self) -> Result<Message, PeerError> {
+        let message = self.reader.receive().await?;
+        self.traffic
+            .received(message.message_type, message.wire_len);
         if let Some(recorder) = &mut self.recorder {
-            recorder.received(message_type, &payload)?;
+            recorder.received(message.message_type, &message.payload)?;
         }
-        Ok(Message {
-            message_type,
-            payload,
-        })
+        Ok(message)
     }
 
     /// Sends a message.
-    pub(crate) async fn send(
+    ///
+    /// # Errors
+    ///
+    /// [`PeerError::NotReading`] if the peer does not take it in time, and errors of the connection
+    /// and of the recording.
+    pub async fn send(
         &mut self,
         message_type: MessageType,
         payload: &[u8],
     ) -> Result<(), PeerError> {
-        let sent = timeout(self.step_timeout, self.framing.send(message_type, payload)).await;
+        let sent = timeout(self.step_timeout, self.writer.send(message_type, payload)).await;
         let wire_len = sent.map_err(|_| PeerError::NotReading {
             waited: self.step_timeout,
         })??;
@@ -299,65 +285,6 @@ impl Peer {
             recorder.sent(message_type, payload)?;
         }
         Ok(())
-    }
-}
-
-impl Framing {
-    /// Receives the next message. Returns its type, payload and length on the wire. Cancel-safe.
-    async fn receive(&mut self) -> Result<(MessageType, Vec<u8>, usize), PeerError> {
-        match self {
-            Self::V2 {
-                reader, ignored, ..
-            } => loop {
-                let contents = reader.read().await?;
-                let wire_len = contents.len() + OVERHEAD;
-                if let Some((message_type, payload)) = ignored.decode(contents, wire_len) {
-                    return Ok((message_type, payload.to_vec(), wire_len));
-                }
-            },
-            Self::V1 {
-                stream,
-                decoder,
-                buffer,
-                taken,
-                ..
-            } => loop {
-                let mut rest = &buffer[*taken..];
-                let message = decoder.next(&mut rest);
-                *taken = buffer.len() - rest.len();
-                if let Some(message) = message.map_err(|error| explain_v1(error, rest))? {
-                    let payload = message.payload.to_vec();
-                    return Ok((message.message_type, payload, message.wire_len()));
-                }
-                buffer.drain(..std::mem::take(taken));
-                buffer.reserve(READ_LEN);
-                // The only await point. The bytes are in `buffer` before it returns.
-                if stream.read_buf(buffer).await? == 0 {
-                    return Err(PeerError::Closed);
-                }
-            },
-        }
-    }
-
-    /// Sends a message. Returns its length on the wire, in bytes.
-    async fn send(
-        &mut self,
-        message_type: MessageType,
-        payload: &[u8],
-    ) -> Result<usize, PeerError> {
-        let mut bytes = Vec::new();
-        match self {
-            Self::V1 { stream, magic, .. } => {
-                v1::encode(*magic, message_type, payload, &mut bytes);
-                stream.write_all(&bytes).await?;
-                Ok(bytes.len())
-            }
-            Self::V2 { writer, .. } => {
-                encode_message(message_type, payload, &mut bytes);
-                writer.write(PacketKind::Genuine, &bytes).await?;
-                Ok(bytes.len() + OVERHEAD)
-            }
-        }
     }
 }
 
@@ -427,7 +354,7 @@ impl ObservedStream {
             StreamError::Handshake(HandshakeError::Closed) => {
                 PeerError::ClosedInHandshake { received }
             }
-            error => error.into(),
+            error => TransportError::from(error).into(),
         }
     }
 }
@@ -487,33 +414,14 @@ fn text(bytes: &[u8]) -> Option<String> {
     line.map(|line| printable(&line[..line.len().min(KEPT_LEN)]))
 }
 
-/// Turns an error of v1 decoding into one that describes the peer. `bytes` start at the
-/// malformed message.
-fn explain_v1(error: v1::Error, bytes: &[u8]) -> PeerError {
-    if let v1::Error::Magic { .. } = error
-        && let Some(answer) = text(&bytes[..bytes.len().min(KEPT_LEN)])
-    {
-        return PeerError::NotBitcoin { answer };
-    }
-    PeerError::V1(error)
-}
-
-/// Whether `error` says that the peer closed the connection.
-fn is_closed(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::UnexpectedEof
-    )
-}
-
 /// Why a connection failed.
 #[derive(Debug)]
-pub(crate) enum PeerError {
+pub enum PeerError {
     /// The peer answered in plain text.
-    NotBitcoin { answer: String },
+    NotBitcoin {
+        /// The first line of its answer, safe to print.
+        answer: String,
+    },
     /// The peer sends our own bytes back.
     Echo,
     /// The peer's first bytes are no v1 message, where v1 alone is spoken.
@@ -521,13 +429,29 @@ pub(crate) enum PeerError {
     /// The peer that connected to us closed without having sent anything.
     LeftWithoutAByte,
     /// The peer sent nothing.
-    SentNothing { waited: Duration },
+    SentNothing {
+        /// How long we waited.
+        waited: Duration,
+    },
     /// The peer stopped before its part of the v2 handshake was complete.
-    HandshakeStopped { received: u64, waited: Duration },
+    HandshakeStopped {
+        /// Bytes received.
+        received: u64,
+        /// How long we waited.
+        waited: Duration,
+    },
     /// The peer's bytes are not a v2 handshake of this network.
-    NoTerminator { network: Network, received: u64 },
+    NoTerminator {
+        /// Our network.
+        network: Network,
+        /// Bytes received.
+        received: u64,
+    },
     /// The peer closed during the v2 handshake.
-    ClosedInHandshake { received: u64 },
+    ClosedInHandshake {
+        /// Bytes received.
+        received: u64,
+    },
     /// Another error of the v2 handshake.
     Handshake(HandshakeError),
     /// The v2 session failed.
@@ -539,49 +463,86 @@ pub(crate) enum PeerError {
     /// The peer closed the connection.
     Closed,
     /// The peer closed before it sent its version.
-    ClosedBeforeVersion { network: Network },
+    ClosedBeforeVersion {
+        /// Our network.
+        network: Network,
+    },
     /// The peer sent its version but closed before it acknowledged ours.
     ClosedBeforeVerack,
     /// The exchange of versions took too long.
     VersionTimeout {
+        /// How long we waited.
         waited: Duration,
         /// Whether the peer's version came, and only its `verack` is missing.
         has_version: bool,
     },
     /// The peer does not read what we send.
-    NotReading { waited: Duration },
+    NotReading {
+        /// How long we waited.
+        waited: Duration,
+    },
     /// A payload is malformed.
     Payload {
+        /// The type of the message.
         message_type: MessageType,
-        error: WireError,
+        /// What is wrong with it.
+        error: PayloadError,
     },
     /// The peer did not answer a ping.
-    NoPong { waited: Duration },
+    NoPong {
+        /// How long we waited.
+        waited: Duration,
+    },
     /// The peer did not send the headers or blocks that we asked for.
     NotFetched {
+        /// `headers` or `blocks`.
         what: &'static str,
+        /// How long we waited.
         waited: Duration,
     },
     /// A header does not build on the one before it.
     UnconnectedHeader {
+        /// The block from which the headers go on.
         start: BlockHash,
         /// The number of the header, of those after `start`.
         number: usize,
     },
     /// The block to begin at is not in the peer's chain.
-    UnknownStart { start: BlockHash },
+    UnknownStart {
+        /// That block.
+        start: BlockHash,
+    },
     /// The peer's chain ends before the height to begin at.
-    ShortChain { height: usize, start: usize },
+    ShortChain {
+        /// The height of its latest block.
+        height: usize,
+        /// The height to begin at.
+        start: usize,
+    },
     /// The peer serves no blocks.
-    NoBlocks { services: Services },
+    NoBlocks {
+        /// What it serves.
+        services: Services,
+    },
     /// The peer is pruned, and the blocks to fetch begin before its oldest.
-    Pruned { start: usize, oldest: usize },
+    Pruned {
+        /// The height to begin at.
+        start: usize,
+        /// The height of about the oldest block that it serves.
+        oldest: usize,
+    },
     /// The peer, which is pruned, closed instead of sending a block.
     ClosedByPruned,
     /// The peer sent a block that we did not ask for.
-    WrongBlock { hash: BlockHash },
+    WrongBlock {
+        /// Its hash.
+        hash: BlockHash,
+    },
     /// The peer lacks some of the blocks that we asked for.
-    NotFound { missing: usize },
+    NotFound {
+        /// How many.
+        missing: usize,
+    },
     /// Messages cannot be recorded.
     Record(RecordError),
 }
@@ -706,7 +667,8 @@ impl std::error::Error for PeerError {}
 
 impl PeerError {
     /// Whether it was the peer that closed.
-    pub(crate) fn is_close(&self) -> bool {
+    #[must_use]
+    pub fn is_close(&self) -> bool {
         matches!(
             self,
             Self::Closed | Self::ClosedByPruned | Self::Stream(StreamError::Closed { .. })
@@ -726,24 +688,28 @@ impl From<HandshakeError> for PeerError {
     }
 }
 
-impl From<StreamError> for PeerError {
-    fn from(error: StreamError) -> Self {
+impl From<TransportError> for PeerError {
+    fn from(error: TransportError) -> Self {
         match error {
-            StreamError::Handshake(error) => Self::Handshake(error),
-            StreamError::Closed {
-                within_packet: false,
-            } => Self::Closed,
-            StreamError::Io(error) => error.into(),
-            error => Self::Stream(error),
+            // An answer in plain text says more than a wrong magic.
+            TransportError::V1 {
+                error: error @ v1::Error::Magic { .. },
+                start,
+            } => match text(&start) {
+                Some(answer) => Self::NotBitcoin { answer },
+                None => Self::V1(error),
+            },
+            TransportError::V1 { error, .. } => Self::V1(error),
+            TransportError::Stream(StreamError::Handshake(error)) => Self::Handshake(error),
+            TransportError::Stream(error) => Self::Stream(error),
+            TransportError::Io(error) => Self::Io(error),
+            TransportError::Closed => Self::Closed,
         }
     }
 }
 
 impl From<io::Error> for PeerError {
     fn from(error: io::Error) -> Self {
-        match is_closed(&error) {
-            true => Self::Closed,
-            false => Self::Io(error),
-        }
+        TransportError::from(error).into()
     }
 }

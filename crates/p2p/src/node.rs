@@ -1,12 +1,15 @@
 //! The Bitcoin protocol after the transport's handshake: exchanges versions, answers the peer's
-//! requests, and sends what the user asked for: pings, `getheaders`, `getdata`.
+//! requests, and sends what the caller asked for: pings, `getheaders`, `getdata`.
 
-use crate::peer::{Message, Peer, PeerError};
-use crate::wire::{self, BlockHash, Services, Version, WireError};
-use packetlane::bip324::{MessageType, Network};
+use crate::connection::Message;
+use crate::message_type;
+use crate::payload::{self, BlockHash, Inventory, InventoryType, PayloadError, Services, Version};
+use crate::peer::{Peer, PeerError};
+use packetlane::bip324::HandshakeError;
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::MessageType;
 use std::collections::VecDeque;
-use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Number of pings at the start, each sent when the one before was answered.
@@ -20,30 +23,32 @@ const BLOCKS_IN_FLIGHT: usize = 16;
 
 /// What to do with a connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) network: Network,
+pub struct Plan {
+    /// The network of the peer.
+    pub network: Network,
     /// Whether we opened the connection.
-    pub(crate) initiator: bool,
+    pub initiator: bool,
     /// The blocks to fetch; with `None`, no headers either.
-    pub(crate) fetch: Option<Blocks>,
+    pub fetch: Option<Blocks>,
     /// How long to stay. With `None`, an initiator leaves when pings and blocks are done, and a
     /// responder stays until the peer leaves.
-    pub(crate) stay: Option<Duration>,
+    pub stay: Option<Duration>,
     /// How long to wait for the peer at each step.
-    pub(crate) step_timeout: Duration,
+    pub step_timeout: Duration,
 }
 
 /// The blocks to fetch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocks {
+pub struct Blocks {
     /// How many, at most.
-    pub(crate) wanted: usize,
-    pub(crate) start: Start,
+    pub wanted: usize,
+    /// The first one.
+    pub start: Start,
 }
 
 /// The first block to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub enum Start {
     /// The one at this height; 0 is the genesis block.
     Height(usize),
     /// The one with this hash.
@@ -52,37 +57,26 @@ pub(crate) enum Start {
 
 /// Who ended the talk with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndedBy {
+pub enum EndedBy {
     /// The peer closed the connection.
     Peer,
     /// We close it.
     Us,
-    /// We close it after this signal.
-    Signal(&'static str),
-}
-
-impl fmt::Display for EndedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Peer => "the peer",
-            Self::Us => "us",
-            Self::Signal(signal) => signal,
-        })
-    }
 }
 
 /// What was observed on a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Observed {
+pub struct Observed {
     /// Round-trip times of our pings.
-    pub(crate) pings: Vec<Duration>,
+    pub pings: Vec<Duration>,
     /// `Some` if the plan asks for blocks.
-    pub(crate) fetched: Option<Fetched>,
+    pub fetched: Option<Fetched>,
 }
 
 impl Observed {
     /// Whether there is everything for which an initiator stays by default.
-    pub(crate) fn is_complete(&self) -> bool {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         let fetched = self.fetched.is_none_or(|fetched| fetched.is_complete);
         fetched && self.pings.len() >= FIRST_PINGS
     }
@@ -90,28 +84,34 @@ impl Observed {
 
 /// The headers and blocks that were fetched.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fetched {
+pub struct Fetched {
     /// Number of blocks asked for.
-    pub(crate) wanted: usize,
-    pub(crate) headers: usize,
+    pub wanted: usize,
+    /// Headers received.
+    pub headers: usize,
     /// Blocks whose hash is one that we asked for.
-    pub(crate) blocks: usize,
+    pub blocks: usize,
     /// Length of the blocks' payloads, in bytes.
-    pub(crate) bytes: u64,
-    pub(crate) took: Duration,
+    pub bytes: u64,
+    /// From the first request to the last header or block.
+    pub took: Duration,
     /// Whether the peer's chain ended before there were as many as wanted.
-    pub(crate) chain_ended: bool,
+    pub chain_ended: bool,
     /// Whether nothing is awaited any more.
-    pub(crate) is_complete: bool,
+    pub is_complete: bool,
 }
 
 /// Exchanges `version` and `verack`. Returns the peer's version.
-pub(crate) async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, PeerError> {
+///
+/// # Errors
+///
+/// See [`PeerError`]. All of it takes `plan.step_timeout` at most.
+pub async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Version, PeerError> {
     let deadline = Instant::now() + plan.step_timeout;
     let ours = our_version(plan)?;
     let version = ours.encode();
     if plan.initiator {
-        peer.send(wire::VERSION, &version).await?;
+        peer.send(message_type::VERSION, &version).await?;
     }
     let mut theirs = None;
     let mut acknowledged = false;
@@ -143,18 +143,18 @@ pub(crate) async fn exchange_versions(peer: &mut Peer, plan: &Plan) -> Result<Ve
             (error, _) => error,
         })?;
         match message.message_type {
-            wire::VERSION if theirs.is_none() => {
+            message_type::VERSION if theirs.is_none() => {
                 let decoded = Version::decode(&message.payload).map_err(malformed(&message))?;
                 if decoded.nonce == ours.nonce {
                     return Err(PeerError::Echo);
                 }
                 theirs = Some(decoded);
                 if !plan.initiator {
-                    peer.send(wire::VERSION, &version).await?;
+                    peer.send(message_type::VERSION, &version).await?;
                 }
-                peer.send(wire::VERACK, &[]).await?;
+                peer.send(message_type::VERACK, &[]).await?;
             }
-            wire::VERACK if theirs.is_some() => acknowledged = true,
+            message_type::VERACK if theirs.is_some() => acknowledged = true,
             // The peer may offer features before `verack` (sendaddrv2, wtxidrelay, ...). We use
             // none of them.
             _ => {}
@@ -169,12 +169,10 @@ fn our_version(plan: &Plan) -> Result<Version, PeerError> {
         // every request for one with `notfound`.
         services = services.and(Services::NETWORK);
     }
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let time = since.map_or(0, |since| since.as_secs());
     Ok(Version {
-        protocol: wire::PROTOCOL_VERSION,
+        protocol: payload::PROTOCOL_VERSION,
         services,
-        time: i64::try_from(time).unwrap_or(i64::MAX),
+        time: payload::unix_time().into(),
         nonce: random()?,
         user_agent: concat!("/packetlane:", env!("CARGO_PKG_VERSION"), "/").into(),
         start_height: 0,
@@ -184,11 +182,11 @@ fn our_version(plan: &Plan) -> Result<Version, PeerError> {
 
 fn random() -> Result<u64, PeerError> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|_| packetlane::bip324::HandshakeError::NoEntropy)?;
+    getrandom::fill(&mut bytes).map_err(|_| HandshakeError::NoEntropy)?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn malformed(message: &Message) -> impl Fn(WireError) -> PeerError + use<> {
+fn malformed(message: &Message) -> impl Fn(PayloadError) -> PeerError + use<> {
     let message_type = message.message_type;
     move |error| PeerError::Payload {
         message_type,
@@ -198,13 +196,17 @@ fn malformed(message: &Message) -> impl Fn(WireError) -> PeerError + use<> {
 
 /// Carries out the plan after [`exchange_versions`], which returned `version`. Returns who ends
 /// the connection. `observed` holds what was seen so far, also after an error. `progress` is
-/// called with a line for the user.
-pub(crate) async fn run_plan(
+/// called after each answer to a request for headers or blocks.
+///
+/// # Errors
+///
+/// See [`PeerError`].
+pub async fn run_plan(
     peer: &mut Peer,
     plan: &Plan,
     version: &Version,
     observed: &mut Observed,
-    mut progress: impl FnMut(&str),
+    mut progress: impl FnMut(&Fetched),
 ) -> Result<EndedBy, PeerError> {
     let begun = Instant::now();
     let leave = plan.stay.map(|stay| begun + stay);
@@ -217,8 +219,8 @@ pub(crate) async fn run_plan(
             });
             check_serves(version, blocks.start)?;
             let fetch = Fetch::new(blocks, genesis, begun);
-            let question = wire::encode_getheaders(fetch.tip);
-            peer.send(wire::GETHEADERS, &question).await?;
+            let question = payload::encode_getheaders(&[fetch.tip]);
+            peer.send(message_type::GETHEADERS, &question).await?;
             Some(fetch)
         }
         None => None,
@@ -234,7 +236,7 @@ pub(crate) async fn run_plan(
         }
 
         if let Some((nonce, _)) = pings.send(now, random)? {
-            peer.send(wire::PING, &nonce.to_le_bytes()).await?;
+            peer.send(message_type::PING, &nonce.to_le_bytes()).await?;
         }
 
         // When to continue if nothing is received. Each of these times is in the future or has
@@ -276,14 +278,14 @@ pub(crate) async fn run_plan(
             Ok(message) => message?,
         };
         match message.message_type {
-            wire::PONG => {
-                let nonce = wire::decode_nonce(&message.payload);
+            message_type::PONG => {
+                let nonce = payload::decode_nonce(&message.payload);
                 if let Some(took) = pings.answered(nonce.ok(), Instant::now(), observed.pings.len())
                 {
                     observed.pings.push(took);
                 }
             }
-            wire::HEADERS | wire::BLOCK | wire::NOTFOUND => {
+            message_type::HEADERS | message_type::BLOCK | message_type::NOTFOUND => {
                 if let (Some(fetch), Some(fetched)) = (&mut fetch, &mut observed.fetched) {
                     let question = fetch.receive(&message, fetched)?;
                     fetched.took = fetch.last_progress - begun;
@@ -291,13 +293,7 @@ pub(crate) async fn run_plan(
                     if let Some((message_type, payload)) = question {
                         peer.send(message_type, &payload).await?;
                     }
-                    let Fetched {
-                        wanted,
-                        headers,
-                        blocks,
-                        ..
-                    } = fetched;
-                    progress(&format!("{headers} headers, {blocks} of {wanted} blocks"));
+                    progress(fetched);
                 }
             }
             _ => {
@@ -343,13 +339,13 @@ fn answer(message: &Message) -> Result<Option<(MessageType, &[u8])>, PeerError> 
     let payload = &message.payload[..];
     Ok(match message.message_type {
         // Before BIP31 a ping had no nonce and got no answer.
-        wire::PING if payload.len() >= 8 => Some((wire::PONG, &payload[..8])),
+        message_type::PING if payload.len() >= 8 => Some((message_type::PONG, &payload[..8])),
         // No headers.
-        wire::GETHEADERS => Some((wire::HEADERS, &[0])),
+        message_type::GETHEADERS => Some((message_type::HEADERS, &[0])),
         // We have none of the entries, so the answer repeats all of them.
-        wire::GETDATA => {
-            let asked = wire::decode_inventory(payload).map_err(malformed(message))?;
-            (!asked.is_empty()).then_some((wire::NOTFOUND, payload))
+        message_type::GETDATA => {
+            let asked = payload::decode_inventory(payload).map_err(malformed(message))?;
+            (!asked.is_empty()).then_some((message_type::NOTFOUND, payload))
         }
         _ => None,
     })
@@ -464,23 +460,23 @@ impl Fetch {
     ) -> Result<Option<(MessageType, Vec<u8>)>, PeerError> {
         let payload = &message.payload[..];
         match message.message_type {
-            wire::HEADERS if !self.headers_done => {
-                let headers = wire::decode_headers(payload).map_err(malformed(message))?;
+            message_type::HEADERS if !self.headers_done => {
+                let headers = payload::decode_headers(payload).map_err(malformed(message))?;
                 for header in &headers {
                     fetched.headers += 1;
-                    if header.previous != self.tip {
+                    if header.previous() != self.tip {
                         return Err(self.unconnected(fetched.headers));
                     }
-                    self.tip = header.hash;
+                    self.tip = header.hash();
                     if fetched.headers > self.skipped && self.queue.len() < self.blocks.wanted {
-                        self.queue.push_back(header.hash);
+                        self.queue.push_back(self.tip);
                     }
                 }
                 self.last_progress = Instant::now();
                 let is_short = self.queue.len() < self.blocks.wanted;
-                if is_short && headers.len() == wire::MAX_HEADERS {
-                    let question = wire::encode_getheaders(self.tip);
-                    return Ok(Some((wire::GETHEADERS, question)));
+                if is_short && headers.len() == payload::MAX_HEADERS {
+                    let question = payload::encode_getheaders(&[self.tip]);
+                    return Ok(Some((message_type::GETHEADERS, question)));
                 }
                 self.headers_done = true;
                 fetched.chain_ended = is_short;
@@ -491,17 +487,17 @@ impl Fetch {
                     return Err(PeerError::ShortChain { height, start });
                 }
             }
-            wire::BLOCK => {
-                let hash = wire::block_hash(payload).map_err(malformed(message))?;
+            message_type::BLOCK => {
+                let hash = payload::block_hash(payload).map_err(malformed(message))?;
                 if !self.arrived(hash) {
                     return Err(PeerError::WrongBlock { hash });
                 }
                 fetched.blocks += 1;
                 fetched.bytes += payload.len() as u64;
             }
-            wire::NOTFOUND => {
-                for hash in wire::decode_inventory(payload).map_err(malformed(message))? {
-                    if self.arrived(hash) {
+            message_type::NOTFOUND => {
+                for entry in payload::decode_inventory(payload).map_err(malformed(message))? {
+                    if self.arrived(BlockHash(entry.hash)) {
                         self.missing += 1;
                     }
                 }
@@ -515,7 +511,12 @@ impl Fetch {
         }
         let count = self.queue.len().min(BLOCKS_IN_FLIGHT);
         self.in_flight.extend(self.queue.drain(..count));
-        Ok(Some((wire::GETDATA, wire::encode_getdata(&self.in_flight))))
+        let blocks = self.in_flight.iter().map(|block| Inventory {
+            kind: InventoryType::WITNESS_BLOCK,
+            hash: block.0,
+        });
+        let question = payload::encode_inventory(&blocks.collect::<Vec<_>>());
+        Ok(Some((message_type::GETDATA, question)))
     }
 
     /// The error for header `number` after the base, which builds on another block.

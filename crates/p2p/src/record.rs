@@ -3,10 +3,9 @@
 //! Files appear with the peer's first message, so that a connection that fails, or a stranger
 //! who says nothing that is a message, leaves none.
 
-use crate::terminal::complain;
-use packetlane::bip324::MessageType;
+use crate::capture::{self, HEADER_LEN, Record};
+use packetlane::bitcoin::message::MessageType;
 use packetlane_files::Name;
-use packetlane_lab::capture::{self, HEADER_LEN, Record};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -16,44 +15,47 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
-/// How many peers one `listen` records. Whoever can connect can have a folder made.
-const MAX_RECORDED_PEERS: u64 = 1000;
+/// How many peers are recorded in one folder. Whoever can connect can have a folder made.
+pub const MAX_RECORDED_PEERS: u64 = 1000;
 
-/// How many bytes one `listen` records of all its peers.
-const MAX_RECORDED_BYTES: u64 = 10_000_000_000;
+/// How many bytes are recorded in one folder of all peers.
+pub const MAX_RECORDED_BYTES: u64 = 10_000_000_000;
 
-/// The folder in which `listen` records its peers, and how much more it may hold.
+/// A folder with a recording of each peer, and how much more it may hold.
 #[derive(Debug)]
-pub(crate) struct Recordings {
+pub struct Recordings {
     folder: PathBuf,
     peers_left: AtomicU64,
     bytes_left: AtomicU64,
-    /// Whether the user knows that a limit was reached.
+    /// Called when a limit is reached, once.
+    tell: fn(&Path),
     told: AtomicBool,
 }
 
 impl Recordings {
-    /// Creates the folder if it does not exist.
-    pub(crate) fn in_folder(folder: PathBuf) -> Result<Self, RecordError> {
+    /// Records peers in `folder`, which is created if it does not exist. Calls `tell` with it, once,
+    /// when [`MAX_RECORDED_PEERS`] or [`MAX_RECORDED_BYTES`] is reached.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be created.
+    pub fn in_folder(folder: PathBuf, tell: fn(&Path)) -> Result<Self, RecordError> {
         create_folder(&folder)?;
         Ok(Self {
             folder,
             peers_left: MAX_RECORDED_PEERS.into(),
             bytes_left: MAX_RECORDED_BYTES.into(),
+            tell,
             told: AtomicBool::new(false),
         })
     }
 
-    /// Takes `amount` of what is `left`. If there is not as much, tells the user once.
+    /// Takes `amount` of what is `left`. If there is not as much, tells so once.
     fn take(&self, left: &AtomicU64, amount: u64) -> bool {
         let relaxed = Ordering::Relaxed;
         let taken = left.fetch_update(relaxed, relaxed, |left| left.checked_sub(amount));
         if taken.is_err() && !self.told.swap(true, relaxed) {
-            complain(format_args!(
-                "{}: the limit of {MAX_RECORDED_PEERS} peers and {MAX_RECORDED_BYTES} bytes is \
-                 reached: no more is recorded",
-                Name(&self.folder)
-            ));
+            (self.tell)(&self.folder);
         }
         taken.is_ok()
     }
@@ -79,7 +81,7 @@ impl Recordings {
 
 /// Writes the messages of one connection to the two files of a folder.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     place: Place,
     state: State,
 }
@@ -109,9 +111,9 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// If the folder cannot be created or has a recording. So the user learns of it before the
+    /// If the folder cannot be created or has a recording. So the caller learns of it before the
     /// connection.
-    pub(crate) fn in_folder(folder: PathBuf) -> Result<Self, RecordError> {
+    pub fn in_folder(folder: PathBuf) -> Result<Self, RecordError> {
         create_folder(&folder)?;
         for name in [capture::RECEIVED_FILE, capture::SENT_FILE] {
             let path = folder.join(name);
@@ -124,7 +126,7 @@ impl Recorder {
     }
 
     /// Records in a folder of its own in that of `recordings`, as long as their limits allow.
-    pub(crate) fn of_peer(recordings: &Arc<Recordings>, remote: SocketAddr) -> Self {
+    pub fn of_peer(recordings: &Arc<Recordings>, remote: SocketAddr) -> Self {
         Self::new(Place::Peer(Arc::clone(recordings), remote))
     }
 
@@ -135,7 +137,12 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn received(
+    /// Records a message that was received. The first creates the files.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be created or written.
+    pub fn received(
         &mut self,
         message_type: MessageType,
         payload: &[u8],
@@ -147,11 +154,12 @@ impl Recorder {
         self.write(now(), message_type, payload, true)
     }
 
-    pub(crate) fn sent(
-        &mut self,
-        message_type: MessageType,
-        payload: &[u8],
-    ) -> Result<(), RecordError> {
+    /// Records a message that was sent; before anything was received, in memory.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn sent(&mut self, message_type: MessageType, payload: &[u8]) -> Result<(), RecordError> {
         if let State::Waiting(before) = &mut self.state {
             before.push(Record {
                 time: now(),
@@ -255,7 +263,7 @@ fn now() -> u64 {
 
 /// Messages cannot be recorded in `path`.
 #[derive(Debug)]
-pub(crate) struct RecordError {
+pub struct RecordError {
     path: PathBuf,
     error: io::Error,
 }
@@ -303,7 +311,7 @@ mod tests {
         let id = std::process::id();
         let folder = std::env::temp_dir().join(format!("packetlane-limits-{id}"));
         let _ = fs::remove_dir_all(&folder);
-        let mut recordings = Recordings::in_folder(folder.clone()).unwrap();
+        let mut recordings = Recordings::in_folder(folder.clone(), |_| ()).unwrap();
         recordings.peers_left = 3.into();
         recordings.bytes_left = (4 * (HEADER_LEN + 100) as u64).into();
         let recordings = Arc::new(recordings);

@@ -1,60 +1,74 @@
-//! Payloads of the messages that this node uses. Decoding checks every length against the bytes
-//! that are there. Integers are little-endian.
+//! Payloads of messages. Decoding checks every length against the bytes that are there. Integers are
+//! little-endian.
 
-use packetlane::bip324::{MessageType, Network};
+use packetlane::bitcoin::Network;
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::time::SystemTime;
 
-pub(crate) const VERSION: MessageType = MessageType::literal("version");
-pub(crate) const VERACK: MessageType = MessageType::literal("verack");
-pub(crate) const PING: MessageType = MessageType::literal("ping");
-pub(crate) const PONG: MessageType = MessageType::literal("pong");
-pub(crate) const GETHEADERS: MessageType = MessageType::literal("getheaders");
-pub(crate) const HEADERS: MessageType = MessageType::literal("headers");
-pub(crate) const GETDATA: MessageType = MessageType::literal("getdata");
-pub(crate) const NOTFOUND: MessageType = MessageType::literal("notfound");
-pub(crate) const BLOCK: MessageType = MessageType::literal("block");
-
-/// The protocol version that we send. Its newest feature is addrv2 (BIP155).
-pub(crate) const PROTOCOL_VERSION: i32 = 70016;
+/// The protocol version that we send. Its newest features are `addrv2` (BIP155) and `wtxidrelay`
+/// (BIP339).
+pub const PROTOCOL_VERSION: i32 = 70016;
 
 /// Maximum number of headers in a `headers` message. A message with fewer is the last.
-pub(crate) const MAX_HEADERS: usize = 2000;
+pub const MAX_HEADERS: usize = 2000;
 
 /// Maximum number of entries in `inv`, `getdata` and `notfound`.
-const MAX_INVENTORY: usize = 50_000;
+pub const MAX_INVENTORY: usize = 50_000;
+
+/// Maximum number of hashes in the locator of a `getheaders` message.
+pub const MAX_LOCATOR: usize = 101;
 
 /// Maximum length of a user agent that nodes accept, in bytes.
-const MAX_USER_AGENT_LEN: usize = 256;
+pub const MAX_USER_AGENT_LEN: usize = 256;
 
 /// Length of a block header, in bytes.
-const BLOCK_HEADER_LEN: usize = 80;
+pub const BLOCK_HEADER_LEN: usize = 80;
 
-/// The inventory type of a block with its witnesses (BIP144).
-const WITNESS_BLOCK: u32 = 0x4000_0002;
+/// Length of a header in a `headers` message, in bytes: a count of transactions follows it.
+pub const HEADERS_ENTRY_LEN: usize = BLOCK_HEADER_LEN + 1;
+
+/// Length of an entry of `inv`, `getdata` and `notfound`, in bytes.
+pub const INVENTORY_ENTRY_LEN: usize = 36;
+
+/// Seconds since 1970-01-01 (Unix time), as headers and addresses hold it.
+#[must_use]
+pub fn unix_time() -> u32 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+    })
+}
 
 /// The service bits of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Services(pub(crate) u64);
+pub struct Services(pub u64);
 
 impl Services {
-    pub(crate) const NETWORK: Self = Self(1);
-    pub(crate) const WITNESS: Self = Self(1 << 3);
-    pub(crate) const NETWORK_LIMITED: Self = Self(1 << 10);
-    pub(crate) const P2P_V2: Self = Self(1 << 11);
+    /// Serves all blocks.
+    pub const NETWORK: Self = Self(1);
+    /// Serves blocks and transactions with their witnesses (BIP144).
+    pub const WITNESS: Self = Self(1 << 3);
+    /// Serves the latest 288 blocks (BIP159).
+    pub const NETWORK_LIMITED: Self = Self(1 << 10);
+    /// Speaks v2 (BIP324).
+    pub const P2P_V2: Self = Self(1 << 11);
 
     /// The union of both sets.
-    pub(crate) const fn and(self, other: Self) -> Self {
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Whether all bits of `other` are set.
-    pub(crate) const fn has(self, other: Self) -> bool {
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// The names of the bits that are set, the lowest first.
-    pub(crate) fn names(self) -> Vec<String> {
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
         let bits = (0..u64::BITS).filter(|bit| self.0 >> bit & 1 == 1);
         bits.map(|bit| Self::name(bit).map_or_else(|| format!("bit {bit}"), str::to_owned))
             .collect()
@@ -87,26 +101,32 @@ impl fmt::Display for Services {
 
 /// A `version` message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) protocol: i32,
-    pub(crate) services: Services,
+pub struct Version {
+    /// The newest version of the protocol that the sender speaks.
+    pub protocol: i32,
+    /// What the sender serves.
+    pub services: Services,
     /// Seconds since 1970-01-01 (Unix time).
-    pub(crate) time: i64,
-    pub(crate) nonce: u64,
+    pub time: i64,
+    /// By which a node knows a connection to itself.
+    pub nonce: u64,
     /// As the peer sent it. Use [`printable`] before printing it.
-    pub(crate) user_agent: Vec<u8>,
-    pub(crate) start_height: i32,
+    pub user_agent: Vec<u8>,
+    /// The height of the sender's latest block.
+    pub start_height: i32,
     /// Whether the peer should announce transactions (BIP37).
-    pub(crate) relay: bool,
+    pub relay: bool,
 }
 
 impl Version {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The payload of this message. The network addresses in it, which nodes ignore, are zeros.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(&self.protocol.to_le_bytes());
         out.extend_from_slice(&self.services.0.to_le_bytes());
         out.extend_from_slice(&self.time.to_le_bytes());
-        // The network addresses of both sides (services, IP, port), which nodes ignore.
+        // The network addresses of both sides: services, IP, port.
         out.extend_from_slice(&[0; 26]);
         out.extend_from_slice(&[0; 26]);
         out.extend_from_slice(&self.nonce.to_le_bytes());
@@ -117,7 +137,13 @@ impl Version {
         out
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Result<Self, WireError> {
+    /// Decodes a payload. Ignores the network addresses, and what follows the last field.
+    ///
+    /// # Errors
+    ///
+    /// [`PayloadError::Cut`], [`PayloadError::Padded`], and [`PayloadError::TooMany`] of a user
+    /// agent longer than [`MAX_USER_AGENT_LEN`].
+    pub fn decode(payload: &[u8]) -> Result<Self, PayloadError> {
         let mut rest = payload;
         let protocol = i32::from_le_bytes(*take(&mut rest)?);
         let services = Services(u64::from_le_bytes(*take(&mut rest)?));
@@ -125,7 +151,7 @@ impl Version {
         let _addresses: &[u8; 52] = take(&mut rest)?;
         let nonce = u64::from_le_bytes(*take(&mut rest)?);
         let length = take_count(&mut rest, MAX_USER_AGENT_LEN)?;
-        let (user_agent, tail) = rest.split_at_checked(length).ok_or(WireError::Cut)?;
+        let (user_agent, tail) = rest.split_at_checked(length).ok_or(PayloadError::Cut)?;
         rest = tail;
         let start_height = i32::from_le_bytes(*take(&mut rest)?);
         Ok(Self {
@@ -142,9 +168,10 @@ impl Version {
     }
 }
 
-/// The hash of a block. Displayed with its bytes reversed, as is usual for Bitcoin.
+/// The hash of a block, in the order of SHA-256. Displayed with its bytes reversed, as is usual for
+/// Bitcoin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockHash(pub(crate) [u8; 32]);
+pub struct BlockHash(pub [u8; 32]);
 
 impl BlockHash {
     /// Parses a displayed hash.
@@ -160,8 +187,9 @@ impl BlockHash {
         Self(hash)
     }
 
-    /// Parses a displayed hash: 64 hexadecimal digits.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Parses a displayed hash: 64 hexadecimal digits. `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let mut hash = [0; 32];
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
@@ -178,7 +206,8 @@ impl BlockHash {
     }
 
     /// The hash of a network's genesis block, if we know the network.
-    pub(crate) fn genesis(network: Network) -> Option<Self> {
+    #[must_use]
+    pub fn genesis(network: Network) -> Option<Self> {
         const MAIN: BlockHash =
             BlockHash::literal("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f");
         const TESTNET3: BlockHash =
@@ -217,95 +246,189 @@ impl fmt::Display for BlockHash {
     }
 }
 
-/// A header in a `headers` message: its hash and the one it builds on.
+/// A block header: 80 bytes as on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) hash: BlockHash,
-    pub(crate) previous: BlockHash,
+pub struct Header(pub [u8; BLOCK_HEADER_LEN]);
+
+impl Header {
+    /// The hash of the block.
+    #[must_use]
+    pub fn hash(&self) -> BlockHash {
+        BlockHash::of(&self.0)
+    }
+
+    /// The hash of the block that it builds on.
+    #[must_use]
+    pub fn previous(&self) -> BlockHash {
+        let mut previous = [0; 32];
+        previous.copy_from_slice(&self.0[4..36]);
+        BlockHash(previous)
+    }
 }
 
-/// The payload of a `getheaders` for the headers after `known`.
-pub(crate) fn encode_getheaders(known: BlockHash) -> Vec<u8> {
+/// The payload of a `getheaders` for as many headers as fit after the first block of `locator` that
+/// the peer knows.
+#[must_use]
+pub fn encode_getheaders(locator: &[BlockHash]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
-    put_compact_size(1, &mut out);
-    out.extend_from_slice(&known.0);
-    // No stop hash: as many headers as fit.
+    put_compact_size(locator.len(), &mut out);
+    for known in locator {
+        out.extend_from_slice(&known.0);
+    }
+    // No stop hash.
     out.extend_from_slice(&[0; 32]);
     out
 }
 
-/// Decodes the payload of a `headers` message.
-pub(crate) fn decode_headers(payload: &[u8]) -> Result<Vec<Header>, WireError> {
+/// The locator of a `getheaders` message. Ignores its protocol version and its stop hash.
+///
+/// # Errors
+///
+/// See [`PayloadError`]; [`PayloadError::TooMany`] of more than [`MAX_LOCATOR`] hashes.
+pub fn decode_getheaders(payload: &[u8]) -> Result<Vec<BlockHash>, PayloadError> {
     let mut rest = payload;
-    let count = take_count(&mut rest, MAX_HEADERS)?;
-    let mut headers = Vec::new();
+    let _protocol: &[u8; 4] = take(&mut rest)?;
+    let count = take_count(&mut rest, MAX_LOCATOR)?;
+    let mut locator = Vec::new();
     for _ in 0..count {
-        let header: &[u8; BLOCK_HEADER_LEN] = take(&mut rest)?;
-        // The transaction count, which is 0 in a `headers` message.
-        take_count(&mut rest, 0)?;
-        let mut previous = [0; 32];
-        previous.copy_from_slice(&header[4..36]);
-        headers.push(Header {
-            hash: BlockHash::of(header),
-            previous: BlockHash(previous),
-        });
+        locator.push(BlockHash(*take(&mut rest)?));
     }
-    match rest.is_empty() {
-        true => Ok(headers),
-        false => Err(WireError::Longer),
-    }
+    let _stop: &[u8; 32] = take(&mut rest)?;
+    end(rest)?;
+    Ok(locator)
 }
 
-/// The hash of the block in a `block` message.
-pub(crate) fn block_hash(payload: &[u8]) -> Result<BlockHash, WireError> {
-    payload
-        .first_chunk()
-        .map(BlockHash::of)
-        .ok_or(WireError::Cut)
-}
-
-/// The payload of a `getdata` for blocks with their witnesses.
-pub(crate) fn encode_getdata(blocks: &[BlockHash]) -> Vec<u8> {
+/// The payload of a `headers` message.
+#[must_use]
+pub fn encode_headers(headers: &[Header]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_compact_size(blocks.len(), &mut out);
-    for block in blocks {
-        out.extend_from_slice(&WITNESS_BLOCK.to_le_bytes());
-        out.extend_from_slice(&block.0);
+    put_compact_size(headers.len(), &mut out);
+    for header in headers {
+        out.extend_from_slice(&header.0);
+        // The number of transactions, always 0.
+        out.push(0);
     }
     out
 }
 
-/// Decodes the hashes in an `inv`, `getdata` or `notfound` message; ignores their types.
-pub(crate) fn decode_inventory(payload: &[u8]) -> Result<Vec<BlockHash>, WireError> {
+/// Decodes the payload of a `headers` message. Whether they form a chain is not checked.
+///
+/// # Errors
+///
+/// See [`PayloadError`]; [`PayloadError::TooMany`] of more than [`MAX_HEADERS`], or of a header with
+/// transactions.
+pub fn decode_headers(payload: &[u8]) -> Result<Vec<Header>, PayloadError> {
+    let mut rest = payload;
+    let count = take_count(&mut rest, MAX_HEADERS)?;
+    let mut headers = Vec::new();
+    for _ in 0..count {
+        headers.push(Header(*take(&mut rest)?));
+        // The number of transactions.
+        take_count(&mut rest, 0)?;
+    }
+    end(rest)?;
+    Ok(headers)
+}
+
+/// The hash of the block in a `block` message.
+///
+/// # Errors
+///
+/// [`PayloadError::Cut`] if there is no whole header.
+pub fn block_hash(payload: &[u8]) -> Result<BlockHash, PayloadError> {
+    payload
+        .first_chunk()
+        .map(BlockHash::of)
+        .ok_or(PayloadError::Cut)
+}
+
+/// What an entry of an inventory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InventoryType(pub u32);
+
+impl InventoryType {
+    /// A transaction, by its txid.
+    pub const TX: Self = Self(1);
+    /// A block.
+    pub const BLOCK: Self = Self(2);
+    /// A block as `cmpctblock` (BIP152).
+    pub const COMPACT_BLOCK: Self = Self(4);
+    /// A transaction, by its wtxid (BIP339).
+    pub const WTX: Self = Self(5);
+    /// A transaction with its witness, by its txid (BIP144).
+    pub const WITNESS_TX: Self = Self(0x4000_0001);
+    /// A block with its witnesses (BIP144).
+    pub const WITNESS_BLOCK: Self = Self(0x4000_0002);
+}
+
+/// An entry of an `inv`, `getdata` or `notfound` message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inventory {
+    /// What it is.
+    pub kind: InventoryType,
+    /// Its hash, in the order of SHA-256.
+    pub hash: [u8; 32],
+}
+
+/// The payload of an `inv`, `getdata` or `notfound` message.
+#[must_use]
+pub fn encode_inventory(entries: &[Inventory]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_compact_size(entries.len(), &mut out);
+    for entry in entries {
+        out.extend_from_slice(&entry.kind.0.to_le_bytes());
+        out.extend_from_slice(&entry.hash);
+    }
+    out
+}
+
+/// The entries of an `inv`, `getdata` or `notfound` message.
+///
+/// # Errors
+///
+/// See [`PayloadError`]; [`PayloadError::TooMany`] of more than [`MAX_INVENTORY`].
+pub fn decode_inventory(payload: &[u8]) -> Result<Vec<Inventory>, PayloadError> {
     let mut rest = payload;
     let count = take_count(&mut rest, MAX_INVENTORY)?;
-    let mut hashes = Vec::new();
+    let mut entries = Vec::new();
     for _ in 0..count {
-        let _type: &[u8; 4] = take(&mut rest)?;
-        hashes.push(BlockHash(*take(&mut rest)?));
+        let kind = InventoryType(u32::from_le_bytes(*take(&mut rest)?));
+        let hash = *take(&mut rest)?;
+        entries.push(Inventory { kind, hash });
     }
-    match rest.is_empty() {
-        true => Ok(hashes),
-        false => Err(WireError::Longer),
-    }
+    end(rest)?;
+    Ok(entries)
 }
 
 /// The nonce of a `ping` or `pong` message.
-pub(crate) fn decode_nonce(payload: &[u8]) -> Result<u64, WireError> {
+///
+/// # Errors
+///
+/// [`PayloadError::Cut`] if there is none, as before BIP31.
+pub fn decode_nonce(payload: &[u8]) -> Result<u64, PayloadError> {
     let mut rest = payload;
     Ok(u64::from_le_bytes(*take(&mut rest)?))
 }
 
 /// Makes the peer's bytes safe to print: everything but printable ASCII is escaped.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+#[must_use]
+pub fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-fn take<'b, const N: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; N], WireError> {
-    let (chunk, tail) = rest.split_first_chunk().ok_or(WireError::Cut)?;
+fn take<'b, const N: usize>(rest: &mut &'b [u8]) -> Result<&'b [u8; N], PayloadError> {
+    let (chunk, tail) = rest.split_first_chunk().ok_or(PayloadError::Cut)?;
     *rest = tail;
     Ok(chunk)
+}
+
+/// Refuses bytes after the end of a payload.
+fn end(rest: &[u8]) -> Result<(), PayloadError> {
+    match rest.is_empty() {
+        true => Ok(()),
+        false => Err(PayloadError::Longer),
+    }
 }
 
 fn put_compact_size(count: usize, out: &mut Vec<u8>) {
@@ -328,7 +451,7 @@ fn put_compact_size(count: usize, out: &mut Vec<u8>) {
 }
 
 /// Reads a CompactSize, which must be at most `limit` and in its shortest form.
-fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, WireError> {
+fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, PayloadError> {
     let [first] = *take(rest)?;
     let (count, shortest) = match first {
         0xfd => (u16::from_le_bytes(*take(rest)?).into(), 0xfd),
@@ -337,17 +460,17 @@ fn take_count(rest: &mut &[u8], limit: usize) -> Result<usize, WireError> {
         _ => (first.into(), 0),
     };
     if count < shortest {
-        return Err(WireError::Padded);
+        return Err(PayloadError::Padded);
     }
     match usize::try_from(count) {
         Ok(count) if count <= limit => Ok(count),
-        _ => Err(WireError::TooMany { count, limit }),
+        _ => Err(PayloadError::TooMany { count, limit }),
     }
 }
 
 /// What is wrong with a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WireError {
+pub enum PayloadError {
     /// The payload ends too early.
     Cut,
     /// The payload has bytes after its end.
@@ -355,10 +478,15 @@ pub(crate) enum WireError {
     /// A count is not in its shortest form.
     Padded,
     /// A count is more than the protocol allows.
-    TooMany { count: u64, limit: usize },
+    TooMany {
+        /// The count.
+        count: u64,
+        /// The most that is allowed.
+        limit: usize,
+    },
 }
 
-impl fmt::Display for WireError {
+impl fmt::Display for PayloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cut => f.write_str("it ends too early"),
@@ -374,7 +502,7 @@ impl fmt::Display for WireError {
     }
 }
 
-impl std::error::Error for WireError {}
+impl std::error::Error for PayloadError {}
 
 #[cfg(test)]
 mod tests {
@@ -400,14 +528,18 @@ mod tests {
         let (_, old) = payload.split_last().unwrap();
         assert!(Version::decode(old).unwrap().relay);
         for len in 0..old.len() {
-            assert_eq!(Version::decode(&old[..len]), Err(WireError::Cut), "{len}");
+            assert_eq!(
+                Version::decode(&old[..len]),
+                Err(PayloadError::Cut),
+                "{len}"
+            );
         }
         let mut long = version();
         long.user_agent = vec![b'a'; 257];
         let limit = 256;
         assert_eq!(
             Version::decode(&long.encode()),
-            Err(WireError::TooMany { count: 257, limit })
+            Err(PayloadError::TooMany { count: 257, limit })
         );
     }
 
@@ -422,21 +554,24 @@ mod tests {
             if count > 0 {
                 let limit = count - 1;
                 let count = count as u64;
-                let error = WireError::TooMany { count, limit };
+                let error = PayloadError::TooMany { count, limit };
                 assert_eq!(take_count(&mut &bytes[..], limit), Err(error));
             }
             for len in 0..bytes.len() {
-                assert_eq!(take_count(&mut &bytes[..len], count), Err(WireError::Cut));
+                assert_eq!(
+                    take_count(&mut &bytes[..len], count),
+                    Err(PayloadError::Cut)
+                );
             }
         }
         for padded in [&[0xfd, 0xfc, 0][..], &[0xfe, 0xff, 0xff, 0, 0]] {
             assert_eq!(
                 take_count(&mut &padded[..], 100_000),
-                Err(WireError::Padded)
+                Err(PayloadError::Padded)
             );
         }
         let padded = [0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
-        assert_eq!(take_count(&mut &padded[..], 1), Err(WireError::Padded));
+        assert_eq!(take_count(&mut &padded[..], 1), Err(PayloadError::Padded));
     }
 
     /// The header of the main network's genesis block is well known.
@@ -452,7 +587,7 @@ mod tests {
         header[76..80].copy_from_slice(&2_083_236_893_u32.to_le_bytes());
         let genesis = BlockHash::genesis(Network::Mainnet).unwrap();
         assert_eq!(block_hash(&header), Ok(genesis));
-        assert_eq!(block_hash(&header[..79]), Err(WireError::Cut));
+        assert_eq!(block_hash(&header[..79]), Err(PayloadError::Cut));
         let text = "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f";
         assert_eq!(genesis.to_string(), text);
         assert_eq!(BlockHash::parse(text), Some(genesis));
@@ -470,18 +605,19 @@ mod tests {
         payload.push(0);
         let headers = decode_headers(&payload).unwrap();
         assert_eq!(headers.len(), 1);
-        assert_eq!(headers[0].hash, genesis);
-        assert_eq!(headers[0].previous, BlockHash([0; 32]));
+        assert_eq!(headers[0].hash(), genesis);
+        assert_eq!(headers[0].previous(), BlockHash([0; 32]));
+        assert_eq!(encode_headers(&headers), payload);
         for len in 0..payload.len() {
-            assert_eq!(decode_headers(&payload[..len]), Err(WireError::Cut));
+            assert_eq!(decode_headers(&payload[..len]), Err(PayloadError::Cut));
         }
         payload.push(0);
-        assert_eq!(decode_headers(&payload), Err(WireError::Longer));
+        assert_eq!(decode_headers(&payload), Err(PayloadError::Longer));
         // First more headers than the payload holds, then more than the protocol allows.
-        assert_eq!(decode_headers(&[0xfd, 0xd0, 7]), Err(WireError::Cut));
+        assert_eq!(decode_headers(&[0xfd, 0xd0, 7]), Err(PayloadError::Cut));
         assert!(matches!(
             decode_headers(&[0xfd, 0xd1, 7]),
-            Err(WireError::TooMany { count: 2001, .. })
+            Err(PayloadError::TooMany { count: 2001, .. })
         ));
     }
 
@@ -494,15 +630,40 @@ mod tests {
 
     #[test]
     fn an_inventory_round_trips() {
-        let blocks = [BlockHash([1; 32]), BlockHash([2; 32])];
-        let payload = encode_getdata(&blocks);
-        assert_eq!(decode_inventory(&payload), Ok(blocks.to_vec()));
-        assert_eq!(decode_inventory(&payload[..72]), Err(WireError::Cut));
+        let entry = |kind, byte| Inventory {
+            kind,
+            hash: [byte; 32],
+        };
+        let entries = [
+            entry(InventoryType::WITNESS_BLOCK, 1),
+            entry(InventoryType::WTX, 2),
+        ];
+        let payload = encode_inventory(&entries);
+        assert_eq!(payload.len(), 1 + 2 * INVENTORY_ENTRY_LEN);
+        assert_eq!(decode_inventory(&payload), Ok(entries.to_vec()));
+        assert_eq!(decode_inventory(&payload[..72]), Err(PayloadError::Cut));
         assert_eq!(decode_inventory(&[0]), Ok(Vec::new()));
         assert!(matches!(
             decode_inventory(&[0xfe, 0xff, 0xff, 0xff, 0xff]),
-            Err(WireError::TooMany { .. })
+            Err(PayloadError::TooMany { .. })
         ));
+    }
+
+    #[test]
+    fn a_locator_round_trips_and_has_a_limit() {
+        let locator = [BlockHash([1; 32]), BlockHash([2; 32])];
+        let payload = encode_getheaders(&locator);
+        assert_eq!(decode_getheaders(&payload), Ok(locator.to_vec()));
+        for length in 0..payload.len() {
+            let cut = decode_getheaders(&payload[..length]);
+            assert_eq!(cut, Err(PayloadError::Cut), "{length}");
+        }
+        let longer = [&payload[..], &[0]].concat();
+        assert_eq!(decode_getheaders(&longer), Err(PayloadError::Longer));
+        let many = encode_getheaders(&[BlockHash([0; 32]); MAX_LOCATOR + 1]);
+        let (count, limit) = (102, MAX_LOCATOR);
+        let error = PayloadError::TooMany { count, limit };
+        assert_eq!(decode_getheaders(&many), Err(error));
     }
 
     #[test]
