@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The crates, the lower first: each may depend only on those before it.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "files",
     "lanes",
     "gpu",
