@@ -556,6 +556,38 @@ mod tests {
         assert_eq!(figures.peers_ms_per_second, Some(2.0));
     }
 
+    /// A peer that was there before is older than it was watched, by nobody knows how much.
+    #[test]
+    fn an_age_that_is_not_known_says_so() {
+        let mut tally = Tally::new();
+        let mut before = connected(3, 0);
+        if let Event::Connected { connection, .. } = &mut before {
+            connection.since = None;
+        }
+        for (time, event) in [
+            (100, before),
+            (100, connected(4, 90 * SECOND)),
+            (
+                107,
+                Event::Window {
+                    start: 100 * SECOND,
+                    lost: 0,
+                    probes_ns: 0,
+                    stolen_ns: 0,
+                },
+            ),
+        ] {
+            tally.add(&Record {
+                time: time * SECOND,
+                event,
+            });
+        }
+        let lines = drawn(&tally, &View::new(Sort::Id), 130, 8);
+        let age = |line: &str| line.split_ascii_whitespace().nth(5).map(str::to_owned);
+        assert_eq!(age(&lines[1]).as_deref(), Some(">7s"), "{lines:#?}");
+        assert_eq!(age(&lines[2]).as_deref(), Some("17s"), "{lines:#?}");
+    }
+
     #[test]
     fn no_peers_cost_nothing() {
         let mut tally = Tally::new();
