@@ -218,35 +218,35 @@ struct Live {
 impl Live {
     /// Obeys keys: false if this is to end.
     fn obey(&mut self) -> bool {
-        let notice = self.nats.as_ref().and_then(Nats::notice);
+        if let Some(notice) = self.nats.as_ref().and_then(Nats::notice) {
+            self.say(&notice);
+        }
         let Some(screen) = &mut self.screen else {
-            if let Some(notice) = notice {
-                complain(format_args!("{notice}"));
-            }
             // Looking costs the node something: not for nobody.
             return can_print() || self.metrics.is_some() || self.nats.is_some();
         };
-        let mut obeyed = Ok(());
-        if notice.is_some() {
-            screen.view.notice = notice;
-            obeyed = screen.show(&self.tally);
-        }
-        match obeyed.and_then(|()| screen.obey(&self.tally)) {
+        match screen.obey(&self.tally) {
             Ok(go_on) => self.ended |= !go_on,
-            Err(error) => {
-                self.ended = true;
-                self.failed = Some(error);
-            }
+            Err(error) => self.fail(error),
         }
         !self.ended
     }
 
     /// Tells the user, below the table if there is one.
     fn say(&mut self, text: &str) {
-        match &mut self.screen {
-            Some(screen) => screen.view.notice = Some(text.to_owned()),
-            None => complain(format_args!("{text}")),
+        let Some(screen) = &mut self.screen else {
+            return complain(format_args!("{text}"));
+        };
+        screen.view.notice = Some(text.to_owned());
+        if let Err(error) = screen.show(&self.tally) {
+            self.fail(error);
         }
+    }
+
+    /// The terminal has failed.
+    fn fail(&mut self, error: io::Error) {
+        self.ended = true;
+        self.failed = Some(error);
     }
 
     fn take(&mut self, records: &[Record]) -> Result<(), Box<dyn Error>> {
@@ -394,7 +394,9 @@ impl<'n> Watched<'n> {
             let watched = self
                 .source
                 .watch(self.window, go_on, &mut |record| records.push(record));
-            self.connected.note(&records);
+            if self.node.wait {
+                self.connected.note(&records);
+            }
             take(&records)?;
             if let Err(error) = watched {
                 if !(self.node.wait && is_absent(&error)) {
@@ -454,14 +456,11 @@ impl Connected {
                 Event::Disconnected { peer } => {
                     self.peers.remove(peer);
                 }
-                Event::Connected { peer, .. }
-                | Event::Received { peer, .. }
-                | Event::Sent { peer, .. }
-                | Event::Bytes { peer, .. }
-                | Event::Calls { peer, .. } => {
+                // A source tells of each peer by one of these.
+                Event::Connected { peer, .. } | Event::Calls { peer, .. } => {
                     self.peers.insert(*peer);
                 }
-                Event::Thread { .. } | Event::Loop { .. } | Event::Window { .. } => {}
+                _ => {}
             }
         }
     }
