@@ -29,8 +29,9 @@ pub use chain::ChainError;
 pub use connection::{ConnectionError, Transport};
 pub use kind::{Kind, Mix, MixError};
 pub use options::{MAX_DURATION, MAX_PEERS, MAX_RATE, Options, TrafficError};
+pub use packetlane_p2p::peer::Count;
 pub use rates::{Rate, Rates};
-pub use totals::{Count, KindTotals, Totals};
+pub use totals::{KindTotals, Totals};
 
 use chain::Chain;
 use control::Control;

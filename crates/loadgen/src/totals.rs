@@ -2,34 +2,12 @@
 
 use crate::kind::Kind;
 use packetlane::bitcoin::message::MessageType;
+use packetlane_p2p::peer::Count;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// How many message types of a kind are counted apart. A node could invent any number.
 const MAX_TYPES: usize = 64;
-
-/// Number of messages, and their bytes on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Messages.
-    pub messages: u64,
-    /// Bytes, with framing, without handshakes of v2.
-    pub bytes: u64,
-}
-
-impl Count {
-    fn add(&mut self, bytes: usize) {
-        self.messages += 1;
-        self.bytes += bytes as u64;
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            messages: self.messages + other.messages,
-            bytes: self.bytes + other.bytes,
-        }
-    }
-}
 
 /// The counts of one kind of peer.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +20,7 @@ pub struct KindTotals {
     pub failed: u64,
     /// What the last of those failed with.
     pub failure: Option<String>,
-    /// Sent and received, by message type.
+    /// Sent and received, by message type: bytes with framing, without handshakes of v2.
     pub types: BTreeMap<MessageType, [Count; 2]>,
     /// Received messages of a type after the first 64.
     pub other: Count,

@@ -43,9 +43,19 @@ pub struct Count {
 }
 
 impl Count {
-    fn add(&mut self, bytes: usize) {
+    /// Counts a message of `bytes` bytes.
+    pub fn add(&mut self, bytes: usize) {
         self.messages += 1;
         self.bytes += bytes as u64;
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages + other.messages,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
