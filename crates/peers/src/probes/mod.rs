@@ -58,8 +58,8 @@ pub struct Probes {
     process: Process,
     kernel: Kernel,
     known: Known,
-    /// Whether it was measured in this node what the probes take.
-    is_measured: bool,
+    /// Whether it was tried to measure in this node what the probes take.
+    has_measured: bool,
     /// What was seen when the last window ended, if the probes are still in the node.
     last: Option<Look>,
 }
@@ -146,7 +146,7 @@ impl Probes {
             process,
             kernel,
             known: Known::default(),
-            is_measured: false,
+            has_measured: false,
             last: None,
         })
     }
@@ -173,7 +173,8 @@ impl Probes {
         // Of a node that has ended, the kernel would say that there is no such process.
         self.process.threads().map_err(SourceError::new)?;
         self.kernel.open_window().map_err(SourceError::new)?;
-        if !self.is_measured {
+        // Once: where it makes too few calls, each window would have the probes in it for longer.
+        if !std::mem::replace(&mut self.has_measured, true) {
             self.measure().map_err(SourceError::new)?;
         }
         // Messages from before are not of the window.
@@ -195,18 +196,18 @@ impl Probes {
     fn measure(&mut self) -> Result<(), KernelError> {
         let before = self.kernel.counts()?;
         let end = Instant::now() + MAX_MEASURING;
-        while !self.is_measured && Instant::now() < end {
+        loop {
             sleep(POLL);
             let counts = self.kernel.counts()?.since(before);
-            self.take_measured(counts)?;
+            if counts.besides >= MIN_BESIDES || Instant::now() >= end {
+                return self.take_measured(counts);
+            }
         }
-        Ok(())
     }
 
     /// Takes what the probes take outside of calls from what was counted, if that suffices.
     fn take_measured(&mut self, counts: Counts) -> Result<(), KernelError> {
         if counts.besides >= MIN_BESIDES {
-            self.is_measured = true;
             self.kernel.set_outside(counts.beside_ns / counts.besides)?;
         }
         Ok(())
