@@ -10,10 +10,16 @@
     reason = "for tests: a panic is the report"
 )]
 
+mod attributes;
+mod public;
+
+pub use public::{public_names, read_public_names};
+
+use attributes::{attributes, is_test};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use syn::{Attribute, Item, UseTree};
+use syn::{Item, UseTree};
 
 /// The Rust examples of README.md, which `cargo test` compiles and runs.
 #[cfg(doctest)]
@@ -178,21 +184,10 @@ fn add_file(
     }
 }
 
-/// Whether an item is there only for tests.
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else {
-            return attribute.path().is_ident("test");
-        };
-        let tokens: String = list.tokens.to_string().split_whitespace().collect();
-        list.path.is_ident("cfg") && (tokens == "test" || tokens.starts_with("all(test,"))
-    })
-}
-
 /// Takes in items; `inside` are the modules within the file that they are in.
 fn add_items(source: &mut Source, children: &mut Vec<Module>, items: Vec<Item>, inside: &[String]) {
     for item in items {
-        if attributes(&item).is_some_and(is_test) {
+        if is_test(attributes(&item)) {
             continue;
         }
         match item {
@@ -223,23 +218,6 @@ fn add_items(source: &mut Source, children: &mut Vec<Module>, items: Vec<Item>, 
             item => add_tokens(source, tokens(&item), inside),
         }
     }
-}
-
-fn attributes(item: &Item) -> Option<&[Attribute]> {
-    Some(match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => return None,
-    })
 }
 
 fn tokens(item: &Item) -> TokenStream {

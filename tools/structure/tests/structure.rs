@@ -1,7 +1,7 @@
 //! What must never be (ARCHITECTURE.md, "Who may import whom").
 
 use cargo_toml::Manifest;
-use packetlane_structure::Imports;
+use packetlane_structure::{Imports, public_names, read_public_names};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,10 @@ const RIVALS: [&str; 9] = [
     "poly1305",
     "ring",
 ];
+
+/// How many public names `packetlane` may have. A new one is a promise to every user: prefer a
+/// method or an associated constant.
+const MAX_PUBLIC_NAMES: usize = 147;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -245,6 +249,20 @@ fn protocols_do_not_know_each_other() {
 }
 
 #[test]
+fn packetlane_has_few_public_names() {
+    let names = public_names(&root().join("crates/packetlane"));
+    println!("packetlane has {} public names:", names.len());
+    for name in &names {
+        println!("  {name}");
+    }
+    assert!(
+        names.len() <= MAX_PUBLIC_NAMES,
+        "packetlane has {} public names, more than {MAX_PUBLIC_NAMES}",
+        names.len()
+    );
+}
+
+#[test]
 fn experiments_do_not_know_each_other() {
     let lab = imports("lab");
     let is_experiment = |file: &str| file.starts_with("experiments/") && !file.ends_with("mod.rs");
@@ -351,4 +369,36 @@ fn planted_words_are_found() {
     assert!(imports.words["k.rs"].contains("_mm512"));
     assert!(!imports.words["k.rs"].contains("avx512"));
     assert!(imports.strings["k.rs"].contains("gpu.kernel"));
+}
+
+#[test]
+fn planted_public_names_are_found() {
+    let names = |root: &str| {
+        let root = root.to_owned();
+        let names = read_public_names(&|path| match path {
+            "lib.rs" => Some(root.clone()),
+            "a.rs" => Some("pub struct A; pub(crate) struct B; pub fn f() {} mod inner {}".into()),
+            _ => None,
+        });
+        names.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(names("mod a;"), [""; 0]);
+    assert_eq!(names("pub mod a;"), ["a::A", "a::f"]);
+    assert_eq!(names("mod a; pub use a::{A, A as Again};"), ["a::A"]);
+    assert_eq!(
+        names("pub mod a; pub use a::A; pub use a as b;"),
+        ["a::A", "a::f"]
+    );
+    assert_eq!(names("mod a; pub mod c { pub use super::a::A; }"), ["a::A"]);
+    assert_eq!(
+        names("pub use other::Thing; use other::Hidden;"),
+        ["other::Thing"]
+    );
+    assert_eq!(names("pub const C: u8 = 1; const D: u8 = 1;"), ["C"]);
+    assert_eq!(names("#[cfg(test)] pub mod a; pub type T = u8;"), ["T"]);
+    assert_eq!(names("#[cfg(feature = \"internals\")] pub mod a;"), [""; 0]);
+    assert_eq!(
+        names("#[cfg(feature = \"std\")] pub mod a;"),
+        ["a::A", "a::f"]
+    );
 }
