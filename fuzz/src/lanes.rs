@@ -89,7 +89,7 @@ fn chacha20poly1305(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8
         (job.keystream, job.keystream_blocks) = (keystream.len() as u32, blocks);
         keystream.resize(keystream.len() + blocks as usize, [0; 64]);
         let counters: Vec<_> = (0..blocks).map(|block| (block, job.nonce)).collect();
-        backend.precompute_keystream(
+        backend.kernels().precompute_keystream(
             &keys[job.key as usize],
             &counters,
             &mut keystream[job.keystream as usize..],
@@ -101,7 +101,7 @@ fn chacha20poly1305(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8
     };
     let plain = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
-    backend.seal(Work {
+    backend.kernels().seal(Work {
         bytes: &mut bytes,
         secrets,
         jobs: &jobs,
@@ -109,7 +109,7 @@ fn chacha20poly1305(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8
     });
     let mut seen = bytes.clone();
     let expected = damage(&mut input, &mut bytes, &jobs);
-    backend.open(Work {
+    backend.kernels().open(Work {
         bytes: &mut bytes,
         secrets,
         jobs: &jobs,
@@ -130,7 +130,7 @@ fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     let (mut bytes, jobs) = packets(&mut input, keys.len());
     let plain = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
-    backend.gcm_seal(Work {
+    backend.kernels().gcm_seal(Work {
         bytes: &mut bytes,
         secrets: &keys[..],
         jobs: &jobs,
@@ -138,7 +138,7 @@ fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     });
     let mut seen = bytes.clone();
     let expected = damage(&mut input, &mut bytes, &jobs);
-    backend.gcm_open(Work {
+    backend.kernels().gcm_open(Work {
         bytes: &mut bytes,
         secrets: &keys[..],
         jobs: &jobs,
@@ -189,13 +189,21 @@ fn headers(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
         bytes.extend((0..20).map(|i| sample ^ i));
     }
     let plain = bytes.clone();
-    backend.aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);
+    backend
+        .kernels()
+        .aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);
     let mut seen = bytes.clone();
-    backend.chacha20_mask_headers(&mut bytes, &keys, &headers);
+    backend
+        .kernels()
+        .chacha20_mask_headers(&mut bytes, &keys, &headers);
     seen.extend_from_slice(&bytes);
     // A mask applied twice is none, since the sample is not masked.
-    backend.aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);
-    backend.chacha20_mask_headers(&mut bytes, &keys, &headers);
+    backend
+        .kernels()
+        .aes_mask_headers(&mut bytes, &aes.each_ref(), &headers);
+    backend
+        .kernels()
+        .chacha20_mask_headers(&mut bytes, &keys, &headers);
     assert!(bytes == plain, "the masks are not those that were applied");
     (Vec::new(), seen)
 }
@@ -209,12 +217,12 @@ fn digests(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     let mut digests = vec![[0; 32]; messages.len()];
     let mut seen = Vec::new();
     for lanes_from in [1, usize::MAX] {
-        backend.set_sha256_lanes_from(lanes_from);
-        backend.sha256(&messages, &mut digests);
+        backend.kernels().set_sha256_lanes_from(lanes_from);
+        backend.kernels().sha256(&messages, &mut digests);
         seen.extend(digests.concat());
-        backend.sha256d(&messages, &mut digests);
+        backend.kernels().sha256d(&messages, &mut digests);
         seen.extend(digests.concat());
-        backend.sha256d_pairs(&mut digests);
+        backend.kernels().sha256d_pairs(&mut digests);
         seen.extend(digests[..digests.len() / 2].concat());
     }
     let (lanes, one_by_one) = seen.split_at(seen.len() / 2);

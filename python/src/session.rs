@@ -7,6 +7,7 @@ use packetlane::bip324::{
 };
 use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
 use packetlane::bitcoin::{Network, v1};
+use packetlane::internals::Draft;
 use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
@@ -306,11 +307,9 @@ fn push(
             with_others(py, bytes.len(), || outbound.push(batch, kind, bytes)).map_err(error::seal)
         }
         Input::Buffer(buffer) => {
-            let draft = outbound
-                .begin(batch, buffer.len_bytes())
-                .map_err(error::seal)?;
+            let draft = Draft::begin(outbound, batch, buffer.len_bytes()).map_err(error::seal)?;
             buffer.copy_to_slice(py, draft.contents(batch).map_err(error::seal)?)?;
-            outbound.commit(batch, kind, draft).map_err(error::seal)
+            draft.commit(outbound, batch, kind).map_err(error::seal)
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::ffi::c_char;
 use core::ops::{Deref, DerefMut};
 use packetlane::OpenBatch;
-use packetlane::bip324::{Draft, PacketKind, SealError, Session};
+use packetlane::bip324::{PacketKind, SealError, Session};
 use packetlane::bitcoin::message::MessageType;
+use packetlane::internals::Draft;
 
 /// An established session of BIP324: packetlane_handshake_take_session gives it.
 pub struct packetlane_session(Guarded<Established>);
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn packetlane_session_begin(
         // SAFETY: the header's rules for pointers.
         let place = unsafe { place!(contents)? };
         let kind = kind(packet_kind)?;
-        let draft = session.outbound.begin(batch, contents_len)?;
+        let draft = Draft::begin(&session.outbound, batch, contents_len)?;
         place.write(draft.contents(batch)?.as_mut_ptr());
         session.draft = Some((kind, draft));
         Ok(())
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn packetlane_session_commit(
         // SAFETY: the header's rules for pointers.
         let slot = unsafe { place!(slot)? };
         let (kind, draft) = session.draft.take().ok_or(SealError::Stale)?;
-        slot.write(session.outbound.commit(batch, kind, draft)?.into());
+        slot.write(draft.commit(&mut session.outbound, batch, kind)?.into());
         Ok(())
     })
 }
@@ -275,7 +276,7 @@ pub unsafe extern "C" fn packetlane_session_begin_message(
         let place = unsafe { place!(payload)? };
         // SAFETY: as above.
         let of = unsafe { message_type(type_name)? };
-        let draft = session.outbound.begin_message(batch, of, payload_len)?;
+        let draft = Draft::begin_message(&session.outbound, batch, of, payload_len)?;
         place.write(draft.contents(batch)?.as_mut_ptr());
         session.draft = Some((PacketKind::Genuine, draft));
         Ok(())

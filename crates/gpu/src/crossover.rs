@@ -38,7 +38,7 @@ pub(crate) fn crossover(
             outcomes: &mut outcomes[..end],
         };
         let cpu = best(|| {
-            backend.seal(work.reborrow());
+            backend.kernels().seal(work.reborrow());
             Some(())
         });
         match (cpu, best(|| device(work.reborrow()).ok())) {

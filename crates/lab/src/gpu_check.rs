@@ -3,7 +3,7 @@
 
 use crate::workload::gpu::nonce;
 use packetlane::gpu::{Bytes, DeviceWork, Gpu, GpuError, Op, RunOptions};
-use packetlane::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::fmt;
@@ -199,13 +199,13 @@ impl Check<'_> {
 
         let (mut expected, mut verdicts) = (bytes.clone(), pending.clone());
         match op {
-            Op::Seal => self.backend.seal(Work {
+            Op::Seal => self.backend.kernels().seal(Work {
                 bytes: &mut expected,
                 secrets,
                 jobs,
                 outcomes: &mut verdicts,
             }),
-            Op::Open => self.backend.open(Work {
+            Op::Open => self.backend.kernels().open(Work {
                 bytes: &mut expected,
                 secrets,
                 jobs,

@@ -73,8 +73,15 @@ impl Backend {
         }
     }
 
+    /// The kernels, to run on packets and messages.
+    #[must_use]
     #[inline]
-    fn kernels(self) -> &'static isa::Kernels {
+    pub const fn kernels(self) -> Kernels {
+        Kernels(self)
+    }
+
+    #[inline]
+    fn table(self) -> &'static isa::Kernels {
         match self {
             Backend::Portable => &isa::PORTABLE,
             #[cfg(all(
@@ -101,7 +108,7 @@ impl Backend {
     pub(crate) fn set(self) -> Set {
         self.aes_index();
         // SAFETY: `aes_index` panics if this CPU lacks the backend.
-        unsafe { Set::assume(self.kernels()) }
+        unsafe { Set::assume(self.table()) }
     }
 
     /// The AES kernels for this backend: the most capable ones that this CPU has with registers
@@ -158,12 +165,28 @@ impl Backend {
         index
     }
 
-    /// Whether this CPU has the instruction set. If it does not, all other methods but
-    /// [`name`](Self::name) panic.
+    /// Whether this CPU has the instruction set. If it does not, all methods of its
+    /// [`kernels`](Self::kernels) panic.
     #[must_use]
     #[inline]
     pub fn is_available(self) -> bool {
-        self.kernels().is_available()
+        self.table().is_available()
+    }
+}
+
+/// The kernels of one [`Backend`]. Cheap to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernels(Backend);
+
+impl Kernels {
+    #[inline]
+    fn set(self) -> Set {
+        self.0.set()
+    }
+
+    #[inline]
+    fn aes_set(self) -> AesSet {
+        self.0.aes_set()
     }
 
     /// Seals each of `work.jobs` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8):
@@ -309,7 +332,7 @@ impl Backend {
     }
 
     /// The double SHA-256 (the SHA-256 of the SHA-256) of each of `messages`; otherwise as
-    /// [`Backend::sha256`].
+    /// [`Kernels::sha256`].
     ///
     /// # Panics
     ///
@@ -334,7 +357,7 @@ impl Backend {
         LaneThreshold::set(self.set(), messages);
     }
 
-    /// As [`Backend::sha256d`], but faster, for messages of exactly 64 bytes.
+    /// As [`Kernels::sha256d`], but faster, for messages of exactly 64 bytes.
     ///
     /// # Panics
     ///
@@ -343,7 +366,7 @@ impl Backend {
         sha256::many_64(LaneThreshold::of(self.set()), messages, digests);
     }
 
-    /// As [`Backend::sha256d_64`] for pairs of nodes, in place: `nodes[i]` becomes the double
+    /// As [`Kernels::sha256d_64`] for pairs of nodes, in place: `nodes[i]` becomes the double
     /// SHA-256 of `nodes[2 * i]` followed by `nodes[2 * i + 1]`, which is one level of a Merkle
     /// tree. An odd last node is ignored. Afterwards, only the first half of `nodes`, rounded
     /// down, is specified.
@@ -491,8 +514,8 @@ impl Backend {
         header_protection::chacha20_mask_headers(self.set(), bytes, keys, headers);
     }
 
-    /// Seals one QUIC packet with ChaCha20-Poly1305, as [`Backend::seal`] does, and protects its header,
-    /// as [`Backend::chacha20_mask_headers`] does (RFC 9001, sections 5.3 and 5.4.4). The first key is
+    /// Seals one QUIC packet with ChaCha20-Poly1305, as [`Kernels::seal`] does, and protects its header,
+    /// as [`Kernels::chacha20_mask_headers`] does (RFC 9001, sections 5.3 and 5.4.4). The first key is
     /// that of the payload, the second one that of the header; the indices of keys in `job` and
     /// `header` are not used. The mask is computed while the ciphertext is hashed, which takes less
     /// time than one after the other.

@@ -24,7 +24,7 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
     assert!(inside, "a job lies outside its buffer or names no key");
 }
 
-/// See [`crate::Backend::gcm_seal`].
+/// See [`crate::Kernels::gcm_seal`].
 #[inline]
 pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     let Work {
@@ -66,7 +66,7 @@ fn single_job(nonce: &Nonce, aad: &[u8], text_len: usize) -> Job {
     }
 }
 
-/// See [`crate::Backend::gcm_seal_detached`].
+/// See [`crate::Kernels::gcm_seal_detached`].
 #[inline]
 pub(crate) fn seal_detached(
     set: AesSet,
@@ -87,7 +87,7 @@ pub(crate) fn seal_detached(
     tag
 }
 
-/// See [`crate::Backend::gcm_open_detached`].
+/// See [`crate::Kernels::gcm_open_detached`].
 #[inline]
 pub(crate) fn open_detached(
     set: AesSet,
@@ -111,7 +111,7 @@ pub(crate) fn open_detached(
     verdict_of(difference[0])
 }
 
-/// See [`crate::Backend::gcm_open`].
+/// See [`crate::Kernels::gcm_open`].
 #[inline]
 pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     /// How many packets are opened by one call.

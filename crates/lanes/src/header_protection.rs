@@ -77,7 +77,7 @@ pub(crate) fn chacha20_mask_headers(set: Set, bytes: &mut [u8], keys: &[Key], he
 
 /// Seals a QUIC packet under the first key, and protects its header with the second one. The mask is
 /// computed while the ciphertext is hashed, if the sample lies in the text. See
-/// [`crate::Backend::seal_with_header`].
+/// [`crate::Kernels::seal_with_header`].
 pub(crate) fn seal_with_header(
     set: Set,
     bytes: &mut [u8],

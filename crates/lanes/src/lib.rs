@@ -1,15 +1,15 @@
 //! Cryptographic kernels that work on many packets or messages at once.
 //!
-//! - ChaCha20-Poly1305 (RFC 8439): [`seal`](Backend::seal), [`open`](Backend::open), and its
-//!   parts [`chacha20`](Backend::chacha20) and [`poly1305`](Backend::poly1305).
-//! - AES-GCM (NIST SP 800-38D): [`gcm_seal`](Backend::gcm_seal),
-//!   [`gcm_open`](Backend::gcm_open).
+//! - ChaCha20-Poly1305 (RFC 8439): [`seal`](Kernels::seal), [`open`](Kernels::open), and its
+//!   parts [`chacha20`](Kernels::chacha20) and [`poly1305`](Kernels::poly1305).
+//! - AES-GCM (NIST SP 800-38D): [`gcm_seal`](Kernels::gcm_seal),
+//!   [`gcm_open`](Kernels::gcm_open).
 //! - QUIC header protection (RFC 9001, section 5.4):
-//!   [`aes_mask_headers`](Backend::aes_mask_headers),
-//!   [`chacha20_mask_headers`](Backend::chacha20_mask_headers).
-//! - SHA-256 (FIPS 180-4): [`sha256`](Backend::sha256), [`sha256d`](Backend::sha256d).
+//!   [`aes_mask_headers`](Kernels::aes_mask_headers),
+//!   [`chacha20_mask_headers`](Kernels::chacha20_mask_headers).
+//! - SHA-256 (FIPS 180-4): [`sha256`](Kernels::sha256), [`sha256d`](Kernels::sha256d).
 //!
-//! A [`Backend`] is one instruction set. Each algorithm is written once, generic over the
+//! A [`Backend`] is one instruction set, and [`Backend::kernels`] are its algorithms. Each algorithm is written once, generic over the
 //! vectors of an instruction set. This crate knows no sessions. A caller passes a buffer, a
 //! list of [`Secrets`] or keys, and a list of [`Job`]s that say where the packets lie in the
 //! buffer; or a list of messages to hash.
@@ -45,7 +45,7 @@ mod kernels;
 mod sha256;
 mod vector;
 
-pub use backend::Backend;
+pub use backend::{Backend, Kernels};
 pub use isa::prefetch;
 pub use job::{Block, Digest, Header, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 pub use kernels::aes::key::{AesKey, GcmKey};

@@ -122,7 +122,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
     let mut buffer = Guarded::new(&plain, guard);
     let bytes = buffer.bytes();
     if packets.iter().all(|packet| packet.genuine) {
-        backend.gcm_seal(Work {
+        backend.kernels().gcm_seal(Work {
             bytes,
             secrets: &keys,
             jobs: &jobs,
@@ -146,7 +146,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
         );
     }
     bytes.copy_from_slice(&sealed);
-    backend.gcm_open(Work {
+    backend.kernels().gcm_open(Work {
         bytes,
         secrets: &keys,
         jobs: &jobs,
@@ -467,10 +467,14 @@ fn masks_match_ring() {
                     let bytes = masks.iter().map(|mask| mask.to_le_bytes());
                     bytes.map(|mask| *mask.first_chunk().unwrap()).collect()
                 };
-                backend.aes_masks(buffer.bytes(), &aes, &places, &mut masks);
+                backend
+                    .kernels()
+                    .aes_masks(buffer.bytes(), &aes, &places, &mut masks);
                 assert_eq!(five(&masks[..n]), by_aes, "{backend:?} {n} {keys}");
                 assert_eq!(masks[n], 0xee);
-                backend.chacha20_masks(buffer.bytes(), &long, &places, &mut masks);
+                backend
+                    .kernels()
+                    .chacha20_masks(buffer.bytes(), &long, &places, &mut masks);
                 assert_eq!(five(&masks[..n]), by_chacha20, "{backend:?} {n} {keys}");
                 assert_eq!(masks[n], 0xee);
             }
@@ -537,7 +541,7 @@ fn masked_headers_match_ring() {
             headers.truncate(n - n / 8);
             for backend in backends() {
                 let mut expected = bytes.clone();
-                backend.gcm_seal(Work {
+                backend.kernels().gcm_seal(Work {
                     bytes: &mut expected,
                     secrets: &gcm,
                     jobs: &jobs,
@@ -559,16 +563,20 @@ fn masked_headers_match_ring() {
                 }
                 for guard in Guard::BOTH {
                     let mut buffer = Guarded::new(&bytes, guard);
-                    backend.gcm_seal(Work {
+                    backend.kernels().gcm_seal(Work {
                         bytes: buffer.bytes(),
                         secrets: &gcm,
                         jobs: &jobs,
                         outcomes: &mut vec![Outcome::Pending; jobs.len()],
                     });
-                    backend.aes_mask_headers(buffer.bytes(), &aes, &headers);
+                    backend
+                        .kernels()
+                        .aes_mask_headers(buffer.bytes(), &aes, &headers);
                     assert!(buffer.bytes() == expected, "{backend:?} {n} {keys}");
                     let mut buffer = Guarded::new(&bytes, guard);
-                    backend.chacha20_mask_headers(buffer.bytes(), &raw, &headers);
+                    backend
+                        .kernels()
+                        .chacha20_mask_headers(buffer.bytes(), &raw, &headers);
                     assert!(buffer.bytes() == by_chacha20, "{backend:?} {n} {keys}");
                 }
             }
@@ -597,14 +605,14 @@ fn detached_aad_gives_the_same_result() {
                 let mut sealed = [&aad, &text, &[0; TAG_LEN][..]].concat();
                 let outcome = &mut [Outcome::Pending];
                 if gcm {
-                    backend.gcm_seal(Work {
+                    backend.kernels().gcm_seal(Work {
                         bytes: &mut sealed,
                         secrets: &[&key],
                         jobs: &[job],
                         outcomes: outcome,
                     });
                 } else {
-                    backend.seal(Work {
+                    backend.kernels().seal(Work {
                         bytes: &mut sealed,
                         secrets: keys[..].into(),
                         jobs: &[job],
@@ -617,8 +625,10 @@ fn detached_aad_gives_the_same_result() {
                     (Guarded::new(&aad, guard), Guarded::new(&text, guard));
                 let (header, place) = (header.bytes(), place.bytes());
                 let tag = match gcm {
-                    true => backend.gcm_seal_detached(&key, &nonce, header, place),
-                    false => backend.seal_detached(&raw, &nonce, header, place),
+                    true => backend
+                        .kernels()
+                        .gcm_seal_detached(&key, &nonce, header, place),
+                    false => backend.kernels().seal_detached(&raw, &nonce, header, place),
                 };
                 assert!(
                     *place == sealed[..len] && tag == sealed[len..],
@@ -627,8 +637,10 @@ fn detached_aad_gives_the_same_result() {
                 let mut place = Guarded::new(sealed, guard);
                 let place = place.bytes();
                 let open = |place: &mut [u8]| match gcm {
-                    true => backend.gcm_open_detached(&key, &nonce, header, place),
-                    false => backend.open_detached(&raw, &nonce, header, place),
+                    true => backend
+                        .kernels()
+                        .gcm_open_detached(&key, &nonce, header, place),
+                    false => backend.kernels().open_detached(&raw, &nonce, header, place),
                 };
                 let flipped = len * 31 % place.len();
                 place[flipped] ^= 4;
@@ -672,7 +684,7 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
         };
         let seal = |other| {
             refused(&|bytes| {
-                backend.gcm_seal(Work {
+                backend.kernels().gcm_seal(Work {
                     bytes,
                     secrets: &[&gcm],
                     jobs: &[job, other],
@@ -697,8 +709,8 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
                         };
                     }
                     match aes {
-                        true => backend.gcm_open(work!(&[&gcm])),
-                        false => backend.open(work!(keys[..].into())),
+                        true => backend.kernels().gcm_open(work!(&[&gcm])),
+                        false => backend.kernels().open(work!(keys[..].into())),
                     }
                 })
             });
@@ -707,8 +719,16 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
         };
         let mask = |header| {
             let [aes, chacha20] = [
-                refused(&|bytes| backend.aes_mask_headers(bytes, &[&aes], &[header])),
-                refused(&|bytes| backend.chacha20_mask_headers(bytes, &[[1; 32]], &[header])),
+                refused(&|bytes| {
+                    backend
+                        .kernels()
+                        .aes_mask_headers(bytes, &[&aes], &[header])
+                }),
+                refused(&|bytes| {
+                    backend
+                        .kernels()
+                        .chacha20_mask_headers(bytes, &[[1; 32]], &[header])
+                }),
             ];
             assert_eq!(aes, chacha20);
             aes
@@ -751,10 +771,17 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
         for (key, offset) in [(0, 6), (0, u32::MAX), (1, 0)] {
             for aes_masks in [true, false] {
                 let run = || match aes_masks {
-                    true => backend.aes_masks(&[7; 21], &[&aes], &[(key, offset)], &mut [0]),
-                    false => {
-                        backend.chacha20_masks(&[7; 21], &[[1; 32]], &[(key, offset)], &mut [0])
+                    true => {
+                        backend
+                            .kernels()
+                            .aes_masks(&[7; 21], &[&aes], &[(key, offset)], &mut [0])
                     }
+                    false => backend.kernels().chacha20_masks(
+                        &[7; 21],
+                        &[[1; 32]],
+                        &[(key, offset)],
+                        &mut [0],
+                    ),
                 };
                 let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err();
                 assert!(refused, "{key} {offset}");

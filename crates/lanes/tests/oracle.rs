@@ -5,7 +5,7 @@ mod common;
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use common::{Batch, Guard, Guarded, Noise, Packet, backends, check};
-use packetlane_lanes::{Backend, Job, Outcome, Secrets, Work};
+use packetlane_lanes::{Backend, Job, Kernels, Outcome, Secrets, Work};
 use proptest::prelude::*;
 
 fn packets_of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Vec<Packet> {
@@ -440,7 +440,7 @@ fn check_keystream(backends: &[Backend], noise: &mut Noise, counter: u32, len: u
         for guard in Guard::BOTH {
             let mut key = Guarded::new(&key, guard);
             let mut buffer = Guarded::new(&text, guard);
-            backend.chacha20(
+            backend.kernels().chacha20(
                 key.bytes().first_chunk().unwrap(),
                 &nonce,
                 counter,
@@ -481,7 +481,7 @@ fn precomputed_keystream() {
                 for guard in Guard::BOTH {
                     let mut keystream = Guarded::new(&vec![0xee; expected.len()], guard);
                     let (blocks, _) = keystream.bytes().as_chunks_mut();
-                    backend.precompute_keystream(&key, &of, blocks);
+                    backend.kernels().precompute_keystream(&key, &of, blocks);
                     assert!(
                         keystream.bytes() == expected,
                         "{backend:?}: {count} blocks, {each} each"
@@ -514,9 +514,9 @@ fn the_counter_wraps() {
 }
 
 /// Seals or opens a text of 1,000 bytes from these sources.
-fn run_from(run: fn(Backend, Work<'_>, &[&[u8]]), sources: &[&[u8]]) {
+fn run_from(run: fn(Kernels, Work<'_>, &[&[u8]]), sources: &[&[u8]]) {
     run(
-        Backend::Portable,
+        Backend::Portable.kernels(),
         Work {
             bytes: &mut [0; 1016],
             secrets: Secrets::from(&[[1; 32]][..]),
@@ -533,13 +533,13 @@ fn run_from(run: fn(Backend, Work<'_>, &[&[u8]]), sources: &[&[u8]]) {
 #[test]
 #[should_panic(expected = "a source for each packet")]
 fn too_few_sources() {
-    run_from(Backend::seal_from, &[]);
+    run_from(Kernels::seal_from, &[]);
 }
 
 #[test]
 #[should_panic(expected = "what follows the first block")]
 fn a_source_that_is_too_short() {
-    run_from(Backend::seal_from, &[&[0; 935]]);
+    run_from(Kernels::seal_from, &[&[0; 935]]);
 }
 
 proptest! {

@@ -46,13 +46,13 @@ fn check_split(
             }
             digests.fill([0xee; 32]);
         };
-        backend.sha256(&whole, &mut digests);
+        backend.kernels().sha256(&whole, &mut digests);
         right(&mut digests, &once, "hashed once");
-        backend.sha256d(&whole, &mut digests);
+        backend.kernels().sha256d(&whole, &mut digests);
         right(&mut digests, &twice, "hashed twice");
-        backend.sha256(&pieces, &mut digests);
+        backend.kernels().sha256(&pieces, &mut digests);
         right(&mut digests, &once, "hashed once, in pieces");
-        backend.sha256d(&pieces, &mut digests);
+        backend.kernels().sha256d(&pieces, &mut digests);
         right(&mut digests, &twice, "hashed twice, in pieces");
     }
 }
@@ -101,8 +101,8 @@ fn published_vectors() {
                 let messages = vec![[&message[..]]; count];
                 let mut digests = vec![[0; 32]; count];
                 match twice {
-                    true => backend.sha256d(&messages, &mut digests),
-                    false => backend.sha256(&messages, &mut digests),
+                    true => backend.kernels().sha256d(&messages, &mut digests),
+                    false => backend.kernels().sha256(&messages, &mut digests),
                 }
                 assert!(
                     digests.iter().all(|is| is[..] == digest[..]),
@@ -264,7 +264,7 @@ fn reads_no_byte_outside_a_piece() {
             for count in [1, 2, 35] {
                 for &backend in &backends {
                     let mut digests = vec![[0; 32]; count];
-                    backend.sha256d(&messages[..count], &mut digests);
+                    backend.kernels().sha256d(&messages[..count], &mut digests);
                     for (message, digest) in messages.iter().zip(digests) {
                         assert_eq!(digest, sha256d(&message.concat()), "{backend:?} {lens:?}");
                     }
@@ -286,13 +286,13 @@ fn messages_of_64_bytes() {
                 let expected: Vec<_> = messages.iter().map(|m: &[u8; 64]| sha256d(m)).collect();
                 let mut digests = Guarded::new(&vec![0; 32 * count], guard);
                 let digests = digests.bytes().as_chunks_mut().0;
-                backend.sha256d_64(messages, digests);
+                backend.kernels().sha256d_64(messages, digests);
                 assert!(digests == expected, "{backend:?}: {count}");
                 // In place, with and without an odd last node.
                 for nodes in [2 * count, 2 * count + 1] {
                     let mut nodes = Guarded::new(&bytes[..32 * nodes], guard);
                     let nodes = nodes.bytes().as_chunks_mut().0;
-                    backend.sha256d_pairs(nodes);
+                    backend.kernels().sha256d_pairs(nodes);
                     assert!(nodes[..count] == expected, "{backend:?}: {count} in place");
                     if let Some(odd) = nodes.get(2 * count) {
                         assert_eq!(odd[..], bytes[64 * count..]);
@@ -306,5 +306,7 @@ fn messages_of_64_bytes() {
 #[test]
 #[should_panic(expected = "a digest for each message")]
 fn too_few_digests() {
-    Backend::Portable.sha256(&[[&b"a"[..]], [b"b"]], &mut [[0; 32]]);
+    Backend::Portable
+        .kernels()
+        .sha256(&[[&b"a"[..]], [b"b"]], &mut [[0; 32]]);
 }

@@ -4,26 +4,26 @@
 
 #![allow(unsafe_code, reason = "it reads the stack of calls that have returned")]
 
-use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, Work};
+use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, Secrets, Work};
 
 /// How far below its caller's frame the stack is searched, in words.
 const DEPTH: usize = 16 * 1024;
 
-/// [`Backend::seal`] or [`Backend::open`].
-type Way = fn(Backend, Work<'_>);
+/// [`Kernels::seal`] or [`Kernels::open`].
+type Way = fn(Kernels, Work<'_>);
 
-/// [`Backend::seal_from`] of texts of 0x55.
-fn seal_from(backend: Backend, work: Work<'_>) {
+/// [`Kernels::seal_from`] of texts of 0x55.
+fn seal_from(kernels: Kernels, work: Work<'_>) {
     let rest = [0x55; 20_000];
     let source = |job: &Job| &rest[..(job.text_len as usize).saturating_sub(64)];
     let sources: Vec<_> = work.jobs.iter().map(source).collect();
-    backend.seal_from(work, &sources);
+    kernels.seal_from(work, &sources);
 }
 
 /// A call that the compiler keeps a frame for.
 #[inline(never)]
 fn run(way: Way, backend: Backend, work: Work<'_>) {
-    way(backend, work);
+    way(backend.kernels(), work);
 }
 
 /// Reads the words of the stack below its frame, downwards: where calls that have returned had
@@ -56,8 +56,8 @@ fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let states: Vec<_> = keys.iter().map(|key| state_of(backend, key)).collect();
     let ways = [
         ("seal from", seal_from as Way),
-        ("seal", Backend::seal),
-        ("open", Backend::open),
+        ("seal", Kernels::seal),
+        ("open", Kernels::open),
     ];
     for (name, way) in ways {
         let work = Work {
@@ -91,7 +91,7 @@ fn contains(stack: &[u64], &[r0, r1, s1]: &[u64; 3]) -> bool {
 /// second word.
 fn state_of(backend: Backend, key: &Key) -> [u64; 3] {
     let mut block = [0; 64];
-    backend.chacha20(key, &[0; 12], 0, &mut block);
+    backend.kernels().chacha20(key, &[0; 12], 0, &mut block);
     let word = |at: usize| u64::from_le_bytes(*block[at..].first_chunk().expect("8 bytes"));
     let r0 = word(0) & 0x0fff_fffc_0fff_ffff;
     let r1 = word(8) & 0x0fff_fffc_0fff_fffc;

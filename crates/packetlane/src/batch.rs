@@ -22,7 +22,7 @@ use core::iter::Zip;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::slice;
-use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 
 /// How many bytes of a turn count for what is expected of the next ones: one large message is not
 /// usual.
@@ -409,14 +409,13 @@ impl<Direction> Batch<Direction> {
         self.arena.slot(owner, bytes, packet..packet + 1)
     }
 
-    /// What became of packet number `packet`, in the order in which they were added.
+    /// The outcome of packet number `packet`, in the order in which they were added.
     ///
     /// # Panics
     ///
     /// If there is no such packet.
     #[inline]
-    #[must_use]
-    pub fn outcome(&self, packet: usize) -> Outcome {
+    pub(crate) fn outcome(&self, packet: usize) -> Outcome {
         assert!(packet < self.jobs.len(), "there is no packet {packet}");
         if packet < self.done {
             self.outcomes[packet]
@@ -425,20 +424,9 @@ impl<Direction> Batch<Direction> {
         }
     }
 
-    /// Runs the packets that wait by `run`, which does what [`Engine::seal`] or
-    /// [`Engine::open`] would: seals or opens each job of the [`Work`] in place and writes
-    /// its outcome. For other implementations of ChaCha20-Poly1305, to compare them with.
-    ///
-    /// Where packets are few or long, a session of BIP324 may run them when they are added, and none waits.
-    /// With its precomputed keystream off (`set_precomputed_keystream`) all wait.
-    #[inline]
-    pub fn run_with(&mut self, run: impl FnOnce(Work<'_>)) {
-        run(self.take_pending());
-    }
-
     /// The jobs that have not run yet, for a backend to run. They count as run from now on.
     #[inline(always)]
-    fn take_pending(&mut self) -> Work<'_> {
+    pub(crate) fn take_pending(&mut self) -> Work<'_> {
         self.done = self.jobs.len();
         self.work_now()
     }
@@ -563,21 +551,26 @@ impl<Direction> Batch<Direction> {
         if self.is_small(cpu.backend, count) && (count > 1 || text_len <= MAX_NOW) {
             return Plan::Now;
         }
-        match cpu.is_alone() && cpu.backend.is_faster_from_elsewhere(count, text_len) {
+        match cpu.is_alone()
+            && cpu
+                .backend
+                .kernels()
+                .is_faster_from_elsewhere(count, text_len)
+        {
             true => Plan::FromSource,
             false => Plan::WithBatch,
         }
     }
 
     /// Whether it will hold so few packets with `more` of them, if this turn is like those before, that
-    /// each is run faster alone; see [`Backend::are_few`].
+    /// each is run faster alone; see [`Kernels::are_few`].
     #[inline(always)]
     fn is_small(&self, backend: Backend, more: usize) -> bool {
         let packets = self.expected_len(more);
         packets <= 2 || {
             // Of each packet one for its tag, and at least one for its text.
             let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
-            backend.are_few(packets, blocks)
+            backend.kernels().are_few(packets, blocks)
         }
     }
 
@@ -638,9 +631,9 @@ impl SealBatch {
         }
     }
 
-    /// Seals the packets that wait here and now, as [`Backend::seal_from`].
+    /// Seals the packets that wait here and now, as [`Kernels::seal_from`].
     pub(crate) fn seal_from(&mut self, backend: Backend, sources: &[&[u8]]) {
-        backend.seal_from(self.work_now(), sources);
+        backend.kernels().seal_from(self.work_now(), sources);
     }
 
     /// Runs the packets that wait. Not part of its callers: in small turns none does.
@@ -651,7 +644,7 @@ impl SealBatch {
         {
             return;
         }
-        engine.cpu().run(Backend::seal, self.take_pending());
+        engine.cpu().run(Kernels::seal, self.take_pending());
     }
 }
 
@@ -752,7 +745,7 @@ impl OpenBatch {
         {
             return;
         }
-        engine.cpu().run(Backend::open, self.take_pending());
+        engine.cpu().run(Kernels::open, self.take_pending());
     }
 }
 

@@ -81,22 +81,20 @@ pub mod bip324;
 pub mod bitcoin;
 mod copy;
 mod engine;
+#[cfg(feature = "internals")]
+pub mod internals;
 mod outbox;
 pub mod quic;
 pub mod sha256d;
 
 pub use arena::{KeyIndex, Slot, SlotError};
-pub use batch::{
-    AddError, BadTag, Batch, OpenBatch, Opening, Protection, Received, SealBatch, Sealing,
-};
+pub use batch::{AddError, BadTag, Batch, OpenBatch, Protection, Received, SealBatch};
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use engine::Offload;
-pub use engine::{BACKEND_VARIABLE, BackendError, Engine, ToOpen, ToSeal};
+pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
 pub use outbox::Outbox;
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use packetlane_gpu as gpu;
-pub use packetlane_lanes::{
-    Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work, prefetch,
-};
+pub use packetlane_lanes::{Backend, Key, Nonce, TAG_LEN};

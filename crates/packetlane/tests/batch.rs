@@ -4,10 +4,11 @@ mod common;
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use common::{Random, engine, engines, noise};
+use packetlane::internals::{outcome, run_pending};
 use packetlane::{
-    AddError, Engine, Key, KeyIndex, OpenBatch, Outcome, Protection, Received, SealBatch,
-    SlotError, TAG_LEN,
+    AddError, Engine, Key, KeyIndex, OpenBatch, Protection, Received, SealBatch, SlotError, TAG_LEN,
 };
+use packetlane_lanes::Outcome;
 use std::ops::Range;
 
 /// A packet of an invented protocol: AAD, text, tag, and further bytes.
@@ -282,7 +283,7 @@ fn wire_bytes_are_shown_only_when_sealed() {
     assert_eq!(batch.wire(&slot), Err(SlotError::NotSealed));
     engine().seal(&mut batch);
     assert_eq!(batch.wire(&slot).map(<[u8]>::len), Ok(40));
-    assert_eq!(batch.outcome(0), Outcome::Sealed);
+    assert_eq!(outcome(&batch, 0), Outcome::Sealed);
     // A later packet does not hide it, nor does it show the later one.
     let (later, bytes) = batch.add_to_seal(40, protection(key, 0..0, 0..24)).unwrap();
     bytes.fill(6);
@@ -319,7 +320,7 @@ fn texts_are_shown_only_when_opened() {
     engine().open(&mut batch);
     assert_eq!(batch.opened(&forged), Err(SlotError::BadTag));
     assert_eq!(batch.opened(&good), Ok(&[5; 24][..]));
-    let outcomes = [0, 1].map(|packet| batch.outcome(packet));
+    let outcomes = [0, 1].map(|packet| outcome(&batch, packet));
     assert_eq!(outcomes, [Outcome::BadTag, Outcome::Authentic]);
     let both = forged.join(&good).unwrap();
     assert_eq!(batch.opened(&both), Err(SlotError::SeveralPackets));
@@ -347,7 +348,7 @@ fn slots_of_two_keys_are_not_joined() {
     assert!(three.join(&four).is_some());
 }
 
-/// Packets that no engine has sealed are sealed by the closure given to `run_with`.
+/// Packets that no engine has sealed are sealed by the closure given to `run_pending`.
 #[test]
 fn other_implementations_can_run_a_batch() {
     let packet = Packet::random(&mut Random::new(1), 1, 5);
@@ -356,7 +357,9 @@ fn other_implementations_can_run_a_batch() {
     let added = batch.add_to_seal(packet.bytes.len(), packet.protection(key));
     let (slot, bytes) = added.unwrap();
     bytes.copy_from_slice(&packet.bytes);
-    batch.run_with(|work| Engine::portable().backend().seal(work));
+    run_pending(&mut batch, |work| {
+        Engine::portable().backend().kernels().seal(work)
+    });
     assert_eq!(batch.wire(&slot), Ok(&packet.sealed(&[1; 32])[..]));
-    batch.run_with(|work| assert!(work.jobs.is_empty()));
+    run_pending(&mut batch, |work| assert!(work.jobs.is_empty()));
 }

@@ -6,8 +6,10 @@ mod common;
 
 use common::{Random, engine, noise, sessions};
 use packetlane::bip324::{Inbound, Outbound, PacketKind};
-use packetlane::{Engine, Offload, OpenBatch, Outcome, SealBatch};
+use packetlane::internals::outcome;
+use packetlane::{Engine, Offload, OpenBatch, SealBatch};
 use packetlane_gpu::{Gpu, GpuError, PipelineConfig};
+use packetlane_lanes::Outcome;
 use packetlane_ptx_emulator::{Call, Held, StandIn};
 
 /// An emulated device that runs its work in an order given by `seed`, in small pieces. It lives
@@ -125,7 +127,7 @@ fn receive(
             }
             engine.open(batch);
             let outcomes = (0..lengths.len())
-                .map(|place| batch.outcome(place))
+                .map(|place| outcome(&batch, place))
                 .collect();
             let contents = to.iter_mut().flat_map(|session| {
                 let opened = session.packets(batch).map_while(Result::ok);

@@ -5,8 +5,10 @@ mod common;
 
 use common::{Random, engines, noise, sessions};
 use packetlane::bip324::{Inbound, OpenError, Outbound, PacketKind};
+use packetlane::internals::outcome;
 use packetlane::quic::{self, Opener, Sealer, Secret, Suite, Version};
-use packetlane::{Engine, OpenBatch, Outcome, SealBatch, Slot};
+use packetlane::{Engine, OpenBatch, SealBatch, Slot};
+use packetlane_lanes::Outcome;
 
 /// Lengths whose sum makes a batch large: short packets, and long ones that each take as long
 /// as many short ones.
@@ -112,7 +114,7 @@ fn each_packet_has_its_own_verdict() {
                     true => Outcome::BadTag,
                     false => Outcome::Authentic,
                 };
-                assert_eq!(batch.outcome(place), verdict, "packet {place}");
+                assert_eq!(outcome(&batch, place), verdict, "packet {place}");
             }
             let contents = noise(1, 1 << 20);
             for (session, inbound) in to.iter_mut().enumerate() {

@@ -111,12 +111,16 @@ fn secrets_of(length: &[u8; 32], packet: &[u8; 32]) -> Vec<[u8; 32]> {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&epoch.to_le_bytes());
         let mut stream = [0; 3 * 224 + 32];
-        Backend::Portable.chacha20(&length, &nonce, 0, &mut stream);
+        Backend::Portable
+            .kernels()
+            .chacha20(&length, &nonce, 0, &mut stream);
         all.push(stream[..32].try_into().unwrap());
         length.copy_from_slice(&stream[3 * 224..]);
         nonce[..4].fill(0xff);
         let mut next = [0; 32];
-        Backend::Portable.chacha20(&packet, &nonce, 1, &mut next);
+        Backend::Portable
+            .kernels()
+            .chacha20(&packet, &nonce, 1, &mut next);
         packet = next;
         all.extend([length, packet]);
     }
@@ -192,7 +196,9 @@ fn precomputed_keystream_is_wiped() {
             let mut nonce = [0; 12];
             nonce[..4].copy_from_slice(&number.to_le_bytes());
             let mut blocks = [0; 640];
-            Backend::Portable.chacha20(&keys.initiator_packet, &nonce, 0, &mut blocks);
+            Backend::Portable
+                .kernels()
+                .chacha20(&keys.initiator_packet, &nonce, 0, &mut blocks);
             secrets.extend([0, last].map(|at| blocks[at..at + 32].to_vec()));
         }
         let secrets: Vec<&[u8]> = secrets.iter().map(|secret| &secret[..]).collect();

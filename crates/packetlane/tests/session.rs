@@ -9,7 +9,9 @@ use packetlane::bip324::{
     OVERHEAD, OpenError, PacketKind, Progress, REKEY_INTERVAL, Role, SealError, Session,
     SessionKeys, decode_message, encode_message,
 };
-use packetlane::{Engine, OpenBatch, Outcome, SealBatch, Slot, SlotError};
+use packetlane::internals::{Draft, outcome, run_pending};
+use packetlane::{Engine, OpenBatch, SealBatch, Slot, SlotError};
+use packetlane_lanes::Outcome;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -146,7 +148,7 @@ fn a_forged_packet_stays_encrypted() {
     let mut batch = OpenBatch::new();
     assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
     engine().open(&mut batch);
-    assert_eq!(batch.outcome(0), Outcome::BadTag);
+    assert_eq!(outcome(&batch, 0), Outcome::BadTag);
     batch.clear();
     assert_eq!(batch.room(wire.len()), wire);
 }
@@ -469,16 +471,16 @@ fn a_packet_in_two_steps() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batch = SealBatch::new();
     let outbound = &mut sender.outbound;
-    let stale = outbound.begin(&mut batch, 4).unwrap();
+    let stale = Draft::begin(outbound, &mut batch, 4).unwrap();
     batch.clear();
     assert_eq!(stale.contents(&mut batch), Err(SealError::Stale));
-    let refused = outbound.commit(&mut batch, Genuine, stale);
+    let refused = stale.commit(outbound, &mut batch, Genuine);
     assert_eq!(refused, Err(SealError::Stale));
 
-    let draft = outbound.begin(&mut batch, 4).unwrap();
+    let draft = Draft::begin(outbound, &mut batch, 4).unwrap();
     let first = outbound.push(&mut batch, Genuine, b"first").unwrap();
     draft.contents(&mut batch).unwrap().copy_from_slice(b"last");
-    let last = outbound.commit(&mut batch, Genuine, draft).unwrap();
+    let last = draft.commit(outbound, &mut batch, Genuine).unwrap();
     engine().seal(&mut batch);
     let wire = [&first, &last].map(|slot| batch.wire(slot).unwrap().to_vec());
     let (packets, error) = turn(&mut receiver, engine(), &wire.concat());
@@ -802,7 +804,7 @@ fn sessions_from_keys() {
 }
 
 /// Where packets are few they are run when they are added. A session without precomputed keystream
-/// runs none: the closure given to `run_with` gets them all.
+/// runs none: the closure given to `run_pending` gets them all.
 #[test]
 fn without_precomputed_keystream_all_packets_wait() {
     for engine in engines() {
@@ -817,15 +819,15 @@ fn without_precomputed_keystream_all_packets_wait() {
                 sealing.clear();
                 opening.clear();
                 let slot = sender.outbound.push(&mut sealing, Genuine, b"few").unwrap();
-                sealing.run_with(|work| {
+                run_pending(&mut sealing, |work| {
                     waited.push(work.jobs.len());
-                    backend.seal(work);
+                    backend.kernels().seal(work);
                 });
                 let wire = sealing.wire(&slot).unwrap();
                 receiver.inbound.feed(&mut opening, wire).unwrap();
-                opening.run_with(|work| {
+                run_pending(&mut opening, |work| {
                     waited.push(work.jobs.len());
-                    backend.open(work);
+                    backend.kernels().open(work);
                 });
                 let packet = receiver.inbound.packets(&opening).next();
                 assert_eq!(packet, Some(Ok(&b"few"[..])));
@@ -1068,11 +1070,11 @@ fn an_iterator_that_lies_is_refused() {
                     Err(other) => panic!("{other}"),
                 }
             }
-            batch.run_with(|work| {
+            run_pending(&mut batch, |work| {
                 let uses = work.jobs.iter().map(|job| (job.key, job.nonce));
                 let distinct: HashSet<_> = uses.collect();
                 assert_eq!(distinct.len(), work.jobs.len(), "liar {number}");
-                engine.backend().seal(work);
+                engine.backend().kernels().seal(work);
             });
             let mut expected = after.iter();
             for slot in &slots {

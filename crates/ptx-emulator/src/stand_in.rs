@@ -510,14 +510,14 @@ impl Inner {
             ..Job::default()
         };
         let run = match op {
-            "seal" => Backend::seal,
-            "open" => Backend::open,
+            "seal" => packetlane_lanes::Kernels::seal,
+            "open" => packetlane_lanes::Kernels::open,
             _ => panic!("unknown kernel"),
         };
         let keys = [key];
         let mut outcome = [Outcome::Pending];
         run(
-            Backend::Portable,
+            Backend::Portable.kernels(),
             Work {
                 bytes: &mut packet,
                 secrets: Secrets::from(&keys[..]),

@@ -5,7 +5,9 @@
 //! be sealed first, so `open` cases seal and open, and `run` subtracts `seal` cases.
 
 use packetlane::bip324::{Inbound, Network, Outbound, PacketKind, Role, Session, SessionKeys};
-use packetlane::{Batch, Engine, Job, Key, OpenBatch, Outcome, SealBatch, Slot, TAG_LEN};
+use packetlane::internals::run_pending;
+use packetlane::{Batch, Engine, Key, OpenBatch, SealBatch, Slot, TAG_LEN};
+use packetlane_lanes::{Job, Outcome};
 use packetlane::{quic, sha256d};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use std::hint::black_box;
@@ -46,7 +48,7 @@ impl Runner {
         batch: &mut Batch<Direction>,
         one: impl Fn(&LessSafeKey, &Job, &mut [u8]) -> Outcome,
     ) {
-        batch.run_with(|pending| {
+        run_pending(&mut batch, |pending| {
             let mut prepared = 0;
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
                 assert_eq!((job.aad_len, job.keystream_blocks), (0, 0));

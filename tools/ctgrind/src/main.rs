@@ -76,7 +76,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
         let mut own = vec![[0; 64]; keystream(i)];
         if !own.is_empty() {
             let of: Vec<_> = (0..job.keystream_blocks).map(|n| (n, job.nonce)).collect();
-            backend.precompute_keystream(&keys[i], &of, &mut own);
+            backend.kernels().precompute_keystream(&keys[i], &of, &mut own);
         }
         blocks.extend(own);
     }
@@ -95,7 +95,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
             ..*job
         };
         let header_key = &keys[(i + 1) % keys.len()];
-        backend.seal_with_header(&mut masked, [&keys[i], header_key], &job, &header);
+        backend.kernels().seal_with_header(&mut masked, [&keys[i], header_key], &job, &header);
     }
     public(&masked);
     black_box(masked);
@@ -103,7 +103,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
         keys: &keys,
         keystream: &blocks,
     };
-    backend.seal(Work {
+    backend.kernels().seal(Work {
         bytes: &mut bytes,
         secrets,
         jobs: &jobs,
@@ -114,7 +114,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     // Ciphertext is public. The keys are still secret.
     public(&bytes);
     let sealed = bytes.clone();
-    backend.open(Work {
+    backend.kernels().open(Work {
         bytes: &mut bytes,
         secrets,
         jobs: &jobs,
@@ -138,7 +138,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
         bytes[tag + i % TAG_LEN] ^= 1;
     }
     let damaged = bytes.clone();
-    backend.open(Work {
+    backend.kernels().open(Work {
         bytes: &mut bytes,
         secrets,
         jobs: &jobs,
@@ -179,7 +179,7 @@ fn from_elsewhere(backend: Backend, lengths: &[usize]) {
         jobs: &jobs,
         outcomes: &mut outcomes,
     };
-    backend.seal_from(work, &sources);
+    backend.kernels().seal_from(work, &sources);
     assert!(outcomes.iter().all(|&outcome| outcome == Outcome::Sealed));
 
     public(&bytes);
@@ -190,7 +190,7 @@ fn from_elsewhere(backend: Backend, lengths: &[usize]) {
         jobs: &jobs,
         outcomes: &mut outcomes,
     };
-    backend.open(work);
+    backend.kernels().open(work);
     public(&bytes);
     for (job, outcome) in jobs.iter().zip(&outcomes) {
         let text = text(&bytes, job);
@@ -230,16 +230,16 @@ fn gcm(backend: Backend, lengths: &[usize]) {
         .collect();
     let mut masked = bytes.clone();
     masked.extend([0; 20]);
-    backend.gcm_seal(Work {
+    backend.kernels().gcm_seal(Work {
         bytes: &mut masked,
         secrets: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
-    backend.aes_mask_headers(&mut masked, &header_keys, &headers);
+    backend.kernels().aes_mask_headers(&mut masked, &header_keys, &headers);
     public(&masked);
     black_box(masked);
-    backend.gcm_seal(Work {
+    backend.kernels().gcm_seal(Work {
         bytes: &mut bytes,
         secrets: &keys,
         jobs: &jobs,
@@ -254,7 +254,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
             bytes[tag + i % TAG_LEN] ^= u8::from(forged);
         }
         let sent = bytes.clone();
-        backend.gcm_open(Work {
+        backend.kernels().gcm_open(Work {
             bytes: &mut bytes,
             secrets: &keys,
             jobs: &jobs,
@@ -290,10 +290,10 @@ fn masks(backend: Backend, count: usize) {
         let sample = |i: usize| ((i % keys) as u32, 16 * i as u32);
         let samples: Vec<_> = (0..count).map(sample).collect();
         let mut masks = vec![0; count];
-        backend.aes_masks(&bytes, &[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
+        backend.kernels().aes_masks(&bytes, &[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
         public(&masks);
         black_box(&masks);
-        backend.chacha20_masks(&bytes, &raw, &samples, &mut masks);
+        backend.kernels().chacha20_masks(&bytes, &raw, &samples, &mut masks);
         public(&masks);
         black_box(masks);
     }
@@ -303,7 +303,7 @@ fn stream(backend: Backend, len: usize) {
     let (key, mut text) = ([7; 32], vec![1; len]);
     secret(&key);
     secret(&text);
-    backend.chacha20(&key, &[3; 12], 5, &mut text);
+    backend.kernels().chacha20(&key, &[3; 12], 5, &mut text);
     public(&text);
     black_box(text);
 }
@@ -312,7 +312,7 @@ fn tag(backend: Backend, len: usize) {
     let (key, message) = ([0xff; 32], vec![0xff; len]);
     secret(&key);
     secret(&message);
-    let tag = backend.poly1305(&key, &message);
+    let tag = backend.kernels().poly1305(&key, &message);
     public(&tag);
     black_box(tag);
 }
@@ -321,7 +321,7 @@ fn tag(backend: Backend, len: usize) {
 fn leaking_branch(backend: Backend) {
     let (key, mut text) = ([7; 32], [0; 64]);
     secret(&key);
-    backend.chacha20(&key, &[3; 12], 5, &mut text);
+    backend.kernels().chacha20(&key, &[3; 12], 5, &mut text);
     if black_box(text[0]) & 1 == 1 {
         println!("the first bit is set");
     }
@@ -331,7 +331,7 @@ fn leaking_branch(backend: Backend) {
 fn leaking_index(backend: Backend) {
     let key = [0xff; 32];
     secret(&key);
-    let tag = backend.poly1305(&key, &[1; 600]);
+    let tag = backend.kernels().poly1305(&key, &[1; 600]);
     let table = black_box([1_u8; 256]);
     black_box(table[usize::from(tag[3])]);
 }

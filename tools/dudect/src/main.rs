@@ -113,7 +113,7 @@ impl Packets {
     }
 
     fn seal(&mut self, backend: Backend) {
-        backend.seal(Work {
+        backend.kernels().seal(Work {
             bytes: &mut self.bytes,
             secrets: (&*self.keys).into(),
             jobs: &self.jobs,
@@ -122,7 +122,7 @@ impl Packets {
     }
 
     fn open(&mut self, backend: Backend) {
-        backend.open(Work {
+        backend.kernels().open(Work {
             bytes: &mut self.bytes,
             secrets: (&*self.keys).into(),
             jobs: &self.jobs,
@@ -198,7 +198,7 @@ fn chacha20(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Bench
     let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
     time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |bytes| {
         let (key, text) = bytes.split_first_chunk_mut().expect("longer than a key");
-        backend.chacha20(key, &[1; 12], 0, text);
+        backend.kernels().chacha20(key, &[1; 12], 0, text);
     });
 }
 
@@ -207,7 +207,7 @@ fn poly1305(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Bench
     let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
     time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |bytes| {
         let (key, message) = bytes.split_first_chunk().expect("longer than a key");
-        black_box(backend.poly1305(key, message));
+        black_box(backend.kernels().poly1305(key, message));
     });
 }
 
@@ -246,7 +246,7 @@ impl GcmPackets {
             outcomes,
             ..
         } = &mut self.packets;
-        backend.gcm_seal(Work {
+        backend.kernels().gcm_seal(Work {
             bytes,
             secrets: &[&self.key],
             jobs,
@@ -261,7 +261,7 @@ impl GcmPackets {
             outcomes,
             ..
         } = &mut self.packets;
-        backend.gcm_open(Work {
+        backend.kernels().gcm_open(Work {
             bytes,
             secrets: &[&self.key],
             jobs,
@@ -310,7 +310,7 @@ fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Benc
         *key = AesKey::aes128(secret.first_chunk().expect("16 bytes"));
     };
     time(runner, rng, secrets, state, prepare, |(key, masks)| {
-        backend.aes_masks(&[0x5a; 16], &[key], &[(0, 0); 16], masks);
+        backend.kernels().aes_masks(&[0x5a; 16], &[key], &[(0, 0); 16], masks);
     });
 }
 
@@ -322,7 +322,7 @@ fn unread(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut BenchRn
     let prepare = |bytes: &mut Vec<u8>, secret: &[u8]| bytes.copy_from_slice(secret);
     time(runner, rng, secrets, vec![0; 32 + 1024], prepare, |_| {
         let (key, message) = other.split_first_chunk().expect("longer than a key");
-        black_box(backend.poly1305(key, message));
+        black_box(backend.kernels().poly1305(key, message));
     });
 }
 

@@ -184,8 +184,8 @@ impl Made {
 /// Runs jobs on the CPU.
 pub fn run(op: Op, work: Work<'_>) {
     match op {
-        Op::Seal => cpu().seal(work),
-        Op::Open => cpu().open(work),
+        Op::Seal => cpu().kernels().seal(work),
+        Op::Open => cpu().kernels().open(work),
     }
 }
 

@@ -16,7 +16,9 @@ use packetlane::bip324::{
     ELLSWIFT_LEN, Handshake, HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound,
     PacketKind, Progress, Role, Session, SessionKeys, TERMINATOR_LEN,
 };
-use packetlane::{Batch, Engine, Job, Key, OpenBatch, Outcome, SealBatch, TAG_LEN};
+use packetlane::internals::run_pending;
+use packetlane::{Batch, Engine, Key, OpenBatch, SealBatch, TAG_LEN};
+use packetlane_lanes::{Job, Outcome};
 
 /// The secret keys of the two sides, for every implementation.
 const SECRETS: [[u8; 32]; 2] = [[0x32; 32], [0x4b; 32]];
@@ -75,7 +77,7 @@ impl<L: Library> OneByOne<L> {
         one: impl Fn(&mut L::Prepared, &Job, &[u8], &mut [u8]) -> Outcome,
     ) {
         let packets = batch.len();
-        batch.run_with(|pending| {
+        run_pending(batch, |pending| {
             assert_eq!(pending.jobs.len(), packets, "packets that ours has run");
             let mut prepared = 0;
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {

@@ -17,7 +17,7 @@ use packetlane::bip324::{LENGTH_LEN, PacketKind, REKEY_INTERVAL};
 use packetlane::gpu::{
     Bytes, DeviceWork, Gpu, GpuError, Op, Pinned, PipelineConfig, RunOptions, Timings,
 };
-use packetlane::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -123,14 +123,14 @@ impl Load {
         };
         let secrets = Secrets::from(&load.keys[..]);
         let mut outcomes = load.pending();
-        backend.seal(Work {
+        backend.kernels().seal(Work {
             bytes: &mut load.sealed,
             secrets,
             jobs: &load.jobs,
             outcomes: &mut outcomes,
         });
         load.opened = load.sealed.clone();
-        backend.open(Work {
+        backend.kernels().open(Work {
             bytes: &mut load.opened,
             secrets,
             jobs: &load.jobs,

@@ -10,7 +10,8 @@ use crate::traffic::Turn;
 use packetlane::bip324::{
     Inbound, Network, Outbound, PacketKind, REKEY_INTERVAL, Role, Session, SessionKeys,
 };
-use packetlane::{Engine, OpenBatch, SealBatch, Slot, prefetch};
+use packetlane::{Engine, OpenBatch, SealBatch, Slot};
+use packetlane_lanes::prefetch;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

@@ -88,15 +88,19 @@ fn header_is_masked_as_if_later() {
                 key: 1,
             };
             let (mut at_once, mut later) = (plain, plain);
-            backend.seal_with_header(&mut at_once, [&keys[0], &keys[1]], &job, &header);
+            backend
+                .kernels()
+                .seal_with_header(&mut at_once, [&keys[0], &keys[1]], &job, &header);
             let mut outcomes = [Outcome::Pending];
-            backend.seal(Work {
+            backend.kernels().seal(Work {
                 bytes: &mut later,
                 secrets: keys[..].into(),
                 jobs: &[Job { key: 0, ..job }],
                 outcomes: &mut outcomes,
             });
-            backend.chacha20_mask_headers(&mut later, &keys, &[header]);
+            backend
+                .kernels()
+                .chacha20_mask_headers(&mut later, &keys, &[header]);
             assert!(at_once == later, "{backend:?}, {len} bytes");
         }
     }

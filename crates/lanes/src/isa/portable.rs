@@ -262,7 +262,7 @@ mod tests {
                 outcomes: &mut outcomes,
             },
         );
-        Backend::Portable.seal(Work {
+        Backend::Portable.kernels().seal(Work {
             bytes: &mut theirs,
             secrets,
             jobs: &jobs,

@@ -306,7 +306,11 @@ impl Batch {
             keystream.resize(first + blocks, [0xee; 64]);
             if blocks > 0 {
                 let of: Vec<_> = (0..blocks as u32).map(|i| (i, job.nonce)).collect();
-                backend.precompute_keystream(&keys[job.key as usize], &of, &mut keystream[first..]);
+                backend.kernels().precompute_keystream(
+                    &keys[job.key as usize],
+                    &of,
+                    &mut keystream[first..],
+                );
             }
             (job.keystream, job.keystream_blocks) = (first as u32, blocks as u32);
         }
@@ -350,7 +354,7 @@ impl Batch {
             sources.push(source);
         }
         let mut buffer = Guarded::new(&without_rest, guard);
-        backend.seal_from(
+        backend.kernels().seal_from(
             Work {
                 bytes: buffer.bytes(),
                 secrets,
@@ -364,7 +368,7 @@ impl Batch {
         outcomes.fill(Outcome::Pending);
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();
-        backend.seal(Work {
+        backend.kernels().seal(Work {
             bytes,
             secrets,
             jobs,
@@ -373,7 +377,7 @@ impl Batch {
         self.check_sealed(backend, guard, bytes, &outcomes);
 
         outcomes.fill(Outcome::Pending);
-        backend.open(Work {
+        backend.kernels().open(Work {
             bytes,
             secrets,
             jobs,

@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
-use packetlane_lanes::{Backend, Job, Key, Outcome, TAG_LEN};
+use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, TAG_LEN};
 use zeroize::ZeroizeOnDrop;
 
 /// One direction of a session, one packet at a time, for callers that frame packets themselves.
@@ -118,8 +118,7 @@ impl Cipher {
     /// [`MAX_PRECOMPUTED_KEYSTREAM`](super::MAX_PRECOMPUTED_KEYSTREAM) bytes, which are as
     /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
     /// gives their memory back: a program may do that to sessions that have been idle for long,
-    /// and turn it on again. While it is off, all packets of batches wait for the engine, or for
-    /// [`Batch::run_with`].
+    /// and turn it on again. While it is off, all packets of batches wait for the engine.
     pub fn set_precomputed_keystream(&mut self, on: bool) {
         self.state.packet.enable_precomputed_keystream(on);
     }
@@ -286,7 +285,7 @@ impl Cipher {
         let bytes = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..bytes.len() - TAG_LEN;
         let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
-        let sealed = packet.run_single(Backend::seal, key_index, bytes, 0..aad.len(), text);
+        let sealed = packet.run_single(Kernels::seal, key_index, bytes, 0..aad.len(), text);
         out.drain(before..before + aad.len());
         sealed?;
         Ok(())
@@ -317,7 +316,7 @@ impl Cipher {
         let text = packet.start..packet.end - TAG_LEN;
         let (cipher, key_index) = (&mut self.state.packet, &mut self.key_index);
         let (number, epoch) = cipher.next()?;
-        let outcome = cipher.run_single(Backend::open, key_index, bytes, aad, text.clone())?;
+        let outcome = cipher.run_single(Kernels::open, key_index, bytes, aad, text.clone())?;
         if outcome != Outcome::Authentic {
             let packet = number;
             return Err(OpenError::BadTag { packet, epoch });

@@ -17,7 +17,7 @@ use core::iter::Zip;
 use core::num::NonZeroU32;
 use core::ops::Range;
 use core::slice;
-use packetlane_lanes::{Backend, Job, Outcome};
+use packetlane_lanes::{Job, Kernels, Outcome};
 
 /// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes: the largest
 /// message of the network, 4,000,000 bytes, and its type, 13 bytes.
@@ -556,7 +556,7 @@ impl Inbound {
         let contents_len = wire_len - OVERHEAD;
         let cipher = &mut self.cipher;
         match cipher.plan(batch, 1, contents_len) {
-            Plan::Now => cipher.run_job(Backend::open, batch, start, contents_len)?,
+            Plan::Now => cipher.run_job(Kernels::open, batch, start, contents_len)?,
             Plan::FromSource | Plan::WithBatch => cipher.add_job(batch, start, contents_len)?,
         }
         self.rest.added(job);
@@ -941,6 +941,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
     use alloc::vec;
+    use packetlane_lanes::Backend;
 
     /// A long packet that comes in two pieces waits for the engine; of a forged one nothing shows. The packets
     /// behind it are opened, too.

@@ -76,8 +76,8 @@ pub use error::{Exhausted, OpenError, SealError};
 pub use handshake::{Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress};
 pub use inbound::{DEFAULT_RECEIVE_LIMIT, Inbound, Messages, Packets};
 pub use keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
-#[doc(hidden)]
-pub use outbound::Draft;
+#[cfg(feature = "internals")]
+pub(crate) use outbound::Draft;
 pub use outbound::Outbound;
 pub use packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 pub use precomputed::MAX_PRECOMPUTED_KEYSTREAM;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::mem;
 use core::ops::Range;
-use packetlane_lanes::{Backend, Block};
+use packetlane_lanes::{Block, Kernels};
 
 /// The sending half of a session.
 ///
@@ -39,8 +39,7 @@ impl Outbound {
 
     /// Asks for the memory that the next packet needs, without waiting for it. A program that
     /// visits thousands of sessions in a turn, whose memory is in no cache by then, should
-    /// call it some eight sessions before it uses one; and [`prefetch`](crate::prefetch) for this
-    /// value itself some eight before that, unless they are visited as they lie in memory. Large
+    /// call it some eight sessions before it uses one. Large
     /// pages help it too, on virtual machines most: with glibc, start it with
     /// `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
     #[inline]
@@ -269,9 +268,12 @@ impl Outbound {
     /// # Errors
     ///
     /// See [`SealError`].
-    #[doc(hidden)]
     #[inline]
-    pub fn begin(&self, batch: &mut SealBatch, contents_len: usize) -> Result<Draft, SealError> {
+    pub(crate) fn begin(
+        &self,
+        batch: &mut SealBatch,
+        contents_len: usize,
+    ) -> Result<Draft, SealError> {
         if contents_len > MAX_CONTENTS_LEN {
             return Err(SealError::TooLong {
                 length: contents_len,
@@ -295,9 +297,8 @@ impl Outbound {
     /// # Errors
     ///
     /// See [`SealError`].
-    #[doc(hidden)]
     #[inline]
-    pub fn begin_message(
+    pub(crate) fn begin_message(
         &self,
         batch: &mut SealBatch,
         message_type: MessageType,
@@ -315,9 +316,8 @@ impl Outbound {
     /// # Errors
     ///
     /// [`SealError::Stale`], [`SealError::Exhausted`].
-    #[doc(hidden)]
     #[inline]
-    pub fn commit(
+    pub(crate) fn commit(
         &mut self,
         batch: &mut SealBatch,
         kind: PacketKind,
@@ -356,7 +356,7 @@ impl Outbound {
         match plan {
             Plan::Now => self
                 .cipher
-                .run_job(Backend::seal, batch, start, contents_len)?,
+                .run_job(Kernels::seal, batch, start, contents_len)?,
             _ => self.cipher.add_job(batch, start, contents_len)?,
         }
         Ok(())
@@ -473,9 +473,8 @@ const OTHER_PACKETS: &str = "the clone of the iterator gave other packets";
 const MAX_SOURCES: usize = 256;
 
 /// A packet whose contents are being written, in a batch.
-#[doc(hidden)]
 #[derive(Debug)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// Where it begins in the arena.
     start: usize,
     contents_len: usize,
@@ -491,7 +490,7 @@ impl Draft {
     ///
     /// [`SealError::Stale`].
     #[inline]
-    pub fn contents<'b>(&self, batch: &'b mut SealBatch) -> Result<&'b mut [u8], SealError> {
+    pub(crate) fn contents<'b>(&self, batch: &'b mut SealBatch) -> Result<&'b mut [u8], SealError> {
         batch
             .arena()
             .check(self.turn)
@@ -559,6 +558,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
     use alloc::vec;
+    use packetlane_lanes::Backend;
 
     /// Packets of all lengths, pushed one by one and together, are what they are without a batch; long
     /// ones are sealed from where they lie, also across a rekey. They show when the engine has been called.
@@ -593,7 +593,10 @@ mod tests {
                 let slot = all.push_many(&mut batch, packets.clone()).unwrap();
                 assert!(batch.wire(&slot).is_err(), "the engine was not called");
                 let len = lengths.iter().sum::<usize>() + lengths.len();
-                if backend.is_faster_from_elsewhere(lengths.len(), len) {
+                if backend
+                    .kernels()
+                    .is_faster_from_elsewhere(lengths.len(), len)
+                {
                     assert!(!batch.has_pending(), "{backend:?}, {len}");
                     from_elsewhere += 1;
                 }
@@ -616,7 +619,7 @@ mod tests {
                 engine.seal(&mut batch);
                 assert!(batch.wire(&pushed.unwrap()).unwrap() == wire, "{backend:?}");
             }
-            let never = !backend.is_faster_from_elsewhere(1, 1 << 20);
+            let never = !backend.kernels().is_faster_from_elsewhere(1, 1 << 20);
             assert!(never || from_elsewhere > 5, "{backend:?}");
         }
     }
@@ -667,10 +670,9 @@ mod tests {
             outbound
                 .push(&mut batch, PacketKind::Genuine, &contents)
                 .unwrap();
-            batch.run_with(|work| {
-                assert_eq!(work.jobs.len(), 4);
-                engine.backend().seal(work);
-            });
+            let work = batch.take_pending();
+            assert_eq!(work.jobs.len(), 4);
+            engine.backend().kernels().seal(work);
         }
     }
 

@@ -76,7 +76,7 @@ impl PrecomputedKeystream {
         // rounds.
         match blocks(text_len) {
             _ if !self.enabled => 0,
-            needed if needed > backend.max_precomputed_blocks() => 0,
+            needed if needed > backend.kernels().max_precomputed_blocks() => 0,
             needed @ ..=MAX_PACKET_BLOCKS => needed,
             _ => 2,
         }
@@ -110,7 +110,9 @@ impl PrecomputedKeystream {
         let blocks = self
             .blocks
             .get_or_insert_with(|| Box::new([[0; size_of::<Block>()]; MAX_BLOCKS]));
-        backend.precompute_keystream(key, &of[..end], &mut blocks[..end]);
+        backend
+            .kernels()
+            .precompute_keystream(key, &of[..end], &mut blocks[..end]);
     }
 
     /// How many blocks are left.

@@ -6,10 +6,10 @@ use crate::arena::index;
 use core::ops::Range;
 #[cfg(feature = "parallel")]
 use packetlane_lanes::TAG_LEN;
-use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, Work};
+use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, Secrets, Work};
 
-/// [`Backend::seal`] or [`Backend::open`].
-pub(crate) type Kernel = fn(Backend, Work<'_>);
+/// [`Kernels::seal`] or [`Kernels::open`].
+pub(crate) type Kernel = fn(Kernels, Work<'_>);
 
 /// A backend, and up to how many threads one list of jobs may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Cpu {
             };
             return threads::run(self.threads(), part);
         }
-        kernel(self.backend, work);
+        kernel(self.backend.kernels(), work);
     }
 
     /// Runs a kernel on one packet, of which `keystream` is precomputed. Returns what
@@ -106,14 +106,14 @@ impl Cpu {
             jobs: &[job],
             outcomes: &mut outcome,
         };
-        kernel(self.backend, work);
+        kernel(self.backend.kernels(), work);
         outcome[0]
     }
 
     /// Fills `out` with ChaCha20 keystream from block `counter` on.
     pub(crate) fn keystream(self, key: &Key, nonce: Nonce, counter: u32, out: &mut [u8]) {
         out.fill(0);
-        self.backend.chacha20(key, &nonce, counter, out);
+        self.backend.kernels().chacha20(key, &nonce, counter, out);
     }
 }
 
@@ -183,7 +183,7 @@ impl Part for JobsPart<'_> {
 
     fn run(mut self) {
         if self.base == 0 {
-            return (self.kernel)(self.backend, self.work);
+            return (self.kernel)(self.backend.kernels(), self.work);
         }
         let base = index(self.base);
         let mut step = [Job::default(); STEP];
@@ -204,7 +204,7 @@ impl Part for JobsPart<'_> {
                 jobs: &step[..jobs.len()],
                 outcomes,
             };
-            (self.kernel)(self.backend, work);
+            (self.kernel)(self.backend.kernels(), work);
         }
     }
 }

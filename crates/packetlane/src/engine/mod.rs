@@ -14,7 +14,7 @@ use alloc::string::String;
 use core::fmt;
 use core::ops::Range;
 use cpu::Cpu;
-use packetlane_lanes::{Backend, Key, Nonce, Outcome};
+use packetlane_lanes::{Backend, Kernels, Key, Nonce, Outcome};
 
 /// The environment variable that forces a backend, by its name.
 pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
@@ -239,7 +239,7 @@ impl Engine {
         text: Range<usize>,
     ) {
         self.cpu
-            .run_single(Backend::seal, (key, &[]), nonce, bytes, aad, text);
+            .run_single(Kernels::seal, (key, &[]), nonce, bytes, aad, text);
     }
 
     /// Opens one packet in place, laid out as for [`Engine::seal_single`]. Returns whether
@@ -259,7 +259,7 @@ impl Engine {
     ) -> bool {
         let outcome = self
             .cpu
-            .run_single(Backend::open, (key, &[]), nonce, bytes, aad, text);
+            .run_single(Kernels::open, (key, &[]), nonce, bytes, aad, text);
         outcome == Outcome::Authentic
     }
 }

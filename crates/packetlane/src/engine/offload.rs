@@ -6,7 +6,7 @@
 
 use super::cpu::{Cpu, Kernel};
 use packetlane_gpu::{DeviceWork, Gpu, Help, Op, RunOptions};
-use packetlane_lanes::{Backend, Job, TAG_LEN, Work};
+use packetlane_lanes::{Job, Kernels, TAG_LEN, Work};
 
 /// How an engine that has a GPU chooses between GPU and CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +53,8 @@ impl Device {
     /// Runs `work` on the device, with help of `cpu`, and what it leaves pending on `cpu`.
     pub(crate) fn run(self, cpu: Cpu, op: Op, mut work: DeviceWork<'_>) {
         let kernel: Kernel = match op {
-            Op::Seal => Backend::seal,
-            Op::Open => Backend::open,
+            Op::Seal => Kernels::seal,
+            Op::Open => Kernels::open,
         };
         let mut help = |work: Work<'_>| cpu.run(kernel, work);
         let auto = self.offload == Offload::Auto;

@@ -348,8 +348,12 @@ impl PacketKey {
     ) -> [u8; TAG_LEN] {
         let backend = engine.backend();
         match &self.aead {
-            Aead::Gcm(keys) => backend.gcm_seal_detached(&keys.key, nonce, header, payload),
-            Aead::ChaCha20(keys) => backend.seal_detached(&keys.key, nonce, header, payload),
+            Aead::Gcm(keys) => backend
+                .kernels()
+                .gcm_seal_detached(&keys.key, nonce, header, payload),
+            Aead::ChaCha20(keys) => backend
+                .kernels()
+                .seal_detached(&keys.key, nonce, header, payload),
         }
     }
 
@@ -369,8 +373,12 @@ impl PacketKey {
     ) -> Result<(), BadTag> {
         let backend = engine.backend();
         let outcome = match &self.aead {
-            Aead::Gcm(keys) => backend.gcm_open_detached(&keys.key, nonce, header, payload),
-            Aead::ChaCha20(keys) => backend.open_detached(&keys.key, nonce, header, payload),
+            Aead::Gcm(keys) => backend
+                .kernels()
+                .gcm_open_detached(&keys.key, nonce, header, payload),
+            Aead::ChaCha20(keys) => backend
+                .kernels()
+                .open_detached(&keys.key, nonce, header, payload),
         };
         match outcome {
             Outcome::Authentic => Ok(()),
@@ -444,10 +452,14 @@ impl HeaderKey {
         let (backend, samples) = (engine.backend(), &[(0, index(start))]);
         let mut mask = [0];
         match &self.cipher {
-            Cipher::Aes(key) => backend.aes_masks(bytes, &[key], samples, &mut mask),
+            Cipher::Aes(key) => backend
+                .kernels()
+                .aes_masks(bytes, &[key], samples, &mut mask),
             Cipher::ChaCha20(key) => {
                 let keys = core::slice::from_ref(&***key);
-                backend.chacha20_masks(bytes, keys, samples, &mut mask);
+                backend
+                    .kernels()
+                    .chacha20_masks(bytes, keys, samples, &mut mask);
             }
         }
         mask[0]

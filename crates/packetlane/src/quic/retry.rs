@@ -58,6 +58,7 @@ pub fn retry_tag(
     let key = GcmKey::aes128(&key);
     engine
         .backend()
+        .kernels()
         .gcm_seal_detached(&key, &nonce, &aad, &mut [])
 }
 
@@ -82,5 +83,8 @@ pub fn verify_retry(
     let aad = pseudo_packet(original_dst_cid, retry);
     let (key, mut tag) = (GcmKey::aes128(&key), tag);
     let backend = engine.backend();
-    backend.gcm_open_detached(&key, &nonce, &aad, &mut tag) == Outcome::Authentic
+    backend
+        .kernels()
+        .gcm_open_detached(&key, &nonce, &aad, &mut tag)
+        == Outcome::Authentic
 }

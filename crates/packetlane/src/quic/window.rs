@@ -109,7 +109,7 @@ impl Keys<'_> {
         let outcomes = &mut [Outcome::Pending; WINDOW];
         if self.is_aes() {
             with_keys(*self, jobs, KeyRing::gcm_key, |secrets, jobs| {
-                backend.gcm_seal(Work {
+                backend.kernels().gcm_seal(Work {
                     bytes,
                     secrets,
                     jobs,
@@ -118,7 +118,7 @@ impl Keys<'_> {
             });
         } else {
             with_copied_keys(*self, jobs, KeyRing::chacha20_key, |keys, jobs| {
-                backend.seal(Work {
+                backend.kernels().seal(Work {
                     bytes,
                     secrets: keys.into(),
                     jobs,
@@ -134,7 +134,7 @@ impl Keys<'_> {
         let key = KeyRef(job.key);
         let (ring, phase) = (&self.rings[key.keys()], key.phase());
         let keys = [ring.chacha20_key(phase), ring.chacha20_header_key(phase)];
-        backend.seal_with_header(bytes, keys, job, header);
+        backend.kernels().seal_with_header(bytes, keys, job, header);
     }
 
     /// Protects up to a window of headers of packets whose payloads are sealed.
@@ -142,12 +142,14 @@ impl Keys<'_> {
     pub(super) fn protect(&self, backend: Backend, bytes: &mut [u8], headers: &mut [Header]) {
         if self.is_aes() {
             with_keys(*self, headers, KeyRing::aes_key, |keys, headers| {
-                backend.aes_mask_headers(bytes, keys, headers);
+                backend.kernels().aes_mask_headers(bytes, keys, headers);
             });
         } else {
             let key = KeyRing::chacha20_header_key;
             with_copied_keys(*self, headers, key, |keys, headers| {
-                backend.chacha20_mask_headers(bytes, keys, headers);
+                backend
+                    .kernels()
+                    .chacha20_mask_headers(bytes, keys, headers);
             });
         }
     }
@@ -177,12 +179,16 @@ impl Keys<'_> {
             let samples = &mut samples[..];
             if self.is_aes() {
                 with_keys(*self, samples, KeyRing::aes_key, |keys, samples| {
-                    backend.aes_masks(bytes, keys, samples, &mut masks);
+                    backend
+                        .kernels()
+                        .aes_masks(bytes, keys, samples, &mut masks);
                 });
             } else {
                 let key = KeyRing::chacha20_header_key;
                 with_copied_keys(*self, samples, key, |keys, samples| {
-                    backend.chacha20_masks(bytes, keys, samples, &mut masks);
+                    backend
+                        .kernels()
+                        .chacha20_masks(bytes, keys, samples, &mut masks);
                 });
             }
             jobs.extend(packets.iter_mut().zip(&masks).map(|(packet, &mask)| {
@@ -220,7 +226,7 @@ impl Keys<'_> {
     ) {
         if self.is_aes() {
             with_keys(*self, jobs, KeyRing::gcm_key, |secrets, jobs| {
-                backend.gcm_open(Work {
+                backend.kernels().gcm_open(Work {
                     bytes,
                     secrets,
                     jobs,
@@ -229,7 +235,7 @@ impl Keys<'_> {
             });
         } else {
             with_copied_keys(*self, jobs, KeyRing::chacha20_key, |keys, jobs| {
-                backend.open(Work {
+                backend.kernels().open(Work {
                     bytes,
                     secrets: keys.into(),
                     jobs,

@@ -124,13 +124,13 @@ impl Hasher {
     /// [`Hasher::set_lanes_from`].
     #[must_use]
     pub fn lanes_from(&self) -> usize {
-        self.backend.sha256_lanes_from()
+        self.backend.kernels().sha256_lanes_from()
     }
 
     /// Sets [`Hasher::lanes_from`] for all hashers of this process on this backend, which makes
     /// runs reproducible: nothing is measured. 1 means always, `usize::MAX` never.
     pub fn set_lanes_from(&self, messages: usize) {
-        self.backend.set_sha256_lanes_from(messages);
+        self.backend.kernels().set_sha256_lanes_from(messages);
     }
 
     /// Computes the double SHA-256 of each message and writes that of `messages[i]` to
@@ -143,7 +143,9 @@ impl Hasher {
     ///
     /// If `digests` and `messages` differ in length.
     pub fn many(&self, messages: &[&[u8]], digests: &mut [Hash]) {
-        self.backend.sha256d(messages.as_chunks::<1>().0, digests);
+        self.backend
+            .kernels()
+            .sha256d(messages.as_chunks::<1>().0, digests);
     }
 
     /// Computes the double SHA-256 of each message, like [`many`](Self::many), for messages that
@@ -178,7 +180,9 @@ impl Hasher {
             for (slot, message) in list.iter_mut().zip(messages) {
                 *slot = [message];
             }
-            self.backend.sha256d(&list[..messages.len()], digests);
+            self.backend
+                .kernels()
+                .sha256d(&list[..messages.len()], digests);
         }
     }
 
@@ -191,7 +195,7 @@ impl Hasher {
     ///
     /// If `digests` and `messages` differ in length.
     pub fn many_in_pieces(&self, messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
-        self.backend.sha256d(messages, digests);
+        self.backend.kernels().sha256d(messages, digests);
     }
 
     /// Computes the single SHA-256 of each message, otherwise like [`many`](Self::many).
@@ -200,7 +204,9 @@ impl Hasher {
     ///
     /// If `digests` and `messages` differ in length.
     pub fn many_single(&self, messages: &[&[u8]], digests: &mut [Hash]) {
-        self.backend.sha256(messages.as_chunks::<1>().0, digests);
+        self.backend
+            .kernels()
+            .sha256(messages.as_chunks::<1>().0, digests);
     }
 
     /// Computes the double SHA-256 of each of `pairs`. A pair is two nodes of a Merkle tree, 64
@@ -210,6 +216,6 @@ impl Hasher {
     ///
     /// If `digests` and `pairs` differ in length.
     pub fn hash64(&self, pairs: &[[u8; 64]], digests: &mut [Hash]) {
-        self.backend.sha256d_64(pairs, digests);
+        self.backend.kernels().sha256d_64(pairs, digests);
     }
 }

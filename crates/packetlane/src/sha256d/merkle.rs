@@ -40,7 +40,7 @@ impl Hasher {
         self.hash64(pairs, &mut level[..nodes]);
         if let Ok(odd) = <Hash>::try_from(odd) {
             level[nodes..].fill(odd);
-            self.backend().sha256d_pairs(&mut level[nodes..]);
+            self.backend().kernels().sha256d_pairs(&mut level[nodes..]);
             nodes += 1;
         }
         while nodes > 1 {
@@ -49,7 +49,7 @@ impl Hasher {
                 level[nodes] = level[nodes - 1];
                 nodes += 1;
             }
-            self.backend().sha256d_pairs(&mut level[..nodes]);
+            self.backend().kernels().sha256d_pairs(&mut level[..nodes]);
             nodes /= 2;
         }
         MerkleRoot {

@@ -178,7 +178,9 @@ impl Forge {
         let interval = u64::from(REKEY_INTERVAL);
         let (number, epoch) = (self.lengths % interval, self.lengths / interval);
         let mut stream = [0; 3 * REKEY_INTERVAL as usize + 32];
-        Backend::Portable.chacha20(&self.length_key, &nonce(0, epoch), 0, &mut stream);
+        Backend::Portable
+            .kernels()
+            .chacha20(&self.length_key, &nonce(0, epoch), 0, &mut stream);
         let place = LENGTH_LEN * usize::try_from(number).unwrap();
         if number + 1 == interval {
             self.length_key

@@ -106,11 +106,11 @@ fn chacha20(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     let ours = ours.iter().map(|ours| {
         let backend = ours.engine.backend();
         let mut text = vec![0; bytes];
-        backend.chacha20(&KEY, &NONCE, 0, &mut text);
+        backend.kernels().chacha20(&KEY, &NONCE, 0, &mut text);
         rustcrypto(&mut text);
         assert!(text.iter().all(|&byte| byte == 0), "the streams differ");
         Contender::new(&ours.name, backend.name(), move || {
-            backend.chacha20(&KEY, &NONCE, 0, &mut text);
+            backend.kernels().chacha20(&KEY, &NONCE, 0, &mut text);
         })
     });
     let mut text = vec![0; bytes];
@@ -127,11 +127,11 @@ fn poly1305(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
     };
     let ours = ours.iter().map(|ours| {
         let backend = ours.engine.backend();
-        let tag = backend.poly1305(&KEY, &message);
+        let tag = backend.kernels().poly1305(&KEY, &message);
         assert_eq!(tag, rustcrypto(&message), "the tags differ");
         let message = message.clone();
         Contender::new(&ours.name, backend.name(), move || {
-            backend.poly1305(&KEY, &message)
+            backend.kernels().poly1305(&KEY, &message)
         })
     });
     let text = message.clone();

@@ -14,8 +14,8 @@ use crate::workload::gpu::{
     Arena, BATCHES, CUDA, Contents, Failed, Load, TRAVELS_TIMED, Traveller, attempt, batch_of,
     conclude_from,
 };
-use packetlane::Work;
 use packetlane::gpu::{Gpu, GpuError, Op, PipelineConfig};
+use packetlane_lanes::Work;
 
 /// Contents of small packets, in bytes: a Bitcoin `inv` with one entry.
 const SMALL: usize = 61;
@@ -110,7 +110,7 @@ fn run(
         format!("{OURS}-{}", backend.name()),
         backend.name(),
         move || {
-            backend.seal(Work {
+            backend.kernels().seal(Work {
                 bytes: &mut bytes,
                 secrets,
                 jobs,

@@ -342,7 +342,7 @@ impl<'k> Packet<'k> {
     }
 }
 
-/// See [`crate::Backend::gcm_seal`].
+/// See [`crate::Kernels::gcm_seal`].
 pub(crate) fn seal(bytes: &mut [u8], mut detached: Detached<'_>, keys: &[&GcmKey], jobs: &[Job]) {
     for job in jobs {
         let packet = Packet::new(keys, job);
@@ -356,7 +356,7 @@ pub(crate) fn seal(bytes: &mut [u8], mut detached: Detached<'_>, keys: &[&GcmKey
     }
 }
 
-/// See [`crate::Backend::aes_mask_headers`].
+/// See [`crate::Kernels::aes_mask_headers`].
 pub(crate) fn mask_headers(bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
     for headers in headers.chunks(BLOCKS) {
         let mut samples = [(0, 0); BLOCKS];
@@ -371,7 +371,7 @@ pub(crate) fn mask_headers(bytes: &mut [u8], keys: &[&AesKey], headers: &[Header
     }
 }
 
-/// See [`crate::Backend::gcm_open`].
+/// See [`crate::Kernels::gcm_open`].
 pub(crate) fn open(
     bytes: &mut [u8],
     detached: Detached<'_>,
@@ -391,7 +391,7 @@ pub(crate) fn open(
     }
 }
 
-/// See [`crate::Backend::aes_masks`].
+/// See [`crate::Kernels::aes_masks`].
 pub(crate) fn masks(
     bytes: &[u8],
     keys: &[&AesKey],

@@ -14,7 +14,7 @@ use super::key::{AesKey, Block};
 use crate::job::Header;
 use crate::vector::{AesBlocks, Aligned, MAX_BLOCKS};
 
-/// See [`crate::Backend::aes_mask_headers`].
+/// See [`crate::Kernels::aes_mask_headers`].
 #[inline(always)]
 pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], headers: &[Header]) {
     // The sample ends after all other bytes that are touched, and the first byte is not after
@@ -32,7 +32,7 @@ pub(crate) fn mask_all<B: AesBlocks>(b: B, bytes: &mut [u8], keys: &[&AesKey], h
     unsafe { for_each_mask(b, buffer, keys, headers, is_inside, Header::sample, mask_in) };
 }
 
-/// See [`crate::Backend::aes_masks`]. There must be as many `masks` as samples.
+/// See [`crate::Kernels::aes_masks`]. There must be as many `masks` as samples.
 #[inline(always)]
 pub(crate) fn all_masks<B: AesBlocks>(
     b: B,
