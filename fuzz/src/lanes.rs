@@ -2,9 +2,7 @@
 //! outcomes of one list of jobs as the portable one does.
 
 use super::input::Input;
-use packetlane_lanes::{
-    AesKey, Backend, Block, GcmKey, Header, Job, Key, Outcome, Secrets, TAG_LEN, Work,
-};
+use packetlane_lanes::{AesKey, Backend, GcmKey, Header, Job, Key, Outcome, TAG_LEN, Work};
 
 /// Lists of packets with ChaCha20-Poly1305 and AES-GCM, some of them damaged; headers of QUIC
 /// to mask; messages to hash. Returns whether a packet was authentic.
@@ -82,42 +80,64 @@ fn damage(input: &mut Input, bytes: &mut [u8], jobs: &[Job]) -> Vec<Outcome> {
 
 fn chacha20poly1305(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     let keys: [Key; 3] = [[input.byte(); 32], [2; 32], [3; 32]];
-    let (mut bytes, mut jobs) = packets(&mut input, keys.len());
-    let mut keystream = Vec::<Block>::new();
-    for job in &mut jobs {
-        let blocks = [0, 0, 2, 5][input.below(4)];
-        (job.keystream, job.keystream_blocks) = (keystream.len() as u32, blocks);
-        keystream.resize(keystream.len() + blocks as usize, [0; 64]);
-        let counters: Vec<_> = (0..blocks).map(|block| (block, job.nonce)).collect();
-        backend.kernels().precompute_keystream(
-            &keys[job.key as usize],
-            &counters,
-            &mut keystream[job.keystream as usize..],
-        );
-    }
-    let secrets = Secrets {
-        keys: &keys,
-        keystream: &keystream,
-    };
+    let (mut bytes, jobs) = packets(&mut input, keys.len());
     let plain = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     backend.kernels().seal(Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
     let mut seen = bytes.clone();
     let expected = damage(&mut input, &mut bytes, &jobs);
+    check_single(
+        backend,
+        &mut input,
+        (&plain, &seen, &bytes),
+        &keys,
+        &jobs,
+        &expected,
+    );
     backend.kernels().open(Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
     check_opened(&plain, &bytes, &jobs, &outcomes, &expected);
     seen.extend(bytes);
     (outcomes, seen)
+}
+
+/// Seals packets one by one, with some of their keystream precomputed, which must give what the list gave; and opens
+/// them, some `damaged`.
+fn check_single(
+    backend: Backend,
+    input: &mut Input,
+    (plain, sealed, damaged): (&[u8], &[u8], &[u8]),
+    keys: &[Key],
+    jobs: &[Job],
+    expected: &[Outcome],
+) {
+    let (kernels, mut ours, mut outcomes) = (backend.kernels(), plain.to_vec(), Vec::new());
+    let mut keystreams = Vec::new();
+    for job in jobs {
+        let key = &keys[job.key as usize];
+        let blocks = [0, 0, 2, 5][input.below(4)];
+        let counters: Vec<_> = (0..blocks).map(|block| (block, job.nonce)).collect();
+        let mut keystream = vec![[0; 64]; counters.len()];
+        kernels.precompute_keystream(key, &counters, &mut keystream);
+        kernels.seal_single(key, &keystream, &mut ours, job);
+        keystreams.push(keystream);
+    }
+    assert!(ours == sealed, "a packet alone is sealed to other bytes");
+    ours.copy_from_slice(damaged);
+    for (job, keystream) in jobs.iter().zip(&keystreams) {
+        let key = &keys[job.key as usize];
+        outcomes.push(kernels.open_single(key, keystream, &mut ours, job));
+    }
+    check_opened(plain, &ours, jobs, &outcomes, expected);
 }
 
 fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
@@ -132,7 +152,7 @@ fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     backend.kernels().gcm_seal(Work {
         bytes: &mut bytes,
-        secrets: &keys[..],
+        keys: &keys[..],
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -140,7 +160,7 @@ fn gcm(backend: Backend, mut input: Input) -> (Vec<Outcome>, Vec<u8>) {
     let expected = damage(&mut input, &mut bytes, &jobs);
     backend.kernels().gcm_open(Work {
         bytes: &mut bytes,
-        secrets: &keys[..],
+        keys: &keys[..],
         jobs: &jobs,
         outcomes: &mut outcomes,
     });

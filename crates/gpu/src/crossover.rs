@@ -1,7 +1,7 @@
 //! From how many bytes on a device is faster than the CPU.
 
 use crate::error::GpuError;
-use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Key, Outcome, TAG_LEN, Work};
 use std::time::Instant;
 
 /// From how many bytes on the device is tried, when it is measured.
@@ -21,7 +21,6 @@ pub(crate) fn crossover(
 ) -> usize {
     let (mut bytes, jobs) = synthetic(MAX_CROSSOVER);
     let keys: [Key; 64] = core::array::from_fn(|index| [index as u8; 32]);
-    let secrets = Secrets::from(&keys[..]);
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     let mut size = MIN_CROSSOVER;
     let mut end = 0;
@@ -33,7 +32,7 @@ pub(crate) fn crossover(
         }
         let mut work = Work {
             bytes: &mut bytes,
-            secrets,
+            keys: &keys[..],
             jobs: &jobs[..end],
             outcomes: &mut outcomes[..end],
         };

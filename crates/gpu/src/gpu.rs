@@ -102,7 +102,7 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key that is not in `secrets`, or if
+    /// If a job lies outside `bytes` or names a key that is not in `keys`, or if
     /// `outcomes` is shorter than `jobs`.
     pub fn seal(&self, work: Work<'_>) -> Result<(), GpuError> {
         let options = RunOptions::default();

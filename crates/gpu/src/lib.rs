@@ -8,7 +8,7 @@
 //!
 //! ```no_run
 //! use packetlane_gpu::Gpu;
-//! use packetlane_lanes::{Job, Key, Outcome, Secrets, Work};
+//! use packetlane_lanes::{Job, Key, Outcome, Work};
 //!
 //! # fn main() -> Result<(), packetlane_gpu::GpuError> {
 //! let gpu = Gpu::detect()?;
@@ -19,7 +19,7 @@
 //! let mut outcomes = [Outcome::Pending];
 //! gpu.seal(Work {
 //!     bytes: &mut bytes,
-//!     secrets: Secrets::from(&keys[..]),
+//!     keys: &keys[..],
 //!     jobs: &jobs,
 //!     outcomes: &mut outcomes,
 //! })?;

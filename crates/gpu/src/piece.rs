@@ -31,7 +31,7 @@ use crate::kernels::{
     bucket, chunks,
 };
 use core::ops::Range;
-use packetlane_lanes::{Job, Outcome, Secrets, TAG_LEN};
+use packetlane_lanes::{Job, Key, Outcome, TAG_LEN};
 
 /// The most that a piece takes, in bytes.
 pub(crate) const MAX_PIECE: usize = 64 << 20;
@@ -57,12 +57,6 @@ pub(crate) fn bound(job: &Job) -> u64 {
 #[inline]
 fn cells(len: u64) -> u64 {
     (len + (CELL - 1)) & !(CELL - 1)
-}
-
-/// Whether a job can run on a device, however long it is. A job with precomputed keystream
-/// may lack its key.
-pub(crate) fn takes_any(job: &Job) -> bool {
-    job.keystream_blocks == 0
 }
 
 /// From the first to the last of the arena's bytes that a job reads or writes.
@@ -277,7 +271,7 @@ impl Piece {
         &self,
         key_entries: &KeyEntries,
         bytes: &[u8],
-        secrets: Secrets<'_>,
+        keys: &[Key],
         all: &[Job],
         staging: &mut [u8],
     ) {
@@ -285,8 +279,8 @@ impl Piece {
         let all = &all[self.jobs.clone()];
         let (front, back) = staging.split_at_mut(layout.verdicts);
         let (front, chunk_list) = front.split_at_mut(layout.chunks);
-        let (keys, packets) = front.split_at_mut(layout.packets);
-        let (keys, _) = keys.as_chunks_mut::<KEY_LEN>();
+        let (staged_keys, packets) = front.split_at_mut(layout.packets);
+        let (staged_keys, _) = staged_keys.as_chunks_mut::<KEY_LEN>();
         let (packets, _) = packets.as_chunks_mut::<PACKET_LEN>();
         let (chunk_list, _) = chunk_list.as_chunks_mut::<CHUNK_LEN>();
         back[..self.len()].fill(NO_VERDICT);
@@ -298,14 +292,14 @@ impl Piece {
             }
             Texts::Pinned(span) => Some(number(span.start)),
         };
-        for (entry, head) in keys.iter_mut().zip(&self.heads) {
+        for (entry, head) in staged_keys.iter_mut().zip(&self.heads) {
             let job = &all[*head as usize];
             let aad = match (job.aad_len, base) {
                 // There is none, or `gather` says where it is.
                 (0, _) | (_, None) => 0,
                 (_, Some(base)) => job.aad - base,
             };
-            entry[..32].copy_from_slice(&secrets.keys[job.key as usize]);
+            entry[..32].copy_from_slice(&keys[job.key as usize]);
             entry[32..40].copy_from_slice(&last_of_nonce(job));
             entry[40..44].copy_from_slice(&aad.to_le_bytes());
             entry[44..48].copy_from_slice(&job.aad_len.to_le_bytes());
@@ -323,7 +317,7 @@ impl Piece {
             copy(text, job.text, job.text_len as usize + TAG_LEN);
             if job.aad_len > 0 {
                 copy(aad, job.aad, job.aad_len as usize);
-                keys[entry as usize][40..44].copy_from_slice(&aad.to_le_bytes());
+                staged_keys[entry as usize][40..44].copy_from_slice(&aad.to_le_bytes());
             }
             text
         };

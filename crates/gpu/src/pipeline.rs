@@ -13,7 +13,7 @@
 use crate::driver::Shared;
 use crate::error::GpuError;
 use crate::kernels::Op;
-use crate::piece::{KeyEntries, MAX_PIECE, SLACK, Texts, bound, span, takes_any};
+use crate::piece::{KeyEntries, MAX_PIECE, SLACK, Texts, bound, span};
 use crate::timings::Timings;
 use crate::transfer::Transfer;
 use crate::work::{Bytes, DeviceWork, Help, check};
@@ -175,7 +175,7 @@ const MAX_TEXT: u64 = (MAX_PIECE - (1 << 20)) as u64;
 /// Whether a job runs on the device.
 #[inline]
 fn takes(job: &Job) -> bool {
-    takes_any(job) && u64::from(job.text_len) + u64::from(job.aad_len) <= MAX_TEXT
+    u64::from(job.text_len) + u64::from(job.aad_len) <= MAX_TEXT
 }
 
 /// A number of bytes of host memory.
@@ -235,8 +235,8 @@ impl Pipeline {
         under_way: &mut VecDeque<usize>,
     ) -> Result<(), GpuError> {
         let most = self.config.piece_bytes.saturating_sub(SLACK).min(UNIT);
-        let (len, secrets) = (run.work.bytes.get().len(), run.work.secrets);
-        let check = |job: &Job| check(len, secrets, job);
+        let (len, keys) = (run.work.bytes.get().len(), run.work.keys);
+        let check = |job: &Job| check(len, keys, job);
         cut(run.work.jobs, check, most, run.is_pinned(), &mut self.units);
         let in_order = self.is_in_order();
         let streams = self.config.streams.max(1);
@@ -343,12 +343,12 @@ impl Run<'_> {
             }
             Bytes::Plain(_) => (None, Texts::Gathered),
         };
-        let keys = work.secrets.keys.len();
+        let keys = work.keys.len();
         let piece = &mut transfer.piece;
         piece.plan(key_entries, keys, work.jobs, unit.jobs, texts, takes);
         let (piece, staging) = transfer.stage()?;
         let bytes = work.bytes.get();
-        piece.write(key_entries, bytes, work.secrets, work.jobs, staging);
+        piece.write(key_entries, bytes, work.keys, work.jobs, staging);
         // SAFETY: a pinned arena's halves are of this driver (`Gpu::run` asks) and live as
         // long as the run, which ends when all transfers are idle. The spans of all jobs lie
         // within it (`send_all` asks), those of a piece within its range, and no packet of

@@ -4,10 +4,10 @@ use crate::driver::DeviceMemory;
 use crate::error::GpuError;
 use crate::gpu::Gpu;
 use crate::kernels::Op;
-use crate::piece::{KeyEntries, SLACK, Texts, bound, takes_any};
+use crate::piece::{KeyEntries, SLACK, Texts, bound};
 use crate::transfer::Transfer;
 use crate::work::check;
-use packetlane_lanes::{Job, Outcome, Secrets};
+use packetlane_lanes::{Job, Key, Outcome};
 
 /// A batch that lies in device memory, for the kernels to be timed by themselves.
 pub struct Resident<'g> {
@@ -29,17 +29,17 @@ impl Gpu {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `bytes` or names a key that is not in `secrets`.
+    /// If a job lies outside `bytes` or names a key that is not in `keys`.
     pub fn resident(
         &self,
         op: Op,
         bytes: &[u8],
-        secrets: Secrets<'_>,
+        keys: &[Key],
         jobs: &[Job],
     ) -> Result<Resident<'_>, GpuError> {
-        jobs.iter().for_each(|job| check(bytes.len(), secrets, job));
+        jobs.iter().for_each(|job| check(bytes.len(), keys, job));
         self.usable()?;
-        self.note(Resident::new(self, op, bytes, secrets, jobs))
+        self.note(Resident::new(self, op, bytes, keys, jobs))
     }
 }
 
@@ -48,7 +48,7 @@ impl<'g> Resident<'g> {
         gpu: &'g Gpu,
         op: Op,
         bytes: &[u8],
-        secrets: Secrets<'_>,
+        keys: &[Key],
         jobs: &[Job],
     ) -> Result<Self, GpuError> {
         let size = SLACK as u64 + jobs.iter().map(bound).sum::<u64>();
@@ -58,13 +58,12 @@ impl<'g> Resident<'g> {
         }
         let mut transfer = Transfer::new(gpu.driver())?;
         let mut key_entries = KeyEntries::default();
-        let keys = secrets.keys.len();
         let (all, texts) = (0..jobs.len(), Texts::Gathered);
         transfer
             .piece
-            .plan(&mut key_entries, keys, jobs, all, texts, takes_any);
+            .plan(&mut key_entries, keys.len(), jobs, all, texts, |_| true);
         let (piece, staging) = transfer.stage()?;
-        piece.write(&key_entries, bytes, secrets, jobs, staging);
+        piece.write(&key_entries, bytes, keys, jobs, staging);
         let pristine = DeviceMemory::new(gpu.driver(), transfer.piece.layout.staged)?;
         transfer.upload(op, &pristine)?;
         Ok(Self {

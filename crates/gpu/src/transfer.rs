@@ -4,7 +4,7 @@
 use crate::driver::{Address, DeviceMemory, Event, PinnedMemory, Shared, Stream};
 use crate::error::GpuError;
 use crate::kernels::{Op, launches};
-use crate::piece::{MAX_PIECE, Piece, Texts, takes_any};
+use crate::piece::{MAX_PIECE, Piece, Texts};
 use crate::timings::Timings;
 use crate::wipe::wipe;
 use packetlane_lanes::{Job, Outcome};
@@ -278,7 +278,7 @@ impl Transfer {
         let staging = self.staging().bytes();
         self.piece.check(self.op, staging)?;
         self.piece
-            .take(self.op, staging, bytes, jobs, takes_any, outcomes);
+            .take(self.op, staging, bytes, jobs, |_| true, outcomes);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use crate::piece::span;
 use crate::pinned::Pinned;
 use core::ops::Range;
-use packetlane_lanes::{Job, Outcome, Secrets, Work};
+use packetlane_lanes::{Job, Key, Outcome, Work};
 
 /// The bytes that the jobs of a batch refer to.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Bytes<'_> {
 pub struct DeviceWork<'w> {
     /// The buffer that the jobs' offsets refer to.
     pub bytes: Bytes<'w>,
-    /// What the jobs' indices refer to.
-    pub secrets: Secrets<'w>,
+    /// The keys.
+    pub keys: &'w [Key],
     /// What to do.
     pub jobs: &'w [Job],
     /// Receives what became of each job: `outcomes[i]` of `jobs[i]`. At least as long as
@@ -50,7 +50,7 @@ impl<'w> From<Work<'w>> for DeviceWork<'w> {
     fn from(work: Work<'w>) -> Self {
         Self {
             bytes: Bytes::Plain(work.bytes),
-            secrets: work.secrets,
+            keys: work.keys,
             jobs: work.jobs,
             outcomes: work.outcomes,
         }
@@ -62,7 +62,7 @@ impl DeviceWork<'_> {
     pub fn reborrow(&mut self) -> DeviceWork<'_> {
         DeviceWork {
             bytes: self.bytes.reborrow(),
-            secrets: self.secrets,
+            keys: self.keys,
             jobs: self.jobs,
             outcomes: self.outcomes,
         }
@@ -76,7 +76,7 @@ impl DeviceWork<'_> {
     pub fn jobs(&mut self, range: Range<usize>) -> Work<'_> {
         Work {
             bytes: self.bytes.get(),
-            secrets: self.secrets,
+            keys: self.keys,
             jobs: &self.jobs[range.clone()],
             outcomes: &mut self.outcomes[range],
         }
@@ -85,18 +85,18 @@ impl DeviceWork<'_> {
 
 /// # Panics
 ///
-/// If a job lies outside `len` bytes or names a key that is not in `secrets`.
+/// If a job lies outside `len` bytes or names a key that is not in `keys`.
 #[inline]
-pub(crate) fn check(len: usize, secrets: Secrets<'_>, job: &Job) {
+pub(crate) fn check(len: usize, keys: &[Key], job: &Job) {
     assert!(
         span(job).end <= len as u64,
         "a job lies outside the {len} bytes of the batch"
     );
     assert!(
-        job.keystream_blocks > 0 || (job.key as usize) < secrets.keys.len(),
+        (job.key as usize) < keys.len(),
         "a job names key {} of {}",
         job.key,
-        secrets.keys.len()
+        keys.len()
     );
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Made, Random, device, device_work, finish};
 use packetlane_gpu::{Bytes, Gpu, GpuError, Help, Op, PipelineConfig, RunOptions, Timings};
-use packetlane_lanes::{Job, Outcome, Secrets, Work};
+use packetlane_lanes::{Job, Outcome, Work};
 use packetlane_ptx_emulator::Held;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +16,7 @@ fn same(gpu: &Gpu, made: &Made) -> Timings {
     let verdicts = expected.on_cpu();
     let mut bytes = made.bytes.clone();
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-    let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+    let work = (&made.keys[..], &made.jobs[..], &mut outcomes[..]);
     let done = gpu.run(
         made.op,
         device_work(Bytes::Plain(&mut bytes), work),
@@ -148,35 +148,6 @@ fn keys_are_copied_once() {
 }
 
 #[test]
-fn jobs_that_do_not_run_on_the_device() {
-    let (_, gpu) = device(1, 2, 10_000);
-    let mut random = Random::new(5);
-    let mut made = Made::new(&mut random, &[100; 700], 10, 5);
-    for job in made.jobs.iter_mut().step_by(3) {
-        // Its key is missing.
-        job.keystream_blocks = 2;
-        job.key = 99;
-    }
-    let mut expected = made.clone();
-    expected.jobs.retain(|job| job.keystream_blocks == 0);
-    expected.on_cpu();
-    let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-    let secrets = Secrets::from(&made.keys[..]);
-    gpu.seal(Work {
-        bytes: &mut made.bytes,
-        secrets,
-        jobs: &made.jobs,
-        outcomes: &mut outcomes,
-    })
-    .unwrap();
-    assert!(made.bytes == expected.bytes);
-    for (place, outcome) in outcomes.into_iter().enumerate() {
-        let expected = [Outcome::Pending, Outcome::Sealed][usize::from(place % 3 > 0)];
-        assert_eq!(outcome, expected);
-    }
-}
-
-#[test]
 fn a_packet_above_the_limit_is_not_run() {
     let (_, gpu) = device(1, 2, usize::MAX);
     let mut random = Random::new(5);
@@ -184,10 +155,10 @@ fn a_packet_above_the_limit_is_not_run() {
         let mut made = Made::new(&mut random, &[5, len, 5], 10, usize::MAX);
         let before = made.bytes.clone();
         let mut outcomes = vec![Outcome::Pending; 3];
-        let secrets = Secrets::from(&made.keys[..]);
+        let keys = &made.keys[..];
         gpu.seal(Work {
             bytes: &mut made.bytes,
-            secrets,
+            keys,
             jobs: &made.jobs,
             outcomes: &mut outcomes,
         })
@@ -231,7 +202,7 @@ fn a_pinned_arena_is_copied_directly() {
             let mut pinned = pinned(&gpu, &made);
             let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
             let used = made.bytes.len();
-            let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+            let work = (&made.keys[..], &made.jobs[..], &mut outcomes[..]);
             let bytes = Bytes::Pinned(&mut pinned, used);
             let timings = gpu
                 .run(made.op, device_work(bytes, work), RunOptions::default())
@@ -248,7 +219,7 @@ fn a_pinned_arena_is_copied_directly() {
             expected.on_cpu();
             let jobs = &made.jobs[half..];
             outcomes.fill(Outcome::Pending);
-            let work = (made.secrets(), jobs, &mut outcomes[..]);
+            let work = (&made.keys[..], jobs, &mut outcomes[..]);
             let bytes = Bytes::Pinned(&mut pinned, used);
             gpu.run(Op::Seal, device_work(bytes, work), RunOptions::default())
                 .unwrap();
@@ -271,7 +242,7 @@ fn a_pinned_arena_of_another_device_is_ordinary_memory() {
     let made = Made::new(&mut random, &[100; 700], 10, 5);
     let mut pinned = pinned(&one, &made);
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-    let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+    let work = (&made.keys[..], &made.jobs[..], &mut outcomes[..]);
     let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
     other
         .run(Op::Seal, device_work(bytes, work), RunOptions::default())
@@ -288,7 +259,7 @@ fn the_second_half_of_a_pinned_arena_can_be_wiped() {
     let plaintext = [made.bytes[made.jobs[9].text as usize..][..100].to_vec()];
     let mut pinned = pinned(&gpu, &made);
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-    let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+    let work = (&made.keys[..], &made.jobs[..], &mut outcomes[..]);
     let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
     gpu.run(Op::Seal, device_work(bytes, work), RunOptions::default())
         .unwrap();
@@ -314,7 +285,7 @@ fn the_cpu_helps() {
                 let mut plain = made.bytes.clone();
                 let mut pinned = pinned(&gpu, &made);
                 let used = plain.len();
-                let secrets = made.secrets();
+                let keys = &made.keys[..];
                 let mut run = |work: Work<'_>| {
                     assert!(
                         work.outcomes
@@ -334,7 +305,7 @@ fn the_cpu_helps() {
                     true => Bytes::Pinned(&mut pinned, used),
                     false => Bytes::Plain(&mut plain),
                 };
-                let work = (secrets, &made.jobs[..], &mut outcomes[..]);
+                let work = (keys, &made.jobs[..], &mut outcomes[..]);
                 let timings = gpu.run(made.op, device_work(bytes, work), with).unwrap();
                 assert_eq!(timings.packets + timings.helped, made.jobs.len());
                 helped += timings.helped;
@@ -358,7 +329,7 @@ fn stages_are_timed_on_request() {
     for timed in [false, true] {
         let mut bytes = made.bytes.clone();
         let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-        let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+        let work = (&made.keys[..], &made.jobs[..], &mut outcomes[..]);
         let with = RunOptions {
             timed,
             ..RunOptions::default()
@@ -379,7 +350,7 @@ fn stages_are_timed_on_request() {
 fn one_batch_at_a_time() {
     let (_, gpu) = device(1, 2, 10_000);
     let made = Made::new(&mut Random::new(5), &[100; 700], 10, usize::MAX);
-    let secrets = made.secrets();
+    let keys = &made.keys[..];
     let mut busy = Vec::new();
     let mut run = |work: Work<'_>| {
         let other = || {
@@ -387,7 +358,7 @@ fn one_batch_at_a_time() {
                 unless_busy: true,
                 ..RunOptions::default()
             };
-            let nothing = (secrets, &[][..], &mut [][..]);
+            let nothing = (keys, &[][..], &mut [][..]);
             gpu.run(Op::Seal, device_work(Bytes::Plain(&mut []), nothing), with)
         };
         let other = std::thread::scope(|scope| scope.spawn(other).join().unwrap());
@@ -403,7 +374,7 @@ fn one_batch_at_a_time() {
     };
     let mut bytes = made.bytes.clone();
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-    let work = (secrets, &made.jobs[..], &mut outcomes[..]);
+    let work = (keys, &made.jobs[..], &mut outcomes[..]);
     gpu.run(Op::Seal, device_work(Bytes::Plain(&mut bytes), work), with)
         .unwrap();
     assert!(!busy.is_empty());
@@ -432,7 +403,7 @@ fn help_that_panics() {
             }),
             ..RunOptions::default()
         };
-        let work = (made.secrets(), &made.jobs[..], &mut outcomes[..]);
+        let work = (&made.keys[..], &made.jobs[..], &mut outcomes[..]);
         let bytes = Bytes::Pinned(&mut pinned, made.bytes.len());
         gpu.run(Op::Seal, device_work(bytes, work), with)
     }));
@@ -465,7 +436,7 @@ fn out_of_range_jobs_panic_before_anything_is_done() {
         let run = || {
             gpu.seal(Work {
                 bytes: &mut bytes,
-                secrets: made.secrets(),
+                keys: &made.keys[..],
                 jobs: &jobs,
                 outcomes: &mut outcomes,
             })
@@ -479,7 +450,7 @@ fn out_of_range_jobs_panic_before_anything_is_done() {
     let run = || {
         gpu.seal(Work {
             bytes: &mut bytes,
-            secrets: made.secrets(),
+            keys: &made.keys[..],
             jobs: &made.jobs,
             outcomes: &mut outcomes,
         })
@@ -492,7 +463,7 @@ fn out_of_range_jobs_panic_before_anything_is_done() {
     let mut outcomes = vec![Outcome::Pending; 7];
     gpu.seal(Work {
         bytes: &mut bytes,
-        secrets: made.secrets(),
+        keys: &made.keys[..],
         jobs: &jobs,
         outcomes: &mut outcomes,
     })
@@ -569,21 +540,15 @@ fn finishing_on_the_cpu() {
     let mut expected = made.clone();
     expected.on_cpu();
     let mut outcomes = vec![Outcome::Pending; 70];
-    let secrets = Secrets::from(&made.keys[..]);
+    let keys = &made.keys[..];
     let work = Work {
         bytes: &mut made.bytes,
-        secrets,
+        keys,
         jobs: &made.jobs[..9],
         outcomes: &mut outcomes[..9],
     };
     common::run(Op::Seal, work);
-    finish(
-        Op::Seal,
-        &mut made.bytes,
-        secrets,
-        &made.jobs,
-        &mut outcomes,
-    );
+    finish(Op::Seal, &mut made.bytes, keys, &made.jobs, &mut outcomes);
     assert!(made.bytes == expected.bytes);
     assert_eq!(outcomes, [Outcome::Sealed; 70]);
 }

@@ -84,9 +84,9 @@ fn batches(gpu: &Gpu, rounds: u64, count: usize) {
             for timings in made.check_on(gpu, true, seed) {
                 assert!(timings.kernels > 0.0 && timings.kernels < 1000.0);
             }
-            let secrets = made.secrets();
+            let keys = &made.keys[..];
             let mut resident = gpu
-                .resident(made.op, &made.bytes, secrets, &made.jobs)
+                .resident(made.op, &made.bytes, keys, &made.jobs)
                 .unwrap();
             for _ in 0..2 {
                 assert!(resident.run().unwrap() > 0.0);
@@ -124,12 +124,12 @@ fn on_a_device() {
                 let verdicts = expected.on_cpu();
                 let mut bytes = made.bytes.clone();
                 let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
-                let (secrets, jobs) = (made.secrets(), &made.jobs[..]);
+                let (keys, jobs) = (&made.keys[..], &made.jobs[..]);
                 match made.op {
                     Op::Seal => gpu
                         .seal(Work {
                             bytes: &mut bytes,
-                            secrets,
+                            keys,
                             jobs,
                             outcomes: &mut outcomes,
                         })
@@ -137,7 +137,7 @@ fn on_a_device() {
                     Op::Open => gpu
                         .open(Work {
                             bytes: &mut bytes,
-                            secrets,
+                            keys,
                             jobs,
                             outcomes: &mut outcomes,
                         })
@@ -242,7 +242,7 @@ fn child_fails() {
         let error = gpu
             .seal(Work {
                 bytes: &mut bytes,
-                secrets: made.secrets(),
+                keys: &made.keys[..],
                 jobs: &made.jobs,
                 outcomes: &mut outcomes,
             })
@@ -259,7 +259,7 @@ fn child_fails() {
         common::finish(
             Op::Seal,
             &mut bytes,
-            made.secrets(),
+            &made.keys[..],
             &made.jobs,
             &mut outcomes,
         );

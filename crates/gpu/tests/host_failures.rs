@@ -51,7 +51,7 @@ fn run(gpu: &Gpu, made: &Made, how: How) -> Left {
     let mut outcomes = vec![Outcome::Pending; made.jobs.len()];
     let mut plain = made.bytes.clone();
     let used = plain.len();
-    let secrets = made.secrets();
+    let secrets = &made.keys[..];
     let mut help = |work: Work<'_>| common::run(made.op, work);
     let with = RunOptions {
         help: how.helped.then_some(Help {
@@ -164,7 +164,7 @@ fn any_failure_leaves_a_consistent_batch() {
                         finish(
                             made.op,
                             &mut left.bytes,
-                            made.secrets(),
+                            &made.keys[..],
                             &made.jobs,
                             &mut left.outcomes,
                         );
@@ -241,7 +241,7 @@ fn residents_are_wiped_and_fail_cleanly() {
         let mut expected = made.clone();
         let verdicts = expected.on_cpu();
         let run = |gpu: &Gpu| {
-            let secrets = made.secrets();
+            let secrets = &made.keys[..];
             let mut resident = gpu.resident(made.op, &made.bytes, secrets, &made.jobs)?;
             assert_eq!(resident.packets(), made.jobs.len());
             let mut bytes = made.bytes.clone();

@@ -3,7 +3,7 @@
 
 use crate::workload::gpu::nonce;
 use packetlane::gpu::{Bytes, DeviceWork, Gpu, GpuError, Op, RunOptions};
-use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Key, Outcome, TAG_LEN, Work};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::fmt;
@@ -194,20 +194,19 @@ impl Check<'_> {
             if op == Op::Seal { "seal" } else { "open" },
         );
         let Made { bytes, keys, jobs } = made;
-        let secrets = Secrets::from(&keys[..]);
         let pending = vec![Outcome::Pending; jobs.len()];
 
         let (mut expected, mut verdicts) = (bytes.clone(), pending.clone());
         match op {
             Op::Seal => self.backend.kernels().seal(Work {
                 bytes: &mut expected,
-                secrets,
+                keys,
                 jobs,
                 outcomes: &mut verdicts,
             }),
             Op::Open => self.backend.kernels().open(Work {
                 bytes: &mut expected,
-                secrets,
+                keys: &keys[..],
                 jobs,
                 outcomes: &mut verdicts,
             }),
@@ -219,7 +218,7 @@ impl Check<'_> {
             arena[..bytes.len()].copy_from_slice(bytes);
             let work = DeviceWork {
                 bytes: Bytes::Pinned(&mut arena, bytes.len()),
-                secrets,
+                keys: &keys[..],
                 jobs,
                 outcomes: &mut outcomes,
             };
@@ -229,7 +228,7 @@ impl Check<'_> {
             let mut arena = bytes.clone();
             let work = Work {
                 bytes: &mut arena,
-                secrets,
+                keys: &keys[..],
                 jobs,
                 outcomes: &mut outcomes,
             };

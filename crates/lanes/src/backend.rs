@@ -196,8 +196,8 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
-    /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// If a job lies outside `work.bytes`, if it names a key that `work.keys` lacks,
+    /// if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
     /// It may if one job writes where another reads or writes. Jobs before the one that panics may
     /// have been done.
     pub fn seal(self, work: Work<'_>) {
@@ -212,15 +212,15 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// If a job lies outside `work.bytes`, if it names a key or keystream that `work.secrets`
-    /// lacks, if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
+    /// If a job lies outside `work.bytes`, if it names a key that `work.keys` lacks,
+    /// if `work.outcomes` is shorter than `work.jobs`, or if this CPU lacks the backend.
     /// Jobs before the one that panics may have been done.
     pub fn open(self, work: Work<'_>) {
         aead::open(self.set(), work);
     }
 
-    /// As [`seal`](Self::seal), for texts that lie elsewhere: of the text of `work.jobs[i]`, the first 64
-    /// bytes are in place, and what follows them is read from `sources[i]`, so that it need not be copied first.
+    /// As [`seal`](Self::seal), out of place: of the text of `work.jobs[i]`, the first 64 bytes are in
+    /// place, and what follows them is read from `sources[i]`, so that it need not be copied first.
     /// `sources[i]` is empty where nothing follows.
     ///
     /// # Panics
@@ -234,8 +234,47 @@ impl Kernels {
     /// [`seal`](Self::seal) them, for `packets` packets whose texts have `text_len` bytes in all.
     #[inline]
     #[must_use]
-    pub fn is_faster_from_elsewhere(self, packets: usize, text_len: usize) -> bool {
-        aead::is_faster_from_elsewhere(self.set(), packets, text_len)
+    pub fn is_faster_out_of_place(self, packets: usize, text_len: usize) -> bool {
+        aead::is_faster_out_of_place(self.set(), packets, text_len)
+    }
+
+    /// Seals one packet, as [`seal`](Self::seal). The first blocks of its keystream, from block 0 on, may be
+    /// [precomputed](Self::precompute_keystream); if all are, `key` is not read. The index of its key means
+    /// nothing. Returns [`Outcome::Sealed`].
+    ///
+    /// # Panics
+    ///
+    /// If the job lies outside `bytes`, or if this CPU lacks the backend.
+    pub fn seal_single(
+        self,
+        key: &Key,
+        keystream: &[Block],
+        bytes: &mut [u8],
+        job: &Job,
+    ) -> Outcome {
+        match keystream {
+            [] => aead::seal_single(self.set(), bytes, key, job),
+            _ => aead::seal_precomputed(self.set(), bytes, (key, keystream), job),
+        }
+        Outcome::Sealed
+    }
+
+    /// Opens one packet, as [`open`](Self::open), with keystream as for [`seal_single`](Self::seal_single).
+    ///
+    /// # Panics
+    ///
+    /// As [`seal_single`](Self::seal_single).
+    pub fn open_single(
+        self,
+        key: &Key,
+        keystream: &[Block],
+        bytes: &mut [u8],
+        job: &Job,
+    ) -> Outcome {
+        match keystream {
+            [] => aead::open_single(self.set(), bytes, key, job),
+            _ => aead::open_precomputed(self.set(), bytes, (key, keystream), job),
+        }
     }
 
     /// Seals `text` in place with ChaCha20-Poly1305 (RFC 8439, section 2.8). Returns the tag.
@@ -282,8 +321,8 @@ impl Kernels {
     /// keystream](Self::precompute_keystream), than all of them together.
     #[inline]
     #[must_use]
-    pub fn are_few(self, packets: usize, blocks: usize) -> bool {
-        aead::are_few(self.set(), packets, blocks)
+    pub fn is_small_turn(self, packets: usize, blocks: usize) -> bool {
+        aead::is_small_turn(self.set(), packets, blocks)
     }
 
     /// Computes ChaCha20 keystream blocks of future packets under `key` (RFC 8439, section
@@ -375,7 +414,7 @@ impl Kernels {
     }
 
     /// Seals each of `work.jobs` in place with AES-GCM (NIST SP 800-38D, section 7.1): encrypts
-    /// the text and writes the tag of 16 bytes after it. `work.secrets` is the list of keys,
+    /// the text and writes the tag of 16 bytes after it. `work.keys` is the list of keys,
     /// and a job's `key` is an index into it. The job's `keystream` fields are ignored.
     /// Outcomes are as in [`seal`](Self::seal).
     ///

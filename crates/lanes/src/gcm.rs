@@ -29,7 +29,7 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
 pub(crate) fn seal(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     let Work {
         bytes,
-        secrets: keys,
+        keys,
         jobs,
         outcomes,
     } = work;
@@ -118,7 +118,7 @@ pub(crate) fn open(set: AesSet, work: Work<'_, &[&GcmKey]>) {
     const CHUNK: usize = 64;
     let Work {
         bytes,
-        secrets: keys,
+        keys,
         jobs,
         outcomes,
     } = work;
@@ -208,7 +208,7 @@ mod tests {
                     set,
                     Work {
                         bytes: &mut ours,
-                        secrets: &[&short, &long],
+                        keys: &[&short, &long],
                         jobs: &[job],
                         outcomes: outcome,
                     },
@@ -217,7 +217,7 @@ mod tests {
                     portable,
                     Work {
                         bytes: &mut theirs,
-                        secrets: &[&short, &long],
+                        keys: &[&short, &long],
                         jobs: &[job],
                         outcomes: outcome,
                     },
@@ -228,7 +228,7 @@ mod tests {
                     set,
                     Work {
                         bytes: &mut ours,
-                        secrets: &[&short, &long],
+                        keys: &[&short, &long],
                         jobs: &[job],
                         outcomes: outcome,
                     },
@@ -241,7 +241,7 @@ mod tests {
                     set,
                     Work {
                         bytes: &mut ours,
-                        secrets: &[&short, &long],
+                        keys: &[&short, &long],
                         jobs: &[job],
                         outcomes: outcome,
                     },

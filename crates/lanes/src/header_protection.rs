@@ -3,7 +3,7 @@
 
 use crate::aead::{self, Tuning};
 use crate::isa::Set;
-use crate::job::{Header, Job, Key, Outcome, Secrets, Work};
+use crate::job::{Header, Job, Key};
 use crate::kernels::chacha20::{Keystream, Samples, mask, mask_in_scalar, row_of_sample};
 use crate::vector::MAX_LANES;
 
@@ -85,24 +85,13 @@ pub(crate) fn seal_with_header(
     job: &Job,
     header: &Header,
 ) {
-    let secrets = Secrets::from(core::slice::from_ref(key));
-    let (job, header) = (&Job { key: 0, ..*job }, &Header { key: 0, ..*header });
+    let header = &Header { key: 0, ..*header };
     let (_, sample) = header.sample();
     let header_key_and_sample = (header_key, sample as usize);
-    if job.keystream_blocks == 0
-        && let Some(mask) = aead::seal_and_mask(set, bytes, (secrets, job), header_key_and_sample)
-    {
+    if let Some(mask) = aead::seal_and_mask(set, bytes, (key, job), header_key_and_sample) {
         return header.mask(bytes, mask);
     }
-    aead::seal(
-        set,
-        Work {
-            bytes,
-            secrets,
-            jobs: core::slice::from_ref(job),
-            outcomes: &mut [Outcome::Pending],
-        },
-    );
+    aead::seal_single(set, bytes, key, job);
     let keys = core::slice::from_ref(header_key);
     chacha20_mask_headers(set, bytes, keys, core::slice::from_ref(header));
 }

@@ -1,4 +1,4 @@
-//! The one shape in which work travels: bytes, the secrets that protect them, a list of jobs,
+//! The one shape in which work travels: bytes, the keys that protect them, a list of jobs,
 //! and the outcome of each job.
 
 use core::ops::Range;
@@ -40,13 +40,8 @@ pub struct Job {
     pub aad: u32,
     /// Length of the additional authenticated data, in bytes; 0 for none.
     pub aad_len: u32,
-    /// Index of the key in the list of keys. It is not read if the whole keystream is
-    /// precomputed.
+    /// Index of the key in the list of keys.
     pub key: u32,
-    /// Index of the first precomputed keystream block of this packet, which is block 0.
-    pub keystream: u32,
-    /// Number of precomputed keystream blocks, counted from block 0; 0 for none.
-    pub keystream_blocks: u32,
     /// The nonce. Never use one twice with the same key, not even for different texts.
     pub nonce: Nonce,
 }
@@ -79,10 +74,16 @@ impl Job {
     pub(crate) fn nonce_in_row(&self) -> &[u8; 16] {
         const AT: usize = core::mem::offset_of!(Job, nonce) - 4;
         const { assert!(AT + 16 <= size_of::<Job>()) };
-        const { assert!(AT == core::mem::offset_of!(Job, keystream_blocks)) };
+        const { assert!(AT == core::mem::offset_of!(Job, key)) };
         // SAFETY: the 16 bytes lie within the job, as just asserted. They are a number of four bytes
         // and the twelve of the nonce, so all of them are initialised.
         unsafe { &*core::ptr::from_ref(self).cast::<u8>().add(AT).cast() }
+    }
+
+    /// Its key, of the list that it refers to.
+    #[inline(always)]
+    pub(crate) fn key_in<'k>(&self, keys: &'k [Key]) -> &'k Key {
+        &keys[self.key as usize]
     }
 
     /// Number of keystream blocks that it needs: see [`blocks`].
@@ -103,43 +104,6 @@ impl Job {
 #[inline(always)]
 pub(crate) fn blocks(text_len: u32) -> u32 {
     1 + text_len.div_ceil(BLOCK_LEN as u32)
-}
-
-/// What ChaCha20-Poly1305 jobs refer to by index.
-#[derive(Clone, Copy)]
-pub struct Secrets<'s> {
-    /// The keys.
-    pub keys: &'s [Key],
-    /// Precomputed blocks of keystream. The blocks of one packet are consecutive, from block 0
-    /// on.
-    pub keystream: &'s [Block],
-}
-
-/// Keys without precomputed keystream.
-impl<'s> From<&'s [Key]> for Secrets<'s> {
-    fn from(keys: &'s [Key]) -> Self {
-        let keystream = &[];
-        Self { keys, keystream }
-    }
-}
-
-impl<'s> Secrets<'s> {
-    /// The key of a job.
-    #[inline(always)]
-    pub(crate) fn key(&self, job: &Job) -> &'s Key {
-        &self.keys[job.key as usize]
-    }
-
-    /// The precomputed one-time key and text blocks of a job, if it has any.
-    #[inline(always)]
-    pub(crate) fn keystream(&self, job: &Job) -> Option<(&'s [u8; 32], &'s [Block])> {
-        if job.keystream_blocks == 0 {
-            return None;
-        }
-        let start = job.keystream as usize;
-        let blocks = &self.keystream[start..][..job.keystream_blocks as usize];
-        Some(split_one_time_key(blocks))
-    }
 }
 
 /// Splits keystream that begins with block 0 into the one-time Poly1305 key, which is the first
@@ -166,13 +130,13 @@ pub enum Outcome {
 
 /// A list of jobs and everything that running it takes.
 ///
-/// `S` is what the jobs refer to by index: [`Secrets`] for ChaCha20-Poly1305, a list of
-/// keys for AES-GCM.
-pub struct Work<'w, S = Secrets<'w>> {
+/// `K` is the list of keys that the jobs refer to by index: `&[Key]` for ChaCha20-Poly1305,
+/// `&[&GcmKey]` for AES-GCM.
+pub struct Work<'w, K = &'w [Key]> {
     /// The buffer that the jobs' offsets refer to.
     pub bytes: &'w mut [u8],
-    /// What the jobs' indices refer to.
-    pub secrets: S,
+    /// The keys.
+    pub keys: K,
     /// The jobs.
     pub jobs: &'w [Job],
     /// Receives the outcome of each job: `outcomes[i]` belongs to `jobs[i]`. It must be at
@@ -180,13 +144,13 @@ pub struct Work<'w, S = Secrets<'w>> {
     pub outcomes: &'w mut [Outcome],
 }
 
-impl<S: Copy> Work<'_, S> {
+impl<K: Copy> Work<'_, K> {
     /// The same work, borrowed for a shorter time.
     #[inline]
-    pub fn reborrow(&mut self) -> Work<'_, S> {
+    pub fn reborrow(&mut self) -> Work<'_, K> {
         Work {
             bytes: self.bytes,
-            secrets: self.secrets,
+            keys: self.keys,
             jobs: self.jobs,
             outcomes: self.outcomes,
         }

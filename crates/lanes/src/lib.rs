@@ -11,7 +11,7 @@
 //!
 //! A [`Backend`] is one instruction set, and [`Backend::kernels`] are its algorithms. Each algorithm is written once, generic over the
 //! vectors of an instruction set. This crate knows no sessions. A caller passes a buffer, a
-//! list of [`Secrets`] or keys, and a list of [`Job`]s that say where the packets lie in the
+//! list of keys, and a list of [`Job`]s that say where the packets lie in the
 //! buffer; or a list of messages to hash.
 //!
 //! No branch and no index depends on a key, on keystream or on plaintext. Arrays of ChaCha20
@@ -47,5 +47,5 @@ mod vector;
 
 pub use backend::{Backend, Kernels};
 pub use isa::prefetch;
-pub use job::{Block, Digest, Header, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+pub use job::{Block, Digest, Header, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 pub use kernels::aes::key::{AesKey, GcmKey};

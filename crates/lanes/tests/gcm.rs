@@ -124,7 +124,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
     if packets.iter().all(|packet| packet.genuine) {
         backend.kernels().gcm_seal(Work {
             bytes,
-            secrets: &keys,
+            keys: &keys,
             jobs: &jobs,
             outcomes: &mut outcomes,
         });
@@ -148,7 +148,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
     bytes.copy_from_slice(&sealed);
     backend.kernels().gcm_open(Work {
         bytes,
-        secrets: &keys,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -543,7 +543,7 @@ fn masked_headers_match_ring() {
                 let mut expected = bytes.clone();
                 backend.kernels().gcm_seal(Work {
                     bytes: &mut expected,
-                    secrets: &gcm,
+                    keys: &gcm,
                     jobs: &jobs,
                     outcomes: &mut vec![Outcome::Pending; jobs.len()],
                 });
@@ -565,7 +565,7 @@ fn masked_headers_match_ring() {
                     let mut buffer = Guarded::new(&bytes, guard);
                     backend.kernels().gcm_seal(Work {
                         bytes: buffer.bytes(),
-                        secrets: &gcm,
+                        keys: &gcm,
                         jobs: &jobs,
                         outcomes: &mut vec![Outcome::Pending; jobs.len()],
                     });
@@ -607,14 +607,14 @@ fn detached_aad_gives_the_same_result() {
                 if gcm {
                     backend.kernels().gcm_seal(Work {
                         bytes: &mut sealed,
-                        secrets: &[&key],
+                        keys: &[&key],
                         jobs: &[job],
                         outcomes: outcome,
                     });
                 } else {
                     backend.kernels().seal(Work {
                         bytes: &mut sealed,
-                        secrets: keys[..].into(),
+                        keys: &keys[..],
                         jobs: &[job],
                         outcomes: outcome,
                     });
@@ -686,7 +686,7 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
             refused(&|bytes| {
                 backend.kernels().gcm_seal(Work {
                     bytes,
-                    secrets: &[&gcm],
+                    keys: &[&gcm],
                     jobs: &[job, other],
                     outcomes: &mut [Outcome::Pending; 2],
                 })
@@ -699,10 +699,10 @@ fn refuses_jobs_headers_and_samples_outside_the_buffer() {
                 refused(&|bytes| {
                     let (jobs, outcomes) = (&[job], &mut [Outcome::Pending][..outcomes]);
                     macro_rules! work {
-                        ($secrets:expr) => {
+                        ($keys:expr) => {
                             Work {
                                 bytes,
-                                secrets: $secrets,
+                                keys: $keys,
                                 jobs,
                                 outcomes,
                             }

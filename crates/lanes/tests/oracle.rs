@@ -5,7 +5,7 @@ mod common;
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use common::{Batch, Guard, Guarded, Noise, Packet, backends, check};
-use packetlane_lanes::{Backend, Job, Kernels, Outcome, Secrets, Work};
+use packetlane_lanes::{Backend, Job, Kernels, Outcome, Work};
 use proptest::prelude::*;
 
 fn packets_of_lengths(noise: &mut Noise, lengths: impl IntoIterator<Item = usize>) -> Vec<Packet> {
@@ -519,7 +519,7 @@ fn run_from(run: fn(Kernels, Work<'_>, &[&[u8]]), sources: &[&[u8]]) {
         Backend::Portable.kernels(),
         Work {
             bytes: &mut [0; 1016],
-            secrets: Secrets::from(&[[1; 32]][..]),
+            keys: &[[1; 32]],
             jobs: &[Job {
                 text_len: 1000,
                 ..Job::default()

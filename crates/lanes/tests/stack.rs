@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code, reason = "it reads the stack of calls that have returned")]
 
-use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, Secrets, Work};
+use packetlane_lanes::{Backend, Job, Kernels, Key, Outcome, Work};
 
 /// How far below its caller's frame the stack is searched, in words.
 const DEPTH: usize = 16 * 1024;
@@ -62,7 +62,7 @@ fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     for (name, way) in ways {
         let work = Work {
             bytes: &mut bytes,
-            secrets: Secrets::from(&keys[..]),
+            keys: &keys[..],
             jobs: &jobs,
             outcomes: &mut outcomes,
         };

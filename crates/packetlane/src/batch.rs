@@ -22,7 +22,7 @@ use core::iter::Zip;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::slice;
-use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, TAG_LEN, Work};
 
 /// How many bytes of a turn count for what is expected of the next ones: one large message is not
 /// usual.
@@ -318,7 +318,7 @@ impl<Direction> Batch<Direction> {
         self.arena.shrink_to(bytes);
         self.jobs.shrink_to_fit();
         self.outcomes.shrink_to_fit();
-        // Not shrunk while it holds secrets: that would leave copies.
+        // Not shrunk while it holds keys: that would leave copies.
         if self.keys.is_empty() {
             self.keys = Vec::new();
         }
@@ -438,7 +438,7 @@ impl<Direction> Batch<Direction> {
         let first = self.add_outcomes();
         Work {
             bytes: self.arena.bytes_mut(),
-            secrets: Secrets::from(&self.keys[..]),
+            keys: &self.keys[..],
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         }
@@ -483,7 +483,7 @@ impl<Direction> Batch<Direction> {
         let first = self.add_outcomes();
         let work = packetlane_gpu::DeviceWork {
             bytes: self.arena.for_device(),
-            secrets: Secrets::from(&self.keys[..]),
+            keys: &self.keys[..],
             jobs: &self.jobs[first..],
             outcomes: &mut self.outcomes[first..],
         };
@@ -555,7 +555,7 @@ impl<Direction> Batch<Direction> {
             && cpu
                 .backend
                 .kernels()
-                .is_faster_from_elsewhere(count, text_len)
+                .is_faster_out_of_place(count, text_len)
         {
             true => Plan::FromSource,
             false => Plan::WithBatch,
@@ -563,14 +563,14 @@ impl<Direction> Batch<Direction> {
     }
 
     /// Whether it will hold so few packets with `more` of them, if this turn is like those before, that
-    /// each is run faster alone; see [`Kernels::are_few`].
+    /// each is run faster alone; see [`Kernels::is_small_turn`].
     #[inline(always)]
     fn is_small(&self, backend: Backend, more: usize) -> bool {
         let packets = self.expected_len(more);
         packets <= 2 || {
             // Of each packet one for its tag, and at least one for its text.
             let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
-            backend.kernels().are_few(packets, blocks)
+            backend.kernels().is_small_turn(packets, blocks)
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{Memory, Module, Order};
 use core::ptr::NonNull;
 use packetlane_gpu::driver::{Address, Arg, BLOCK_THREADS, Driver, Handle, Processors};
 use packetlane_gpu::{GpuError, PTX};
-use packetlane_lanes::{Backend, Job, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Outcome, TAG_LEN, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -520,7 +520,7 @@ impl Inner {
             Backend::Portable.kernels(),
             Work {
                 bytes: &mut packet,
-                secrets: Secrets::from(&keys[..]),
+                keys: &keys[..],
                 jobs: &[job],
                 outcomes: &mut outcome,
             },

@@ -53,7 +53,7 @@ impl Runner {
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
                 assert_eq!((job.aad_len, job.keystream_blocks), (0, 0));
                 while prepared <= job.key as usize {
-                    let key = &pending.secrets.keys[prepared];
+                    let key = &pending.keys[prepared];
                     let new = || {
                         let unbound = UnboundKey::new(&CHACHA20_POLY1305, key);
                         (*key, LessSafeKey::new(unbound.expect("32 bytes")))

@@ -8,7 +8,7 @@
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
 use packetlane_lanes::{
-    AesKey, Backend, GcmKey, Header, Job, Key, Outcome, Secrets, TAG_LEN, Work,
+    AesKey, Backend, GcmKey, Header, Job, Key, Outcome, TAG_LEN, Work,
 };
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -37,8 +37,6 @@ fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
             text: end + aad_len as u32,
             text_len: len as u32,
             key: i as u32,
-            keystream: 0,
-            keystream_blocks: 0,
             nonce: [i as u8; 12],
         });
         end += (aad_len + len + TAG_LEN) as u32;
@@ -54,32 +52,15 @@ fn text(bytes: &[u8], job: &Job) -> std::ops::Range<usize> {
     start..start + job.text_len as usize
 }
 
-/// Seals packets of these lengths and opens them, with and without precomputed keystream.
+/// Seals packets of these lengths and opens them, unchanged and with every second one forged.
 fn seal_and_open(backend: Backend, lengths: &[usize]) {
-    seal_and_open_with(backend, lengths, |_| 0);
-    seal_and_open_with(backend, lengths, |i| (i + 2) % 5);
-}
-
-/// Seals packets and opens them, unchanged and with every second one forged. `keystream(i)`
-/// blocks of keystream are precomputed for packet i.
-fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) -> usize) {
-    let (mut bytes, keys, mut jobs) = lay_out(lengths);
+    let (mut bytes, keys, jobs) = lay_out(lengths);
     let plain = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     for job in &jobs {
         secret(&bytes[text(&bytes, job)]);
     }
     secret(keys.as_flattened());
-    let mut blocks = Vec::new();
-    for (i, job) in jobs.iter_mut().enumerate() {
-        (job.keystream, job.keystream_blocks) = (blocks.len() as u32, keystream(i) as u32);
-        let mut own = vec![[0; 64]; keystream(i)];
-        if !own.is_empty() {
-            let of: Vec<_> = (0..job.keystream_blocks).map(|n| (n, job.nonce)).collect();
-            backend.kernels().precompute_keystream(&keys[i], &of, &mut own);
-        }
-        blocks.extend(own);
-    }
     // Each alone, too, with the start of its text masked as if it were a header.
     let mut masked = bytes.clone();
     masked.extend([0; 20]);
@@ -90,22 +71,14 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
             number: job.text,
             key: 0,
         };
-        let job = Job {
-            keystream_blocks: 0,
-            ..*job
-        };
         let header_key = &keys[(i + 1) % keys.len()];
-        backend.kernels().seal_with_header(&mut masked, [&keys[i], header_key], &job, &header);
+        backend.kernels().seal_with_header(&mut masked, [&keys[i], header_key], job, &header);
     }
     public(&masked);
     black_box(masked);
-    let secrets = Secrets {
-        keys: &keys,
-        keystream: &blocks,
-    };
     backend.kernels().seal(Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -116,7 +89,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     let sealed = bytes.clone();
     backend.kernels().open(Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -140,7 +113,7 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     let damaged = bytes.clone();
     backend.kernels().open(Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -158,24 +131,54 @@ fn seal_and_open_with(backend: Backend, lengths: &[usize], keystream: fn(usize) 
     public(keys.as_flattened());
 }
 
-/// The same for texts that lie elsewhere, without precomputed keystream.
-fn from_elsewhere(backend: Backend, lengths: &[usize]) {
+/// Seals packets and opens them one by one, every second one forged. Up to four blocks of keystream of each are
+/// precomputed.
+fn seal_and_open_single(backend: Backend, lengths: &[usize]) {
+    let (mut bytes, keys, jobs) = lay_out(lengths);
+    let (plain, kernels) = (bytes.clone(), backend.kernels());
+    for job in &jobs {
+        secret(&bytes[text(&bytes, job)]);
+    }
+    secret(keys.as_flattened());
+    for (i, job) in jobs.iter().enumerate() {
+        let of: Vec<_> = (0..(i as u32 + 2) % 5).map(|n| (n, job.nonce)).collect();
+        let mut keystream = vec![[0; 64]; of.len()];
+        kernels.precompute_keystream(&keys[i], &of, &mut keystream);
+        kernels.seal_single(&keys[i], &keystream, &mut bytes, job);
+        // Ciphertext is public. The keys are still secret.
+        public(&bytes);
+        let (text, is_forged) = (text(&bytes, job), i % 2 == 0);
+        bytes[text.end + i % TAG_LEN] ^= u8::from(is_forged);
+        let before = bytes.clone();
+        let outcome = kernels.open_single(&keys[i], &keystream, &mut bytes, job);
+        public(&bytes);
+        let (expected, opened) = match is_forged {
+            true => (Outcome::BadTag, &before),
+            false => (Outcome::Authentic, &plain),
+        };
+        assert_eq!(outcome, expected);
+        assert_eq!(bytes[text.clone()], opened[text]);
+    }
+    public(keys.as_flattened());
+}
+
+/// The same out of place.
+fn seal_out_of_place(backend: Backend, lengths: &[usize]) {
     let (mut bytes, keys, jobs) = lay_out(lengths);
     let plain = bytes.clone();
-    let elsewhere = bytes.clone();
+    let source = bytes.clone();
     let mut outcomes = vec![Outcome::Pending; jobs.len()];
     for job in &jobs {
         secret(&bytes[text(&bytes, job)]);
-        secret(&elsewhere[text(&bytes, job)]);
+        secret(&source[text(&bytes, job)]);
     }
     secret(keys.as_flattened());
-    let secrets = Secrets::from(&keys[..]);
     let after_first =
-        |job: &Job| &elsewhere[text(&elsewhere, job)][64.min(job.text_len as usize)..];
+        |job: &Job| &source[text(&source, job)][64.min(job.text_len as usize)..];
     let sources: Vec<_> = jobs.iter().map(after_first).collect();
     let work = Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys[..],
         jobs: &jobs,
         outcomes: &mut outcomes,
     };
@@ -186,7 +189,7 @@ fn from_elsewhere(backend: Backend, lengths: &[usize]) {
     // What was sealed is what is opened in place.
     let work = Work {
         bytes: &mut bytes,
-        secrets,
+        keys: &keys[..],
         jobs: &jobs,
         outcomes: &mut outcomes,
     };
@@ -232,7 +235,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     masked.extend([0; 20]);
     backend.kernels().gcm_seal(Work {
         bytes: &mut masked,
-        secrets: &keys,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -241,7 +244,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
     black_box(masked);
     backend.kernels().gcm_seal(Work {
         bytes: &mut bytes,
-        secrets: &keys,
+        keys: &keys,
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
@@ -256,7 +259,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
         let sent = bytes.clone();
         backend.kernels().gcm_open(Work {
             bytes: &mut bytes,
-            secrets: &keys,
+            keys: &keys,
             jobs: &jobs,
             outcomes: &mut outcomes,
         });
@@ -384,6 +387,7 @@ fn run_all(backend: Backend) {
         stream(backend, len);
         tag(backend, len);
         seal_and_open(backend, &[len]);
+        seal_and_open_single(backend, &[len; 10]);
         // A single one, and one for each size of key.
         gcm(backend, &[len]);
         gcm(backend, &[len, len]);
@@ -402,16 +406,17 @@ fn run_all(backend: Backend) {
     let waiting: Vec<_> = (0..33).map(|i| 20 + i * 61).collect();
     seal_and_open(backend, &waiting);
     seal_and_open(backend, &[600, 600, 600, 600, 600, 600, 600, 600, 1500]);
-    // In stitched lanes with AVX2: three to six blocks, and longer ones with a short one. Two packets are
-    // pipelined.
+    // In stitched lanes with AVX2: three to six blocks, and longer ones with a short one. Two packets go one
+    // by one.
     seal_and_open(backend, &[61, 900, 600]);
     seal_and_open(backend, &[65, 128, 192, 256, 320]);
     seal_and_open(backend, &[65, 128]);
     seal_and_open(backend, &[200, 256]);
     seal_and_open(backend, &[40_000, 8, 33_000]);
-    from_elsewhere(backend, &[40_000, 8, 33_000]);
+    seal_out_of_place(backend, &[40_000, 8, 33_000]);
     println!(
-        "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, AES-GCM, masks",
+        "{}: streams, tags, batches of 1 to 130 packets of 0 to 40000 bytes, single \
+         packets with precomputed keystream, AES-GCM, masks",
         backend.name()
     );
 }

@@ -115,7 +115,7 @@ impl Packets {
     fn seal(&mut self, backend: Backend) {
         backend.kernels().seal(Work {
             bytes: &mut self.bytes,
-            secrets: (&*self.keys).into(),
+            keys: &self.keys,
             jobs: &self.jobs,
             outcomes: &mut self.outcomes,
         });
@@ -124,7 +124,7 @@ impl Packets {
     fn open(&mut self, backend: Backend) {
         backend.kernels().open(Work {
             bytes: &mut self.bytes,
-            secrets: (&*self.keys).into(),
+            keys: &self.keys,
             jobs: &self.jobs,
             outcomes: &mut self.outcomes,
         });
@@ -248,7 +248,7 @@ impl GcmPackets {
         } = &mut self.packets;
         backend.kernels().gcm_seal(Work {
             bytes,
-            secrets: &[&self.key],
+            keys: &[&self.key],
             jobs,
             outcomes,
         });
@@ -263,7 +263,7 @@ impl GcmPackets {
         } = &mut self.packets;
         backend.kernels().gcm_open(Work {
             bytes,
-            secrets: &[&self.key],
+            keys: &[&self.key],
             jobs,
             outcomes,
         });

@@ -6,7 +6,7 @@
 )]
 
 use packetlane_gpu::{Bytes, DeviceWork, Gpu, Op, PipelineConfig, RunOptions, Timings, pending};
-use packetlane_lanes::{Backend, Job, Key, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Key, Outcome, TAG_LEN, Work};
 use packetlane_ptx_emulator::StandIn;
 
 /// Pseudo-random numbers, the same in every run.
@@ -130,19 +130,15 @@ impl Made {
     /// The results of a backend alone.
     pub fn on_cpu(&mut self) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
-        let secrets = Secrets::from(&self.keys[..]);
+        let keys = &self.keys[..];
         let work = Work {
             bytes: &mut self.bytes,
-            secrets,
+            keys,
             jobs: &self.jobs,
             outcomes: &mut outcomes,
         };
         run(self.op, work);
         outcomes
-    }
-
-    pub fn secrets(&self) -> Secrets<'_> {
-        Secrets::from(&self.keys[..])
     }
 
     /// The CPU's bytes and verdicts.
@@ -166,7 +162,7 @@ impl Made {
                 false => Bytes::Plain(&mut plain),
             };
             let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
-            let work = (self.secrets(), &self.jobs[..], &mut outcomes[..]);
+            let work = (&self.keys[..], &self.jobs[..], &mut outcomes[..]);
             let with = RunOptions {
                 timed,
                 ..RunOptions::default()
@@ -190,19 +186,13 @@ pub fn run(op: Op, work: Work<'_>) {
 }
 
 /// Runs the jobs that have not run.
-pub fn finish(
-    op: Op,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    jobs: &[Job],
-    outcomes: &mut [Outcome],
-) {
+pub fn finish(op: Op, bytes: &mut [u8], keys: &[Key], jobs: &[Job], outcomes: &mut [Outcome]) {
     let mut end = 0;
     while let Some(range) = pending(outcomes, end) {
         end = range.end;
         let work = Work {
             bytes,
-            secrets,
+            keys,
             jobs: &jobs[range.clone()],
             outcomes: &mut outcomes[range],
         };
@@ -224,11 +214,11 @@ pub fn device(seed: u64, streams: usize, piece_bytes: usize) -> (StandIn, Gpu) {
 /// Work for a device.
 pub fn device_work<'w>(
     bytes: Bytes<'w>,
-    (secrets, jobs, outcomes): (Secrets<'w>, &'w [Job], &'w mut [Outcome]),
+    (keys, jobs, outcomes): (&'w [Key], &'w [Job], &'w mut [Outcome]),
 ) -> DeviceWork<'w> {
     DeviceWork {
         bytes,
-        secrets,
+        keys,
         jobs,
         outcomes,
     }

@@ -146,7 +146,7 @@ impl Batch {
         let backend = backend.expect("the portable backend is always there");
         backend.kernels().seal(Work {
             bytes: &mut by_lanes,
-            secrets: keys.as_slice().into(),
+            keys: keys.as_slice().into(),
             jobs: &jobs,
             outcomes: &mut outcomes,
         });

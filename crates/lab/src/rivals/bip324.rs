@@ -86,7 +86,7 @@ impl<L: Library> OneByOne<L> {
                     "these sessions have no AAD after their handshake"
                 );
                 while prepared <= job.key as usize {
-                    self.prepare(pending.secrets.keys, prepared);
+                    self.prepare(pending.keys, prepared);
                     prepared += 1;
                 }
                 let text = job.text as usize;
@@ -166,6 +166,32 @@ impl<R: Runner> Peer for OurPeer<R> {
     }
 }
 
+/// Our session without batches: each packet is sealed or opened by itself.
+struct OneAtATime {
+    session: Session,
+    wire: Vec<u8>,
+}
+
+impl Peer for OneAtATime {
+    fn seal(&mut self, turn: &Turn, send: &mut dyn FnMut(&[u8])) {
+        for part in turn.parts() {
+            self.wire.clear();
+            for (kind, contents) in part {
+                let sealed = self.session.outbound.seal(kind, contents, &mut self.wire);
+                sealed.expect("contents of at most 2^24 - 1 bytes");
+            }
+            send(&self.wire);
+        }
+    }
+
+    fn open(&mut self, mut wire: &[u8], each: &mut dyn FnMut(&[u8])) {
+        let inbound = &mut self.session.inbound;
+        while let Some(contents) = inbound.open(&mut wire).expect("an authentic packet") {
+            each(contents);
+        }
+    }
+}
+
 /// The `bip324` crate: its ciphers, with one buffer that is reused.
 pub(crate) struct Bip324Crate {
     session: bip324::CipherSession,
@@ -231,7 +257,7 @@ impl Implementation {
     }
 }
 
-/// Every implementation of whole packets, ours first.
+/// Every implementation of whole packets, ours first; the best of them without batches, too.
 ///
 /// # Panics
 ///
@@ -255,6 +281,16 @@ pub(crate) fn implementations(ours: &[Ours]) -> Vec<Implementation> {
     });
     let engine = ours[0].engine;
     let by_others = [
+        Implementation {
+            name: "one-at-a-time".to_owned(),
+            backend: ours[0].backend(),
+            connect: Box::new(move || {
+                sessions(engine).map(|session| -> Box<dyn Peer> {
+                    let wire = Vec::new();
+                    Box::new(OneAtATime { session, wire })
+                })
+            }),
+        },
         one_by_one::<Ring>(engine),
         #[cfg(feature = "aws-lc")]
         one_by_one::<AwsLcRs>(engine),

@@ -17,7 +17,7 @@ use packetlane::bip324::{LENGTH_LEN, PacketKind, REKEY_INTERVAL};
 use packetlane::gpu::{
     Bytes, DeviceWork, Gpu, GpuError, Op, Pinned, PipelineConfig, RunOptions, Timings,
 };
-use packetlane_lanes::{Backend, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -81,7 +81,7 @@ pub(crate) struct Load {
     sealed: Vec<u8>,
     /// Opened. Opening leaves the tags in place.
     opened: Vec<u8>,
-    keys: Vec<Key>,
+    pub(crate) keys: Vec<Key>,
     pub(crate) jobs: Vec<Job>,
     /// The number of genuine packets, and the bytes of their contents.
     genuine: usize,
@@ -121,27 +121,23 @@ impl Load {
             genuine: turn.genuine().count(),
             contents: turn.genuine().map(<[u8]>::len).sum(),
         };
-        let secrets = Secrets::from(&load.keys[..]);
+        let keys = &load.keys[..];
         let mut outcomes = load.pending();
         backend.kernels().seal(Work {
             bytes: &mut load.sealed,
-            secrets,
+            keys,
             jobs: &load.jobs,
             outcomes: &mut outcomes,
         });
         load.opened = load.sealed.clone();
         backend.kernels().open(Work {
             bytes: &mut load.opened,
-            secrets,
+            keys,
             jobs: &load.jobs,
             outcomes: &mut outcomes,
         });
         load.check_with(Op::Open, &load.opened, &outcomes);
         load
-    }
-
-    pub(crate) fn secrets(&self) -> Secrets<'_> {
-        Secrets::from(&self.keys[..])
     }
 
     /// The outcomes before a run.
@@ -274,7 +270,7 @@ impl<'a> Traveller<'a> {
     pub(crate) fn travel(&mut self, timed: bool) -> Result<Timings, GpuError> {
         let work = DeviceWork {
             bytes: self.arena.for_device(),
-            secrets: self.load.secrets(),
+            keys: &self.load.keys,
             jobs: &self.load.jobs,
             outcomes: &mut self.outcomes,
         };
@@ -370,7 +366,7 @@ fn device_samples(seconds: Vec<f64>) -> Samples {
 /// If the result differs.
 pub(crate) fn resident(gpu: &Gpu, op: Op, load: &Load, plan: &Plan) -> Result<Samples, GpuError> {
     let input = load.input(op);
-    let mut resident = gpu.resident(op, input, load.secrets(), &load.jobs)?;
+    let mut resident = gpu.resident(op, input, &load.keys[..], &load.jobs)?;
     resident.run()?;
     let (mut bytes, mut outcomes) = (input.to_vec(), load.pending());
     resident.fetch(&mut bytes, &mut outcomes)?;

@@ -16,7 +16,7 @@ pub(crate) const SIZES: [usize; 11] = [
 ];
 
 /// Packets in a batch.
-pub(crate) const BATCHES: [usize; 7] = [1, 4, 16, 64, 256, 1024, 4096];
+pub(crate) const BATCHES: [usize; 8] = [1, 2, 4, 16, 64, 256, 1024, 4096];
 
 /// A case on a profile sends at least this many packets, so that it has the profile's long
 /// and short ones in their proportion.

@@ -32,6 +32,17 @@ pub(crate) fn precompute_keystream(
     }
 }
 
+/// See [`crate::Kernels::max_precomputed_blocks`].
+#[inline]
+pub(crate) fn max_precomputed_blocks(set: Set) -> usize {
+    // A larger packet hides its hash in its own rounds. With precomputed keystream it would
+    // have fewer rounds to hide it in, and gain nothing.
+    match set.is_stitched() {
+        true => set.row_blocks(),
+        false => usize::MAX,
+    }
+}
+
 /// XORs the keystream of (`key`, `nonce`), from block `counter` on, into `text` (RFC 8439, section 2.4). A few
 /// blocks are computed in rows, where they take less time than in lanes.
 pub(crate) fn xor_keystream(set: Set, key: &Key, nonce: &Nonce, counter: u32, text: &mut [u8]) {

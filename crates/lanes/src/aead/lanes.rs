@@ -11,15 +11,13 @@
 //! Opening: first all blocks 0, then the tags, then the texts of the packets whose tag was
 //! right, so that nothing is decrypted before it is checked.
 //!
-//! Precomputed blocks are not computed again.
-//!
-//! Texts to seal may lie elsewhere, but for their first blocks. Blocks that fill all lanes, or half of them, are read
-//! there; others are copied first.
+//! Texts may be sealed out of place, but for their first blocks. Blocks that fill all lanes, or half of them,
+//! are read from their source; others are copied first.
 
-use super::strategy::{self, CHUNK, TagMethod};
+use super::strategy::{self, CHUNK, COUNTING_SORT_THRESHOLD, TagMethod};
 use super::tag::tag;
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Job, Key, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict};
+use crate::job::{BLOCK_LEN, Job, Key, Outcome, TAG_LEN, split_one_time_key, verdict};
 use crate::kernels::chacha20::{Blocks, HalfRun, Run};
 use crate::kernels::poly1305::text::{AAD_OVERREAD, MAX_AAD, Text};
 use crate::vector::MAX_LANES;
@@ -32,13 +30,7 @@ const _: () = assert!(strategy::CHUNK_BYTES < 1 << 24);
 
 // Not inlined: its arrays take several pages of stack, which single packets should not pay for.
 #[inline(never)]
-pub(super) fn seal(
-    set: Set,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    jobs: &[Job],
-    mut sources: &[&[u8]],
-) {
+pub(super) fn seal(set: Set, bytes: &mut [u8], keys: &[Key], jobs: &[Job], mut sources: &[&[u8]]) {
     let mut chunk = Chunk::new();
     let mut rest = jobs;
     while !rest.is_empty() {
@@ -48,24 +40,15 @@ pub(super) fn seal(
         let order = chunk.begin(jobs);
         for index in indices(&order, jobs.len()) {
             let job = &jobs[index];
-            match secrets.keystream(job) {
-                Some((key, blocks)) => {
-                    chunk.one_time_keys[index] = *key;
-                    chunk.copy_from(bytes, job, index, 1..job.keystream_blocks);
-                    set.xor_blocks(&mut bytes[job.text()], blocks);
-                    chunk.xor(set, bytes, secrets, jobs, index, job.keystream_blocks);
-                }
+            if strategy::has_runs(set, job) {
+                chunk.push(set, bytes, keys, jobs, index, 0..1);
+                chunk.xor_runs(set, bytes, keys, jobs, index, 1);
+            } else {
                 // The text is short: block 0 shares a call with the text's blocks.
-                None if !strategy::has_runs(set, job) => {
-                    chunk.push(set, bytes, secrets, jobs, index, 0..job.blocks());
-                }
-                None => {
-                    chunk.push(set, bytes, secrets, jobs, index, 0..1);
-                    chunk.xor_runs(set, bytes, secrets, jobs, index, 1);
-                }
+                chunk.push(set, bytes, keys, jobs, index, 0..job.blocks());
             }
         }
-        chunk.finish(set, bytes, secrets, jobs);
+        chunk.finish(set, bytes, keys, jobs);
         chunk.tag(set, bytes, jobs, &order);
         chunk.wipe_keys();
         for (job, tag) in jobs.iter().zip(&chunk.tags) {
@@ -79,7 +62,7 @@ pub(super) fn seal(
 pub(super) fn open(
     set: Set,
     bytes: &mut [u8],
-    secrets: Secrets<'_>,
+    keys: &[Key],
     jobs: &[Job],
     mut outcomes: &mut [Outcome],
 ) {
@@ -95,18 +78,13 @@ pub(super) fn open(
         // texts; if one call has room for everything, all of it.
         // For each packet, from the longest on, the first block that the call does not compute.
         let mut next_blocks = ArrayVec::<u32, CHUNK>::new();
-        let with_key = match !in_one_call && secrets.keystream.is_empty() {
-            true => chunk.compute_keys(set, secrets, jobs),
-            false => 0,
+        let with_key = match in_one_call {
+            false => chunk.compute_keys(set, keys, jobs),
+            true => 0,
         };
         for (index, job) in jobs.iter().enumerate().skip(with_key) {
-            if !secrets.keystream.is_empty()
-                && let Some((key, _)) = secrets.keystream(job)
-            {
-                chunk.one_time_keys[index] = *key;
-            }
             let to = if in_one_call { job.blocks() } else { 1 };
-            chunk.push(set, bytes, secrets, jobs, index, job.keystream_blocks..to);
+            chunk.push(set, bytes, keys, jobs, index, 0..to);
         }
         if !in_one_call {
             let mut room = match chunk.lanes {
@@ -115,11 +93,10 @@ pub(super) fn open(
             };
             for index in indices(&order, jobs.len()) {
                 let job = &jobs[index];
-                let from = job.keystream_blocks.max(1);
-                let to = job.blocks().min(from + room).max(from);
-                if from < to {
-                    chunk.push(set, bytes, secrets, jobs, index, from..to);
-                    room -= to - from;
+                let to = job.blocks().min(1 + room);
+                if to > 1 {
+                    chunk.push(set, bytes, keys, jobs, index, 1..to);
+                    room -= to - 1;
                 }
                 next_blocks.push(to);
             }
@@ -138,22 +115,15 @@ pub(super) fn open(
             chunk.runs.retain(|run| authentic(run.index()));
         }
         chunk.xor_list(set, bytes, jobs);
-        if in_one_call && secrets.keystream.is_empty() {
+        if in_one_call {
             continue;
         }
         for (rank, index) in indices(&order, jobs.len()).enumerate() {
-            if !authentic(index) {
-                continue;
-            }
-            let job = &jobs[index];
-            if let Some((_, blocks)) = secrets.keystream(job) {
-                set.xor_blocks(&mut bytes[job.text()], blocks);
-            }
-            if !in_one_call {
-                chunk.xor(set, bytes, secrets, jobs, index, next_blocks[rank]);
+            if authentic(index) {
+                chunk.xor(set, bytes, keys, jobs, index, next_blocks[rank]);
             }
         }
-        chunk.finish(set, bytes, secrets, jobs);
+        chunk.finish(set, bytes, keys, jobs);
     }
 }
 
@@ -178,7 +148,7 @@ fn order(jobs: &[Job]) -> Order {
         // A chunk of several packets has fewer than 2^24 bytes of text.
         keys.push(!job.text_len.saturating_sub(1) << 8 | index as u32);
     }
-    if jobs.len() >= MANY_COUNTED && longest <= LONGEST_COUNTED {
+    if jobs.len() >= COUNTING_SORT_THRESHOLD && longest <= LONGEST_COUNTED {
         return counted(&keys);
     }
     keys.sort_unstable();
@@ -220,10 +190,9 @@ fn counted(keys: &[u32]) -> Order {
     order
 }
 
-/// The digits of [`counted`], and from how many numbers on it is faster than comparing.
+/// The digits of [`counted`].
 const DIGIT_BITS: u32 = 5;
 const DIGITS: usize = 1 << DIGIT_BITS;
-const MANY_COUNTED: usize = 32;
 
 /// The longest text whose number has no bits above these digits.
 const LONGEST_COUNTED: u32 = 16 << (2 * DIGIT_BITS);
@@ -247,7 +216,7 @@ struct Chunk<'k> {
     /// Blocks for half the lanes that wait for another such half: the packet's index, and the
     /// number of the first block.
     half: Option<(usize, u32)>,
-    /// Where what follows the first block of each text is read, if not in place.
+    /// Where what follows the first block of each text is read, if it is sealed out of place.
     sources: &'k [&'k [u8]],
     /// The one-time key of each packet.
     one_time_keys: ArrayVec<[u8; 32], CHUNK>,
@@ -293,16 +262,16 @@ impl<'k> Chunk<'k> {
         &mut self,
         set: Set,
         bytes: &mut [u8],
-        secrets: Secrets<'k>,
+        keys: &'k [Key],
         jobs: &[Job],
         index: usize,
         from: u32,
     ) {
         let job = &jobs[index];
         if strategy::has_runs(set, job) {
-            self.xor_runs(set, bytes, secrets, jobs, index, from);
+            self.xor_runs(set, bytes, keys, jobs, index, from);
         } else {
-            self.push(set, bytes, secrets, jobs, index, from..job.blocks());
+            self.push(set, bytes, keys, jobs, index, from..job.blocks());
         }
     }
 
@@ -314,7 +283,7 @@ impl<'k> Chunk<'k> {
         &mut self,
         set: Set,
         bytes: &mut [u8],
-        secrets: Secrets<'k>,
+        keys: &'k [Key],
         jobs: &[Job],
         index: usize,
         mut from: u32,
@@ -329,7 +298,7 @@ impl<'k> Chunk<'k> {
                 let source = self.source(bytes, job, index, from);
                 let source = source.map(|source| &source[..direct - BLOCK_LEN]);
                 let runs = &mut bytes[start..start + direct];
-                set.xor_keystream(secrets.key(job), &job.nonce, from, source, runs);
+                set.xor_keystream(job.key_in(keys), &job.nonce, from, source, runs);
                 from += (direct / BLOCK_LEN) as u32;
             }
         }
@@ -339,7 +308,7 @@ impl<'k> Chunk<'k> {
                 None => self.half = Some((index, from)),
                 Some(pending) => {
                     let runs = [pending, (index, from)].map(|(index, counter)| HalfRun {
-                        key: secrets.key(&jobs[index]),
+                        key: jobs[index].key_in(keys),
                         nonce: &jobs[index].nonce,
                         counter,
                         start: jobs[index].text().start + BLOCK_LEN * (counter as usize - 1),
@@ -350,10 +319,10 @@ impl<'k> Chunk<'k> {
             }
             from += half as u32;
         }
-        self.push(set, bytes, secrets, jobs, index, from..job.blocks());
+        self.push(set, bytes, keys, jobs, index, from..job.blocks());
     }
 
-    /// Copies blocks of a packet's text from where they are read, if that is elsewhere. Block 0 is none of the text,
+    /// Copies blocks of a packet's text from where they are read, if that is out of place. Block 0 is none of the text,
     /// and block 1, its first, is in place.
     #[inline(always)]
     fn copy_from(&self, bytes: &mut [u8], job: &Job, index: usize, blocks: Range<u32>) {
@@ -367,7 +336,7 @@ impl<'k> Chunk<'k> {
         }
     }
 
-    /// What follows block `first` of a text, which is put in place, if it is read elsewhere.
+    /// What follows block `first` of a text, which is put in place, if it is read from a source.
     #[inline(always)]
     fn source(&self, bytes: &mut [u8], job: &Job, index: usize, first: u32) -> Option<&'k [u8]> {
         self.copy_from(bytes, job, index, first..first + 1);
@@ -381,7 +350,7 @@ impl<'k> Chunk<'k> {
         &mut self,
         set: Set,
         bytes: &mut [u8],
-        secrets: Secrets<'k>,
+        keys: &'k [Key],
         jobs: &[Job],
         index: usize,
         counters: Range<u32>,
@@ -390,8 +359,8 @@ impl<'k> Chunk<'k> {
         self.copy_from(bytes, job, index, counters.clone());
         let fits = self.lanes + counters.len() <= set.block_lanes();
         match fits && !counters.is_empty() {
-            true => self.add(secrets.key(job), job, index, counters),
-            false => self.push_in_parts(set, bytes, secrets, jobs, index, counters),
+            true => self.add(job.key_in(keys), job, index, counters),
+            false => self.push_in_parts(set, bytes, keys, jobs, index, counters),
         }
     }
 
@@ -420,7 +389,7 @@ impl<'k> Chunk<'k> {
         &mut self,
         set: Set,
         bytes: &mut [u8],
-        secrets: Secrets<'k>,
+        keys: &'k [Key],
         jobs: &[Job],
         index: usize,
         mut counters: Range<u32>,
@@ -432,17 +401,17 @@ impl<'k> Chunk<'k> {
             }
             let blocks = counters.len().min(set.block_lanes() - self.lanes) as u32;
             let end = counters.start + blocks;
-            self.add(secrets.key(job), job, index, counters.start..end);
+            self.add(job.key_in(keys), job, index, counters.start..end);
             counters.start = end;
         }
     }
 
     /// Computes the blocks in the list and the half that waits, and XORs them into their texts.
     #[inline]
-    fn finish(&mut self, set: Set, bytes: &mut [u8], secrets: Secrets<'k>, jobs: &[Job]) {
+    fn finish(&mut self, set: Set, bytes: &mut [u8], keys: &'k [Key], jobs: &[Job]) {
         if let Some((index, from)) = self.half.take() {
             let to = from + set.block_lanes() as u32 / 2;
-            self.push(set, bytes, secrets, jobs, index, from..to);
+            self.push(set, bytes, keys, jobs, index, from..to);
         }
         self.flush(set, bytes, jobs);
     }
@@ -471,16 +440,16 @@ impl<'k> Chunk<'k> {
     /// Computes the one-time keys of the first packets, as many as fill all lanes of one or more
     /// calls, past the list, which must be empty. Returns how many.
     #[inline]
-    fn compute_keys(&mut self, set: Set, secrets: Secrets<'k>, jobs: &[Job]) -> usize {
+    fn compute_keys(&mut self, set: Set, keys: &'k [Key], jobs: &[Job]) -> usize {
         let lanes = set.block_lanes();
         let calls = jobs.chunks_exact(lanes);
         let with_key = jobs.len() - calls.remainder().len();
-        for (jobs, keys) in calls.zip(self.one_time_keys.chunks_exact_mut(lanes)) {
+        for (jobs, one_time_keys) in calls.zip(self.one_time_keys.chunks_exact_mut(lanes)) {
             for (lane, job) in jobs.iter().enumerate() {
-                self.blocks.set(lane, secrets.key(job), &job.nonce, 0..1);
+                self.blocks.set(lane, job.key_in(keys), &job.nonce, 0..1);
             }
             set.blocks(&mut self.blocks, lanes);
-            for (key, block) in keys.iter_mut().zip(self.blocks.keystream()) {
+            for (key, block) in one_time_keys.iter_mut().zip(self.blocks.keystream()) {
                 key.copy_from_slice(split_one_time_key(core::slice::from_ref(block)).0);
             }
         }
@@ -539,7 +508,7 @@ impl<'k> Chunk<'k> {
             // SAFETY: the slice for `Text::start` has shown that each text and the tag after it
             // lie in `bytes`. `in_lanes` has shown the same for its AAD, if it has some, and
             // for `AAD_OVERREAD` bytes after it. `TagMethod::next` takes its groups from
-            // `group`, and gives a text four lanes only if it has at least `IN_FOUR_LANES` bytes,
+            // `group`, and gives a text four lanes only if it has at least `FOUR_LANES_THRESHOLD` bytes,
             // which is more than 64.
             unsafe {
                 match method {
@@ -589,7 +558,15 @@ mod tests {
     #[test]
     fn order_is_from_the_longest_to_the_shortest() {
         for longest in [1, 17, 600, LONGEST_COUNTED, LONGEST_COUNTED + 1, 1 << 20] {
-            for packets in [0, 1, 2, MANY_COUNTED - 1, MANY_COUNTED, 200, CHUNK] {
+            for packets in [
+                0,
+                1,
+                2,
+                COUNTING_SORT_THRESHOLD - 1,
+                COUNTING_SORT_THRESHOLD,
+                200,
+                CHUNK,
+            ] {
                 let mut random = 1_u32;
                 let mut length = || {
                     random = random.wrapping_mul(0x915f_77f5).wrapping_add(1);

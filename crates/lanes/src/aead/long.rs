@@ -11,7 +11,7 @@ use super::packet::Packet;
 use super::stitched;
 use super::strategy::blocks_behind;
 use crate::isa::Set;
-use crate::job::{Block, Job, Outcome, Secrets, TAG_LEN, split_one_time_key};
+use crate::job::{Block, Job, Key, Outcome, TAG_LEN, split_one_time_key};
 use crate::kernels::chacha20::{Blocks, Keystream};
 use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::mem::swap;
@@ -19,7 +19,7 @@ use core::mem::swap;
 /// Calls `work` for one packet after the other, with its index and the first of its keystream: block 0,
 /// and the last blocks of its text, as many as [`blocks_behind`] says.
 #[inline(always)]
-fn each<'k>(set: Set, secrets: Secrets<'k>, jobs: &[Job], mut work: impl FnMut(usize, &[Block])) {
+fn each<'k>(set: Set, keys: &'k [Key], jobs: &[Job], mut work: impl FnMut(usize, &[Block])) {
     let count = |job| 1 + blocks_behind(set, job);
     let mut blocks = Blocks::new();
     let mut next = 0;
@@ -28,7 +28,7 @@ fn each<'k>(set: Set, secrets: Secrets<'k>, jobs: &[Job], mut work: impl FnMut(u
         while let Some(job) = jobs.get(next)
             && lanes + count(job) <= set.block_lanes()
         {
-            let (key, end, behind) = (secrets.key(job), job.blocks(), blocks_behind(set, job));
+            let (key, end, behind) = (job.key_in(keys), job.blocks(), blocks_behind(set, job));
             blocks.set(lanes, key, &job.nonce, 0..1);
             if behind > 0 {
                 blocks.set(lanes + 1, key, &job.nonce, end - behind as u32..end);
@@ -46,21 +46,21 @@ fn each<'k>(set: Set, secrets: Secrets<'k>, jobs: &[Job], mut work: impl FnMut(u
     }
 }
 
-/// Seals packets without precomputed keystream.
+/// Seals packets.
 // Not inlined: its keystream takes a page of stack, which single packets should not pay for.
 #[inline(never)]
-pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job]) {
+pub(super) fn seal(set: Set, bytes: &mut [u8], keys: &[Key], jobs: &[Job]) {
     let tag = |bytes: &mut [u8], job: &Job, hash: &mut Poly1305, hashed: usize| {
-        let tag = Packet::of(job, secrets).finish_tag(set, bytes, hash, hashed);
+        let tag = Packet::of(job, job.key_in(keys)).finish_tag(set, bytes, hash, hashed);
         bytes[job.tag()].copy_from_slice(&tag);
     };
     let mut keystream = Keystream::new();
     let (mut previous, mut current) = (&mut Poly1305::idle(), &mut Poly1305::idle());
     // The packet whose tag is still open, and how many bytes of its ciphertext are hashed.
     let mut last: Option<(&Job, usize)> = None;
-    each(set, secrets, jobs, |index, blocks| {
+    each(set, keys, jobs, |index, blocks| {
         let job = &jobs[index];
-        let packet = Packet::of(job, secrets);
+        let packet = Packet::of(job, job.key_in(keys));
         let (one_time_key, behind) = split_one_time_key(blocks);
         packet.start_tag(set, bytes, current, one_time_key);
         set.xor_blocks(&mut bytes[packet.last_blocks(behind.len())], behind);
@@ -90,18 +90,19 @@ pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, jobs: &[Job
     }
 }
 
-/// Opens packets without precomputed keystream.
+/// Opens packets.
 // Not inlined, as `seal`.
 #[inline(never)]
 pub(super) fn open(
     set: Set,
     bytes: &mut [u8],
-    secrets: Secrets<'_>,
+    keys: &[Key],
     (jobs, outcomes): (&[Job], &mut [Outcome]),
 ) {
     let mut hash = Poly1305::idle();
-    each(set, secrets, jobs, |index, blocks| {
-        let packet = Packet::of(&jobs[index], secrets);
+    each(set, keys, jobs, |index, blocks| {
+        let job = &jobs[index];
+        let packet = Packet::of(job, job.key_in(keys));
         let (one_time_key, behind) = split_one_time_key(blocks);
         packet.start_tag(set, bytes, &mut hash, one_time_key);
         outcomes[index] = stitched::decrypt(&packet, set, bytes, &mut hash, [&[], behind]);

@@ -2,7 +2,7 @@
 
 use super::tag;
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, verdict};
+use crate::job::{BLOCK_LEN, Job, Key, Nonce, Outcome, TAG_LEN, verdict};
 use crate::kernels::poly1305::Poly1305;
 use core::ops::Range;
 
@@ -10,7 +10,7 @@ use core::ops::Range;
 pub(super) enum Aad<'a> {
     /// In the buffer of the text.
     Attached(Range<usize>),
-    /// Elsewhere.
+    /// Anywhere.
     Detached(&'a [u8]),
 }
 
@@ -24,11 +24,11 @@ pub(super) struct Packet<'p> {
 }
 
 impl<'p> Packet<'p> {
-    /// The packet of a job.
+    /// The packet of a job, and its key.
     #[inline(always)]
-    pub(super) fn of(job: &'p Job, secrets: Secrets<'p>) -> Self {
+    pub(super) fn of(job: &'p Job, key: &'p Key) -> Self {
         Self {
-            key: secrets.key(job),
+            key,
             nonce: &job.nonce,
             aad: Aad::Attached(job.aad()),
             text: job.text(),
@@ -41,13 +41,6 @@ impl<'p> Packet<'p> {
             Aad::Attached(range) => &bytes[range.clone()],
             Aad::Detached(aad) => aad,
         }
-    }
-
-    /// Where its text lies, and as much of the tag behind it as makes its length a multiple of 16 bytes:
-    /// fewer bytes take longer to write, and to read soon after.
-    #[inline(always)]
-    pub(super) fn pieces(&self) -> Range<usize> {
-        self.text.start..self.text.start + self.text.len().next_multiple_of(TAG_LEN)
     }
 
     /// Where the last `count` blocks of its text lie.

@@ -7,33 +7,24 @@ use super::strategy::{TILE, is_stitched};
 use super::tag::{tag, update};
 use crate::isa::Set;
 use crate::job::{
-    BLOCK_LEN, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, split_one_time_key, verdict,
+    BLOCK_LEN, Block, Job, Key, Nonce, Outcome, TAG_LEN, split_one_time_key, verdict,
 };
-use crate::kernels::chacha20::{Blocks, Keystream, counter_row, mask, row_of_sample};
+use crate::kernels::chacha20::{Keystream, counter_row, mask, row_of_sample};
 use crate::kernels::chacha20poly1305::ShortText;
 use crate::kernels::poly1305::Poly1305;
 
 /// Encrypts the text of a job and writes its tag.
 #[inline]
-pub(super) fn seal(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) {
-    let tag = match secrets.keystream(job) {
-        None => seal_packet(&Packet::of(job, secrets), set, bytes),
-        Some(keystream) => seal_precomputed(set, bytes, secrets, job, keystream),
-    };
+pub(crate) fn seal(set: Set, bytes: &mut [u8], key: &Key, job: &Job) {
+    let tag = seal_packet(&Packet::of(job, key), set, bytes);
     bytes[job.tag()].copy_from_slice(&tag);
 }
 
-/// As [`seal`], for a long text without precomputed keystream: what follows its first block is read from
-/// `source`. Ciphertext is hashed while it is near, in pieces of [`TILE`].
+/// As [`seal`], for a long text: what follows its first block is read from `source`. Ciphertext is hashed
+/// while it is in the cache, in pieces of [`TILE`].
 #[inline(never)]
-pub(super) fn seal_from(
-    set: Set,
-    bytes: &mut [u8],
-    secrets: Secrets<'_>,
-    job: &Job,
-    source: &[u8],
-) {
-    let packet = Packet::of(job, secrets);
+pub(super) fn seal_from(set: Set, bytes: &mut [u8], key: &Key, job: &Job, source: &[u8]) {
+    let packet = Packet::of(job, key);
     let (key, nonce, len) = (packet.key, packet.nonce, packet.text.len());
     assert_eq!(source.len() + BLOCK_LEN, len, "the rest of the text");
     let (mut poly1305, mut at) = (Poly1305::idle(), 0);
@@ -68,24 +59,21 @@ pub(super) fn seal_from(
 
 /// Decrypts the text of a job if its tag is right.
 #[inline]
-pub(super) fn open(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job) -> Outcome {
-    match secrets.keystream(job) {
-        None => open_packet(&Packet::of(job, secrets), set, bytes),
-        Some(keystream) => open_precomputed(set, bytes, secrets, job, keystream),
-    }
+pub(crate) fn open(set: Set, bytes: &mut [u8], key: &Key, job: &Job) -> Outcome {
+    open_packet(&Packet::of(job, key), set, bytes)
 }
 
 /// Encrypts the text of a job and writes its tag. While the ciphertext is hashed, it computes the
 /// keystream block of `header_key` whose counter and nonce are the 16 bytes from `sample` on. Returns the
 /// block's first 8 bytes, a little-endian number; or nothing, and does nothing, if the sample does not
-/// lie in the text. For packets without precomputed keystream.
+/// lie in the text.
 pub(crate) fn seal_and_mask(
     set: Set,
     bytes: &mut [u8],
-    (secrets, job): (Secrets<'_>, &Job),
+    (key, job): (&Key, &Job),
     (header_key, sample): (&Key, usize),
 ) -> Option<u64> {
-    let packet = Packet::of(job, secrets);
+    let packet = Packet::of(job, key);
     if sample < packet.text.start || sample + 16 > packet.text.end {
         return None;
     }
@@ -110,7 +98,7 @@ pub(crate) fn seal_and_mask(
     Some(mask(&keystream))
 }
 
-/// Encrypts a text whose AAD lies elsewhere. Returns the tag.
+/// Encrypts a text whose AAD is detached. Returns the tag.
 pub(crate) fn seal_detached(
     set: Set,
     key: &Key,
@@ -127,7 +115,7 @@ pub(crate) fn seal_detached(
     seal_packet(&packet, set, text)
 }
 
-/// Decrypts a text whose AAD lies elsewhere, if the tag that follows the text is right.
+/// Decrypts a text whose AAD is detached, if the tag that follows the text is right.
 pub(crate) fn open_detached(
     set: Set,
     key: &Key,
@@ -196,20 +184,21 @@ fn encrypt_stitched(
     poly1305: &mut Poly1305,
     keystream: &mut Keystream,
 ) -> usize {
-    let count;
-    let place = (&mut *bytes, packet.text.clone());
-    if stitched::begins_in_lanes(packet, set) {
-        count = set.narrow_lanes();
-        let mut blocks = Blocks::new();
-        blocks.set(0, packet.key, packet.nonce, 0..count as u32);
-        set.blocks(&mut blocks, count);
-        stitched::encrypt_front(packet, set, place, poly1305, &blocks.keystream()[..count]);
-    } else {
-        count = set.most_in_rows().min(packet.blocks());
-        set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
-        stitched::encrypt_front(packet, set, place, poly1305, &keystream.blocks()[..count]);
-    }
-    stitched::encrypt_back(packet, set, bytes, poly1305, keystream, count)
+    let count = set.most_in_rows().min(packet.blocks());
+    set.rows(packet.key, &counter_row(0, packet.nonce), count, keystream);
+    let (one_time_key, blocks) = split_one_time_key(&keystream.blocks()[..count]);
+    packet.start_tag(set, bytes, poly1305, one_time_key);
+    let text = &mut bytes[packet.text.clone()];
+    set.xor_blocks(text, blocks);
+    stitched::encrypt_rest(
+        packet,
+        set,
+        text,
+        poly1305,
+        keystream,
+        count..packet.blocks(),
+        None,
+    )
 }
 
 #[inline(never)]
@@ -225,24 +214,24 @@ fn open_stitched(packet: &Packet<'_>, set: Set, bytes: &mut [u8]) -> Outcome {
     stitched::decrypt(packet, set, bytes, &mut poly1305, [front, &[]])
 }
 
-/// [`seal`] for a job whose one-time key and first blocks are precomputed.
+/// [`seal`] for a packet whose first `keystream` is precomputed, from block 0 on. There must be some.
 #[inline]
-fn seal_precomputed(
+pub(crate) fn seal_precomputed(
     set: Set,
     bytes: &mut [u8],
-    secrets: Secrets<'_>,
+    (key, keystream): (&Key, &[Block]),
     job: &Job,
-    (one_time_key, blocks): (&[u8; 32], &[Block]),
-) -> [u8; TAG_LEN] {
-    match (job.is_short(), blocks) {
-        (true, [block, ..]) => {
+) {
+    let (one_time_key, blocks) = split_one_time_key(keystream);
+    let tag = match blocks {
+        [block, ..] if job.is_short() => {
             let mut poly1305 = Poly1305::new(one_time_key);
             ShortText::of(bytes, job, block).encrypt(&mut poly1305);
             poly1305.update_lengths(0, job.text_len.into());
             poly1305.finish()
         }
         _ if set.is_stitched() && !is_whole(job, blocks) => {
-            let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
+            let (packet, mut poly1305) = (Packet::of(job, key), Poly1305::idle());
             packet.start_tag(set, bytes, &mut poly1305, one_time_key);
             set.xor_blocks(&mut bytes[job.text()], blocks);
             let (rest, mut keystream) = (1 + blocks.len()..packet.blocks(), Keystream::new());
@@ -251,23 +240,24 @@ fn seal_precomputed(
             packet.finish_tag(set, bytes, hash, hashed)
         }
         _ => {
-            xor_precomputed(set, bytes, secrets, job, blocks);
+            xor_text(set, key, &job.nonce, &mut bytes[job.text()], blocks);
             tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()])
         }
-    }
+    };
+    bytes[job.tag()].copy_from_slice(&tag);
 }
 
-/// [`open`] for a job whose one-time key and first blocks are precomputed.
+/// [`open`] for a packet whose first `keystream` is precomputed, from block 0 on. There must be some.
 #[inline]
-fn open_precomputed(
+pub(crate) fn open_precomputed(
     set: Set,
     bytes: &mut [u8],
-    secrets: Secrets<'_>,
+    (key, keystream): (&Key, &[Block]),
     job: &Job,
-    (one_time_key, blocks): (&[u8; 32], &[Block]),
 ) -> Outcome {
+    let (one_time_key, blocks) = split_one_time_key(keystream);
     if set.is_stitched() && !is_whole(job, blocks) {
-        let (packet, mut poly1305) = (Packet::of(job, secrets), Poly1305::idle());
+        let (packet, mut poly1305) = (Packet::of(job, key), Poly1305::idle());
         packet.start_tag(set, bytes, &mut poly1305, one_time_key);
         return stitched::decrypt(&packet, set, bytes, &mut poly1305, [blocks, &[]]);
     }
@@ -287,18 +277,7 @@ fn open_precomputed(
     let tag = tag(set, one_time_key, &bytes[job.aad()], &bytes[job.text()]);
     let outcome = verdict(&bytes[job.tag()], &tag);
     if outcome == Outcome::Authentic {
-        xor_precomputed(set, bytes, secrets, job, blocks);
+        xor_text(set, key, &job.nonce, &mut bytes[job.text()], blocks);
     }
     outcome
-}
-
-/// Encrypts or decrypts the text of a job whose first `blocks` are precomputed.
-#[inline]
-fn xor_precomputed(set: Set, bytes: &mut [u8], secrets: Secrets<'_>, job: &Job, blocks: &[Block]) {
-    let text = &mut bytes[job.text()];
-    // A packet's key is not read if its whole keystream is precomputed.
-    match is_whole(job, blocks) {
-        true => set.xor_blocks(text, blocks),
-        false => xor_text(set, secrets.key(job), &job.nonce, text, blocks),
-    }
 }

@@ -5,67 +5,12 @@
 
 use super::keystream::xor_keystream;
 use super::packet::Packet;
-use super::strategy::{TO_SEAL_IN_LANES, opened_in_lanes, remainder};
+use super::strategy::{SEAL_IN_LANES_THRESHOLD, opened_in_lanes, remainder};
 use crate::isa::Set;
-use crate::job::{BLOCK_LEN, Block, Outcome, TAG_LEN, split_one_time_key};
+use crate::job::{BLOCK_LEN, Block, Outcome, TAG_LEN};
 use crate::kernels::chacha20::{Keystream, counter_row};
 use crate::kernels::poly1305::{Poly1305, Unhashed};
 use core::ops::Range;
-
-/// Starts the tag of a packet, and encrypts the front of its text: `first` is the front of its keystream, from
-/// block 0 on.
-/// `place` is where the text lies in `bytes`, and may have as much behind it as [`Packet::pieces`].
-#[inline(always)]
-pub(super) fn encrypt_front(
-    packet: &Packet<'_>,
-    set: Set,
-    (bytes, place): (&mut [u8], Range<usize>),
-    poly1305: &mut Poly1305,
-    first: &[Block],
-) {
-    let (one_time_key, blocks) = split_one_time_key(first);
-    packet.start_tag(set, bytes, poly1305, one_time_key);
-    set.xor_blocks(&mut bytes[place], blocks);
-}
-
-/// Encrypts what is behind the first `count` blocks of a packet, if it has more, and hashes the
-/// ciphertext before it at the same time. Returns how many bytes of the ciphertext are hashed.
-#[inline(always)]
-pub(super) fn encrypt_back(
-    packet: &Packet<'_>,
-    set: Set,
-    bytes: &mut [u8],
-    poly1305: &mut Poly1305,
-    keystream: &mut Keystream,
-    count: usize,
-) -> usize {
-    if count >= packet.blocks() {
-        return 0;
-    }
-    let text = &mut bytes[packet.text.clone()];
-    let blocks = count..packet.blocks();
-    encrypt_rest(packet, set, text, poly1305, keystream, blocks, None)
-}
-
-/// Whether fewer calls of kernels follow if the first one fills all lanes than if it computes
-/// [`Set::most_in_rows`]. That is so only where there are more lanes, as many as [`TO_SEAL_IN_LANES`].
-#[inline]
-pub(super) fn begins_in_lanes(packet: &Packet<'_>, set: Set) -> bool {
-    let (lanes, rows, most_in_rows) = (set.narrow_lanes(), set.row_blocks(), set.most_in_rows());
-    let (end, whole) = (packet.blocks(), 1 + packet.text.len() / BLOCK_LEN);
-    let calls_after = |first: usize| {
-        let after = whole.saturating_sub(first);
-        let in_lanes = after - remainder(after, lanes);
-        let left = end.saturating_sub(first + in_lanes);
-        debug_assert!(
-            left <= lanes && lanes <= 2 * rows,
-            "two calls of rows at most"
-        );
-        // No divisions, as in `remainder`.
-        (in_lanes >> lanes.trailing_zeros()) + usize::from(left > 0) + usize::from(left > rows)
-    };
-    lanes > most_in_rows && end > most_in_rows && calls_after(lanes) < calls_after(most_in_rows)
-}
 
 /// Encrypts `blocks` of a text, which must begin where its encryption ended, and hashes the ciphertext
 /// before them at the same time; but in the first call of a kernel, what is left of `other`. Returns how
@@ -82,7 +27,7 @@ pub(super) fn encrypt_rest(
 ) -> usize {
     let (mut counter, mut hashed) = (blocks.start, 0);
     let (whole, _) = text.as_chunks_mut();
-    if whole.len() + 1 >= counter + TO_SEAL_IN_LANES {
+    if whole.len() + 1 >= counter + SEAL_IN_LANES_THRESHOLD {
         let row = counter_row(counter as u32, packet.nonce);
         let (key_and_row, done) = ((packet.key, &row), (counter - 1, 0));
         let other = other.take();

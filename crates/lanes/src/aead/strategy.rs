@@ -1,114 +1,96 @@
-//! How a list of jobs is done: which way each part of it goes. All thresholds are in this file.
+//! How a list of jobs is done: which strategy each part of it takes. All thresholds of
+//! ChaCha20-Poly1305 are in this file.
 //!
 //! `docs/decisions.md` gives the figures behind the thresholds, with machine and date.
 
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, blocks};
-use crate::kernels::poly1305::short::SHORT;
+use crate::kernels::poly1305::short::MAX_SHORT_TEXT;
 use crate::kernels::poly1305::text::{LANES_PER_TEXT, MAX_AAD, Text, group};
-use crate::kernels::stitched_lanes::MOST_TO_OPEN;
+use crate::kernels::stitched_lanes::MAX_BLOCKS_TO_OPEN;
 use crate::vector::MAX_LANES;
 use core::ops::RangeInclusive;
 
-/// The largest chunk of the lanes' way, in packets. It is large enough to fill the lanes, also
-/// with texts of similar length for the tags, and small enough that the data between the steps
-/// stays in the first-level cache.
+/// How many packets [`Strategy::Lanes`] takes at a time, at most. They fill the lanes, also with texts of
+/// similar length for the tags, and the data between the steps stays in the first-level cache.
 pub(super) const CHUNK: usize = 256;
 
-/// A chunk ends early when its texts have this length in total, in bytes, so that they stay in
-/// the second-level cache from one step to the next.
+/// A chunk ends early when its texts have this length in total, in bytes, so that they stay in the
+/// second-level cache from one step to the next.
 pub(super) const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A chunk of so many packets at most ends as early as this, in bytes, where their tags fill all lanes.
+/// A chunk of so few packets ends as early as this, in bytes, where their tags fill all lanes.
 const LONG_CHUNK: usize = 64;
 const LONG_CHUNK_BYTES: usize = 64 * 1024;
 
-/// From this many packets on, lanes are faster than short packets one at a time, even if the
-/// keystream of these is precomputed.
-const MANY_PRECOMPUTED: usize = 8;
+/// From how many packets on a chunk is sorted by counting, not by comparing.
+pub(super) const COUNTING_SORT_THRESHOLD: usize = 32;
 
-/// From this many packets on, lanes are faster than long packets one at a time, each of them
-/// stitched.
-const MANY_STITCHED: usize = 6;
+/// Where packets are stitched, fewer than this are done one at a time, unless a kernel takes them together.
+const MIN_LIST: usize = 4;
 
-/// Below this many packets the pipeline is faster than lanes. From it on, it is not for packets that
-/// need three keystream blocks, including block 0 (packets that need fewer never go through the
-/// pipeline). From it on [`Strategy::Long`] is faster only on some CPUs, which is measured.
-const MANY_PIPELINED: usize = 8;
+/// From how many packets on a list is faster as [`Strategy::Long`], to seal and to open.
+const MIN_LONG_TO_SEAL: usize = 4;
+const MIN_LONG_TO_OPEN: usize = 2;
 
-/// From so many keystream blocks on a packet is long: the rounds of its own text hide its hash, and
-/// lanes take longer than one packet after the other, however many there are.
-const LONG: usize = 24;
+/// How many blocks behind those that fill all lanes share a call with other packets' blocks, at most; more
+/// are computed in rows.
+const MAX_BLOCKS_BEHIND: usize = 3;
 
-/// From so many blocks on, which fill all lanes once, lanes take less time than rows to seal the rest
-/// of a packet that is stitched.
-pub(super) const TO_SEAL_IN_LANES: usize = 8;
+/// From how many blocks on the rest of a stitched packet is sealed in lanes, not in rows. So many fill all
+/// lanes once.
+pub(super) const SEAL_IN_LANES_THRESHOLD: usize = 8;
 
-/// The same to open. Where rows are computed in lanes themselves, it is one call. As many blocks as fill all
-/// lanes once are faster there, too.
-const TO_OPEN_IN_LANES: usize = 11;
+/// The same to open. As many blocks as fill all lanes once go there, too.
+const OPEN_IN_LANES_THRESHOLD: usize = 11;
 
-/// From how many packets on a list is faster as [`Strategy::Long`], to seal and to open. If there are more
-/// packets than lanes, half of their blocks must also be in those that have more than rows hold: the hash of
-/// the others is stitched into nothing.
-const MANY_LONG_TO_SEAL: usize = 4;
-const MANY_LONG_TO_OPEN: usize = 2;
+/// From how many packets on [`Strategy::StitchedLanes`] is faster than others, where there is a kernel for
+/// it; and how many blocks each packet has, at most.
+const MIN_IN_STITCHED_LANES: usize = 3;
+const MAX_BLOCKS_IN_STITCHED_LANES: usize = 8;
 
-/// How many blocks behind those of all lanes take less time in one call with other packets', unhashed
-/// beside it, than in rows.
-const FEW_BEHIND: usize = 3;
+/// A packet of up to so many blocks goes there with others, in a list that is too short to be sorted.
+const MAX_BLOCKS_OF_LONGER: usize = 16;
+const _: () = assert!(MAX_BLOCKS_OF_LONGER <= MAX_BLOCKS_TO_OPEN);
 
-/// From how many packets on [`Strategy::StitchedLanes`] is faster than other ways, where there is a kernel
-/// for it, and for packets of how many blocks at most.
-const MANY_IN_STITCHED_LANES: usize = 3;
-const MOST_IN_STITCHED_LANES: usize = 8;
-
-/// In a list that is too short to be sorted, packets of up to so many blocks go there too if another one
-/// fits.
-const MOST_BESIDE_FEWER: usize = 16;
-const _: () = assert!(MOST_BESIDE_FEWER <= MOST_TO_OPEN);
-
-/// From how many of these packets on a list is sorted by [`class`], if they are at least a third of it and
-/// not all are in order; and how many packets are sorted at a time.
-const MANY_SORTED: usize = 24;
+/// From how many packets for [`Strategy::StitchedLanes`] on a list is sorted by [`class`], if they are at
+/// least a third of it and not all are in order; and how many packets are sorted at a time.
+const SORT_THRESHOLD: usize = 24;
 pub(super) const SORTED: usize = 256;
 
-/// Below how many keystream blocks in all packets are few, and how many blocks they have in the mean
-/// at most: with vectors of 512 bits, of 256 bits and smaller ones.
-const FEW: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
+/// How many blocks of text packets have that go in [`Strategy::Lockstep`]. One block is for
+/// [`Strategy::Short`], and from 4 KiB on a list takes as long.
+const LOCKSTEP_BLOCKS: RangeInclusive<usize> = 2..=48;
 
-/// How many blocks of text packets have for which [`Strategy::Lockstep`] is faster than other ways. Those
-/// with one are [`Strategy::Short`]. From 4 KiB on a list takes as long.
-const LOCKSTEP: RangeInclusive<usize> = 2..=48;
+/// A turn is small with fewer keystream blocks than the first number, and as many for each packet as the
+/// second one at most: with vectors of 512 bits, of 256 bits, and of fewer.
+const SMALL_TURN: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
 
-/// From so many bytes on a text that lies elsewhere is sealed or opened by itself. Not where packets are stitched:
-/// there, texts are copied first.
-const LONG_ELSEWHERE: usize = 12 * 1024;
+/// From how many bytes on a single text is sealed out of place, where packets are not stitched. Stitched
+/// ones are copied first.
+const SINGLE_OUT_OF_PLACE: usize = 12 * 1024;
 
-/// How long several texts are in the mean, at least, for it to pay that they are not copied first: those that fill
-/// half the lanes gain.
-const MOSTLY_ELSEWHERE: usize = 1024;
+/// The same for several texts, on average: those that fill half the lanes gain.
+const LIST_OUT_OF_PLACE: usize = 1024;
 
-/// How many bytes of such a text are encrypted before they are hashed, at most: so they are near then, and the powers
-/// of r are computed seldom.
+/// How many bytes of a text are encrypted out of place before they are hashed: so they are still in the
+/// cache, and the powers of r are computed seldom.
 pub(super) const TILE: usize = 32 * 1024;
 // All but the last leave neither lanes idle nor bytes to hash later.
 const _: () = assert!(TILE.is_multiple_of(BLOCK_LEN * MAX_LANES));
 
 /// From this length on, in bytes, one message is hashed over all lanes of a vector. For shorter
 /// ones, computing the powers of r costs more than it saves.
-pub(super) const OVER_LANES: usize = 528;
+pub(super) const OVER_LANES_THRESHOLD: usize = 528;
 
 /// From this length on, in bytes, each of many messages may be hashed in four lanes.
-const IN_FOUR_LANES: usize = 384;
+const FOUR_LANES_THRESHOLD: usize = 384;
 
-/// A way to seal or open jobs.
+/// How jobs are sealed or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
     /// One packet at a time.
     Single,
-    /// One packet after the other, the hash of each stitched into the rounds of the next.
-    Pipelined,
     /// One packet after the other, most of their text in lanes, the hash of each stitched into its own
     /// rounds and the first ones of the next.
     Long,
@@ -116,10 +98,10 @@ pub(super) enum Strategy {
     Short,
     /// A packet of as many blocks in each lane, in one kernel.
     Lockstep,
-    /// The blocks of all packets in lanes, and beside their rounds the hashes of packets before, in one
-    /// kernel.
+    /// The blocks of all packets in lanes, and the hashes of packets before stitched into their rounds, in
+    /// one kernel.
     StitchedLanes,
-    /// Sorted, and then each of [`super::sorted::Sorted::groups`] in a way of its own.
+    /// Sorted first. Then each of [`super::sorted::Sorted::groups`] has a strategy of its own.
     Sorted,
     /// The blocks of all packets in one list, then a tag in each lane.
     Lanes,
@@ -127,41 +109,25 @@ pub(super) enum Strategy {
 
 impl Strategy {
     /// How to seal the first jobs of a list, and how many of them. The list must not be empty.
-    /// `lists_in_lanes` says whether long lists are faster there than as [`Strategy::Long`].
     #[inline]
-    pub(super) fn to_seal(
-        set: Set,
-        jobs: &[Job],
-        lists_in_lanes: fn(Set) -> bool,
-    ) -> (Self, usize) {
-        let most = match jobs.len() >= MANY_PIPELINED && has_long(set) {
-            true => set.row_blocks(),
-            false => usize::MAX,
-        };
-        Self::next(set, jobs, (MANY_LONG_TO_SEAL, most), lists_in_lanes)
+    pub(super) fn to_seal(set: Set, jobs: &[Job]) -> (Self, usize) {
+        Self::next(set, jobs, MIN_LONG_TO_SEAL)
     }
 
     /// How to open the first jobs of a list, as [`Strategy::to_seal`].
     #[inline]
-    pub(super) fn to_open(
-        set: Set,
-        jobs: &[Job],
-        lists_in_lanes: fn(Set) -> bool,
-    ) -> (Self, usize) {
-        // The pipeline keeps a packet's keystream until its tag is checked. Where that is more
-        // than rows hold, lanes are as fast.
-        let most = set.row_blocks();
-        Self::next(set, jobs, (MANY_LONG_TO_OPEN, most), lists_in_lanes)
+    pub(super) fn to_open(set: Set, jobs: &[Job]) -> (Self, usize) {
+        Self::next(set, jobs, MIN_LONG_TO_OPEN)
     }
 
-    /// How to seal the first jobs of a list whose texts lie elsewhere, as [`Strategy::to_seal`]:
-    /// [`Strategy::Single`], [`Strategy::Lockstep`] or [`Strategy::Lanes`]. `None` if they are to be copied first.
+    /// How to seal the first jobs of a list out of place, as [`Strategy::to_seal`]: [`Strategy::Single`],
+    /// [`Strategy::Lockstep`] or [`Strategy::Lanes`]. `None` if their texts are to be copied first.
     #[inline]
-    pub(super) fn to_seal_elsewhere(set: Set, jobs: &[Job]) -> (Option<Self>, usize) {
+    pub(super) fn to_seal_from(set: Set, jobs: &[Job]) -> (Option<Self>, usize) {
         if set.is_stitched() {
             return (None, jobs.len());
         }
-        let is_long = |job: &&Job| is_long_elsewhere(set, job);
+        let is_long = |job: &&Job| job.text_len as usize >= SINGLE_OUT_OF_PLACE;
         let singles = jobs.iter().take_while(is_long).count();
         if singles > 0 {
             return (Some(Self::Single), singles);
@@ -172,20 +138,13 @@ impl Strategy {
             (count, _) => return (None, count),
         }
         let others = jobs.iter().take_while(|job| !is_long(job)).count();
-        // Few short ones between long ones take less time in other ways than in a list of their own.
-        let gain = jobs[..others].iter().any(|job| has_runs(set, job));
-        (gain.then_some(Self::Lanes), others)
+        // A few short ones between long ones take less time copied than in a list of their own.
+        let gains = jobs[..others].iter().any(|job| has_runs(set, job));
+        (gains.then_some(Self::Lanes), others)
     }
 
-    /// `many_long` says from how many packets on they may be [`Strategy::Long`], and `most_pipelined` how
-    /// many blocks the packets of a pipeline have at most.
     #[inline]
-    fn next(
-        set: Set,
-        jobs: &[Job],
-        (many_long, most_pipelined): (usize, usize),
-        lists_in_lanes: fn(Set) -> bool,
-    ) -> (Self, usize) {
+    fn next(set: Set, jobs: &[Job], min_long: usize) -> (Self, usize) {
         if jobs.len() == 1 {
             return (Self::Single, 1);
         }
@@ -194,24 +153,18 @@ impl Strategy {
             return (Self::Short, short);
         }
         if set.stitches_lanes()
-            && let Some(way) = Self::in_stitched_lanes(jobs)
+            && let Some(found) = Self::in_stitched_lanes(jobs)
         {
-            return way;
+            return found;
         }
-        if set.is_stitched()
-            && let Some((least, most)) = block_counts(jobs)
-        {
-            let least_pipelined = 3 + usize::from(jobs.len() >= MANY_PIPELINED);
-            if jobs.len() >= many_long && are_mostly_longer(set, jobs, most) {
-                if jobs.len() < MANY_PIPELINED || !lists_in_lanes(set) {
-                    return (Self::Long, jobs.len());
-                }
-            } else if least >= least_pipelined && most <= most_pipelined {
-                return (Self::Pipelined, jobs.len());
+        if set.is_stitched() {
+            if jobs.len() >= min_long && are_mostly_longer(set, jobs) {
+                return (Self::Long, jobs.len());
             }
-        }
-        if is_single(set, jobs) {
-            return (Self::Single, jobs.len());
+            let is_stitched = |job: &Job| is_stitched(set, job.blocks() as usize);
+            if jobs.len() < MIN_LIST || jobs.iter().all(is_stitched) {
+                return (Self::Single, jobs.len());
+            }
         }
         match (short, lockstep_packets(set, jobs)) {
             (0, 0) => (Self::Lanes, jobs.len()),
@@ -226,22 +179,19 @@ impl Strategy {
     fn in_stitched_lanes(jobs: &[Job]) -> Option<(Self, usize)> {
         // Not of the whole list: it comes back here as often as a part of it is sorted.
         let first = &jobs[..jobs.len().min(SORTED)];
-        let (least, most) = block_counts(first)?;
+        let (least, most) = block_counts(first);
         if is_sorted_first(first, least, most) {
             return Some((Self::Sorted, first.len()));
         }
-        let count = match jobs.len() < MANY_SORTED
-            && least <= MOST_IN_STITCHED_LANES
-            && most <= MOST_BESIDE_FEWER
+        let count = match jobs.len() < SORT_THRESHOLD
+            && least <= MAX_BLOCKS_IN_STITCHED_LANES
+            && most <= MAX_BLOCKS_OF_LONGER
         {
             true => jobs.len(),
-            false => {
-                let goes = |job: &&Job| fits(job) && job.keystream_blocks == 0;
-                jobs.iter().take_while(goes).count()
-            }
+            false => jobs.iter().take_while(|job| fits(job)).count(),
         };
         let are_enough =
-            count >= MANY_SORTED || count >= MANY_IN_STITCHED_LANES && count == jobs.len();
+            count >= SORT_THRESHOLD || count >= MIN_IN_STITCHED_LANES && count == jobs.len();
         are_enough.then_some((Self::StitchedLanes, count))
     }
 }
@@ -253,7 +203,7 @@ pub(super) fn is_stitched(set: Set, blocks: usize) -> bool {
     set.is_stitched() && blocks > set.row_blocks()
 }
 
-/// Whether one call of [`Set::stitched_rows`] fills all lanes: then a list has nothing to gain there.
+/// Whether one call of [`Set::stitched_rows`] fills all lanes: then [`Strategy::Long`] gains nothing.
 #[inline]
 fn stitches_all_lanes(set: Set) -> bool {
     set.row_blocks() == set.block_lanes()
@@ -267,7 +217,7 @@ pub(super) fn opened_in_lanes(set: Set, whole: usize, front: usize, missing: usi
     let (lanes, after) = (set.narrow_lanes(), whole.saturating_sub(front));
     let least = match stitches_all_lanes(set) {
         true => lanes,
-        false => TO_OPEN_IN_LANES,
+        false => OPEN_IN_LANES_THRESHOLD,
     };
     if missing < least && missing != lanes {
         0
@@ -284,76 +234,55 @@ pub(super) fn remainder(blocks: usize, lanes: usize) -> usize {
     blocks & (lanes - 1)
 }
 
-/// See [`crate::Backend::are_few`].
+/// See [`crate::Kernels::is_small_turn`].
 #[inline]
-pub(crate) fn are_few(set: Set, packets: usize, blocks: usize) -> bool {
-    let [with_512, with_256, with_fewer] = FEW;
+pub(crate) fn is_small_turn(set: Set, packets: usize, blocks: usize) -> bool {
+    let [with_512, with_256, with_fewer] = SMALL_TURN;
     // Two registers make one vector.
-    let (most, mean) = match set.block_lanes() {
+    let (limit, per_packet) = match set.block_lanes() {
         32.. => with_512,
         16.. => with_256,
         _ => with_fewer,
     };
-    blocks < most && blocks <= mean.saturating_mul(packets)
+    blocks < limit && blocks <= per_packet.saturating_mul(packets)
 }
 
-/// Whether some packets are done one at a time: two with some precomputed keystream; a few short ones
-/// whose keystream is all precomputed; a few that are stitched, or many long ones.
+/// See [`crate::Kernels::is_faster_out_of_place`].
 #[inline]
-fn is_single(set: Set, jobs: &[Job]) -> bool {
-    if set.is_stitched()
-        && (jobs.len() < MANY_STITCHED || are_long(jobs) || stitches_all_lanes(set))
-        && jobs
-            .iter()
-            .all(|job| is_stitched(set, job.blocks() as usize))
-    {
-        return true;
-    }
-    match jobs {
-        [_, _] => jobs.iter().all(|job| job.keystream_blocks > 0),
-        _ => {
-            jobs.len() < MANY_PRECOMPUTED
-                && jobs
-                    .iter()
-                    .all(|job| job.is_short() && job.keystream_blocks > 1)
-        }
-    }
+pub(crate) fn is_faster_out_of_place(set: Set, packets: usize, text_len: usize) -> bool {
+    let least = match packets {
+        0..=1 => SINGLE_OUT_OF_PLACE,
+        _ => LIST_OUT_OF_PLACE,
+    };
+    text_len >= least.saturating_mul(packets.max(1)) && !set.is_stitched()
 }
 
-/// Whether all packets are long.
+/// How many keystream blocks the packets of a list have, including block 0: at least and at most.
 #[inline]
-fn are_long(jobs: &[Job]) -> bool {
-    jobs.iter().all(|job| job.blocks() as usize >= LONG)
-}
-
-/// How many keystream blocks the packets of a list have, including block 0: at least and at most. `None`
-/// if any has precomputed keystream.
-#[inline]
-fn block_counts(jobs: &[Job]) -> Option<(usize, usize)> {
+fn block_counts(jobs: &[Job]) -> (usize, usize) {
     // Lengths first, and no way out of the loop: a few instructions for each packet.
-    let (mut least, mut most, mut precomputed) = (u32::MAX, 0, 0);
+    let (mut least, mut most) = (u32::MAX, 0);
     for job in jobs {
         least = least.min(job.text_len);
         most = most.max(job.text_len);
-        precomputed |= job.keystream_blocks;
     }
-    (precomputed == 0).then(|| (blocks(least) as usize, blocks(most) as usize))
+    (blocks(least) as usize, blocks(most) as usize)
 }
 
-/// Whether a list of packets, of which the largest has `most` blocks, is faster as [`Strategy::Long`], if
-/// it has enough packets.
+/// Whether a list has packets of more blocks than rows hold, and they are not too few: if there are more
+/// packets than lanes, half of all blocks must be theirs, because the hash of the others is stitched into
+/// nothing.
 #[inline]
-fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
-    has_long(set)
-        && most > set.row_blocks()
-        && (jobs.len() <= set.block_lanes() || {
-            let (mut all, mut in_longer) = (0, 0);
-            for blocks in jobs.iter().map(|job| job.blocks() as usize) {
-                all += blocks;
-                in_longer += if blocks > set.row_blocks() { blocks } else { 0 };
-            }
-            2 * in_longer >= all
-        })
+fn are_mostly_longer(set: Set, jobs: &[Job]) -> bool {
+    if stitches_all_lanes(set) {
+        return false;
+    }
+    let (mut all, mut in_longer) = (0, 0);
+    for blocks in jobs.iter().map(|job| job.blocks() as usize) {
+        all += blocks;
+        in_longer += if blocks > set.row_blocks() { blocks } else { 0 };
+    }
+    in_longer > 0 && (jobs.len() <= set.block_lanes() || 2 * in_longer >= all)
 }
 
 /// The class of a packet in a list that is sorted: 0 if it is short, then by the number of its blocks if it
@@ -362,21 +291,21 @@ fn are_mostly_longer(set: Set, jobs: &[Job], most: usize) -> bool {
 #[inline]
 pub(super) fn class(job: &Job) -> usize {
     // By the blocks of text.
-    const CLASS: [u8; MOST_IN_STITCHED_LANES + 1] = [0, 0, 1, 2, 3, 4, 5, 5, 6];
-    const _: () = assert!(CLASS[MOST_IN_STITCHED_LANES] as usize == CLASSES - 1);
+    const CLASS: [u8; MAX_BLOCKS_IN_STITCHED_LANES + 1] = [0, 0, 1, 2, 3, 4, 5, 5, 6];
+    const _: () = assert!(CLASS[MAX_BLOCKS_IN_STITCHED_LANES] as usize == CLASSES - 1);
     let blocks = job.blocks() as usize - 1;
-    CLASS[blocks.min(MOST_IN_STITCHED_LANES)].into()
+    CLASS[blocks.min(MAX_BLOCKS_IN_STITCHED_LANES)].into()
 }
 
 /// The number of classes.
-pub(super) const CLASSES: usize = MOST_IN_STITCHED_LANES - 1;
+pub(super) const CLASSES: usize = MAX_BLOCKS_IN_STITCHED_LANES - 1;
 
 /// Whether a list of packets that have `least` to `most` blocks is sorted first.
 #[inline]
 fn is_sorted_first(jobs: &[Job], least: usize, most: usize) -> bool {
     let least_class = least.max(2);
-    jobs.len() >= MANY_SORTED
-        && least_class <= MOST_IN_STITCHED_LANES
+    jobs.len() >= SORT_THRESHOLD
+        && least_class <= MAX_BLOCKS_IN_STITCHED_LANES
         && least_class < most
         && are_mixed(jobs)
 }
@@ -387,31 +316,25 @@ fn is_sorted_first(jobs: &[Job], least: usize, most: usize) -> bool {
 fn are_mixed(jobs: &[Job]) -> bool {
     !jobs.is_sorted_by_key(class) && {
         let count = jobs.iter().filter(|job| fits(job)).count();
-        count >= MANY_SORTED && 3 * count >= jobs.len()
+        count >= SORT_THRESHOLD && 3 * count >= jobs.len()
     }
 }
 
 /// Whether a packet fits into [`Strategy::StitchedLanes`].
 #[inline]
 fn fits(job: &Job) -> bool {
-    job.text_len as usize <= (MOST_IN_STITCHED_LANES - 1) * BLOCK_LEN
+    job.text_len as usize <= (MAX_BLOCKS_IN_STITCHED_LANES - 1) * BLOCK_LEN
 }
 
-/// Whether lists may be done as [`Strategy::Long`].
-#[inline]
-pub(super) fn has_long(set: Set) -> bool {
-    set.is_stitched() && !stitches_all_lanes(set)
-}
-
-/// How many blocks at the end of a text are computed in one call with those of other packets, where
-/// packets are [`Strategy::Long`]. All blocks behind those that fill all lanes, if they are few; otherwise
-/// those that rows do not hold.
+/// How many blocks at the end of a text are computed in one call with those of other packets, in
+/// [`Strategy::Long`]: all blocks behind those that fill all lanes, if they are few; otherwise those that
+/// rows do not hold.
 #[inline]
 pub(super) fn blocks_behind(set: Set, job: &Job) -> usize {
     let whole = job.text_len as usize / BLOCK_LEN;
     let in_lanes = whole - remainder(whole, set.narrow_lanes());
     match job.blocks() as usize - 1 - in_lanes {
-        few if few <= FEW_BEHIND => few,
+        few if few <= MAX_BLOCKS_BEHIND => few,
         many => many.saturating_sub(set.row_blocks()),
     }
 }
@@ -424,14 +347,11 @@ fn short_packets(set: Set, jobs: &[Job]) -> usize {
     if lanes == 0 {
         return 0;
     }
-    let fits = |job: &&Job| {
-        job.text_len as usize <= SHORT
-            && job.aad_len as usize <= MAX_AAD
-            && job.keystream_blocks == 0
-    };
+    let fits =
+        |job: &&Job| job.text_len as usize <= MAX_SHORT_TEXT && job.aad_len as usize <= MAX_AAD;
     let count = jobs.iter().take_while(fits).count();
     match count % lanes {
-        rest if rest >= set.short_least() => count,
+        rest if rest >= set.min_short() => count,
         rest => count - rest,
     }
 }
@@ -446,33 +366,16 @@ fn lockstep_packets(set: Set, jobs: &[Job]) -> usize {
         return 0;
     }
     let blocks = jobs[0].blocks() as usize;
-    if !LOCKSTEP.contains(&(blocks - 1)) {
+    if !LOCKSTEP_BLOCKS.contains(&(blocks - 1)) {
         return 0;
     }
     let mut longest = u32::MAX;
     let fits = |job: &&Job| {
         let is_sorted = job.text_len <= core::mem::replace(&mut longest, job.text_len);
-        let is_bare = job.aad_len == 0 && job.keystream_blocks == 0;
-        is_sorted && is_bare && job.blocks() as usize == blocks
+        is_sorted && job.aad_len == 0 && job.blocks() as usize == blocks
     };
     let count = jobs.iter().take_while(fits).count();
     count - count % lanes
-}
-
-/// Whether a text that lies elsewhere is sealed or opened by itself, from there.
-#[inline]
-pub(super) fn is_long_elsewhere(set: Set, job: &Job) -> bool {
-    !set.is_stitched() && job.text_len as usize >= LONG_ELSEWHERE && job.keystream_blocks == 0
-}
-
-/// See [`crate::Backend::is_faster_from_elsewhere`].
-#[inline]
-pub(crate) fn is_faster_from_elsewhere(set: Set, packets: usize, text_len: usize) -> bool {
-    let least = match packets {
-        0..=1 => LONG_ELSEWHERE,
-        _ => MOSTLY_ELSEWHERE,
-    };
-    text_len >= least.saturating_mul(packets.max(1)) && !set.is_stitched()
 }
 
 /// How many of the first `jobs` make a chunk; at least one.
@@ -495,12 +398,9 @@ pub(super) fn chunk(set: Set, jobs: &[Job]) -> usize {
 /// texts' keystream. `None` if one call has too few lanes for that.
 #[inline]
 pub(super) fn one_call(set: Set, jobs: &[Job]) -> Option<usize> {
-    let missing = |job: &Job| job.blocks().saturating_sub(job.keystream_blocks) as usize;
     let candidates = &jobs[..jobs.len().min(set.block_lanes() / 2)];
-    let missing = candidates.iter().map(missing).sum::<usize>();
-    // Packets that lack no keystream need no call at all.
-    let fits = missing <= set.block_lanes() && (missing > 0 || candidates.len() == jobs.len());
-    fits.then_some(candidates.len())
+    let blocks: usize = candidates.iter().map(|job| job.blocks() as usize).sum();
+    (blocks <= set.block_lanes()).then_some(candidates.len())
 }
 
 /// Whether a text fills at least half of the lanes.
@@ -535,17 +435,17 @@ impl TagMethod {
         let count_in_lanes = group(texts, lanes);
         let mut best = (count_in_lanes, Self::Lanes);
         let mut cost = 160 + len / 16 * step;
-        if len >= IN_FOUR_LANES {
+        if len >= FOUR_LANES_THRESHOLD {
             let count_in_fours = group(texts, lanes / LANES_PER_TEXT);
             let cost_in_fours = 350 + len / (16 * LANES_PER_TEXT) * step;
-            if texts[count_in_fours - 1].len as usize >= IN_FOUR_LANES
+            if texts[count_in_fours - 1].len as usize >= FOUR_LANES_THRESHOLD
                 && cost_in_fours * count_in_lanes < cost * count_in_fours
             {
                 (best, cost) = ((count_in_fours, Self::FourLanes), cost_in_fours);
             }
         }
         let single = |text: &Text| match text.len as usize {
-            len @ ..OVER_LANES => 10 * (len / 16 + 3),
+            len @ ..OVER_LANES_THRESHOLD => 10 * (len / 16 + 3),
             len => 200 + len / 16 * step / 8,
         };
         // The shortest text bounds the sum from below, and mostly that decides.

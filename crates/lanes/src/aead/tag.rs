@@ -1,6 +1,6 @@
 //! The tag of one packet.
 
-use super::strategy::OVER_LANES;
+use super::strategy::OVER_LANES_THRESHOLD;
 use crate::isa::Set;
 use crate::job::TAG_LEN;
 use crate::kernels::poly1305::Poly1305;
@@ -9,7 +9,7 @@ use crate::kernels::poly1305::Poly1305;
 #[inline]
 pub(super) fn update<'m>(set: Set, poly1305: &mut Poly1305, message: &'m [u8]) -> &'m [u8] {
     let (blocks, rest) = message.as_chunks();
-    if set.tag_lanes() > 1 && message.len() >= OVER_LANES {
+    if set.tag_lanes() > 1 && message.len() >= OVER_LANES_THRESHOLD {
         let (h, r) = poly1305.accumulator();
         let h = set.absorb_over_lanes(h, blocks, r);
         poly1305.set_accumulator(h);

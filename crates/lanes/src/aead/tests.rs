@@ -3,10 +3,10 @@ extern crate std;
 use super::run::{open, seal};
 use super::strategy::{SORTED, Strategy};
 use super::tuning::Tuning;
-use super::{open_detached, precompute_keystream, seal_detached};
+use super::{open_detached, seal_detached};
 use crate::Backend;
 use crate::header_protection::chacha20_masks as masks;
-use crate::job::{BLOCK_LEN, Header, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use crate::job::{BLOCK_LEN, Header, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 use crate::kernels::poly1305::Poly1305;
 use crate::kernels::poly1305::text::Text;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -94,7 +94,7 @@ fn header_is_masked_as_if_later() {
             let mut outcomes = [Outcome::Pending];
             backend.kernels().seal(Work {
                 bytes: &mut later,
-                secrets: keys[..].into(),
+                keys: &keys,
                 jobs: &[Job { key: 0, ..job }],
                 outcomes: &mut outcomes,
             });
@@ -106,37 +106,32 @@ fn header_is_masked_as_if_later() {
     }
 }
 
-/// Lists that may be stitched, whether that or lanes are faster on this CPU: sealed, opened, and one of
-/// each forged.
+/// Lists that may be stitched: sealed, opened, and one of each forged.
 #[test]
-fn lists_go_either_way() {
+fn lists_of_longer_packets() {
     const SIZE: usize = 4000;
     const AAD: usize = 40;
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
-        let set = backend.set();
-        for way in [1, 2] {
-            set.longer_lists_in_lanes().set(way);
-            // Of three to six blocks and of more; all of one length; all long; one alone; long ones
-            // among short ones.
-            let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
-            let longer = [7, 8, 16, 41].map(|packets| (packets, 140, 340));
-            let alike = (65..=1700).map(|len| (5, len, 1));
-            let long = [(1, 3300, 340), (9, 3300, 340), (19, 0, 2100), (41, 0, 900)];
-            let lists = mixed.into_iter().chain(longer).chain(alike).chain(long);
-            for (packets, least, lens) in lists {
-                let job = |i: usize| Job {
-                    text: (i * SIZE + AAD) as u32,
-                    text_len: (least + i * 53 % lens) as u32,
-                    aad: (i * SIZE) as u32,
-                    aad_len: (i * 7 % AAD) as u32,
-                    key: (i % 3) as u32,
-                    nonce: [i as u8; 12],
-                    ..Job::default()
-                };
-                let jobs: Vec<Job> = (0..packets).map(job).collect();
-                check_list(*backend, &keys, &jobs, packets * SIZE);
-            }
+        // Of three to six blocks and of more; all of one length; all long; one alone; long ones
+        // among short ones.
+        let mixed = [2, 3, 7, 8, 41].map(|packets| (packets, 65, 256));
+        let longer = [7, 8, 16, 41].map(|packets| (packets, 140, 340));
+        let alike = (65..=1700).map(|len| (5, len, 1));
+        let long = [(1, 3300, 340), (9, 3300, 340), (19, 0, 2100), (41, 0, 900)];
+        let lists = mixed.into_iter().chain(longer).chain(alike).chain(long);
+        for (packets, least, lens) in lists {
+            let job = |i: usize| Job {
+                text: (i * SIZE + AAD) as u32,
+                text_len: (least + i * 53 % lens) as u32,
+                aad: (i * SIZE) as u32,
+                aad_len: (i * 7 % AAD) as u32,
+                key: (i % 3) as u32,
+                nonce: [i as u8; 12],
+                ..Job::default()
+            };
+            let jobs: Vec<Job> = (0..packets).map(job).collect();
+            check_list(*backend, &keys, &jobs, packets * SIZE);
         }
     }
 }
@@ -150,30 +145,27 @@ fn mixed_sizes_are_sorted() {
     let keys: [Key; 3] = [[1; 32], [2; 32], [3; 32]];
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
         let set = backend.set();
-        for way in [1, 2] {
-            set.longer_lists_in_lanes().set(way);
-            for packets in [9, 24, 47, SORTED - 1, SORTED, SORTED + 25] {
-                for (lens, is_sorted) in [(80, true), (300, true), (450, true), (1600, false)] {
-                    let job = |i: usize| Job {
-                        text: (i * SIZE + AAD) as u32,
-                        text_len: (i * 577 % lens) as u32,
-                        aad: (i * SIZE) as u32,
-                        aad_len: (i % 11 / 10 * AAD) as u32,
-                        key: (i % 3) as u32,
-                        nonce: [i as u8; 12],
-                        ..Job::default()
-                    };
-                    let jobs: Vec<Job> = (0..packets).map(job).collect();
-                    let is_sorted = is_sorted && packets > 24;
-                    if set.stitches_lanes() && packets != 24 {
-                        for choose in [Strategy::to_seal, Strategy::to_open] {
-                            let (strategy, count) = choose(set, &jobs, |_| false);
-                            assert_eq!(strategy == Strategy::Sorted, is_sorted);
-                            assert!(!is_sorted || count == packets.min(SORTED));
-                        }
+        for packets in [9, 24, 47, SORTED - 1, SORTED, SORTED + 25] {
+            for (lens, is_sorted) in [(80, true), (300, true), (450, true), (1600, false)] {
+                let job = |i: usize| Job {
+                    text: (i * SIZE + AAD) as u32,
+                    text_len: (i * 577 % lens) as u32,
+                    aad: (i * SIZE) as u32,
+                    aad_len: (i % 11 / 10 * AAD) as u32,
+                    key: (i % 3) as u32,
+                    nonce: [i as u8; 12],
+                    ..Job::default()
+                };
+                let jobs: Vec<Job> = (0..packets).map(job).collect();
+                let is_sorted = is_sorted && packets > 24;
+                if set.stitches_lanes() && packets != 24 {
+                    for choose in [Strategy::to_seal, Strategy::to_open] {
+                        let (strategy, count) = choose(set, &jobs);
+                        assert_eq!(strategy == Strategy::Sorted, is_sorted);
+                        assert!(!is_sorted || count == packets.min(SORTED));
                     }
-                    check_list(*backend, &keys, &jobs, packets * SIZE);
                 }
+                check_list(*backend, &keys, &jobs, packets * SIZE);
             }
         }
     }
@@ -243,7 +235,7 @@ fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
     for run in [seal, open] {
         let work = Work {
             bytes: &mut ours,
-            secrets: keys.into(),
+            keys,
             jobs,
             outcomes: &mut outcomes,
         };
@@ -269,100 +261,48 @@ fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
     }
 }
 
-/// One packet and a few, with none, some or all of their keystream precomputed: sealed, opened,
-/// and one of them forged.
+/// One packet with none, some or all of its keystream precomputed: sealed, opened, and forged.
 #[test]
-fn few_packets_with_precomputed_keystream() {
+fn single_packets_with_precomputed_keystream() {
     const SIZE: usize = 2500;
-    const FEW: usize = 4;
     let (key, nonce, aad) = ([9; 32], [2; 12], [1; 21]);
     let theirs = chacha20poly1305::ChaCha20Poly1305::new(&key.into());
     let of: [_; 33] = core::array::from_fn(|i| (i as u32, nonce));
     for backend in Backend::ALL.iter().filter(|one| one.is_available()) {
-        let set = backend.set();
+        let kernels = backend.kernels();
         let mut keystream = [[0; BLOCK_LEN]; 33];
-        precompute_keystream(set, &key, &of, &mut keystream);
-        let keys = [key];
-        let secrets = Secrets {
-            keys: &keys,
-            keystream: &keystream,
-        };
-        for keystream_blocks in [0, 1, 2, 5, 7, 17, 33] {
-            for len in (0..2300).step_by(29).chain([320, 384, 1024, 1920, 2048]) {
-                let mut packet = [0xa5; SIZE];
-                packet[..aad.len()].copy_from_slice(&aad);
-                let mut sealed = packet;
+        kernels.precompute_keystream(&key, &of, &mut keystream);
+        for count in [0, 1, 2, 5, 7, 17, 33] {
+            let keystream = &keystream[..count];
+            let lens = (0..2300).step_by(29).chain([320, 384, 1024, 1920, 2048]);
+            for (len, with_aad) in lens.flat_map(|len| [(len, true), (len, false)]) {
+                let case = (backend, count, len, with_aad);
+                let aad = if with_aad { &aad[..] } else { &[] };
+                let mut plain = [0xa5; SIZE];
+                plain[..aad.len()].copy_from_slice(aad);
+                let mut sealed = plain;
                 let text = aad.len()..aad.len() + len;
-                let tag = theirs.encrypt_inout_detached(
-                    &nonce.into(),
-                    &aad,
-                    (&mut sealed[text.clone()]).into(),
-                );
+                let encrypted = (&mut sealed[text.clone()]).into();
+                let tag = theirs.encrypt_inout_detached(&nonce.into(), aad, encrypted);
                 sealed[text.end..][..TAG_LEN].copy_from_slice(&tag.unwrap());
-                let job = |i: usize| Job {
-                    text: (i * SIZE + text.start) as u32,
+                let job = Job {
+                    text: text.start as u32,
                     text_len: len as u32,
-                    aad: (i * SIZE) as u32,
                     aad_len: aad.len() as u32,
                     nonce,
-                    keystream_blocks,
                     ..Job::default()
                 };
-                let jobs: [Job; FEW] = core::array::from_fn(job);
-                for jobs in [&jobs[..1], &jobs[..2], &jobs] {
-                    let packets = &mut [packet; FEW];
-                    let outcomes = &mut [Outcome::Pending; FEW];
-                    seal(
-                        set,
-                        Work {
-                            bytes: packets.as_flattened_mut(),
-                            secrets,
-                            jobs,
-                            outcomes,
-                        },
-                    );
-                    let case = (backend, keystream_blocks, len);
-                    assert!(
-                        packets[..jobs.len()].iter().all(|one| *one == sealed),
-                        "{case:?}"
-                    );
-                    let forged = jobs.len() - 1;
-                    packets[forged][text.end + 3] ^= 4;
-                    let before = packets[forged];
-                    open(
-                        set,
-                        Work {
-                            bytes: packets.as_flattened_mut(),
-                            secrets,
-                            jobs,
-                            outcomes,
-                        },
-                    );
-                    assert_eq!(outcomes[forged], Outcome::BadTag, "{case:?}");
-                    assert_eq!(packets[forged], before, "{case:?}");
-                    for (one, outcome) in packets[..forged].iter().zip(outcomes) {
-                        assert_eq!(*outcome, Outcome::Authentic, "{case:?}");
-                        assert_eq!(one[text.clone()], packet[text.clone()], "{case:?}");
-                    }
-                    packets[forged] = sealed;
-                    let last = &jobs[forged..];
-                    let outcomes = &mut [Outcome::Pending];
-                    open(
-                        set,
-                        Work {
-                            bytes: packets.as_flattened_mut(),
-                            secrets,
-                            jobs: last,
-                            outcomes,
-                        },
-                    );
-                    assert_eq!(outcomes, &[Outcome::Authentic], "{case:?}");
-                    assert_eq!(
-                        packets[forged][text.clone()],
-                        packet[text.clone()],
-                        "{case:?}"
-                    );
-                }
+                let packet = &mut plain.clone();
+                let outcome = kernels.seal_single(&key, keystream, packet, &job);
+                assert_eq!((outcome, &*packet), (Outcome::Sealed, &sealed), "{case:?}");
+                packet[text.end + 3] ^= 4;
+                let forged = *packet;
+                let outcome = kernels.open_single(&key, keystream, packet, &job);
+                assert_eq!((outcome, &*packet), (Outcome::BadTag, &forged), "{case:?}");
+                packet[text.end + 3] ^= 4;
+                let outcome = kernels.open_single(&key, keystream, packet, &job);
+                assert_eq!(outcome, Outcome::Authentic, "{case:?}");
+                assert_eq!(packet[text.clone()], plain[text], "{case:?}");
             }
         }
     }

@@ -39,7 +39,7 @@ impl InstructionSet for Avx2 {
     const STITCHED: bool = true;
     const TAG_STEP: usize = 34;
     const SHORT_LANES: usize = <Avx2 as U32Lanes>::LANES;
-    const SHORT_LEAST: usize = 3;
+    const MIN_SHORT: usize = 3;
     const STITCHES_LANES: bool = true;
 
     fn is_available() -> bool {

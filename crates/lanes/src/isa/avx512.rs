@@ -31,7 +31,7 @@ impl InstructionSet for Avx512 {
     const INTERLEAVED_ROWS: usize = 2;
     const TAG_STEP: usize = 25;
     const SHORT_LANES: usize = <Avx512 as U32Lanes>::LANES;
-    const SHORT_LEAST: usize = 9;
+    const MIN_SHORT: usize = 9;
     const LOCKSTEP_LANES: usize = <Self::Lanes as U32Lanes>::LANES;
 
     fn is_available() -> bool {

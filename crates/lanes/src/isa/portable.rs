@@ -227,7 +227,7 @@ impl U32Lanes for Array {
 mod tests {
     use super::*;
     use crate::isa::Set;
-    use crate::{Backend, Job, Outcome, Secrets, Work, aead};
+    use crate::{Backend, Job, Outcome, Work, aead};
 
     /// Plain Rust gives the same bytes as the portable backend, which is SSE2 on x86-64.
     #[test]
@@ -238,8 +238,6 @@ mod tests {
             aad: 700 * i + 690,
             aad_len: i,
             key: i % 3,
-            keystream: 0,
-            keystream_blocks: 0,
             nonce: [i as u8; 12],
         };
         let jobs: [Job; 10] = core::array::from_fn(|i| job(i as u32));
@@ -249,22 +247,18 @@ mod tests {
         let mut outcomes = [Outcome::Pending; 10];
         // SAFETY: every CPU can run plain Rust.
         let set = unsafe { Set::assume(&KERNELS) };
-        let secrets = Secrets {
-            keys: &keys,
-            keystream: &[],
-        };
         aead::seal(
             set,
             Work {
                 bytes: &mut ours,
-                secrets,
+                keys: &keys,
                 jobs: &jobs,
                 outcomes: &mut outcomes,
             },
         );
         Backend::Portable.kernels().seal(Work {
             bytes: &mut theirs,
-            secrets,
+            keys: &keys,
             jobs: &jobs,
             outcomes: &mut outcomes,
         });
@@ -275,7 +269,7 @@ mod tests {
             set,
             Work {
                 bytes: &mut ours,
-                secrets,
+                keys: &keys,
                 jobs: &jobs,
                 outcomes: &mut outcomes,
             },

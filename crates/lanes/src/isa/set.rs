@@ -49,7 +49,7 @@ pub(crate) trait InstructionSet: Copy {
 
     /// From how many packets on [`InstructionSet::short`] is faster than other ways. Fewer leave most
     /// of its lanes idle.
-    const SHORT_LEAST: usize = usize::MAX;
+    const MIN_SHORT: usize = usize::MAX;
 
     /// Whether there is [`InstructionSet::stitched_lanes`].
     const STITCHES_LANES: bool = false;

@@ -58,8 +58,8 @@ macro_rules! kernel_list {
             tag_step: usize = I::TAG_STEP;
             /// How many packets [`Set::short`] takes at a time; 0 if there is no such kernel.
             short_lanes: usize = I::SHORT_LANES;
-            /// From how many packets on [`Set::short`] is faster than other ways.
-            short_least: usize = I::SHORT_LEAST;
+            /// From how many packets on [`Set::short`] is faster than other strategies.
+            min_short: usize = I::MIN_SHORT;
             /// Whether there is a kernel for [`Set::stitched_lanes`].
             stitches_lanes: bool = I::STITCHES_LANES;
             /// How many packets [`Set::lockstep`] takes; 0 if there is no such kernel.
@@ -75,8 +75,6 @@ macro_rules! kernel_list {
         calibrated {
             /// Which of two ways computes a few blocks of one packet faster.
             tuning,
-            /// Whether long lists of longer packets are faster in lanes than stitched: 2, or 1 if not.
-            longer_lists_in_lanes,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,
             /// From how many messages on it is faster in all lanes than in half of them.

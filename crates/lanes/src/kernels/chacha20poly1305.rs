@@ -151,7 +151,7 @@ impl<const N: usize> Interleave for InterleavedPoly1305<'_, N> {
 }
 
 /// Seals packets, `LANES` at a time, or opens them if there are `outcomes`. Each packet has at most
-/// [`SHORT`](super::poly1305::short::SHORT) bytes of text and
+/// [`MAX_SHORT_TEXT`](super::poly1305::short::MAX_SHORT_TEXT) bytes of text and
 /// [`MAX_AAD`](super::poly1305::text::MAX_AAD) bytes of AAD. There must be at least one job. Each
 /// packet takes two blocks of keystream; the first one, the one-time key, never leaves the
 /// registers.

@@ -18,17 +18,17 @@ use crate::vector::U32Lanes;
 use core::ops::Range;
 
 /// The most lanes that this kernel takes: their hashes have ten double rounds.
-const MOST_LANES: usize = 8;
+const MAX_STITCHED_LANES: usize = 8;
 
 /// The most keystream blocks, including block 0, of a packet that is opened: two calls of all lanes may
 /// come between its last block and its verdict.
-pub(crate) const MOST_TO_OPEN: usize = RING - 2 * MOST_LANES;
+pub(crate) const MAX_BLOCKS_TO_OPEN: usize = RING - 2 * MAX_STITCHED_LANES;
 
 /// Seals packets, or opens them if there are `outcomes`. Keystream that is precomputed is computed again.
 ///
 /// # Panics
 ///
-/// If a packet to open has more than [`MOST_TO_OPEN`] blocks.
+/// If a packet to open has more than [`MAX_BLOCKS_TO_OPEN`] blocks.
 #[inline(always)]
 #[allow(
     dead_code,
@@ -56,7 +56,7 @@ fn run<const SEALS: bool, V: U32Lanes>(
     jobs: &[Job],
     outcomes: &mut [Outcome],
 ) {
-    const { assert!(V::LANES <= MOST_LANES && RING.is_multiple_of(V::LANES)) };
+    const { assert!(V::LANES <= MAX_STITCHED_LANES && RING.is_multiple_of(V::LANES)) };
     let mut blocks = Blocks::new();
     let mut ring = Ring::new();
     let mut hashed = Hashed::new();
@@ -177,7 +177,10 @@ impl Opened {
             let mut at = self.blocks + 1;
             self.count += 1;
             self.blocks += job.blocks() as usize;
-            assert!(job.blocks() as usize <= MOST_TO_OPEN, "keystream is kept");
+            assert!(
+                job.blocks() as usize <= MAX_BLOCKS_TO_OPEN,
+                "keystream is kept"
+            );
             if *outcome != Outcome::Authentic {
                 continue;
             }

@@ -8,7 +8,7 @@
 )]
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
-use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, Secrets, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Block, Job, Key, Nonce, Outcome, TAG_LEN, Work};
 use std::io::Write;
 use std::sync::Once;
 
@@ -271,8 +271,6 @@ impl Batch {
                 aad: aad.try_into().unwrap(),
                 aad_len: aad_len.try_into().unwrap(),
                 key: key.try_into().unwrap(),
-                keystream: 0,
-                keystream_blocks: 0,
                 nonce: packet.nonce,
             });
             let tag = &packet.sealed[text_len..];
@@ -294,50 +292,16 @@ impl Batch {
         batch
     }
 
-    /// The jobs with precomputed keystream, and that keystream. `blocks` gives the number of
-    /// blocks for packet `i`.
-    fn keystream(&self, backend: Backend, blocks: impl Fn(usize) -> usize) -> (Vec<Job>, Vec<u8>) {
-        let (keys, _) = self.keys.as_chunks();
-        let mut jobs = self.jobs.clone();
-        let mut keystream = Vec::<Block>::new();
-        for (i, job) in jobs.iter_mut().enumerate() {
-            let first = keystream.len();
-            let blocks = blocks(i);
-            keystream.resize(first + blocks, [0xee; 64]);
-            if blocks > 0 {
-                let of: Vec<_> = (0..blocks as u32).map(|i| (i, job.nonce)).collect();
-                backend.kernels().precompute_keystream(
-                    &keys[job.key as usize],
-                    &of,
-                    &mut keystream[first..],
-                );
-            }
-            (job.keystream, job.keystream_blocks) = (first as u32, blocks as u32);
-        }
-        (jobs, keystream.concat())
-    }
-
-    /// Seals and opens the batch next to an unmapped page, and compares every byte: without
-    /// precomputed keystream, with two blocks for each packet, and with different numbers of
-    /// blocks.
+    /// Seals and opens the batch next to an unmapped page, and compares every byte: as a list, out of place, and
+    /// one packet at a time with none, some or all of its keystream precomputed.
     pub fn check_guarded(&self, backend: Backend, guard: Guard) {
-        self.check_jobs(backend, guard, &self.jobs, &[]);
-        let (jobs, keystream) = self.keystream(backend, |_| 2);
-        self.check_jobs(backend, guard, &jobs, &keystream);
-        let (jobs, keystream) = self.keystream(backend, |i| i * 7 % 9);
-        self.check_jobs(backend, guard, &jobs, &keystream);
-    }
-
-    fn check_jobs(&self, backend: Backend, guard: Guard, jobs: &[Job], keystream: &[u8]) {
+        let kernels = backend.kernels();
+        let jobs = &self.jobs[..];
         let mut keys = Guarded::new(&self.keys, guard);
-        let mut keystream = Guarded::new(keystream, guard);
-        let secrets = Secrets {
-            keys: keys.bytes().as_chunks().0,
-            keystream: keystream.bytes().as_chunks().0,
-        };
+        let keys: &[Key] = keys.bytes().as_chunks().0;
         let mut outcomes = vec![Outcome::Pending; self.jobs.len()];
 
-        // Texts that lie elsewhere, but for their first blocks.
+        // Out of place: texts of which only the first blocks are in place.
         let (mut rest, mut without_rest) = (Vec::new(), self.plain.clone());
         for job in jobs {
             let text = job.text as usize..(job.text + job.text_len) as usize;
@@ -354,10 +318,10 @@ impl Batch {
             sources.push(source);
         }
         let mut buffer = Guarded::new(&without_rest, guard);
-        backend.kernels().seal_from(
+        kernels.seal_from(
             Work {
                 bytes: buffer.bytes(),
-                secrets,
+                keys,
                 jobs,
                 outcomes: &mut outcomes,
             },
@@ -368,21 +332,68 @@ impl Batch {
         outcomes.fill(Outcome::Pending);
         let mut buffer = Guarded::new(&self.plain, guard);
         let bytes = buffer.bytes();
-        backend.kernels().seal(Work {
+        kernels.seal(Work {
             bytes,
-            secrets,
+            keys,
             jobs,
             outcomes: &mut outcomes,
         });
         self.check_sealed(backend, guard, bytes, &outcomes);
 
         outcomes.fill(Outcome::Pending);
-        backend.kernels().open(Work {
+        kernels.open(Work {
             bytes,
-            secrets,
+            keys,
             jobs,
             outcomes: &mut outcomes,
         });
+        self.check_opened(backend, guard, bytes, &outcomes);
+
+        self.check_single(backend, guard, keys, |_| 0);
+        self.check_single(backend, guard, keys, |_| 2);
+        self.check_single(backend, guard, keys, |i| i * 7 % 9);
+    }
+
+    /// Seals and opens one packet after the other. `precomputed` blocks of keystream are given for packet `i`.
+    fn check_single(
+        &self,
+        backend: Backend,
+        guard: Guard,
+        keys: &[Key],
+        precomputed: impl Fn(usize) -> usize,
+    ) {
+        let kernels = backend.kernels();
+        let mut keystream = Vec::<Block>::new();
+        for (i, job) in self.jobs.iter().enumerate() {
+            let first = keystream.len();
+            keystream.resize(first + precomputed(i), [0xee; 64]);
+            let of: Vec<_> = (0..precomputed(i) as u32).map(|n| (n, job.nonce)).collect();
+            let blocks = &mut keystream[first..];
+            kernels.precompute_keystream(&keys[job.key as usize], &of, blocks);
+        }
+        let mut keystream = Guarded::new(keystream.as_flattened(), guard);
+        let mut keystream: &[Block] = keystream.bytes().as_chunks().0;
+        let with_keystream: Vec<_> = self
+            .jobs
+            .iter()
+            .enumerate()
+            .map(|(i, job)| {
+                let its_keystream;
+                (its_keystream, keystream) = keystream.split_at(precomputed(i));
+                (job, &keys[job.key as usize], its_keystream)
+            })
+            .collect();
+        let mut buffer = Guarded::new(&self.plain, guard);
+        let bytes = buffer.bytes();
+        let packets = with_keystream.iter();
+        let outcomes: Vec<_> = packets
+            .map(|(job, key, keystream)| kernels.seal_single(key, keystream, bytes, job))
+            .collect();
+        self.check_sealed(backend, guard, bytes, &outcomes);
+        let packets = with_keystream.iter();
+        let outcomes: Vec<_> = packets
+            .map(|(job, key, keystream)| kernels.open_single(key, keystream, bytes, job))
+            .collect();
         self.check_opened(backend, guard, bytes, &outcomes);
     }
 

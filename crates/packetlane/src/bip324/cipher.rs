@@ -14,7 +14,7 @@ use crate::arena::{KeyIndex, index};
 use crate::batch::{Batch, Plan};
 use crate::copy::append;
 use crate::engine::Engine;
-use crate::engine::cpu::Kernel;
+use crate::engine::cpu::SingleKernel;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -249,7 +249,7 @@ impl Cipher {
     #[inline(always)]
     pub(super) fn run_job<Direction>(
         &mut self,
-        kernel: Kernel,
+        kernel: SingleKernel,
         batch: &mut Batch<Direction>,
         start: usize,
         contents_len: usize,
@@ -285,7 +285,7 @@ impl Cipher {
         let bytes = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..bytes.len() - TAG_LEN;
         let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
-        let sealed = packet.run_single(Kernels::seal, key_index, bytes, 0..aad.len(), text);
+        let sealed = packet.run_single(Kernels::seal_single, key_index, bytes, 0..aad.len(), text);
         out.drain(before..before + aad.len());
         sealed?;
         Ok(())
@@ -316,7 +316,8 @@ impl Cipher {
         let text = packet.start..packet.end - TAG_LEN;
         let (cipher, key_index) = (&mut self.state.packet, &mut self.key_index);
         let (number, epoch) = cipher.next()?;
-        let outcome = cipher.run_single(Kernels::open, key_index, bytes, aad, text.clone())?;
+        let outcome =
+            cipher.run_single(Kernels::open_single, key_index, bytes, aad, text.clone())?;
         if outcome != Outcome::Authentic {
             let packet = number;
             return Err(OpenError::BadTag { packet, epoch });

@@ -10,7 +10,7 @@ use super::precomputed::PrecomputedKeystream;
 use super::rekey::{REKEY_INTERVAL, nonce};
 use crate::arena::{KeyIndex, index};
 use crate::batch::{Batch, Plan};
-use crate::engine::cpu::{Cpu, Kernel};
+use crate::engine::cpu::{Cpu, SingleKernel};
 use core::ops::Range;
 use packetlane_lanes::{Job, Key, Nonce, Outcome};
 use zeroize::{Zeroize, Zeroizing};
@@ -97,7 +97,7 @@ impl FsChaCha20Poly1305 {
     #[inline(always)]
     pub(super) fn run_job<Direction>(
         &mut self,
-        kernel: Kernel,
+        kernel: SingleKernel,
         key_index: &mut KeyIndex,
         batch: &mut Batch<Direction>,
         start: usize,
@@ -149,7 +149,7 @@ impl FsChaCha20Poly1305 {
     #[inline]
     pub(super) fn run_single(
         &mut self,
-        kernel: Kernel,
+        kernel: SingleKernel,
         key_index: &mut KeyIndex,
         bytes: &mut [u8],
         aad: Range<usize>,

@@ -556,7 +556,7 @@ impl Inbound {
         let contents_len = wire_len - OVERHEAD;
         let cipher = &mut self.cipher;
         match cipher.plan(batch, 1, contents_len) {
-            Plan::Now => cipher.run_job(Kernels::open, batch, start, contents_len)?,
+            Plan::Now => cipher.run_job(Kernels::open_single, batch, start, contents_len)?,
             Plan::FromSource | Plan::WithBatch => cipher.add_job(batch, start, contents_len)?,
         }
         self.rest.added(job);

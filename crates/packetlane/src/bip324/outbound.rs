@@ -356,7 +356,7 @@ impl Outbound {
         match plan {
             Plan::Now => self
                 .cipher
-                .run_job(Kernels::seal, batch, start, contents_len)?,
+                .run_job(Kernels::seal_single, batch, start, contents_len)?,
             _ => self.cipher.add_job(batch, start, contents_len)?,
         }
         Ok(())
@@ -569,7 +569,7 @@ mod tests {
             let new = || Outbound::new(Cipher::new(engine, &[1; 32], &[2; 32]));
             let (mut all, mut one_by_one, mut expected) = (new(), new(), new());
             let contents: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
-            let (mut batch, mut from_elsewhere) = (SealBatch::new(), 0);
+            let (mut batch, mut out_of_place) = (SealBatch::new(), 0);
             let lengths = [
                 vec![20_000],
                 vec![1_024; 70],
@@ -593,12 +593,9 @@ mod tests {
                 let slot = all.push_many(&mut batch, packets.clone()).unwrap();
                 assert!(batch.wire(&slot).is_err(), "the engine was not called");
                 let len = lengths.iter().sum::<usize>() + lengths.len();
-                if backend
-                    .kernels()
-                    .is_faster_from_elsewhere(lengths.len(), len)
-                {
+                if backend.kernels().is_faster_out_of_place(lengths.len(), len) {
                     assert!(!batch.has_pending(), "{backend:?}, {len}");
-                    from_elsewhere += 1;
+                    out_of_place += 1;
                 }
                 engine.seal(&mut batch);
                 assert!(batch.wire(&slot).unwrap() == wire, "{backend:?}");
@@ -619,8 +616,8 @@ mod tests {
                 engine.seal(&mut batch);
                 assert!(batch.wire(&pushed.unwrap()).unwrap() == wire, "{backend:?}");
             }
-            let never = !backend.kernels().is_faster_from_elsewhere(1, 1 << 20);
-            assert!(never || from_elsewhere > 5, "{backend:?}");
+            let never = !backend.kernels().is_faster_out_of_place(1, 1 << 20);
+            assert!(never || out_of_place > 5, "{backend:?}");
         }
     }
 

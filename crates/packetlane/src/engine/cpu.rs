@@ -6,10 +6,13 @@ use crate::arena::index;
 use core::ops::Range;
 #[cfg(feature = "parallel")]
 use packetlane_lanes::TAG_LEN;
-use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, Secrets, Work};
+use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, Work};
 
 /// [`Kernels::seal`] or [`Kernels::open`].
 pub(crate) type Kernel = fn(Kernels, Work<'_>);
+
+/// [`Kernels::seal_single`] or [`Kernels::open_single`].
+pub(crate) type SingleKernel = fn(Kernels, &Key, &[Block], &mut [u8], &Job) -> Outcome;
 
 /// A backend, and up to how many threads one list of jobs may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,36 +81,22 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn run_single(
         self,
-        kernel: Kernel,
+        kernel: SingleKernel,
         (key, keystream): (&Key, &[Block]),
         nonce: Nonce,
         bytes: &mut [u8],
         aad: Range<usize>,
         text: Range<usize>,
     ) -> Outcome {
-        let secrets = Secrets {
-            keys: core::slice::from_ref(key),
-            keystream,
-        };
         let job = Job {
             text: index(text.start),
             text_len: index(text.len()),
             aad: index(aad.start),
             aad_len: index(aad.len()),
             key: 0,
-            keystream: 0,
-            keystream_blocks: index(keystream.len()),
             nonce,
         };
-        let mut outcome = [Outcome::Pending];
-        let work = Work {
-            bytes,
-            secrets,
-            jobs: &[job],
-            outcomes: &mut outcome,
-        };
-        kernel(self.backend.kernels(), work);
-        outcome[0]
+        kernel(self.backend.kernels(), key, keystream, bytes, &job)
     }
 
     /// Fills `out` with ChaCha20 keystream from block `counter` on.
@@ -165,7 +154,7 @@ impl Part for JobsPart<'_> {
         let (outcomes, split_outcomes) = outcomes.split_at_mut(packet);
         self.work = Work {
             bytes,
-            secrets: self.work.secrets,
+            keys: self.work.keys,
             jobs,
             outcomes,
         };
@@ -173,7 +162,7 @@ impl Part for JobsPart<'_> {
             base: start,
             work: Work {
                 bytes: split_bytes,
-                secrets: self.work.secrets,
+                keys: self.work.keys,
                 jobs: split_jobs,
                 outcomes: split_outcomes,
             },
@@ -200,7 +189,7 @@ impl Part for JobsPart<'_> {
             }
             let work = Work {
                 bytes: self.work.bytes,
-                secrets: self.work.secrets,
+                keys: self.work.keys,
                 jobs: &step[..jobs.len()],
                 outcomes,
             };

@@ -239,7 +239,7 @@ impl Engine {
         text: Range<usize>,
     ) {
         self.cpu
-            .run_single(Kernels::seal, (key, &[]), nonce, bytes, aad, text);
+            .run_single(Kernels::seal_single, (key, &[]), nonce, bytes, aad, text);
     }
 
     /// Opens one packet in place, laid out as for [`Engine::seal_single`]. Returns whether
@@ -257,9 +257,9 @@ impl Engine {
         aad: Range<usize>,
         text: Range<usize>,
     ) -> bool {
-        let outcome = self
-            .cpu
-            .run_single(Kernels::open, (key, &[]), nonce, bytes, aad, text);
+        let outcome =
+            self.cpu
+                .run_single(Kernels::open_single, (key, &[]), nonce, bytes, aad, text);
         outcome == Outcome::Authentic
     }
 }

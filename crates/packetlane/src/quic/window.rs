@@ -108,10 +108,10 @@ impl Keys<'_> {
     pub(super) fn seal(&self, backend: Backend, bytes: &mut [u8], jobs: &mut [Job]) {
         let outcomes = &mut [Outcome::Pending; WINDOW];
         if self.is_aes() {
-            with_keys(*self, jobs, KeyRing::gcm_key, |secrets, jobs| {
+            with_keys(*self, jobs, KeyRing::gcm_key, |keys, jobs| {
                 backend.kernels().gcm_seal(Work {
                     bytes,
-                    secrets,
+                    keys,
                     jobs,
                     outcomes,
                 });
@@ -120,7 +120,7 @@ impl Keys<'_> {
             with_copied_keys(*self, jobs, KeyRing::chacha20_key, |keys, jobs| {
                 backend.kernels().seal(Work {
                     bytes,
-                    secrets: keys.into(),
+                    keys,
                     jobs,
                     outcomes,
                 });
@@ -225,10 +225,10 @@ impl Keys<'_> {
         outcomes: &mut [Outcome],
     ) {
         if self.is_aes() {
-            with_keys(*self, jobs, KeyRing::gcm_key, |secrets, jobs| {
+            with_keys(*self, jobs, KeyRing::gcm_key, |keys, jobs| {
                 backend.kernels().gcm_open(Work {
                     bytes,
-                    secrets,
+                    keys,
                     jobs,
                     outcomes,
                 });
@@ -237,7 +237,7 @@ impl Keys<'_> {
             with_copied_keys(*self, jobs, KeyRing::chacha20_key, |keys, jobs| {
                 backend.kernels().open(Work {
                     bytes,
-                    secrets: keys.into(),
+                    keys,
                     jobs,
                     outcomes,
                 });

@@ -59,7 +59,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
         let quick_batches: &[usize] = if profile.name == "archive" {
             &[64]
         } else {
-            &[1, 64, 1024]
+            &[1, 4, 64, 1024]
         };
         let batches: &[usize] = if bench.quick { quick_batches } else { &BATCHES };
         let decoys = DECOYS.iter().skip(1).map(|&decoys| (DECOY_BATCH, decoys));

@@ -105,14 +105,14 @@ fn run(
         contenders.push(traveller.contender(name, PipelineConfig::default(), false, &failed));
     }
     let (mut bytes, mut outcomes) = (load.plain.clone(), load.pending());
-    let (jobs, secrets) = (&load.jobs, load.secrets());
+    let (jobs, keys) = (&load.jobs, &load.keys[..]);
     contenders.push(Contender::new(
         format!("{OURS}-{}", backend.name()),
         backend.name(),
         move || {
             backend.kernels().seal(Work {
                 bytes: &mut bytes,
-                secrets,
+                keys,
                 jobs,
                 outcomes: &mut outcomes,
             })

@@ -34,7 +34,7 @@ impl InstructionSet for Neon {
     const STITCHED: bool = true;
     const TAG_STEP: usize = 10;
     const SHORT_LANES: usize = 4;
-    const SHORT_LEAST: usize = 3;
+    const MIN_SHORT: usize = 3;
 
     fn is_available() -> bool {
         // Every CPU of these targets has it.

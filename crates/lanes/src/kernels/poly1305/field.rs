@@ -20,11 +20,11 @@ pub(crate) trait Field: Copy {
     /// Numbers to multiply by, and multiples of their limbs.
     type Multiplier: Copy;
 
-    /// A sum of at most [`MOST_PRODUCTS`](Field::MOST_PRODUCTS) products, not reduced.
+    /// A sum of at most [`MAX_PRODUCTS`](Field::MAX_PRODUCTS) products, not reduced.
     type Products: Copy;
 
     /// How many products a sum may have before it is reduced.
-    const MOST_PRODUCTS: usize;
+    const MAX_PRODUCTS: usize;
 
     /// Bit 128, which is added to a whole block, in the limb that holds it.
     const HIBIT: u64;
@@ -144,7 +144,7 @@ pub(crate) trait Field: Copy {
         hibit: Limb<Self>,
         powers: [&Self::Multiplier; 4],
     ) -> Self::Element {
-        debug_assert!(Self::MOST_PRODUCTS >= 4);
+        debug_assert!(Self::MAX_PRODUCTS >= 4);
         let zero = self.zero();
         let later = [powers[1], powers[0]];
         let sum = self.add_two(self.no_products(), [third, fourth], hibit, later);

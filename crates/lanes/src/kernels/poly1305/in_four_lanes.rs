@@ -18,7 +18,7 @@ use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
 /// From how many rows on four at once are faster than two: they need two more powers of r.
-const MANY_ROWS: usize = 32;
+const MIN_ROWS_BY_FOUR: usize = 32;
 
 /// The tags of up to `LANES` / [`LANES_PER_TEXT`] texts, [`LANES_PER_TEXT`] lanes for each. The
 /// texts are sorted from the longest to the shortest, in blocks of 16 bytes. `keys` are the one-time
@@ -150,7 +150,7 @@ pub(crate) unsafe fn tags<F: Field>(
         h = f.two_steps(h, [row0, row1], [hibit0, hibit1], &by_fourth, &by_eighth);
         step += 2;
     }
-    if F::MOST_PRODUCTS >= 4 && total - step >= MANY_ROWS {
+    if F::MAX_PRODUCTS >= 4 && total - step >= MIN_ROWS_BY_FOUR {
         let by_twelfth = f.multiplier(f.multiply(eighth, &by_fourth));
         let by_sixteenth = f.multiplier(f.multiply(eighth, &by_eighth));
         while total - step >= 4 {

@@ -15,7 +15,7 @@ use crate::job::TAG_LEN;
 use crate::vector::{MAX_TAGS, U64Lanes};
 
 /// From how many steps on four at once are faster than two: they need two more powers of r.
-const MANY_STEPS: usize = 48;
+const MIN_STEPS_BY_FOUR: usize = 48;
 
 /// The tags of up to `LANES` texts, one text per lane. The texts are sorted from the longest to
 /// the shortest, in blocks of 16 bytes. `keys` are the one-time keys; text `i` has the key and the tag at its
@@ -139,7 +139,7 @@ unsafe fn hash<F: Field>(f: F, texts: &[Text], r: F::Element) -> F::Element {
         step += 2;
     }
     // All have started. A lane without a text has no bits to mask: its r is 0.
-    if F::MOST_PRODUCTS >= 4 && total - step >= MANY_STEPS {
+    if F::MAX_PRODUCTS >= 4 && total - step >= MIN_STEPS_BY_FOUR {
         // Not `map`, because closures are not always inlined.
         let cube = f.multiplier(f.multiply(r_squared, &r));
         let fourth = f.multiplier(f.multiply(r_squared, &square));

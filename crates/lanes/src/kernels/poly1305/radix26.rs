@@ -15,7 +15,7 @@ impl<L: Limbs26> Field for Radix26<L> {
     /// r, then 5 r\[1\] to 5 r\[4\], since 2^130 is 5 modulo 2^130 - 5.
     type Multiplier = ([L::Vector; 5], [L::Vector; 4]);
     type Products = [L::Vector; 5];
-    const MOST_PRODUCTS: usize = 2;
+    const MAX_PRODUCTS: usize = 2;
     /// Limb 4 begins at bit 104, and 128 - 104 = 24.
     const HIBIT: u64 = 1 << 24;
     #[inline(always)]

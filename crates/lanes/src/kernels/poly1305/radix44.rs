@@ -20,7 +20,7 @@ impl<L: Limbs44> Field for Radix44<L> {
     /// Factors are below 2^46 and 2^49, and each product adds three parts of at most 52 bits to a low limb
     /// and of 43 bits to a high one: those of four are below 2^56 and 2^47, and with the carries of
     /// [`reduced`](Field::reduced), which shifts high limbs by 8 or 10 and multiplies by 5, below 2^61.
-    const MOST_PRODUCTS: usize = 4;
+    const MAX_PRODUCTS: usize = 4;
     /// Limb 2 begins at bit 88, and 128 - 88 = 40.
     const HIBIT: u64 = 1 << 40;
     #[inline(always)]

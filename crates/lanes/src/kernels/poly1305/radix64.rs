@@ -17,7 +17,7 @@ impl Field for Radix64 {
     type Multiplier = [u64; 3];
     /// The sums of the products that count 1 and 2^64.
     type Products = [u128; 2];
-    const MOST_PRODUCTS: usize = 1;
+    const MAX_PRODUCTS: usize = 1;
     const HIBIT: u64 = 1;
     #[inline(always)]
     fn lanes(self) -> Scalar {

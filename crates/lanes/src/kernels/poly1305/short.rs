@@ -5,7 +5,7 @@ use super::text::MAX_AAD;
 use crate::vector::{MAX_TAGS, U32Lanes, U64Lanes};
 
 /// The largest text of a short message, in bytes.
-pub(crate) const SHORT: usize = 64;
+pub(crate) const MAX_SHORT_TEXT: usize = 64;
 
 /// Short messages, one per lane, that end together. Each has its own stretch of bytes: zeros in
 /// front, then AAD and text, each padded with zeros, and their lengths.
@@ -13,7 +13,7 @@ pub(crate) const SHORT: usize = 64;
 pub(crate) struct ShortMessages {
     /// [`STRIDE`] bytes for each message, and room for the padding of AAD that [`begin`](Self::begin)
     /// copies beyond the last one.
-    bytes: [u8; STRIDE * MAX_TAGS + SHORT],
+    bytes: [u8; STRIDE * MAX_TAGS + MAX_SHORT_TEXT],
     /// For each message a bit per block, from the first one on: whether the message has started.
     started: [u64; MAX_TAGS],
     /// Where each message's text begins in its stretch.
@@ -24,13 +24,13 @@ pub(crate) struct ShortMessages {
 
 /// The largest short message with its lengths, rounded up to a power of two.
 const STRIDE: usize = 128;
-const _: () = assert!(MAX_AAD + SHORT + 16 <= STRIDE);
+const _: () = assert!(MAX_AAD + MAX_SHORT_TEXT + 16 <= STRIDE);
 
 impl ShortMessages {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
-            bytes: [0; STRIDE * MAX_TAGS + SHORT],
+            bytes: [0; STRIDE * MAX_TAGS + MAX_SHORT_TEXT],
             started: [0; MAX_TAGS],
             text_at: [0; MAX_TAGS],
             wait: STRIDE / 16,
@@ -52,16 +52,21 @@ impl ShortMessages {
     }
 
     /// Begins the message of a lane: all but its text. `lengths` are those of AAD and text, at most [`MAX_AAD`] and
-    /// [`SHORT`] bytes. AAD is padded with zeros to 64 bytes, and left out if there is none. Lanes must be begun in
+    /// [`MAX_SHORT_TEXT`] bytes. AAD is padded with zeros to 64 bytes, and left out if there is none. Lanes must be begun in
     /// ascending order: padding that reaches too far is written over, here, by the text or by the next lane, or is
     /// among the zeros in front of that.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, lane: usize, aad: Option<&[u8; SHORT]>, lengths: [u32; 2]) {
+    pub(crate) fn begin(
+        &mut self,
+        lane: usize,
+        aad: Option<&[u8; MAX_SHORT_TEXT]>,
+        lengths: [u32; 2],
+    ) {
         let [aad_len, text_len] = lengths;
         let [aad_at, text_at, lengths_at] = Self::offsets(aad_len, text_len);
         let wait = aad_at / 16;
         let started = u64::MAX << wait;
-        let bytes = &mut self.bytes[STRIDE * lane..][..STRIDE + SHORT];
+        let bytes = &mut self.bytes[STRIDE * lane..][..STRIDE + MAX_SHORT_TEXT];
         // Zeros in front of it, where a longer message was before.
         if self.started[lane] & !started != 0 {
             bytes[..STRIDE].fill(0);
@@ -70,7 +75,7 @@ impl ShortMessages {
         self.text_at[lane] = text_at;
         self.wait = self.wait.min(wait);
         if let Some(aad) = aad {
-            bytes[aad_at..][..SHORT].copy_from_slice(aad);
+            bytes[aad_at..][..MAX_SHORT_TEXT].copy_from_slice(aad);
         }
         let lengths = u128::from(aad_len) | u128::from(text_len) << 64;
         bytes[lengths_at..][..16].copy_from_slice(&lengths.to_le_bytes());
@@ -79,7 +84,7 @@ impl ShortMessages {
     /// Writes the text of a lane that has been begun. It is given padded with zeros to 64 bytes, and written as far
     /// as whole blocks reach. Lanes may come in any order.
     #[inline(always)]
-    pub(crate) fn set_text<V: U32Lanes>(&mut self, v: V, lane: usize, text: &[u8; SHORT]) {
+    pub(crate) fn set_text<V: U32Lanes>(&mut self, v: V, lane: usize, text: &[u8; MAX_SHORT_TEXT]) {
         let stretch = &mut self.bytes[STRIDE * lane..][..STRIDE - 16];
         v.copy_first(&mut stretch[self.text_at[lane]..], text);
     }
