@@ -114,7 +114,7 @@ pub struct Batch<Direction> {
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
-    /// Jobs of the turns before that had any, and bytes, in quarters. Half of it is the last one's.
+    /// Jobs of the turns before that had any, and bytes, in eighths. An eighth of it is the last one's.
     usual_len: usize,
     usual_bytes: usize,
     /// How many jobs an engine has been called for. What became of the others is not shown,
@@ -300,7 +300,7 @@ impl<Direction> Batch<Direction> {
     /// session's stream.
     pub fn clear(&mut self) {
         if !self.jobs.is_empty() {
-            let follow = |usual: usize, last: usize| usual - usual / 2 + 2 * last;
+            let follow = |usual: usize, last: usize| usual - usual / 8 + last;
             self.usual_len = follow(self.usual_len, self.jobs.len());
             let bytes = self.arena.used().min(COUNTED_BYTES);
             self.usual_bytes = follow(self.usual_bytes, bytes);
@@ -531,13 +531,7 @@ impl<Direction> Batch<Direction> {
     /// How many packets it will hold with `more` of them, if this turn is like those before.
     #[inline]
     fn expected_len(&self, more: usize) -> usize {
-        (self.usual_len / 4).max(self.jobs.len() + more)
-    }
-
-    /// How many bytes they will have, of as many as count.
-    #[inline]
-    fn expected_bytes(&self) -> usize {
-        (self.usual_bytes / 4).max(self.arena.used())
+        (self.usual_len / 8).max(self.jobs.len() + more)
     }
 
     /// When the packets that a session is about to add run: `count` of them, whose texts have about
@@ -548,28 +542,28 @@ impl<Direction> Batch<Direction> {
         if !precomputes || self.has_pending() {
             return Plan::WithBatch;
         }
-        if self.is_small(cpu.backend, count) && (count > 1 || text_len <= MAX_NOW) {
+        let kernels = cpu.backend.kernels();
+        let out_of_place = cpu.is_alone() && kernels.is_faster_out_of_place(count, text_len);
+        let is_long = count == 1 && text_len > MAX_NOW;
+        if self.is_small(cpu.backend, count) && (!is_long || cpu.is_alone() && !out_of_place) {
             return Plan::Now;
         }
-        match cpu.is_alone()
-            && cpu
-                .backend
-                .kernels()
-                .is_faster_out_of_place(count, text_len)
-        {
+        match out_of_place {
             true => Plan::FromSource,
             false => Plan::WithBatch,
         }
     }
 
     /// Whether it will hold so few packets with `more` of them, if this turn is like those before, that
-    /// each is run faster alone; see [`Kernels::is_small_turn`].
+    /// each is run faster alone; see [`Kernels::is_small_turn`]. Not by the bytes that it holds: one long
+    /// packet makes no other turn, and each change of plan wipes precomputed keystream.
     #[inline(always)]
     fn is_small(&self, backend: Backend, more: usize) -> bool {
         let packets = self.expected_len(more);
         packets <= 2 || {
             // Of each packet one for its tag, and at least one for its text.
-            let blocks = packets + packets.max(self.expected_bytes() / size_of::<Block>());
+            let of_texts = self.usual_bytes / 8 / size_of::<Block>();
+            let blocks = packets + packets.max(of_texts);
             backend.kernels().is_small_turn(packets, blocks)
         }
     }
@@ -843,14 +837,14 @@ mod tests {
                 batch.add_job(Job::default());
             }
             batch.clear();
-            (batch.usual_len / 4, batch.expected_bytes())
+            (batch.usual_len / 8, batch.usual_bytes / 8)
         };
-        // Half of the way, and an empty turn changes nothing.
-        assert_eq!(turn(&mut batch, 20), (10, 1000));
-        assert_eq!(turn(&mut batch, 20), (15, 1500));
-        assert_eq!(turn(&mut batch, 0), (15, 1500));
+        // An eighth of the difference, and an empty turn changes nothing.
+        assert_eq!(turn(&mut batch, 16), (2, 200));
+        assert_eq!(turn(&mut batch, 16), (3, 375));
+        assert_eq!(turn(&mut batch, 0), (3, 375));
         for packets in [100, 3, 2] {
-            for _ in 0..20 {
+            for _ in 0..80 {
                 turn(&mut batch, packets);
             }
             assert_eq!(turn(&mut batch, packets), (packets, 100 * packets));
@@ -860,11 +854,8 @@ mod tests {
             batch.arena.take(1 << 20);
             batch.add_job(Job::default());
         }
-        assert_eq!(
-            (batch.expected_len(1), batch.expected_bytes()),
-            (4, 3 << 20)
-        );
+        assert_eq!(batch.expected_len(1), 4);
         batch.clear();
-        assert!(batch.expected_bytes() < COUNTED_BYTES);
+        assert!(batch.usual_bytes / 8 < COUNTED_BYTES);
     }
 }

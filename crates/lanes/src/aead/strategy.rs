@@ -62,9 +62,32 @@ pub(super) const SORTED: usize = 256;
 /// [`Strategy::Short`], and from 4 KiB on a list takes as long.
 const LOCKSTEP_BLOCKS: RangeInclusive<usize> = 2..=48;
 
-/// A turn is small with fewer keystream blocks than the first number, and as many for each packet as the
-/// second one at most: with vectors of 512 bits, of 256 bits, and of fewer.
-const SMALL_TURN: [(usize, usize); 3] = [(21, usize::MAX), (12, 5), (28, 5)];
+/// A turn of so many packets at most, keystream blocks in all, and blocks in each on average is small: each
+/// packet is faster alone.
+struct SmallTurn {
+    packets: usize,
+    blocks: usize,
+    mean: usize,
+}
+
+/// With vectors of 512 bits, of 256 bits, and of fewer.
+const SMALL_TURNS: [SmallTurn; 3] = [
+    SmallTurn {
+        packets: usize::MAX,
+        blocks: 20,
+        mean: usize::MAX,
+    },
+    SmallTurn {
+        packets: 4,
+        blocks: usize::MAX,
+        mean: 8,
+    },
+    SmallTurn {
+        packets: usize::MAX,
+        blocks: 27,
+        mean: 5,
+    },
+];
 
 /// From how many bytes on a single text is sealed out of place, where packets are not stitched. Stitched
 /// ones are copied first.
@@ -237,14 +260,16 @@ pub(super) fn remainder(blocks: usize, lanes: usize) -> usize {
 /// See [`crate::Kernels::is_small_turn`].
 #[inline]
 pub(crate) fn is_small_turn(set: Set, packets: usize, blocks: usize) -> bool {
-    let [with_512, with_256, with_fewer] = SMALL_TURN;
+    let [with_512, with_256, with_fewer] = &SMALL_TURNS;
     // Two registers make one vector.
-    let (limit, per_packet) = match set.block_lanes() {
+    let small = match set.block_lanes() {
         32.. => with_512,
         16.. => with_256,
         _ => with_fewer,
     };
-    blocks < limit && blocks <= per_packet.saturating_mul(packets)
+    packets <= small.packets
+        && blocks <= small.blocks
+        && blocks <= small.mean.saturating_mul(packets)
 }
 
 /// See [`crate::Kernels::is_faster_out_of_place`].
