@@ -7,15 +7,14 @@
 //! complete message or session, so that a caller can see how far its inputs reach.
 
 use packetlane::bip324::{
-    Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, MessageType, Network, OpenError,
-    PacketKind, Progress, Role, Session, SessionKeys, decode_message, encode_message, encoded_len,
+    Handshake, HandshakeConfig, HandshakeError, OpenError, PacketKind, Progress, Role, Session,
+    SessionKeys,
 };
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use packetlane::quic::{self, Header, PacketType, Secret, Suite, Version};
-use packetlane::sha256d::{
-    Block, FRAME_LEN, Found, Hash, Hasher, MAX_NEEDED, Obfuscation, Scanner, Verifier, many,
-    many_in_pieces, merkle_root,
-};
+use packetlane::sha256d::{Block, Frame, Hash, Hasher, Obfuscation, Scanner, Verifier};
 use packetlane::{Backend, Engine, OpenBatch};
 
 mod input;
@@ -127,7 +126,7 @@ fn arbitrary_handshake(engine: Engine, input: &mut Input, role: Role) -> Vec<u8>
 /// changed. Returns the peer's bytes, and whether they led to a session.
 fn authentic_handshake(engine: Engine, input: &mut Input, role: Role) -> (Vec<u8>, bool) {
     let mut dressed = |seed| HandshakeConfig {
-        garbage: input.noise(MAX_GARBAGE_LEN),
+        garbage: input.noise(Handshake::MAX_GARBAGE_LEN),
         decoys: (0..input.below(4)).map(|_| input.noise(700)).collect(),
         version: input.noise(50),
         receive_limit: 2000,
@@ -240,7 +239,7 @@ fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<Open
             let piece = input.piece(&mut rest);
             batch.room(piece.len() + 5)[..piece.len()].copy_from_slice(piece);
             let before = batch.len();
-            match session.inbound.received(&mut batch, piece.len()) {
+            match session.inbound.receive(&mut batch, piece.len()) {
                 Ok(added) => {
                     assert_eq!(error, None, "packets after an error");
                     assert_eq!(added, batch.len() - before);
@@ -287,17 +286,17 @@ fn opener_on(engine: Engine, data: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>, Option<Open
 /// Messages in packets and in v1's frames: arbitrary bytes, and messages made from them.
 pub fn codec(data: &[u8]) -> bool {
     let mut whole = false;
-    if let Ok((message_type, payload)) = decode_message(data) {
+    if let Ok((message_type, payload)) = MessageType::decode(data) {
         whole = true;
         assert!(data.ends_with(payload));
         check_message(message_type, payload);
     }
     let framed = [&MAGIC[..], data].concat();
     for bytes in [data, &framed] {
-        if let Ok(Some(message)) = v1::decode(MAGIC, bytes) {
+        if let Ok(Some(message)) = v1::Message::decode(MAGIC, bytes) {
             whole = true;
             let mut again = Vec::new();
-            v1::encode(MAGIC, message.message_type, message.payload, &mut again);
+            v1::Message::new(message.message_type, message.payload).encode(MAGIC, &mut again);
             assert_eq!(again, bytes[..message.wire_len()]);
         }
     }
@@ -310,17 +309,17 @@ pub fn codec(data: &[u8]) -> bool {
             assert_eq!(message_type.name().as_bytes(), name);
             check_message(message_type, payload);
             let mut frame = Vec::new();
-            v1::encode(MAGIC, message_type, payload, &mut frame);
-            let message = v1::decode(MAGIC, &frame).expect("the frame is well formed");
+            v1::Message::new(message_type, payload).encode(MAGIC, &mut frame);
+            let message = v1::Message::decode(MAGIC, &frame).expect("the frame is well formed");
             let message = message.expect("the frame is complete");
             assert_eq!(
                 (message.message_type, message.payload),
                 (message_type, payload)
             );
             let cut = input.below(frame.len());
-            assert_eq!(v1::decode(MAGIC, &frame[..cut]), Ok(None));
+            assert_eq!(v1::Message::decode(MAGIC, &frame[..cut]), Ok(None));
             if let Some(place) = input.damage(&mut frame) {
-                match v1::decode(MAGIC, &frame) {
+                match v1::Message::decode(MAGIC, &frame) {
                     // The checksum covers only the payload.
                     Ok(Some(_)) => assert!((4..16).contains(&place)),
                     Ok(None) => assert!((16..20).contains(&place)),
@@ -338,9 +337,9 @@ pub fn codec(data: &[u8]) -> bool {
 
 fn check_message(message_type: MessageType, payload: &[u8]) {
     let mut contents = Vec::new();
-    encode_message(message_type, payload, &mut contents);
-    assert_eq!(contents.len(), encoded_len(message_type, payload.len()));
-    assert_eq!(decode_message(&contents), Ok((message_type, payload)));
+    message_type.encode(payload, &mut contents);
+    assert_eq!(contents.len(), message_type.encoded_len(payload.len()));
+    assert_eq!(MessageType::decode(&contents), Ok((message_type, payload)));
 }
 
 /// Block files: arbitrary bytes, and valid blocks among noise, zeros and damage.
@@ -431,7 +430,7 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
             while let Some(next) = scanner.next(&mut rest, end == file.len()) {
                 found.push(next);
             }
-            assert!(rest.len() < MAX_NEEDED);
+            assert!(rest.len() < Scanner::MAX_NEEDED);
             start = end - rest.len();
         }
         assert_eq!(start, file.len(), "bytes are left");
@@ -452,13 +451,13 @@ fn scan<'f>(magic: &[u8; 4], key: Obfuscation, file: &'f [u8], pieces: &[usize])
     let mut blocks = Vec::new();
     for found in found {
         match found {
-            Found::Block { offset, bytes } => {
-                place = zeros_to(offset as usize - FRAME_LEN, place);
-                place += FRAME_LEN + bytes.len();
+            Frame::Block { offset, bytes } => {
+                place = zeros_to(offset as usize - Scanner::FRAME_LEN, place);
+                place += Scanner::FRAME_LEN + bytes.len();
                 assert_eq!(bytes, &file[place - bytes.len()..place]);
                 blocks.push(bytes);
             }
-            Found::Fault(fault) => {
+            Frame::Fault(fault) => {
                 place = zeros_to(fault.offset as usize, place);
                 assert!(fault.length > 0 && !fault.to_string().is_empty());
                 place += fault.length as usize;
@@ -480,7 +479,7 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     let (mut ids, mut witness_ids) = (Vec::new(), vec![Hash::default()]);
     let hash = |message: &[u8]| {
         let mut hash = [Hash::default()];
-        many(&[message], &mut hash);
+        Hasher::best().hash_many(&[message], &mut hash);
         hash[0]
     };
     for number in 1..4 {
@@ -506,7 +505,11 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     transactions.truncate(count);
     witness_ids.extend(transactions.iter().map(|parts| hash(&parts.concat())));
     // The reserved value is zeros.
-    let commitment = [merkle_root(&witness_ids).root, Hash::default()].concat();
+    let commitment = [
+        Hasher::best().merkle_root(&witness_ids).root,
+        Hash::default(),
+    ]
+    .concat();
     let commitment = hash(&commitment);
     let tag = [38, 0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
     let coinbase = [
@@ -525,11 +528,11 @@ fn good_block(input: &mut Input) -> Vec<u8> {
     for [version, _, body, tail] in &transactions {
         let lock_time = &tail[tail.len() - 4..];
         let mut id = [Hash::default()];
-        many_in_pieces(&[[version, body, lock_time]], &mut id);
+        Hasher::best().hash_many_in_pieces(&[[version, body, lock_time]], &mut id);
         ids.extend(id);
     }
 
-    let root = merkle_root(&ids).root;
+    let root = Hasher::best().merkle_root(&ids).root;
     let bits = 0x207f_ffff_u32.to_le_bytes();
     let headers =
         (0..=u8::MAX).map(|nonce| [&[4; 36], &root[..], &[5; 4], &bits, &[nonce; 4]].concat());
@@ -601,7 +604,7 @@ fn arbitrary_datagrams(engine: Engine, input: &mut Input) -> Vec<u8> {
             assert!(header.dst_cid.len().max(header.src_cid.len()) <= 21);
             if let (Some(version), PacketType::Retry) = (header.version, header.packet_type) {
                 let retry = &batch.bytes()[start..start + len];
-                assert!(!quic::verify_retry(&engine, version, b"id", retry));
+                assert!(!version.verify_retry(&engine, b"id", retry));
             }
             let first = batch.bytes()[start];
             match opener.push(&mut batch, start..start + len, offset) {
@@ -658,7 +661,7 @@ fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
             // The encoding needs as many bytes as the receiver needs to recover the number, or
             // more. Packets damaged in earlier turns keep the receiver's largest number lower.
             let largest = openers[of].expected().checked_sub(1);
-            let least = quic::encode_packet_number(number, largest).expect("the number is near");
+            let least = quic::PacketNumber::encode(number, largest).expect("the number is near");
             let len = least.bytes().len().max(1 + input.below(4));
             // After a key update there are only short headers.
             let mut header = vec![0x40 | (len as u8 - 1)];
@@ -668,20 +671,21 @@ fn authentic_datagrams(engine: Engine, input: &mut Input) -> (Vec<u8>, usize) {
             let mut payload = input.noise(1300);
             payload.resize(payload.len().max(4 - len), 0);
             let id = &header[1..pn_offset];
-            let slot = if len == least.bytes().len() && id.len() <= quic::MAX_CONNECTION_ID_LEN {
-                let header = quic::ShortHeader {
-                    destination: id,
-                    spin: number % 2 == 1,
-                    number: least,
+            let slot =
+                if len == least.bytes().len() && id.len() <= quic::Header::MAX_CONNECTION_ID_LEN {
+                    let header = quic::ShortHeader {
+                        destination: id,
+                        spin: number % 2 == 1,
+                        number: least,
+                    };
+                    let reserved = sealers[of].reserve_short(&mut sealing, &header, payload.len());
+                    reserved.map(|(slot, place)| {
+                        place.copy_from_slice(&payload);
+                        slot
+                    })
+                } else {
+                    sealers[of].push(&mut sealing, number, &header, &payload)
                 };
-                let reserved = sealers[of].reserve_short(&mut sealing, &header, payload.len());
-                reserved.map(|(slot, place)| {
-                    place.copy_from_slice(&payload);
-                    slot
-                })
-            } else {
-                sealers[of].push(&mut sealing, number, &header, &payload)
-            };
             sealed.push((
                 of,
                 slot.expect("the packet is valid"),

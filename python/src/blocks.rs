@@ -2,7 +2,7 @@
 
 use crate::error::{self, BlockError};
 use crate::session::{Input, Magic, with_others};
-use packetlane::sha256d::{self, BlockFault, Found, Hasher, Obfuscation};
+use packetlane::sha256d::{self, BlockFault, Frame, Hasher, Obfuscation};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -124,8 +124,8 @@ impl Scanner {
         let mut rest = &self.buffer[..];
         while let Some(found) = self.inner.next(&mut rest, ends) {
             items.push(match found {
-                Found::Block { offset, bytes } => (offset, PyBytes::new(py, bytes).into_any()),
-                Found::Fault(fault) => {
+                Frame::Block { offset, bytes } => (offset, PyBytes::new(py, bytes).into_any()),
+                Frame::Fault(fault) => {
                     let error = BlockError::new_err(fault.to_string());
                     (fault.offset, error.into_value(py).into_bound(py).into_any())
                 }

@@ -1,6 +1,7 @@
 //! The exceptions: one family, with the messages of the Rust errors, but for calls: those are named as in Python.
 
-use packetlane::bip324::{self, MessageError as Message, OpenError as Open, SealError as Seal};
+use packetlane::bip324::{self, OpenError as Open, SealError as Seal};
+use packetlane::bitcoin::message::MessageError as Message;
 use packetlane::{BackendError as Backend, SlotError as Slot};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyBufferError, PyException};

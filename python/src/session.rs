@@ -2,10 +2,8 @@
 
 use crate::batch::{Engine, OpenBatch, SealBatch, Slot};
 use crate::error;
-use packetlane::bip324::{
-    self, HandshakeConfig, MAX_CONTENTS_LEN, OpenError, PacketKind, Progress, SealError,
-};
-use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
+use packetlane::bip324::{self, HandshakeConfig, OpenError, PacketKind, Progress, SealError};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::internals::Draft;
 use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
@@ -343,7 +341,7 @@ impl Session {
     /// Whether packets wait here that came with the handshake or were deferred: feed ``b""``.
     #[getter]
     fn needs_turn(&self) -> bool {
-        self.inner.inbound.needs_turn()
+        self.inner.inbound.has_pending_input()
     }
 
     /// Sets the longest contents that are accepted, in bytes.
@@ -386,7 +384,10 @@ impl Session {
             return Ok(None);
         }
         // Before anything is copied.
-        if let Some(long) = contents.iter().find(|one| one.len() > MAX_CONTENTS_LEN) {
+        if let Some(long) = contents
+            .iter()
+            .find(|one| one.len() > bip324::Session::MAX_CONTENTS_LEN)
+        {
             let length = long.len();
             return Err(error::seal(SealError::TooLong { length }));
         }
@@ -449,7 +450,7 @@ impl Session {
                     return Err(error::open(OpenError::BatchFull));
                 }
                 buffer.copy_to_slice(py, batch.room(new))?;
-                with_others(py, len, || inbound.received(batch, new))
+                with_others(py, len, || inbound.receive(batch, new))
             }
         };
         added.map_err(error::open)
@@ -550,11 +551,7 @@ pub(crate) fn encode<'py>(
     let message_type = checked_type(message_type)?;
     let payload = payload.map(|payload| Input::new(payload)?.to_vec(py));
     let mut contents = Vec::new();
-    encode_message(
-        message_type,
-        &payload.transpose()?.unwrap_or_default(),
-        &mut contents,
-    );
+    message_type.encode(&payload.transpose()?.unwrap_or_default(), &mut contents);
     Ok(PyBytes::new(py, &contents))
 }
 
@@ -564,7 +561,7 @@ pub(crate) fn encode<'py>(
 pub(crate) fn decode<'py>(contents: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyBytes>)> {
     let py = contents.py();
     Input::new(contents)?.with(py, |contents| {
-        let (message_type, payload) = decode_message(contents).map_err(error::message)?;
+        let (message_type, payload) = MessageType::decode(contents).map_err(error::message)?;
         Ok((message_type.name().to_owned(), PyBytes::new(py, payload)))
     })?
 }
@@ -581,13 +578,13 @@ pub(crate) fn encode_v1<'py>(
     let message_type = checked_type(message_type)?;
     let payload = payload.map(|payload| Input::new(payload)?.to_vec(py));
     let payload = payload.transpose()?.unwrap_or_default();
-    if payload.len() > v1::MAX_PAYLOAD_LEN {
-        let (len, most) = (payload.len(), v1::MAX_PAYLOAD_LEN);
+    if payload.len() > v1::Message::MAX_PAYLOAD_LEN {
+        let (len, most) = (payload.len(), v1::Message::MAX_PAYLOAD_LEN);
         let text = format!("a payload of {len} bytes; the limit is {most}");
         return Err(error::MessageError::new_err(text));
     }
     let mut wire = Vec::new();
-    v1::encode(network.0, message_type, &payload, &mut wire);
+    v1::Message::new(message_type, &payload).encode(network.0, &mut wire);
     Ok(PyBytes::new(py, &wire))
 }
 

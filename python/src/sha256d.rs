@@ -37,7 +37,7 @@ pub(crate) fn many<'py>(messages: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py,
     let digests = py.detach(|| {
         let messages: Vec<&[u8]> = messages.iter().map(AsRef::as_ref).collect();
         let mut digests = vec![Hash::default(); messages.len()];
-        hasher.many(&messages, &mut digests);
+        hasher.hash_many(&messages, &mut digests);
         digests
     });
     Ok(digests.iter().map(|hash| PyBytes::new(py, hash)).collect())

@@ -62,7 +62,7 @@ impl Batches {
             // What sockets would do.
             let wire = outgoing.wire(slot).expect("sealed");
             incoming.room(wire.len()).copy_from_slice(wire);
-            let received = session.inbound.received(incoming, wire.len());
+            let received = session.inbound.receive(incoming, wire.len());
             received.expect("room");
         }
         engine.open(incoming);

@@ -50,7 +50,7 @@ impl Client {
         if len == 0 {
             return Err(self.connection.closed().into());
         }
-        self.connection.received(incoming, len)?;
+        self.connection.receive(incoming, len)?;
         Ok(())
     }
 }

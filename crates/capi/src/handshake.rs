@@ -6,14 +6,11 @@ use crate::handle::{Guarded, call, free, give, list, null, say};
 use crate::session::packetlane_session;
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::Engine;
-use packetlane::bip324::{
-    DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress,
-    Session,
-};
+use packetlane::bip324::{Handshake, HandshakeConfig, HandshakeError, Inbound, Progress, Session};
 
 /// As a length of garbage: random bytes, 0 to 4095 of them.
 pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
-const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > MAX_GARBAGE_LEN);
+const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > Handshake::MAX_GARBAGE_LEN);
 
 /// The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
 /// value that is right for most programs. Only the magic must be set: until then it is 00000000, which
@@ -70,7 +67,7 @@ pub unsafe extern "C" fn packetlane_handshake_config_init(
             decoys_len: 0,
             version: core::ptr::null(),
             version_len: 0,
-            receive_limit: DEFAULT_RECEIVE_LIMIT,
+            receive_limit: Inbound::DEFAULT_RECEIVE_LIMIT,
         });
         Ok(())
     })
@@ -108,7 +105,7 @@ unsafe fn config(
     let garbage = match from.garbage_len {
         PACKETLANE_RANDOM_GARBAGE => None,
         // Before so many bytes are looked at.
-        length if length > MAX_GARBAGE_LEN => {
+        length if length > Handshake::MAX_GARBAGE_LEN => {
             return Err(HandshakeError::GarbageTooLong { length }.into());
         }
         // SAFETY: the caller's promise.

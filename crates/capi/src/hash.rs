@@ -54,7 +54,7 @@ pub unsafe extern "C" fn packetlane_sha256d_many(
                 // SAFETY: as above.
                 *slot = unsafe { message.checked_list() };
             }
-            hasher.many(&part[..messages.len()], digests);
+            hasher.hash_many(&part[..messages.len()], digests);
         }
         Ok(())
     })

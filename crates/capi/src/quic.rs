@@ -510,7 +510,7 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_received(
             return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
         }
         opening.room = 0;
-        out.write(opening.batch.received(len).start);
+        out.write(opening.batch.commit(len).start);
         Ok(())
     })
 }

@@ -309,7 +309,7 @@ pub unsafe extern "C" fn packetlane_session_received(
             return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
         }
         opening.room = 0;
-        let added = session.inbound.received(&mut opening.batch, len)?;
+        let added = session.inbound.receive(&mut opening.batch, len)?;
         // SAFETY: the header's rules for pointers.
         unsafe { tell(packets, added) };
         Ok(())
@@ -361,7 +361,7 @@ unsafe fn tell(out: *mut usize, number: usize) {
 pub unsafe extern "C" fn packetlane_session_needs_turn(session: *const packetlane_session) -> bool {
     // SAFETY: the header's rules for handles.
     read(false, || unsafe {
-        Ok(look!(session)?.inbound.needs_turn())
+        Ok(look!(session)?.inbound.has_pending_input())
     })
 }
 

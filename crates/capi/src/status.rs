@@ -3,7 +3,7 @@
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Display;
-use packetlane::bip324::{HandshakeError, OpenError, SealError, SecretKeyError};
+use packetlane::bip324::{HandshakeError, OpenError, SealError};
 use packetlane::bitcoin::message::MessageError;
 use packetlane::bitcoin::v1;
 use packetlane::{BackendError, SlotError, quic};
@@ -260,13 +260,12 @@ from!(SlotError:
     SlotError::BadTag => PACKETLANE_BAD_TAG,
     SlotError::SeveralPackets => PACKETLANE_SEVERAL_PACKETS,
 );
-from!(SecretKeyError: SecretKeyError => PACKETLANE_SECRET_KEY);
 from!(SealError: error => seal_status(*error));
 from!(OpenError: error => open_status(*error));
 from!(HandshakeError:
     HandshakeError::ZeroMagic => PACKETLANE_ZERO_MAGIC,
     HandshakeError::GarbageTooLong { .. } => PACKETLANE_GARBAGE_TOO_LONG,
-    HandshakeError::SecretKey(_) => PACKETLANE_SECRET_KEY,
+    HandshakeError::SecretKey => PACKETLANE_SECRET_KEY,
     HandshakeError::Seal(error) => seal_status(*error),
     HandshakeError::NoEntropy => PACKETLANE_NO_ENTROPY,
     HandshakeError::V1OtherNetwork { .. } => PACKETLANE_V1_OTHER_NETWORK,

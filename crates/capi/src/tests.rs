@@ -108,16 +108,16 @@ fn a_thread_has_its_own_last_error() {
 /// A slot is the library's, and comes back as it went.
 #[test]
 fn slots_come_back_as_they_went() {
-    use packetlane::{Engine, KeyIndex, Protection, SealBatch, TAG_LEN};
-    let (mut batch, mut key) = (SealBatch::new(), KeyIndex::default());
+    use packetlane::{BatchKey, Engine, PacketLayout, SealBatch, TAG_LEN};
+    let (mut batch, mut key) = (SealBatch::new(), BatchKey::default());
     batch.ensure_key(&mut key, &[7; 32]);
-    let protection = Protection {
+    let layout = PacketLayout {
         key,
         nonce: [0; 12],
         aad: 0..0,
         text: 0..5,
     };
-    let (slot, _) = batch.add_to_seal(5 + TAG_LEN, protection).unwrap();
+    let (slot, _) = batch.add_to_seal(5 + TAG_LEN, layout).unwrap();
     let there = packetlane_slot::from(slot.clone());
     assert_eq!(*there.slot(), slot);
     Engine::portable().seal(&mut batch);
@@ -233,12 +233,8 @@ fn v1_is_the_librarys() {
                 .collect();
             let payload: Vec<u8> = (0..random(70)).map(|_| random(256) as u8).collect();
             let mut expected = Vec::new();
-            v1::encode(
-                magic,
-                MessageType::new(&name).unwrap(),
-                &payload,
-                &mut expected,
-            );
+            v1::Message::new(MessageType::new(&name).unwrap(), &payload)
+                .encode(magic, &mut expected);
             let mut header = [0; PACKETLANE_V1_HEADER_LEN];
             let name = std::ffi::CString::new(name).unwrap();
             // SAFETY: valid pointers.

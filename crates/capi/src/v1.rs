@@ -9,11 +9,11 @@ use packetlane::bitcoin::v1;
 
 /// Length of the header in front of a payload of v1, in bytes.
 pub const PACKETLANE_V1_HEADER_LEN: usize = 24;
-const _: () = assert!(PACKETLANE_V1_HEADER_LEN == v1::HEADER_LEN);
+const _: () = assert!(PACKETLANE_V1_HEADER_LEN == v1::Message::HEADER_LEN);
 
 /// Longest payload of v1, in bytes.
 pub const PACKETLANE_V1_MAX_PAYLOAD_LEN: usize = 4_000_000;
-const _: () = assert!(PACKETLANE_V1_MAX_PAYLOAD_LEN == v1::MAX_PAYLOAD_LEN);
+const _: () = assert!(PACKETLANE_V1_MAX_PAYLOAD_LEN == v1::Message::MAX_PAYLOAD_LEN);
 
 /// A network's magic.
 ///
@@ -57,10 +57,10 @@ pub unsafe extern "C" fn packetlane_v1_encode_header(
         let (payload, header) = unsafe {
             (
                 list!(payload, payload_len)?,
-                place(header.cast::<[u8; v1::HEADER_LEN]>(), "header")?,
+                place(header.cast::<[u8; v1::Message::HEADER_LEN]>(), "header")?,
             )
         };
-        header.write(v1::encode_header(magic, of, payload));
+        header.write(v1::Message::new(of, payload).encode_header(magic));
         Ok(())
     })
 }

@@ -12,8 +12,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetlane::bitcoin::Network;
 use packetlane::sha256d::{
-    Block, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher, MAX_NEEDED, Obfuscation,
-    Scanner, Summary, Verifier, block_hash,
+    Block, BlockFault, FaultCause, FileFault, Frame, Hash, Hasher, Obfuscation, Scanner, Summary,
+    Verifier,
 };
 use packetlane_files::{Name, special_kind};
 use packetlane_p2p::payload::BlockHash;
@@ -34,7 +34,7 @@ use std::time::Instant;
 /// more.
 const WINDOW: usize = 8 << 20;
 const _: () = assert!(
-    WINDOW >= 2 * MAX_NEEDED,
+    WINDOW >= 2 * Scanner::MAX_NEEDED,
     "a block that is carried over must leave room to read the rest"
 );
 
@@ -346,7 +346,7 @@ fn check<'r>(
                     BlockFault::Malformed(_) => verifier.has_work(header),
                     _ => true,
                 });
-                let hash = header.map(block_hash);
+                let hash = header.map(Block::hash_header);
                 let what = faults.iter().map(ToString::to_string).collect();
                 let mut report = lock(report);
                 if hash.is_some() {
@@ -480,11 +480,11 @@ impl Reader<'_, '_> {
             }
             while let Some(found) = scanner.next(&mut rest, ends) {
                 match found {
-                    Found::Block { offset, bytes } => {
+                    Frame::Block { offset, bytes } => {
                         let place = buffer.len() - rest.len() - bytes.len();
                         blocks.push((offset, place..place + bytes.len()));
                     }
-                    Found::Fault(fault) => {
+                    Frame::Fault(fault) => {
                         let hint = hint(&fault, input);
                         self.problem(number, fault.offset, format!("{fault}{hint}"));
                     }
@@ -521,7 +521,7 @@ impl Reader<'_, '_> {
 /// bits, except for the lowest ones on signet. `own` is the magic in use, which may be none of these
 /// networks'.
 fn is_obfuscated(file: &[u8], own: [u8; 4]) -> bool {
-    const HIGHEST: usize = FRAME_LEN + 4 + 32 - 4;
+    const HIGHEST: usize = Scanner::FRAME_LEN + 4 + 32 - 4;
     const { assert!(HIGHEST.is_multiple_of(8)) };
     let word = |at: usize| Some(u32::from_le_bytes(*file.get(at..)?.first_chunk()?));
     let (Some(magic), Some(highest)) = (word(0), word(HIGHEST)) else {
@@ -561,11 +561,11 @@ fn unknown_magic(file: &[u8], given: [u8; 4]) -> Option<[u8; 4]> {
 /// What may help with a fault.
 fn hint(fault: &FileFault, input: &Input) -> String {
     match (fault.cause, kind(&input.path), input.key) {
-        (Cause::OtherNetwork { network }, ..) => format!("; try --network {}", network.name()),
-        (Cause::Garbage, Kind::Blocks, None) if fault.offset == 0 => {
+        (FaultCause::OtherNetwork { network }, ..) => format!("; try --network {}", network.name()),
+        (FaultCause::Garbage, Kind::Blocks, None) if fault.offset == 0 => {
             "; if the file is obfuscated, xor.dat is missing next to it".to_owned()
         }
-        (Cause::Garbage, Kind::Blocks, Some(_)) if fault.offset == 0 => {
+        (FaultCause::Garbage, Kind::Blocks, Some(_)) if fault.offset == 0 => {
             "; if the file is obfuscated, xor.dat is not its key".to_owned()
         }
         _ => String::new(),

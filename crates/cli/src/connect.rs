@@ -4,8 +4,7 @@
 use crate::report::{Report, Times};
 use crate::stop::{Stop, Stopped};
 use crate::terminal::{Status, complain, print};
-use packetlane::bip324::Network;
-use packetlane::bitcoin::v1;
+use packetlane::bitcoin::{Network, v1};
 use packetlane::{BackendError, Engine};
 use packetlane_files::Name;
 use packetlane_p2p::node::{self, EndedBy, Fetched, Observed, Plan};

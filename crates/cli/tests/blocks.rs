@@ -626,14 +626,14 @@ fn names_are_printed_escaped() {
 
 fn sha256d(bytes: &[u8]) -> [u8; 32] {
     let mut hash = [[0; 32]];
-    packetlane::sha256d::many(&[bytes], &mut hash);
+    packetlane::sha256d::Hasher::best().hash_many(&[bytes], &mut hash);
     hash[0]
 }
 
 /// A block of these transactions, without witnesses, that has regtest's work.
 fn regtest_block(transactions: &[Vec<u8>]) -> Vec<u8> {
     let ids: Vec<_> = transactions.iter().map(|raw| sha256d(raw)).collect();
-    let root = packetlane::sha256d::merkle_root(&ids).root;
+    let root = packetlane::sha256d::Hasher::best().merkle_root(&ids).root;
     let header = |nonce: u32| {
         let bits = 0x207f_ffff_u32.to_le_bytes();
         [&[1; 36][..], &root, &[2; 4], &bits, &nonce.to_le_bytes()].concat()

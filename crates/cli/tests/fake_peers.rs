@@ -9,10 +9,9 @@ mod common;
 use common::node::{LIMIT, Node, REGTEST, version, wait_for_close};
 use common::{Finished, Running, listen_on, packetlane};
 use packetlane::Engine;
-use packetlane::bip324::{
-    Handshake, HandshakeConfig, MessageType, Network, PacketKind, Progress, decode_message,
-    encode_message, stream,
-};
+use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress, stream};
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -234,14 +233,14 @@ fn what_is_known_at_once() {
         let mut bytes = Vec::new();
         let magic = Network::Signet.magic();
         let name = MessageType::literal("version");
-        v1::encode(magic, name, &version(b""), &mut bytes);
+        v1::Message::new(name, &version(b"")).encode(magic, &mut bytes);
         stream.write_all(&bytes)?;
         wait_for_close(&mut stream)
     }
     fn v1_of_no_network(mut stream: TcpStream) -> io::Result<()> {
         let mut bytes = Vec::new();
         let name = MessageType::literal("version");
-        v1::encode([1, 2, 3, 4], name, &[], &mut bytes);
+        v1::Message::new(name, &[]).encode([1, 2, 3, 4], &mut bytes);
         stream.write_all(&bytes)?;
         wait_for_close(&mut stream)
     }
@@ -316,12 +315,7 @@ fn another_network_on_v1() {
     fn peer(mut stream: TcpStream) -> io::Result<()> {
         let mut bytes = Vec::new();
         let magic = Network::Signet.magic();
-        v1::encode(
-            magic,
-            MessageType::literal("version"),
-            &version(b""),
-            &mut bytes,
-        );
+        v1::Message::new(MessageType::literal("version"), &version(b"")).encode(magic, &mut bytes);
         stream.write_all(&bytes)?;
         wait_for_close(&mut stream)
     }
@@ -510,7 +504,7 @@ fn malformed_payloads() {
     }
     fn endless_message(mut stream: TcpStream) -> io::Result<()> {
         let mut header = Vec::new();
-        v1::encode(REGTEST, MessageType::literal("version"), &[], &mut header);
+        v1::Message::new(MessageType::literal("version"), &[]).encode(REGTEST, &mut header);
         header[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
         stream.write_all(&header)?;
         wait_for_close(&mut stream)
@@ -891,7 +885,7 @@ fn good_v2(stream: TcpStream) -> io::Result<()> {
             let Ok(contents) = reader.read().await else {
                 return Ok(());
             };
-            let (message_type, payload) = decode_message(contents).unwrap();
+            let (message_type, payload) = MessageType::decode(contents).unwrap();
             let answers = match message_type.name() {
                 "version" => vec![("version", version(b"/fake:2.0/")), ("verack", vec![])],
                 "ping" => vec![("pong", payload.to_vec())],
@@ -899,7 +893,7 @@ fn good_v2(stream: TcpStream) -> io::Result<()> {
             };
             for (name, payload) in answers {
                 let mut contents = Vec::new();
-                encode_message(MessageType::literal(name), &payload, &mut contents);
+                MessageType::literal(name).encode(&payload, &mut contents);
                 writer.push(PacketKind::Decoy, &[0; 100]).unwrap();
                 for unknown in [&[127; 10][..], &[38], &[], b"\0pong"] {
                     writer.push(PacketKind::Genuine, unknown).unwrap();
@@ -1064,12 +1058,8 @@ fn listening_to_misbehaving_peers() {
         finished.error_line().to_owned()
     };
     let mut other_network = Vec::new();
-    v1::encode(
-        Network::Mainnet.magic(),
-        MessageType::literal("version"),
-        &version(b""),
-        &mut other_network,
-    );
+    v1::Message::new(MessageType::literal("version"), &version(b""))
+        .encode(Network::Mainnet.magic(), &mut other_network);
     for (bytes, expected) in [
         (
             &b""[..],

@@ -11,7 +11,7 @@ mod common;
 
 use common::real::{Node, Software, bitcoind, find, not_run, options};
 use common::{TempDir, listen_on};
-use packetlane::bip324::{OVERHEAD, encoded_len};
+use packetlane::bip324::Session;
 use packetlane_p2p::capture::{self, Record};
 use std::path::Path;
 
@@ -132,7 +132,7 @@ fn check_recording(dir: &Path, finished: &common::Finished) {
                 ..
             } = record;
             total.0 += 1;
-            total.1 += (encoded_len(*message_type, payload.len()) + OVERHEAD) as u64;
+            total.1 += (message_type.encoded_len(payload.len()) + Session::OVERHEAD) as u64;
         }
     }
     // What is not recorded: the handshake, and what came while the command was leaving.

@@ -5,7 +5,7 @@ mod common;
 
 use common::node::{LIMIT, Node, REGTEST, version, wait_for_close};
 use common::{Running, TempDir, listen_on, packetlane};
-use packetlane::bip324::MessageType;
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use packetlane_p2p::capture::{self, CaptureError, HEADER_LEN};
 use std::fs;
@@ -43,12 +43,7 @@ fn strangers_who_send_no_message_leave_no_folder() {
     let (mut listening, address) = listen_on("127.0.0.1:0", &options);
     let mut first = Vec::new();
     let payload = version(b"");
-    v1::encode(
-        REGTEST,
-        MessageType::literal("version"),
-        &payload,
-        &mut first,
-    );
+    v1::Message::new(MessageType::literal("version"), &payload).encode(REGTEST, &mut first);
     for length in [0, 1, 15, 16, 17, 24, first.len() - 1] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(&first[..length]).unwrap();
@@ -135,7 +130,7 @@ fn a_message_type_cannot_control_the_terminal() {
     node.send("verack", &[]).unwrap();
     node.send("a\x7fb", &[]).unwrap();
     let mut damaged = Vec::new();
-    v1::encode(REGTEST, MessageType::literal("c\x7fd"), b"x", &mut damaged);
+    v1::Message::new(MessageType::literal("c\x7fd"), b"x").encode(REGTEST, &mut damaged);
     *damaged.last_mut().unwrap() = b'y';
     node.stream.write_all(&damaged).unwrap();
     // Such a message is ignored.

@@ -114,10 +114,10 @@ impl Scanner {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = &bytes[skipped..];
-            let missing = (v1::HEADER_LEN - self.header.len()).min(bytes.len());
+            let missing = (v1::Message::HEADER_LEN - self.header.len()).min(bytes.len());
             self.header.extend_from_slice(&bytes[..missing]);
             bytes = &bytes[missing..];
-            if self.header.len() < v1::HEADER_LEN {
+            if self.header.len() < v1::Message::HEADER_LEN {
                 return;
             }
             match header(magic, &self.header) {
@@ -151,8 +151,8 @@ mod tests {
         let [ping, inv] = [MessageType::literal("ping"), MessageType::literal("inv")];
         let mut wire = Vec::new();
         for len in [0, 8, 3000, 1] {
-            v1::encode(magic, ping, &[1; 8], &mut wire);
-            v1::encode(magic, inv, &vec![2; len], &mut wire);
+            v1::Message::new(ping, &[1; 8]).encode(magic, &mut wire);
+            v1::Message::new(inv, &vec![2; len]).encode(magic, &mut wire);
         }
         wire.extend([0; 30]);
         for piece in [1, 2, 23, 24, 25, 1000, wire.len()] {

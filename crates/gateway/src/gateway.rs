@@ -431,7 +431,7 @@ mod tests {
                 if expected == 0 {
                     let mut wire = Vec::new();
                     let version = packetlane::bitcoin::message::MessageType::literal("version");
-                    v1::encode(MAGIC, version, &[3; 90], &mut wire);
+                    v1::Message::new(version, &[3; 90]).encode(MAGIC, &mut wire);
                     stream.write_all(&wire).unwrap();
                     let mut heard = wire.clone();
                     stream.read_exact(&mut heard).unwrap();

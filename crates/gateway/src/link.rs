@@ -574,7 +574,7 @@ impl Link {
     fn has_packets(&self) -> bool {
         match &self.speech {
             Speech::V1(..) => false,
-            Speech::V2(connection) => connection.needs_turn(),
+            Speech::V2(connection) => connection.has_pending_input(),
         }
     }
 
@@ -705,8 +705,8 @@ impl Link {
             self.heard = now;
             received.bytes += len as u64;
         }
-        if len > 0 || connection.needs_turn() {
-            match connection.received(incoming, len) {
+        if len > 0 || connection.has_pending_input() {
+            match connection.receive(incoming, len) {
                 Ok(_) if connection.session().is_some() => {
                     // What the node has said meanwhile is not told by an event again.
                     self.has_message |=
@@ -725,7 +725,7 @@ impl Link {
                 Err(error) => return Err(Close::Protocol(error)),
             }
         }
-        if peer.ended && !connection.needs_turn() {
+        if peer.ended && !connection.has_pending_input() {
             let whole = ConnectionError::Closed {
                 within_packet: false,
             };
@@ -762,7 +762,7 @@ impl Link {
                 return Ok(());
             };
             frames.push(number, message_type, payload);
-            waiting += v1::HEADER_LEN + payload.len();
+            waiting += v1::Message::HEADER_LEN + payload.len();
             self.account.received.count(message_type, payload.len());
         }
         connection.defer(incoming).map_err(open)

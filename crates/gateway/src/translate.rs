@@ -44,7 +44,7 @@ impl<'b> Frames<'b> {
         mut to: impl FnMut(usize, MessageType, &[u8], [u8; 4]),
     ) {
         let mut digests = vec![Hash::default(); self.payloads.len()];
-        hasher.many(&self.payloads, &mut digests);
+        hasher.hash_many(&self.payloads, &mut digests);
         let messages = self.links.into_iter().zip(self.types).zip(self.payloads);
         for (((link, message_type), payload), digest) in messages.zip(&digests) {
             let [a, b, c, d, ..] = *digest;
@@ -70,8 +70,9 @@ mod tests {
         let mut seen = 0;
         frames.write(&Hasher::best(), |link, message_type, payload, checksum| {
             let mut wire = Vec::new();
-            v1::encode_with_checksum(magic, message_type, payload, checksum, &mut wire);
-            let message = v1::decode(magic, &wire).unwrap().unwrap();
+            v1::Message::new(message_type, payload)
+                .encode_with_checksum(magic, checksum, &mut wire);
+            let message = v1::Message::decode(magic, &wire).unwrap().unwrap();
             assert_eq!((link, message.payload), (seen, payloads[seen].as_slice()));
             assert_eq!(message.message_type, if link == 0 { ping } else { inv });
             seen += 1;

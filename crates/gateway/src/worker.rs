@@ -843,7 +843,7 @@ impl Worker {
         let before = Instant::now();
         frames.write(&self.hasher, |number, message_type, payload, checksum| {
             let to_node = links[number].to_node.end();
-            v1::encode_with_checksum(magic, message_type, payload, checksum, to_node);
+            v1::Message::new(message_type, payload).encode_with_checksum(magic, checksum, to_node);
         });
         self.turns.framing += before.elapsed();
         self.incoming.clear();

@@ -2,7 +2,7 @@
 //! reaches such peers through the gateway.
 
 use packetlane::bip324::{Connection, HandshakeConfig, PacketKind};
-use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::{
@@ -216,10 +216,10 @@ fn talk_v2(
         outgoing.clear();
         let len = stream.read(incoming.room(16_384)).unwrap();
         assert_ne!(len, 0, "{}", connection.closed());
-        connection.received(&mut incoming, len).unwrap();
+        connection.receive(&mut incoming, len).unwrap();
         engine.open(&mut incoming);
         while let Some(contents) = connection.next_packet(&incoming).unwrap() {
-            let (message_type, payload) = decode_message(contents).unwrap();
+            let (message_type, payload) = MessageType::decode(contents).unwrap();
             heard.push((message_type, payload.to_vec()));
         }
         incoming.clear();
@@ -265,9 +265,9 @@ fn v1_bytes_pass_as_they_are() {
     let mut stream = connect(&gateway);
     let mut rng = StdRng::seed_from_u64(1);
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     for (message_type, payload) in messages(&mut rng, 100) {
-        v1::encode(MAGIC, message_type, &payload, &mut wire);
+        v1::Message::new(message_type, &payload).encode(MAGIC, &mut wire);
     }
     // Nor are they looked at.
     wire.extend_from_slice(&[9; 1000]);
@@ -340,7 +340,7 @@ fn a_node_that_is_not_there() {
     let (gateway, ended) = start(inbound(nobody));
     let mut stream = connect(&gateway);
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     stream.write_all(&wire).unwrap();
     let (_, _, close) = ended.recv_timeout(LIMIT).unwrap();
     assert!(close.starts_with("the node's socket: "), "{close}");
@@ -465,7 +465,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 
 fn version() -> Vec<u8> {
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     wire
 }
 
@@ -627,7 +627,7 @@ fn figures(turns: &[Turns]) -> BTreeMap<String, u128> {
 
 fn version_and_more() -> Vec<u8> {
     let mut wire = version();
-    v1::encode(MAGIC, MessageType::literal("invented"), &[], &mut wire);
+    v1::Message::new(MessageType::literal("invented"), &[]).encode(MAGIC, &mut wire);
     wire
 }
 
@@ -734,7 +734,7 @@ fn a_balancer_says_who_the_peers_are() {
     let mut rng = StdRng::seed_from_u64(7);
     let messages = messages(&mut rng, 20);
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     let mut reached = Vec::new();
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
     let local = [&signature[..], b"\x20\0\0\0"].concat();
@@ -899,7 +899,7 @@ fn who_is_there_is_told() {
     let (gateway, _ended) = start(inbound(node));
     let mut stream = connect(&gateway);
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     stream.write_all(&wire).unwrap();
     stream.read_exact(&mut wire.clone()).unwrap();
     let _silent = connect(&gateway);
@@ -932,7 +932,7 @@ fn connections_outlive_changes() {
     let (mut gateway, told) = told(inbound(node));
     let mut stream = connect(&gateway);
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     let mut talk = || {
         stream.write_all(&wire).unwrap();
         stream.read_exact(&mut wire.clone()).unwrap();
@@ -1021,7 +1021,7 @@ const LOCALHOST: [u8; 5] = [1, 127, 0, 0, 1];
 fn talk_v1(mut stream: TcpStream, messages: &[(MessageType, Vec<u8>)]) {
     let mut wire = Vec::new();
     for (message_type, payload) in messages {
-        v1::encode(MAGIC, *message_type, payload, &mut wire);
+        v1::Message::new(*message_type, payload).encode(MAGIC, &mut wire);
     }
     let expected = wire.clone();
     let mut reader = stream.try_clone().unwrap();
@@ -1114,12 +1114,7 @@ fn who_speaks_v1_only_is_tried_by_v2_once() {
 /// not remembered.
 fn peers_that_answer_v1_or_nothing_are_redialled_by_v1() {
     let mut version = Vec::new();
-    v1::encode(
-        MAGIC,
-        MessageType::literal("version"),
-        &[3; 90],
-        &mut version,
-    );
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut version);
     for speaks_first in [true, false] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -1180,7 +1175,7 @@ fn what_is_no_message_is_ignored() {
     let ping = MessageType::literal("ping");
     let v1_ping = |payload: &[u8]| {
         let mut wire = Vec::new();
-        v1::encode(MAGIC, ping, payload, &mut wire);
+        v1::Message::new(ping, payload).encode(MAGIC, &mut wire);
         wire
     };
     let (good, mut damaged, mut malformed) = (v1_ping(b"good"), v1_ping(b"dead"), v1_ping(b"dead"));
@@ -1232,7 +1227,7 @@ fn what_is_no_message_is_ignored() {
         outgoing.clear();
         let len = stream.read(incoming.room(16_384)).unwrap();
         assert_ne!(len, 0, "{}", connection.closed());
-        connection.received(&mut incoming, len).unwrap();
+        connection.receive(&mut incoming, len).unwrap();
         engine.open(&mut incoming);
         while let Some(contents) = connection.next_packet(&incoming).unwrap() {
             heard.push(contents.to_vec());
@@ -1278,7 +1273,7 @@ fn ipv4_peers_of_a_listener_for_both_families() {
         let heard = told.recv_timeout(LIMIT).unwrap();
         assert_eq!(heard, ("Refused(HalfOpen)".to_owned(), refused));
         let mut wire = Vec::new();
-        v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+        v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
         stream.write_all(&wire).unwrap();
         stream.read_exact(&mut wire).unwrap();
         let heard = told.recv_timeout(LIMIT).unwrap();
@@ -1477,14 +1472,9 @@ fn who_reads_nothing_is_closed() {
     let (gateway, told) = told(settings);
     let mut stream = connect(&gateway);
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     for _ in 0..10 {
-        v1::encode(
-            MAGIC,
-            MessageType::literal("tx"),
-            &vec![4; 4_000_000],
-            &mut wire,
-        );
+        v1::Message::new(MessageType::literal("tx"), &vec![4; 4_000_000]).encode(MAGIC, &mut wire);
     }
     let writer = std::thread::spawn(move || {
         let _ = stream.write_all(&wire);

@@ -6,7 +6,8 @@
 //! mean. A replay uses a recording of one connection, byte for byte.
 
 use packetlane::SealBatch;
-use packetlane::bip324::{MessageType, OVERHEAD, PacketKind, encode_message, encoded_len};
+use packetlane::bip324::{PacketKind, Session};
+use packetlane::bitcoin::message::MessageType;
 use packetlane_p2p::capture::{self, CaptureError, Record};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -34,7 +35,7 @@ const FIXED: [&str; 12] = [
 ];
 
 /// Maximum length of a payload, in bytes.
-const MAX_PAYLOAD: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
+const MAX_PAYLOAD: usize = packetlane::bitcoin::v1::Message::MAX_PAYLOAD_LEN;
 
 /// Maximum length of a case's replayed contents together, in bytes, but for the last of them:
 /// recorded messages may be long, and every implementation seals and opens all of a case.
@@ -148,8 +149,8 @@ impl Turn {
 /// The length of neighbours on the wire, in bytes.
 fn wire_len(packets: &[(PacketKind, Range<usize>)]) -> usize {
     match packets {
-        [(_, first), .., (_, last)] => last.end - first.start + packets.len() * OVERHEAD,
-        [(_, only)] => only.len() + OVERHEAD,
+        [(_, first), .., (_, last)] => last.end - first.start + packets.len() * Session::OVERHEAD,
+        [(_, only)] => only.len() + Session::OVERHEAD,
         [] => 0,
     }
 }
@@ -254,7 +255,7 @@ impl Profile {
         records.sort_by_key(|record| record.time);
         let contents = records.into_iter().map(|record| {
             let mut contents = Vec::new();
-            encode_message(record.message_type, &record.payload, &mut contents);
+            record.message_type.encode(&record.payload, &mut contents);
             contents
         });
         Self {
@@ -349,7 +350,7 @@ impl Message {
         };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let payload = (payload.round() as usize).min(MAX_PAYLOAD);
-        encoded_len(message.message_type, payload)
+        message.message_type.encoded_len(payload)
     }
 }
 
@@ -379,7 +380,7 @@ mod tests {
             let days: f64 = messages.iter().map(|message| message.per_day).sum();
             #[allow(clippy::cast_precision_loss)]
             let contents = |message: &Message| {
-                message.per_day * (encoded_len(message.message_type, 0) as f64 + message.mean)
+                message.per_day * (message.message_type.encoded_len(0) as f64 + message.mean)
             };
             let expected = messages.iter().map(contents).sum::<f64>() / days;
             let drawn = mean(&profile, packets);

@@ -7,7 +7,7 @@
 //! reads Bitcoin Core's recordings, and Bitcoin Core's tools read those that this module
 //! writes.
 
-use packetlane::bitcoin::message::{MAX_TYPE_LEN, MessageError, MessageType};
+use packetlane::bitcoin::message::{MessageError, MessageType};
 use packetlane_files::Name;
 use std::fmt;
 use std::fs::File;
@@ -21,10 +21,10 @@ pub const RECEIVED_FILE: &str = "msgs_recv.dat";
 pub const SENT_FILE: &str = "msgs_sent.dat";
 
 /// The default limit for a payload, in bytes: no node sends or accepts a longer one.
-pub const DEFAULT_LIMIT: usize = packetlane::bitcoin::v1::MAX_PAYLOAD_LEN;
+pub const DEFAULT_LIMIT: usize = packetlane::bitcoin::v1::Message::MAX_PAYLOAD_LEN;
 
 /// The length of a record before its payload, in bytes.
-pub const HEADER_LEN: usize = 8 + MAX_TYPE_LEN + 4;
+pub const HEADER_LEN: usize = 8 + MessageType::MAX_LEN + 4;
 
 /// A recorded message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use packetlane::Engine;
 use packetlane::bip324::stream::{self, Accepted, StreamError};
-use packetlane::bip324::{Handshake, HandshakeConfig, OVERHEAD};
-use packetlane::bitcoin::message::{Ignored, MessageType, encoded_len};
+use packetlane::bip324::{Handshake, HandshakeConfig, Session};
+use packetlane::bitcoin::message::{Ignored, MessageType};
 use packetlane::bitcoin::{Network, v1};
 use std::fmt;
 use std::io;
@@ -164,7 +164,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             },
             Incoming::V2 { reader, ignored } => loop {
                 let contents = reader.read().await?;
-                let wire_len = contents.len() + OVERHEAD;
+                let wire_len = contents.len() + Session::OVERHEAD;
                 if let Some((message_type, payload)) = ignored.decode(contents, wire_len) {
                     return Ok(Message {
                         message_type,
@@ -226,13 +226,13 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         match &mut self.0 {
             Outgoing::V1 { magic, buffer, .. } => {
                 let before = buffer.len();
-                v1::encode(*magic, message_type, payload, buffer);
+                v1::Message::new(message_type, payload).encode(*magic, buffer);
                 Ok(buffer.len() - before)
             }
             Outgoing::V2(writer) => {
                 let sealed = writer.push_message(message_type, payload);
                 sealed.map_err(StreamError::Seal)?;
-                Ok(encoded_len(message_type, payload.len()) + OVERHEAD)
+                Ok(message_type.encoded_len(payload.len()) + Session::OVERHEAD)
             }
         }
     }

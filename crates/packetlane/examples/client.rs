@@ -57,7 +57,7 @@ impl Peer {
         self.incoming.clear();
         match self.stream.read(self.incoming.room(64 << 10))? {
             0 => return Err(self.connection.closed().into()),
-            len => self.connection.received(&mut self.incoming, len)?,
+            len => self.connection.receive(&mut self.incoming, len)?,
         };
         self.engine.open(&mut self.incoming);
         self.write()

@@ -40,7 +40,7 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::WouldBlock => (0, false),
             Err(error) => return Err(error.into()),
         };
-        self.connection.received(incoming, len)?;
+        self.connection.receive(incoming, len)?;
         Ok(more)
     }
 
@@ -104,7 +104,7 @@ pub fn serve(engine: Engine, mut listener: TcpListener, clients: usize) -> Resul
             turn.retain_mut(|(_, client, _)| client.write(&outgoing).is_ok());
             for (token, client, more) in turn {
                 let may_go_on = client.connection.outbox.len() < MAX_UNREAD;
-                if may_go_on && (more || client.connection.needs_turn()) {
+                if may_go_on && (more || client.connection.has_pending_input()) {
                     ready.insert(token);
                 }
                 connected.insert(token, client);
@@ -137,7 +137,7 @@ pub fn client(engine: Engine, address: SocketAddr, messages: &[Vec<u8>]) -> Resu
         outgoing.clear();
         let len = socket.read(incoming.room(READ_LEN))?;
         assert_ne!(len, 0, "{}", connection.closed());
-        connection.received(&mut incoming, len)?;
+        connection.receive(&mut incoming, len)?;
         engine.open(&mut incoming);
         while let Some(answer) = connection.next_packet(&incoming)? {
             assert_eq!(answer, messages[answers]);

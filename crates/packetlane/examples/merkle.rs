@@ -9,7 +9,7 @@
 //! the order in which SHA-256 gives them. So the example reverses a hash when it reads or
 //! prints one, and nowhere else.
 
-use packetlane::sha256d::{BLOCK_HEADER_LEN, Hash, Hasher};
+use packetlane::sha256d::{Block, Hash, Hasher};
 use std::error::Error;
 
 /// The only transaction of Bitcoin's first block.
@@ -82,9 +82,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Messages of one length, one after the other: here one.
     let headers = from_hex(GENESIS_HEADER);
-    let headers = headers.as_chunks::<BLOCK_HEADER_LEN>().0;
+    let headers = headers.as_chunks::<{ Block::HEADER_LEN }>().0;
     let mut hashes = vec![Hash::default(); headers.len()];
-    hasher.many_fixed(headers, &mut hashes);
+    hasher.hash_many_fixed(headers, &mut hashes);
     assert_eq!(to_display(&hashes[0]), GENESIS_HASH);
     println!("The hash of the first block is {GENESIS_HASH}.");
 

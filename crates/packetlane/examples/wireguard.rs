@@ -6,8 +6,10 @@
 //! and the counter; it has no AAD. The handshake that agrees on keys is left out.
 
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit, aead::Aead};
-use packetlane::{AddError, Engine, Key, KeyIndex, Nonce, OpenBatch, Protection};
-use packetlane::{Received, SealBatch, Slot, TAG_LEN};
+use packetlane::{
+    AddError, BatchKey, Engine, Key, Nonce, OpenBatch, PacketLayout, Received, SealBatch, Slot,
+    TAG_LEN,
+};
 
 const HEADER_LEN: usize = 16;
 const DATA: [u8; 4] = [4, 0, 0, 0];
@@ -22,22 +24,22 @@ fn nonce(counter: u64) -> Nonce {
 #[derive(Default)]
 struct Sender {
     key: Key,
-    key_index: KeyIndex,
+    batch_key: BatchKey,
     receiver: u32,
     counter: u64,
 }
 
 impl Sender {
     fn push(&mut self, batch: &mut SealBatch, packet: &[u8]) -> Result<Slot, AddError> {
-        batch.ensure_key(&mut self.key_index, &self.key);
+        batch.ensure_key(&mut self.batch_key, &self.key);
         let text = HEADER_LEN..HEADER_LEN + packet.len().next_multiple_of(16);
-        let protection = Protection {
-            key: self.key_index,
+        let layout = PacketLayout {
+            key: self.batch_key,
             nonce: nonce(self.counter),
             aad: 0..0,
             text: text.clone(),
         };
-        let (slot, wire) = batch.add_to_seal(text.end + TAG_LEN, protection)?;
+        let (slot, wire) = batch.add_to_seal(text.end + TAG_LEN, layout)?;
         wire[..4].copy_from_slice(&DATA);
         wire[4..8].copy_from_slice(&self.receiver.to_le_bytes());
         wire[8..16].copy_from_slice(&self.counter.to_le_bytes());
@@ -53,7 +55,7 @@ impl Sender {
 #[derive(Default)]
 struct Receiver {
     key: Key,
-    key_index: KeyIndex,
+    batch_key: BatchKey,
     /// The largest counter that was authentic, plus 1, and which of the 64 below it were.
     next: u64,
     seen: u64,
@@ -73,14 +75,14 @@ impl Receiver {
         let session = u32::from_le_bytes(bytes[4..8].try_into().ok()?) as usize;
         let counter = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
         let receiver = sessions.get_mut(session)?;
-        batch.ensure_key(&mut receiver.key_index, &receiver.key);
-        let protection = Protection {
-            key: receiver.key_index,
+        batch.ensure_key(&mut receiver.batch_key, &receiver.key);
+        let layout = PacketLayout {
+            key: receiver.batch_key,
             nonce: nonce(counter),
             aad: 0..0,
             text: HEADER_LEN..wire.len() - TAG_LEN,
         };
-        let slot = batch.add_to_open(wire, protection).ok()?;
+        let slot = batch.add_to_open(wire, layout).ok()?;
         Some(Waiting(session, counter, slot))
     }
 

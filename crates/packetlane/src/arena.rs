@@ -2,8 +2,8 @@
 //!
 //! An arena fills from its beginning. Bytes are taken for a packet to seal
 //! ([`Arena::take`]) or as they came from a socket ([`Arena::room`], then
-//! [`Arena::take_received`]). [`Arena::clear`] begins a new turn: the memory stays, and
-//! every [`Slot`] and [`KeyIndex`] of the turn before is void.
+//! [`Arena::commit`]). [`Arena::clear`] begins a new turn: the memory stays, and
+//! every [`Slot`] and [`BatchKey`] of the turn before is void.
 
 #[cfg(feature = "cuda")]
 mod memory;
@@ -162,7 +162,7 @@ impl Arena {
     ///
     /// If that room was shorter, or has been taken or written over since.
     #[inline]
-    pub(crate) fn take_received(&mut self, len: usize) -> usize {
+    pub(crate) fn commit(&mut self, len: usize) -> usize {
         assert!(
             len <= self.room,
             "{len} bytes were not received: the batch's last room has {}",
@@ -283,13 +283,13 @@ impl Slot {
 // Packed, or it would take four bytes more: thousands of sessions have one for each direction.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(4))]
-pub struct KeyIndex {
+pub struct BatchKey {
     /// 0 if it is the index of no key.
     turn: u64,
     index: u32,
 }
 
-impl KeyIndex {
+impl BatchKey {
     /// The key's index, if it was added in this turn of `arena`.
     #[inline]
     pub(crate) fn get(self, arena: &Arena) -> Option<u32> {
@@ -383,8 +383,8 @@ mod tests {
     #[test]
     fn a_key_index_is_of_one_turn() {
         let mut arena = Arena::with_capacity(0);
-        assert_eq!(KeyIndex::default().get(&arena), None);
-        let index = KeyIndex::new(&arena, 5);
+        assert_eq!(BatchKey::default().get(&arena), None);
+        let index = BatchKey::new(&arena, 5);
         assert_eq!(index.get(&arena), Some(5));
         assert_eq!(index.get(&Arena::with_capacity(0)), None);
         arena.clear();

@@ -10,7 +10,7 @@
 
 #[cfg(feature = "cuda")]
 use crate::arena::Memory;
-use crate::arena::{self, Arena, BatchFull, KeyIndex, Owner, Slot, SlotError, index};
+use crate::arena::{self, Arena, BatchFull, BatchKey, Owner, Slot, SlotError, index};
 use crate::copy::copy;
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "cuda")]
@@ -65,30 +65,30 @@ pub enum Opening {}
 ///
 /// BIP324's sessions add their packets themselves
 /// ([`Outbound::push`](crate::bip324::Outbound::push),
-/// [`Inbound::received`](crate::bip324::Inbound::received)). Any other protocol with
+/// [`Inbound::receive`](crate::bip324::Inbound::receive)). Any other protocol with
 /// ChaCha20-Poly1305 adds them like this:
 ///
 /// ```
-/// use packetlane::{Engine, KeyIndex, OpenBatch, Protection, SealBatch, TAG_LEN};
+/// use packetlane::{Engine, BatchKey, OpenBatch, PacketLayout, SealBatch, TAG_LEN};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (engine, key) = (Engine::detect()?, [7; 32]);
 /// let mut batch = SealBatch::new();
-/// let mut key_index = KeyIndex::default();
+/// let mut batch_key = BatchKey::default();
 ///
 /// // A packet of one byte, which is its AAD, five bytes of text and a tag.
-/// batch.ensure_key(&mut key_index, &key);
-/// let protection = Protection { key: key_index, nonce: [0; 12], aad: 0..1, text: 1..6 };
-/// let (slot, packet) = batch.add_to_seal(6 + TAG_LEN, protection)?;
+/// batch.ensure_key(&mut batch_key, &key);
+/// let layout = PacketLayout { key: batch_key, nonce: [0; 12], aad: 0..1, text: 1..6 };
+/// let (slot, packet) = batch.add_to_seal(6 + TAG_LEN, layout)?;
 /// packet[..6].copy_from_slice(b"\x04hello");
 /// engine.seal(&mut batch);
 /// let wire = batch.wire(&slot)?;
 ///
 /// let mut batch = OpenBatch::new();
-/// batch.ensure_key(&mut key_index, &key);
+/// batch.ensure_key(&mut batch_key, &key);
 /// let packet = batch.feed(wire);
-/// let protection = Protection { key: key_index, nonce: [0; 12], aad: 0..1, text: 1..6 };
-/// let slot = batch.add_to_open(packet, protection)?;
+/// let layout = PacketLayout { key: batch_key, nonce: [0; 12], aad: 0..1, text: 1..6 };
+/// let slot = batch.add_to_open(packet, layout)?;
 /// engine.open(&mut batch);
 /// assert_eq!(batch.opened(&slot)?, b"hello");
 /// # Ok(())
@@ -125,9 +125,9 @@ pub struct Batch<Direction> {
 
 /// How one packet of a [`Batch`] is protected. Ranges count from the packet's first byte.
 #[derive(Clone, Debug)]
-pub struct Protection {
+pub struct PacketLayout {
     /// Its key, as [`Batch::ensure_key`] returns it in this turn.
-    pub key: KeyIndex,
+    pub key: BatchKey,
     /// Its nonce: 12 bytes (RFC 8439, section 2.8). Never seal two packets with one nonce
     /// and key.
     pub nonce: Nonce,
@@ -171,19 +171,6 @@ impl Received {
         Some(Received { bytes, turn })
     }
 }
-
-/// The packet's tag is wrong: it was damaged or forged on its way, or belongs to another
-/// key or nonce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadTag;
-
-impl fmt::Display for BadTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the packet's tag is wrong")
-    }
-}
-
-impl core::error::Error for BadTag {}
 
 /// Why a packet was not added to a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -352,22 +339,22 @@ impl<Direction> Batch<Direction> {
         self.arena.used()
     }
 
-    /// Makes sure that `key` lies in the batch in this turn, and that `key_index` says
-    /// where: the key is added if `key_index` is of another turn or another batch. The batch
+    /// Makes sure that `key` lies in the batch in this turn, and that `batch_key` says
+    /// where: the key is added if `batch_key` is of another turn or another batch. The batch
     /// wipes its copy when it is cleared.
     #[inline]
-    pub fn ensure_key(&mut self, key_index: &mut KeyIndex, key: &Key) {
-        self.index_of(key_index, key);
+    pub fn ensure_key(&mut self, batch_key: &mut BatchKey, key: &Key) {
+        self.index_of(batch_key, key);
     }
 
     /// [`Batch::ensure_key`], and the key's index for a job.
     #[inline]
-    pub(crate) fn index_of(&mut self, key_index: &mut KeyIndex, key: &Key) -> u32 {
-        if let Some(known) = key_index.get(&self.arena) {
+    pub(crate) fn index_of(&mut self, batch_key: &mut BatchKey, key: &Key) -> u32 {
+        if let Some(known) = batch_key.get(&self.arena) {
             return known;
         }
         let added = self.add_key(key);
-        *key_index = KeyIndex::new(&self.arena, added);
+        *batch_key = BatchKey::new(&self.arena, added);
         added
     }
 
@@ -386,15 +373,15 @@ impl<Direction> Batch<Direction> {
 
     /// Where the packet's key lies.
     #[inline]
-    fn key(&self, protection: &Protection) -> Result<u32, AddError> {
-        protection.key.get(&self.arena).ok_or(AddError::NoKey)
+    fn key(&self, layout: &PacketLayout) -> Result<u32, AddError> {
+        layout.key.get(&self.arena).ok_or(AddError::NoKey)
     }
 
     #[inline]
-    fn add(&mut self, bytes: Range<usize>, key: u32, protection: Protection) -> Slot {
-        let Protection {
+    fn add(&mut self, bytes: Range<usize>, key: u32, layout: PacketLayout) -> Slot {
+        let PacketLayout {
             nonce, aad, text, ..
-        } = protection;
+        } = layout;
         let packet = self.jobs.len();
         self.add_job(Job {
             text: index(bytes.start + text.start),
@@ -583,7 +570,7 @@ impl<Direction> Batch<Direction> {
 
 impl SealBatch {
     /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
-    /// caller to write: header, AAD and plaintext where `protection` has them. They show
+    /// caller to write: header, AAD and plaintext where `layout` has them. They show
     /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
     /// the sealed packet.
     ///
@@ -594,16 +581,16 @@ impl SealBatch {
     pub fn add_to_seal(
         &mut self,
         wire_len: usize,
-        protection: Protection,
+        layout: PacketLayout,
     ) -> Result<(Slot, &mut [u8]), AddError> {
-        protection.check(wire_len)?;
-        let key = self.key(&protection)?;
+        layout.check(wire_len)?;
+        let key = self.key(&layout)?;
         if !self.arena.fits(wire_len) {
             return Err(AddError::BatchFull);
         }
         let start = self.arena.take(wire_len);
         let bytes = start..start + wire_len;
-        let slot = self.add(bytes.clone(), key, protection);
+        let slot = self.add(bytes.clone(), key, layout);
         Ok((slot, &mut self.arena.bytes_mut()[bytes]))
     }
 
@@ -644,8 +631,8 @@ impl SealBatch {
 
 impl OpenBatch {
     /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
-    /// wrote are taken by [`Batch::received`] or
-    /// [`Inbound::received`](crate::bip324::Inbound::received); the rest stays free. The
+    /// wrote are taken by [`Batch::commit`] or
+    /// [`Inbound::receive`](crate::bip324::Inbound::receive); the rest stays free. The
     /// room shows bytes of earlier turns, for the socket to write over.
     ///
     /// # Panics
@@ -656,14 +643,14 @@ impl OpenBatch {
         self.arena.room(len)
     }
 
-    /// Takes the first `len` bytes of the last [`Batch::room`].
+    /// Commits the first `len` bytes of the last [`Batch::room`]: a socket has written them.
     ///
     /// # Panics
     ///
     /// If that room was shorter, or has been taken or written over since.
     #[inline]
-    pub fn received(&mut self, len: usize) -> Received {
-        let start = self.arena.take_received(len);
+    pub fn commit(&mut self, len: usize) -> Received {
+        let start = self.arena.commit(len);
         let turn = self.arena.turn();
         Received {
             bytes: start..start + len,
@@ -671,14 +658,14 @@ impl OpenBatch {
         }
     }
 
-    /// As [`Batch::received`], for bytes that lie elsewhere.
+    /// As [`Batch::commit`], for bytes that lie elsewhere.
     ///
     /// # Panics
     ///
     /// As [`Batch::room`].
     pub fn feed(&mut self, bytes: &[u8]) -> Received {
         copy(self.arena.room(bytes.len()), bytes);
-        self.received(bytes.len())
+        self.commit(bytes.len())
     }
 
     /// The bytes themselves, still encrypted: for a protocol to read its header.
@@ -701,14 +688,14 @@ impl OpenBatch {
     pub fn add_to_open(
         &mut self,
         received: Received,
-        protection: Protection,
+        layout: PacketLayout,
     ) -> Result<Slot, AddError> {
-        protection.check(received.len())?;
-        let key = self.key(&protection)?;
+        layout.check(received.len())?;
+        let key = self.key(&layout)?;
         if self.arena.check(received.turn).is_err() {
             return Err(AddError::Stale);
         }
-        Ok(self.add(received.bytes, key, protection))
+        Ok(self.add(received.bytes, key, layout))
     }
 
     /// The text of a packet that was opened.
@@ -743,7 +730,7 @@ impl OpenBatch {
     }
 }
 
-impl Protection {
+impl PacketLayout {
     /// Whether it fits a packet of `len` bytes.
     #[inline]
     fn check(&self, len: usize) -> Result<(), AddError> {

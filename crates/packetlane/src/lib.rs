@@ -10,7 +10,7 @@
 //! - [`quic`]: packet protection of QUIC, without I/O. It has its own
 //!   [`SealBatch`](quic::SealBatch) and [`OpenBatch`](quic::OpenBatch).
 //! - [`sha256d`]: transaction ids, Merkle trees and blocks. It needs none of the others.
-//! - [`Batch`], [`Protection`], [`KeyIndex`]: any other protocol with ChaCha20-Poly1305.
+//! - [`Batch`], [`PacketLayout`], [`BatchKey`]: any other protocol with ChaCha20-Poly1305.
 //!
 //! ```
 //! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress};
@@ -56,6 +56,8 @@
 //! - `tokio`: `bip324::stream`, sessions over async streams.
 //! - `rustls`: `quic::rustls`, a provider for rustls.
 //! - `quinn`: `quic::quinn`, the same for quinn, header protection included.
+//! - `internals`: a module for the other crates of the repository, which the promise of the version
+//!   does not cover.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -87,12 +89,12 @@ mod outbox;
 pub mod quic;
 pub mod sha256d;
 
-pub use arena::{KeyIndex, Slot, SlotError};
-pub use batch::{AddError, BadTag, Batch, OpenBatch, Protection, Received, SealBatch};
+pub use arena::{BatchKey, Slot, SlotError};
+pub use batch::{AddError, Batch, OpenBatch, PacketLayout, Received, SealBatch};
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]
 pub use engine::Offload;
-pub use engine::{BACKEND_VARIABLE, BackendError, Engine};
+pub use engine::{BackendError, Engine};
 pub use outbox::Outbox;
 #[cfg(feature = "cuda")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cuda")))]

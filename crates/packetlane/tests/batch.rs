@@ -6,7 +6,8 @@ use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use common::{Random, engine, engines, noise};
 use packetlane::internals::{outcome, run_pending};
 use packetlane::{
-    AddError, Engine, Key, KeyIndex, OpenBatch, Protection, Received, SealBatch, SlotError, TAG_LEN,
+    AddError, BatchKey, Engine, Key, OpenBatch, PacketLayout, Received, SealBatch, SlotError,
+    TAG_LEN,
 };
 use packetlane_lanes::Outcome;
 use std::ops::Range;
@@ -45,8 +46,8 @@ impl Packet {
         nonce
     }
 
-    fn protection(&self, key: KeyIndex) -> Protection {
-        Protection {
+    fn layout(&self, key: BatchKey) -> PacketLayout {
+        PacketLayout {
             key,
             nonce: self.nonce(),
             aad: self.aad.clone(),
@@ -75,7 +76,7 @@ fn any_protocol_with_chacha20_poly1305() {
     for engine in engines() {
         let mut random = Random::new(3);
         let keys: Vec<Key> = (0..6).map(|i| [i as u8; 32]).collect();
-        let mut sealing_keys = vec![KeyIndex::default(); keys.len()];
+        let mut sealing_keys = vec![BatchKey::default(); keys.len()];
         let mut opening_keys = sealing_keys.clone();
         let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         for count in [1, 2, 40, 1, 300] {
@@ -87,8 +88,8 @@ fn any_protocol_with_chacha20_poly1305() {
             for packet in &packets {
                 let key = &mut sealing_keys[packet.session];
                 sealing.ensure_key(key, &keys[packet.session]);
-                let protection = packet.protection(*key);
-                let added = sealing.add_to_seal(packet.bytes.len(), protection);
+                let layout = packet.layout(*key);
+                let added = sealing.add_to_seal(packet.bytes.len(), layout);
                 let (slot, bytes) = added.unwrap();
                 bytes.copy_from_slice(&packet.bytes);
                 slots.push(slot);
@@ -118,8 +119,8 @@ fn any_protocol_with_chacha20_poly1305() {
                 assert_eq!(bytes[packet.aad.clone()], packet.bytes[packet.aad.clone()]);
                 let key = &mut opening_keys[packet.session];
                 opening.ensure_key(key, &keys[packet.session]);
-                let protection = packet.protection(*key);
-                opened.push((opening.add_to_open(received, protection).unwrap(), damaged));
+                let layout = packet.layout(*key);
+                opened.push((opening.add_to_open(received, layout).unwrap(), damaged));
                 received = rest;
             }
             assert!(received.is_empty());
@@ -135,8 +136,8 @@ fn any_protocol_with_chacha20_poly1305() {
     }
 }
 
-fn protection(key: KeyIndex, aad: Range<usize>, text: Range<usize>) -> Protection {
-    Protection {
+fn layout(key: BatchKey, aad: Range<usize>, text: Range<usize>) -> PacketLayout {
+    PacketLayout {
         key,
         nonce: [0; 12],
         aad,
@@ -145,15 +146,15 @@ fn protection(key: KeyIndex, aad: Range<usize>, text: Range<usize>) -> Protectio
 }
 
 /// A batch to seal with one key.
-fn sealing() -> (SealBatch, KeyIndex) {
-    let (mut batch, mut key) = (SealBatch::new(), KeyIndex::default());
+fn sealing() -> (SealBatch, BatchKey) {
+    let (mut batch, mut key) = (SealBatch::new(), BatchKey::default());
     batch.ensure_key(&mut key, &[1; 32]);
     (batch, key)
 }
 
 /// A batch to open with one key, and 40 bytes that it received.
-fn opening() -> (OpenBatch, KeyIndex, Received) {
-    let (mut batch, mut key) = (OpenBatch::new(), KeyIndex::default());
+fn opening() -> (OpenBatch, BatchKey, Received) {
+    let (mut batch, mut key) = (OpenBatch::new(), BatchKey::default());
     batch.ensure_key(&mut key, &[1; 32]);
     let received = batch.feed(&[0; 40]);
     (batch, key, received)
@@ -162,12 +163,12 @@ fn opening() -> (OpenBatch, KeyIndex, Received) {
 #[test]
 fn a_key_is_valid_for_one_turn_of_one_batch() {
     let seal = |batch: &mut SealBatch, key| {
-        let added = batch.add_to_seal(40, protection(key, 0..0, 0..24));
+        let added = batch.add_to_seal(40, layout(key, 0..0, 0..24));
         added.map(drop)
     };
     let (mut batch, key) = sealing();
     assert_eq!(seal(&mut batch, key), Ok(()));
-    let refused = seal(&mut batch, KeyIndex::default());
+    let refused = seal(&mut batch, BatchKey::default());
     assert_eq!(refused, Err(AddError::NoKey));
     assert!(AddError::NoKey.to_string().contains("ensure_key"));
     let mut another = SealBatch::new();
@@ -178,7 +179,7 @@ fn a_key_is_valid_for_one_turn_of_one_batch() {
     assert!(batch.is_empty());
     // Nor is the key of one direction another's.
     let (mut batch, _, received) = opening();
-    let refused = batch.add_to_open(received, protection(key, 0..0, 0..24));
+    let refused = batch.add_to_open(received, layout(key, 0..0, 0..24));
     assert_eq!(refused, Err(AddError::NoKey));
     assert!(batch.is_empty());
 }
@@ -190,7 +191,7 @@ fn received_bytes_are_valid_for_one_turn_of_one_batch() {
     let (mut another, mut other_key, other) = opening();
     assert_eq!(batch.received_bytes(&received), Ok(&[0; 40][..]));
     assert_eq!(batch.received_bytes(&other), Err(SlotError::Stale));
-    let refused = batch.add_to_open(other, protection(key, 0..0, 0..24));
+    let refused = batch.add_to_open(other, layout(key, 0..0, 0..24));
     assert_eq!(refused, Err(AddError::Stale));
     assert!(AddError::Stale.to_string().contains("cleared"));
     batch.clear();
@@ -198,7 +199,7 @@ fn received_bytes_are_valid_for_one_turn_of_one_batch() {
     for (batch, key) in [(&mut batch, &mut key), (&mut another, &mut other_key)] {
         batch.ensure_key(key, &[1; 32]);
         let (_, _, received) = opening();
-        let refused = batch.add_to_open(received, protection(*key, 0..0, 0..24));
+        let refused = batch.add_to_open(received, layout(*key, 0..0, 0..24));
         assert_eq!(refused, Err(AddError::Stale));
         assert!(batch.is_empty());
     }
@@ -222,7 +223,7 @@ fn received_bytes_are_split_within_their_length() {
 fn a_packet_must_hold_its_text_and_tag() {
     let (mut batch, key) = sealing();
     for text in [0..25, 24..25, 41..41, usize::MAX..usize::MAX] {
-        let refused = batch.add_to_seal(40, protection(key, 0..0, text.clone()));
+        let refused = batch.add_to_seal(40, layout(key, 0..0, text.clone()));
         let packet_len = 40;
         let outside = AddError::TextOutside { text, packet_len };
         assert_eq!(refused.map(drop), Err(outside));
@@ -230,7 +231,7 @@ fn a_packet_must_hold_its_text_and_tag() {
     // The AAD overlaps the text or the tag, or ends outside.
     for aad in [0..9, 10..11, 35..36, 36..41, 0..usize::MAX] {
         let text = 8..20;
-        let refused = batch.add_to_seal(40, protection(key, aad.clone(), text.clone()));
+        let refused = batch.add_to_seal(40, layout(key, aad.clone(), text.clone()));
         let misplaced = AddError::AadMisplaced {
             aad,
             text,
@@ -241,14 +242,14 @@ fn a_packet_must_hold_its_text_and_tag() {
     assert_eq!((batch.len(), batch.bytes_used()), (0, 0));
     let good = [(0..8, 8..24), (36..40, 8..20), (0..0, 0..0), (9..9, 8..20)];
     for (aad, text) in good.clone() {
-        batch.add_to_seal(40, protection(key, aad, text)).unwrap();
+        batch.add_to_seal(40, layout(key, aad, text)).unwrap();
     }
     assert_eq!(batch.len(), 4);
     // The same for packets to open.
     let (mut batch, key, _) = opening();
     for (aad, text) in [(0..0, 0..25), (0..9, 8..20), (36..41, 8..20)] {
         let received = batch.feed(&[0; 40]);
-        let refused = batch.add_to_open(received, protection(key, aad, text));
+        let refused = batch.add_to_open(received, layout(key, aad, text));
         assert!(matches!(
             refused,
             Err(AddError::TextOutside { .. } | AddError::AadMisplaced { .. })
@@ -257,9 +258,7 @@ fn a_packet_must_hold_its_text_and_tag() {
     assert!(batch.is_empty());
     for (aad, text) in good {
         let received = batch.feed(&[0; 40]);
-        batch
-            .add_to_open(received, protection(key, aad, text))
-            .unwrap();
+        batch.add_to_open(received, layout(key, aad, text)).unwrap();
     }
     assert_eq!(batch.len(), 4);
 }
@@ -267,9 +266,9 @@ fn a_packet_must_hold_its_text_and_tag() {
 #[test]
 fn a_full_batch_takes_no_packet() {
     let (mut batch, key) = sealing();
-    let first = batch.add_to_seal(40, protection(key, 0..0, 0..24));
+    let first = batch.add_to_seal(40, layout(key, 0..0, 0..24));
     first.unwrap();
-    let full = batch.add_to_seal(SealBatch::MAX_BYTES, protection(key, 0..0, 0..8));
+    let full = batch.add_to_seal(SealBatch::MAX_BYTES, layout(key, 0..0, 0..8));
     assert_eq!(full.map(drop), Err(AddError::BatchFull));
     assert_eq!((batch.len(), batch.bytes_used()), (1, 40));
 }
@@ -278,14 +277,14 @@ fn a_full_batch_takes_no_packet() {
 #[test]
 fn wire_bytes_are_shown_only_when_sealed() {
     let (mut batch, key) = sealing();
-    let (slot, bytes) = batch.add_to_seal(40, protection(key, 0..0, 0..24)).unwrap();
+    let (slot, bytes) = batch.add_to_seal(40, layout(key, 0..0, 0..24)).unwrap();
     bytes.fill(5);
     assert_eq!(batch.wire(&slot), Err(SlotError::NotSealed));
     engine().seal(&mut batch);
     assert_eq!(batch.wire(&slot).map(<[u8]>::len), Ok(40));
     assert_eq!(outcome(&batch, 0), Outcome::Sealed);
     // A later packet does not hide it, nor does it show the later one.
-    let (later, bytes) = batch.add_to_seal(40, protection(key, 0..0, 0..24)).unwrap();
+    let (later, bytes) = batch.add_to_seal(40, layout(key, 0..0, 0..24)).unwrap();
     bytes.fill(6);
     assert!(batch.wire(&slot).is_ok());
     let both = slot.join(&later).unwrap();
@@ -303,15 +302,13 @@ fn wire_bytes_are_shown_only_when_sealed() {
 #[test]
 fn texts_are_shown_only_when_opened() {
     let (mut sealed, key) = sealing();
-    let (slot, bytes) = sealed
-        .add_to_seal(40, protection(key, 0..0, 0..24))
-        .unwrap();
+    let (slot, bytes) = sealed.add_to_seal(40, layout(key, 0..0, 0..24)).unwrap();
     bytes.fill(5);
     engine().seal(&mut sealed);
     let (mut batch, key, forged) = opening();
     let received = batch.feed(sealed.wire(&slot).unwrap());
     let [forged, good] = [forged, received].map(|received| {
-        let added = batch.add_to_open(received, protection(key, 0..0, 0..24));
+        let added = batch.add_to_open(received, layout(key, 0..0, 0..24));
         added.unwrap()
     });
     for slot in [&forged, &good] {
@@ -337,10 +334,10 @@ fn texts_are_shown_only_when_opened() {
 #[test]
 fn slots_of_two_keys_are_not_joined() {
     let (mut batch, key) = sealing();
-    let mut other = KeyIndex::default();
+    let mut other = BatchKey::default();
     batch.ensure_key(&mut other, &[2; 32]);
     let [one, two, three, four] = [key, key, other, other].map(|key| {
-        let added = batch.add_to_seal(40, protection(key, 0..0, 0..24));
+        let added = batch.add_to_seal(40, layout(key, 0..0, 0..24));
         added.unwrap().0
     });
     assert!(one.join(&two).is_some());
@@ -352,9 +349,9 @@ fn slots_of_two_keys_are_not_joined() {
 #[test]
 fn other_implementations_can_run_a_batch() {
     let packet = Packet::random(&mut Random::new(1), 1, 5);
-    let (mut batch, mut key) = (SealBatch::new(), KeyIndex::default());
+    let (mut batch, mut key) = (SealBatch::new(), BatchKey::default());
     batch.ensure_key(&mut key, &[1; 32]);
-    let added = batch.add_to_seal(packet.bytes.len(), packet.protection(key));
+    let added = batch.add_to_seal(packet.bytes.len(), packet.layout(key));
     let (slot, bytes) = added.unwrap();
     bytes.copy_from_slice(&packet.bytes);
     run_pending(&mut batch, |work| {

@@ -7,9 +7,8 @@ use bzip2::read::BzDecoder;
 use common::{Random, noise};
 use packetlane::bitcoin::Network;
 use packetlane::sha256d::{
-    Block, BlockFault, Cause, FRAME_LEN, FileFault, Found, Hash, Hasher, MAX_BLOCK_SERIALIZED_SIZE,
-    MAX_NEEDED, Obfuscation, ParseError, Scanner, Transaction, TransactionError, Verifier,
-    block_hash, txids, wtxids,
+    Block, BlockFault, FaultCause, FileFault, Frame, Hash, Hasher, Obfuscation, ParseError,
+    Scanner, Transaction, TransactionError, Verifier,
 };
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -249,7 +248,7 @@ fn malformed(block: &[u8]) -> ParseError {
 }
 
 /// The results of scanning a file in pieces of `piece` bytes.
-fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Found<'_>> {
+fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Frame<'_>> {
     let mut scanner = Scanner::new(MAGIC, obfuscation, verifier());
     let mut found = Vec::new();
     let (mut start, mut end) = (0, 0);
@@ -259,7 +258,7 @@ fn scan(file: &[u8], obfuscation: Obfuscation, piece: usize) -> Vec<Found<'_>> {
         while let Some(next) = scanner.next(&mut rest, end == file.len()) {
             found.push(next);
         }
-        assert!(rest.len() < MAX_NEEDED);
+        assert!(rest.len() < Scanner::MAX_NEEDED);
         start = end - rest.len();
     }
     assert_eq!(start, file.len());
@@ -286,13 +285,13 @@ fn find(file: &[u8], obfuscation: Obfuscation) -> (Vec<(u64, &[u8])>, Vec<FileFa
     let (mut blocks, mut faults) = (Vec::new(), Vec::new());
     for found in found {
         match found {
-            Found::Block { offset, bytes } => {
-                are_zeros(place, offset - FRAME_LEN as u64);
+            Frame::Block { offset, bytes } => {
+                are_zeros(place, offset - Scanner::FRAME_LEN as u64);
                 assert_eq!(&file[offset as usize..][..bytes.len()], bytes);
                 place = offset + bytes.len() as u64;
                 blocks.push((offset, bytes));
             }
-            Found::Fault(fault) => {
+            Frame::Fault(fault) => {
                 are_zeros(place, fault.offset);
                 assert!(!fault.to_string().is_empty());
                 place = fault.offset + fault.length;
@@ -370,7 +369,7 @@ fn blocks_of_btcds_tests_match_known_values() {
     if let Some(tx) = btcd("wire/testdata/megatx.bin.bz2") {
         let id = hash("bb41a757f405890fb0f5856228e23b715702d714d59bf2b1feb70d8b2b4e3e08");
         assert_eq!(Transaction::parse(&tx).unwrap().txid(), id);
-        assert_eq!(txids(&[&tx]), Ok(vec![id]));
+        assert_eq!(Hasher::best().txids(&[&tx]), Ok(vec![id]));
     }
 }
 
@@ -423,7 +422,7 @@ fn generated_blocks_match_a_naive_implementation() {
         let mut transactions = Vec::new();
         let block = Block::parse(&bytes, &mut transactions).unwrap();
         assert_eq!(block.header()[..], bytes[..80]);
-        assert_eq!(block.hash(), block_hash(block.header()));
+        assert_eq!(block.hash(), Block::hash_header(block.header()));
         let pieces: Vec<Vec<u8>> = block.txid_pieces().map(|pieces| pieces.concat()).collect();
         let stripped: Vec<Vec<u8>> = others.iter().map(Tx::stripped).collect();
         assert_eq!(pieces[1..], stripped);
@@ -670,9 +669,9 @@ fn ids_of_raw_transactions_match_a_naive_implementation() {
         let raw: Vec<Vec<u8>> = all.iter().map(Tx::whole).collect();
         let raw: Vec<&[u8]> = raw.iter().map(|raw| &raw[..]).collect();
         let expected: Vec<Hash> = all.iter().map(|tx| sha256d(&tx.stripped())).collect();
-        assert_eq!(txids(&raw), Ok(expected));
+        assert_eq!(Hasher::best().txids(&raw), Ok(expected));
         let expected: Vec<Hash> = raw.iter().map(|raw| sha256d(raw)).collect();
-        assert_eq!(wtxids(&raw), Ok(expected));
+        assert_eq!(Hasher::best().wtxids(&raw), Ok(expected));
         for (tx, raw) in all.iter().zip(&raw) {
             let transaction = Transaction::parse(raw).unwrap();
             assert_eq!(transaction.has_witness(), tx.witness.is_some());
@@ -692,8 +691,8 @@ fn what_is_no_transaction_is_named() {
         let cause = Transaction::parse(bad).unwrap_err();
         let expected = TransactionError { index: 2, cause };
         let list = [&good[..], &good, bad, &[]];
-        assert_eq!(txids(&list), Err(expected));
-        assert_eq!(wtxids(&list), Err(expected));
+        assert_eq!(Hasher::best().txids(&list), Err(expected));
+        assert_eq!(Hasher::best().wtxids(&list), Err(expected));
         assert!(expected.to_string().starts_with("number 2 (from 0) "));
     }
     let longer = [&good[..], &[0]].concat();
@@ -714,7 +713,7 @@ fn what_is_no_transaction_is_named() {
     empty[5] = 2;
     let flag = ParseError::Flag { offset: 5, flag: 2 };
     assert_eq!(Transaction::parse(&empty), Err(flag));
-    let length = MAX_BLOCK_SERIALIZED_SIZE + 1;
+    let length = Block::MAX_SERIALIZED_SIZE + 1;
     let too_long = ParseError::TooLong { length };
     assert_eq!(Transaction::parse(&vec![0; length]), Err(too_long));
 }
@@ -727,7 +726,7 @@ fn every_malformed_block_is_reported_with_its_offset() {
     let version = [2, 0, 0, 0];
     let input = [&[3; 36][..], &[0], &[4; 4]].concat();
 
-    let long = vec![0; MAX_BLOCK_SERIALIZED_SIZE + 1];
+    let long = vec![0; Block::MAX_SERIALIZED_SIZE + 1];
     let length = long.len();
     assert_eq!(malformed(&long), ParseError::TooLong { length });
     // Values exactly at the limit are accepted.
@@ -893,7 +892,7 @@ fn damage_to_a_file_stays_local() {
     let whole = |middle: &[u8]| [&a, middle, &c, &[0; 20]].concat();
     let at = a.len() as u64;
     // Anything between the first and the last block gives one fault and no block.
-    let only = |middle: &[u8], cause: Cause| {
+    let only = |middle: &[u8], cause: FaultCause| {
         let file = whole(middle);
         let (found, faults) = find(&file, PLAIN);
         let found: Vec<&[u8]> = found.iter().map(|(_, bytes)| *bytes).collect();
@@ -910,22 +909,22 @@ fn damage_to_a_file_stays_local() {
             }]
         );
     };
-    only(b"x", Cause::Garbage);
-    only(&noise(5, 300), Cause::Garbage);
+    only(b"x", FaultCause::Garbage);
+    only(&noise(5, 300), FaultCause::Garbage);
     only(
         &[&[0; 30], &b"between"[..], &[0; 30]].concat(),
-        Cause::Garbage,
+        FaultCause::Garbage,
     );
     // A wrong magic.
     let mut wrong = b.clone();
     wrong[0] ^= 1;
-    only(&wrong, Cause::Garbage);
+    only(&wrong, FaultCause::Garbage);
     for network in Network::ALL
         .into_iter()
         .filter(|network| network.magic() != MAGIC)
     {
         wrong[..4].copy_from_slice(&network.magic());
-        only(&wrong, Cause::OtherNetwork { network });
+        only(&wrong, FaultCause::OtherNetwork { network });
     }
     // A wrong length.
     let with_length = |length: u32| {
@@ -933,34 +932,34 @@ fn damage_to_a_file_stays_local() {
         wrong[4..8].copy_from_slice(&length.to_le_bytes());
         wrong
     };
-    for length in [0, 131, MAX_BLOCK_SERIALIZED_SIZE as u32 + 1, u32::MAX] {
-        only(&with_length(length), Cause::Length { length });
+    for length in [0, 131, Block::MAX_SERIALIZED_SIZE as u32 + 1, u32::MAX] {
+        only(&with_length(length), FaultCause::Length { length });
     }
     let length = 4_000_000;
-    let left = whole(&b).len() - a.len() - FRAME_LEN;
-    only(&with_length(length), Cause::Cut { length, left });
+    let left = whole(&b).len() - a.len() - Scanner::FRAME_LEN;
+    only(&with_length(length), FaultCause::Cut { length, left });
     for less in [1, 10, 81] {
         let length = (blocks[1].len() - less) as u32;
         let fault = fault(&blocks[1][..length as usize]);
-        only(&with_length(length), Cause::NoBlock { length, fault });
+        only(&with_length(length), FaultCause::NoBlock { length, fault });
     }
     for more in [1, 10, 81] {
         let length = (blocks[1].len() + more) as u32;
-        let fault = fault(&whole(&b)[a.len() + FRAME_LEN..][..length as usize]);
-        only(&with_length(length), Cause::NoBlock { length, fault });
+        let fault = fault(&whole(&b)[a.len() + Scanner::FRAME_LEN..][..length as usize]);
+        only(&with_length(length), FaultCause::NoBlock { length, fault });
     }
     // A block lost bytes in the middle of the file, so its frame reaches into the next one. The
     // end may fall on a field boundary.
     for lost in 1..blocks[1].len() {
         let (cut, _) = b.split_at(b.len() - lost);
         let length = blocks[1].len() as u32;
-        let there = &whole(cut)[a.len() + FRAME_LEN..];
+        let there = &whole(cut)[a.len() + Scanner::FRAME_LEN..];
         let cause = match there.get(..blocks[1].len()) {
-            None => Cause::Cut {
+            None => FaultCause::Cut {
                 length,
                 left: there.len(),
             },
-            Some(bytes) => Cause::NoBlock {
+            Some(bytes) => FaultCause::NoBlock {
                 length,
                 fault: verifier().verify(bytes).unwrap_err()[0],
             },
@@ -978,7 +977,7 @@ fn damage_to_a_file_stays_local() {
     let (found, faults) = find(&file, PLAIN);
     let offset = at + b.len() as u64;
     let length = 7;
-    let cause = Cause::Garbage;
+    let cause = FaultCause::Garbage;
     assert_eq!(
         (found.len(), &faults[..]),
         (
@@ -1017,7 +1016,7 @@ fn the_work_for_nested_frames_does_not_grow_with_their_number() {
     let (blocks, faults) = find(&file, PLAIN);
     // The last frame holds no other, so its bytes are a block, whatever its faults.
     assert_eq!((blocks.len(), faults.len()), (1, FRAMES - 1));
-    let verified = |fault: &&FileFault| matches!(fault.cause, Cause::NoBlock { .. });
+    let verified = |fault: &&FileFault| matches!(fault.cause, FaultCause::NoBlock { .. });
     let verified = faults.iter().filter(verified).count();
     assert!((1..10).contains(&verified), "{verified}");
 }
@@ -1036,10 +1035,10 @@ fn a_truncated_file_loses_only_its_last_block() {
                 assert!(faults.is_empty());
                 continue;
             }
-            1..FRAME_LEN => Cause::FrameCut,
-            there => Cause::Cut {
+            1..Scanner::FRAME_LEN => FaultCause::FrameCut,
+            there => FaultCause::Cut {
                 length,
-                left: there - FRAME_LEN,
+                left: there - Scanner::FRAME_LEN,
             },
         };
         assert_eq!(faults.len(), 1);
@@ -1068,7 +1067,7 @@ fn a_block_without_a_frame_is_recognised() {
     assert!(!bare(&[0; 100]), "preallocated room");
     assert!(!bare(&[b"garbage", &framed(&block)[..]].concat()));
     assert!(!bare(&[&Network::Signet.magic()[..], &block].concat()));
-    assert!(!bare(&vec![1; MAX_BLOCK_SERIALIZED_SIZE + 1]));
+    assert!(!bare(&vec![1; Block::MAX_SERIALIZED_SIZE + 1]));
     // A magic within a block has no meaning.
     let block = block_of(&[Tx::new(&[&MAGIC], &[b""], None)]);
     assert!(bare(&block));

@@ -4,10 +4,9 @@ mod common;
 
 use common::{MAGIC, Random, config, engine, noise, pieces, sessions};
 use packetlane::bip324::{
-    Connection, ConnectionError, HandshakeConfig, HandshakeError, OVERHEAD, OpenError, PacketKind,
-    Session,
+    Connection, ConnectionError, HandshakeConfig, HandshakeError, OpenError, PacketKind, Session,
 };
-use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::{OpenBatch, Outbox, SealBatch, Slot, SlotError};
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -155,7 +154,11 @@ fn a_write_has_few_pieces() {
     engine().seal(&mut batch);
     let mut writes = Vec::new();
     let write = |slices: &[IoSlice<'_>]| {
-        assert!(slices.iter().all(|slice| slice.len() == 3 * (4 + OVERHEAD)));
+        assert!(
+            slices
+                .iter()
+                .all(|slice| slice.len() == 3 * (4 + Session::OVERHEAD))
+        );
         writes.push(slices.len());
         Ok(slices.iter().map(|slice| slice.len()).sum())
     };
@@ -182,7 +185,7 @@ fn errors_of_the_socket_are_passed_on() {
         once.take().ok_or_else(|| ErrorKind::ConnectionReset.into())
     });
     assert_eq!(reset.unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert_eq!(outbox.len(), 5 + OVERHEAD - 10);
+    assert_eq!(outbox.len(), 5 + Session::OVERHEAD - 10);
     // A socket that boasts does not make the outbox forget what comes later.
     outbox.write(&batch, |_| Ok(usize::MAX)).unwrap();
     assert!(outbox.is_empty());
@@ -227,7 +230,7 @@ fn packets_that_are_not_in_the_batch_are_errors() {
         Ok(slices[0].len())
     };
     outbox.write(&batch, write).unwrap();
-    assert_eq!(taken.len(), 5 + 4 + 2 * OVERHEAD + 7);
+    assert_eq!(taken.len(), 5 + 4 + 2 * Session::OVERHEAD + 7);
     // Cleared before they were written or kept.
     outbox.push(push(&mut session, &mut batch, b"lost"));
     engine().seal(&mut batch);
@@ -311,14 +314,14 @@ fn an_event_loop_of_connections() {
                 let most = [10, 1000, 100_000][random.below(3)];
                 let len = random.below(most).min(side.socket.len());
                 // The socket is readable, or what waits needs a turn.
-                if len == 0 && !side.connection.needs_turn() {
+                if len == 0 && !side.connection.has_pending_input() {
                     continue;
                 }
                 let room = incoming.room(len + random.below(50));
                 room[..len].copy_from_slice(&side.socket[..len]);
                 side.socket.drain(..len);
                 let before = incoming.len();
-                let added = side.connection.received(&mut incoming, len).unwrap();
+                let added = side.connection.receive(&mut incoming, len).unwrap();
                 assert!(added >= incoming.len() - before);
             }
             engine().open(&mut incoming);
@@ -329,7 +332,7 @@ fn an_event_loop_of_connections() {
                 {
                     most -= 1;
                     if contents.first() == Some(&18) && contents.len() == 9 {
-                        let decoded = decode_message(contents).unwrap();
+                        let decoded = MessageType::decode(contents).unwrap();
                         assert_eq!(decoded, (PING, &contents[1..]));
                     }
                     side.heard.push(contents.to_vec());
@@ -373,7 +376,7 @@ fn an_event_loop_of_connections() {
             assert!(side.heard == sides[place ^ 1].says, "seed {seed}");
             let session = side.connection.session().expect("a session");
             assert!(session.inbound.decoys() <= sides[place ^ 1].decoys);
-            assert!(!side.connection.needs_turn());
+            assert!(!side.connection.has_pending_input());
         }
     }
 }
@@ -411,7 +414,7 @@ fn receive(
     bytes: &[u8],
 ) -> Result<usize, ConnectionError> {
     batch.room(bytes.len()).copy_from_slice(bytes);
-    connection.received(batch, bytes.len())
+    connection.receive(batch, bytes.len())
 }
 
 /// Packets that come with the handshake's last bytes are in the batch at once; the caller need
@@ -428,7 +431,7 @@ fn packets_with_the_handshakes_last_bytes() {
     let mut incoming = OpenBatch::new();
     let (most, last) = wire.split_at(wire.len() - 5);
     assert_eq!(receive(&mut bob, &mut incoming, most), Ok(2));
-    assert!(bob.session().is_some() && !bob.needs_turn());
+    assert!(bob.session().is_some() && !bob.has_pending_input());
     assert_eq!(receive(&mut bob, &mut incoming, last), Ok(1));
     engine().open(&mut incoming);
     assert_eq!(bob.next_packet(&incoming), Ok(Some(&b"one"[..])));
@@ -477,7 +480,7 @@ fn what_is_no_message_is_ignored() {
     let ignored = session.inbound.ignored();
     assert_eq!(ignored.messages, bad.len() as u64 + 1);
     let contents: usize = bad.iter().map(|contents| contents.len()).sum();
-    assert_eq!(ignored.bytes as usize, contents + 8 * OVERHEAD);
+    assert_eq!(ignored.bytes as usize, contents + 8 * Session::OVERHEAD);
     assert_eq!(session.inbound.decoys(), bad.len() as u64);
 
     // As an iterator; an error comes behind the messages before it.
@@ -530,7 +533,7 @@ fn every_cut_of_a_handshake() {
             while let Some(contents) = bob.next_packet(&incoming).unwrap() {
                 heard.push(contents.to_vec());
             }
-            assert!(!bob.needs_turn());
+            assert!(!bob.has_pending_input());
         }
         assert_eq!(heard, [b"one", b"two"], "cut {cut}");
     }
@@ -588,7 +591,7 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
         incoming.feed(b"of others");
         assert_eq!(connection.next_packet(&incoming), Ok(None));
         assert_eq!(connection.defer(&incoming), Ok(()));
-        assert!(!connection.needs_turn());
+        assert!(!connection.has_pending_input());
         assert!(connection.session().is_none() && connection.session_mut().is_none());
     }
     // Then it is, and a packet that is refused leaves no trace.
@@ -599,7 +602,7 @@ fn nothing_is_sent_before_the_handshake_is_complete() {
     assert!(matches!(refused, Err(ConnectionError::Seal(_))));
     assert_eq!(connection.outbox.len(), waits);
     connection.push(&mut batch, Genuine, b"hello").unwrap();
-    assert_eq!(connection.outbox.len(), waits + 5 + OVERHEAD);
+    assert_eq!(connection.outbox.len(), waits + 5 + Session::OVERHEAD);
 }
 
 /// Packets that are pushed together come out in order; none at all leave nothing to write.
@@ -614,7 +617,7 @@ fn packets_are_pushed_together() {
             .push_many(&mut outgoing, some.iter().copied())
             .unwrap();
     }
-    assert_eq!(alice.outbox.len(), 6 + 3 * OVERHEAD);
+    assert_eq!(alice.outbox.len(), 6 + 3 * Session::OVERHEAD);
     engine().seal(&mut outgoing);
     let wire = [before, flush(&mut alice, &outgoing)].concat();
     let mut incoming = OpenBatch::new();
@@ -690,7 +693,7 @@ fn an_error_ends_the_connection() {
     assert_eq!(bob.next_packet(&incoming), Ok(Some(&b"one"[..])));
     assert_eq!(bob.next_packet(&incoming), Err(bad_tag));
     assert_eq!(bob.defer(&incoming), Err(bad_tag));
-    assert!(!bob.needs_turn());
+    assert!(!bob.has_pending_input());
     let again = receive(&mut bob, &mut incoming, b"more");
     assert_eq!(again, Err(ConnectionError::Open(bad_tag)));
     for contents in [b"one", b"two"] {
@@ -706,7 +709,7 @@ fn an_error_ends_the_connection() {
     carol.push(&mut outgoing, Genuine, b"eleven more").unwrap();
     engine().seal(&mut outgoing);
     let wire = flush(&mut carol, &outgoing);
-    let length = 4 + OVERHEAD + 3;
+    let length = 4 + Session::OVERHEAD + 3;
     let refused = receive(&mut dave, &mut incoming, &wire[..length]);
     let too_long = OpenError::TooLong {
         length: 11,

@@ -1,7 +1,7 @@
 //! How an engine is chosen, and the errors.
 
 use packetlane::sha256d::Hasher;
-use packetlane::{BACKEND_VARIABLE, Backend, BackendError, Engine};
+use packetlane::{Backend, BackendError, Engine};
 use std::process::Command;
 
 #[test]
@@ -25,20 +25,20 @@ fn errors_suggest_what_to_do() {
     let shown = |error: BackendError| error.to_string();
     let unknown = shown(BackendError::Unknown("avx3".into()));
     assert!(unknown.contains("avx3") && unknown.contains("portable"));
-    assert!(!unknown.contains(BACKEND_VARIABLE));
+    assert!(!unknown.contains(Engine::BACKEND_VARIABLE));
     let unavailable = shown(BackendError::Unavailable(Backend::Portable));
-    assert!(!unavailable.contains(BACKEND_VARIABLE) && !unavailable.contains("unset"));
+    assert!(!unavailable.contains(Engine::BACKEND_VARIABLE) && !unavailable.contains("unset"));
     let unknown = shown(BackendError::VariableUnknown("avx3".into()));
-    assert!(unknown.contains(BACKEND_VARIABLE) && unknown.contains("avx3"));
+    assert!(unknown.contains(Engine::BACKEND_VARIABLE) && unknown.contains("avx3"));
     let unavailable = shown(BackendError::VariableUnavailable(Backend::Portable));
-    assert!(unavailable.contains(BACKEND_VARIABLE) && unavailable.contains("unset"));
+    assert!(unavailable.contains(Engine::BACKEND_VARIABLE) && unavailable.contains("unset"));
 }
 
 /// Run by [`the_variable_chooses_the_engine`] with `PACKETLANE_BACKEND` set.
 #[test]
 #[ignore = "for a process of its own"]
 fn detect() {
-    let expected = match std::env::var(BACKEND_VARIABLE).as_deref() {
+    let expected = match std::env::var(Engine::BACKEND_VARIABLE).as_deref() {
         Err(_) => Ok(Engine::best()),
         Ok(name) => Engine::named(name).map_err(|error| match error {
             BackendError::Unknown(name) => BackendError::VariableUnknown(name),
@@ -67,8 +67,8 @@ fn the_variable_chooses_the_engine() {
     ] {
         let mut command = Command::new(&test);
         command.args(["--exact", "detect", "--ignored"]);
-        command.env_remove(BACKEND_VARIABLE);
-        command.envs(name.map(|name| (BACKEND_VARIABLE, name)));
+        command.env_remove(Engine::BACKEND_VARIABLE);
+        command.envs(name.map(|name| (Engine::BACKEND_VARIABLE, name)));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{name:?}: {output:?}");
     }

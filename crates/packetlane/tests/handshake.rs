@@ -5,9 +5,10 @@ mod common;
 use common::{Craft, MAGIC, Random, craft_initiator, craft_responder, engine, noise, pieces, take};
 use packetlane::OpenBatch;
 use packetlane::bip324::{
-    ELLSWIFT_LEN, Handshake, HandshakeConfig, HandshakeError, LENGTH_LEN, MAX_GARBAGE_LEN, Network,
-    OVERHEAD, OpenError, PacketKind, Progress, Role, SealError, Session, TERMINATOR_LEN,
+    Handshake, HandshakeConfig, HandshakeError, Keypair, OpenError, PacketKind, Progress, Role,
+    SealError, Session, SessionKeys,
 };
+use packetlane::bitcoin::Network;
 
 const V1_PREFIX: [u8; 16] = *b"\xfa\xbf\xb5\xdaversion\0\0\0\0\0";
 
@@ -106,12 +107,15 @@ enum Part {
 }
 
 fn parts() -> Vec<Part> {
-    let mut parts = vec![Part::Key; ELLSWIFT_LEN];
+    let mut parts = vec![Part::Key; Keypair::ELLSWIFT_LEN];
     parts.extend([Part::Garbage; 21]);
-    parts.extend([Part::Terminator; TERMINATOR_LEN]);
+    parts.extend([Part::Terminator; SessionKeys::TERMINATOR_LEN]);
     for contents in [9, 0, 3] {
-        parts.extend([Part::Length; LENGTH_LEN]);
-        parts.extend(vec![Part::Body; contents + OVERHEAD - LENGTH_LEN]);
+        parts.extend([Part::Length; Session::LENGTH_LEN]);
+        parts.extend(vec![
+            Part::Body;
+            contents + Session::OVERHEAD - Session::LENGTH_LEN
+        ]);
     }
     parts
 }
@@ -188,7 +192,7 @@ fn every_flipped_byte_gives_the_right_error() {
 /// and the initiator finds no terminator.
 #[test]
 fn a_damaged_key_fails_on_both_sides() {
-    for place in 0..ELLSWIFT_LEN {
+    for place in 0..Keypair::ELLSWIFT_LEN {
         let mut initiator = Handshake::initiator(config(1)).unwrap();
         let mut responder = Handshake::responder(config(2)).unwrap();
         let mut key = initiator.take_output();
@@ -197,7 +201,10 @@ fn a_damaged_key_fails_on_both_sides() {
         let answer = responder.take_output();
         waits(initiator.receive(&answer));
         fails(
-            initiator.receive(&noise(1, MAX_GARBAGE_LEN + TERMINATOR_LEN)),
+            initiator.receive(&noise(
+                1,
+                Handshake::MAX_GARBAGE_LEN + SessionKeys::TERMINATOR_LEN,
+            )),
             HandshakeError::NoTerminator,
         );
         waits(responder.receive(&initiator.take_output()));
@@ -248,9 +255,9 @@ fn a_byte_that_differs_from_v1_starts_v2() {
             waits(responder.receive(&first[..place]));
             assert!(responder.take_output().is_empty());
             waits(responder.receive(&first[place..=place]));
-            assert_eq!(responder.take_output().len(), ELLSWIFT_LEN + 100);
+            assert_eq!(responder.take_output().len(), Keypair::ELLSWIFT_LEN + 100);
             // The bytes before it count as part of the key.
-            waits(responder.receive(&[7; ELLSWIFT_LEN][place + 2..]));
+            waits(responder.receive(&[7; Keypair::ELLSWIFT_LEN][place + 2..]));
             assert!(!responder.has_keys());
             waits(responder.receive(&[7]));
             assert!(responder.has_keys());
@@ -327,7 +334,7 @@ fn an_initiator_knows_who_may_speak_v1() {
     assert!(!HandshakeError::Closed.may_speak_v1());
     // What comes behind the key is not looked at.
     let mut initiator = Handshake::initiator(config(1)).unwrap();
-    let key = [&[7; ELLSWIFT_LEN][..], &V1_PREFIX].concat();
+    let key = [&[7; Keypair::ELLSWIFT_LEN][..], &V1_PREFIX].concat();
     waits(initiator.receive(&key));
     assert!(!initiator.may_speak_v1());
     // A responder has greeted nobody.
@@ -375,7 +382,7 @@ fn garbage_up_to_its_limit() {
             };
             assert_eq!(ours.id(), theirs.id());
 
-            for cut in 0..=TERMINATOR_LEN {
+            for cut in 0..=SessionKeys::TERMINATOR_LEN {
                 let (mut handshake, mut craft) = against_craft(role, 1000);
                 let garbage = noise(5, len);
                 let mut bytes = [&craft.public[..], &garbage, &craft.terminator].concat();
@@ -389,10 +396,11 @@ fn garbage_up_to_its_limit() {
         // One byte too many, whatever follows and however it is cut.
         for piece in [1, 7, 4096, usize::MAX] {
             let (mut handshake, mut craft) = against_craft(role, 1000);
-            let garbage = noise(5, MAX_GARBAGE_LEN + 1);
+            let garbage = noise(5, Handshake::MAX_GARBAGE_LEN + 1);
             let mut bytes = [&craft.public[..], &garbage, &craft.terminator].concat();
             bytes.extend(craft.forge.packet(0, &garbage, b""));
-            let end = ELLSWIFT_LEN + MAX_GARBAGE_LEN + TERMINATOR_LEN;
+            let end =
+                Keypair::ELLSWIFT_LEN + Handshake::MAX_GARBAGE_LEN + SessionKeys::TERMINATOR_LEN;
             let mut fed = 0;
             for piece in bytes.chunks(piece) {
                 let progress = handshake.receive(piece);
@@ -417,7 +425,7 @@ fn garbage_up_to_its_limit() {
         complete(handshake.receive(&[*last]).unwrap());
     }
     for role in ROLES {
-        let garbage = noise(5, MAX_GARBAGE_LEN + 1);
+        let garbage = noise(5, Handshake::MAX_GARBAGE_LEN + 1);
         let config = HandshakeConfig {
             garbage,
             ..config(1)
@@ -649,7 +657,7 @@ fn many_tiny_packets_take_linear_time() {
             ),
         };
         let mut cipher = packetlane::bip324::Cipher::new(engine(), length, packet);
-        let garbage = noise(1, MAX_GARBAGE_LEN);
+        let garbage = noise(1, Handshake::MAX_GARBAGE_LEN);
         let mut bytes = [&public[..], &garbage, &terminator].concat();
         for i in 0..COUNT {
             let aad = if i == 0 { &garbage[..] } else { &[] };
@@ -677,7 +685,7 @@ fn many_tiny_packets_take_linear_time() {
                         Progress::Waiting => continue,
                         progress => {
                             let session = session.insert(complete(progress));
-                            session.inbound.received(&mut batch, 0)
+                            session.inbound.receive(&mut batch, 0)
                         }
                     },
                     Some(session) => session.inbound.feed(&mut batch, piece),
@@ -705,7 +713,7 @@ fn configurations_are_checked() {
         };
         for secret in [[0; 32], [0xff; 32]] {
             let config = HandshakeConfig::new(MAGIC, engine(), secret, [1; 32]);
-            assert!(matches!(make(config), Err(HandshakeError::SecretKey(_))));
+            assert!(matches!(make(config), Err(HandshakeError::SecretKey)));
         }
         let expected = HandshakeError::Seal(SealError::TooLong { length: 1 << 24 });
         let decoys = HandshakeConfig {
@@ -772,7 +780,7 @@ fn random_configurations_differ() {
         .map(|_| HandshakeConfig::random(MAGIC, engine()).unwrap())
         .collect();
     for (i, a) in all.iter().enumerate() {
-        assert!(a.garbage.len() <= MAX_GARBAGE_LEN);
+        assert!(a.garbage.len() <= Handshake::MAX_GARBAGE_LEN);
         assert!(all[..i].iter().all(|b| b.secret != a.secret));
         assert!(all[..i].iter().all(|b| b.auxiliary != a.auxiliary));
         assert!(all[..i].iter().any(|b| b.garbage.len() != a.garbage.len()) || i == 0);

@@ -7,10 +7,10 @@ mod common;
 
 use common::{Random, engine, noise, sessions, take};
 use packetlane::bip324::{
-    Connection, DEFAULT_RECEIVE_LIMIT, Handshake, HandshakeConfig, MAX_PREALLOCATION,
-    MAX_PRECOMPUTED_KEYSTREAM, Network, OVERHEAD, OpenError, PacketKind, Progress, REKEY_INTERVAL,
-    Role, Session,
+    Cipher, Connection, Handshake, HandshakeConfig, Inbound, OpenError, PacketKind, Progress, Role,
+    Session,
 };
+use packetlane::bitcoin::Network;
 use packetlane::quic::{self, Secret, Suite, Version};
 use packetlane::sha256d::{Block, Hasher, Obfuscation, Scanner, Verifier};
 use packetlane::{OpenBatch, SealBatch};
@@ -150,7 +150,7 @@ fn the_steady_state_allocates_nothing() {
                 };
                 let room = opening.room(4096 + len);
                 room[..len].copy_from_slice(&wire[..len]);
-                receiver.inbound.received(&mut opening, len).unwrap();
+                receiver.inbound.receive(&mut opening, len).unwrap();
                 wire.drain(..len);
             }
             engine.open(&mut opening);
@@ -169,7 +169,7 @@ fn the_steady_state_allocates_nothing() {
     assert_eq!((calls, held), (0, 0));
     assert_eq!(packets, 1800 * 20 * (40 - 6 + 1));
     assert!(
-        600 * 41 > 3 * REKEY_INTERVAL as usize,
+        600 * 41 > 3 * Session::REKEY_INTERVAL as usize,
         "no rekey was among them"
     );
 }
@@ -180,7 +180,7 @@ fn a_claim_costs_what_arrives_and_256_kib() {
     for sent in [0, 1, 100, 1000, 300_000] {
         let (mut sender, mut receiver) = sessions(engine(), 1);
         let mut wire = Vec::new();
-        let contents = vec![0; DEFAULT_RECEIVE_LIMIT];
+        let contents = vec![0; Inbound::DEFAULT_RECEIVE_LIMIT];
         sender
             .outbound
             .seal(PacketKind::Genuine, &contents, &mut wire)
@@ -198,13 +198,13 @@ fn a_claim_costs_what_arrives_and_256_kib() {
                 batch = OpenBatch::new();
             });
             assert!(
-                held <= 3 + sent + MAX_PREALLOCATION,
+                held <= 3 + sent + Inbound::MAX_PREALLOCATION,
                 "{held} bytes for {sent}"
             );
             // The arena, which has doubled to its size, and a copy of the tail.
             let arena = 3 * piece.min(3 + sent).max(8);
             assert!(
-                peak <= 2 * (3 + sent + MAX_PREALLOCATION) + arena,
+                peak <= 2 * (3 + sent + Inbound::MAX_PREALLOCATION) + arena,
                 "{peak} for {sent}"
             );
         }
@@ -223,7 +223,7 @@ fn a_claimed_length_in_the_handshake_allocates_little() {
                 let mut craft = common::craft_initiator(&theirs, &ours);
                 let garbage = noise(1, garbage);
                 let mut bytes = [&craft.public[..], &garbage, &craft.terminator].concat();
-                bytes.extend(craft.forge.length(DEFAULT_RECEIVE_LIMIT));
+                bytes.extend(craft.forge.length(Inbound::DEFAULT_RECEIVE_LIMIT));
                 bytes.extend(noise(2, sent));
                 let mut handshake = Handshake::responder(ours).unwrap();
                 let (_, held, peak) = taken_by(|| {
@@ -234,7 +234,7 @@ fn a_claimed_length_in_the_handshake_allocates_little() {
                 });
                 // The ciphers and the output take a few kilobytes.
                 let few = 8 * 1024;
-                let most = bytes.len() + MAX_PREALLOCATION + few;
+                let most = bytes.len() + Inbound::MAX_PREALLOCATION + few;
                 assert!(held <= most, "{held} bytes for {sent}");
                 assert!(peak <= 2 * most, "{peak} bytes for {sent}");
             }
@@ -294,12 +294,12 @@ fn a_handshake_that_has_ended_keeps_nothing() {
 fn peak_memory_of_a_long_packet() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
-    let contents = noise(1, DEFAULT_RECEIVE_LIMIT);
+    let contents = noise(1, Inbound::DEFAULT_RECEIVE_LIMIT);
     sender
         .outbound
         .seal(PacketKind::Genuine, &contents, &mut wire)
         .unwrap();
-    let whole = contents.len() + OVERHEAD;
+    let whole = contents.len() + Session::OVERHEAD;
     let mut batch = OpenBatch::new();
     let mut arrived = 0;
     let (_, held, peak) = taken_by(|| {
@@ -316,10 +316,10 @@ fn peak_memory_of_a_long_packet() {
     assert_eq!(arrived, 1);
     // The tail is freed. The batch keeps its arena.
     assert!(held <= whole + 8 * 1024, "{held} bytes held");
-    // While the tail grows by MAX_PREALLOCATION, two copies of it may exist. The arena is
+    // While the tail grows by Inbound::MAX_PREALLOCATION, two copies of it may exist. The arena is
     // allocated when the packet is complete.
     assert!(
-        peak <= 2 * (whole + MAX_PREALLOCATION) + 8 * 1024,
+        peak <= 2 * (whole + Inbound::MAX_PREALLOCATION) + 8 * 1024,
         "{peak} bytes at most"
     );
 
@@ -336,7 +336,7 @@ fn a_reader_frees_the_memory_of_a_long_packet() {
     use packetlane::bip324::stream::{Reader, StreamError};
     let (mut sender, receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
-    let contents = noise(1, DEFAULT_RECEIVE_LIMIT);
+    let contents = noise(1, Inbound::DEFAULT_RECEIVE_LIMIT);
     let kind = PacketKind::Genuine;
     sender.outbound.seal(kind, &contents, &mut wire).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -363,7 +363,7 @@ fn a_reader_frees_the_memory_of_a_long_packet() {
 fn a_refused_length_allocates_nothing() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut wire = Vec::new();
-    let contents = vec![0; DEFAULT_RECEIVE_LIMIT + 1];
+    let contents = vec![0; Inbound::DEFAULT_RECEIVE_LIMIT + 1];
     sender
         .outbound
         .seal(PacketKind::Genuine, &contents, &mut wire)
@@ -410,7 +410,7 @@ fn a_failed_session_frees_its_memory() {
             )
         );
     });
-    assert!(held <= MAX_PRECOMPUTED_KEYSTREAM, "{held} bytes");
+    assert!(held <= Cipher::MAX_PRECOMPUTED_KEYSTREAM, "{held} bytes");
 }
 
 /// After many handshakes only the sessions hold memory, and as long as they are idle, no more
@@ -546,7 +546,7 @@ fn a_session_takes_at_most_6_kib() {
     let each = heap / kept.len() + size_of::<Session>();
     // Each of the two sessions has precomputed keystream in both directions.
     assert!(
-        each >= 2 * (704 + MAX_PRECOMPUTED_KEYSTREAM / 2),
+        each >= 2 * (704 + Cipher::MAX_PRECOMPUTED_KEYSTREAM / 2),
         "{each} bytes: nothing is precomputed"
     );
     assert!(each <= 6 * 1024, "{each} bytes a session");
@@ -563,9 +563,9 @@ fn hashing_allocates_as_documented() {
     let pieces: Vec<_> = messages.iter().map(|m| [*m, &[], *m]).collect();
     let (pairs, _) = text.as_chunks();
     let hashing = taken_by(|| {
-        hasher.many(&messages, &mut digests);
-        hasher.many_in_pieces(&pieces, &mut digests);
-        hasher.many_single(&messages, &mut digests);
+        hasher.hash_many(&messages, &mut digests);
+        hasher.hash_many_in_pieces(&pieces, &mut digests);
+        hasher.hash_many_single(&messages, &mut digests);
         hasher.hash64(pairs, &mut digests[..pairs.len()]);
     });
     assert_eq!(hashing, (0, 0, 0));
@@ -653,7 +653,7 @@ fn quic_batches_allocate_nothing_in_the_steady_state() {
         for (i, slot) in slots.drain(..).enumerate() {
             let wire = sealing.wire(&slot).unwrap();
             opening.room(2000)[..wire.len()].copy_from_slice(wire);
-            let place = opening.received(wire.len());
+            let place = opening.commit(wire.len());
             let (_, opener) = &mut pairs[i % 20];
             received.push(opener.push(&mut opening, place, 1).unwrap());
         }

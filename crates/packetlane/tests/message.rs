@@ -3,10 +3,8 @@
 mod common;
 
 use common::{Random, noise};
-use packetlane::bip324::{
-    MAX_TYPE_LEN, MessageError, MessageType, Network, decode_message, encode_message, encoded_len,
-};
-use packetlane::bitcoin::message::Ignored;
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::{Ignored, MessageError, MessageTable, MessageType};
 use packetlane::bitcoin::v1;
 use proptest::prelude::*;
 
@@ -44,15 +42,15 @@ const BIP324: [&str; 28] = [
 
 fn encoded(message_type: MessageType, payload: &[u8]) -> Vec<u8> {
     let mut contents = b"kept".to_vec();
-    encode_message(message_type, payload, &mut contents);
+    message_type.encode(payload, &mut contents);
     assert_eq!(&contents[..4], b"kept");
     let contents = contents.split_off(4);
-    assert_eq!(contents.len(), encoded_len(message_type, payload.len()));
+    assert_eq!(contents.len(), message_type.encoded_len(payload.len()));
     contents
 }
 
 fn long_form(name: &[u8]) -> Vec<u8> {
-    let mut contents = vec![0; 1 + MAX_TYPE_LEN];
+    let mut contents = vec![0; 1 + MessageType::MAX_LEN];
     contents[1..1 + name.len()].copy_from_slice(name);
     contents
 }
@@ -70,14 +68,17 @@ fn every_short_id() {
                 (0, length) => MessageError::TypeCut { length },
                 (id, _) => MessageError::UnknownId { id },
             };
-            assert_eq!(decode_message(&contents), Err(expected));
+            assert_eq!(MessageType::decode(&contents), Err(expected));
             continue;
         };
         assigned += 1;
-        assert_eq!(decode_message(&contents), Ok((message_type, &payload[..])));
+        assert_eq!(
+            MessageType::decode(&contents),
+            Ok((message_type, &payload[..]))
+        );
         let name = message_type.name();
         let long = [long_form(name.as_bytes()), payload.clone()].concat();
-        assert_eq!(decode_message(&long), Ok((message_type, &payload[..])));
+        assert_eq!(MessageType::decode(&long), Ok((message_type, &payload[..])));
         match BIP324.get(usize::from(id) - 1) {
             Some(expected) => {
                 assert_eq!(name, *expected);
@@ -126,15 +127,18 @@ fn known_types() {
 
 #[test]
 fn every_malformed_type() {
-    assert_eq!(decode_message(b""), Err(MessageError::Empty));
-    for length in 0..MAX_TYPE_LEN {
+    assert_eq!(MessageType::decode(b""), Err(MessageError::Empty));
+    for length in 0..MessageType::MAX_LEN {
         let cut = &long_form(b"application")[..1 + length];
-        assert_eq!(decode_message(cut), Err(MessageError::TypeCut { length }));
+        assert_eq!(
+            MessageType::decode(cut),
+            Err(MessageError::TypeCut { length })
+        );
     }
     let refused = MessageType::new(b"thirteenchars");
     assert_eq!(refused, Err(MessageError::TypeTooLong { length: 13 }));
     // Every byte at every place of a name, and after it.
-    for place in 0..MAX_TYPE_LEN {
+    for place in 0..MessageType::MAX_LEN {
         for byte in 0..=255 {
             let mut field = *b"abcdefghijkl";
             field[place] = byte;
@@ -146,18 +150,18 @@ fn every_malformed_type() {
                     assert_eq!(message_type.padded(), &field);
                     assert_eq!(message_type.name().as_bytes(), field);
                     assert_eq!(
-                        decode_message(&contents),
+                        MessageType::decode(&contents),
                         Ok((message_type, &b"payload"[..]))
                     );
                 }
-                0 if place == MAX_TYPE_LEN - 1 => {
+                0 if place == MessageType::MAX_LEN - 1 => {
                     assert_eq!(decoded.unwrap().name(), "abcdefghijk")
                 }
                 0 => assert_eq!(decoded, Err(MessageError::TypePadding)),
                 byte => {
                     assert_eq!(decoded, Err(MessageError::TypeByte { byte }));
                     assert_eq!(
-                        decode_message(&contents),
+                        MessageType::decode(&contents),
                         Err(MessageError::TypeByte { byte })
                     );
                 }
@@ -166,7 +170,7 @@ fn every_malformed_type() {
                 let name = &field[..=place];
                 assert_eq!(MessageType::new(name), Err(MessageError::TypeByte { byte }));
             }
-            let mut padded = [0; MAX_TYPE_LEN];
+            let mut padded = [0; MessageType::MAX_LEN];
             padded[..3].copy_from_slice(b"inv");
             if place > 3 {
                 padded[place] = byte;
@@ -217,7 +221,7 @@ fn a_literal_beyond_ascii() {
 }
 
 fn name() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(b' '..=0x7f, 0..=MAX_TYPE_LEN)
+    prop::collection::vec(b' '..=0x7f, 0..=MessageType::MAX_LEN)
 }
 
 proptest! {
@@ -228,7 +232,7 @@ proptest! {
         prop_assert_eq!(message_type.name().as_bytes(), &name[..]);
         prop_assert_eq!(MessageType::from_padded(message_type.padded()), Ok(message_type));
         let contents = encoded(message_type, &payload);
-        prop_assert_eq!(decode_message(&contents), Ok((message_type, &payload[..])));
+        prop_assert_eq!(MessageType::decode(&contents), Ok((message_type, &payload[..])));
     }
 
     /// A message that is accepted encodes to something that decodes to it again. Nothing
@@ -238,10 +242,10 @@ proptest! {
         if long && !bytes.is_empty() {
             bytes[0] = 0;
         }
-        if let Ok((message_type, payload)) = decode_message(&bytes) {
+        if let Ok((message_type, payload)) = MessageType::decode(&bytes) {
             prop_assert!(bytes.ends_with(payload));
             let again = encoded(message_type, payload);
-            prop_assert_eq!(decode_message(&again), Ok((message_type, payload)));
+            prop_assert_eq!(MessageType::decode(&again), Ok((message_type, payload)));
         }
     }
 }
@@ -250,7 +254,7 @@ const MAGIC: [u8; 4] = Network::Signet.magic();
 
 fn v1_message(name: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    v1::encode(MAGIC, MessageType::new(name).unwrap(), payload, &mut bytes);
+    v1::Message::new(MessageType::new(name).unwrap(), payload).encode(MAGIC, &mut bytes);
     bytes
 }
 
@@ -258,12 +262,8 @@ fn v1_message(name: &[u8], payload: &[u8]) -> Vec<u8> {
 #[test]
 fn a_v1_verack() {
     let mut bytes = b"kept".to_vec();
-    v1::encode(
-        Network::Mainnet.magic(),
-        MessageType::literal("verack"),
-        b"",
-        &mut bytes,
-    );
+    v1::Message::new(MessageType::literal("verack"), b"")
+        .encode(Network::Mainnet.magic(), &mut bytes);
     assert_eq!(
         bytes,
         b"kept\xf9\xbe\xb4\xd9verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2"
@@ -273,13 +273,13 @@ fn a_v1_verack() {
 #[test]
 fn every_v1_error() {
     let good = v1_message(b"ping", b"12345678");
-    assert_eq!(good.len(), v1::HEADER_LEN + 8);
+    assert_eq!(good.len(), v1::Message::HEADER_LEN + 8);
     // Cut anywhere it is incomplete; with more bytes after it, it is complete.
     for cut in 0..good.len() {
-        assert_eq!(v1::decode(MAGIC, &good[..cut]), Ok(None));
+        assert_eq!(v1::Message::decode(MAGIC, &good[..cut]), Ok(None));
     }
     let more = [&good[..], &good].concat();
-    let message = v1::decode(MAGIC, &more).unwrap().unwrap();
+    let message = v1::Message::decode(MAGIC, &more).unwrap().unwrap();
     assert_eq!(message.message_type.name(), "ping");
     assert_eq!(message.payload, b"12345678");
     assert_eq!(message.wire_len(), good.len());
@@ -288,11 +288,11 @@ fn every_v1_error() {
         for bit in [0x01, 0x80] {
             let mut bytes = good.clone();
             bytes[place] ^= bit;
-            let decoded = v1::decode(MAGIC, &bytes);
+            let decoded = v1::Message::decode(MAGIC, &bytes);
             // Recognised as soon as the byte is there, whatever else is missing.
             let early = match place {
-                0..4 => v1::decode(MAGIC, &bytes[..4]),
-                4..20 => v1::decode(MAGIC, &bytes[..20]),
+                0..4 => v1::Message::decode(MAGIC, &bytes[..4]),
+                4..20 => v1::Message::decode(MAGIC, &bytes[..20]),
                 _ => decoded,
             };
             let found = [bytes[0], bytes[1], bytes[2], bytes[3]];
@@ -312,11 +312,13 @@ fn every_v1_error() {
                 8 if bit == 0x80 => malformed(MessageError::TypeByte { byte: 0x80 }),
                 8 => malformed(MessageError::TypeByte { byte: 1 }),
                 9..16 => malformed(MessageError::TypePadding),
-                16..20 if length > v1::MAX_PAYLOAD_LEN => Err(v1::Error::TooLong { length }),
+                16..20 if length > v1::Message::MAX_PAYLOAD_LEN => {
+                    Err(v1::Error::TooLong { length })
+                }
                 16..20 if length > 8 => Ok(None),
                 16..20 => Err(v1::Error::Checksum {
                     message_type: MessageType::literal("ping"),
-                    wire_len: v1::HEADER_LEN + length,
+                    wire_len: v1::Message::HEADER_LEN + length,
                 }),
                 _ => Err(v1::Error::Checksum {
                     message_type: MessageType::literal("ping"),
@@ -343,7 +345,7 @@ fn a_v1_peer_is_kept_whose_messages_are_damaged() {
     let main = {
         let mut bytes = Vec::new();
         let ping = MessageType::literal("ping");
-        v1::encode(Network::Mainnet.magic(), ping, b"12345678", &mut bytes);
+        v1::Message::new(ping, b"12345678").encode(Network::Mainnet.magic(), &mut bytes);
         bytes
     };
     let magic = v1::Error::Magic {
@@ -396,26 +398,26 @@ fn a_v1_peer_is_kept_whose_messages_are_damaged() {
 #[test]
 fn the_v1_limit() {
     let payload = noise(1, 1000).repeat(4000);
-    assert_eq!(payload.len(), v1::MAX_PAYLOAD_LEN);
+    assert_eq!(payload.len(), v1::Message::MAX_PAYLOAD_LEN);
     let bytes = v1_message(b"block", &payload);
-    let message = v1::decode(MAGIC, &bytes).unwrap().unwrap();
+    let message = v1::Message::decode(MAGIC, &bytes).unwrap().unwrap();
     assert!(message.payload == payload);
-    let mut header = bytes[..v1::HEADER_LEN].to_vec();
-    let length = v1::MAX_PAYLOAD_LEN + 1;
+    let mut header = bytes[..v1::Message::HEADER_LEN].to_vec();
+    let length = v1::Message::MAX_PAYLOAD_LEN + 1;
     header[16..20].copy_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
     assert_eq!(
-        v1::decode(MAGIC, &header),
+        v1::Message::decode(MAGIC, &header),
         Err(v1::Error::TooLong { length })
     );
     header[16..20].fill(0xff);
     let length = u32::MAX as usize;
     assert_eq!(
-        v1::decode(MAGIC, &header),
+        v1::Message::decode(MAGIC, &header),
         Err(v1::Error::TooLong { length })
     );
-    let elsewhere = v1::decode(Network::Mainnet.magic(), &bytes).unwrap_err();
+    let elsewhere = v1::Message::decode(Network::Mainnet.magic(), &bytes).unwrap_err();
     assert!(elsewhere.to_string().contains("signet"), "{elsewhere}");
-    let nowhere = v1::decode(MAGIC, b"HTTP/1.1 400").unwrap_err();
+    let nowhere = v1::Message::decode(MAGIC, b"HTTP/1.1 400").unwrap_err();
     assert!(nowhere.to_string().contains("48545450"), "{nowhere}");
 }
 
@@ -436,7 +438,7 @@ proptest! {
         let mut got = Vec::new();
         for piece in common::pieces(&stream, &mut random, 1 + seed as usize % 3000) {
             buffer.extend_from_slice(piece);
-            while let Some(message) = v1::decode(MAGIC, &buffer).unwrap() {
+            while let Some(message) = v1::Message::decode(MAGIC, &buffer).unwrap() {
                 let name = message.message_type.name().as_bytes().to_vec();
                 assert!(message.payload == noise(1, message.payload.len()));
                 got.push((name, message.payload.len()));
@@ -451,10 +453,82 @@ proptest! {
     #[test]
     fn any_bytes_after_the_magic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         let bytes = [&MAGIC[..], &bytes].concat();
-        if let Ok(Some(message)) = v1::decode(MAGIC, &bytes) {
+        if let Ok(Some(message)) = v1::Message::decode(MAGIC, &bytes) {
             let mut again = Vec::new();
-            v1::encode(MAGIC, message.message_type, message.payload, &mut again);
+            v1::Message::new(message.message_type, message.payload).encode(MAGIC, &mut again);
             prop_assert_eq!(&bytes[..message.wire_len()], again);
         }
     }
+}
+
+/// Ids above Bitcoin's, also the highest one, and one that is only understood.
+#[test]
+fn a_table_of_another_network() {
+    const QUORUM: MessageType = MessageType::literal("quorum");
+    const LOCK: MessageType = MessageType::literal("lock");
+    const OLD: MessageType = MessageType::literal("old");
+    const PING: MessageType = MessageType::literal("ping");
+    static TABLE: MessageTable = MessageTable::new(&[(128, QUORUM), (29, PING), (255, LOCK)])
+        .with_receive_only(&[(167, OLD)]);
+
+    for (message_type, id) in [(QUORUM, 128), (PING, 29), (LOCK, 255)] {
+        let mut contents = Vec::new();
+        TABLE.encode(message_type, b"payload", &mut contents);
+        assert_eq!(contents, [&[id][..], b"payload"].concat());
+        assert_eq!(contents.len(), TABLE.encoded_len(message_type, 7));
+        assert_eq!(TABLE.decode(&contents), Ok((message_type, &b"payload"[..])));
+        let long = [&long_form(message_type.name().as_bytes())[..], b"payload"].concat();
+        assert_eq!(TABLE.decode(&long), Ok((message_type, &b"payload"[..])));
+        assert_eq!(TABLE.short_id(message_type), Some(id));
+    }
+    // What is only understood, and what has no id, is sent in full.
+    let without_id = MessageType::literal("inv");
+    for message_type in [OLD, without_id] {
+        let mut contents = Vec::new();
+        TABLE.encode(message_type, b"", &mut contents);
+        assert_eq!(contents, long_form(message_type.name().as_bytes()));
+        assert_eq!(contents.len(), TABLE.encoded_len(message_type, 0));
+        assert_eq!(TABLE.short_id(message_type), None);
+    }
+    assert_eq!(TABLE.decode(&[167, 1]), Ok((OLD, &[1][..])));
+    for id in 1..=255 {
+        let known = [128, 29, 255, 167].contains(&id);
+        assert_eq!(TABLE.message_type(id).is_some(), known, "{id}");
+        let unknown = TABLE.decode(&[id]) == Err(MessageError::UnknownId { id });
+        assert_eq!(unknown, !known, "{id}");
+        // Bitcoin's is not changed by it.
+        let default = MessageTable::BITCOIN.message_type(id);
+        assert_eq!(default, MessageType::from_short_id(id));
+        assert_eq!(default.is_some(), id <= 37);
+    }
+    for message_type in MessageType::known() {
+        let id = MessageTable::BITCOIN.short_id(*message_type);
+        assert_eq!(id, message_type.short_id());
+    }
+}
+
+#[test]
+#[should_panic(expected = "an id has two types")]
+fn a_table_with_an_id_twice() {
+    let [a, b] = ["a", "b"].map(MessageType::literal);
+    let _ = MessageTable::new(&[(1, a), (1, b)]);
+}
+
+#[test]
+#[should_panic(expected = "a type has two ids")]
+fn a_table_with_a_type_twice() {
+    let a = MessageType::literal("a");
+    let _ = MessageTable::new(&[(1, a)]).with_receive_only(&[(2, a)]);
+}
+
+#[test]
+#[should_panic(expected = "id 0 begins a type in full")]
+fn a_table_with_id_0() {
+    let _ = MessageTable::new(&[(0, MessageType::literal("a"))]);
+}
+
+#[test]
+#[should_panic(expected = "needs a name")]
+fn a_table_with_an_empty_type() {
+    let _ = MessageTable::new(&[(1, MessageType::literal(""))]);
 }

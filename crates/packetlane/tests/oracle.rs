@@ -5,8 +5,7 @@ mod common;
 use bip324::{CipherSession, GarbageResult, Initialized, PacketType, VersionResult};
 use common::{MAGIC, Random, config, engines, noise, pieces};
 use packetlane::bip324::{
-    Handshake, HandshakeConfig, LENGTH_LEN, MAX_GARBAGE_LEN, OpenError, PacketKind, Progress, Role,
-    Session,
+    Handshake, HandshakeConfig, OpenError, PacketKind, Progress, Role, Session,
 };
 use packetlane::{Engine, OpenBatch, SealBatch};
 use proptest::prelude::*;
@@ -19,7 +18,12 @@ struct Extras {
 }
 
 fn extras() -> impl Strategy<Value = Extras> {
-    let garbage = prop_oneof![Just(0), Just(1), Just(MAX_GARBAGE_LEN), 0..=MAX_GARBAGE_LEN];
+    let garbage = prop_oneof![
+        Just(0),
+        Just(1),
+        Just(Handshake::MAX_GARBAGE_LEN),
+        0..=Handshake::MAX_GARBAGE_LEN
+    ];
     let decoys = prop::collection::vec(prop_oneof![0..100_usize, 0..30_000_usize], 0..4);
     (garbage, decoys).prop_map(|(garbage, decoys)| Extras { garbage, decoys })
 }
@@ -105,7 +109,7 @@ fn meet(
                 Progress::Waiting => continue,
                 Progress::Complete(complete) => {
                     let session = session.insert(*complete);
-                    session.inbound.received(&mut batch, 0)
+                    session.inbound.receive(&mut batch, 0)
                 }
                 Progress::V1(_) => panic!("they speak v2"),
             },
@@ -170,7 +174,7 @@ fn they_send(
         let added = if random.below(2) == 0 {
             let room = batch.room(piece.len() + random.below(100));
             room[..piece.len()].copy_from_slice(piece);
-            session.inbound.received(&mut batch, piece.len())
+            session.inbound.receive(&mut batch, piece.len())
         } else {
             session.inbound.feed(&mut batch, piece)
         };
@@ -223,7 +227,7 @@ fn we_send(
     }
     let mut rest = &wire[..];
     for (i, &(len, decoy)) in packets.iter().enumerate() {
-        let (length, behind) = rest.split_first_chunk::<LENGTH_LEN>().unwrap();
+        let (length, behind) = rest.split_first_chunk::<{ Session::LENGTH_LEN }>().unwrap();
         let length = cipher.inbound().decrypt_packet_len(*length);
         let (packet, behind) = behind.split_at(length);
         rest = behind;
@@ -295,11 +299,11 @@ fn extremes() {
             decoys: vec![0, 100_000],
         },
         Extras {
-            garbage: MAX_GARBAGE_LEN,
+            garbage: Handshake::MAX_GARBAGE_LEN,
             decoys: vec![],
         },
         Extras {
-            garbage: MAX_GARBAGE_LEN,
+            garbage: Handshake::MAX_GARBAGE_LEN,
             decoys: vec![1; 300],
         },
     ];
@@ -328,7 +332,7 @@ fn damage_is_refused_by_both() {
         decoys: vec![],
     };
     for engine in engines() {
-        for place in LENGTH_LEN..LENGTH_LEN + 1 + 50 + 16 {
+        for place in Session::LENGTH_LEN..Session::LENGTH_LEN + 1 + 50 + 16 {
             let mut random = Random::new(1);
             let (mut session, mut cipher) =
                 meet(engine, Role::Initiator, [&extras; 2], &mut random, &[]);

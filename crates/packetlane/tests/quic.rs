@@ -6,10 +6,8 @@ mod common;
 use common::{Random, engine, engines, noise};
 use hkdf::Hkdf;
 use packetlane::quic::{
-    Header, HeaderError, HeaderKey, KeyLenError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER,
-    OpenBatch, OpenError, Opener, PacketKey, PacketType, SealBatch, SealError, Sealer, Secret,
-    ShortHeader, Suite, TooShort, Version, decode_packet_number, encode_packet_number, retry_tag,
-    verify_retry,
+    Header, HeaderError, HeaderKey, KeyLenError, OpenBatch, OpenError, Opener, PacketKey,
+    PacketNumber, PacketType, SealBatch, SealError, Sealer, Secret, ShortHeader, Suite, Version,
 };
 use packetlane::{Engine, SlotError, TAG_LEN};
 use rustls::crypto::cipher::AeadKey;
@@ -166,26 +164,26 @@ fn retry_packets() {
         for (version, vector) in &vectors() {
             let (dcid, mut retry) = (hex(vector, "dcid"), hex(vector, "retry"));
             let (start, tag) = retry.split_last_chunk::<TAG_LEN>().unwrap();
-            assert_eq!(retry_tag(engine, *version, &dcid, start), *tag);
+            assert_eq!(version.retry_tag(engine, &dcid, start), *tag);
             let header = Header::parse(&retry, 0).unwrap();
             assert_eq!(header.packet_type, PacketType::Retry);
             assert_eq!(
                 (header.token, header.pn_offset),
                 (&b"token"[..], start.len())
             );
-            assert!(verify_retry(engine, *version, &dcid, &retry));
-            assert!(!verify_retry(engine, *version, &dcid[1..], &retry));
+            assert!(version.verify_retry(engine, &dcid, &retry));
+            assert!(!version.verify_retry(engine, &dcid[1..], &retry));
             for other in Version::ALL {
-                let right = verify_retry(engine, other, &dcid, &retry);
+                let right = other.verify_retry(engine, &dcid, &retry);
                 assert_eq!(right, other == *version);
             }
             for place in 0..retry.len() {
                 for bit in 0..8 {
                     retry[place] ^= 1 << bit;
-                    assert!(!verify_retry(engine, *version, &dcid, &retry));
+                    assert!(!version.verify_retry(engine, &dcid, &retry));
                     retry[place] ^= 1 << bit;
                 }
-                assert!(!verify_retry(engine, *version, &dcid, &retry[..place]));
+                assert!(!version.verify_retry(engine, &dcid, &retry[..place]));
             }
         }
     }
@@ -490,14 +488,14 @@ fn nearest(expected: u64, truncated: u32, len: usize) -> Option<u64> {
     let number = low + (i128::from(truncated) - low).rem_euclid(window);
     u64::try_from(number)
         .ok()
-        .filter(|&n| n <= MAX_PACKET_NUMBER)
+        .filter(|&n| n <= PacketNumber::MAX)
 }
 
 #[test]
 fn packet_numbers_at_the_ends_of_their_windows() {
     // RFC 9000, appendix A.
-    assert_eq!(decode_packet_number(0xa82f_30eb, 0x9b32, 2), 0xa82f_9b32);
-    let encode = |number, acked| encode_packet_number(number, acked).map(|n| n.bytes().to_vec());
+    assert_eq!(PacketNumber::decode(0xa82f_30eb, 0x9b32, 2), 0xa82f_9b32);
+    let encode = |number, acked| PacketNumber::encode(number, acked).map(|n| n.bytes().to_vec());
     assert_eq!(encode(0xac_5c02, Some(0xab_e8b3)), Some(vec![0x5c, 0x02]));
     assert_eq!(
         encode(0xac_e8fe, Some(0xab_e8b3)),
@@ -505,27 +503,27 @@ fn packet_numbers_at_the_ends_of_their_windows() {
     );
 
     // One byte: every number, for every receiver near it.
-    for expected in (0..1200).chain(MAX_PACKET_NUMBER - 1200..=MAX_PACKET_NUMBER) {
+    for expected in (0..1200).chain(PacketNumber::MAX - 1200..=PacketNumber::MAX) {
         for truncated in 0..256 {
-            let decoded = decode_packet_number(expected, truncated, 1);
+            let decoded = PacketNumber::decode(expected, truncated, 1);
             assert_eq!(decoded & 0xff, u64::from(truncated));
             if let Some(nearest) = nearest(expected, truncated, 1) {
                 assert_eq!(decoded, nearest, "{truncated} at {expected}");
             }
-            assert!(decoded <= MAX_PACKET_NUMBER);
+            assert!(decoded <= PacketNumber::MAX);
         }
     }
     // All lengths, around the ends of each window.
     for len in 1..=4 {
         let window = 1_u64 << (8 * len);
-        let near = |place: u64| place.saturating_sub(3)..=(place + 3).min(MAX_PACKET_NUMBER);
+        let near = |place: u64| place.saturating_sub(3)..=(place + 3).min(PacketNumber::MAX);
         for center in [
             0,
             window / 2,
             window,
             3 * window,
             1 << 40,
-            MAX_PACKET_NUMBER,
+            PacketNumber::MAX,
         ] {
             for expected in near(center) {
                 for edge in [
@@ -535,9 +533,9 @@ fn packet_numbers_at_the_ends_of_their_windows() {
                     expected + window / 2,
                     expected + window,
                 ] {
-                    for number in near(edge.min(MAX_PACKET_NUMBER)) {
+                    for number in near(edge.min(PacketNumber::MAX)) {
                         let truncated = (number & (window - 1)) as u32;
-                        let decoded = decode_packet_number(expected, truncated, len);
+                        let decoded = PacketNumber::decode(expected, truncated, len);
                         if let Some(nearest) = nearest(expected, truncated, len) {
                             assert_eq!(decoded, nearest, "{number} at {expected}, {len}");
                         }
@@ -557,7 +555,7 @@ fn packet_numbers_at_the_ends_of_their_windows() {
             // The farthest number that `len` bytes can encode.
             let farthest = acked.map_or(0, |acked| acked + 1) + (1 << (8 * len - 1)) - 1;
             for number in farthest - 2..=farthest + 2 {
-                let Some(encoded) = encode_packet_number(number, acked) else {
+                let Some(encoded) = PacketNumber::encode(number, acked) else {
                     assert!(len == 4 && number > farthest);
                     continue;
                 };
@@ -565,7 +563,7 @@ fn packet_numbers_at_the_ends_of_their_windows() {
                 assert_eq!(bytes.len(), len + usize::from(number > farthest));
                 let truncated = bytes.iter().fold(0, |n, &byte| n << 8 | u32::from(byte));
                 for expected in [base, base.midpoint(number), number - 1, number] {
-                    let decoded = decode_packet_number(expected, truncated, bytes.len());
+                    let decoded = PacketNumber::decode(expected, truncated, bytes.len());
                     assert_eq!(decoded, number);
                 }
             }
@@ -574,9 +572,9 @@ fn packet_numbers_at_the_ends_of_their_windows() {
     assert_eq!(encode(5, Some(5)), None);
     assert_eq!(encode(5, Some(6)), None);
     assert_eq!(encode(u64::MAX, None), None);
-    assert_eq!(encode(MAX_PACKET_NUMBER + 1, Some(MAX_PACKET_NUMBER)), None);
+    assert_eq!(encode(PacketNumber::MAX + 1, Some(PacketNumber::MAX)), None);
     assert_eq!(
-        encode(MAX_PACKET_NUMBER, Some(MAX_PACKET_NUMBER - 1)),
+        encode(PacketNumber::MAX, Some(PacketNumber::MAX - 1)),
         Some(vec![0xff])
     );
 }
@@ -772,12 +770,12 @@ fn packets_that_cannot_be_sealed() {
         let next = 10;
         assert_eq!(refused, Err(SealError::PacketNumberUsed { number, next }));
     }
-    for number in [MAX_PACKET_NUMBER + 1, u64::MAX] {
+    for number in [PacketNumber::MAX + 1, u64::MAX] {
         let refused = push(number, &[0x40, number as u8], b"ping");
         assert_eq!(refused, Err(SealError::PacketNumberTooLarge { number }));
     }
-    assert_eq!(push(MAX_PACKET_NUMBER, &[0x40, 0xff], b"ping"), Ok(()));
-    let number = MAX_PACKET_NUMBER;
+    assert_eq!(push(PacketNumber::MAX, &[0x40, 0xff], b"ping"), Ok(()));
+    let number = PacketNumber::MAX;
     let spent = push(number, &[0x40, 0xff], b"ping");
     let next = number + 1;
     assert_eq!(spent, Err(SealError::PacketNumberUsed { number, next }));
@@ -792,7 +790,7 @@ fn packets_that_cannot_be_sealed() {
         let header = ShortHeader {
             destination,
             spin: false,
-            number: encode_packet_number(number, Some(largest)).unwrap(),
+            number: PacketNumber::encode(number, Some(largest)).unwrap(),
         };
         let reserved = sealer.reserve_short(&mut batch, &header, payload_len);
         reserved.map(|(_, place)| assert_eq!(place.len(), payload_len))
@@ -823,10 +821,10 @@ fn short_headers() {
         let (mut handed, _) = pair(suite);
         let (mut written, mut opener) = pair(suite);
         let mut number = 0;
-        for id_len in 0..=MAX_CONNECTION_ID_LEN {
+        for id_len in 0..=Header::MAX_CONNECTION_ID_LEN {
             for acked in [0_u64, 200, 40_000, 10_000_000] {
                 number += acked + 1;
-                let encoded = encode_packet_number(number, number.checked_sub(acked + 1)).unwrap();
+                let encoded = PacketNumber::encode(number, number.checked_sub(acked + 1)).unwrap();
                 let len = encoded.bytes().len();
                 assert_eq!(encoded.number(), number);
                 let (id, payload) = (noise(number, id_len), noise(number, 4 - len + id_len));
@@ -880,8 +878,11 @@ fn short_packets_are_dropped() {
     for len in 0..21 {
         let mut bytes = noise(1, len);
         let refused = header_key.unprotect(&engine(), &mut bytes, 1);
-        assert_eq!(refused, Err(TooShort));
-        assert_eq!(header_key.protect(&engine(), &mut bytes, 1), Err(TooShort));
+        assert_eq!(refused, Err(HeaderError::TooShort));
+        assert_eq!(
+            header_key.protect(&engine(), &mut bytes, 1),
+            Err(HeaderError::TooShort)
+        );
         let refused = match len {
             ..19 => OpenError::NoTag,
             _ => OpenError::BadTag { number: 1 },

@@ -5,10 +5,9 @@ mod common;
 
 use common::{Forge, Random, engine, engines, noise, pieces, sessions, take, turn};
 use packetlane::bip324::{
-    DEFAULT_RECEIVE_LIMIT, HEADER_LEN, Handshake, LENGTH_LEN, MAX_CONTENTS_LEN, MessageType,
-    OVERHEAD, OpenError, PacketKind, Progress, REKEY_INTERVAL, Role, SealError, Session,
-    SessionKeys, decode_message, encode_message,
+    Handshake, Inbound, OpenError, PacketKind, Progress, Role, SealError, Session, SessionKeys,
 };
+use packetlane::bitcoin::message::MessageType;
 use packetlane::internals::{Draft, outcome, run_pending};
 use packetlane::{Engine, OpenBatch, SealBatch, Slot, SlotError};
 use packetlane_lanes::Outcome;
@@ -39,18 +38,18 @@ fn a_flipped_bit_ends_its_own_session_only() {
     let contents = [5, 40, 0, 300].map(|len| noise(len as u64, len));
     let packets = contents.each_ref().map(|c| (Genuine, &c[..]));
     for engine in engines() {
-        for place in 0..contents[1].len() + OVERHEAD {
+        for place in 0..contents[1].len() + Session::OVERHEAD {
             for bit in [0x01, 0x80] {
                 let mut pairs = [1, 2, 3].map(|seed| sessions(engine, seed));
                 let mut batch = OpenBatch::new();
                 for (i, (sender, receiver)) in pairs.iter_mut().enumerate() {
                     let mut wire = seal(sender, &packets);
                     if i == 1 {
-                        wire[contents[0].len() + OVERHEAD + place] ^= bit;
+                        wire[contents[0].len() + Session::OVERHEAD + place] ^= bit;
                     }
                     receiver.inbound.set_receive_limit(5000);
                     let added = receiver.inbound.feed(&mut batch, &wire);
-                    assert!(added == Ok(4) || i == 1 && place < LENGTH_LEN);
+                    assert!(added == Ok(4) || i == 1 && place < Session::LENGTH_LEN);
                 }
                 engine.open(&mut batch);
                 for (i, (_, receiver)) in pairs.iter_mut().enumerate() {
@@ -75,7 +74,7 @@ fn check_damage(
     place: usize,
     mut error: Option<OpenError>,
 ) {
-    if place < LENGTH_LEN && error.is_none() {
+    if place < Session::LENGTH_LEN && error.is_none() {
         // The length is now more than what was received.
         assert!(receiver.inbound.buffered() > 0);
         let (packets, later) = turn(receiver, engine, &noise(7, 6000));
@@ -85,7 +84,7 @@ fn check_damage(
     match error {
         Some(OpenError::BadTag { .. }) => {}
         Some(OpenError::TooLong { length, limit }) => {
-            assert!(place < LENGTH_LEN);
+            assert!(place < Session::LENGTH_LEN);
             assert_eq!(limit, 5000);
             assert!(length > limit);
         }
@@ -195,7 +194,7 @@ proptest! {
                 let before = batch.len();
                 let added = if random.below(2) == 0 {
                     batch.room(piece.len() + 13)[..piece.len()].copy_from_slice(piece);
-                    receiver.inbound.received(batch, piece.len())
+                    receiver.inbound.receive(batch, piece.len())
                 } else {
                     receiver.inbound.feed(batch, piece)
                 };
@@ -251,9 +250,13 @@ fn long_packets_in_pieces() {
             let mut before = packets.len();
             if is_damaged {
                 let at = |packets: &[(PacketKind, &[u8])]| -> usize {
-                    packets.iter().map(|(_, c)| c.len() + OVERHEAD).sum()
+                    packets
+                        .iter()
+                        .map(|(_, c)| c.len() + Session::OVERHEAD)
+                        .sum()
                 };
-                let packet = at(&packets[..damaged]) + LENGTH_LEN..at(&packets[..=damaged]);
+                let packet =
+                    at(&packets[..damaged]) + Session::LENGTH_LEN..at(&packets[..=damaged]);
                 wire[packet.start + random.below(packet.len())] ^= 0x10;
                 before = damaged;
             }
@@ -279,7 +282,7 @@ fn long_packets_in_pieces() {
                     0 => receiver.inbound.feed(&mut batch, piece),
                     _ => {
                         batch.room(piece.len()).copy_from_slice(piece);
-                        receiver.inbound.received(&mut batch, piece.len())
+                        receiver.inbound.receive(&mut batch, piece.len())
                     }
                 };
                 engine.open(&mut batch);
@@ -293,8 +296,8 @@ fn long_packets_in_pieces() {
             // The version packet came before.
             let number = damaged as u32 + 1;
             let bad_tag = OpenError::BadTag {
-                packet: number % REKEY_INTERVAL,
-                epoch: (number / REKEY_INTERVAL).into(),
+                packet: number % Session::REKEY_INTERVAL,
+                epoch: (number / Session::REKEY_INTERVAL).into(),
             };
             assert_eq!(error, is_damaged.then_some(bad_tag));
         }
@@ -336,7 +339,7 @@ fn every_cut_of_a_short_stream() {
 /// More packets than one key serves, of several sessions, in one batch.
 #[test]
 fn a_batch_across_rekeys() {
-    const COUNT: usize = 3 * REKEY_INTERVAL as usize + 5;
+    const COUNT: usize = 3 * Session::REKEY_INTERVAL as usize + 5;
     for engine in engines() {
         let mut pairs = [1, 2, 3, 4].map(|seed| sessions(engine, seed));
         let contents = |session: usize, i: usize| noise((1000 * session + i) as u64, i % 90);
@@ -387,7 +390,7 @@ fn two_alternating_batches() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batches = [SealBatch::new(), SealBatch::new()];
     let mut opening = [OpenBatch::new(), OpenBatch::new()];
-    for i in 0..3 * REKEY_INTERVAL as usize {
+    for i in 0..3 * Session::REKEY_INTERVAL as usize {
         let contents = noise(i as u64, i % 70);
         let [a, b] = &mut batches;
         let first = sender.outbound.push(a, Genuine, &contents).unwrap();
@@ -424,7 +427,7 @@ fn one_packet_is_a_batch_of_one() {
             alone.outbound.seal(kind, &contents, &mut wire).unwrap();
             let mut batch = SealBatch::new();
             let slot = batched.outbound.push(&mut batch, kind, &contents).unwrap();
-            assert_eq!(slot.wire_len(), contents.len() + OVERHEAD);
+            assert_eq!(slot.wire_len(), contents.len() + Session::OVERHEAD);
             engine.seal(&mut batch);
             assert_eq!(batch.wire(&slot), Ok(&wire[6..]));
             assert_eq!(&wire[..6], b"before");
@@ -507,7 +510,7 @@ fn only_adjacent_slots_can_be_joined() {
     assert_eq!(second.join(&third), None);
     assert_eq!(first.join(&first), None);
     let joined = first.join(&second).unwrap();
-    assert_eq!(joined.wire_len(), 1 + 2 + 2 * OVERHEAD);
+    assert_eq!(joined.wire_len(), 1 + 2 + 2 * Session::OVERHEAD);
     engine().seal(&mut batch);
     let apart = [&first, &second].map(|slot| batch.wire(slot).unwrap());
     assert_eq!(batch.wire(&joined), Ok(&apart.concat()[..]));
@@ -573,7 +576,7 @@ fn receiving_more_than_the_room_panics() {
     let mut batch = OpenBatch::new();
     batch.room(100);
     batch.room(10);
-    let _ = receiver.inbound.received(&mut batch, 11);
+    let _ = receiver.inbound.receive(&mut batch, 11);
 }
 
 #[test]
@@ -582,8 +585,8 @@ fn receiving_a_room_twice_panics() {
     let (_, mut receiver) = sessions(engine(), 1);
     let mut batch = OpenBatch::new();
     batch.room(100).fill(0);
-    receiver.inbound.received(&mut batch, 50).unwrap();
-    let _ = receiver.inbound.received(&mut batch, 1);
+    receiver.inbound.receive(&mut batch, 50).unwrap();
+    let _ = receiver.inbound.receive(&mut batch, 1);
 }
 
 /// Every way to lose packets is an error, and only in their own session.
@@ -651,9 +654,9 @@ fn lost_packets_are_errors() {
 /// The limit holds to the byte, for whole packets and when the length comes first.
 #[test]
 fn the_receive_limit() {
-    assert_eq!(DEFAULT_RECEIVE_LIMIT, 4_000_013);
+    assert_eq!(Inbound::DEFAULT_RECEIVE_LIMIT, 4_000_013);
     for limit in [None, Some(0), Some(61)] {
-        let most = limit.unwrap_or(DEFAULT_RECEIVE_LIMIT);
+        let most = limit.unwrap_or(Inbound::DEFAULT_RECEIVE_LIMIT);
         let (mut sender, mut receiver) = sessions(engine(), 1);
         if let Some(limit) = limit {
             receiver.inbound.set_receive_limit(limit);
@@ -662,7 +665,7 @@ fn the_receive_limit() {
             &mut sender,
             &[(Genuine, &vec![7; most]), (Genuine, &vec![7; most + 1])],
         );
-        let (good, bad) = wire.split_at(most + OVERHEAD);
+        let (good, bad) = wire.split_at(most + Session::OVERHEAD);
         let (packets, error) = turn(&mut receiver, engine(), good);
         assert_eq!(error, None);
         assert!(packets == [vec![7; most]]);
@@ -680,7 +683,9 @@ fn the_receive_limit() {
 #[test]
 fn the_longest_contents() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
-    receiver.inbound.set_receive_limit(MAX_CONTENTS_LEN);
+    receiver
+        .inbound
+        .set_receive_limit(Session::MAX_CONTENTS_LEN);
     let mut contents = noise(1, 1 << 20).repeat(16);
     let too_long = SealError::TooLong { length: 1 << 24 };
     let mut batch = SealBatch::new();
@@ -700,7 +705,7 @@ fn the_longest_contents() {
 
     // Refused packets do not count.
     contents.pop();
-    assert_eq!(contents.len(), MAX_CONTENTS_LEN);
+    assert_eq!(contents.len(), Session::MAX_CONTENTS_LEN);
     let slot = sender
         .outbound
         .push(&mut batch, Genuine, &contents)
@@ -754,7 +759,7 @@ fn both_directions_at_once() {
 /// Contents start after the header byte, wherever the packet is.
 #[test]
 fn header_and_contents_are_separate() {
-    assert_eq!(HEADER_LEN, 1);
+    assert_eq!(Session::HEADER_LEN, 1);
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let wire = seal(
         &mut sender,
@@ -790,7 +795,7 @@ fn sessions_from_keys() {
             assert_eq!(sender.id(), &keys.session_id);
             let mut forge = Forge::new(length, packet);
             let (mut wire, mut forged) = (Vec::new(), Vec::new());
-            for i in 0..3 * REKEY_INTERVAL as usize + 2 {
+            for i in 0..3 * Session::REKEY_INTERVAL as usize + 2 {
                 let contents = noise(i as u64, i % 100);
                 sender.outbound.seal(Genuine, &contents, &mut wire).unwrap();
                 forged.extend(forge.packet(0, b"", &contents));
@@ -798,7 +803,7 @@ fn sessions_from_keys() {
             assert!(wire == forged);
             let (packets, error) = turn(&mut receiver, engine, &wire);
             assert_eq!(error, None);
-            assert_eq!(packets.len(), 3 * REKEY_INTERVAL as usize + 2);
+            assert_eq!(packets.len(), 3 * Session::REKEY_INTERVAL as usize + 2);
         }
     }
 }
@@ -851,7 +856,7 @@ fn precomputed_keystream_changes_no_byte() {
         let (mut sealing, mut opening) = (SealBatch::new(), OpenBatch::new());
         let mut sent = 0;
         let mut turns = 0;
-        while sent < 4 * REKEY_INTERVAL as usize {
+        while sent < 4 * Session::REKEY_INTERVAL as usize {
             turns += 1;
             // Long runs of small turns and of large ones, and sometimes a single packet.
             let most = if turns / 20 % 2 == 0 { 3 } else { 40 };
@@ -954,7 +959,7 @@ fn packets_pushed_together() {
 fn packets_pushed_together_are_refused_together() {
     let [mut refused, mut other] = [0, 1].map(|_| sessions(engine(), 1).0);
     let mut batch = SealBatch::new();
-    let long = vec![0; MAX_CONTENTS_LEN + 1];
+    let long = vec![0; Session::MAX_CONTENTS_LEN + 1];
     for at in [0, 5, 39] {
         let packets = (0..40).map(|i| (Genuine, if i == at { &long[..] } else { b"short" }));
         let expected = Err(SealError::TooLong { length: long.len() });
@@ -1006,7 +1011,7 @@ fn an_iterator_that_lies_is_refused() {
         |is_clone, packet| (packet < if is_clone { 40 } else { 60 }).then_some(61),
         |is_clone, packet| (packet < if is_clone { 1 } else { 3 }).then_some(61),
         |is_clone, packet| {
-            let most = MAX_CONTENTS_LEN + 1;
+            let most = Session::MAX_CONTENTS_LEN + 1;
             (packet < 2).then_some(if packet == 1 && !is_clone { most } else { 61 })
         },
         |is_clone, packet| (packet < 60).then_some(if packet == 25 && !is_clone { 62 } else { 61 }),
@@ -1040,7 +1045,7 @@ fn an_iterator_that_lies_is_refused() {
         },
     ];
     let engine = engine();
-    let bytes = vec![0; MAX_CONTENTS_LEN + 1];
+    let bytes = vec![0; Session::MAX_CONTENTS_LEN + 1];
     let (mut reference, _) = sessions(engine, 1);
     let after: Vec<_> = (0..1000)
         .map(|_| seal(&mut reference, &[(Genuine, b"after")]))
@@ -1191,10 +1196,10 @@ fn received_says_how_many_packets_it_added() {
     let wire = seal(&mut sender, &packets);
     let mut batch = OpenBatch::new();
     assert_eq!(receiver.inbound.feed(&mut batch, b""), Ok(0));
-    let two = 3 + 5 + 2 * OVERHEAD;
+    let two = 3 + 5 + 2 * Session::OVERHEAD;
     assert_eq!(receiver.inbound.feed(&mut batch, &wire[..two + 4]), Ok(2));
     for place in two + 4..wire.len() {
-        let ends = [two + OVERHEAD, wire.len()].contains(&(place + 1));
+        let ends = [two + Session::OVERHEAD, wire.len()].contains(&(place + 1));
         let added = receiver.inbound.feed(&mut batch, &wire[place..=place]);
         assert_eq!(added, Ok(usize::from(ends)), "byte {place}");
     }
@@ -1205,7 +1210,7 @@ fn received_says_how_many_packets_it_added() {
     // Three were deferred, since nobody sees the decoy again, and one is new.
     let wire = seal(&mut sender, &[(Genuine, b"five")]);
     assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(3 + 1));
-    assert_eq!(receiver.inbound.received(&mut batch, 0), Ok(0));
+    assert_eq!(receiver.inbound.receive(&mut batch, 0), Ok(0));
 }
 
 /// The error comes with the length's third byte, and packets from before it can be taken,
@@ -1229,7 +1234,7 @@ fn a_packet_that_is_too_long_is_told_at_once() {
             batch.clear();
         }
         let wire = seal(&mut sender, &[(Genuine, b"two"), (Genuine, &[0; 101])]);
-        let length = 3 + OVERHEAD + LENGTH_LEN;
+        let length = 3 + Session::OVERHEAD + Session::LENGTH_LEN;
         let added = receiver.inbound.feed(&mut batch, &wire[..length - 1]);
         assert_eq!(added, Ok(1 + usize::from(defer)));
         // In the same turn, or in another one.
@@ -1281,14 +1286,14 @@ fn packets_that_came_with_the_handshake_need_a_turn() {
     let whole = |sender: &mut Session| seal(sender, &[(Genuine, b"7 bytes")]);
     let mut session = after_handshake(whole);
     assert_eq!(session.inbound.buffered(), 27);
-    assert!(session.inbound.needs_turn());
+    assert!(session.inbound.has_pending_input());
     let mut batch = OpenBatch::new();
-    assert_eq!(session.inbound.received(&mut batch, 0), Ok(1));
-    assert!(!session.inbound.needs_turn());
+    assert_eq!(session.inbound.receive(&mut batch, 0), Ok(1));
+    assert!(!session.inbound.has_pending_input());
     engine().open(&mut batch);
     let packet = vec![b"7 bytes".to_vec()];
     assert_eq!(take(&mut session, &batch), (packet.clone(), None));
-    assert!(!session.inbound.needs_turn());
+    assert!(!session.inbound.has_pending_input());
 
     // Part of a packet: the rest must come from the socket, at the latest after one turn.
     for keep in 0..27 {
@@ -1297,12 +1302,15 @@ fn packets_that_came_with_the_handshake_need_a_turn() {
             wire = whole(sender);
             wire[..keep].to_vec()
         });
-        assert_eq!(session.inbound.needs_turn(), keep >= LENGTH_LEN);
+        assert_eq!(
+            session.inbound.has_pending_input(),
+            keep >= Session::LENGTH_LEN
+        );
         let mut batch = OpenBatch::new();
-        assert_eq!(session.inbound.received(&mut batch, 0), Ok(0));
-        assert!(!session.inbound.needs_turn(), "{keep} bytes");
+        assert_eq!(session.inbound.receive(&mut batch, 0), Ok(0));
+        assert!(!session.inbound.has_pending_input(), "{keep} bytes");
         assert_eq!(session.inbound.feed(&mut batch, &wire[keep..]), Ok(1));
-        assert!(!session.inbound.needs_turn());
+        assert!(!session.inbound.has_pending_input());
         engine().open(&mut batch);
         assert_eq!(take(&mut session, &batch), (packet.clone(), None));
     }
@@ -1316,11 +1324,11 @@ fn packets_that_came_with_the_handshake_need_a_turn() {
     ];
     let mut session = after_handshake(|sender| seal(sender, &packets));
     for expected in [b"one".as_slice(), b"three"] {
-        assert!(session.inbound.needs_turn());
+        assert!(session.inbound.has_pending_input());
         assert_eq!(session.inbound.open(&mut &[][..]), Ok(Some(expected)));
     }
     assert_eq!(session.inbound.open(&mut &[][..]), Ok(None));
-    assert!(!session.inbound.needs_turn());
+    assert!(!session.inbound.has_pending_input());
     assert_eq!(session.inbound.decoys(), 2);
     assert_eq!(session.inbound.buffered(), 0);
 }
@@ -1346,11 +1354,11 @@ fn deferred_packets_survive_clear() {
     for _ in 0..2 {
         receiver.inbound.defer(&batch).unwrap();
         assert_eq!(take(&mut receiver, &batch), (vec![], None));
-        assert!(receiver.inbound.needs_turn());
+        assert!(receiver.inbound.has_pending_input());
         assert_eq!(receiver.inbound.buffered(), 2);
         batch = OpenBatch::new();
-        assert_eq!(receiver.inbound.received(&mut batch, 0), Ok(3));
-        assert!(!receiver.inbound.needs_turn());
+        assert_eq!(receiver.inbound.receive(&mut batch, 0), Ok(3));
+        assert!(!receiver.inbound.has_pending_input());
         assert_eq!(receiver.inbound.buffered(), 0);
         engine().open(&mut batch);
     }
@@ -1368,7 +1376,7 @@ fn deferred_packets_survive_clear() {
     assert_eq!(take(&mut receiver, &batch), (expected.to_vec(), None));
     // Nothing waits: nothing is deferred.
     receiver.inbound.defer(&batch).unwrap();
-    assert!(!receiver.inbound.needs_turn());
+    assert!(!receiver.inbound.has_pending_input());
 }
 
 /// Deferring too early is a mistake that loses nothing and changes no order.
@@ -1385,7 +1393,7 @@ fn packets_are_deferred_only_when_they_are_opened() {
     assert_eq!(receiver.inbound.feed(&mut batch, &wire), Ok(1));
     let refused = receiver.inbound.defer(&batch);
     assert_eq!(refused, Err(OpenError::NotOpened));
-    assert!(!receiver.inbound.needs_turn());
+    assert!(!receiver.inbound.has_pending_input());
     engine().open(&mut batch);
     let all = ["one", "two", "three"].map(|text| text.as_bytes().to_vec());
     assert_eq!(take(&mut receiver, &batch), (all.to_vec(), None));
@@ -1404,10 +1412,10 @@ fn a_forged_packet_is_not_deferred() {
         epoch: 0,
     };
     assert_eq!(receiver.inbound.defer(&batch), Err(bad_tag));
-    assert!(!receiver.inbound.needs_turn());
+    assert!(!receiver.inbound.has_pending_input());
     assert_eq!(receiver.inbound.buffered(), 0);
     batch.clear();
-    assert_eq!(receiver.inbound.received(&mut batch, 0), Err(bad_tag));
+    assert_eq!(receiver.inbound.receive(&mut batch, 0), Err(bad_tag));
     assert_eq!(receiver.inbound.open(&mut &[][..]), Err(bad_tag));
 }
 
@@ -1433,11 +1441,11 @@ fn deferring_keeps_the_order() {
         let mut pieces = pieces(&wire, &mut random, 700).into_iter();
         loop {
             let piece = pieces.next();
-            if piece.is_none() && !receiver.inbound.needs_turn() {
+            if piece.is_none() && !receiver.inbound.has_pending_input() {
                 break;
             }
             let mut piece = piece.unwrap_or_default();
-            if random.below(4) == 0 && !receiver.inbound.needs_turn() {
+            if random.below(4) == 0 && !receiver.inbound.has_pending_input() {
                 while let Some(contents) = receiver.inbound.open(&mut piece).unwrap() {
                     got.push(contents.to_vec());
                 }
@@ -1544,7 +1552,7 @@ fn opening_waits_for_the_packets_of_a_batch() {
     receiver.inbound.defer(&batch).unwrap();
     refused(&mut receiver);
     batch.clear();
-    assert_eq!(receiver.inbound.received(&mut batch, 0), Ok(1));
+    assert_eq!(receiver.inbound.receive(&mut batch, 0), Ok(1));
     refused(&mut receiver);
     engine().open(&mut batch);
     assert_eq!(take(&mut receiver, &batch), (vec![b"two".to_vec()], None));
@@ -1606,7 +1614,7 @@ fn messages_are_written_where_their_packets_lie() {
     for (i, message_type) in message_types().into_iter().enumerate() {
         let payload = noise(i as u64, 7 * i);
         let mut contents = Vec::new();
-        encode_message(message_type, &payload, &mut contents);
+        message_type.encode(&payload, &mut contents);
         let expected = encoded.outbound.push(&mut batch, Genuine, &contents);
         let one = pushed
             .outbound
@@ -1618,12 +1626,12 @@ fn messages_are_written_where_their_packets_lie() {
             .unwrap();
         engine().seal(&mut batch);
         let wire = batch.wire(&expected.unwrap()).unwrap().to_vec();
-        assert_eq!(wire.len(), contents.len() + OVERHEAD);
+        assert_eq!(wire.len(), contents.len() + Session::OVERHEAD);
         assert_eq!(batch.wire(&one.unwrap()), Ok(&wire[..]), "{message_type}");
         assert_eq!(batch.wire(&two), Ok(&wire[..]), "{message_type}");
         let (packets, error) = turn(&mut receiver, engine(), &wire);
         assert_eq!((packets.len(), error), (1, None));
-        let decoded = decode_message(&packets[0]);
+        let decoded = MessageType::decode(&packets[0]);
         assert_eq!(decoded, Ok((message_type, &payload[..])));
         batch.clear();
     }
@@ -1639,7 +1647,7 @@ fn the_type_feature_is_sent_in_full() {
     let mut batch = SealBatch::new();
     let slot = sender.outbound.push_message(&mut batch, feature, b"data");
     let slot = slot.unwrap();
-    assert_eq!(slot.wire_len(), OVERHEAD + 13 + 4);
+    assert_eq!(slot.wire_len(), Session::OVERHEAD + 13 + 4);
     engine().seal(&mut batch);
     let (packets, _) = turn(&mut receiver, engine(), batch.wire(&slot).unwrap());
     assert_eq!(packets, [b"\0feature\0\0\0\0\0data"]);
@@ -1650,17 +1658,17 @@ fn the_type_feature_is_sent_in_full() {
 fn messages_that_are_too_long_are_refused() {
     let (mut sender, mut receiver) = sessions(engine(), 1);
     let mut batch = SealBatch::new();
-    let payload = vec![0; MAX_CONTENTS_LEN];
+    let payload = vec![0; Session::MAX_CONTENTS_LEN];
     for (name, type_len) in [("ping", 1), ("feature", 13)] {
         let message_type = MessageType::literal(name);
-        let most = MAX_CONTENTS_LEN - type_len;
+        let most = Session::MAX_CONTENTS_LEN - type_len;
         let mut push = |len: usize| {
             let slot = sender
                 .outbound
                 .push_message(&mut batch, message_type, &payload[..len]);
             slot.map(|slot| slot.wire_len())
         };
-        let length = MAX_CONTENTS_LEN + 1;
+        let length = Session::MAX_CONTENTS_LEN + 1;
         assert_eq!(push(most + 1), Err(SealError::TooLong { length }));
         let length = usize::MAX;
         let never = |_: &mut [u8]| unreachable!("there is no place");

@@ -73,21 +73,33 @@ fn messages() {
             assert_eq!(digests, expected);
         };
         for hasher in hashers() {
-            check(&|digests| hasher.many(&messages, digests), &expected);
+            check(&|digests| hasher.hash_many(&messages, digests), &expected);
             check(
-                &|digests| hasher.many_in_pieces(&pieces, digests),
+                &|digests| hasher.hash_many_in_pieces(&pieces, digests),
                 &expected,
             );
-            check(&|digests| hasher.many_single(&messages, digests), &single);
+            check(
+                &|digests| hasher.hash_many_single(&messages, digests),
+                &single,
+            );
             check(&|digests| hasher.hash64(pairs, digests), &of_pairs);
         }
-        check(&|digests| sha256d::many(&messages, digests), &expected);
         check(
-            &|digests| sha256d::many_in_pieces(&pieces, digests),
+            &|digests| sha256d::Hasher::best().hash_many(&messages, digests),
             &expected,
         );
-        check(&|digests| sha256d::many_single(&messages, digests), &single);
-        check(&|digests| sha256d::hash64(pairs, digests), &of_pairs);
+        check(
+            &|digests| sha256d::Hasher::best().hash_many_in_pieces(&pieces, digests),
+            &expected,
+        );
+        check(
+            &|digests| sha256d::Hasher::best().hash_many_single(&messages, digests),
+            &single,
+        );
+        check(
+            &|digests| sha256d::Hasher::best().hash64(pairs, digests),
+            &of_pairs,
+        );
     }
 }
 
@@ -102,11 +114,11 @@ fn messages_of_one_length() {
             let mut digests = vec![[0xee; 32]; count];
             for hasher in hashers() {
                 digests.fill([0xee; 32]);
-                hasher.many_fixed(messages, &mut digests);
+                hasher.hash_many_fixed(messages, &mut digests);
                 assert_eq!(digests, expected, "{hasher:?}: {count} of {N}");
             }
             digests.fill([0xee; 32]);
-            sha256d::many_fixed(messages, &mut digests);
+            sha256d::Hasher::best().hash_many_fixed(messages, &mut digests);
             assert_eq!(digests, expected);
         }
     }
@@ -127,7 +139,7 @@ fn roots() {
         for hasher in hashers() {
             assert_eq!(hasher.merkle_root(&leaves), expected, "{hasher:?}: {count}");
         }
-        assert_eq!(sha256d::merkle_root(&leaves), expected);
+        assert_eq!(sha256d::Hasher::best().merkle_root(&leaves), expected);
     }
 }
 
@@ -199,7 +211,7 @@ fn environment() {
     for name in ["portable", "avx2", "avx512", "no such backend", ""] {
         let status = std::process::Command::new(&test)
             .args(["--exact", "messages", "published_root"])
-            .env(packetlane::BACKEND_VARIABLE, name)
+            .env(packetlane::Engine::BACKEND_VARIABLE, name)
             .stdout(std::process::Stdio::null())
             .status();
         assert!(status.unwrap().success(), "{name:?}");
@@ -209,7 +221,7 @@ fn environment() {
 #[test]
 #[should_panic(expected = "a digest for each message")]
 fn too_many_digests() {
-    sha256d::many(&[b"a"], &mut [[0; 32]; 2]);
+    sha256d::Hasher::best().hash_many(&[b"a"], &mut [[0; 32]; 2]);
 }
 
 /// Any threshold can be set, and the digests are the same.
@@ -227,7 +239,7 @@ fn any_lane_threshold_gives_the_same_digests() {
             hasher.set_lanes_from(number);
             assert_eq!(hasher.lanes_from(), number);
             let mut digests = vec![Hash::default(); messages.len()];
-            hasher.many(&messages, &mut digests);
+            hasher.hash_many(&messages, &mut digests);
             assert!(digests == expected, "{hasher:?} from {number} on");
         }
     }

@@ -4,9 +4,7 @@
 mod common;
 
 use common::{MAGIC, Random, config, engine, noise, sessions};
-use packetlane::bip324::stream::{
-    Accepted, HANDSHAKE_TIMEOUT, Reader, StreamError, Writer, connect, handshake,
-};
+use packetlane::bip324::stream::{Accepted, Reader, StreamError, Writer, connect, handshake};
 use packetlane::bip324::{
     Handshake, HandshakeConfig, HandshakeError, OpenError, PacketKind, SealError, Session,
 };
@@ -146,8 +144,16 @@ async fn shake(
 ) -> (Session, Session) {
     let [ours, theirs] = configs;
     let (initiator, responder) = tokio::join!(
-        handshake(a, Handshake::initiator(ours).unwrap(), HANDSHAKE_TIMEOUT),
-        handshake(b, Handshake::responder(theirs).unwrap(), HANDSHAKE_TIMEOUT),
+        handshake(
+            a,
+            Handshake::initiator(ours).unwrap(),
+            Handshake::DEFAULT_TIMEOUT
+        ),
+        handshake(
+            b,
+            Handshake::responder(theirs).unwrap(),
+            Handshake::DEFAULT_TIMEOUT
+        ),
     );
     (v2(initiator.unwrap()), v2(responder.unwrap()))
 }
@@ -216,9 +222,11 @@ async fn packets_after_the_handshake_are_read() {
     }
     let mut stream = Scripted::new(&bytes);
     let responder = Handshake::responder(ours).unwrap();
-    let session = v2(handshake(&mut stream, responder, HANDSHAKE_TIMEOUT)
-        .await
-        .unwrap());
+    let session = v2(
+        handshake(&mut stream, responder, Handshake::DEFAULT_TIMEOUT)
+            .await
+            .unwrap(),
+    );
     let polls = stream.polls;
     let mut reader = Reader::new(stream, engine(), session.inbound);
     assert_eq!(reader.read().await.unwrap(), b"first");
@@ -332,7 +340,10 @@ async fn flushes_without_effect() {
     assert!(matches!(error, StreamError::Io(e) if e.kind() == ErrorKind::BrokenPipe));
     writer.flush().await.unwrap();
     drop(writer);
-    assert_eq!(stream.outgoing.len(), 1 + packetlane::bip324::OVERHEAD);
+    assert_eq!(
+        stream.outgoing.len(),
+        1 + packetlane::bip324::Session::OVERHEAD
+    );
 }
 
 /// An end between packets, within one, by error, by a bad tag: reported once, after which the
@@ -426,7 +437,7 @@ async fn interrupted_reads_are_repeated() {
 /// The clock is tokio's, and moves only when everything waits.
 #[tokio::test(start_paused = true)]
 async fn a_silent_peer_times_out() {
-    assert_eq!(HANDSHAKE_TIMEOUT, Duration::from_secs(60));
+    assert_eq!(Handshake::DEFAULT_TIMEOUT, Duration::from_secs(60));
     for bytes in [0, 10, 64, 2000] {
         let (mut a, mut b) = duplex(100_000);
         b.write_all(&noise(1, bytes)).await.unwrap();
@@ -461,7 +472,7 @@ async fn a_silent_peer_times_out() {
         }
     };
     let initiator = Handshake::initiator(dressed(1)).unwrap();
-    let run = handshake(&mut a, initiator, HANDSHAKE_TIMEOUT);
+    let run = handshake(&mut a, initiator, Handshake::DEFAULT_TIMEOUT);
     tokio::select! {
         error = run => assert!(matches!(error, Err(StreamError::HandshakeTimeout { .. }))),
         () = drip => panic!("it does not end"),
@@ -530,7 +541,10 @@ async fn a_v1_peer_is_handed_back() {
                 tokio::task::yield_now().await;
             }
         };
-        let (accepted, ()) = tokio::join!(handshake(&mut b, responder, HANDSHAKE_TIMEOUT), speak);
+        let (accepted, ()) = tokio::join!(
+            handshake(&mut b, responder, Handshake::DEFAULT_TIMEOUT),
+            speak
+        );
         let Ok(Accepted::V1(mut bytes)) = accepted else {
             panic!("{accepted:?}");
         };
@@ -542,7 +556,7 @@ async fn a_v1_peer_is_handed_back() {
     // Nothing was sent to the v1 peer.
     let mut stream = Scripted::new(&message);
     let responder = Handshake::responder(dressed(1)).unwrap();
-    let accepted = handshake(&mut stream, responder, HANDSHAKE_TIMEOUT).await;
+    let accepted = handshake(&mut stream, responder, Handshake::DEFAULT_TIMEOUT).await;
     assert!(matches!(accepted, Ok(Accepted::V1(bytes)) if bytes == message));
     assert!(stream.outgoing.is_empty());
 }
@@ -576,7 +590,7 @@ async fn closed_before_an_answer() {
             }
             script(&mut stream);
             let initiator = Handshake::initiator(dressed(1)).unwrap();
-            let error = handshake(&mut stream, initiator, HANDSHAKE_TIMEOUT).await;
+            let error = handshake(&mut stream, initiator, Handshake::DEFAULT_TIMEOUT).await;
             let Err(StreamError::Handshake(error)) = error else {
                 panic!("{case}: {error:?}");
             };
@@ -591,7 +605,7 @@ async fn closed_before_an_answer() {
         stream.reads.push_back(Step::Bytes(1));
         script(&mut stream);
         let responder = Handshake::responder(dressed(1)).unwrap();
-        let error = handshake(&mut stream, responder, HANDSHAKE_TIMEOUT).await;
+        let error = handshake(&mut stream, responder, Handshake::DEFAULT_TIMEOUT).await;
         let closed = HandshakeError::Closed;
         assert!(
             matches!(error, Err(StreamError::Handshake(e)) if e == closed),
@@ -602,13 +616,13 @@ async fn closed_before_an_answer() {
     let mut stream = Scripted::new(b"");
     stream.then = Step::Fail(ErrorKind::PermissionDenied);
     let initiator = Handshake::initiator(dressed(1)).unwrap();
-    let error = handshake(&mut stream, initiator, HANDSHAKE_TIMEOUT).await;
+    let error = handshake(&mut stream, initiator, Handshake::DEFAULT_TIMEOUT).await;
     assert!(matches!(error, Err(StreamError::Io(e)) if e.kind() == ErrorKind::PermissionDenied));
     let mut stream = Scripted::new(b"");
     stream.reads.push_back(Step::Fail(ErrorKind::Interrupted));
     stream.writes.push_back(Step::Fail(ErrorKind::Interrupted));
     let initiator = Handshake::initiator(dressed(1)).unwrap();
-    let error = handshake(&mut stream, initiator, HANDSHAKE_TIMEOUT).await;
+    let error = handshake(&mut stream, initiator, Handshake::DEFAULT_TIMEOUT).await;
     let unanswered = HandshakeError::ClosedUnanswered;
     assert!(matches!(error, Err(StreamError::Handshake(e)) if e == unanswered));
     assert_eq!(stream.outgoing.len(), 64 + 1000);
@@ -619,7 +633,7 @@ async fn closed_before_an_answer() {
 async fn handshake_errors_are_returned() {
     let mut stream = Scripted::new(&noise(1, 64 + 4111));
     let initiator = Handshake::initiator(dressed(1)).unwrap();
-    let error = handshake(&mut stream, initiator, HANDSHAKE_TIMEOUT).await;
+    let error = handshake(&mut stream, initiator, Handshake::DEFAULT_TIMEOUT).await;
     let Err(StreamError::Handshake(HandshakeError::NoTerminator)) = error else {
         panic!("{error:?}");
     };

@@ -1,7 +1,7 @@
 //! Published vectors of BIP324 and RFC 5869.
 
 use packetlane::Engine;
-use packetlane::bip324::{Cipher, Keypair, LENGTH_LEN, OpenError, PacketKind, Role, SessionKeys};
+use packetlane::bip324::{Cipher, Keypair, OpenError, PacketKind, Role, Session, SessionKeys};
 use packetlane::bitcoin::Network;
 use serde_json::Value;
 
@@ -106,9 +106,9 @@ fn bip324_packets() {
         for i in 0..=index {
             let length = [wire[at], wire[at + 1], wire[at + 2]];
             let length = receiver.decrypt_length(length).unwrap();
-            let end = at + length + packetlane::bip324::OVERHEAD;
+            let end = at + length + packetlane::bip324::Session::OVERHEAD;
             let aad = if i == index { &aad[..] } else { &[] };
-            let mut bytes = [aad, &wire[at + LENGTH_LEN..end]].concat();
+            let mut bytes = [aad, &wire[at + Session::LENGTH_LEN..end]].concat();
             let packet = aad.len()..bytes.len();
             let (opened, range) = receiver.open(&mut bytes, 0..aad.len(), packet).unwrap();
             if i == index {
@@ -128,7 +128,7 @@ fn bip324_packets() {
             Role::Initiator
         };
         let mut stranger = cipher(engine, &keys, other);
-        let mut bytes = wire[LENGTH_LEN..].to_vec();
+        let mut bytes = wire[Session::LENGTH_LEN..].to_vec();
         let end = bytes.len().min(1000);
         assert_eq!(
             stranger.open(&mut bytes, 0..0, 0..end),

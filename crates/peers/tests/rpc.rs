@@ -506,11 +506,7 @@ fn bitcoin_core() {
 fn message(name: &str, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let message_type = MessageType::new(name.as_bytes()).unwrap();
-    v1::encode(
-        packetlane::bitcoin::Network::Regtest.magic(),
-        message_type,
-        payload,
-        &mut out,
-    );
+    v1::Message::new(message_type, payload)
+        .encode(packetlane::bitcoin::Network::Regtest.magic(), &mut out);
     out
 }

@@ -4,7 +4,8 @@
 //! `count CASE WHO TIMES`: the cases are below; WHO is `ours` or `theirs`. To open, packets must
 //! be sealed first, so `open` cases seal and open, and `run` subtracts `seal` cases.
 
-use packetlane::bip324::{Inbound, Network, Outbound, PacketKind, Role, Session, SessionKeys};
+use packetlane::bip324::{Inbound, Outbound, PacketKind, Role, Session, SessionKeys};
+use packetlane::bitcoin::Network;
 use packetlane::internals::run_pending;
 use packetlane::{Batch, Engine, Key, OpenBatch, SealBatch, Slot, TAG_LEN};
 use packetlane_lanes::{Job, Outcome};
@@ -174,7 +175,7 @@ fn quic_ours(open: bool, payload: &[u8], batch: usize, times: usize) {
     for _ in 0..times {
         sealing.clear();
         for _ in 0..batch {
-            let number = quic::encode_packet_number(next, Some(next - UNACKED));
+            let number = quic::PacketNumber::encode(next, Some(next - UNACKED));
             let header = quic::ShortHeader {
                 destination: &CONNECTION_ID,
                 spin: false,
@@ -257,7 +258,7 @@ fn quic_rustls(open: bool, payload: &[u8], batch: usize, times: usize) {
                 let len = usize::from(*first & 3) + 1;
                 let truncated = number[..len].iter();
                 let truncated = truncated.fold(0, |number, &byte| number << 8 | u32::from(byte));
-                let number = quic::decode_packet_number(expected, truncated, len);
+                let number = quic::PacketNumber::decode(expected, truncated, len);
                 let (head, text) = packet.split_at_mut(PN_OFFSET + len);
                 let opened = to.packet.decrypt_in_place(number, head, text);
                 black_box(opened.expect("an authentic packet"));

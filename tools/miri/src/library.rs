@@ -2,7 +2,7 @@
 
 use packetlane::Engine;
 use packetlane::quic::{self, Opener, Sealer, Secret, Suite, Version};
-use packetlane::sha256d::{Hasher, merkle_root};
+use packetlane::sha256d::Hasher;
 
 #[test]
 fn quic_packets() {
@@ -50,14 +50,14 @@ fn a_merkle_tree() {
         &[[leaves[2], leaves[2]].concat().try_into().unwrap()],
         &mut right,
     );
-    Hasher::best().many(&[&[left[0], right[0]].concat()], &mut root);
-    assert_eq!(merkle_root(&leaves).root, root[0]);
+    Hasher::best().hash_many(&[&[left[0], right[0]].concat()], &mut root);
+    assert_eq!(Hasher::best().merkle_root(&leaves).root, root[0]);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn bip324_packets() {
-    use packetlane::bip324::{Cipher, LENGTH_LEN, PacketKind, SessionKeys};
+    use packetlane::bip324::{Cipher, PacketKind, Session, SessionKeys};
 
     let keys = SessionKeys::derive(&[7; 32], [1, 2, 3, 4]);
     let cipher = || {
@@ -73,7 +73,7 @@ fn bip324_packets() {
         sender
             .seal(PacketKind::Genuine, &[], contents, &mut wire)
             .unwrap();
-        let (length, packet) = wire.split_at_mut(LENGTH_LEN);
+        let (length, packet) = wire.split_at_mut(Session::LENGTH_LEN);
         let length = receiver.decrypt_length(length.try_into().unwrap()).unwrap();
         assert_eq!(length, contents.len());
         let (mut bytes, all) = (packet.to_vec(), 0..packet.len());

@@ -30,7 +30,7 @@ pub(crate) fn echo() -> SocketAddr {
 pub(crate) fn talk(stream: &mut TcpStream) -> io::Result<()> {
     let mut wire = Vec::new();
     let magic = Network::Regtest.magic();
-    v1::encode(magic, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(magic, &mut wire);
     stream.write_all(&wire)?;
     let mut heard = vec![0; wire.len()];
     stream.read_exact(&mut heard)?;

@@ -1,6 +1,6 @@
 //! A v1 peer.
 
-use packetlane::bip324::MessageType;
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -35,13 +35,15 @@ impl Node {
 
     pub(crate) fn send(&mut self, name: &str, payload: &[u8]) -> io::Result<()> {
         let mut bytes = Vec::new();
-        v1::encode(REGTEST, MessageType::literal(name), payload, &mut bytes);
+        v1::Message::new(MessageType::literal(name), payload).encode(REGTEST, &mut bytes);
         self.stream.write_all(&bytes)
     }
 
     pub(crate) fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
         loop {
-            if let Some(message) = v1::decode(REGTEST, &self.received).expect("what it sends") {
+            if let Some(message) =
+                v1::Message::decode(REGTEST, &self.received).expect("what it sends")
+            {
                 let name = message.message_type.name().to_owned();
                 let payload = message.payload.to_vec();
                 let length = message.wire_len();

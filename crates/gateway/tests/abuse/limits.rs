@@ -5,7 +5,7 @@ use crate::load::{Load, MAGIC, Mix, Way};
 use crate::{LIMIT, alone, any_port, has, is_full, raise_files, say, seed};
 use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{Connection, HandshakeConfig};
-use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use packetlane_gateway::Io;
@@ -114,7 +114,7 @@ fn connect(to: SocketAddr, from: Ipv4Addr) -> TcpStream {
 
 fn version() -> Vec<u8> {
     let mut wire = Vec::new();
-    v1::encode(MAGIC, MessageType::literal("version"), &[3; 90], &mut wire);
+    v1::Message::new(MessageType::literal("version"), &[3; 90]).encode(MAGIC, &mut wire);
     wire
 }
 
@@ -166,11 +166,11 @@ impl Bystander {
         self.incoming.clear();
         let len = self.stream.read(self.incoming.room(4096)).unwrap();
         assert_ne!(len, 0, "a bystander was closed");
-        self.connection.received(&mut self.incoming, len).unwrap();
+        self.connection.receive(&mut self.incoming, len).unwrap();
         self.engine.open(&mut self.incoming);
         let mut messages = 0;
         while let Some(contents) = self.connection.next_packet(&self.incoming).unwrap() {
-            decode_message(contents).unwrap();
+            MessageType::decode(contents).unwrap();
             messages += 1;
         }
         messages
@@ -325,7 +325,7 @@ fn a_siege(io: Io) {
     let message = vec![7; 400];
     let mut wire = Vec::new();
     for _ in 0..5 {
-        v1::encode(MAGIC, MessageType::literal("tx"), &message, &mut wire);
+        v1::Message::new(MessageType::literal("tx"), &message).encode(MAGIC, &mut wire);
     }
     let slow: Vec<_> = (0..slow)
         .map(|number| {

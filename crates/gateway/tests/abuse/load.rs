@@ -7,7 +7,7 @@
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{Connection, ConnectionError, HandshakeConfig, PacketKind};
-use packetlane::bitcoin::message::{MessageType, decode_message};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 use packetlane::{Engine, OpenBatch, SealBatch};
 use rand::rngs::StdRng;
@@ -242,7 +242,7 @@ impl Expected {
                 };
                 self.wire.clear();
                 self.at = 0;
-                v1::encode(MAGIC, message_type, &payload, &mut self.wire);
+                v1::Message::new(message_type, &payload).encode(MAGIC, &mut self.wire);
             }
             let len = bytes.len().min(self.wire.len() - self.at);
             if bytes[..len] != self.wire[self.at..self.at + len] {
@@ -837,7 +837,7 @@ impl Load {
                 // A peer that speaks v1 only is greeted by v2.
                 return Err(Ended::Cut);
             }
-            match v1::decode(MAGIC, early) {
+            match v1::Message::decode(MAGIC, early) {
                 Ok(Some(message)) => {
                     let id = message.payload.first_chunk();
                     let id = id.map(|id| u64::from_le_bytes(*id));
@@ -866,12 +866,12 @@ impl Load {
         came: &[u8],
     ) -> Result<Vec<(MessageType, Vec<u8>)>, ConnectionError> {
         self.incoming.room(came.len()).copy_from_slice(came);
-        connection.received(&mut self.incoming, came.len())?;
+        connection.receive(&mut self.incoming, came.len())?;
         self.engine.open(&mut self.incoming);
         let mut messages = Vec::new();
         while let Some(contents) = connection.next_packet(&self.incoming)? {
             // The gateway sends what it decoded.
-            let (message_type, payload) = decode_message(contents).unwrap();
+            let (message_type, payload) = MessageType::decode(contents).unwrap();
             messages.push((message_type, payload.to_vec()));
         }
         Ok(messages)
@@ -976,7 +976,9 @@ impl Load {
                 return;
             };
             match &mut actor.speech {
-                Speech::V1 { out, .. } => v1::encode(MAGIC, message_type, &payload, out),
+                Speech::V1 { out, .. } => {
+                    v1::Message::new(message_type, &payload).encode(MAGIC, out)
+                }
                 Speech::V2(connection) => {
                     let batch = &mut self.outgoing;
                     if part.has_decoys {

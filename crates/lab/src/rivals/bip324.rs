@@ -13,9 +13,10 @@ use super::aead::{Library, Ring, RustCrypto};
 use super::ours::Ours;
 use crate::traffic::Turn;
 use packetlane::bip324::{
-    ELLSWIFT_LEN, Handshake, HandshakeConfig, Inbound, Keypair, Network, OVERHEAD, Outbound,
-    PacketKind, Progress, Role, Session, SessionKeys, TERMINATOR_LEN,
+    Handshake, HandshakeConfig, Inbound, Keypair, Outbound, PacketKind, Progress, Role, Session,
+    SessionKeys,
 };
+use packetlane::bitcoin::Network;
 use packetlane::internals::run_pending;
 use packetlane::{Batch, Engine, Key, OpenBatch, SealBatch, TAG_LEN};
 use packetlane_lanes::{Job, Outcome};
@@ -207,7 +208,7 @@ impl Peer for Bip324Crate {
                     PacketKind::Genuine => bip324::PacketType::Genuine,
                     PacketKind::Decoy => bip324::PacketType::Decoy,
                 };
-                let end = at + contents.len() + OVERHEAD;
+                let end = at + contents.len() + Session::OVERHEAD;
                 if self.buffer.len() < end {
                     self.buffer.resize(end, 0);
                 }
@@ -337,7 +338,7 @@ fn our_peers<R: Runner + 'static>(engine: Engine, runner: impl Fn() -> R) -> [Bo
 pub(crate) fn sessions(engine: Engine) -> [Session; 2] {
     let [initiator, responder] = SECRETS.map(|secret| {
         let handshake = bip324_start(Fixed(secret), bip324::Role::Initiator);
-        let mut public = [0; ELLSWIFT_LEN];
+        let mut public = [0; Keypair::ELLSWIFT_LEN];
         handshake.send_key(None, &mut public).expect("64 bytes");
         Keypair::from_parts(&secret, public).expect("a secret key")
     });
@@ -398,8 +399,8 @@ pub(crate) fn bip324_handshake(
     initiator: bip324::Handshake<bip324::Initialized>,
     responder: bip324::Handshake<bip324::Initialized>,
 ) -> [bip324::CipherSession; 2] {
-    const VERSION_LEN: usize = TERMINATOR_LEN + OVERHEAD;
-    let mut keys = [[0; ELLSWIFT_LEN]; 2];
+    const VERSION_LEN: usize = SessionKeys::TERMINATOR_LEN + Session::OVERHEAD;
+    let mut keys = [[0; Keypair::ELLSWIFT_LEN]; 2];
     let initiator = initiator.send_key(None, &mut keys[0]).expect("64 bytes");
     let responder = responder.send_key(None, &mut keys[1]).expect("64 bytes");
     let mut versions = [[0; VERSION_LEN]; 2];
@@ -414,7 +415,7 @@ pub(crate) fn bip324_handshake(
     let initiator = send(initiator, keys[1], &mut versions[0]);
     let [from_initiator, from_responder] = versions;
     [(initiator, from_responder), (responder, from_initiator)].map(|(handshake, mut version)| {
-        let (terminator, packet) = version.split_at_mut(TERMINATOR_LEN);
+        let (terminator, packet) = version.split_at_mut(SessionKeys::TERMINATOR_LEN);
         let Ok(bip324::GarbageResult::FoundGarbage { mut handshake, .. }) =
             handshake.receive_garbage(terminator)
         else {

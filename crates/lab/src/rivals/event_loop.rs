@@ -6,10 +6,8 @@ use super::proxy::{Failed, NETWORK, Proxy, Shown};
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use packetlane::bip324::{
-    Connection, ELLSWIFT_LEN, HandshakeConfig, MessageType, OVERHEAD, TERMINATOR_LEN,
-};
-use packetlane::bitcoin::message::{Ignored, encode_message};
+use packetlane::bip324::{Connection, HandshakeConfig, Keypair, SessionKeys};
+use packetlane::bitcoin::message::{Ignored, MessageType};
 use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -52,11 +50,11 @@ struct Bip324Crate {
 
 pub(crate) fn bip324_crate(peer: &mut std::net::TcpStream) -> Result<Box<dyn Session>, Failed> {
     let handshake = bip324::Handshake::new(NETWORK.magic(), bip324::Role::Responder)?;
-    let mut theirs = [0; ELLSWIFT_LEN];
+    let mut theirs = [0; Keypair::ELLSWIFT_LEN];
     peer.read_exact(&mut theirs)?;
-    let mut ours = [0; ELLSWIFT_LEN];
+    let mut ours = [0; Keypair::ELLSWIFT_LEN];
     let handshake = handshake.send_key(None, &mut ours)?.receive_key(theirs)?;
-    let mut version = [0; TERMINATOR_LEN + OVERHEAD];
+    let mut version = [0; SessionKeys::TERMINATOR_LEN + packetlane::bip324::Session::OVERHEAD];
     let mut handshake = handshake.send_version(&mut version, None)?;
     peer.write_all(&[&ours[..], &version].concat())?;
     let mut garbage = Vec::new();
@@ -143,9 +141,12 @@ impl Session for Bip324Crate {
         wire: &mut Vec<u8>,
     ) -> Result<(), Failed> {
         self.contents.clear();
-        encode_message(message_type, payload, &mut self.contents);
+        message_type.encode(payload, &mut self.contents);
         let at = wire.len();
-        wire.resize(at + self.contents.len() + OVERHEAD, 0);
+        wire.resize(
+            at + self.contents.len() + packetlane::bip324::Session::OVERHEAD,
+            0,
+        );
         let kind = bip324::PacketType::Genuine;
         let outbound = self.session.outbound();
         Ok(outbound.encrypt(&self.contents, &mut wire[at..], kind, None)?)
@@ -188,7 +189,7 @@ pub(crate) fn ours_over_ring(peer: &mut std::net::TcpStream) -> Result<Box<dyn S
         if len == 0 {
             return Err(connection.closed().into());
         }
-        connection.received(incoming, len)?;
+        connection.receive(incoming, len)?;
     }
     // Packets that came with the last of it wait for the first turn.
     engine.open(incoming);
@@ -209,7 +210,7 @@ impl Session for OursOverRing {
             ..
         } = self;
         incoming.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
-        connection.received(incoming, bytes.len())?;
+        connection.receive(incoming, bytes.len())?;
         self.runner[0].open(incoming);
         while let Some(contents) = connection.next_packet(incoming)? {
             each(contents)?;
@@ -304,9 +305,12 @@ impl Link {
         let (to_node, ignored) = (&mut self.node.unsent, &mut self.ignored);
         let mut open = |bytes: &[u8]| {
             self.session.open(bytes, &mut |contents| {
-                let message = ignored.decode(contents, contents.len() + OVERHEAD);
+                let message = ignored.decode(
+                    contents,
+                    contents.len() + packetlane::bip324::Session::OVERHEAD,
+                );
                 if let Some((message_type, payload)) = message {
-                    v1::encode(NETWORK.magic(), message_type, payload, to_node);
+                    v1::Message::new(message_type, payload).encode(NETWORK.magic(), to_node);
                 }
                 Ok(())
             })

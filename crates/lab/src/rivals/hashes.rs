@@ -51,11 +51,11 @@ pub(crate) trait Hashes {
 
 impl Hashes for Hasher {
     fn many(&self, messages: &[&[u8]], digests: &mut [Hash]) {
-        Hasher::many(self, messages, digests);
+        Hasher::hash_many(self, messages, digests);
     }
 
     fn many_in_pieces(&self, messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
-        Hasher::many_in_pieces(self, messages, digests);
+        Hasher::hash_many_in_pieces(self, messages, digests);
     }
 
     fn hash64(&self, pairs: &[[u8; 64]], digests: &mut [Hash]) {

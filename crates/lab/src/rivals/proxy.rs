@@ -7,9 +7,9 @@ use bip324::futures::Protocol;
 use bip324::io::Payload;
 use bip324::{PacketType, Role};
 use packetlane::Engine;
-use packetlane::bip324::OVERHEAD;
+use packetlane::bip324::Session;
 use packetlane::bitcoin::Network;
-use packetlane::bitcoin::message::{Ignored, encode_message};
+use packetlane::bitcoin::message::Ignored;
 use packetlane::bitcoin::v1;
 use packetlane_gateway::{Gateway, Inbound, Io, Limits, Settings, Turns};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -211,12 +211,12 @@ async fn carry_in(
             continue;
         }
         let contents = packet.contents();
-        let message = ignored.decode(contents, contents.len() + OVERHEAD);
+        let message = ignored.decode(contents, contents.len() + Session::OVERHEAD);
         let Some((message_type, payload)) = message else {
             continue;
         };
         wire.clear();
-        v1::encode(NETWORK.magic(), message_type, payload, &mut wire);
+        v1::Message::new(message_type, payload).encode(NETWORK.magic(), &mut wire);
         to.write_all(&wire).await?;
     }
 }
@@ -225,20 +225,21 @@ async fn carry_out(
     mut from: BufReader<OwnedReadHalf>,
     mut to: bip324::futures::ProtocolWriter<OwnedWriteHalf>,
 ) -> Result<(), Failed> {
-    let mut wire = vec![0; v1::HEADER_LEN];
+    let mut wire = vec![0; v1::Message::HEADER_LEN];
     loop {
-        wire.resize(v1::HEADER_LEN, 0);
+        wire.resize(v1::Message::HEADER_LEN, 0);
         from.read_exact(&mut wire).await?;
         let len = u32::from_le_bytes(wire[16..20].try_into()?) as usize;
-        if len > v1::MAX_PAYLOAD_LEN {
+        if len > v1::Message::MAX_PAYLOAD_LEN {
             return Err("too long".into());
         }
-        wire.resize(v1::HEADER_LEN + len, 0);
-        from.read_exact(&mut wire[v1::HEADER_LEN..]).await?;
+        wire.resize(v1::Message::HEADER_LEN + len, 0);
+        from.read_exact(&mut wire[v1::Message::HEADER_LEN..])
+            .await?;
         // It checks the checksum, too.
-        let message = v1::decode(NETWORK.magic(), &wire)?.ok_or("not whole")?;
+        let message = v1::Message::decode(NETWORK.magic(), &wire)?.ok_or("not whole")?;
         let mut contents = Vec::new();
-        encode_message(message.message_type, message.payload, &mut contents);
+        message.message_type.encode(message.payload, &mut contents);
         to.write(&Payload::genuine(contents)).await?;
     }
 }

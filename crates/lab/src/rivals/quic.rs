@@ -7,8 +7,8 @@
 
 use super::ours::{Ours, ours};
 use packetlane::quic::{
-    OpenBatch, Opener, SAMPLE_LEN, SealBatch, Sealer, Secret, ShortHeader, Suite, Version,
-    decode_packet_number, encode_packet_number,
+    HeaderKey, OpenBatch, Opener, PacketNumber, SealBatch, Sealer, Secret, ShortHeader, Suite,
+    Version,
 };
 use packetlane::{Engine, Slot, TAG_LEN};
 use rustls::crypto::CryptoProvider;
@@ -28,7 +28,7 @@ pub(crate) const HEADER_LEN: usize = PN_OFFSET + PN_LEN;
 const UNACKED: u64 = 1000;
 
 /// Where the sample for the mask lies: as if the packet number had four bytes.
-const SAMPLE: Range<usize> = PN_OFFSET + 4..PN_OFFSET + 4 + SAMPLE_LEN;
+const SAMPLE: Range<usize> = PN_OFFSET + 4..PN_OFFSET + 4 + HeaderKey::SAMPLE_LEN;
 
 /// A suite's name in a case.
 pub(crate) fn suite_name(suite: Suite) -> &'static str {
@@ -149,7 +149,7 @@ impl Seals for OurSealer {
         let Shape { bytes, batch, .. } = self.shape;
         self.batch.clear();
         for packet in 0..batch {
-            let number = encode_packet_number(self.number, Some(self.number - UNACKED));
+            let number = PacketNumber::encode(self.number, Some(self.number - UNACKED));
             let header = ShortHeader {
                 destination: &CONNECTION_ID,
                 spin: false,
@@ -316,7 +316,7 @@ impl Opens for RustlsOpener {
             let truncated = number[..len]
                 .iter()
                 .fold(0, |number, &byte| number << 8 | u32::from(byte));
-            let number = decode_packet_number(self.expected, truncated, len);
+            let number = PacketNumber::decode(self.expected, truncated, len);
             let (head, payload) = packet.split_at_mut(PN_OFFSET + len);
             let opened = self.keys.packet.decrypt_in_place(number, head, payload);
             each(opened.expect("an authentic packet"));

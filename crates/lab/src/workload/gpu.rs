@@ -13,7 +13,7 @@ use crate::progress::note;
 use crate::record::{Metric, enter, record};
 use crate::report::{Case, OURS, Report, Row, distinct, pairs};
 use crate::traffic::{Profile, Turn};
-use packetlane::bip324::{LENGTH_LEN, PacketKind, REKEY_INTERVAL};
+use packetlane::bip324::{PacketKind, Session};
 use packetlane::gpu::{
     Bytes, DeviceWork, Gpu, GpuError, Op, Pinned, PipelineConfig, RunOptions, Timings,
 };
@@ -98,7 +98,7 @@ impl Load {
         let mut plain = Vec::with_capacity(turn.wire_len());
         let mut jobs = Vec::with_capacity(packets);
         for (number, (kind, contents)) in turn.packets().enumerate() {
-            let text = plain.len() + LENGTH_LEN;
+            let text = plain.len() + Session::LENGTH_LEN;
             plain.resize(text, 0);
             plain.push(if kind == PacketKind::Decoy { IGNORE } else { 0 });
             plain.extend_from_slice(contents);
@@ -184,7 +184,7 @@ impl Load {
 /// number since the last rekey, then the number of rekeys).
 pub(crate) fn nonce(sent: usize) -> Nonce {
     let mut nonce = [0; 12];
-    let interval = REKEY_INTERVAL as usize;
+    let interval = Session::REKEY_INTERVAL as usize;
     nonce[..4].copy_from_slice(&((sent % interval) as u32).to_le_bytes());
     nonce[4..].copy_from_slice(&((sent / interval) as u64).to_le_bytes());
     nonce

@@ -7,9 +7,8 @@
 
 use crate::rivals::bip324::Runner;
 use crate::traffic::Turn;
-use packetlane::bip324::{
-    Inbound, Network, Outbound, PacketKind, REKEY_INTERVAL, Role, Session, SessionKeys,
-};
+use packetlane::bip324::{Inbound, Outbound, PacketKind, Role, Session, SessionKeys};
+use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch, SealBatch, Slot};
 use packetlane_lanes::prefetch;
 use rand::SeedableRng;
@@ -85,7 +84,7 @@ pub(crate) fn many_sessions<R: Runner>(
     if order == Order::Random {
         visits.shuffle(&mut StdRng::seed_from_u64(count as u64));
     }
-    let interval = REKEY_INTERVAL as usize;
+    let interval = Session::REKEY_INTERVAL as usize;
     for sent in 1..interval {
         // All sessions that have not reached their place in the interval.
         let some = pairs.iter_mut().enumerate();

@@ -7,7 +7,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use packetlane::bip324::{Connection, HandshakeConfig};
-use packetlane::bitcoin::message::{MessageType, encode_message};
+use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::v1;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use rand::rngs::StdRng;
@@ -40,8 +40,8 @@ struct Message {
 impl Message {
     fn new(message_type: MessageType, payload: Vec<u8>) -> Self {
         let (mut wire, mut contents) = (Vec::new(), Vec::new());
-        v1::encode(NETWORK.magic(), message_type, &payload, &mut wire);
-        encode_message(message_type, &payload, &mut contents);
+        v1::Message::new(message_type, &payload).encode(NETWORK.magic(), &mut wire);
+        message_type.encode(&payload, &mut contents);
         Self {
             message_type,
             payload,
@@ -70,7 +70,7 @@ fn pool(profile: &Profile) -> Vec<Message> {
             "ping" | "pong" | "feefilter" => *mean,
             _ => exponential,
         };
-        let mut payload = vec![0; (len as usize).min(v1::MAX_PAYLOAD_LEN)];
+        let mut payload = vec![0; (len as usize).min(v1::Message::MAX_PAYLOAD_LEN)];
         rng.fill_bytes(&mut payload);
         Message::new(*message_type, payload)
     };
@@ -355,7 +355,7 @@ impl Relay {
             }
             if let Speech::V2(connection) = &mut end.speech {
                 connection
-                    .received(&mut self.incoming, len)
+                    .receive(&mut self.incoming, len)
                     .expect("packets");
                 continue;
             }
@@ -472,9 +472,7 @@ fn connect(
                 }
                 let len = peer.read(incoming.room(4096)).expect("the proxy answers");
                 assert!(len > 0, "the proxy has closed: {}", connection.closed());
-                connection
-                    .received(&mut incoming, len)
-                    .expect("a handshake");
+                connection.receive(&mut incoming, len).expect("a handshake");
                 engine.open(&mut incoming);
                 let first = connection.next_packet(&incoming).expect("packets");
                 assert!(first.is_none(), "the node has said nothing yet");

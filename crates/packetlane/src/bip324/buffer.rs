@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 /// How much memory a session takes for a packet beyond the bytes of it that have arrived, in
 /// bytes: a stranger's claim of a length costs no more than this.
-pub const MAX_PREALLOCATION: usize = 256 * 1024;
+pub(super) const MAX_PREALLOCATION: usize = 256 * 1024;
 
 /// Buffers above this size, in bytes, are given back when they are empty.
 pub(super) const KEPT_BUFFER: usize = 4 * 1024;

@@ -9,8 +9,9 @@ use super::fs_chacha20::FsChaCha20;
 use super::fs_chacha20_poly1305::FsChaCha20Poly1305;
 use super::keys::{Role, SessionKeys};
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+use super::precomputed::MAX_PRECOMPUTED_KEYSTREAM;
 use super::rekey::{REKEY_INTERVAL, nonce};
-use crate::arena::{KeyIndex, index};
+use crate::arena::{BatchKey, index};
 use crate::batch::{Batch, Plan};
 use crate::copy::append;
 use crate::engine::Engine;
@@ -52,7 +53,7 @@ pub struct Cipher {
     state: Box<State>,
     /// Where a batch holds the packets' key. It is not part of `state`, whose first line it would
     /// not fit into.
-    key_index: KeyIndex,
+    batch_key: BatchKey,
     /// Number of lengths encrypted with the current key. Stored outside the box, so that the
     /// address of the next mask is known before `state` is in the cache.
     lengths: u32,
@@ -79,6 +80,10 @@ impl Drop for State {
 }
 
 impl Cipher {
+    /// The most bytes of precomputed keystream that one direction of a session holds; see
+    /// [`Cipher::set_precomputed_keystream`].
+    pub const MAX_PRECOMPUTED_KEYSTREAM: usize = MAX_PRECOMPUTED_KEYSTREAM;
+
     /// The ciphers of one direction, from its two keys in [`SessionKeys`](super::SessionKeys).
     #[must_use]
     pub fn new(engine: Engine, length_key: &Key, packet_key: &Key) -> Self {
@@ -108,14 +113,14 @@ impl Cipher {
         state.length.set_key(cpu, length_key);
         Self {
             state,
-            key_index: KeyIndex::default(),
+            batch_key: BatchKey::default(),
             lengths: 0,
         }
     }
 
     /// Turns the precomputed keystream on or off; it is on by default. It is used where packets
     /// come a few at a time, and makes each several times as fast. It holds up to
-    /// [`MAX_PRECOMPUTED_KEYSTREAM`](super::MAX_PRECOMPUTED_KEYSTREAM) bytes, which are as
+    /// [`Cipher::MAX_PRECOMPUTED_KEYSTREAM`] bytes, which are as
     /// secret as the key, because they decrypt the next packets. Turning it off wipes them and
     /// gives their memory back: a program may do that to sessions that have been idle for long,
     /// and turn it on again. While it is off, all packets of batches wait for the engine.
@@ -144,13 +149,19 @@ impl Cipher {
     }
 
     /// Decrypts the length before the next packet: the length of its contents, in bytes. The
-    /// whole packet has [`OVERHEAD`] bytes more. The length is not authenticated until the
-    /// packet is opened.
+    /// whole packet has [`Session::OVERHEAD`](super::Session::OVERHEAD) bytes more. The length is not
+    /// authenticated until the packet is opened.
     ///
     /// # Errors
     ///
-    /// [`Exhausted`] after 224 * 2^64 packets.
-    pub fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, Exhausted> {
+    /// [`OpenError::Exhausted`] after 224 * 2^64 packets.
+    pub fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
+        Ok(self.next_length(length)?)
+    }
+
+    /// As [`Cipher::decrypt_length`], whose error takes more registers.
+    #[inline]
+    pub(super) fn next_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, Exhausted> {
         let State {
             packet,
             length: masks,
@@ -170,9 +181,9 @@ impl Cipher {
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
-        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
+        let (packet, batch_key) = (&mut self.state.packet, &mut self.batch_key);
         let text_len = HEADER_LEN + contents_len;
-        packet.add_job(key_index, batch, start + LENGTH_LEN, text_len)
+        packet.add_job(batch_key, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Whether one more packet can be protected; see [`Self::check_left`].
@@ -223,7 +234,7 @@ impl Cipher {
         let State { packet, length, .. } = &mut *self.state;
         let (number, epoch) = packet.next()?;
         let masks = length.masks(packet.cpu(), &mut self.lengths, count)?;
-        let key = packet.begin_interval(&mut self.key_index, batch, masks.len());
+        let key = packet.begin_interval(&mut self.batch_key, batch, masks.len());
         Ok(Interval {
             masks,
             number,
@@ -237,7 +248,7 @@ impl Cipher {
     #[inline]
     pub(super) fn end_interval(&mut self, lengths: usize, packets: usize) {
         self.lengths -= index(lengths);
-        self.state.packet.end_interval(&mut self.key_index, packets);
+        self.state.packet.end_interval(&mut self.batch_key, packets);
     }
 
     /// What this direction runs on.
@@ -254,9 +265,9 @@ impl Cipher {
         start: usize,
         contents_len: usize,
     ) -> Result<(), Exhausted> {
-        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
+        let (packet, batch_key) = (&mut self.state.packet, &mut self.batch_key);
         let text_len = HEADER_LEN + contents_len;
-        packet.run_job(kernel, key_index, batch, start + LENGTH_LEN, text_len)
+        packet.run_job(kernel, batch_key, batch, start + LENGTH_LEN, text_len)
     }
 
     /// Seals the next packet and appends it to `out`. `aad` is the garbage that this side has
@@ -264,7 +275,7 @@ impl Cipher {
     ///
     /// # Errors
     ///
-    /// [`SealError::TooLong`] if the contents are longer than [`MAX_CONTENTS_LEN`] bytes,
+    /// [`SealError::TooLong`] if the contents are longer than [`Session::MAX_CONTENTS_LEN`](super::Session::MAX_CONTENTS_LEN) bytes,
     /// [`SealError::Exhausted`] after 224 * 2^64 packets. `out` is unchanged then.
     pub fn seal(
         &mut self,
@@ -284,8 +295,8 @@ impl Cipher {
         // A slice of `out`, which may be longer than a job's 32-bit offsets can address.
         let bytes = &mut out[before..];
         let text = aad.len() + LENGTH_LEN..bytes.len() - TAG_LEN;
-        let (packet, key_index) = (&mut self.state.packet, &mut self.key_index);
-        let sealed = packet.run_single(Kernels::seal_single, key_index, bytes, 0..aad.len(), text);
+        let (packet, batch_key) = (&mut self.state.packet, &mut self.batch_key);
+        let sealed = packet.run_single(Kernels::seal_single, batch_key, bytes, 0..aad.len(), text);
         out.drain(before..before + aad.len());
         sealed?;
         Ok(())
@@ -314,10 +325,9 @@ impl Cipher {
             return Err(OpenError::TooShort { length });
         }
         let text = packet.start..packet.end - TAG_LEN;
-        let (cipher, key_index) = (&mut self.state.packet, &mut self.key_index);
+        let (cipher, batch_key) = (&mut self.state.packet, &mut self.batch_key);
         let (number, epoch) = cipher.next()?;
-        let outcome =
-            cipher.run_single(Kernels::open_single, key_index, bytes, aad, text.clone())?;
+        let outcome = cipher.run_single(Kernels::open_single, batch_key, bytes, aad, text.clone())?;
         if outcome != Outcome::Authentic {
             let packet = number;
             return Err(OpenError::BadTag { packet, epoch });
@@ -420,7 +430,7 @@ mod tests {
         let refused = sender.seal(PacketKind::Genuine, b"", b"x", &mut wire);
         assert_eq!(refused, Err(SealError::Exhausted));
         assert_eq!(wire, b"");
-        assert_eq!(receiver.decrypt_length([0; 3]), Err(Exhausted));
+        assert_eq!(receiver.decrypt_length([0; 3]), Err(OpenError::Exhausted));
         let refused = receiver.open(&mut [0; 17], 0..0, 0..17);
         assert_eq!(refused, Err(OpenError::Exhausted));
         // In a batch too.

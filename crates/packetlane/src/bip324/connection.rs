@@ -1,8 +1,8 @@
 //! One connection of an event loop, from its first byte on: handshake, then session, and what
 //! waits for its socket.
 
-use super::error::{OpenError, SealError};
-use super::handshake::{Handshake, HandshakeConfig, HandshakeError, Progress};
+use super::error::{HandshakeError, OpenError, SealError};
+use super::handshake::{Handshake, HandshakeConfig, Progress};
 use super::packet::PacketKind;
 use super::session::Session;
 use crate::arena::Slot;
@@ -17,12 +17,12 @@ use core::fmt;
 ///
 /// 1. Read each socket that is readable into [`OpenBatch::room`], until the batch has
 ///    [`Batch::ENOUGH_BYTES`](crate::Batch::ENOUGH_BYTES), and tell its connection by
-///    [`Connection::received`]. The next turn goes on with the other sockets.
+///    [`Connection::receive`]. The next turn goes on with the other sockets.
 /// 2. [`Engine::open`](crate::Engine::open), then take each connection's
 ///    packets ([`Connection::next_packet`]) and [`push`](Connection::push) the answers. Where
 ///    [`Outbox::len`] says that the peer does not read them, [`Connection::defer`] the rest.
 /// 3. [`Engine::seal`](crate::Engine::seal), then [`Outbox::write`] for each connection.
-/// 4. Clear both batches. A connection that [`needs_turn`](Connection::needs_turn) has its
+/// 4. Clear both batches. A connection that [`has_pending_input`](Connection::has_pending_input) has its
 ///    next turn without waiting for its socket.
 ///
 /// An error ends its own connection only. `examples/event_loop.rs` is a server of this kind.
@@ -54,7 +54,7 @@ use core::fmt;
 ///     outgoing.clear();
 ///
 ///     incoming.room(network.len()).copy_from_slice(&network);
-///     there.received(&mut incoming, network.len())?;
+///     there.receive(&mut incoming, network.len())?;
 ///     engine.open(&mut incoming);
 ///     while let Some(contents) = there.next_packet(&incoming)? {
 ///         heard.push(contents.to_vec());
@@ -132,24 +132,20 @@ impl Connection {
     /// # Errors
     ///
     /// [`ConnectionError::Handshake`], [`ConnectionError::V1`], or those of
-    /// [`Inbound::received`](super::Inbound::received) as [`ConnectionError::Open`]. Every
+    /// [`Inbound::receive`](super::Inbound::receive) as [`ConnectionError::Open`]. Every
     /// error ends the connection.
     ///
     /// # Panics
     ///
     /// If that room was shorter than `len`, or has been taken or written over since.
     #[inline]
-    pub fn received(
-        &mut self,
-        batch: &mut OpenBatch,
-        len: usize,
-    ) -> Result<usize, ConnectionError> {
+    pub fn receive(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, ConnectionError> {
         let handshake = match &mut self.stage {
-            Stage::Session(session) => return Ok(session.inbound.received(batch, len)?),
+            Stage::Session(session) => return Ok(session.inbound.receive(batch, len)?),
             Stage::Handshake(handshake) => handshake,
         };
         let arena = batch.arena_mut();
-        let start = arena.take_received(len);
+        let start = arena.commit(len);
         let progress = handshake.receive(&arena.bytes()[start..start + len]);
         arena.give_back(start);
         self.outbox.push_bytes(&handshake.take_output());
@@ -158,7 +154,7 @@ impl Connection {
             Progress::V1(received) => Err(ConnectionError::V1 { received }),
             Progress::Complete(mut session) => {
                 // Packets may have come with the handshake's last bytes.
-                let added = session.inbound.received(batch, 0);
+                let added = session.inbound.receive(batch, 0);
                 self.stage = Stage::Session(session);
                 Ok(added?)
             }
@@ -166,11 +162,11 @@ impl Connection {
     }
 
     /// Whether packets wait here for a turn, without another byte from the peer; see
-    /// [`Inbound::needs_turn`](super::Inbound::needs_turn).
+    /// [`Inbound::has_pending_input`](super::Inbound::has_pending_input).
     #[must_use]
-    pub fn needs_turn(&self) -> bool {
+    pub fn has_pending_input(&self) -> bool {
         self.session()
-            .is_some_and(|session| session.inbound.needs_turn())
+            .is_some_and(|session| session.inbound.has_pending_input())
     }
 
     /// How many bytes of the peer's wait here: of a handshake or a packet that has not come whole,
@@ -184,7 +180,7 @@ impl Connection {
     }
 
     /// The contents of its next packet in the batch, which has been opened: as
-    /// [`Packets`](super::Packets), one at a time. `None` behind the last one, and during
+    /// [`Inbound::packets`](super::Inbound::packets), one at a time. `None` behind the last one, and during
     /// the handshake.
     ///
     /// # Errors

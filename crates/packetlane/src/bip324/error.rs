@@ -1,20 +1,19 @@
-//! Why a packet cannot be sealed or opened.
+//! Why a handshake fails, or a packet cannot be sealed or opened.
 
-use super::packet::MAX_CONTENTS_LEN;
+use super::packet::{MAX_CONTENTS_LEN, MAX_GARBAGE_LEN, TERMINATOR_LEN};
 use crate::arena::{BatchFull, SlotError};
+use crate::bitcoin::Network;
 use core::fmt;
 
 /// The counters of a direction are spent, after 224 * 2^64 packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exhausted;
+pub(super) struct Exhausted;
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the packet counters of this session are spent: make a new connection")
     }
 }
-
-impl core::error::Error for Exhausted {}
 
 /// Why a packet cannot be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,5 +125,107 @@ impl core::error::Error for OpenError {}
 impl From<Exhausted> for OpenError {
     fn from(Exhausted: Exhausted) -> Self {
         Self::Exhausted
+    }
+}
+
+/// Why a handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The configuration's magic is 00000000: it was not set.
+    ZeroMagic,
+    /// The configuration has more than [`Handshake::MAX_GARBAGE_LEN`](super::Handshake::MAX_GARBAGE_LEN) bytes of garbage.
+    GarbageTooLong {
+        /// Length of that garbage, in bytes.
+        length: usize,
+    },
+    /// The secret is not a secret key of secp256k1: zero, or not below its order.
+    SecretKey,
+    /// A decoy or the version packet of the configuration cannot be sealed.
+    Seal(SealError),
+    /// The operating system returned no random bytes.
+    NoEntropy,
+    /// The peer speaks v1 on another network.
+    V1OtherNetwork {
+        /// The magic that it sent.
+        magic: [u8; 4],
+    },
+    /// The peer's first 4111 bytes after its key hold no terminator: it sent too much garbage,
+    /// or does not speak BIP324 on this network.
+    NoTerminator,
+    /// A packet from the peer cannot be opened. If it is the first one, the peer's key or
+    /// garbage may have been changed on the way.
+    Open(OpenError),
+    /// Initiator: the peer closed before it answered. It [may speak v1
+    /// only](HandshakeError::may_speak_v1).
+    ClosedUnanswered,
+    /// Initiator: the peer sent the first message of v1. It [speaks v1
+    /// only](HandshakeError::may_speak_v1).
+    AnsweredV1,
+    /// The peer closed during the handshake.
+    Closed,
+    /// The handshake had already ended, so it takes no more bytes.
+    Ended,
+}
+
+impl HandshakeError {
+    /// Whether the caller can connect again and speak v1; see [`Handshake::may_speak_v1`](super::Handshake::may_speak_v1).
+    #[must_use]
+    pub fn may_speak_v1(&self) -> bool {
+        matches!(self, Self::ClosedUnanswered | Self::AnsweredV1)
+    }
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroMagic => f.write_str(
+                "the magic is 00000000, which is no network's: set it (f9beb4d9 is the main network's)",
+            ),
+            Self::GarbageTooLong { length } => write!(
+                f,
+                "{length} bytes of garbage are too many: the protocol allows at most {MAX_GARBAGE_LEN}"
+            ),
+            Self::SecretKey => f.write_str(
+                "the secret key must be above zero and below the order of secp256k1",
+            ),
+            Self::Seal(error) => error.fmt(f),
+            Self::NoEntropy => f.write_str("the operating system gave no random bytes"),
+            Self::V1OtherNetwork {
+                magic: [a, b, c, d],
+            } => {
+                write!(f, "the peer speaks v1 on another network: its magic is ")?;
+                match Network::from_magic([*a, *b, *c, *d]) {
+                    Some(network) => f.write_str(network.name()),
+                    None => write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}"),
+                }
+            }
+            Self::NoTerminator => write!(
+                f,
+                "no garbage terminator in {} bytes: the peer does not speak BIP324 on this network",
+                MAX_GARBAGE_LEN + TERMINATOR_LEN
+            ),
+            Self::Open(error) => error.fmt(f),
+            Self::ClosedUnanswered => f.write_str(
+                "the peer closed the connection before it answered: it may speak v1 only",
+            ),
+            Self::AnsweredV1 => f.write_str("the peer answered by v1: it speaks v1 only"),
+            Self::Closed => f.write_str("the peer closed the connection during the handshake"),
+            Self::Ended => f.write_str("the handshake has already ended: it takes no more bytes"),
+        }
+    }
+}
+
+impl core::error::Error for HandshakeError {}
+
+impl From<SealError> for HandshakeError {
+    fn from(error: SealError) -> Self {
+        Self::Seal(error)
+    }
+}
+
+impl From<OpenError> for HandshakeError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
     }
 }

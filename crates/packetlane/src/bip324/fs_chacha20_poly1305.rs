@@ -8,7 +8,7 @@
 use super::error::Exhausted;
 use super::precomputed::PrecomputedKeystream;
 use super::rekey::{REKEY_INTERVAL, nonce};
-use crate::arena::{KeyIndex, index};
+use crate::arena::{BatchKey, index};
 use crate::batch::{Batch, Plan};
 use crate::engine::cpu::{Cpu, SingleKernel};
 use core::ops::Range;
@@ -73,11 +73,11 @@ impl FsChaCha20Poly1305 {
     }
 
     /// Adds the next packet to the jobs of `batch`: the text of `text_len` bytes at `start`
-    /// of its arena, without AAD. `key_index` is where the batch holds the key.
+    /// of its arena, without AAD. `batch_key` is where the batch holds the key.
     #[inline(always)]
     pub(super) fn add_job<Direction>(
         &mut self,
-        key_index: &mut KeyIndex,
+        batch_key: &mut BatchKey,
         batch: &mut Batch<Direction>,
         start: usize,
         text_len: usize,
@@ -87,9 +87,9 @@ impl FsChaCha20Poly1305 {
         if self.keystream.left() > 0 {
             self.keystream.consume(self.keystream.per_packet());
         }
-        let key = batch.index_of(key_index, &self.key);
+        let key = batch.index_of(batch_key, &self.key);
         batch.add_job(job(start, text_len, key, nonce(number, epoch)));
-        self.advance(key_index);
+        self.advance(batch_key);
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl FsChaCha20Poly1305 {
     pub(super) fn run_job<Direction>(
         &mut self,
         kernel: SingleKernel,
-        key_index: &mut KeyIndex,
+        batch_key: &mut BatchKey,
         batch: &mut Batch<Direction>,
         start: usize,
         text_len: usize,
@@ -106,7 +106,7 @@ impl FsChaCha20Poly1305 {
         let (number, epoch) = self.next()?;
         let text = start..start + text_len;
         let bytes = batch.arena_mut().bytes_mut();
-        let outcome = self.run_single(kernel, key_index, bytes, 0..0, text)?;
+        let outcome = self.run_single(kernel, batch_key, bytes, 0..0, text)?;
         batch.add_done(job(start, text_len, 0, nonce(number, epoch)), outcome);
         Ok(())
     }
@@ -127,22 +127,22 @@ impl FsChaCha20Poly1305 {
     #[inline]
     pub(super) fn begin_interval<Direction>(
         &mut self,
-        key_index: &mut KeyIndex,
+        batch_key: &mut BatchKey,
         batch: &mut Batch<Direction>,
         count: usize,
     ) -> u32 {
         // What is left of it would be taken for that of later packets.
         self.keystream.wipe();
         self.used += index(count);
-        batch.index_of(key_index, &self.key)
+        batch.index_of(batch_key, &self.key)
     }
 
     /// The last `left` packets that were counted did not come. Replaces the key if it has served its
     /// last packet.
     #[inline]
-    pub(super) fn end_interval(&mut self, key_index: &mut KeyIndex, left: usize) {
+    pub(super) fn end_interval(&mut self, batch_key: &mut BatchKey, left: usize) {
         self.used -= index(left);
-        self.rekey_if_due(key_index);
+        self.rekey_if_due(batch_key);
     }
 
     /// Seals or opens the next packet here and now.
@@ -150,7 +150,7 @@ impl FsChaCha20Poly1305 {
     pub(super) fn run_single(
         &mut self,
         kernel: SingleKernel,
-        key_index: &mut KeyIndex,
+        batch_key: &mut BatchKey,
         bytes: &mut [u8],
         aad: Range<usize>,
         text: Range<usize>,
@@ -172,29 +172,29 @@ impl FsChaCha20Poly1305 {
             .cpu
             .run_single(kernel, secrets, nonce, bytes, aad, text);
         self.keystream.consume(count);
-        self.advance(key_index);
+        self.advance(batch_key);
         Ok(outcome)
     }
 
     /// Counts a packet.
     #[inline]
-    fn advance(&mut self, key_index: &mut KeyIndex) {
+    fn advance(&mut self, batch_key: &mut BatchKey) {
         self.used += 1;
-        self.rekey_if_due(key_index);
+        self.rekey_if_due(batch_key);
     }
 
     /// Replaces the key right after its last packet.
     #[inline]
-    fn rekey_if_due(&mut self, key_index: &mut KeyIndex) {
+    fn rekey_if_due(&mut self, batch_key: &mut BatchKey) {
         if self.used == REKEY_INTERVAL {
-            self.rekey(key_index);
+            self.rekey(batch_key);
         }
     }
 
     #[cold]
-    fn rekey(&mut self, key_index: &mut KeyIndex) {
+    fn rekey(&mut self, batch_key: &mut BatchKey) {
         self.keystream.wipe();
-        *key_index = KeyIndex::default();
+        *batch_key = BatchKey::default();
         // Block 0 of the keystream makes the tag, so the AEAD's text begins with block 1.
         let mut key = Zeroizing::new([0; 32]);
         self.cpu

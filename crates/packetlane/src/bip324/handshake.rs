@@ -16,22 +16,21 @@
 
 use super::buffer::{KEPT_BUFFER, append_expected};
 use super::cipher::Cipher;
-use super::error::{OpenError, SealError};
-use super::inbound::{DEFAULT_RECEIVE_LIMIT, Inbound};
-use super::keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
+use super::error::{HandshakeError, OpenError, SealError};
+use super::inbound::Inbound;
+use super::keys::{Keypair, Role, SessionKeys};
 use super::outbound::Outbound;
-use super::packet::{LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
+use super::packet::{
+    ELLSWIFT_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, MAX_GARBAGE_LEN, OVERHEAD, PacketKind,
+    TERMINATOR_LEN,
+};
 use super::session::Session;
-use crate::bitcoin::Network;
 use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
-
-/// Maximum length of a side's garbage, in bytes.
-pub const MAX_GARBAGE_LEN: usize = 4095;
 
 /// Length of the prefix by which a responder recognises v1, in bytes: magic and message type.
 const V1_PREFIX_LEN: usize = 16;
@@ -42,7 +41,7 @@ const V1_VERSION: &[u8; 12] = b"version\0\0\0\0\0";
 /// The secrets and settings of a handshake.
 #[derive(Clone)]
 pub struct HandshakeConfig {
-    /// The network's magic, [`Network::magic`]. Not zeros, which are no network's.
+    /// The network's magic, [`Network::magic`](crate::bitcoin::Network::magic). Not zeros, which are no network's.
     pub magic: [u8; 4],
     /// The engine for packets that are not part of a batch, and for setting up keys.
     pub engine: Engine,
@@ -51,7 +50,7 @@ pub struct HandshakeConfig {
     pub secret: Box<Zeroizing<[u8; 32]>>,
     /// 32 random bytes that choose the encoding of the public key.
     pub auxiliary: Box<Zeroizing<[u8; 32]>>,
-    /// Bytes to send after the public key, at most [`MAX_GARBAGE_LEN`]. They hide the length of
+    /// Bytes to send after the public key, at most [`Handshake::MAX_GARBAGE_LEN`]. They hide the length of
     /// the handshake and should be random.
     pub garbage: Vec<u8>,
     /// Contents of the decoys to send before the version packet, in order.
@@ -79,7 +78,7 @@ impl HandshakeConfig {
             garbage: Vec::new(),
             decoys: Vec::new(),
             version: Vec::new(),
-            receive_limit: DEFAULT_RECEIVE_LIMIT,
+            receive_limit: Inbound::DEFAULT_RECEIVE_LIMIT,
         };
         secret.zeroize();
         auxiliary.zeroize();
@@ -179,11 +178,17 @@ pub enum Progress {
     /// implementation. Nothing has been sent to the peer.
     V1(Vec<u8>),
     /// The handshake is complete. Packets may have followed its last bytes: call
-    /// `session.inbound.received(&mut batch, 0)` first.
+    /// `session.inbound.receive(&mut batch, 0)` first.
     Complete(Box<Session>),
 }
 
 impl Handshake {
+    /// Maximum length of a side's garbage, in bytes.
+    pub const MAX_GARBAGE_LEN: usize = MAX_GARBAGE_LEN;
+
+    /// The timeout of Bitcoin Core for a handshake: 60 seconds.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
     /// Starts a handshake as the side that connects. [`Handshake::take_output`] has its first
     /// bytes at once.
     ///
@@ -191,7 +196,7 @@ impl Handshake {
     ///
     /// [`HandshakeError::ZeroMagic`], [`HandshakeError::GarbageTooLong`],
     /// [`HandshakeError::SecretKey`], or [`HandshakeError::Seal`] if a decoy or the version packet has more than
-    /// [`MAX_CONTENTS_LEN`] bytes.
+    /// [`Session::MAX_CONTENTS_LEN`] bytes.
     pub fn initiator(config: HandshakeConfig) -> Result<Self, HandshakeError> {
         let mut handshake = Self::new(Role::Initiator, config, State::Key)?;
         handshake.send_key()?;
@@ -493,7 +498,7 @@ impl Handshake {
                 let Some(&length) = self.buffer[*at..].first_chunk() else {
                     return Ok(None);
                 };
-                let length = inbound.decrypt_length(length).map_err(OpenError::from)?;
+                let length = inbound.decrypt_length(length)?;
                 let limit = self.config.receive_limit;
                 if length > limit {
                     return Err(OpenError::TooLong { length, limit }.into());
@@ -542,111 +547,5 @@ impl fmt::Debug for Handshake {
             .field("buffered", &self.buffer.len())
             .field("output", &self.output.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// Why a handshake failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HandshakeError {
-    /// The configuration's magic is 00000000: it was not set.
-    ZeroMagic,
-    /// The configuration has more than [`MAX_GARBAGE_LEN`] bytes of garbage.
-    GarbageTooLong {
-        /// Length of that garbage, in bytes.
-        length: usize,
-    },
-    /// The configuration's secret is not a secret key of secp256k1.
-    SecretKey(SecretKeyError),
-    /// A decoy or the version packet of the configuration cannot be sealed.
-    Seal(SealError),
-    /// The operating system returned no random bytes.
-    NoEntropy,
-    /// The peer speaks v1 on another network.
-    V1OtherNetwork {
-        /// The magic that it sent.
-        magic: [u8; 4],
-    },
-    /// The peer's first 4111 bytes after its key hold no terminator: it sent too much garbage,
-    /// or does not speak BIP324 on this network.
-    NoTerminator,
-    /// A packet from the peer cannot be opened. If it is the first one, the peer's key or
-    /// garbage may have been changed on the way.
-    Open(OpenError),
-    /// Initiator: the peer closed before it answered. It [may speak v1
-    /// only](HandshakeError::may_speak_v1).
-    ClosedUnanswered,
-    /// Initiator: the peer sent the first message of v1. It [speaks v1
-    /// only](HandshakeError::may_speak_v1).
-    AnsweredV1,
-    /// The peer closed during the handshake.
-    Closed,
-    /// The handshake had already ended, so it takes no more bytes.
-    Ended,
-}
-
-impl HandshakeError {
-    /// Whether the caller can connect again and speak v1; see [`Handshake::may_speak_v1`].
-    #[must_use]
-    pub fn may_speak_v1(&self) -> bool {
-        matches!(self, Self::ClosedUnanswered | Self::AnsweredV1)
-    }
-}
-
-impl fmt::Display for HandshakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ZeroMagic => f.write_str(
-                "the magic is 00000000, which is no network's: set it (f9beb4d9 is the main network's)",
-            ),
-            Self::GarbageTooLong { length } => write!(
-                f,
-                "{length} bytes of garbage are too many: the protocol allows at most {MAX_GARBAGE_LEN}"
-            ),
-            Self::SecretKey(error) => error.fmt(f),
-            Self::Seal(error) => error.fmt(f),
-            Self::NoEntropy => f.write_str("the operating system gave no random bytes"),
-            Self::V1OtherNetwork {
-                magic: [a, b, c, d],
-            } => {
-                write!(f, "the peer speaks v1 on another network: its magic is ")?;
-                match Network::from_magic([*a, *b, *c, *d]) {
-                    Some(network) => f.write_str(network.name()),
-                    None => write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}"),
-                }
-            }
-            Self::NoTerminator => write!(
-                f,
-                "no garbage terminator in {} bytes: the peer does not speak BIP324 on this network",
-                MAX_GARBAGE_LEN + TERMINATOR_LEN
-            ),
-            Self::Open(error) => error.fmt(f),
-            Self::ClosedUnanswered => f.write_str(
-                "the peer closed the connection before it answered: it may speak v1 only",
-            ),
-            Self::AnsweredV1 => f.write_str("the peer answered by v1: it speaks v1 only"),
-            Self::Closed => f.write_str("the peer closed the connection during the handshake"),
-            Self::Ended => f.write_str("the handshake has already ended: it takes no more bytes"),
-        }
-    }
-}
-
-impl core::error::Error for HandshakeError {}
-
-impl From<SecretKeyError> for HandshakeError {
-    fn from(error: SecretKeyError) -> Self {
-        Self::SecretKey(error)
-    }
-}
-
-impl From<SealError> for HandshakeError {
-    fn from(error: SealError) -> Self {
-        Self::Seal(error)
-    }
-}
-
-impl From<OpenError> for HandshakeError {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
     }
 }

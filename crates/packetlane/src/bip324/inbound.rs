@@ -1,14 +1,14 @@
 //! The receiving half of a session: it finds the packets in what a socket brought and adds
 //! them to a batch, which an engine opens for all sessions at once.
 
-use super::buffer::{KEPT_BUFFER, append_expected};
+use super::buffer::{KEPT_BUFFER, MAX_PREALLOCATION, append_expected};
 use super::cipher::Cipher;
 use super::error::OpenError;
 use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
 use super::rekey::number_and_epoch;
 use crate::arena::index;
 use crate::batch::{OpenBatch, Plan};
-use crate::bitcoin::message::{Ignored, MAX_TYPE_LEN, MessageType};
+use crate::bitcoin::message::{Ignored, MessageType};
 use crate::copy::copy;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -19,14 +19,10 @@ use core::ops::Range;
 use core::slice;
 use packetlane_lanes::{Job, Kernels, Outcome};
 
-/// Longest contents that [`Inbound`] accepts unless told otherwise, in bytes: the largest
-/// message of the network, 4,000,000 bytes, and its type, 13 bytes.
-pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MAX_TYPE_LEN;
-
 /// The receiving half of a session.
 ///
 /// In each turn: read from the socket into [`OpenBatch::room`], say how much came
-/// ([`Inbound::received`]), open the batch, take the packets ([`Inbound::packets`]) or defer
+/// ([`Inbound::receive`]), open the batch, take the packets ([`Inbound::packets`]) or defer
 /// them ([`Inbound::defer`]). Bytes of a packet that has not come whole wait here. Without a
 /// batch, [`Inbound::open`] does all of it.
 // With thousands of sessions, cache misses dominate: a turn that brings whole packets, which are taken,
@@ -101,6 +97,14 @@ struct Run {
 }
 
 impl Inbound {
+    /// Longest contents that are accepted unless told otherwise, in bytes: the largest message of
+    /// the network, 4,000,000 bytes, and its type, 13 bytes.
+    pub const DEFAULT_RECEIVE_LIMIT: usize = 4_000_000 + 1 + MessageType::MAX_LEN;
+
+    /// How much memory a session takes for a packet beyond the bytes of it that have arrived, in
+    /// bytes: a stranger's claim of a length costs no more than this.
+    pub const MAX_PREALLOCATION: usize = MAX_PREALLOCATION;
+
     pub(super) fn new(cipher: Cipher, limit: usize, buffered: Vec<u8>) -> Self {
         let rest = Reception {
             turn: 0,
@@ -126,7 +130,7 @@ impl Inbound {
     }
 
     /// Sets the longest contents that are accepted, in bytes, from the next
-    /// packet on. [`DEFAULT_RECEIVE_LIMIT`] if never called.
+    /// packet on. [`Inbound::DEFAULT_RECEIVE_LIMIT`] if never called.
     pub fn set_receive_limit(&mut self, limit: usize) {
         self.rest.limit = receive_limit(limit);
     }
@@ -164,34 +168,34 @@ impl Inbound {
     }
 
     /// Whether packets may wait here for a turn, without another byte from the peer: they
-    /// came with the handshake, or were deferred. Then call [`Inbound::received`] with 0,
+    /// came with the handshake, or were deferred. Then call [`Inbound::receive`] with 0,
     /// for the peer may send nothing more until it has an answer.
     #[must_use]
-    pub fn needs_turn(&self) -> bool {
+    pub fn has_pending_input(&self) -> bool {
         let needed = self.rest.expected().unwrap_or(LENGTH_LEN);
         self.rest.failed().is_none()
             && (self.rest.has_deferred()
                 || self.rest.held.tail.len() - self.rest.held.taken >= needed)
     }
 
-    /// As [`Inbound::received`], for bytes that lie elsewhere.
+    /// As [`Inbound::receive`], for bytes that lie elsewhere.
     ///
     /// # Errors
     ///
-    /// As [`Inbound::received`].
+    /// As [`Inbound::receive`].
     pub fn feed(&mut self, batch: &mut OpenBatch, bytes: &[u8]) -> Result<usize, OpenError> {
         if !batch.arena().fits(bytes.len()) {
             return Err(self.rest.end(OpenError::BatchFull));
         }
         copy(batch.room(bytes.len()), bytes);
-        self.received(batch, bytes.len())
+        self.receive(batch, bytes.len())
     }
 
     /// Takes the first `len` bytes of the batch's last [`OpenBatch::room`]: adds every
     /// packet that is now whole to the batch, after those that were deferred, and keeps the
     /// rest for later. Returns how many packets it added.
     ///
-    /// With 0 it adds what waits here ([`Inbound::needs_turn`]).
+    /// With 0 it adds what waits here ([`Inbound::has_pending_input`]).
     ///
     /// A packet that belongs to a small turn, or a long one that has come in pieces, may be opened here and now,
     /// by the session's engine, if that has one thread and no GPU. That shows when the batch has been opened.
@@ -207,7 +211,7 @@ impl Inbound {
     ///
     /// If that room was shorter than `len`, or has been taken or written over
     /// since.
-    pub fn received(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, OpenError> {
+    pub fn receive(&mut self, batch: &mut OpenBatch, len: usize) -> Result<usize, OpenError> {
         let rest = &mut self.rest;
         if rest.turn != batch.arena().turn() {
             if !rest.is_taken() {
@@ -221,7 +225,7 @@ impl Inbound {
             return Err(error);
         }
         let before = batch.len();
-        let start = batch.arena_mut().take_received(len);
+        let start = batch.arena_mut().commit(len);
         let mut result = self.scan(batch, start..start + len).map(|()| 0);
         // Also if a new packet is refused: those that were deferred came before it.
         if self.rest.has_deferred() {
@@ -256,7 +260,7 @@ impl Inbound {
     ///
     /// # Errors
     ///
-    /// As [`Packets`]: [`OpenError::NotOpened`] if the batch has not been opened; then nothing
+    /// As [`Inbound::packets`]: [`OpenError::NotOpened`] if the batch has not been opened; then nothing
     /// changes. A packet that cannot be opened ends the session, and packets before it are
     /// lost: take them instead if they matter.
     ///
@@ -278,8 +282,8 @@ impl Inbound {
     /// bob.inbound.defer(&batch)?;
     ///
     /// batch.clear();
-    /// assert!(bob.inbound.needs_turn());
-    /// bob.inbound.received(&mut batch, 0)?;
+    /// assert!(bob.inbound.has_pending_input());
+    /// bob.inbound.receive(&mut batch, 0)?;
     /// engine.open(&mut batch);
     /// assert_eq!(bob.inbound.packets(&batch).next(), Some(Ok(&b"two"[..])));
     /// # Ok(())
@@ -537,7 +541,7 @@ impl Inbound {
     /// Decrypts a length and checks it. Returns that of the packet on the wire.
     #[inline]
     fn decrypt_length(&mut self, length: [u8; LENGTH_LEN]) -> Result<usize, OpenError> {
-        let length = self.cipher.decrypt_length(length)?;
+        let length = self.cipher.next_length(length)?;
         if length > self.rest.limit as usize {
             return Err(self.rest.too_long(length));
         }
@@ -563,14 +567,22 @@ impl Inbound {
         Ok(())
     }
 
-    /// The contents of the packets that [`Inbound::received`] added to the batch and that
+    /// The contents of the packets that [`Inbound::receive`] added to the batch and that
     /// nobody took yet, once the batch has been opened. Decoys are dropped and counted.
     ///
-    /// After the last packet it yields the error that [`Inbound::received`] returned, if one.
+    /// After the last packet it yields the error that [`Inbound::receive`] returned, if one.
     // Always part of its caller: a value returned through memory would be written in pieces of 8 bytes and read
     // in pieces of 16, which waits until the pieces are in the cache.
     #[inline(always)]
-    pub fn packets<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
+    pub fn packets<'b>(
+        &mut self,
+        batch: &'b OpenBatch,
+    ) -> impl Iterator<Item = Result<&'b [u8], OpenError>> {
+        self.iter(batch)
+    }
+
+    #[inline(always)]
+    fn iter<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
         let rest = &self.rest;
         let waiting = match rest.turn == batch.arena().turn() && !rest.has_rare {
             true => rest.waiting.start as usize..rest.waiting.end as usize,
@@ -613,9 +625,12 @@ impl Inbound {
     /// # }
     /// ```
     #[inline(always)]
-    pub fn messages<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Messages<'s, 'b> {
+    pub fn messages<'b>(
+        &mut self,
+        batch: &'b OpenBatch,
+    ) -> impl Iterator<Item = Result<(MessageType, &'b [u8]), OpenError>> {
         Messages {
-            packets: self.packets(batch),
+            packets: self.iter(batch),
         }
     }
 
@@ -865,7 +880,7 @@ impl Run {
 /// Iterator over the packets of one session in a batch; see
 /// [`Inbound::packets`]. It ends after an error.
 #[derive(Debug)]
-pub struct Packets<'s, 'b> {
+struct Packets<'s, 'b> {
     inbound: &'s mut Inbound,
     batch: &'b OpenBatch,
     /// The packets that wait and have run. [`Inbound::next_packet`] does the same for each, but asks more.
@@ -913,7 +928,7 @@ impl<'b> Packets<'_, 'b> {
 /// Iterator over the messages of one session in a batch; see [`Inbound::messages`]. It ends after
 /// an error.
 #[derive(Debug)]
-pub struct Messages<'s, 'b> {
+struct Messages<'s, 'b> {
     packets: Packets<'s, 'b>,
 }
 
@@ -980,7 +995,8 @@ mod tests {
                         .seal(PacketKind::Genuine, b"behind", &mut wire)
                         .unwrap();
 
-                    let mut receiver = Inbound::new(cipher(), DEFAULT_RECEIVE_LIMIT, Vec::new());
+                    let mut receiver =
+                        Inbound::new(cipher(), Inbound::DEFAULT_RECEIVE_LIMIT, Vec::new());
                     receiver.set_precomputed_keystream(precomputes);
                     let mut batch = OpenBatch::new();
                     assert_eq!(receiver.feed(&mut batch, &wire[..cut]), Ok(4 * case));
@@ -1029,7 +1045,7 @@ mod tests {
                     .unwrap();
             }
             let behind = wire.split_off(140_000);
-            let mut receiver = Inbound::new(cipher(), DEFAULT_RECEIVE_LIMIT, wire);
+            let mut receiver = Inbound::new(cipher(), Inbound::DEFAULT_RECEIVE_LIMIT, wire);
             let (mut batch, mut opened) = (OpenBatch::new(), Vec::new());
             for (bytes, packets) in [(&[][..], 4), (&behind, 2)] {
                 batch.clear();

@@ -6,6 +6,8 @@
     reason = "what all versions of secp256k1 that Cargo.toml admits have in common"
 )]
 
+use super::error::HandshakeError;
+use super::packet::{ELLSWIFT_LEN, TERMINATOR_LEN};
 use alloc::boxed::Box;
 use core::fmt;
 use hkdf::Hkdf;
@@ -16,12 +18,6 @@ use secp256k1::ellswift::{
 use secp256k1::{All, Secp256k1, SecretKey};
 use sha2::Sha256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
-
-/// Length of a public key on the wire, in bytes.
-pub const ELLSWIFT_LEN: usize = 64;
-
-/// Length of a garbage terminator, in bytes.
-pub const TERMINATOR_LEN: usize = 16;
 
 /// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +37,9 @@ pub struct Keypair {
 }
 
 impl Keypair {
+    /// Length of a public key on the wire, in bytes.
+    pub const ELLSWIFT_LEN: usize = ELLSWIFT_LEN;
+
     /// Computes the public key of `secret`, a big-endian number.
     ///
     /// One public key has many encodings. `auxiliary`, 32 fresh random bytes, chooses one. It
@@ -48,9 +47,9 @@ impl Keypair {
     ///
     /// # Errors
     ///
-    /// If `secret` is zero or not below the order of secp256k1. For random bytes the chance is
+    /// [`HandshakeError::SecretKey`] if `secret` is zero or not below the order of secp256k1. For random bytes the chance is
     /// less than 2^-127.
-    pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, SecretKeyError> {
+    pub fn new(secret: &[u8; 32], auxiliary: &[u8; 32]) -> Result<Self, HandshakeError> {
         let secret = parse(secret)?;
         let public = ElligatorSwift::from_seckey(context(auxiliary), secret, Some(*auxiliary));
         Ok(Self {
@@ -68,7 +67,7 @@ impl Keypair {
     pub fn from_parts(
         secret: &[u8; 32],
         public: [u8; ELLSWIFT_LEN],
-    ) -> Result<Self, SecretKeyError> {
+    ) -> Result<Self, HandshakeError> {
         Ok(Self {
             secret: Box::new(parse(secret)?),
             public,
@@ -121,8 +120,8 @@ impl fmt::Debug for Keypair {
     }
 }
 
-fn parse(secret: &[u8; 32]) -> Result<SecretKey, SecretKeyError> {
-    SecretKey::from_slice(secret).map_err(|_| SecretKeyError)
+fn parse(secret: &[u8; 32]) -> Result<SecretKey, HandshakeError> {
+    SecretKey::from_slice(secret).map_err(|_| HandshakeError::SecretKey)
 }
 
 /// The context for all key generation. There is one per process, because creating it costs half
@@ -135,18 +134,6 @@ fn context(seed: &[u8; 32]) -> &'static Secp256k1<All> {
         Box::new(context)
     })
 }
-
-/// The bytes are not a secret key of secp256k1: zero, or not below its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecretKeyError;
-
-impl fmt::Display for SecretKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the secret key must be above zero and below the order of secp256k1")
-    }
-}
-
-impl core::error::Error for SecretKeyError {}
 
 /// The keys that both sides derive from the shared secret (BIP324, "Keys and session ID").
 /// Wiped on drop.
@@ -168,6 +155,9 @@ pub struct SessionKeys {
 }
 
 impl SessionKeys {
+    /// Length of a garbage terminator, in bytes.
+    pub const TERMINATOR_LEN: usize = TERMINATOR_LEN;
+
     /// Derives the keys with HKDF-SHA256 for the network of this magic. They are boxed so that a
     /// move leaves no copy.
     #[must_use]

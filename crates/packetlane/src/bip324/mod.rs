@@ -8,8 +8,7 @@
 //! - [`Handshake`]: from the first byte to a session, for both sides.
 //! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a time
 //!   through a [`Batch`](crate::Batch), or one at a time.
-//! - [`MessageType`], [`encode_message`], [`decode_message`]: what a packet's contents mean
-//!   (from [`bitcoin`](crate::bitcoin)).
+//! - What a packet's contents mean: [`bitcoin::message`](crate::bitcoin::message).
 //! - [`Keypair`], [`SessionKeys`]: the key exchange by itself. [`Cipher`]: one direction by
 //!   itself.
 //! - `stream` (feature `tokio`): sessions over tokio's streams.
@@ -65,21 +64,14 @@ mod session;
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub mod stream;
 
-pub use crate::bitcoin::Network;
-pub use crate::bitcoin::message::{
-    MAX_TYPE_LEN, MessageError, MessageType, decode_message, encode_message, encoded_len,
-};
-pub use buffer::MAX_PREALLOCATION;
 pub use cipher::Cipher;
 pub use connection::{Connection, ConnectionError};
-pub use error::{Exhausted, OpenError, SealError};
-pub use handshake::{Handshake, HandshakeConfig, HandshakeError, MAX_GARBAGE_LEN, Progress};
-pub use inbound::{DEFAULT_RECEIVE_LIMIT, Inbound, Messages, Packets};
-pub use keys::{ELLSWIFT_LEN, Keypair, Role, SecretKeyError, SessionKeys, TERMINATOR_LEN};
+pub use error::{HandshakeError, OpenError, SealError};
+pub use handshake::{Handshake, HandshakeConfig, Progress};
+pub use inbound::Inbound;
+pub use keys::{Keypair, Role, SessionKeys};
 #[cfg(feature = "internals")]
 pub(crate) use outbound::Draft;
 pub use outbound::Outbound;
-pub use packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
-pub use precomputed::MAX_PRECOMPUTED_KEYSTREAM;
-pub use rekey::REKEY_INTERVAL;
+pub use packet::PacketKind;
 pub use session::Session;

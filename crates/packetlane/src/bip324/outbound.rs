@@ -86,7 +86,7 @@ impl Outbound {
     ///
     /// ```
     /// # use packetlane::bip324::{Role, Session, SessionKeys};
-    /// use packetlane::bip324::{OVERHEAD, PacketKind};
+    /// use packetlane::bip324::PacketKind;
     /// use packetlane::{Engine, SealBatch};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let engine = Engine::detect()?;
@@ -98,7 +98,7 @@ impl Outbound {
     /// let mut batch = SealBatch::new();
     /// let slot = session.outbound.push_many(&mut batch, packets)?;
     /// engine.seal(&mut batch);
-    /// assert_eq!(batch.wire(&slot)?.len(), 3 + 5 + 2 * OVERHEAD);
+    /// assert_eq!(batch.wire(&slot)?.len(), 3 + 5 + 2 * Session::OVERHEAD);
     /// # Ok(())
     /// # }
     /// ```

@@ -1,19 +1,28 @@
 //! The form of a packet (BIP324, "Packet encryption"): an encrypted length, a header byte,
-//! the contents, a tag.
+//! the contents, a tag. Lengths of what comes before the first packet.
 
 use packetlane_lanes::TAG_LEN;
 
 /// Length of the encrypted length in front of a packet, in bytes. It is little-endian.
-pub const LENGTH_LEN: usize = 3;
+pub(super) const LENGTH_LEN: usize = 3;
 
 /// Length of the header byte, in bytes.
-pub const HEADER_LEN: usize = 1;
+pub(super) const HEADER_LEN: usize = 1;
 
 /// Length of a packet beyond its contents: length, header and tag, in bytes.
-pub const OVERHEAD: usize = LENGTH_LEN + HEADER_LEN + TAG_LEN;
+pub(super) const OVERHEAD: usize = LENGTH_LEN + HEADER_LEN + TAG_LEN;
 
 /// Longest contents that the format carries, in bytes: its length has 24 bits.
-pub const MAX_CONTENTS_LEN: usize = (1 << 24) - 1;
+pub(super) const MAX_CONTENTS_LEN: usize = (1 << 24) - 1;
+
+/// Length of a public key on the wire, in bytes.
+pub(super) const ELLSWIFT_LEN: usize = 64;
+
+/// Length of a garbage terminator, in bytes.
+pub(super) const TERMINATOR_LEN: usize = 16;
+
+/// Maximum length of a side's garbage, in bytes.
+pub(super) const MAX_GARBAGE_LEN: usize = 4095;
 
 /// The bit of the header byte that marks a decoy. The other bits mean nothing: they are
 /// sent as 0 and ignored.

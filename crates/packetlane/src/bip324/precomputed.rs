@@ -15,7 +15,7 @@ use core::ops::Range;
 use packetlane_lanes::{Backend, Block, Key};
 
 /// The most memory that precomputed keystream takes for one direction, in bytes.
-pub const MAX_PRECOMPUTED_KEYSTREAM: usize = 2048;
+pub(super) const MAX_PRECOMPUTED_KEYSTREAM: usize = 2048;
 
 /// The same in blocks: they fill two registers of AVX-512, which take little longer than one.
 const MAX_BLOCKS: usize = MAX_PRECOMPUTED_KEYSTREAM / size_of::<Block>();

@@ -3,7 +3,7 @@
 use packetlane_lanes::Nonce;
 
 /// How many packets one key serves (BIP324, "Rekeying wrappers").
-pub const REKEY_INTERVAL: u32 = 224;
+pub(super) const REKEY_INTERVAL: u32 = 224;
 
 /// A nonce of 12 bytes: a number since the last rekey, 4 bytes, then the epoch, which is the
 /// number of rekeys before it, 8 bytes, both little-endian.

@@ -1,9 +1,10 @@
 //! The two halves of a session after its handshake.
 
 use super::cipher::Cipher;
-use super::inbound::{DEFAULT_RECEIVE_LIMIT, Inbound};
+use super::inbound::Inbound;
 use super::keys::{Role, SessionKeys};
 use super::outbound::Outbound;
+use super::{packet, rekey};
 use crate::engine::Engine;
 use alloc::vec::Vec;
 
@@ -21,6 +22,21 @@ pub struct Session {
 }
 
 impl Session {
+    /// Length of the encrypted length in front of a packet, in bytes. It is little-endian.
+    pub const LENGTH_LEN: usize = packet::LENGTH_LEN;
+
+    /// Length of the header byte, in bytes.
+    pub const HEADER_LEN: usize = packet::HEADER_LEN;
+
+    /// Length of a packet beyond its contents: length, header and tag, in bytes.
+    pub const OVERHEAD: usize = packet::OVERHEAD;
+
+    /// Longest contents that the format carries, in bytes: its length has 24 bits.
+    pub const MAX_CONTENTS_LEN: usize = packet::MAX_CONTENTS_LEN;
+
+    /// How many packets one key serves (BIP324, "Rekeying wrappers").
+    pub const REKEY_INTERVAL: u32 = rekey::REKEY_INTERVAL;
+
     /// A session in `role` with keys that were not exchanged by a
     /// [`Handshake`](super::Handshake). The first genuine packet of each direction is still the
     /// version packet.
@@ -29,7 +45,7 @@ impl Session {
         let [outbound, inbound] = Cipher::pair(engine, keys, role);
         Self {
             outbound: Outbound::new(outbound),
-            inbound: Inbound::new(inbound, DEFAULT_RECEIVE_LIMIT, Vec::new()),
+            inbound: Inbound::new(inbound, Inbound::DEFAULT_RECEIVE_LIMIT, Vec::new()),
             id: keys.session_id,
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use packetlane::Engine;
-//! use packetlane::bip324::stream::{Accepted, HANDSHAKE_TIMEOUT, Reader, Writer, handshake};
+//! use packetlane::bip324::stream::{Accepted, Reader, Writer, handshake};
 //! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind};
 //! use packetlane::bitcoin::Network;
 //!
@@ -16,8 +16,8 @@
 //! let (initiator, responder) = (Handshake::initiator(config()?)?, Handshake::responder(config()?)?);
 //! let (mut here, mut there) = tokio::io::duplex(1 << 16);
 //! let (alice, bob) = tokio::join!(
-//!     handshake(&mut here, initiator, HANDSHAKE_TIMEOUT),
-//!     handshake(&mut there, responder, HANDSHAKE_TIMEOUT),
+//!     handshake(&mut here, initiator, Handshake::DEFAULT_TIMEOUT),
+//!     handshake(&mut there, responder, Handshake::DEFAULT_TIMEOUT),
 //! );
 //! let (Accepted::V2(alice), Accepted::V2(bob)) = (alice?, bob?) else { panic!("v1") };
 //!
@@ -29,8 +29,8 @@
 //! # }
 //! ```
 
-use super::error::{OpenError, SealError};
-use super::handshake::{Handshake, HandshakeConfig, HandshakeError, Progress};
+use super::error::{HandshakeError, OpenError, SealError};
+use super::handshake::{Handshake, HandshakeConfig, Progress};
 use super::inbound::Inbound;
 use super::outbound::Outbound;
 use super::packet::PacketKind;
@@ -47,9 +47,6 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-
-/// The timeout of Bitcoin Core for a handshake: 60 seconds.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Most bytes of one read.
 const MAX_READ_LEN: usize = 64 * 1024;
@@ -92,8 +89,8 @@ pub enum Accepted {
 ///
 /// ```
 /// # use packetlane::Engine;
-/// use packetlane::bip324::stream::{Accepted, HANDSHAKE_TIMEOUT, connect};
-/// use packetlane::bip324::HandshakeConfig;
+/// use packetlane::bip324::stream::{Accepted, connect};
+/// use packetlane::bip324::{Handshake, HandshakeConfig};
 /// use packetlane::bitcoin::Network;
 /// use tokio::net::{TcpListener, TcpStream};
 ///
@@ -108,7 +105,7 @@ pub enum Accepted {
 ///     drop(listener.accept().await?);
 ///     listener.accept().await
 /// };
-/// let connecting = connect(|| TcpStream::connect(address), config, HANDSHAKE_TIMEOUT);
+/// let connecting = connect(|| TcpStream::connect(address), config, Handshake::DEFAULT_TIMEOUT);
 /// let (connected, _) = tokio::join!(connecting, node);
 /// let (_stream, accepted) = connected?;
 /// assert!(matches!(accepted, Accepted::V1(received) if received.is_empty()));
@@ -292,13 +289,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             ended: false,
         };
         // Packets that came with the end of the handshake.
-        reader.received(0);
+        reader.receive(0);
         reader
     }
 
-    fn received(&mut self, len: usize) {
+    fn receive(&mut self, len: usize) {
         // Its error comes from `next_packet`, behind the packets before it.
-        let _ = self.inbound.received(&mut self.batch, len);
+        let _ = self.inbound.receive(&mut self.batch, len);
         self.engine.open(&mut self.batch);
     }
 
@@ -330,7 +327,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                         within_packet: self.inbound.buffered() > 0,
                     });
                 }
-                Ok(len) => self.received(len),
+                Ok(len) => self.receive(len),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.ended = true;

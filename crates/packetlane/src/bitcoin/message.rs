@@ -1,18 +1,19 @@
 //! Messages in packets: a type of one byte or of thirteen, then the payload
 //! (BIP324, "v2 Bitcoin P2P message structure").
 //!
-//! The codec works on bytes; what a payload means is the caller's.
+//! The codec works on bytes; what a payload means is the caller's. Which type has which byte is a
+//! [`MessageTable`]; the methods of [`MessageType`] use Bitcoin's.
 //!
 //! ```
-//! use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
+//! use packetlane::bitcoin::message::MessageType;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // A type without a short id takes 13 bytes.
 //! let sendaddrv2 = MessageType::new(b"sendaddrv2")?;
 //! let mut contents = Vec::new();
-//! encode_message(sendaddrv2, b"", &mut contents);
+//! sendaddrv2.encode(b"", &mut contents);
 //! assert_eq!(contents.len(), 13);
-//! assert_eq!(decode_message(&contents)?, (sendaddrv2, &b""[..]));
+//! assert_eq!(MessageType::decode(&contents)?, (sendaddrv2, &b""[..]));
 //! # Ok(())
 //! # }
 //! ```
@@ -21,9 +22,6 @@ use crate::copy::append;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
-
-/// Longest name of a message type, in bytes.
-pub const MAX_TYPE_LEN: usize = 12;
 
 /// The first byte of contents whose type is spelt out in the next twelve.
 const LONG_TYPE: u8 = 0;
@@ -102,14 +100,33 @@ static KNOWN_TYPES: [MessageType; SHORT_IDS.len() + LONG_TYPES.len()] = {
     types
 };
 
+/// Bitcoin's table: BIP324's own ids, and those that are understood and not sent.
+static BITCOIN: MessageTable = MessageTable::new(&short_ids::<BIP324_IDS>(0))
+    .with_receive_only(&short_ids::<{ SHORT_IDS.len() - BIP324_IDS }>(BIP324_IDS));
+
+/// `N` of [`SHORT_IDS`], from index `first` on, with their ids.
+const fn short_ids<const N: usize>(first: usize) -> [(u8, MessageType); N] {
+    let mut ids = [(0, MessageType::literal("")); N];
+    let mut i = 0;
+    while i < N {
+        let index = first + i;
+        ids[i] = (index as u8 + 1, MessageType::literal(SHORT_IDS[index]));
+        i += 1;
+    }
+    ids
+}
+
 /// The type of a message: up to twelve characters, as v1 and BIP324 spell it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageType {
     /// Padded with zeros.
-    name: [u8; MAX_TYPE_LEN],
+    name: [u8; MessageType::MAX_LEN],
 }
 
 impl MessageType {
+    /// Longest name of a message type, in bytes.
+    pub const MAX_LEN: usize = 12;
+
     /// The type called `name`, for constants.
     ///
     /// # Panics
@@ -118,8 +135,8 @@ impl MessageType {
     #[must_use]
     pub const fn literal(name: &str) -> Self {
         let bytes = name.as_bytes();
-        assert!(bytes.len() <= MAX_TYPE_LEN, "at most 12 characters");
-        let mut padded = [0; MAX_TYPE_LEN];
+        assert!(bytes.len() <= MessageType::MAX_LEN, "at most 12 characters");
+        let mut padded = [0; MessageType::MAX_LEN];
         let mut i = 0;
         while i < bytes.len() {
             assert!(is_name_byte(bytes[i]), "printable ASCII");
@@ -135,7 +152,7 @@ impl MessageType {
     ///
     /// If it has more than 12 bytes or one that is no printable ASCII.
     pub fn new(name: &[u8]) -> Result<Self, MessageError> {
-        let mut padded = [0; MAX_TYPE_LEN];
+        let mut padded = [0; MessageType::MAX_LEN];
         padded
             .get_mut(..name.len())
             .ok_or(MessageError::TypeTooLong { length: name.len() })?
@@ -153,9 +170,9 @@ impl MessageType {
     ///
     /// If a byte before the padding is no printable ASCII, or one in the padding
     /// no zero.
-    pub fn from_padded(field: &[u8; MAX_TYPE_LEN]) -> Result<Self, MessageError> {
+    pub fn from_padded(field: &[u8; MessageType::MAX_LEN]) -> Result<Self, MessageError> {
         let length = field.iter().position(|&byte| byte == 0);
-        let (name, padding) = field.split_at(length.unwrap_or(MAX_TYPE_LEN));
+        let (name, padding) = field.split_at(length.unwrap_or(MessageType::MAX_LEN));
         if padding.iter().any(|&byte| byte != 0) {
             return Err(MessageError::TypePadding);
         }
@@ -164,7 +181,7 @@ impl MessageType {
 
     /// The field of 12 bytes, padded with zeros.
     #[must_use]
-    pub const fn padded(&self) -> &[u8; MAX_TYPE_LEN] {
+    pub const fn padded(&self) -> &[u8; MessageType::MAX_LEN] {
         &self.name
     }
 
@@ -172,7 +189,7 @@ impl MessageType {
     #[must_use]
     pub fn name(&self) -> &str {
         let length = self.name.iter().position(|&byte| byte == 0);
-        let name = &self.name[..length.unwrap_or(MAX_TYPE_LEN)];
+        let name = &self.name[..length.unwrap_or(MessageType::MAX_LEN)];
         core::str::from_utf8(name).expect("every constructor admits ASCII only")
     }
 
@@ -183,34 +200,63 @@ impl MessageType {
         &KNOWN_TYPES
     }
 
-    /// The id of one byte by which this type is sent: the one that BIP324's own table has
-    /// for it, which every peer understands.
+    /// The id of one byte by which Bitcoin's nodes send this type: the one that BIP324's own table
+    /// has for it, which every peer understands.
     #[must_use]
     pub fn short_id(&self) -> Option<u8> {
-        let sent = &KNOWN_TYPES[..BIP324_IDS];
-        let index = sent.iter().position(|sent| sent == self)?;
-        u8::try_from(index + 1).ok()
+        BITCOIN.short_id(*self)
     }
 
     /// The type to which `id` has been assigned, if to one: by BIP324, or since. Of the
     /// latter [`MessageType::short_id`] knows nothing: they are understood and not sent.
     #[must_use]
     pub fn from_short_id(id: u8) -> Option<Self> {
-        let index = usize::from(id).checked_sub(1)?;
-        KNOWN_TYPES[..SHORT_IDS.len()].get(index).copied()
+        BITCOIN.message_type(id)
+    }
+
+    /// Appends the contents that carry a message of this type to `out`: the short form where
+    /// BIP324's own table has an id for the type, else the long one.
+    pub fn encode(&self, payload: &[u8], out: &mut Vec<u8>) {
+        BITCOIN.encode(*self, payload, out);
+    }
+
+    /// The message in a packet's contents: its type and its payload.
+    ///
+    /// # Errors
+    ///
+    /// See [`MessageError`]. Contents of a peer go through [`Ignored::decode`], which keeps the
+    /// connection, as nodes do.
+    pub fn decode(contents: &[u8]) -> Result<(Self, &[u8]), MessageError> {
+        BITCOIN.decode(contents)
+    }
+
+    /// Length of the contents that carry a message of this type, in bytes.
+    #[must_use]
+    pub fn encoded_len(&self, payload_len: usize) -> usize {
+        BITCOIN.encoded_len(*self, payload_len)
     }
 
     /// The beginning of the contents that carry a message of this type.
-    pub(crate) fn encoded(self) -> ArrayVec<u8, { 1 + MAX_TYPE_LEN }> {
-        let mut encoded = ArrayVec::new();
-        match self.short_id() {
-            Some(id) => encoded.push(id),
-            None => {
-                encoded.push(LONG_TYPE);
-                encoded.extend(self.name);
+    pub(crate) fn encoded(self) -> EncodedType {
+        BITCOIN.encoded(self)
+    }
+}
+
+impl MessageType {
+    const fn is_empty(&self) -> bool {
+        self.name[0] == 0
+    }
+
+    /// As `==`, which constants cannot call.
+    const fn equals(&self, other: &Self) -> bool {
+        let mut i = 0;
+        while i < Self::MAX_LEN {
+            if self.name[i] != other.name[i] {
+                return false;
             }
+            i += 1;
         }
-        encoded
+        true
     }
 }
 
@@ -231,36 +277,159 @@ impl fmt::Debug for MessageType {
     }
 }
 
-/// Length of the contents that carry a message, in bytes.
-#[must_use]
-pub fn encoded_len(message_type: MessageType, payload_len: usize) -> usize {
-    payload_len.saturating_add(message_type.encoded().len())
+/// A type as it begins the contents of a packet.
+type EncodedType = ArrayVec<u8, { 1 + MessageType::MAX_LEN }>;
+
+/// The short ids of a network's message types: one byte in place of 13.
+///
+/// Sessions and [`MessageType`] use Bitcoin's. For another network, encode messages here and push
+/// them as the contents of genuine packets:
+///
+/// ```
+/// use packetlane::bitcoin::message::{MessageTable, MessageType};
+///
+/// const QUORUM: MessageType = MessageType::literal("quorum");
+/// static TABLE: MessageTable = MessageTable::new(&[(128, QUORUM)]);
+///
+/// let mut contents = Vec::new();
+/// TABLE.encode(QUORUM, b"payload", &mut contents);
+/// assert_eq!(contents[0], 128);
+/// assert_eq!(TABLE.decode(&contents), Ok((QUORUM, &b"payload"[..])));
+/// // Bitcoin has no such id.
+/// assert!(MessageType::decode(&contents).is_err());
+/// ```
+pub struct MessageTable {
+    /// The type of each id; an empty name where it has none.
+    types: [MessageType; 256],
+    /// The ids that are sent: the first `sent_len`.
+    sent: [u8; 255],
+    sent_len: usize,
 }
 
-/// Appends the contents that carry a message to `out`: the short form where
-/// BIP324's own table has an id for the type, else the long one.
-pub fn encode_message(message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
-    out.reserve(encoded_len(message_type, payload.len()));
-    out.extend_from_slice(&message_type.encoded());
-    append(out, payload);
-}
+impl MessageTable {
+    /// Bitcoin's table: 28 ids that are sent, and those above that are only understood.
+    pub const BITCOIN: &'static Self = &BITCOIN;
 
-/// The message in a packet's contents: its type and its payload.
-///
-/// # Errors
-///
-/// See [`MessageError`]. Contents of a peer go through [`Ignored::decode`], which keeps the
-/// connection, as nodes do.
-pub fn decode_message(contents: &[u8]) -> Result<(MessageType, &[u8]), MessageError> {
-    let (&id, rest) = contents.split_first().ok_or(MessageError::Empty)?;
-    if id != LONG_TYPE {
-        let message_type = MessageType::from_short_id(id).ok_or(MessageError::UnknownId { id })?;
-        return Ok((message_type, rest));
+    /// A table with these ids and types.
+    ///
+    /// # Panics
+    ///
+    /// If an id is 0, which begins a type in full, if an id or a type occurs twice, or if a type
+    /// is empty. In a constant, when it is compiled.
+    #[must_use]
+    pub const fn new(types: &[(u8, MessageType)]) -> Self {
+        let mut table = Self {
+            types: [MessageType::literal(""); 256],
+            sent: [0; 255],
+            sent_len: 0,
+        };
+        let mut i = 0;
+        while i < types.len() {
+            let (id, message_type) = types[i];
+            table.assign(id, message_type);
+            table.sent[table.sent_len] = id;
+            table.sent_len += 1;
+            i += 1;
+        }
+        table
     }
-    let (field, payload) = rest
-        .split_first_chunk()
-        .ok_or(MessageError::TypeCut { length: rest.len() })?;
-    Ok((MessageType::from_padded(field)?, payload))
+
+    /// The same table, which also understands these ids and does not send them: for ids that not
+    /// every peer knows.
+    ///
+    /// # Panics
+    ///
+    /// As [`MessageTable::new`].
+    #[must_use]
+    pub const fn with_receive_only(mut self, types: &[(u8, MessageType)]) -> Self {
+        let mut i = 0;
+        while i < types.len() {
+            let (id, message_type) = types[i];
+            self.assign(id, message_type);
+            i += 1;
+        }
+        self
+    }
+
+    const fn assign(&mut self, id: u8, message_type: MessageType) {
+        assert!(id != LONG_TYPE, "id 0 begins a type in full: take another");
+        assert!(!message_type.is_empty(), "a type in a table needs a name");
+        let mut other = 0;
+        while other < self.types.len() {
+            let is_same = self.types[other].equals(&message_type);
+            assert!(!is_same, "a type has two ids: give it one");
+            other += 1;
+        }
+        let place = &mut self.types[id as usize];
+        assert!(place.is_empty(), "an id has two types: give it one");
+        *place = message_type;
+    }
+
+    /// The id by which a type is sent, if it has one.
+    #[must_use]
+    pub fn short_id(&self, message_type: MessageType) -> Option<u8> {
+        let mut sent = self.sent[..self.sent_len].iter().copied();
+        sent.find(|&id| self.types[usize::from(id)] == message_type)
+    }
+
+    /// The type of an id, if it has one.
+    #[must_use]
+    pub fn message_type(&self, id: u8) -> Option<MessageType> {
+        let message_type = self.types[usize::from(id)];
+        (!message_type.is_empty()).then_some(message_type)
+    }
+
+    /// Appends the contents that carry a message to `out`: the short form if the type has an id
+    /// that is sent, else the long one.
+    pub fn encode(&self, message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
+        let encoded = self.encoded(message_type);
+        out.reserve(encoded.len().saturating_add(payload.len()));
+        out.extend_from_slice(&encoded);
+        append(out, payload);
+    }
+
+    /// The message in a packet's contents: its type and its payload.
+    ///
+    /// # Errors
+    ///
+    /// See [`MessageError`].
+    pub fn decode<'c>(&self, contents: &'c [u8]) -> Result<(MessageType, &'c [u8]), MessageError> {
+        let (&id, rest) = contents.split_first().ok_or(MessageError::Empty)?;
+        if id != LONG_TYPE {
+            let message_type = self.message_type(id);
+            return Ok((message_type.ok_or(MessageError::UnknownId { id })?, rest));
+        }
+        let (field, payload) = rest
+            .split_first_chunk()
+            .ok_or(MessageError::TypeCut { length: rest.len() })?;
+        Ok((MessageType::from_padded(field)?, payload))
+    }
+
+    /// Length of the contents that carry a message, in bytes.
+    #[must_use]
+    pub fn encoded_len(&self, message_type: MessageType, payload_len: usize) -> usize {
+        payload_len.saturating_add(self.encoded(message_type).len())
+    }
+
+    /// The beginning of the contents that carry a message of this type.
+    fn encoded(&self, message_type: MessageType) -> EncodedType {
+        let mut encoded = ArrayVec::new();
+        match self.short_id(message_type) {
+            Some(id) => encoded.push(id),
+            None => {
+                encoded.push(LONG_TYPE);
+                encoded.extend(message_type.name);
+            }
+        }
+        encoded
+    }
+}
+
+impl fmt::Debug for MessageTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = (0..=u8::MAX).filter_map(|id| Some((id, self.message_type(id)?)));
+        f.debug_map().entries(ids).finish()
+    }
 }
 
 /// What a peer has sent that is no message: dropped and counted.
@@ -285,7 +454,7 @@ impl Ignored {
         contents: &'c [u8],
         wire_len: usize,
     ) -> Option<(MessageType, &'c [u8])> {
-        match decode_message(contents) {
+        match MessageType::decode(contents) {
             Ok(message) => Some(message),
             Err(_) => {
                 self.count(wire_len);

@@ -6,7 +6,7 @@
 //! - [`v1`]: a message in the unencrypted transport of version 1.
 //!
 //! ```
-//! use packetlane::bitcoin::message::{MessageType, decode_message, encode_message};
+//! use packetlane::bitcoin::message::MessageType;
 //! use packetlane::bitcoin::{Network, v1};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,16 +15,16 @@
 //!
 //! // Version 2 has one byte for the type of a `ping`.
 //! let mut contents = Vec::new();
-//! encode_message(ping, &nonce, &mut contents);
+//! ping.encode(&nonce, &mut contents);
 //! assert_eq!(contents.len(), 1 + 8);
-//! assert_eq!(decode_message(&contents)?, (ping, &nonce[..]));
+//! assert_eq!(MessageType::decode(&contents)?, (ping, &nonce[..]));
 //!
 //! // Version 1 has a header of 24 bytes.
 //! let magic = Network::Mainnet.magic();
 //! let mut wire = Vec::new();
-//! v1::encode(magic, ping, &nonce, &mut wire);
+//! v1::Message::new(ping, &nonce).encode(magic, &mut wire);
 //! assert_eq!(wire.len(), 24 + 8);
-//! let message = v1::decode(magic, &wire)?.expect("it is whole");
+//! let message = v1::Message::decode(magic, &wire)?.expect("it is whole");
 //! assert_eq!((message.message_type, message.payload), (ping, &nonce[..]));
 //! # Ok(())
 //! # }

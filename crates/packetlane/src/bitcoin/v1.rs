@@ -7,38 +7,34 @@
 //! use packetlane::bitcoin::{Network, v1};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (magic, verack) = (Network::Signet.magic(), MessageType::new(b"verack")?);
+//! let (magic, name) = (Network::Signet.magic(), MessageType::new(b"verack")?);
+//! let verack = v1::Message::new(name, b"");
 //! let mut wire = Vec::new();
-//! v1::encode(magic, verack, b"", &mut wire);
-//! assert_eq!(v1::decode(magic, &wire[..23])?, None);
-//! assert_eq!(v1::decode(magic, &wire)?.map(|message| message.message_type), Some(verack));
-//! assert!(v1::decode(Network::Mainnet.magic(), &wire).is_err());
+//! verack.encode(magic, &mut wire);
+//! assert_eq!(v1::Message::decode(magic, &wire[..23])?, None);
+//! assert_eq!(v1::Message::decode(magic, &wire)?.map(|message| message.message_type), Some(name));
+//! assert!(v1::Message::decode(Network::Mainnet.magic(), &wire).is_err());
 //!
 //! // A peer's messages, of which a damaged one is dropped.
 //! *wire.last_mut().unwrap() ^= 1;
-//! v1::encode(magic, verack, b"", &mut wire);
+//! verack.encode(magic, &mut wire);
 //! let (mut decoder, mut received) = (v1::Decoder::new(magic), &wire[..]);
 //! let message = decoder.next(&mut received)?.unwrap();
-//! assert_eq!((message.message_type, received.len()), (verack, 0));
+//! assert_eq!((message.message_type, received.len()), (name, 0));
 //! assert_eq!(decoder.ignored().messages, 1);
 //! # Ok(())
 //! # }
 //! ```
 
-use super::message::{Ignored, MAX_TYPE_LEN, MessageError, MessageType};
+use super::message::{Ignored, MessageError, MessageType};
 use super::network::Network;
 use crate::copy::append;
 use alloc::vec::Vec;
 use core::fmt;
 use sha2::{Digest, Sha256};
 
-/// Length of the header in front of a payload, in bytes.
-pub const HEADER_LEN: usize = 4 + MAX_TYPE_LEN + 4 + 4;
-
-/// Longest payload of the network, in bytes.
-pub const MAX_PAYLOAD_LEN: usize = 4_000_000;
-
-/// A message at the beginning of a buffer.
+/// A message: what [`Message::encode`] writes, or what [`Message::decode`] finds at the beginning
+/// of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'b> {
     /// Its type.
@@ -47,114 +43,112 @@ pub struct Message<'b> {
     pub payload: &'b [u8],
 }
 
-impl Message<'_> {
+impl<'b> Message<'b> {
+    /// Length of the header in front of a payload, in bytes.
+    pub const HEADER_LEN: usize = 4 + MessageType::MAX_LEN + 4 + 4;
+
+    /// Longest payload of the network, in bytes.
+    pub const MAX_PAYLOAD_LEN: usize = 4_000_000;
+
+    /// The message of this type with this payload.
+    #[must_use]
+    pub const fn new(message_type: MessageType, payload: &'b [u8]) -> Self {
+        Self {
+            message_type,
+            payload,
+        }
+    }
+
     /// Its length on the wire, in bytes.
     #[must_use]
     pub fn wire_len(&self) -> usize {
-        HEADER_LEN + self.payload.len()
+        Self::HEADER_LEN + self.payload.len()
     }
-}
 
-/// Appends a message to `out`.
-///
-/// # Panics
-///
-/// If the payload does not fit 32 bits.
-pub fn encode(magic: [u8; 4], message_type: MessageType, payload: &[u8], out: &mut Vec<u8>) {
-    encode_with_checksum(magic, message_type, payload, checksum(payload), out);
-}
-
-/// As [`encode`], for a caller that has hashed the payload: `checksum` is the first four bytes of its
-/// double SHA-256. Many payloads are hashed at once by [`Hasher::many`](crate::sha256d::Hasher::many).
-///
-/// # Panics
-///
-/// If the payload does not fit 32 bits.
-pub fn encode_with_checksum(
-    magic: [u8; 4],
-    message_type: MessageType,
-    payload: &[u8],
-    checksum: [u8; 4],
-    out: &mut Vec<u8>,
-) {
-    out.reserve(HEADER_LEN + payload.len());
-    out.extend_from_slice(&header(magic, message_type, payload.len(), checksum));
-    append(out, payload);
-}
-
-/// The header of a message, for a caller that sends the payload from where it lies.
-///
-/// # Panics
-///
-/// If the payload does not fit 32 bits.
-#[must_use]
-pub fn encode_header(
-    magic: [u8; 4],
-    message_type: MessageType,
-    payload: &[u8],
-) -> [u8; HEADER_LEN] {
-    header(magic, message_type, payload.len(), checksum(payload))
-}
-
-fn header(
-    magic: [u8; 4],
-    message_type: MessageType,
-    length: usize,
-    checksum: [u8; 4],
-) -> [u8; HEADER_LEN] {
-    let length = u32::try_from(length).expect("payloads have less than 2^32 bytes");
-    let mut header = [0; HEADER_LEN];
-    header[..4].copy_from_slice(&magic);
-    header[4..16].copy_from_slice(message_type.padded());
-    header[16..20].copy_from_slice(&length.to_le_bytes());
-    header[20..].copy_from_slice(&checksum);
-    header
-}
-
-/// The message at the beginning of `bytes`, or `None` if it has not come whole. [`Decoder`] goes
-/// through all that a peer sends.
-///
-/// # Errors
-///
-/// See [`Error`]; of a wrong magic, type or length as soon as the header is
-/// there. Of several the one that ends a connection.
-pub fn decode(magic: [u8; 4], bytes: &[u8]) -> Result<Option<Message<'_>>, Error> {
-    let Some((found, rest)) = bytes.split_first_chunk() else {
-        return Ok(None);
-    };
-    if *found != magic {
-        return Err(Error::Magic { found: *found });
+    /// Appends the message to `out`.
+    ///
+    /// # Panics
+    ///
+    /// If the payload does not fit 32 bits.
+    pub fn encode(&self, magic: [u8; 4], out: &mut Vec<u8>) {
+        self.encode_with_checksum(magic, checksum(self.payload), out);
     }
-    let Some((name, rest)) = rest.split_first_chunk() else {
-        return Ok(None);
-    };
-    let Some((&length, rest)) = rest.split_first_chunk() else {
-        return Ok(None);
-    };
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_PAYLOAD_LEN {
-        return Err(Error::TooLong { length });
+
+    /// As [`Message::encode`], for a caller that has hashed the payload: `checksum` is the first
+    /// four bytes of its double SHA-256. Many payloads are hashed at once by
+    /// [`Hasher::hash_many`](crate::sha256d::Hasher::hash_many).
+    ///
+    /// # Panics
+    ///
+    /// If the payload does not fit 32 bits.
+    pub fn encode_with_checksum(&self, magic: [u8; 4], checksum: [u8; 4], out: &mut Vec<u8>) {
+        out.reserve(self.wire_len());
+        out.extend_from_slice(&self.header(magic, checksum));
+        append(out, self.payload);
     }
-    let message_type = MessageType::from_padded(name).map_err(|error| Error::Type {
-        error,
-        wire_len: HEADER_LEN + length,
-    })?;
-    let Some((expected, rest)) = rest.split_first_chunk() else {
-        return Ok(None);
-    };
-    let Some(payload) = rest.get(..length) else {
-        return Ok(None);
-    };
-    if checksum(payload) != *expected {
-        return Err(Error::Checksum {
-            message_type,
-            wire_len: HEADER_LEN + length,
-        });
+
+    /// The header of the message, for a caller that sends the payload from where it lies.
+    ///
+    /// # Panics
+    ///
+    /// If the payload does not fit 32 bits.
+    #[must_use]
+    pub fn encode_header(&self, magic: [u8; 4]) -> [u8; Message::HEADER_LEN] {
+        self.header(magic, checksum(self.payload))
     }
-    Ok(Some(Message {
-        message_type,
-        payload,
-    }))
+
+    fn header(&self, magic: [u8; 4], checksum: [u8; 4]) -> [u8; Message::HEADER_LEN] {
+        let length = u32::try_from(self.payload.len()).expect("payloads have less than 2^32 bytes");
+        let mut header = [0; Message::HEADER_LEN];
+        header[..4].copy_from_slice(&magic);
+        header[4..16].copy_from_slice(self.message_type.padded());
+        header[16..20].copy_from_slice(&length.to_le_bytes());
+        header[20..].copy_from_slice(&checksum);
+        header
+    }
+
+    /// The message at the beginning of `bytes`, or `None` if it has not come whole. [`Decoder`] goes
+    /// through all that a peer sends.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]; of a wrong magic, type or length as soon as the header is
+    /// there. Of several the one that ends a connection.
+    pub fn decode(magic: [u8; 4], bytes: &'b [u8]) -> Result<Option<Self>, Error> {
+        let Some((found, rest)) = bytes.split_first_chunk() else {
+            return Ok(None);
+        };
+        if *found != magic {
+            return Err(Error::Magic { found: *found });
+        }
+        let Some((name, rest)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        let Some((&length, rest)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(length) as usize;
+        if length > Self::MAX_PAYLOAD_LEN {
+            return Err(Error::TooLong { length });
+        }
+        let message_type = MessageType::from_padded(name).map_err(|error| Error::Type {
+            error,
+            wire_len: Self::HEADER_LEN + length,
+        })?;
+        let Some((expected, rest)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        let Some(payload) = rest.get(..length) else {
+            return Ok(None);
+        };
+        if checksum(payload) != *expected {
+            return Err(Error::Checksum {
+                message_type,
+                wire_len: Self::HEADER_LEN + length,
+            });
+        }
+        Ok(Some(Self::new(message_type, payload)))
+    }
 }
 
 /// Takes the messages out of what a peer sends.
@@ -193,7 +187,7 @@ impl Decoder {
     /// that message.
     pub fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Result<Option<Message<'b>>, Error> {
         loop {
-            match decode(self.magic, bytes) {
+            match Message::decode(self.magic, bytes) {
                 Ok(Some(message)) => {
                     *bytes = &bytes[message.wire_len()..];
                     return Ok(Some(message));
@@ -234,7 +228,7 @@ pub enum Error {
         /// The length of that message on the wire, in bytes.
         wire_len: usize,
     },
-    /// The payload is longer than [`MAX_PAYLOAD_LEN`].
+    /// The payload is longer than [`Message::MAX_PAYLOAD_LEN`].
     TooLong {
         /// The length in the header, in bytes.
         length: usize,
@@ -263,7 +257,8 @@ impl fmt::Display for Error {
             Self::Type { error, .. } => error.fmt(f),
             Self::TooLong { length } => write!(
                 f,
-                "the peer announced a payload of {length} bytes; the limit is {MAX_PAYLOAD_LEN}"
+                "the peer announced a payload of {length} bytes; the limit is {}",
+                Message::MAX_PAYLOAD_LEN
             ),
             Self::Checksum { message_type, .. } => {
                 write!(f, "the checksum of a {message_type} message is wrong")

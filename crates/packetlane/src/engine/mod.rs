@@ -16,9 +16,6 @@ use core::ops::Range;
 use cpu::Cpu;
 use packetlane_lanes::{Backend, Kernels, Key, Nonce, Outcome};
 
-/// The environment variable that forces a backend, by its name.
-pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
-
 /// Seals and opens batches on one backend. Cheap to copy; holds no secrets.
 ///
 /// ```
@@ -57,6 +54,9 @@ pub(crate) mod sealed {
 }
 
 impl Engine {
+    /// The environment variable that forces a backend, by its name.
+    pub const BACKEND_VARIABLE: &str = "PACKETLANE_BACKEND";
+
     /// The engine for this CPU: its most capable backend or, with the feature `std`, the
     /// one that the environment variable `PACKETLANE_BACKEND` names.
     ///
@@ -65,7 +65,7 @@ impl Engine {
     /// If that variable names no backend of this build, or one that this CPU lacks.
     pub fn detect() -> Result<Self, BackendError> {
         #[cfg(feature = "std")]
-        if let Some(name) = std::env::var_os(BACKEND_VARIABLE) {
+        if let Some(name) = std::env::var_os(Self::BACKEND_VARIABLE) {
             return Self::named(&name.to_string_lossy()).map_err(|error| match error {
                 BackendError::Unknown(name) => BackendError::VariableUnknown(name),
                 BackendError::Unavailable(backend) => BackendError::VariableUnavailable(backend),
@@ -313,13 +313,15 @@ impl fmt::Display for BackendError {
             }
             Self::VariableUnknown(name) => write!(
                 f,
-                "{BACKEND_VARIABLE} is \"{name}\": no backend in this build; it takes \
-                 {BackendNames}"
+                "{} is \"{name}\": no backend in this build; it takes \
+                 {BackendNames}",
+                Engine::BACKEND_VARIABLE
             ),
             Self::VariableUnavailable(backend) => write!(
                 f,
-                "{BACKEND_VARIABLE} is \"{}\", whose instructions this CPU lacks: unset it to \
+                "{} is \"{}\", whose instructions this CPU lacks: unset it to \
                  take the best backend of this CPU",
+                Engine::BACKEND_VARIABLE,
                 backend.name()
             ),
         }

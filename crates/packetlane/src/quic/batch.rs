@@ -9,7 +9,7 @@ use super::error::OpenError;
 use super::header;
 use super::key_ring::{KeyRef, KeyRing, Phase};
 use super::window::{KeyRings, OpenJob, OpenPart, SealPart, WINDOW};
-use crate::arena::{self, Arena, KeyIndex, Slot, SlotError, index};
+use crate::arena::{self, Arena, BatchKey, Slot, SlotError, index};
 use crate::batch::{Opening, Sealing};
 use crate::copy::copy;
 use crate::engine::cpu::Cpu;
@@ -149,7 +149,7 @@ impl<Direction> Batch<Direction> {
     }
 
     /// The bytes of the arena that are taken: all packets, one after the other. What
-    /// [`Batch::received`] returns is a range of them.
+    /// [`Batch::commit`] returns is a range of them.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.arena.bytes()[..self.arena.used()]
@@ -161,15 +161,15 @@ impl<Direction> Batch<Direction> {
         self.arena.fits(len)
     }
 
-    /// Makes sure that `keys` are in the batch in this turn, and that `key_index` says where.
+    /// Makes sure that `keys` are in the batch in this turn, and that `batch_key` says where.
     /// Returns their index.
     #[inline]
-    pub(super) fn index_of(&mut self, key_index: &mut KeyIndex, keys: &Arc<KeyRing>) -> u32 {
-        if let Some(known) = key_index.get(&self.arena) {
+    pub(super) fn index_of(&mut self, batch_key: &mut BatchKey, keys: &Arc<KeyRing>) -> u32 {
+        if let Some(known) = batch_key.get(&self.arena) {
             return known;
         }
         let added = self.add_keys(keys);
-        *key_index = KeyIndex::new(&self.arena, added);
+        *batch_key = BatchKey::new(&self.arena, added);
         added
     }
 
@@ -275,7 +275,7 @@ impl SealBatch {
 }
 
 impl OpenBatch {
-    /// Room for `len` bytes from a socket, at the arena's end; [`Batch::received`]
+    /// Room for `len` bytes from a socket, at the arena's end; [`Batch::commit`]
     /// takes what the socket wrote. It shows bytes of earlier turns.
     ///
     /// # Panics
@@ -286,25 +286,26 @@ impl OpenBatch {
         self.arena.room(len)
     }
 
-    /// Takes the first `len` bytes of the last [`Batch::room`]. Returns where they lie.
+    /// Commits the first `len` bytes of the last [`Batch::room`]: a socket has written them.
+    /// Returns where they lie.
     ///
     /// # Panics
     ///
     /// If that room was shorter, or has been taken or written over since.
     #[inline]
-    pub fn received(&mut self, len: usize) -> Range<usize> {
-        let start = self.arena.take_received(len);
+    pub fn commit(&mut self, len: usize) -> Range<usize> {
+        let start = self.arena.commit(len);
         start..start + len
     }
 
-    /// As [`Batch::received`], for a datagram that lies elsewhere.
+    /// As [`Batch::commit`], for a datagram that lies elsewhere.
     ///
     /// # Panics
     ///
     /// As [`Batch::room`].
     pub fn feed(&mut self, datagram: &[u8]) -> Range<usize> {
         copy(self.room(datagram.len()), datagram);
-        self.received(datagram.len())
+        self.commit(datagram.len())
     }
 
     /// The first half of [`Engine::open`]: removes the protection of headers, recovers

@@ -1,6 +1,6 @@
 //! Why a packet cannot be sealed or opened.
 
-use super::header::{MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, TooShort};
+use super::header::{Header, HeaderError, PacketNumber};
 use crate::arena::BatchFull;
 use core::fmt;
 
@@ -15,7 +15,7 @@ pub enum SealError {
         /// The smallest that may be used.
         next: u64,
     },
-    /// The packet number is above [`MAX_PACKET_NUMBER`]: the numbers are spent, and the
+    /// The packet number is above [`PacketNumber::MAX`]: the numbers are spent, and the
     /// connection must end.
     PacketNumberTooLarge {
         /// The number.
@@ -32,7 +32,7 @@ pub enum SealError {
         /// The number that it should end in.
         number: u64,
     },
-    /// The connection ID is longer than [`MAX_CONNECTION_ID_LEN`].
+    /// The connection ID is longer than [`Header::MAX_CONNECTION_ID_LEN`].
     ConnectionId {
         /// Its length, in bytes.
         len: usize,
@@ -59,7 +59,8 @@ impl fmt::Display for SealError {
             }
             Self::PacketNumberTooLarge { number } => write!(
                 f,
-                "packet number {number} is above {MAX_PACKET_NUMBER}: end the connection"
+                "packet number {number} is above {}: end the connection",
+                PacketNumber::MAX
             ),
             Self::HeaderTooShort { len } => {
                 write!(
@@ -72,7 +73,8 @@ impl fmt::Display for SealError {
             }
             Self::ConnectionId { len } => write!(
                 f,
-                "the connection ID has {len} bytes; {MAX_CONNECTION_ID_LEN} are the most"
+                "the connection ID has {len} bytes; {} are the most",
+                Header::MAX_CONNECTION_ID_LEN
             ),
             Self::TooShort { needed } => write!(
                 f,
@@ -146,7 +148,7 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooShort => TooShort.fmt(f),
+            Self::TooShort => HeaderError::TooShort.fmt(f),
             Self::NoTag => f.write_str("the packet is shorter than its header and a tag"),
             Self::BadTag { number } => write!(f, "the tag of packet {number} is wrong"),
             Self::IntegrityLimit { number } => write!(

@@ -8,13 +8,7 @@ use packetlane_lanes::TAG_LEN;
 
 /// Length of the ciphertext sample from which header protection derives its mask, in bytes (RFC
 /// 9001, section 5.4.2).
-pub const SAMPLE_LEN: usize = 16;
-
-/// The largest packet number, 2^62 - 1 (RFC 9000, section 12.3).
-pub const MAX_PACKET_NUMBER: u64 = (1 << 62) - 1;
-
-/// Maximum length of a connection ID in versions 1 and 2, in bytes.
-pub const MAX_CONNECTION_ID_LEN: usize = 20;
+pub(super) const SAMPLE_LEN: usize = 16;
 
 /// Maximum length of a packet number on the wire, in bytes.
 pub(super) const MAX_NUMBER_LEN: usize = 4;
@@ -50,23 +44,6 @@ pub(super) fn number_len(first: u8) -> usize {
     usize::from(first & NUMBER_LEN) + 1
 }
 
-/// The packet is too short for a sample (RFC 9001, section 5.4.2). It needs 20 bytes from the
-/// start of its packet number, tag included. A sender must pad it, a receiver must drop it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooShort;
-
-impl fmt::Display for TooShort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the packet is too short: it needs {} bytes from the start of its packet number",
-            MAX_NUMBER_LEN + SAMPLE_LEN
-        )
-    }
-}
-
-impl core::error::Error for TooShort {}
-
 /// The range of the sample in a packet of `packet_len` bytes. The sample starts four bytes
 /// after `pn_offset`, the start of the packet number, whatever that number's length.
 ///
@@ -74,12 +51,14 @@ impl core::error::Error for TooShort {}
 ///
 /// If the packet ends before the sample.
 #[inline]
-pub(super) fn sample(packet_len: usize, pn_offset: usize) -> Result<Range<usize>, TooShort> {
-    let start = pn_offset.checked_add(MAX_NUMBER_LEN).ok_or(TooShort)?;
-    let end = start.checked_add(SAMPLE_LEN).ok_or(TooShort)?;
+pub(super) fn sample(packet_len: usize, pn_offset: usize) -> Result<Range<usize>, HeaderError> {
+    let start = pn_offset
+        .checked_add(MAX_NUMBER_LEN)
+        .ok_or(HeaderError::TooShort)?;
+    let end = start.checked_add(SAMPLE_LEN).ok_or(HeaderError::TooShort)?;
     // The first byte of the header comes before the packet number.
     if pn_offset == 0 || end > packet_len {
-        return Err(TooShort);
+        return Err(HeaderError::TooShort);
     }
     Ok(start..end)
 }
@@ -185,6 +164,51 @@ pub struct PacketNumber {
 }
 
 impl PacketNumber {
+    /// The largest packet number, 2^62 - 1 (RFC 9000, section 12.3).
+    pub const MAX: u64 = (1 << 62) - 1;
+
+    /// Encodes packet number `number` in the fewest bytes from which a receiver can recover it (RFC
+    /// 9000, appendix A.2). `largest_acked` is the largest packet number that the receiver has
+    /// acknowledged in this packet number space, `None` if there is none.
+    ///
+    /// Returns `None` if four bytes are too few, or if `number` is not above `largest_acked` or is
+    /// above [`PacketNumber::MAX`].
+    #[must_use]
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "keeps the low bytes")]
+    pub fn encode(number: u64, largest_acked: Option<u64>) -> Option<Self> {
+        let unacked = match largest_acked {
+            Some(largest) => number.checked_sub(largest)?,
+            None => number.checked_add(1)?,
+        };
+        if unacked == 0 || number > Self::MAX {
+            return None;
+        }
+        // The encoding must cover twice the number of packets that are unacknowledged.
+        let len = (1..=MAX_NUMBER_LEN as u8).find(|len| unacked <= 1 << (8 * len - 1))?;
+        Some(Self {
+            number,
+            bytes: ((number as u32) << (32 - 8 * len)).to_be_bytes(),
+            len,
+        })
+    }
+
+    /// Recovers a packet number from its low `len` bytes, `truncated` (RFC 9000, appendix A.3).
+    /// Returns the number with these low bytes that is nearest to `expected`, which is the largest
+    /// number received in this packet number space, plus 1.
+    ///
+    /// # Panics
+    ///
+    /// If `len` is not 1 to 4, if `truncated` has more bytes than that, or if `expected` is above
+    /// [`PacketNumber::MAX`] + 1.
+    #[must_use]
+    #[inline]
+    pub fn decode(expected: u64, truncated: u32, len: usize) -> u64 {
+        assert!((1..=MAX_NUMBER_LEN).contains(&len) && expected <= Self::MAX + 1);
+        assert!(u64::from(truncated) < 1 << (8 * len));
+        nearest_number(expected, truncated, len)
+    }
+
     /// The full packet number.
     #[must_use]
     #[inline]
@@ -213,49 +237,7 @@ impl PacketNumber {
     }
 }
 
-/// Encodes packet number `number` in the fewest bytes from which a receiver can recover it (RFC
-/// 9000, appendix A.2). `largest_acked` is the largest packet number that the receiver has
-/// acknowledged in this packet number space, `None` if there is none.
-///
-/// Returns `None` if four bytes are too few, or if `number` is not above `largest_acked` or is
-/// above [`MAX_PACKET_NUMBER`].
-#[must_use]
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "keeps the low bytes")]
-pub fn encode_packet_number(number: u64, largest_acked: Option<u64>) -> Option<PacketNumber> {
-    let unacked = match largest_acked {
-        Some(largest) => number.checked_sub(largest)?,
-        None => number.checked_add(1)?,
-    };
-    if unacked == 0 || number > MAX_PACKET_NUMBER {
-        return None;
-    }
-    // The encoding must cover twice the number of packets that are unacknowledged.
-    let len = (1..=MAX_NUMBER_LEN as u8).find(|len| unacked <= 1 << (8 * len - 1))?;
-    Some(PacketNumber {
-        number,
-        bytes: ((number as u32) << (32 - 8 * len)).to_be_bytes(),
-        len,
-    })
-}
-
-/// Recovers a packet number from its low `len` bytes, `truncated` (RFC 9000, appendix A.3).
-/// Returns the number with these low bytes that is nearest to `expected`, which is the largest
-/// number received in this packet number space, plus 1.
-///
-/// # Panics
-///
-/// If `len` is not 1 to 4, if `truncated` has more bytes than that, or if `expected` is above
-/// [`MAX_PACKET_NUMBER`] + 1.
-#[must_use]
-#[inline]
-pub fn decode_packet_number(expected: u64, truncated: u32, len: usize) -> u64 {
-    assert!((1..=MAX_NUMBER_LEN).contains(&len) && expected <= MAX_PACKET_NUMBER + 1);
-    assert!(u64::from(truncated) < 1 << (8 * len));
-    nearest_number(expected, truncated, len)
-}
-
-/// Like [`decode_packet_number`], without checks of its arguments.
+/// Like [`PacketNumber::decode`], without checks of its arguments.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "keeps the low bits")]
 pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
@@ -265,7 +247,7 @@ pub(super) fn nearest_number(expected: u64, truncated: u32, len: usize) -> u64 {
     let shift = 32 - 8 * len;
     let distance = (truncated.wrapping_sub(next as u32) << shift).cast_signed() >> shift;
     let nearest = next.wrapping_add_signed(distance.into());
-    if nearest <= MAX_PACKET_NUMBER {
+    if nearest <= PacketNumber::MAX {
         return nearest;
     }
     // The nearest candidate is out of range: take the one on the other side.
@@ -287,9 +269,9 @@ pub enum PacketType {
     ZeroRtt,
     /// Handshake: the packets that complete the TLS handshake.
     Handshake,
-    /// Retry: not protected, but authenticated by a tag (see [`verify_retry`]).
+    /// Retry: not protected, but authenticated by a tag (see [`Version::verify_retry`]).
     ///
-    /// [`verify_retry`]: super::verify_retry
+    /// [`Version::verify_retry`]: super::Version::verify_retry
     Retry,
     /// 1-RTT: packets of an established connection. Only these have a short header.
     OneRtt,
@@ -320,6 +302,9 @@ pub struct Header<'d> {
 }
 
 impl<'d> Header<'d> {
+    /// Maximum length of a connection ID in versions 1 and 2, in bytes.
+    pub const MAX_CONNECTION_ID_LEN: usize = 20;
+
     /// Parses the first packet of `datagram`. A short header does not hold the length of its
     /// connection ID, so `cid_len` gives it, in bytes: the length of the connection IDs that
     /// this endpoint issues.
@@ -418,7 +403,7 @@ impl<'d> Reader<'d> {
 
     fn connection_id(&mut self) -> Result<&'d [u8], HeaderError> {
         let len = usize::from(self.byte()?);
-        if len > MAX_CONNECTION_ID_LEN {
+        if len > Header::MAX_CONNECTION_ID_LEN {
             return Err(HeaderError::ConnectionId { len });
         }
         self.take(len)
@@ -434,7 +419,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// Why a header cannot be parsed.
+/// Why a header cannot be parsed, protected or unprotected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -445,11 +430,14 @@ pub enum HeaderError {
         /// The value of the Version field.
         number: u32,
     },
-    /// A connection ID is longer than [`MAX_CONNECTION_ID_LEN`].
+    /// A connection ID is longer than [`Header::MAX_CONNECTION_ID_LEN`].
     ConnectionId {
         /// The length, in bytes.
         len: usize,
     },
+    /// The packet is too short for a sample (RFC 9001, section 5.4.2). It needs 20 bytes from the
+    /// start of its packet number, tag included. A sender must pad it, a receiver must drop it.
+    TooShort,
 }
 
 impl fmt::Display for HeaderError {
@@ -462,7 +450,13 @@ impl fmt::Display for HeaderError {
             Self::Version { number } => write!(f, "QUIC version {number:#010x} is not supported"),
             Self::ConnectionId { len } => write!(
                 f,
-                "the connection ID has {len} bytes; at most {MAX_CONNECTION_ID_LEN} are allowed"
+                "the connection ID has {len} bytes; at most {} are allowed",
+                Header::MAX_CONNECTION_ID_LEN
+            ),
+            Self::TooShort => write!(
+                f,
+                "the packet is too short: it needs {} bytes from the start of its packet number",
+                MAX_NUMBER_LEN + SAMPLE_LEN
             ),
         }
     }

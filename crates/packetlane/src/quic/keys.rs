@@ -2,11 +2,10 @@
 //! and the protection of single packets with them.
 
 use super::error::OpenError;
-use super::header::{self, MAX_PACKET_NUMBER, Mask, SAMPLE_LEN, TooShort, sample};
+use super::header::{self, HeaderError, Mask, PacketNumber, SAMPLE_LEN, sample};
 use super::suite::Suite;
 use super::version::Version;
 use crate::arena::index;
-use crate::batch::BadTag;
 use crate::engine::Engine;
 use alloc::boxed::Box;
 use core::fmt;
@@ -213,6 +212,9 @@ impl fmt::Display for KeyLenError {
 
 impl core::error::Error for KeyLenError {}
 
+/// The packet's tag is wrong.
+pub(super) struct BadTag;
+
 /// The prepared key of an AEAD, with its IV. Boxed, because a move would leave a copy behind.
 pub(super) enum Aead {
     Gcm(Box<WithIv<GcmKey>>),
@@ -304,11 +306,12 @@ impl PacketKey {
     /// # Panics
     ///
     /// If `packet` is shorter than header and tag, or if `number` is above
-    /// [`MAX_PACKET_NUMBER`].
+    /// [`PacketNumber::MAX`].
     pub fn seal(&self, engine: &Engine, number: u64, packet: &mut [u8], header_len: usize) {
         assert!(
-            number <= MAX_PACKET_NUMBER,
-            "packet number {number} is above the maximum, {MAX_PACKET_NUMBER}"
+            number <= PacketNumber::MAX,
+            "packet number {number} is above the maximum, {}",
+            PacketNumber::MAX
         );
         let (header, rest) = packet.split_at_mut(header_len);
         let (payload, tag) = rest.split_last_chunk_mut().expect("room for a tag");
@@ -409,6 +412,10 @@ pub struct HeaderKey {
 }
 
 impl HeaderKey {
+    /// Length of the ciphertext sample from which header protection derives its mask, in bytes
+    /// (RFC 9001, section 5.4.2).
+    pub const SAMPLE_LEN: usize = SAMPLE_LEN;
+
     /// A key from the [`Suite::key_len`] bytes that [`Secret::header_key`] derives.
     ///
     /// # Errors
@@ -441,7 +448,7 @@ impl HeaderKey {
     /// mask is XORed into the header's first byte: its low 4 bits for a long header, its low 5
     /// bits for a short one. The other four are for the packet number.
     #[must_use]
-    pub fn mask(&self, engine: &Engine, sample: &[u8; SAMPLE_LEN]) -> [u8; 5] {
+    pub fn mask(&self, engine: &Engine, sample: &[u8; Self::SAMPLE_LEN]) -> [u8; 5] {
         let mask = self.mask_at(engine, sample, 0).to_le_bytes();
         *mask.first_chunk().expect("8 bytes")
     }
@@ -470,35 +477,40 @@ impl HeaderKey {
     ///
     /// # Errors
     ///
-    /// If the packet is too short for a sample. It is unchanged then.
+    /// [`HeaderError::TooShort`] if the packet is too short for a sample. It is unchanged then.
     pub fn protect(
         &self,
         engine: &Engine,
         packet: &mut [u8],
         pn_offset: usize,
-    ) -> Result<(), TooShort> {
+    ) -> Result<(), HeaderError> {
         let mask = self.mask_of(engine, packet, pn_offset)?;
         header::protect(packet, pn_offset, mask);
         Ok(())
     }
 
     /// Removes header protection from a packet, in place. Returns the truncated packet number
-    /// and its length in bytes, for [`decode_packet_number`](super::decode_packet_number).
+    /// and its length in bytes, for [`PacketNumber::decode`].
     ///
     /// # Errors
     ///
-    /// If the packet is too short for a sample. It is unchanged then.
+    /// [`HeaderError::TooShort`] if the packet is too short for a sample. It is unchanged then.
     pub fn unprotect(
         &self,
         engine: &Engine,
         packet: &mut [u8],
         pn_offset: usize,
-    ) -> Result<(u32, usize), TooShort> {
+    ) -> Result<(u32, usize), HeaderError> {
         let mask = self.mask_of(engine, packet, pn_offset)?;
         Ok(header::unprotect(packet, pn_offset, mask))
     }
 
-    fn mask_of(&self, engine: &Engine, packet: &[u8], pn_offset: usize) -> Result<Mask, TooShort> {
+    fn mask_of(
+        &self,
+        engine: &Engine,
+        packet: &[u8],
+        pn_offset: usize,
+    ) -> Result<Mask, HeaderError> {
         let sample = sample(packet.len(), pn_offset)?;
         Ok(self.mask_at(engine, packet, sample.start))
     }

@@ -11,16 +11,15 @@
 //!   connections in one call, headers included, each with its own outcome. The caller brings
 //!   the header of a packet; a [`ShortHeader`] is written here.
 //! - [`PacketKey`] and [`HeaderKey`]: one packet at a time, AEAD and header in two calls.
-//! - [`Header`]: where a packet's parts lie; [`encode_packet_number`] and
-//!   [`decode_packet_number`]; [`retry_tag`] and [`verify_retry`].
+//! - [`Header`]: where a packet's parts lie; [`PacketNumber`]: encoded and decoded;
+//!   [`Version::retry_tag`] and [`Version::verify_retry`].
 //! - `rustls` (feature `rustls`) and `quinn` (feature `quinn`): the same below rustls's and
 //!   quinn's interfaces.
 //!
 //! ```
 //! use packetlane::Engine;
 //! use packetlane::quic::{
-//!     Header, OpenBatch, Opener, SealBatch, Sealer, Secret, ShortHeader, Version,
-//!     encode_packet_number,
+//!     Header, OpenBatch, Opener, PacketNumber, SealBatch, Sealer, Secret, ShortHeader, Version,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +33,7 @@
 //! let header = ShortHeader {
 //!     destination: &connection_id,
 //!     spin: false,
-//!     number: encode_packet_number(5, Some(3)).expect("3 is near"),
+//!     number: PacketNumber::encode(5, Some(3)).expect("3 is near"),
 //! };
 //! let mut batch = SealBatch::new();
 //! let (slot, payload) = sealer.reserve_short(&mut batch, &header, 6)?;
@@ -74,13 +73,9 @@ mod window;
 
 pub use batch::{Batch, OpenBatch, SealBatch};
 pub use error::{OpenError, SealError};
-pub use header::{
-    Header, HeaderError, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, PacketType,
-    SAMPLE_LEN, TooShort, decode_packet_number, encode_packet_number,
-};
+pub use header::{Header, HeaderError, PacketNumber, PacketType};
 pub use keys::{HeaderKey, KeyLenError, PacketKey, Secret};
 pub use opener::{Opener, Packet};
-pub use retry::{retry_tag, verify_retry};
-pub use sealer::{KEY_UPDATE_MARGIN, Sealer, ShortHeader};
+pub use sealer::{Sealer, ShortHeader};
 pub use suite::Suite;
 pub use version::Version;

@@ -3,11 +3,11 @@
 
 use super::batch::OpenBatch;
 use super::error::OpenError;
-use super::header::{MAX_PACKET_NUMBER, TooShort, has_reserved_bits, is_short, sample};
+use super::header::{PacketNumber, has_reserved_bits, is_short, sample};
 use super::key_ring::{KeyRing, Phase};
 use super::keys::Secret;
 use super::suite::Suite;
-use crate::arena::{KeyIndex, Slot};
+use crate::arena::{BatchKey, Slot};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
@@ -28,7 +28,7 @@ pub struct Opener {
     old_keys_end: u64,
     forged: u64,
     /// Where a batch holds `keys`.
-    key_index: KeyIndex,
+    batch_key: BatchKey,
 }
 
 /// A packet that was opened.
@@ -56,7 +56,7 @@ impl Opener {
             expected: 0,
             old_keys_end: 0,
             forged: 0,
-            key_index: KeyIndex::default(),
+            batch_key: BatchKey::default(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Opener {
         pn_offset: usize,
     ) -> Result<Slot, OpenError> {
         let bytes = &batch.bytes()[packet.clone()];
-        sample(bytes.len(), pn_offset).map_err(|TooShort| OpenError::TooShort)?;
+        sample(bytes.len(), pn_offset).map_err(|_| OpenError::TooShort)?;
         // The keys of the next phase must be there before a packet asks for them: how
         // long they take would tell of a key phase that is not authentic yet.
         if is_short(bytes[0]) && self.keys.next.is_none() {
@@ -91,7 +91,7 @@ impl Opener {
                 ..keys
             });
         }
-        let keys = (batch.index_of(&mut self.key_index, &self.keys), &*self.keys);
+        let keys = (batch.index_of(&mut self.batch_key, &self.keys), &*self.keys);
         Ok(batch.add_to_open(keys, self.expected, packet, pn_offset))
     }
 
@@ -158,7 +158,7 @@ impl Opener {
                 });
             }
         }
-        self.expected = self.expected.max(number + 1).min(MAX_PACKET_NUMBER);
+        self.expected = self.expected.max(number + 1).min(PacketNumber::MAX);
         Ok(Packet {
             number,
             header,
@@ -202,7 +202,7 @@ impl Opener {
             ..*self.keys
         };
         self.keys = Arc::new(change(keys, &self.secret));
-        self.key_index = KeyIndex::default();
+        self.batch_key = BatchKey::default();
     }
 
     /// The key phase of the newest keys that a packet came with.
@@ -219,9 +219,9 @@ impl Opener {
     }
 
     /// Raises [`Opener::expected`]: 0-RTT and 1-RTT packets share their numbers, and each
-    /// has an opener. At most [`MAX_PACKET_NUMBER`].
+    /// has an opener. At most [`PacketNumber::MAX`].
     pub fn set_expected(&mut self, number: u64) {
-        self.expected = self.expected.max(number).min(MAX_PACKET_NUMBER);
+        self.expected = self.expected.max(number).min(PacketNumber::MAX);
     }
 
     /// How many packets failed to open, under all its keys.

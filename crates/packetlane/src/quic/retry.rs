@@ -40,51 +40,48 @@ fn pseudo_packet(original_dst_cid: &[u8], retry: &[u8]) -> Vec<u8> {
     [&[len], original_dst_cid, retry].concat()
 }
 
-/// The Retry Integrity Tag, 16 bytes, of `retry`, a Retry packet without its tag. It answers
-/// an Initial packet whose Destination Connection ID was `original_dst_cid`.
-///
-/// # Panics
-///
-/// If `original_dst_cid` is longer than 255 bytes.
-#[must_use]
-pub fn retry_tag(
-    engine: &Engine,
-    version: Version,
-    original_dst_cid: &[u8],
-    retry: &[u8],
-) -> [u8; TAG_LEN] {
-    let (key, nonce) = key(version);
-    let aad = pseudo_packet(original_dst_cid, retry);
-    let key = GcmKey::aes128(&key);
-    engine
-        .backend()
-        .kernels()
-        .gcm_seal_detached(&key, &nonce, &aad, &mut [])
-}
+impl Version {
+    /// The Retry Integrity Tag, 16 bytes, of `retry`, a Retry packet without its tag. It answers
+    /// an Initial packet whose Destination Connection ID was `original_dst_cid`.
+    ///
+    /// # Panics
+    ///
+    /// If `original_dst_cid` is longer than 255 bytes.
+    #[must_use]
+    pub fn retry_tag(
+        self,
+        engine: &Engine,
+        original_dst_cid: &[u8],
+        retry: &[u8],
+    ) -> [u8; TAG_LEN] {
+        let (key, nonce) = key(self);
+        let aad = pseudo_packet(original_dst_cid, retry);
+        let key = GcmKey::aes128(&key);
+        engine
+            .backend()
+            .kernels()
+            .gcm_seal_detached(&key, &nonce, &aad, &mut [])
+    }
 
-/// Whether `retry`, a whole Retry packet, has the right tag for an answer to an Initial
-/// packet whose Destination Connection ID was `original_dst_cid`; compared in constant
-/// time. A packet that is too short for a tag has none.
-///
-/// # Panics
-///
-/// If `original_dst_cid` is longer than 255 bytes.
-#[must_use]
-pub fn verify_retry(
-    engine: &Engine,
-    version: Version,
-    original_dst_cid: &[u8],
-    retry: &[u8],
-) -> bool {
-    let Some((retry, &tag)) = retry.split_last_chunk::<TAG_LEN>() else {
-        return false;
-    };
-    let (key, nonce) = key(version);
-    let aad = pseudo_packet(original_dst_cid, retry);
-    let (key, mut tag) = (GcmKey::aes128(&key), tag);
-    let backend = engine.backend();
-    backend
-        .kernels()
-        .gcm_open_detached(&key, &nonce, &aad, &mut tag)
-        == Outcome::Authentic
+    /// Whether `retry`, a whole Retry packet, has the right tag for an answer to an Initial
+    /// packet whose Destination Connection ID was `original_dst_cid`; compared in constant
+    /// time. A packet that is too short for a tag has none.
+    ///
+    /// # Panics
+    ///
+    /// If `original_dst_cid` is longer than 255 bytes.
+    #[must_use]
+    pub fn verify_retry(self, engine: &Engine, original_dst_cid: &[u8], retry: &[u8]) -> bool {
+        let Some((retry, &tag)) = retry.split_last_chunk::<TAG_LEN>() else {
+            return false;
+        };
+        let (key, nonce) = key(self);
+        let aad = pseudo_packet(original_dst_cid, retry);
+        let (key, mut tag) = (GcmKey::aes128(&key), tag);
+        let backend = engine.backend();
+        backend
+            .kernels()
+            .gcm_open_detached(&key, &nonce, &aad, &mut tag)
+            == Outcome::Authentic
+    }
 }

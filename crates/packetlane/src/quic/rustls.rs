@@ -6,9 +6,8 @@
 //! `quic::quinn` combines the two calls.
 
 use super::header::{self, SAMPLE_LEN};
-use super::keys::{HeaderKey, PacketKey};
+use super::keys::{BadTag, HeaderKey, PacketKey};
 use super::suite::Suite;
-use crate::batch::BadTag;
 use crate::engine::Engine;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -3,32 +3,25 @@
 
 use super::batch::SealBatch;
 use super::error::SealError;
-use super::header::{
-    FIXED, KEY_PHASE, MAX_CONNECTION_ID_LEN, MAX_PACKET_NUMBER, PacketNumber, SPIN, copy, is_short,
-    number_len,
-};
+use super::header::{FIXED, Header, KEY_PHASE, PacketNumber, SPIN, copy, is_short, number_len};
 use super::key_ring::KeyRing;
 use super::keys::Secret;
 use super::suite::Suite;
-use crate::arena::{KeyIndex, Slot};
+use crate::arena::{BatchKey, Slot};
 use alloc::sync::Arc;
 use core::fmt;
 use packetlane_lanes::TAG_LEN;
-
-/// So many packets before the confidentiality limit a key update is due: enough for the
-/// peer to answer it.
-pub const KEY_UPDATE_MARGIN: u64 = 10_000;
 
 /// A short header (RFC 9000, section 17.3.1) without the Key Phase bit, which the [`Sealer`]
 /// sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortHeader<'h> {
-    /// The connection ID that the peer has chosen, [`MAX_CONNECTION_ID_LEN`] bytes at most.
+    /// The connection ID that the peer has chosen, [`Header::MAX_CONNECTION_ID_LEN`] bytes at most.
     pub destination: &'h [u8],
     /// The latency spin bit (RFC 9000, section 17.4).
     pub spin: bool,
     /// The packet number, as
-    /// [`encode_packet_number`](super::encode_packet_number) has it.
+    /// [`PacketNumber::encode`] has it.
     pub number: PacketNumber,
 }
 
@@ -41,10 +34,14 @@ pub struct Sealer {
     /// All packet numbers below have been used, or never will be.
     next_number: u64,
     /// Where a batch holds `keys`.
-    key_index: KeyIndex,
+    batch_key: BatchKey,
 }
 
 impl Sealer {
+    /// So many packets before the confidentiality limit a key update is due: enough for the
+    /// peer to answer it.
+    pub const KEY_UPDATE_MARGIN: u64 = 10_000;
+
     /// The sealer with the keys of `secret`.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
@@ -53,7 +50,7 @@ impl Sealer {
             secret,
             sealed: 0,
             next_number: 0,
-            key_index: KeyIndex::default(),
+            batch_key: BatchKey::default(),
         }
     }
 
@@ -62,7 +59,7 @@ impl Sealer {
     ///
     /// `header` is the unprotected header, which ends in the packet number `number`, of
     /// 1 to 4 bytes as its first byte says, in network order (see
-    /// [`encode_packet_number`](super::encode_packet_number)). A long header's Length
+    /// [`PacketNumber::encode`]). A long header's Length
     /// field counts number, payload and tag. In a short header the Key Phase bit is set
     /// here. `payload` are the frames.
     ///
@@ -146,7 +143,7 @@ impl Sealer {
             spin,
             number,
         } = *header;
-        if destination.len() > MAX_CONNECTION_ID_LEN {
+        if destination.len() > Header::MAX_CONNECTION_ID_LEN {
             let len = destination.len();
             return Err(SealError::ConnectionId { len });
         }
@@ -177,7 +174,7 @@ impl Sealer {
             let next = self.next_number;
             return Err(SealError::PacketNumberUsed { number, next });
         }
-        if number > MAX_PACKET_NUMBER {
+        if number > PacketNumber::MAX {
             return Err(SealError::PacketNumberTooLarge { number });
         }
         // The tag is as long as the sample, which begins where the fifth byte of the
@@ -195,7 +192,7 @@ impl Sealer {
         }
         self.next_number = number + 1;
         self.sealed += 1;
-        let keys = (batch.index_of(&mut self.key_index, &self.keys), &*self.keys);
+        let keys = (batch.index_of(&mut self.batch_key, &self.keys), &*self.keys);
         let (slot, packet) = batch.add_to_seal(keys, number, (first, header_len), payload_len);
         Ok((slot, &mut packet[..wire_len - TAG_LEN]))
     }
@@ -221,7 +218,7 @@ impl Sealer {
             first_number: self.next_number,
         });
         self.sealed = 0;
-        self.key_index = KeyIndex::default();
+        self.batch_key = BatchKey::default();
     }
 
     /// The key phase of the next packet: it changes with each key update.
@@ -237,10 +234,10 @@ impl Sealer {
     }
 
     /// Whether the current key has sealed nearly as many packets as it may: within
-    /// [`KEY_UPDATE_MARGIN`] of [`Suite::confidentiality_limit`].
+    /// [`Sealer::KEY_UPDATE_MARGIN`] of [`Suite::confidentiality_limit`].
     #[must_use]
     pub fn needs_key_update(&self) -> bool {
-        self.sealed >= self.suite().confidentiality_limit() - KEY_UPDATE_MARGIN
+        self.sealed >= self.suite().confidentiality_limit() - Self::KEY_UPDATE_MARGIN
     }
 
     /// Its suite.
@@ -301,7 +298,7 @@ mod tests {
         }
         let secret = Secret::new(Suite::ChaCha20Poly1305, Version::V1, &[7; 32]).unwrap();
         let mut sealer = Sealer::new(secret);
-        sealer.sealed = MAX_PACKET_NUMBER;
+        sealer.sealed = PacketNumber::MAX;
         assert!(!sealer.needs_key_update());
     }
 }

@@ -3,21 +3,18 @@
 //! [`Block::parse`] reads the block once and records where each transaction begins and ends.
 
 use super::hasher::{Hash, Hasher};
-use super::reader::{ParseError, Reader};
+use super::reader::{MAX_BLOCK_SERIALIZED_SIZE, ParseError, Reader};
 use super::transaction::{Contents, MIN_TRANSACTION, Transaction, TransactionOffsets, hash_one};
 use alloc::vec::Vec;
 
-/// Length of a block's header, in bytes.
-pub const BLOCK_HEADER_LEN: usize = 80;
-
 /// Minimum length of a block, in bytes: header, number of transactions, one transaction.
-pub(super) const MIN_BLOCK_LEN: usize = BLOCK_HEADER_LEN + 1 + MIN_TRANSACTION;
+pub(super) const MIN_BLOCK_LEN: usize = Block::HEADER_LEN + 1 + MIN_TRANSACTION;
 
 /// A parsed block. It borrows its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'b> {
     bytes: &'b [u8],
-    header: &'b [u8; BLOCK_HEADER_LEN],
+    header: &'b [u8; Block::HEADER_LEN],
     transactions: &'b [TransactionOffsets],
     first: Contents<'b>,
     /// The first of the other transactions that has the null outpoint.
@@ -25,6 +22,13 @@ pub struct Block<'b> {
 }
 
 impl<'b> Block<'b> {
+    /// Length of a block's header, in bytes.
+    pub const HEADER_LEN: usize = 80;
+
+    /// Maximum length of a serialised block, in bytes. A block may have 4,000,000 weight units,
+    /// and a byte counts as at least one. Bitcoin Core calls it `MAX_BLOCK_SERIALIZED_SIZE`.
+    pub const MAX_SERIALIZED_SIZE: usize = MAX_BLOCK_SERIALIZED_SIZE;
+
     /// Parses `bytes`, which must be exactly one block. `transactions` is overwritten; a caller
     /// that reuses it for the next block saves an allocation.
     ///
@@ -65,14 +69,20 @@ impl<'b> Block<'b> {
 
     /// The header, 80 bytes.
     #[must_use]
-    pub const fn header(&self) -> &'b [u8; BLOCK_HEADER_LEN] {
+    pub const fn header(&self) -> &'b [u8; Block::HEADER_LEN] {
         self.header
     }
 
     /// The block hash: the double SHA-256 of the header.
     #[must_use]
     pub fn hash(&self) -> Hash {
-        block_hash(self.header)
+        Self::hash_header(self.header)
+    }
+
+    /// The hash of a block with this header.
+    #[must_use]
+    pub fn hash_header(header: &[u8; Block::HEADER_LEN]) -> Hash {
+        hash_one(Hasher::best(), [header, &[], &[]])
     }
 
     /// The Merkle root in the header.
@@ -100,7 +110,7 @@ impl<'b> Block<'b> {
     }
 
     /// For each transaction in order, the pieces whose double SHA-256 is its id. Pass them to
-    /// [`Hasher::many_in_pieces`].
+    /// [`Hasher::hash_many_in_pieces`].
     pub fn txid_pieces(&self) -> impl ExactSizeIterator<Item = [&'b [u8]; 3]> {
         self.iter().map(|transaction| transaction.txid_pieces())
     }
@@ -147,13 +157,7 @@ impl<'b> Block<'b> {
     }
 }
 
-/// The hash of a block with this header.
-#[must_use]
-pub fn block_hash(header: &[u8; BLOCK_HEADER_LEN]) -> Hash {
-    hash_one(Hasher::best(), [header, &[], &[]])
-}
-
-pub(super) fn bits(header: &[u8; BLOCK_HEADER_LEN]) -> u32 {
+pub(super) fn bits(header: &[u8; Block::HEADER_LEN]) -> u32 {
     u32::from_le_bytes(*array(header, 72))
 }
 

@@ -9,53 +9,7 @@ use packetlane_lanes::Backend;
 /// displays hashes in reverse.)
 pub type Hash = packetlane_lanes::Digest;
 
-/// [`Hasher::many`] on the most capable backend of this CPU. For the ids of transactions, use
-/// [`txids`](super::txids): a transaction with a witness hashes to its wtxid here.
-///
-/// # Panics
-///
-/// If `digests` and `messages` differ in length.
-pub fn many(messages: &[&[u8]], digests: &mut [Hash]) {
-    Hasher::best().many(messages, digests);
-}
-
-/// [`Hasher::many_fixed`] on the most capable backend of this CPU.
-///
-/// # Panics
-///
-/// If `digests` and `messages` differ in length.
-pub fn many_fixed<const N: usize>(messages: &[[u8; N]], digests: &mut [Hash]) {
-    Hasher::best().many_fixed(messages, digests);
-}
-
-/// [`Hasher::many_in_pieces`] on the most capable backend of this CPU.
-///
-/// # Panics
-///
-/// If `digests` and `messages` differ in length.
-pub fn many_in_pieces(messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
-    Hasher::best().many_in_pieces(messages, digests);
-}
-
-/// [`Hasher::many_single`] on the most capable backend of this CPU.
-///
-/// # Panics
-///
-/// If `digests` and `messages` differ in length.
-pub fn many_single(messages: &[&[u8]], digests: &mut [Hash]) {
-    Hasher::best().many_single(messages, digests);
-}
-
-/// [`Hasher::hash64`] on the most capable backend of this CPU.
-///
-/// # Panics
-///
-/// If `digests` and `pairs` differ in length.
-pub fn hash64(pairs: &[[u8; 64]], digests: &mut [Hash]) {
-    Hasher::best().hash64(pairs, digests);
-}
-
-/// Messages that [`Hasher::many_fixed`] hashes in one call of the backend: 4 KiB of slices.
+/// Messages that [`Hasher::hash_many_fixed`] hashes in one call of the backend: 4 KiB of slices.
 const FIXED_PART: usize = 256;
 
 /// Hashes on one backend. Cheap to copy. Digests are the same on every backend.
@@ -142,23 +96,23 @@ impl Hasher {
     /// # Panics
     ///
     /// If `digests` and `messages` differ in length.
-    pub fn many(&self, messages: &[&[u8]], digests: &mut [Hash]) {
+    pub fn hash_many(&self, messages: &[&[u8]], digests: &mut [Hash]) {
         self.backend
             .kernels()
             .sha256d(messages.as_chunks::<1>().0, digests);
     }
 
-    /// Computes the double SHA-256 of each message, like [`many`](Self::many), for messages that
+    /// Computes the double SHA-256 of each message, like [`hash_many`](Self::hash_many), for messages that
     /// lie one after the other and all have `N` bytes, such as block headers.
     ///
     /// ```
-    /// use packetlane::sha256d::{BLOCK_HEADER_LEN, Hash, Hasher, block_hash};
+    /// use packetlane::sha256d::{Block, Hash, Hasher};
     ///
     /// # fn main() -> Result<(), packetlane::BackendError> {
-    /// let headers = [[1; BLOCK_HEADER_LEN], [2; BLOCK_HEADER_LEN]];
+    /// let headers = [[1; Block::HEADER_LEN], [2; Block::HEADER_LEN]];
     /// let mut hashes = [Hash::default(); 2];
-    /// Hasher::detect()?.many_fixed(&headers, &mut hashes);
-    /// assert_eq!(hashes[1], block_hash(&headers[1]));
+    /// Hasher::detect()?.hash_many_fixed(&headers, &mut hashes);
+    /// assert_eq!(hashes[1], Block::hash_header(&headers[1]));
     /// # Ok(())
     /// # }
     /// ```
@@ -166,7 +120,7 @@ impl Hasher {
     /// # Panics
     ///
     /// If `digests` and `messages` differ in length.
-    pub fn many_fixed<const N: usize>(&self, messages: &[[u8; N]], digests: &mut [Hash]) {
+    pub fn hash_many_fixed<const N: usize>(&self, messages: &[[u8; N]], digests: &mut [Hash]) {
         assert_eq!(messages.len(), digests.len(), "a digest for each message");
         if N == 64 {
             let (pairs, _) = messages.as_flattened().as_chunks();
@@ -186,7 +140,7 @@ impl Hasher {
         }
     }
 
-    /// Computes the double SHA-256 of each message, like [`many`](Self::many). Each message is
+    /// Computes the double SHA-256 of each message, like [`hash_many`](Self::hash_many). Each message is
     /// the concatenation of three pieces, which may be empty. The txid of a transaction with a
     /// witness is the hash of three pieces of it: see
     /// [`Transaction::txid_pieces`](super::Transaction::txid_pieces).
@@ -194,16 +148,16 @@ impl Hasher {
     /// # Panics
     ///
     /// If `digests` and `messages` differ in length.
-    pub fn many_in_pieces(&self, messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
+    pub fn hash_many_in_pieces(&self, messages: &[[&[u8]; 3]], digests: &mut [Hash]) {
         self.backend.kernels().sha256d(messages, digests);
     }
 
-    /// Computes the single SHA-256 of each message, otherwise like [`many`](Self::many).
+    /// Computes the single SHA-256 of each message, otherwise like [`hash_many`](Self::hash_many).
     ///
     /// # Panics
     ///
     /// If `digests` and `messages` differ in length.
-    pub fn many_single(&self, messages: &[&[u8]], digests: &mut [Hash]) {
+    pub fn hash_many_single(&self, messages: &[&[u8]], digests: &mut [Hash]) {
         self.backend
             .kernels()
             .sha256(messages.as_chunks::<1>().0, digests);

@@ -3,12 +3,6 @@
 use super::hasher::{Hash, Hasher};
 use alloc::vec;
 
-/// [`Hasher::merkle_root`] on the most capable backend of this CPU.
-#[must_use]
-pub fn merkle_root(leaves: &[Hash]) -> MerkleRoot {
-    Hasher::best().merkle_root(leaves)
-}
-
 /// A Merkle root, and whether its leaves may have been mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MerkleRoot {

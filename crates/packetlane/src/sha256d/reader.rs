@@ -2,9 +2,8 @@
 
 use core::fmt;
 
-/// Maximum length of a serialised block, in bytes. A block may have 4,000,000 weight units, and
-/// a byte counts as at least one. Bitcoin Core's constant has the same name.
-pub const MAX_BLOCK_SERIALIZED_SIZE: usize = 4_000_000;
+/// See [`Block::MAX_SERIALIZED_SIZE`](super::Block::MAX_SERIALIZED_SIZE).
+pub(super) const MAX_BLOCK_SERIALIZED_SIZE: usize = 4_000_000;
 
 /// Reads a block or a transaction. It compares every length with the bytes that are left before
 /// using it.
@@ -104,7 +103,7 @@ impl<'b> Reader<'b> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// There are more than [`MAX_BLOCK_SERIALIZED_SIZE`] bytes.
+    /// There are more than [`Block::MAX_SERIALIZED_SIZE`](super::Block::MAX_SERIALIZED_SIZE) bytes.
     TooLong {
         /// The number of bytes.
         length: usize,

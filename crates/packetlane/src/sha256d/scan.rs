@@ -7,20 +7,12 @@
 //! space that it had allocated and never written.
 
 use super::block::{Block, MIN_BLOCK_LEN};
-use super::reader::MAX_BLOCK_SERIALIZED_SIZE;
 use super::verify::{BlockFault, Verifier};
 use crate::bitcoin::Network;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Length of a frame's magic and length field, in bytes.
-pub const FRAME_LEN: usize = MAGIC_LEN + 4;
-
 const MAGIC_LEN: usize = 4;
-
-/// Number of bytes with which [`Scanner::next`] never needs more: a frame with the longest
-/// block, and the magic after it.
-pub const MAX_NEEDED: usize = FRAME_LEN + MAX_BLOCK_SERIALIZED_SIZE + MAGIC_LEN;
 
 /// How often the bytes of a file are verified at most, on average. Frames within frames could
 /// otherwise have the bytes that they share verified as often as there are frames.
@@ -72,7 +64,7 @@ impl Obfuscation {
 
 /// What [`Scanner::next`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'b> {
+pub enum Frame<'b> {
     /// A block according to its frame. Whether it is valid is for [`Verifier`](super::Verifier)
     /// to tell.
     Block {
@@ -102,13 +94,20 @@ pub struct Scanner {
 /// Bytes that are being skipped until the next magic.
 #[derive(Debug)]
 struct Skipping {
-    cause: Cause,
+    cause: FaultCause,
     start: u64,
     /// The end of the last skipped byte that was not padding.
     end: u64,
 }
 
 impl Scanner {
+    /// Length of a frame's magic and length field, in bytes.
+    pub const FRAME_LEN: usize = MAGIC_LEN + 4;
+
+    /// Number of bytes with which [`Scanner::next`] never needs more: a frame with the longest
+    /// block, and the magic after it.
+    pub const MAX_NEEDED: usize = Self::FRAME_LEN + Block::MAX_SERIALIZED_SIZE + MAGIC_LEN;
+
     /// A scanner at the start of a block file. `magic` is the network's. The scanner's input
     /// must have been de-obfuscated; it uses `obfuscation` only to recognise zeros in the file.
     /// `verifier` is of the same network, and decides about a frame that no other frame follows.
@@ -137,7 +136,7 @@ impl Scanner {
         let empty = self.obfuscation.padding(bytes.len() as u64, bytes) == bytes.len();
         !framed
             && !empty
-            && bytes.len() <= MAX_BLOCK_SERIALIZED_SIZE
+            && bytes.len() <= Block::MAX_SERIALIZED_SIZE
             && (Block::parse(bytes, &mut Vec::new()).is_ok()
                 || (header.is_some_and(|header| self.verifier.has_work(header))
                     && find(&self.magic, bytes).is_none()))
@@ -147,35 +146,35 @@ impl Scanner {
     /// bytes are removed from it. `ends` says whether the file ends after `rest`.
     ///
     /// `None` asks for more bytes after those left in `rest`, which are fewer than
-    /// [`MAX_NEEDED`]. If the file ends there, the scan is complete.
+    /// [`Scanner::MAX_NEEDED`]. If the file ends there, the scan is complete.
     ///
     /// There are no gaps between the results, except for zeros in the file.
-    pub fn next<'b>(&mut self, rest: &mut &'b [u8], ends: bool) -> Option<Found<'b>> {
+    pub fn next<'b>(&mut self, rest: &mut &'b [u8], ends: bool) -> Option<Frame<'b>> {
         loop {
             if self.skipping.is_some() {
                 if let Some(fault) = self.skip(rest, ends) {
-                    return Some(Found::Fault(fault));
+                    return Some(Frame::Fault(fault));
                 }
                 // More bytes are needed; otherwise these were zeros alone.
                 if self.skipping.is_some() {
                     return None;
                 }
             }
-            if rest.is_empty() || (rest.len() < FRAME_LEN && !ends) {
+            if rest.is_empty() || (rest.len() < Self::FRAME_LEN && !ends) {
                 return None;
             }
             match self.frame(rest, ends) {
                 Ok(None) => return None,
                 Ok(Some(bytes)) => {
-                    let offset = self.position + FRAME_LEN as u64;
-                    self.consume(rest, FRAME_LEN + bytes.len());
-                    return Some(Found::Block { offset, bytes });
+                    let offset = self.position + Self::FRAME_LEN as u64;
+                    self.consume(rest, Self::FRAME_LEN + bytes.len());
+                    return Some(Frame::Block { offset, bytes });
                 }
                 Err(cause) => {
                     // The next block may begin anywhere after this magic, even within the
                     // length that a wrong length field claims.
                     let magic = match cause {
-                        Cause::Garbage | Cause::OtherNetwork { .. } => 0,
+                        FaultCause::Garbage | FaultCause::OtherNetwork { .. } => 0,
                         _ => MAGIC_LEN.min(rest.len()),
                     };
                     let start = self.position;
@@ -191,29 +190,33 @@ impl Scanner {
     }
 
     /// The block in the frame at the start of `rest`, or `None` if more bytes are needed.
-    fn frame<'b>(&mut self, rest: &'b [u8], ends: bool) -> Result<Option<&'b [u8]>, Cause> {
+    fn frame<'b>(&mut self, rest: &'b [u8], ends: bool) -> Result<Option<&'b [u8]>, FaultCause> {
         let Some((magic, behind)) = rest.split_first_chunk() else {
             return Err(match self.magic.starts_with(rest) {
-                true => Cause::FrameCut,
-                false => Cause::Garbage,
+                true => FaultCause::FrameCut,
+                false => FaultCause::Garbage,
             });
         };
         if *magic != self.magic {
             let network = Network::from_magic(*magic);
-            return Err(network.map_or(Cause::Garbage, |network| Cause::OtherNetwork { network }));
+            return Err(
+                network.map_or(FaultCause::Garbage, |network| FaultCause::OtherNetwork {
+                    network,
+                }),
+            );
         }
         let Some((&length, behind)) = behind.split_first_chunk() else {
-            return Err(Cause::FrameCut);
+            return Err(FaultCause::FrameCut);
         };
         let length = u32::from_le_bytes(length);
         let whole = match usize::try_from(length) {
-            Ok(whole) if (MIN_BLOCK_LEN..=MAX_BLOCK_SERIALIZED_SIZE).contains(&whole) => whole,
-            _ => return Err(Cause::Length { length }),
+            Ok(whole) if (MIN_BLOCK_LEN..=Block::MAX_SERIALIZED_SIZE).contains(&whole) => whole,
+            _ => return Err(FaultCause::Length { length }),
         };
         let Some((bytes, behind)) = behind.split_at_checked(whole) else {
             let left = behind.len();
             return if ends {
-                Err(Cause::Cut { length, left })
+                Err(FaultCause::Cut { length, left })
             } else {
                 Ok(None)
             };
@@ -225,12 +228,12 @@ impl Scanner {
         // checked here. Otherwise the bytes must parse as a block and, if another frame begins
         // within them, be without faults.
         if !behind.starts_with(&self.magic) {
-            let reach = FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
-            let holds_frame = find(&self.magic, &rest[FRAME_LEN..reach]).is_some();
+            let reach = Self::FRAME_LEN + whole + (MAGIC_LEN - 1).min(behind.len());
+            let holds_frame = find(&self.magic, &rest[Self::FRAME_LEN..reach]).is_some();
             if holds_frame {
                 let work = self.verified + u64::from(length);
                 if work > MAX_VERIFICATIONS * (self.position + u64::from(length)) {
-                    return Err(Cause::Unverified { length });
+                    return Err(FaultCause::Unverified { length });
                 }
                 self.verified = work;
             }
@@ -238,7 +241,7 @@ impl Scanner {
             if let Some(&fault) = faults.first()
                 && (holds_frame || matches!(fault, BlockFault::Malformed(_)))
             {
-                return Err(Cause::NoBlock { length, fault });
+                return Err(FaultCause::NoBlock { length, fault });
             }
         }
         Ok(Some(bytes))
@@ -301,13 +304,13 @@ pub struct FileFault {
     /// How many bytes were skipped, up to the next magic or the end of the file.
     pub length: u64,
     /// Why they are not a block.
-    pub cause: Cause,
+    pub cause: FaultCause,
 }
 
 /// Why bytes of a file are not a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum FaultCause {
     /// The bytes do not start with a frame.
     Garbage,
     /// The frame is of another network.
@@ -349,27 +352,27 @@ pub enum Cause {
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Cause::Garbage => f.write_str("no block begins here")?,
-            Cause::OtherNetwork { network } => {
+            FaultCause::Garbage => f.write_str("no block begins here")?,
+            FaultCause::OtherNetwork { network } => {
                 write!(f, "a block of another network, {}", network.name())?;
             }
-            Cause::FrameCut => {
+            FaultCause::FrameCut => {
                 f.write_str("the file ends within the magic or length of a frame")?
             }
-            Cause::Length { length } => write!(
+            FaultCause::Length { length } => write!(
                 f,
-                "the frame's length is {length} bytes; blocks have {MIN_BLOCK_LEN} to \
-                 {MAX_BLOCK_SERIALIZED_SIZE}"
+                "the frame's length is {length} bytes; blocks have {MIN_BLOCK_LEN} to {}",
+                Block::MAX_SERIALIZED_SIZE
             )?,
-            Cause::Cut { length, left } => write!(
+            FaultCause::Cut { length, left } => write!(
                 f,
                 "the file ends within a block: it holds {left} of {length} bytes"
             )?,
-            Cause::NoBlock { length, fault } => write!(
+            FaultCause::NoBlock { length, fault } => write!(
                 f,
                 "the frame of {length} bytes holds no valid block ({fault}), and no frame follows it"
             )?,
-            Cause::Unverified { length } => write!(
+            FaultCause::Unverified { length } => write!(
                 f,
                 "the frame of {length} bytes holds another frame, and no frame follows it; there are \
                  too many of these to verify each"

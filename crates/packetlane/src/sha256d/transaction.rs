@@ -210,24 +210,6 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// [`Hasher::txids`] on the most capable backend of this CPU.
-///
-/// # Errors
-///
-/// The first message that is no transaction.
-pub fn txids(transactions: &[&[u8]]) -> Result<Vec<Hash>, TransactionError> {
-    Hasher::best().txids(transactions)
-}
-
-/// [`Hasher::wtxids`] on the most capable backend of this CPU.
-///
-/// # Errors
-///
-/// The first message that is no transaction.
-pub fn wtxids(transactions: &[&[u8]]) -> Result<Vec<Hash>, TransactionError> {
-    Hasher::best().wtxids(transactions)
-}
-
 impl Hasher {
     /// Computes the txids of `transactions`, each a whole transaction as messages and blocks
     /// carry it, with or without witnesses (BIP144). All are parsed, then all are hashed in one
@@ -267,7 +249,7 @@ impl Hasher {
         let pieces = parsed.map(|parsed| parsed.map(|transaction| transaction.txid_pieces()));
         let pieces: Vec<[&[u8]; 3]> = pieces.collect::<Result<_, _>>()?;
         let mut txids = vec![Hash::default(); pieces.len()];
-        self.many_in_pieces(&pieces, &mut txids);
+        self.hash_many_in_pieces(&pieces, &mut txids);
         Ok(txids)
     }
 
@@ -281,7 +263,7 @@ impl Hasher {
     pub fn wtxids(&self, transactions: &[&[u8]]) -> Result<Vec<Hash>, TransactionError> {
         parse_all(transactions).try_for_each(|parsed| parsed.map(|_| ()))?;
         let mut wtxids = vec![Hash::default(); transactions.len()];
-        self.many(transactions, &mut wtxids);
+        self.hash_many(transactions, &mut wtxids);
         Ok(wtxids)
     }
 }
@@ -315,6 +297,6 @@ impl core::error::Error for TransactionError {}
 
 pub(super) fn hash_one(hasher: Hasher, pieces: [&[u8]; 3]) -> Hash {
     let mut hash = Hash::default();
-    hasher.many_in_pieces(&[pieces], core::slice::from_mut(&mut hash));
+    hasher.hash_many_in_pieces(&[pieces], core::slice::from_mut(&mut hash));
     hash
 }

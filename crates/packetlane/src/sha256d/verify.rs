@@ -14,7 +14,7 @@
 //! before BIP141, and passes. Transactions of 64 bytes are valid, so they are counted, not
 //! refused: see [`Summary::transactions_of_64_bytes`].
 
-use super::block::{BLOCK_HEADER_LEN, Block, bits};
+use super::block::{Block, bits};
 use super::hasher::{Hash, Hasher};
 use super::merkle::inner_nodes;
 use super::reader::ParseError;
@@ -73,7 +73,7 @@ impl Verifier {
     /// Whether a header has proof of work: its hash meets its target, and the network allows
     /// this target. Bytes that are no header have it very rarely, except on regtest.
     #[must_use]
-    pub fn has_work(&self, header: &[u8; BLOCK_HEADER_LEN]) -> bool {
+    pub fn has_work(&self, header: &[u8; Block::HEADER_LEN]) -> bool {
         let hash = hash_one(self.hasher, [header, &[], &[]]);
         check_work(&hash, bits(header), self.network).is_ok()
     }
@@ -112,7 +112,7 @@ impl Verifier {
             pieces.extend(block.with_witness().map(|whole| [whole, &[], &[]]));
         }
         self.digests.resize(pieces.len(), Hash::default());
-        self.hasher.many_in_pieces(&pieces, &mut self.digests);
+        self.hasher.hash_many_in_pieces(&pieces, &mut self.digests);
         let mut hashes = 1 + pieces.len() + inner_nodes(count);
         // Changes the lifetime of the empty list. `collect` reuses its memory.
         pieces.clear();

@@ -6,9 +6,9 @@
 )]
 
 use packetlane::bip324::{
-    Handshake, HandshakeConfig, Keypair, LENGTH_LEN, Network, OpenError, Progress, REKEY_INTERVAL,
-    Role, Session, SessionKeys,
+    Handshake, HandshakeConfig, Keypair, OpenError, Progress, Role, Session, SessionKeys,
 };
+use packetlane::bitcoin::Network;
 use packetlane::{Backend, Engine, Key, Nonce, OpenBatch, TAG_LEN};
 use std::io::Write;
 use std::sync::Once;
@@ -174,14 +174,14 @@ impl Forge {
     }
 
     /// The next encrypted length.
-    pub fn length(&mut self, length: usize) -> [u8; LENGTH_LEN] {
-        let interval = u64::from(REKEY_INTERVAL);
+    pub fn length(&mut self, length: usize) -> [u8; Session::LENGTH_LEN] {
+        let interval = u64::from(Session::REKEY_INTERVAL);
         let (number, epoch) = (self.lengths % interval, self.lengths / interval);
-        let mut stream = [0; 3 * REKEY_INTERVAL as usize + 32];
+        let mut stream = [0; 3 * Session::REKEY_INTERVAL as usize + 32];
         Backend::Portable
             .kernels()
             .chacha20(&self.length_key, &nonce(0, epoch), 0, &mut stream);
-        let place = LENGTH_LEN * usize::try_from(number).unwrap();
+        let place = Session::LENGTH_LEN * usize::try_from(number).unwrap();
         if number + 1 == interval {
             self.length_key
                 .copy_from_slice(&stream[stream.len() - 32..]);
@@ -193,7 +193,7 @@ impl Forge {
 
     /// The next packet without its length: header and contents, sealed.
     pub fn body(&mut self, header: u8, aad: &[u8], contents: &[u8]) -> Vec<u8> {
-        let interval = u64::from(REKEY_INTERVAL);
+        let interval = u64::from(Session::REKEY_INTERVAL);
         let (number, epoch) = (self.packets % interval, self.packets / interval);
         let mut bytes = [aad, &[header], contents, &[0; TAG_LEN]].concat();
         let text = aad.len()..bytes.len() - TAG_LEN;
@@ -205,7 +205,7 @@ impl Forge {
             0..aad.len(),
             text,
         );
-        if number + 1 == REKEY_INTERVAL {
+        if number + 1 == Session::REKEY_INTERVAL {
             // The new key: the AEAD of 32 zero bytes.
             let mut next = [0; 32 + TAG_LEN];
             let nonce = nonce(u32::MAX, epoch);

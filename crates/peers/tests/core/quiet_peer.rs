@@ -38,7 +38,7 @@ fn live(mut stream: TcpStream, wants: Wants) -> io::Result<()> {
 
 fn push(wire: &mut Vec<u8>, message_type: &'static str, payload: &[u8]) {
     let magic = Network::Regtest.magic();
-    v1::encode(magic, MessageType::literal(message_type), payload, wire);
+    v1::Message::new(MessageType::literal(message_type), payload).encode(magic, wire);
 }
 
 fn version(wants: Wants) -> Vec<u8> {

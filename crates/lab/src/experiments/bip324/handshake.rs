@@ -10,7 +10,8 @@ use crate::rivals::bip324::{bip324_handshake, shake_hands};
 use crate::sentence::Figure;
 use bip324::Role::{Initiator, Responder};
 use packetlane::Engine;
-use packetlane::bip324::{HandshakeConfig, Keypair, Network, Role, Session, SessionKeys};
+use packetlane::bip324::{HandshakeConfig, Keypair, Role, Session, SessionKeys};
+use packetlane::bitcoin::Network;
 use rand::Rng;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {

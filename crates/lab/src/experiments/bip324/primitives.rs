@@ -12,8 +12,9 @@ use crate::sentence::Figure;
 use crate::traffic::Turn;
 use crate::workload::packets::{PREPARED_BYTES, SIZES};
 use packetlane::TAG_LEN;
-use packetlane::bip324::{Network, SessionKeys};
-use packetlane::bitcoin::message::{MessageType, encode_message};
+use packetlane::bip324::SessionKeys;
+use packetlane::bitcoin::Network;
+use packetlane::bitcoin::message::MessageType;
 use std::slice;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -271,8 +272,7 @@ fn copy(ours: &[Ours], bytes: usize) -> Vec<Contender<'static>> {
             }),
         )
     };
-    let encode =
-        Box::new(move |message: &[u8], out: &mut Vec<u8>| encode_message(ping, message, out));
+    let encode = Box::new(move |message: &[u8], out: &mut Vec<u8>| ping.encode(message, out));
     let mut contenders = vec![
         contender(OURS.into(), ours[0].backend(), encode),
         memcpy("memcpy".into(), usize::MAX),

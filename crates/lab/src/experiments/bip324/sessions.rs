@@ -13,7 +13,7 @@ use crate::traffic::Turn;
 use crate::workload::many_sessions::{Order, Receivers, Senders, many_sessions};
 use crate::workload::packets::PREPARED_BYTES;
 use packetlane::Engine;
-use packetlane::bip324::OVERHEAD;
+use packetlane::bip324::Session;
 use std::cell::OnceCell;
 
 /// Sessions that share a batch. The smallest number is the warm case, with which the others
@@ -122,7 +122,7 @@ fn contender<'a, R: Runner + 'a>(
     turn: &'a Turn,
     wire: &OnceCell<Vec<u8>>,
 ) -> Contender<'a> {
-    let packet_len = BYTES + OVERHEAD;
+    let packet_len = BYTES + Session::OVERHEAD;
     let write = move |from: &mut Senders<R>, wire: &mut Vec<u8>| {
         wire.clear();
         from.seal(turn, |packet| wire.extend_from_slice(packet));

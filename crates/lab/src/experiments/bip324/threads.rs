@@ -113,8 +113,9 @@ fn contender<'a>(engine: Engine, op: &'static str, turn: &'a Turn) -> Contender<
             }
             // The packets of the last call must be taken. This also checks them.
             let before = line.inbound.packets(&line.opening);
-            let opened = before.map(|packet| packet.expect("an authentic packet"));
-            assert!(line.wire.is_empty() || opened.eq(turn.genuine()));
+            let mut opened = before.map(|packet| packet.expect("an authentic packet"));
+            assert!(line.wire.is_empty() || opened.by_ref().eq(turn.genuine()));
+            drop(opened);
             let slots = push(line);
             engine.seal(&mut line.sealing);
             line.wire.clear();

@@ -7,7 +7,8 @@ use crate::record::{Metric, record};
 use crate::report::{Case, OURS, Report};
 use crate::sentence::Figure;
 use crate::workload::packets::PREPARED_BYTES;
-use packetlane::bip324::{Connection, Network, Outbound, PacketKind, Role, Session, SessionKeys};
+use packetlane::bip324::{Connection, Outbound, PacketKind, Role, Session, SessionKeys};
+use packetlane::bitcoin::Network;
 use packetlane::{Engine, OpenBatch, SealBatch};
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -199,7 +200,7 @@ impl InBatches {
         let len = wires.len() / self.connections.len();
         for (connection, wire) in self.connections.iter_mut().zip(wires.chunks(len)) {
             self.incoming.room(len).copy_from_slice(wire);
-            let added = connection.received(&mut self.incoming, len);
+            let added = connection.receive(&mut self.incoming, len);
             assert_eq!(added, Ok(1));
         }
         self.engine.open(&mut self.incoming);
@@ -279,7 +280,7 @@ fn words(key: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetlane::bip324::OVERHEAD;
+    use packetlane::bip324::Session;
 
     /// Over more than one rekey, with both kinds of server.
     #[test]
@@ -294,7 +295,7 @@ mod tests {
                 clients.seal(&mut wire);
                 batches.turn(&wire, &mut |pieces| Ok(append(pieces, &mut one)));
                 single.turn(&wire, &mut |pieces| Ok(append(pieces, &mut other)));
-                assert_eq!(one.len(), count * (bytes + OVERHEAD));
+                assert_eq!(one.len(), count * (bytes + Session::OVERHEAD));
                 assert!(one == other);
             }
         }

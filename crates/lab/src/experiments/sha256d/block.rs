@@ -10,7 +10,7 @@ use crate::sentence::Figure;
 use crate::workload::block::{BLOCK, BLOCK_HASH, BLOCK_HEIGHT};
 use crate::workload::hashes::compare;
 use packetlane::Engine;
-use packetlane::sha256d::{Block, Hash, Hasher, many_in_pieces};
+use packetlane::sha256d::{Block, Hash, Hasher};
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "sha256d.block",
@@ -100,7 +100,7 @@ fn run(engine: Engine, part: &str, case: &Case, plan: &Plan, report: &mut Report
             assert_eq!(roots[0], *block.merkle_root(), "not the root in the header");
             let reserved = block.witness_reserved_value().expect("a reserved value");
             let mut commitment = [Hash::default()];
-            many_in_pieces(&[[&roots[1], reserved, &[]]], &mut commitment);
+            Hasher::best().hash_many_in_pieces(&[[&roots[1], reserved, &[]]], &mut commitment);
             assert_eq!(Some(&commitment[0]), block.witness_commitment());
             compare(engine, run, metric, digests.len(), &work);
         }
@@ -129,18 +129,18 @@ mod tests {
     fn ids_agree_with_the_crate_bitcoin() {
         use bitcoin::consensus::{deserialize, serialize};
         use bitcoin::hashes::Hash;
-        use packetlane::sha256d::{txids, wtxids};
+        use packetlane::sha256d::Hasher;
 
         let block: bitcoin::Block = deserialize(BLOCK).unwrap();
         let raw: Vec<Vec<u8>> = block.txdata.iter().map(serialize).collect();
         let raw: Vec<&[u8]> = raw.iter().map(Vec::as_slice).collect();
         let theirs = block.txdata.iter();
         let theirs = theirs.map(|tx| tx.compute_txid().to_byte_array());
-        assert_eq!(txids(&raw), Ok(theirs.collect()));
+        assert_eq!(Hasher::best().txids(&raw), Ok(theirs.collect()));
         let theirs = block.txdata.iter();
         let theirs = theirs.map(|tx| tx.compute_wtxid().to_byte_array());
-        assert_eq!(wtxids(&raw), Ok(theirs.collect()));
-        assert_ne!(txids(&raw), wtxids(&raw));
+        assert_eq!(Hasher::best().wtxids(&raw), Ok(theirs.collect()));
+        assert_ne!(Hasher::best().txids(&raw), Hasher::best().wtxids(&raw));
     }
 
     /// The parts of a block that a quick run leaves out.

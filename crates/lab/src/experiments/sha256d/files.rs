@@ -9,7 +9,7 @@ use crate::sentence::Figure;
 use crate::workload::block::{BLOCK, BLOCK_HASH, TRANSACTIONS};
 use crate::workload::threads::thread_counts;
 use packetlane::bitcoin::Network;
-use packetlane::sha256d::{FRAME_LEN, Found, Hash, Hasher, Obfuscation, Scanner, Verifier};
+use packetlane::sha256d::{Frame, Hash, Hasher, Obfuscation, Scanner, Verifier};
 use std::iter::repeat_n;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -92,7 +92,12 @@ fn run(blocks: usize, threads: usize, case: &Case, plan: &Plan, report: &mut Rep
 
 /// A file that holds `blocks`, as Bitcoin Core writes it.
 fn file_of(blocks: &[&[u8]]) -> Vec<u8> {
-    let mut file = Vec::with_capacity(blocks.iter().map(|block| FRAME_LEN + block.len()).sum());
+    let mut file = Vec::with_capacity(
+        blocks
+            .iter()
+            .map(|block| Scanner::FRAME_LEN + block.len())
+            .sum(),
+    );
     for block in blocks {
         let length = u32::try_from(block.len()).expect("a block is shorter than 2^32");
         file.extend_from_slice(&Network::Mainnet.magic());
@@ -109,8 +114,8 @@ fn good_blocks(file: &[u8], threads: usize, verify: fn() -> Verify) -> usize {
     let mut blocks = Vec::new();
     while let Some(found) = scanner.next(&mut rest, true) {
         match found {
-            Found::Block { bytes, .. } => blocks.push(bytes),
-            Found::Fault(fault) => panic!("{fault}"),
+            Frame::Block { bytes, .. } => blocks.push(bytes),
+            Frame::Fault(fault) => panic!("{fault}"),
         }
     }
     let next = AtomicUsize::new(0);
