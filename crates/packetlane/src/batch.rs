@@ -5,13 +5,19 @@
 //! from the arena. [`Batch::clear`] makes the batch ready for the next turn and keeps its
 //! memory, so that a steady state allocates nothing.
 //!
+//! What an engine and sessions need of it is here; `packets.rs` is for other protocols, whose packets
+//! `layout.rs` describes, and `plan.rs` says when packets run.
+//!
 //! A batch is for one direction: [`SealBatch`] or [`OpenBatch`]. The two are one type with a
 //! parameter, so that what both have is written once and mixing them does not compile.
 
+mod layout;
+mod packets;
+mod plan;
+
 #[cfg(feature = "cuda")]
 use crate::arena::Memory;
-use crate::arena::{self, Arena, BatchFull, BatchKey, Owner, Slot, SlotError, index};
-use crate::copy::copy;
+use crate::arena::{self, Arena, BatchKey, index};
 use crate::engine::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use crate::engine::offload::Device;
@@ -22,29 +28,11 @@ use core::iter::Zip;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::slice;
-use packetlane_lanes::{Backend, Block, Job, Kernels, Key, Nonce, Outcome, TAG_LEN, Work};
+use packetlane_lanes::{Backend, Job, Kernels, Key, Nonce, Outcome, Work};
 
-/// How many bytes of a turn count for what is expected of the next ones: one large message is not
-/// usual.
-const COUNTED_BYTES: usize = 16 * 1024;
-
-/// The longest text that runs when it is added, in bytes. A longer one is left to the batch, whose engine
-/// may have threads or a GPU for it.
-const MAX_NOW: usize = 63 * size_of::<Block>();
-
-/// When packets that a session adds to a batch run. What became of them shows after the engine's call all
-/// the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
-    /// Each when it is added, if it is not too long: the turn has so few that lanes would be idle, which
-    /// compute keystream of the session's next packets instead.
-    Now,
-    /// When they are added, from where their contents lie: these are long, and are not copied first. For
-    /// packets to seal.
-    FromSource,
-    /// With all others, by the engine.
-    WithBatch,
-}
+pub use layout::{AddError, PacketLayout, Received};
+pub(crate) use plan::Plan;
+use plan::Usual;
 
 /// Packets to seal.
 pub type SealBatch = Batch<Sealing>;
@@ -114,117 +102,12 @@ pub struct Batch<Direction> {
     jobs: Vec<Job>,
     /// Of the jobs that have run, or run.
     outcomes: Vec<Outcome>,
-    /// Jobs of the turns before that had any, and bytes, in eighths. An eighth of it is the last one's.
-    usual_len: usize,
-    usual_bytes: usize,
+    usual: Usual,
     /// How many jobs an engine has been called for. What became of the others is not shown,
     /// even where they have run when they were added: a forgotten call must show at once.
     done: usize,
     direction: PhantomData<Direction>,
 }
-
-/// How one packet of a [`Batch`] is protected. Ranges count from the packet's first byte.
-#[derive(Clone, Debug)]
-pub struct PacketLayout {
-    /// Its key, as [`Batch::ensure_key`] returns it in this turn.
-    pub key: BatchKey,
-    /// Its nonce: 12 bytes (RFC 8439, section 2.8). Never seal two packets with one nonce
-    /// and key.
-    pub nonce: Nonce,
-    /// Additional authenticated data: any bytes of the packet outside of text and tag.
-    /// `0..0` for none.
-    pub aad: Range<usize>,
-    /// What is encrypted. The tag of 16 bytes follows it.
-    pub text: Range<usize>,
-}
-
-/// Bytes of a batch's arena that came from the network and belong to no packet yet.
-#[derive(Debug)]
-pub struct Received {
-    bytes: Range<usize>,
-    turn: u64,
-}
-
-impl Received {
-    /// How many they are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Keeps the first `len` bytes and returns the others: for a datagram of several
-    /// packets. `None` if there are not so many.
-    #[must_use]
-    pub fn split_off(&mut self, len: usize) -> Option<Received> {
-        if len > self.len() {
-            return None;
-        }
-        let bytes = self.bytes.start + len..self.bytes.end;
-        self.bytes.end = bytes.start;
-        let turn = self.turn;
-        Some(Received { bytes, turn })
-    }
-}
-
-/// Why a packet was not added to a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AddError {
-    /// The batch has no room left: it holds at most [`Batch::MAX_BYTES`].
-    BatchFull,
-    /// The key is not in the batch in this turn: call [`Batch::ensure_key`] first.
-    NoKey,
-    /// What was received is of another turn or another batch.
-    Stale,
-    /// The text and its tag do not lie within the packet.
-    TextOutside {
-        /// The text.
-        text: Range<usize>,
-        /// Length of the packet, in bytes.
-        packet_len: usize,
-    },
-    /// The AAD does not lie within the packet, or overlaps the text or its tag.
-    AadMisplaced {
-        /// The AAD.
-        aad: Range<usize>,
-        /// The text.
-        text: Range<usize>,
-        /// Length of the packet, in bytes.
-        packet_len: usize,
-    },
-}
-
-impl fmt::Display for AddError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BatchFull => BatchFull.fmt(f),
-            Self::NoKey => f.write_str(
-                "the key is not in the batch in this turn: call Batch::ensure_key first",
-            ),
-            Self::Stale => SlotError::Stale.fmt(f),
-            Self::TextOutside { text, packet_len } => write!(
-                f,
-                "text {text:?} and its tag do not fit a packet of {packet_len} bytes"
-            ),
-            Self::AadMisplaced {
-                aad,
-                text,
-                packet_len,
-            } => write!(
-                f,
-                "AAD {aad:?} overlaps text {text:?} or its tag, or ends behind {packet_len} bytes"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for AddError {}
 
 impl<Direction> Batch<Direction> {
     /// The most bytes that a batch holds: jobs address them by 32 bits.
@@ -274,8 +157,7 @@ impl<Direction> Batch<Direction> {
             keys: Vec::new(),
             jobs: Vec::with_capacity(packets),
             outcomes: Vec::with_capacity(packets),
-            usual_len: 0,
-            usual_bytes: 0,
+            usual: Usual::default(),
             done: 0,
             direction: PhantomData,
         }
@@ -287,10 +169,7 @@ impl<Direction> Batch<Direction> {
     /// session's stream.
     pub fn clear(&mut self) {
         if !self.jobs.is_empty() {
-            let follow = |usual: usize, last: usize| usual - usual / 8 + last;
-            self.usual_len = follow(self.usual_len, self.jobs.len());
-            let bytes = self.arena.used().min(COUNTED_BYTES);
-            self.usual_bytes = follow(self.usual_bytes, bytes);
+            self.usual.follow(self.jobs.len(), self.arena.used());
         }
         self.arena.clear();
         self.wipe();
@@ -369,31 +248,6 @@ impl<Direction> Batch<Direction> {
         }
         self.keys.push(*key);
         index(self.keys.len() - 1)
-    }
-
-    /// Where the packet's key lies.
-    #[inline]
-    fn key(&self, layout: &PacketLayout) -> Result<u32, AddError> {
-        layout.key.get(&self.arena).ok_or(AddError::NoKey)
-    }
-
-    #[inline]
-    fn add(&mut self, bytes: Range<usize>, key: u32, layout: PacketLayout) -> Slot {
-        let PacketLayout {
-            nonce, aad, text, ..
-        } = layout;
-        let packet = self.jobs.len();
-        self.add_job(Job {
-            text: index(bytes.start + text.start),
-            text_len: index(text.len()),
-            aad: index(bytes.start + aad.start),
-            aad_len: index(aad.len()),
-            key,
-            nonce,
-            ..Job::default()
-        });
-        let owner = Owner::of_key(key);
-        self.arena.slot(owner, bytes, packet..packet + 1)
     }
 
     /// The outcome of packet number `packet`, in the order in which they were added.
@@ -515,12 +369,6 @@ impl<Direction> Batch<Direction> {
         &mut self.arena
     }
 
-    /// How many packets it will hold with `more` of them, if this turn is like those before.
-    #[inline]
-    fn expected_len(&self, more: usize) -> usize {
-        (self.usual_len / 8).max(self.jobs.len() + more)
-    }
-
     /// When the packets that a session is about to add run: `count` of them, whose texts have about
     /// `text_len` bytes in all. The session runs on `cpu`; `precomputes` says whether the keystream of its
     /// packets may be precomputed.
@@ -529,30 +377,7 @@ impl<Direction> Batch<Direction> {
         if !precomputes || self.has_pending() {
             return Plan::WithBatch;
         }
-        let kernels = cpu.backend.kernels();
-        let out_of_place = cpu.is_alone() && kernels.is_faster_out_of_place(count, text_len);
-        let is_long = count == 1 && text_len > MAX_NOW;
-        if self.is_small(cpu.backend, count) && (!is_long || cpu.is_alone() && !out_of_place) {
-            return Plan::Now;
-        }
-        match out_of_place {
-            true => Plan::FromSource,
-            false => Plan::WithBatch,
-        }
-    }
-
-    /// Whether it will hold so few packets with `more` of them, if this turn is like those before, that
-    /// each is run faster alone; see [`Kernels::is_small_turn`]. Not by the bytes that it holds: one long
-    /// packet makes no other turn, and each change of plan wipes precomputed keystream.
-    #[inline(always)]
-    fn is_small(&self, backend: Backend, more: usize) -> bool {
-        let packets = self.expected_len(more);
-        packets <= 2 || {
-            // Of each packet one for its tag, and at least one for its text.
-            let of_texts = self.usual_bytes / 8 / size_of::<Block>();
-            let blocks = packets + packets.max(of_texts);
-            backend.kernels().is_small_turn(packets, blocks)
-        }
+        self.usual.plan(cpu, (count, text_len), self.jobs.len())
     }
 
     /// The whole memory of the arena, and the jobs.
@@ -569,49 +394,6 @@ impl<Direction> Batch<Direction> {
 }
 
 impl SealBatch {
-    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
-    /// caller to write: header, AAD and plaintext where `layout` has them. They show
-    /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
-    /// the sealed packet.
-    ///
-    /// # Errors
-    ///
-    /// See [`AddError`]. Nothing is added then.
-    #[inline]
-    pub fn add_to_seal(
-        &mut self,
-        wire_len: usize,
-        layout: PacketLayout,
-    ) -> Result<(Slot, &mut [u8]), AddError> {
-        layout.check(wire_len)?;
-        let key = self.key(&layout)?;
-        if !self.arena.fits(wire_len) {
-            return Err(AddError::BatchFull);
-        }
-        let start = self.arena.take(wire_len);
-        let bytes = start..start + wire_len;
-        let slot = self.add(bytes.clone(), key, layout);
-        Ok((slot, &mut self.arena.bytes_mut()[bytes]))
-    }
-
-    /// The sealed packets of `slot`, ready for the wire.
-    ///
-    /// # Errors
-    ///
-    /// [`SlotError::NotSealed`] if one of them has not been sealed, [`SlotError::Stale`].
-    #[inline]
-    pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
-        self.arena.check(slot.turn)?;
-        // Without an early exit, so that the compiler takes many at a time.
-        let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
-        let packets = slot.packets.clone();
-        if packets.end <= self.done && self.outcomes[packets].iter().fold(true, sealed) {
-            Ok(&self.arena.bytes()[slot.bytes.clone()])
-        } else {
-            Err(SlotError::NotSealed)
-        }
-    }
-
     /// Seals the packets that wait here and now, as [`Kernels::seal_from`].
     pub(crate) fn seal_from(&mut self, backend: Backend, sources: &[&[u8]]) {
         backend.kernels().seal_from(self.work_now(), sources);
@@ -630,94 +412,6 @@ impl SealBatch {
 }
 
 impl OpenBatch {
-    /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
-    /// wrote are taken by [`Batch::commit`] or
-    /// [`Inbound::receive`](crate::bip324::Inbound::receive); the rest stays free. The
-    /// room shows bytes of earlier turns, for the socket to write over.
-    ///
-    /// # Panics
-    ///
-    /// If the arena would exceed [`Batch::MAX_BYTES`].
-    #[inline]
-    pub fn room(&mut self, len: usize) -> &mut [u8] {
-        self.arena.room(len)
-    }
-
-    /// Commits the first `len` bytes of the last [`Batch::room`]: a socket has written them.
-    ///
-    /// # Panics
-    ///
-    /// If that room was shorter, or has been taken or written over since.
-    #[inline]
-    pub fn commit(&mut self, len: usize) -> Received {
-        let start = self.arena.commit(len);
-        let turn = self.arena.turn();
-        Received {
-            bytes: start..start + len,
-            turn,
-        }
-    }
-
-    /// As [`Batch::commit`], for bytes that lie elsewhere.
-    ///
-    /// # Panics
-    ///
-    /// As [`Batch::room`].
-    pub fn feed(&mut self, bytes: &[u8]) -> Received {
-        copy(self.arena.room(bytes.len()), bytes);
-        self.commit(bytes.len())
-    }
-
-    /// The bytes themselves, still encrypted: for a protocol to read its header.
-    ///
-    /// # Errors
-    ///
-    /// [`SlotError::Stale`].
-    #[inline]
-    pub fn received_bytes(&self, received: &Received) -> Result<&[u8], SlotError> {
-        self.arena.check(received.turn)?;
-        Ok(&self.arena.bytes()[received.bytes.clone()])
-    }
-
-    /// Adds a packet to open, which is all of `received`. [`Batch::opened`] gives its text.
-    ///
-    /// # Errors
-    ///
-    /// See [`AddError`]. Nothing is added then.
-    #[inline]
-    pub fn add_to_open(
-        &mut self,
-        received: Received,
-        layout: PacketLayout,
-    ) -> Result<Slot, AddError> {
-        layout.check(received.len())?;
-        let key = self.key(&layout)?;
-        if self.arena.check(received.turn).is_err() {
-            return Err(AddError::Stale);
-        }
-        Ok(self.add(received.bytes, key, layout))
-    }
-
-    /// The text of a packet that was opened.
-    ///
-    /// # Errors
-    ///
-    /// [`SlotError::BadTag`]: the text stays encrypted then, and is not shown.
-    /// [`SlotError::NotOpened`], [`SlotError::Stale`], [`SlotError::SeveralPackets`].
-    #[inline]
-    pub fn opened(&self, slot: &Slot) -> Result<&[u8], SlotError> {
-        self.arena.check(slot.turn)?;
-        let packet = slot.packets.start;
-        if slot.packets.len() != 1 {
-            return Err(SlotError::SeveralPackets);
-        }
-        match self.outcome(packet) {
-            Outcome::Authentic => Ok(&self.arena.bytes()[self.text(packet)]),
-            Outcome::BadTag => Err(SlotError::BadTag),
-            Outcome::Pending | Outcome::Sealed => Err(SlotError::NotOpened),
-        }
-    }
-
     /// Runs the packets that wait. Not part of its callers: in small turns none does.
     fn open_pending(&mut self, engine: &Engine) {
         #[cfg(feature = "cuda")]
@@ -727,29 +421,6 @@ impl OpenBatch {
             return;
         }
         engine.cpu().run(Kernels::open, self.take_pending());
-    }
-}
-
-impl PacketLayout {
-    /// Whether it fits a packet of `len` bytes.
-    #[inline]
-    fn check(&self, len: usize) -> Result<(), AddError> {
-        let Self { aad, text, .. } = self;
-        if text.start > text.end || text.end > len || len - text.end < TAG_LEN {
-            return Err(AddError::TextOutside {
-                text: text.clone(),
-                packet_len: len,
-            });
-        }
-        let apart = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
-        if aad.start > aad.end || aad.end > len || !(aad.is_empty() || apart) {
-            return Err(AddError::AadMisplaced {
-                aad: aad.clone(),
-                text: text.clone(),
-                packet_len: len,
-            });
-        }
-        Ok(())
     }
 }
 
@@ -808,41 +479,5 @@ impl<Direction> fmt::Debug for Batch<Direction> {
             .field("packets", &self.jobs.len())
             .field("bytes", &self.arena.used())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_turn_is_expected_to_hold() {
-        let mut batch = SealBatch::new();
-        let turn = |batch: &mut SealBatch, packets: usize| {
-            for _ in 0..packets {
-                batch.arena.take(100);
-                batch.add_job(Job::default());
-            }
-            batch.clear();
-            (batch.usual_len / 8, batch.usual_bytes / 8)
-        };
-        // An eighth of the difference, and an empty turn changes nothing.
-        assert_eq!(turn(&mut batch, 16), (2, 200));
-        assert_eq!(turn(&mut batch, 16), (3, 375));
-        assert_eq!(turn(&mut batch, 0), (3, 375));
-        for packets in [100, 3, 2] {
-            for _ in 0..80 {
-                turn(&mut batch, packets);
-            }
-            assert_eq!(turn(&mut batch, packets), (packets, 100 * packets));
-        }
-        // More than usual, and so much that it does not count.
-        for _ in 0..3 {
-            batch.arena.take(1 << 20);
-            batch.add_job(Job::default());
-        }
-        assert_eq!(batch.expected_len(1), 4);
-        batch.clear();
-        assert!(batch.usual_bytes / 8 < COUNTED_BYTES);
     }
 }

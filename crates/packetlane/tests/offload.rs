@@ -127,7 +127,7 @@ fn receive(
             }
             engine.open(batch);
             let outcomes = (0..lengths.len())
-                .map(|place| outcome(&batch, place))
+                .map(|place| outcome(batch, place))
                 .collect();
             let contents = to.iter_mut().flat_map(|session| {
                 let opened = session.packets(batch).map_while(Result::ok);

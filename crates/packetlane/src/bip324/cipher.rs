@@ -327,7 +327,8 @@ impl Cipher {
         let text = packet.start..packet.end - TAG_LEN;
         let (cipher, batch_key) = (&mut self.state.packet, &mut self.batch_key);
         let (number, epoch) = cipher.next()?;
-        let outcome = cipher.run_single(Kernels::open_single, batch_key, bytes, aad, text.clone())?;
+        let outcome =
+            cipher.run_single(Kernels::open_single, batch_key, bytes, aad, text.clone())?;
         if outcome != Outcome::Authentic {
             let packet = number;
             return Err(OpenError::BadTag { packet, epoch });

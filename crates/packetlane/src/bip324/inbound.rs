@@ -1,23 +1,19 @@
 //! The receiving half of a session: it finds the packets in what a socket brought and adds
 //! them to a batch, which an engine opens for all sessions at once.
 
-use super::buffer::{KEPT_BUFFER, MAX_PREALLOCATION, append_expected};
+use super::buffer::{MAX_PREALLOCATION, append_expected};
 use super::cipher::Cipher;
 use super::error::OpenError;
-use super::packet::{HEADER_LEN, LENGTH_LEN, MAX_CONTENTS_LEN, OVERHEAD, PacketKind};
-use super::rekey::number_and_epoch;
+use super::packet::{LENGTH_LEN, OVERHEAD, PacketKind};
+use super::reception::{Held, Reception, Run, receive_limit};
 use crate::arena::index;
 use crate::batch::{OpenBatch, Plan};
 use crate::bitcoin::message::{Ignored, MessageType};
 use crate::copy::copy;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::iter::Zip;
-use core::num::NonZeroU32;
 use core::ops::Range;
-use core::slice;
-use packetlane_lanes::{Job, Kernels, Outcome};
+use packetlane_lanes::Kernels;
 
 /// The receiving half of a session.
 ///
@@ -31,70 +27,10 @@ use packetlane_lanes::{Job, Kernels, Outcome};
 #[repr(align(64))]
 pub struct Inbound {
     cipher: Cipher,
-    rest: Reception,
+    pub(super) rest: Reception,
 }
 
 const _: () = assert!(size_of::<Inbound>() == 64);
-
-/// What [`Inbound`] has beside its keys.
-#[derive(Debug)]
-struct Reception {
-    /// The turn of the batch in which packets wait to be taken.
-    turn: u64,
-    /// The packets that wait: the first run of neighbours. The other runs are `rare`.
-    waiting: Run,
-    /// At most [`MAX_CONTENTS_LEN`].
-    limit: u32,
-    /// Length on the wire, in bytes, of the packet that the tail begins, once its length has
-    /// been decrypted.
-    expected: Option<NonZeroU32>,
-    /// Whether there may be bytes in the tail. If not, it need not be looked at.
-    has_tail: bool,
-    /// The same of what is rare.
-    has_rare: bool,
-    held: Box<Held>,
-}
-
-/// What turns do not need that bring whole packets, which are taken.
-#[derive(Debug, Default)]
-struct Held {
-    /// The beginning of a packet whose end has not come, behind `taken` bytes of packets that
-    /// [`Inbound::open`] has returned. After the handshake, whatever came with it.
-    tail: Vec<u8>,
-    taken: usize,
-    rare: Rare,
-    decoys: u64,
-    ignored: Ignored,
-}
-
-/// What few sessions have, in few turns.
-#[derive(Debug, Default)]
-struct Rare {
-    /// More runs of packets that wait, behind the first.
-    runs: VecDeque<Run>,
-    /// Contents of packets that were opened and deferred. They go back into a batch before
-    /// any other, and then lie in its arena.
-    deferred: Vec<Vec<u8>>,
-    back: VecDeque<Range<usize>>,
-    /// The end of this half: packets before it may still wait.
-    failed: Option<OpenError>,
-}
-
-impl Rare {
-    fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-            && self.deferred.is_empty()
-            && self.back.is_empty()
-            && self.failed.is_none()
-    }
-}
-
-/// Packets of a batch that are neighbours, by their numbers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    start: u32,
-    end: u32,
-}
 
 impl Inbound {
     /// Longest contents that are accepted unless told otherwise, in bytes: the largest message of
@@ -252,57 +188,6 @@ impl Inbound {
             rare.back.push_back(place);
         }
         Ok(deferred)
-    }
-
-    /// Keeps the packets of the batch that nobody took, for a later turn: they would be lost
-    /// when the batch is cleared. For a peer that sends faster than it takes its answers;
-    /// until it has taken some, read nothing more from it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inbound::packets`]: [`OpenError::NotOpened`] if the batch has not been opened; then nothing
-    /// changes. A packet that cannot be opened ends the session, and packets before it are
-    /// lost: take them instead if they matter.
-    ///
-    /// ```
-    /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
-    /// # use packetlane::{Engine, OpenBatch};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = Engine::detect()?;
-    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
-    /// # let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
-    /// # let mut bob = Session::from_keys(engine, &keys, Role::Responder);
-    /// # let mut wire = Vec::new();
-    /// # alice.outbound.seal(PacketKind::Genuine, b"one", &mut wire)?;
-    /// # alice.outbound.seal(PacketKind::Genuine, b"two", &mut wire)?;
-    /// let mut batch = OpenBatch::new();
-    /// bob.inbound.feed(&mut batch, &wire)?;
-    /// engine.open(&mut batch);
-    /// assert_eq!(bob.inbound.packets(&batch).next(), Some(Ok(&b"one"[..])));
-    /// bob.inbound.defer(&batch)?;
-    ///
-    /// batch.clear();
-    /// assert!(bob.inbound.has_pending_input());
-    /// bob.inbound.receive(&mut batch, 0)?;
-    /// engine.open(&mut batch);
-    /// assert_eq!(bob.inbound.packets(&batch).next(), Some(Ok(&b"two"[..])));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn defer(&mut self, batch: &OpenBatch) -> Result<(), OpenError> {
-        // All or none: what stays would be taken before what was deferred. Packets are opened
-        // in the order in which they were added.
-        let last = self.rest.last_waiting();
-        if self.rest.turn == batch.arena().turn()
-            && last.is_some_and(|last| batch.outcome(last) == Outcome::Pending)
-        {
-            return Err(OpenError::NotOpened);
-        }
-        while let Some(contents) = self.next_packet(batch) {
-            let contents = batch.arena().bytes()[contents?].to_vec();
-            self.rest.rare_mut().deferred.push(contents);
-        }
-        Ok(())
     }
 
     /// Takes bytes of the peer from the front of `bytes` up to the end of the next genuine
@@ -567,119 +452,9 @@ impl Inbound {
         Ok(())
     }
 
-    /// The contents of the packets that [`Inbound::receive`] added to the batch and that
-    /// nobody took yet, once the batch has been opened. Decoys are dropped and counted.
-    ///
-    /// After the last packet it yields the error that [`Inbound::receive`] returned, if one.
-    // Always part of its caller: a value returned through memory would be written in pieces of 8 bytes and read
-    // in pieces of 16, which waits until the pieces are in the cache.
-    #[inline(always)]
-    pub fn packets<'b>(
-        &mut self,
-        batch: &'b OpenBatch,
-    ) -> impl Iterator<Item = Result<&'b [u8], OpenError>> {
-        self.iter(batch)
-    }
-
-    #[inline(always)]
-    fn iter<'s, 'b>(&'s mut self, batch: &'b OpenBatch) -> Packets<'s, 'b> {
-        let rest = &self.rest;
-        let waiting = match rest.turn == batch.arena().turn() && !rest.has_rare {
-            true => rest.waiting.start as usize..rest.waiting.end as usize,
-            false => 0..0,
-        };
-        Packets {
-            run: batch.finished(waiting),
-            inbound: self,
-            batch,
-            ended: false,
-        }
-    }
-
-    /// As [`Inbound::packets`], for programs that speak Bitcoin's protocol: each packet's message,
-    /// its type and its payload. Packets that hold none are dropped and
-    /// [counted](Inbound::ignored).
-    ///
-    /// ```
-    /// # use packetlane::bip324::{PacketKind, Role, Session, SessionKeys};
-    /// # use packetlane::bitcoin::message::MessageType;
-    /// # use packetlane::{Engine, OpenBatch, SealBatch};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let engine = Engine::detect()?;
-    /// # let keys = SessionKeys::derive(&[1; 32], [0; 4]);
-    /// # let mut alice = Session::from_keys(engine, &keys, Role::Initiator);
-    /// # let mut bob = Session::from_keys(engine, &keys, Role::Responder);
-    /// # let mut wire = Vec::new();
-    /// // Of a type that this version does not know.
-    /// alice.outbound.seal(PacketKind::Genuine, &[127, 1, 2], &mut wire)?;
-    /// let ping = MessageType::new(b"ping")?;
-    /// let contents = [ping.short_id().unwrap(), 3];
-    /// alice.outbound.seal(PacketKind::Genuine, &contents, &mut wire)?;
-    /// let mut batch = OpenBatch::new();
-    /// bob.inbound.feed(&mut batch, &wire)?;
-    /// engine.open(&mut batch);
-    /// let messages: Result<Vec<_>, _> = bob.inbound.messages(&batch).collect();
-    /// assert_eq!(messages?, [(ping, &[3][..])]);
-    /// assert_eq!(bob.inbound.ignored().messages, 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[inline(always)]
-    pub fn messages<'b>(
-        &mut self,
-        batch: &'b OpenBatch,
-    ) -> impl Iterator<Item = Result<(MessageType, &'b [u8]), OpenError>> {
-        Messages {
-            packets: self.iter(batch),
-        }
-    }
-
-    /// One step of [`Packets`]: where the next genuine packet's contents lie in
-    /// the batch's arena.
-    // Always part of its callers: most calls do little.
-    #[inline(always)]
-    pub(super) fn next_packet(
-        &mut self,
-        batch: &OpenBatch,
-    ) -> Option<Result<Range<usize>, OpenError>> {
-        if self.rest.has_rare
-            && let Some(next) = self.rest.next_rare(batch)
-        {
-            return next;
-        }
-        while let Some(packet) = self.rest.first_waiting() {
-            // A mistake of the caller's leaves the packets where they are.
-            if self.rest.turn != batch.arena().turn() {
-                return Some(Err(OpenError::NotInBatch));
-            }
-            if batch.outcome(packet) != Outcome::Authentic {
-                return Some(Err(self.not_authentic(batch, packet)));
-            }
-            self.rest.remove_first_waiting();
-            let text = batch.text(packet);
-            match PacketKind::from_header(batch.arena().bytes()[text.start]) {
-                PacketKind::Genuine => return Some(Ok(text.start + HEADER_LEN..text.end)),
-                PacketKind::Decoy => self.rest.held.decoys += 1,
-            }
-        }
-        self.rest.failed().map(Err)
-    }
-
-    /// What is wrong with packet number `packet` of the batch.
-    #[cold]
-    fn not_authentic(&mut self, batch: &OpenBatch, packet: usize) -> OpenError {
-        match batch.outcome(packet) {
-            Outcome::BadTag => {
-                let (packet, epoch) = number_and_epoch(batch.nonce(packet));
-                self.fail(OpenError::BadTag { packet, epoch })
-            }
-            _ => OpenError::NotOpened,
-        }
-    }
-
     /// Ends the session; packets that still wait are lost.
     #[cold]
-    fn fail(&mut self, error: OpenError) -> OpenError {
+    pub(super) fn fail(&mut self, error: OpenError) -> OpenError {
         let rest = &mut self.rest;
         rest.drop_waiting();
         rest.has_tail = false;
@@ -689,264 +464,6 @@ impl Inbound {
         rare.deferred = Vec::new();
         rare.failed = Some(error);
         error
-    }
-}
-
-/// A receive limit as it is kept: no packet is longer than [`MAX_CONTENTS_LEN`].
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "bounded by MAX_CONTENTS_LEN"
-)]
-fn receive_limit(limit: usize) -> u32 {
-    limit.min(MAX_CONTENTS_LEN) as u32
-}
-
-impl Reception {
-    /// What is rare, if there may be something.
-    #[inline]
-    fn rare(&self) -> Option<&Rare> {
-        self.has_rare.then_some(&self.held.rare)
-    }
-
-    /// What is rare, to put something there.
-    fn rare_mut(&mut self) -> &mut Rare {
-        self.has_rare = true;
-        &mut self.held.rare
-    }
-
-    /// The end of this half, if it has come.
-    #[inline]
-    fn failed(&self) -> Option<OpenError> {
-        self.rare().and_then(|rare| rare.failed)
-    }
-
-    /// Whether packets were deferred.
-    #[inline]
-    fn has_deferred(&self) -> bool {
-        self.rare().is_some_and(|rare| !rare.deferred.is_empty())
-    }
-
-    /// Ends this half with `error` unless it has ended before. Returns the error that has.
-    #[cold]
-    fn end(&mut self, error: OpenError) -> OpenError {
-        *self.rare_mut().failed.get_or_insert(error)
-    }
-
-    /// The error that contents of `length` bytes are.
-    #[cold]
-    fn too_long(&self, length: usize) -> OpenError {
-        let limit = self.limit as usize;
-        OpenError::TooLong { length, limit }
-    }
-
-    /// See [`Reception::expected`].
-    #[inline]
-    fn expected(&self) -> Option<usize> {
-        self.expected.map(|len| len.get() as usize)
-    }
-
-    /// Sets the length on the wire of the packet that `tail` begins.
-    #[inline]
-    fn expect(&mut self, wire_len: usize) {
-        self.expected = NonZeroU32::new(index(wire_len));
-    }
-
-    /// What [`Inbound::next_packet`] returns where something rare decides it: nothing waits, it waits in
-    /// another batch, or contents were deferred. `None` if the packets that wait decide it.
-    #[cold]
-    fn next_rare(&mut self, batch: &OpenBatch) -> Option<Option<Result<Range<usize>, OpenError>>> {
-        if self.is_taken() {
-            return Some(self.failed().map(Err));
-        }
-        if self.turn != batch.arena().turn() {
-            return Some(Some(Err(OpenError::NotInBatch)));
-        }
-        let contents = self.held.rare.back.pop_front()?;
-        Some(Some(Ok(contents)))
-    }
-
-    /// Whether all packets that it added to the batch have been taken.
-    #[inline]
-    fn is_taken(&self) -> bool {
-        self.waiting.is_empty() && self.rare().is_none_or(|rare| rare.back.is_empty())
-    }
-
-    /// Forgets all packets that wait in a batch.
-    fn drop_waiting(&mut self) {
-        self.waiting = Run::default();
-        self.held.rare.runs.clear();
-        self.held.rare.back.clear();
-    }
-
-    /// The packet that was expected, or the next one, is number `packet` of the batch.
-    #[inline(always)]
-    fn added(&mut self, packet: usize) {
-        self.expected = None;
-        self.add_waiting(packet..packet + 1);
-    }
-
-    /// Adds the packets with numbers `packets` of the batch to those that wait.
-    #[inline]
-    fn add_waiting(&mut self, packets: Range<usize>) {
-        if packets.is_empty() {
-            return;
-        }
-        let new = Run {
-            start: index(packets.start),
-            end: index(packets.end),
-        };
-        let last = match self.rare() {
-            Some(Rare { runs, .. }) if !runs.is_empty() => self.held.rare.runs.back_mut(),
-            _ => None,
-        };
-        let last = last.unwrap_or(&mut self.waiting);
-        if last.is_empty() {
-            *last = new;
-        } else if last.end == new.start {
-            last.end = new.end;
-        } else {
-            self.rare_mut().runs.push_back(new);
-        }
-    }
-
-    /// The number of the first packet that waits.
-    #[inline]
-    fn first_waiting(&self) -> Option<usize> {
-        (!self.waiting.is_empty()).then_some(self.waiting.start as usize)
-    }
-
-    /// The number of the last packet that waits.
-    fn last_waiting(&self) -> Option<usize> {
-        let run = self.held.rare.runs.back().unwrap_or(&self.waiting);
-        (!run.is_empty()).then(|| run.end as usize - 1)
-    }
-
-    #[inline]
-    fn remove_first_waiting(&mut self) {
-        self.waiting.start += 1;
-        if self.has_rare && self.waiting.is_empty() {
-            self.next_run();
-        }
-    }
-
-    #[cold]
-    fn next_run(&mut self) {
-        self.waiting = self.held.rare.runs.pop_front().unwrap_or_default();
-    }
-
-    /// Forgets the packets that [`Inbound::open`] has returned.
-    #[inline]
-    fn drop_taken(&mut self) {
-        if self.held.taken > 0 {
-            self.held.tail.drain(..self.held.taken);
-            self.held.taken = 0;
-            self.give_back_tail();
-        }
-    }
-
-    /// Gives the memory of a long packet back, once it is not needed.
-    fn give_back_tail(&mut self) {
-        self.has_tail = !self.held.tail.is_empty();
-        if !self.has_tail && self.held.tail.capacity() > KEPT_BUFFER {
-            self.held.tail = Vec::new();
-        }
-    }
-
-    /// Moves bytes from the front of `bytes` to the end of the tail, until it has `len` that
-    /// are not taken. Returns where they lie, if there are so many.
-    fn reach(&mut self, bytes: &mut &[u8], len: usize) -> Option<Range<usize>> {
-        // What was taken is dropped only now, so that many packets in the tail are not moved
-        // for each of them.
-        if self.held.tail.len() - self.held.taken < len {
-            self.drop_taken();
-            let missing = len - self.held.tail.len();
-            let (new, others) = bytes.split_at(missing.min(bytes.len()));
-            append_expected(&mut self.held.tail, new, len);
-            self.has_tail = true;
-            *bytes = others;
-        }
-        let place = self.held.taken..self.held.taken + len;
-        (place.end <= self.held.tail.len()).then_some(place)
-    }
-}
-
-impl Run {
-    #[inline]
-    fn is_empty(self) -> bool {
-        self.start == self.end
-    }
-}
-
-/// Iterator over the packets of one session in a batch; see
-/// [`Inbound::packets`]. It ends after an error.
-#[derive(Debug)]
-struct Packets<'s, 'b> {
-    inbound: &'s mut Inbound,
-    batch: &'b OpenBatch,
-    /// The packets that wait and have run. [`Inbound::next_packet`] does the same for each, but asks more.
-    run: Zip<slice::Iter<'b, Job>, slice::Iter<'b, Outcome>>,
-    ended: bool,
-}
-
-impl<'b> Iterator for Packets<'_, 'b> {
-    type Item = Result<&'b [u8], OpenError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let bytes = self.batch.arena().bytes();
-        while let Some((job, Outcome::Authentic)) = self.run.next() {
-            self.inbound.rest.waiting.start += 1;
-            let text = &bytes[job.text as usize..][..job.text_len as usize];
-            if let Some((&header, contents)) = text.split_first()
-                && PacketKind::from_header(header) == PacketKind::Genuine
-            {
-                return Some(Ok(contents));
-            }
-            self.inbound.rest.held.decoys += 1;
-        }
-        if self.inbound.rest.waiting.is_empty() && !self.inbound.rest.has_rare {
-            return None;
-        }
-        self.next_beside_run()
-    }
-}
-
-impl<'b> Packets<'_, 'b> {
-    /// The next packet that does not lie in the run, or what is wrong.
-    #[inline(never)]
-    fn next_beside_run(&mut self) -> Option<Result<&'b [u8], OpenError>> {
-        self.run = [].iter().zip(&[]);
-        if self.ended {
-            return None;
-        }
-        let next = self.inbound.next_packet(self.batch)?;
-        self.ended = next.is_err();
-        Some(next.map(|contents| &self.batch.arena().bytes()[contents]))
-    }
-}
-
-/// Iterator over the messages of one session in a batch; see [`Inbound::messages`]. It ends after
-/// an error.
-#[derive(Debug)]
-struct Messages<'s, 'b> {
-    packets: Packets<'s, 'b>,
-}
-
-impl<'b> Iterator for Messages<'_, 'b> {
-    type Item = Result<(MessageType, &'b [u8]), OpenError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let contents = match self.packets.next()? {
-                Ok(contents) => contents,
-                Err(error) => return Some(Err(error)),
-            };
-            let ignored = &mut self.packets.inbound.rest.held.ignored;
-            if let Some(message) = ignored.decode(contents, contents.len() + OVERHEAD) {
-                return Some(Ok(message));
-            }
-        }
     }
 }
 

@@ -55,9 +55,11 @@ mod fs_chacha20_poly1305;
 mod handshake;
 mod inbound;
 mod keys;
+mod opened;
 mod outbound;
 mod packet;
 mod precomputed;
+mod reception;
 mod rekey;
 mod session;
 #[cfg(feature = "tokio")]

@@ -1,0 +1,132 @@
+//! How a packet of any protocol is protected, and the bytes that it came in.
+
+use crate::arena::{BatchFull, BatchKey, SlotError};
+use core::fmt;
+use core::ops::Range;
+use packetlane_lanes::{Nonce, TAG_LEN};
+
+/// How one packet of a [`Batch`](crate::Batch) is protected. Ranges count from the packet's first byte.
+#[derive(Clone, Debug)]
+pub struct PacketLayout {
+    /// Its key, as [`Batch::ensure_key`](crate::Batch::ensure_key) returns it in this turn.
+    pub key: BatchKey,
+    /// Its nonce: 12 bytes (RFC 8439, section 2.8). Never seal two packets with one nonce
+    /// and key.
+    pub nonce: Nonce,
+    /// Additional authenticated data: any bytes of the packet outside of text and tag.
+    /// `0..0` for none.
+    pub aad: Range<usize>,
+    /// What is encrypted. The tag of 16 bytes follows it.
+    pub text: Range<usize>,
+}
+
+impl PacketLayout {
+    /// Whether it fits a packet of `len` bytes.
+    #[inline]
+    pub(super) fn check(&self, len: usize) -> Result<(), AddError> {
+        let Self { aad, text, .. } = self;
+        if text.start > text.end || text.end > len || len - text.end < TAG_LEN {
+            return Err(AddError::TextOutside {
+                text: text.clone(),
+                packet_len: len,
+            });
+        }
+        let apart = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
+        if aad.start > aad.end || aad.end > len || !(aad.is_empty() || apart) {
+            return Err(AddError::AadMisplaced {
+                aad: aad.clone(),
+                text: text.clone(),
+                packet_len: len,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a batch's arena that came from the network and belong to no packet yet.
+#[derive(Debug)]
+pub struct Received {
+    pub(super) bytes: Range<usize>,
+    pub(super) turn: u64,
+}
+
+impl Received {
+    /// How many they are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps the first `len` bytes and returns the others: for a datagram of several
+    /// packets. `None` if there are not so many.
+    #[must_use]
+    pub fn split_off(&mut self, len: usize) -> Option<Received> {
+        if len > self.len() {
+            return None;
+        }
+        let bytes = self.bytes.start + len..self.bytes.end;
+        self.bytes.end = bytes.start;
+        let turn = self.turn;
+        Some(Received { bytes, turn })
+    }
+}
+
+/// Why a packet was not added to a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddError {
+    /// The batch has no room left: it holds at most [`Batch::MAX_BYTES`](crate::Batch::MAX_BYTES).
+    BatchFull,
+    /// The key is not in the batch in this turn: call [`Batch::ensure_key`](crate::Batch::ensure_key) first.
+    NoKey,
+    /// What was received is of another turn or another batch.
+    Stale,
+    /// The text and its tag do not lie within the packet.
+    TextOutside {
+        /// The text.
+        text: Range<usize>,
+        /// Length of the packet, in bytes.
+        packet_len: usize,
+    },
+    /// The AAD does not lie within the packet, or overlaps the text or its tag.
+    AadMisplaced {
+        /// The AAD.
+        aad: Range<usize>,
+        /// The text.
+        text: Range<usize>,
+        /// Length of the packet, in bytes.
+        packet_len: usize,
+    },
+}
+
+impl fmt::Display for AddError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BatchFull => BatchFull.fmt(f),
+            Self::NoKey => f.write_str(
+                "the key is not in the batch in this turn: call Batch::ensure_key first",
+            ),
+            Self::Stale => SlotError::Stale.fmt(f),
+            Self::TextOutside { text, packet_len } => write!(
+                f,
+                "text {text:?} and its tag do not fit a packet of {packet_len} bytes"
+            ),
+            Self::AadMisplaced {
+                aad,
+                text,
+                packet_len,
+            } => write!(
+                f,
+                "AAD {aad:?} overlaps text {text:?} or its tag, or ends behind {packet_len} bytes"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for AddError {}

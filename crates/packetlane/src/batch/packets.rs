@@ -1,0 +1,170 @@
+//! Packets of any protocol with ChaCha20-Poly1305: added to a batch, and taken from it.
+
+use super::layout::{AddError, PacketLayout, Received};
+use super::{Batch, OpenBatch, SealBatch};
+use crate::arena::{Owner, Slot, SlotError, index};
+use crate::copy::copy;
+use core::ops::Range;
+use packetlane_lanes::{Job, Outcome};
+
+impl<Direction> Batch<Direction> {
+    /// Where the packet's key lies.
+    #[inline]
+    fn key(&self, layout: &PacketLayout) -> Result<u32, AddError> {
+        layout.key.get(&self.arena).ok_or(AddError::NoKey)
+    }
+
+    #[inline]
+    fn add(&mut self, bytes: Range<usize>, key: u32, layout: PacketLayout) -> Slot {
+        let PacketLayout {
+            nonce, aad, text, ..
+        } = layout;
+        let packet = self.jobs.len();
+        self.add_job(Job {
+            text: index(bytes.start + text.start),
+            text_len: index(text.len()),
+            aad: index(bytes.start + aad.start),
+            aad_len: index(aad.len()),
+            key,
+            nonce,
+            ..Job::default()
+        });
+        let owner = Owner::of_key(key);
+        self.arena.slot(owner, bytes, packet..packet + 1)
+    }
+}
+
+impl SealBatch {
+    /// Adds a packet of `wire_len` bytes to seal. Returns its slot, and its bytes for the
+    /// caller to write: header, AAD and plaintext where `layout` has them. They show
+    /// bytes of earlier turns, and all but the tag must be written. [`Batch::wire`] gives
+    /// the sealed packet.
+    ///
+    /// # Errors
+    ///
+    /// See [`AddError`]. Nothing is added then.
+    #[inline]
+    pub fn add_to_seal(
+        &mut self,
+        wire_len: usize,
+        layout: PacketLayout,
+    ) -> Result<(Slot, &mut [u8]), AddError> {
+        layout.check(wire_len)?;
+        let key = self.key(&layout)?;
+        if !self.arena.fits(wire_len) {
+            return Err(AddError::BatchFull);
+        }
+        let start = self.arena.take(wire_len);
+        let bytes = start..start + wire_len;
+        let slot = self.add(bytes.clone(), key, layout);
+        Ok((slot, &mut self.arena.bytes_mut()[bytes]))
+    }
+
+    /// The sealed packets of `slot`, ready for the wire.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::NotSealed`] if one of them has not been sealed, [`SlotError::Stale`].
+    #[inline]
+    pub fn wire(&self, slot: &Slot) -> Result<&[u8], SlotError> {
+        self.arena.check(slot.turn)?;
+        // Without an early exit, so that the compiler takes many at a time.
+        let sealed = |all, outcome: &Outcome| all & (*outcome == Outcome::Sealed);
+        let packets = slot.packets.clone();
+        if packets.end <= self.done && self.outcomes[packets].iter().fold(true, sealed) {
+            Ok(&self.arena.bytes()[slot.bytes.clone()])
+        } else {
+            Err(SlotError::NotSealed)
+        }
+    }
+}
+
+impl OpenBatch {
+    /// Room for `len` bytes from a socket, at the arena's end. The bytes that the socket
+    /// wrote are taken by [`Batch::commit`] or
+    /// [`Inbound::receive`](crate::bip324::Inbound::receive); the rest stays free. The
+    /// room shows bytes of earlier turns, for the socket to write over.
+    ///
+    /// # Panics
+    ///
+    /// If the arena would exceed [`Batch::MAX_BYTES`].
+    #[inline]
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
+        self.arena.room(len)
+    }
+
+    /// Commits the first `len` bytes of the last [`Batch::room`]: a socket has written them.
+    ///
+    /// # Panics
+    ///
+    /// If that room was shorter, or has been taken or written over since.
+    #[inline]
+    pub fn commit(&mut self, len: usize) -> Received {
+        let start = self.arena.commit(len);
+        let turn = self.arena.turn();
+        Received {
+            bytes: start..start + len,
+            turn,
+        }
+    }
+
+    /// As [`Batch::commit`], for bytes that lie elsewhere.
+    ///
+    /// # Panics
+    ///
+    /// As [`Batch::room`].
+    pub fn feed(&mut self, bytes: &[u8]) -> Received {
+        copy(self.arena.room(bytes.len()), bytes);
+        self.commit(bytes.len())
+    }
+
+    /// The bytes themselves, still encrypted: for a protocol to read its header.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::Stale`].
+    #[inline]
+    pub fn received_bytes(&self, received: &Received) -> Result<&[u8], SlotError> {
+        self.arena.check(received.turn)?;
+        Ok(&self.arena.bytes()[received.bytes.clone()])
+    }
+
+    /// Adds a packet to open, which is all of `received`. [`Batch::opened`] gives its text.
+    ///
+    /// # Errors
+    ///
+    /// See [`AddError`]. Nothing is added then.
+    #[inline]
+    pub fn add_to_open(
+        &mut self,
+        received: Received,
+        layout: PacketLayout,
+    ) -> Result<Slot, AddError> {
+        layout.check(received.len())?;
+        let key = self.key(&layout)?;
+        if self.arena.check(received.turn).is_err() {
+            return Err(AddError::Stale);
+        }
+        Ok(self.add(received.bytes, key, layout))
+    }
+
+    /// The text of a packet that was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`SlotError::BadTag`]: the text stays encrypted then, and is not shown.
+    /// [`SlotError::NotOpened`], [`SlotError::Stale`], [`SlotError::SeveralPackets`].
+    #[inline]
+    pub fn opened(&self, slot: &Slot) -> Result<&[u8], SlotError> {
+        self.arena.check(slot.turn)?;
+        let packet = slot.packets.start;
+        if slot.packets.len() != 1 {
+            return Err(SlotError::SeveralPackets);
+        }
+        match self.outcome(packet) {
+            Outcome::Authentic => Ok(&self.arena.bytes()[self.text(packet)]),
+            Outcome::BadTag => Err(SlotError::BadTag),
+            Outcome::Pending | Outcome::Sealed => Err(SlotError::NotOpened),
+        }
+    }
+}
