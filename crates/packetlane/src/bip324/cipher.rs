@@ -30,7 +30,7 @@ use zeroize::ZeroizeOnDrop;
 /// [`Cipher::decrypt_length`] and then [`Cipher::open`] for each packet on the other side.
 ///
 /// ```
-/// use packetlane::bip324::{Cipher, LENGTH_LEN, PacketKind};
+/// use packetlane::bip324::{Cipher, PacketKind, Session};
 /// use packetlane::Engine;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +42,7 @@ use zeroize::ZeroizeOnDrop;
 /// sender.seal(PacketKind::Genuine, b"", b"contents", &mut wire)?;
 /// let length = *wire.first_chunk().expect("3 bytes");
 /// assert_eq!(receiver.decrypt_length(length)?, 8);
-/// let packet = LENGTH_LEN..wire.len();
+/// let packet = Session::LENGTH_LEN..wire.len();
 /// let (kind, contents) = receiver.open(&mut wire, 0..0, packet)?;
 /// assert_eq!((kind, &wire[contents]), (PacketKind::Genuine, &b"contents"[..]));
 /// # Ok(())

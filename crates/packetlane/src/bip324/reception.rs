@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::Range;
 
-/// What [`Inbound`](super::Inbound) has beside its keys.
+/// What [`Inbound`](super::Inbound) has in addition to its keys.
 #[derive(Debug)]
 pub(super) struct Reception {
     /// The turn of the batch in which packets wait to be taken.
