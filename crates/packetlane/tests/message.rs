@@ -507,6 +507,24 @@ fn a_table_of_another_network() {
     }
 }
 
+/// Every id has a type: the search finds each, and ends for a type that is not there.
+#[test]
+fn a_full_table() {
+    let types = |prefix| {
+        let name = move |id: u8| format!("{prefix}{id}");
+        (1..=255).map(move |id| (id, MessageType::new(name(id).as_bytes()).unwrap()))
+    };
+    let all: Vec<_> = types("filter").collect();
+    let table = MessageTable::new(&all);
+    for &(id, message_type) in &all {
+        assert_eq!(table.short_id(message_type), Some(id));
+        assert_eq!(table.message_type(id), Some(message_type));
+    }
+    for (_, absent) in types("get") {
+        assert_eq!(table.short_id(absent), None);
+    }
+}
+
 #[test]
 #[should_panic(expected = "an id has two types")]
 fn a_table_with_an_id_twice() {

@@ -226,6 +226,7 @@ impl MessageType {
     ///
     /// See [`MessageError`]. Contents of a peer go through [`Ignored::decode`], which keeps the
     /// connection, as nodes do.
+    #[inline]
     pub fn decode(contents: &[u8]) -> Result<(Self, &[u8]), MessageError> {
         BITCOIN.decode(contents)
     }
@@ -237,6 +238,7 @@ impl MessageType {
     }
 
     /// The beginning of the contents that carry a message of this type.
+    #[inline]
     pub(crate) fn encoded(self) -> EncodedType {
         BITCOIN.encoded(self)
     }
@@ -245,6 +247,17 @@ impl MessageType {
 impl MessageType {
     const fn is_empty(&self) -> bool {
         self.name[0] == 0
+    }
+
+    /// Where a [`MessageTable`] begins to look for it.
+    const fn hash(&self) -> usize {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = self.name;
+        let words = [[a, b, c, d], [e, f, g, h], [i, j, k, l]];
+        let sum = u32::from_le_bytes(words[0])
+            .wrapping_add(u32::from_le_bytes(words[1]).rotate_left(11))
+            .wrapping_add(u32::from_le_bytes(words[2]).rotate_left(22));
+        // Fibonacci hashing: the upper bits depend on all others.
+        (sum.wrapping_mul(0x9e37_79b9) >> 16) as usize % SENT_PLACES
     }
 
     /// As `==`, which constants cannot call.
@@ -301,10 +314,13 @@ type EncodedType = ArrayVec<u8, { 1 + MessageType::MAX_LEN }>;
 pub struct MessageTable {
     /// The type of each id; an empty name where it has none.
     types: [MessageType; 256],
-    /// The ids that are sent: the first `sent_len`.
-    sent: [u8; 255],
-    sent_len: usize,
+    /// A hash table of the ids that are sent: each at the first free place from the hash of its type
+    /// on. 0 where there is none.
+    sent: [u8; SENT_PLACES],
 }
+
+/// Twice as many as there are ids, so that a search ends soon. A power of two.
+const SENT_PLACES: usize = 512;
 
 impl MessageTable {
     /// Bitcoin's table: 28 ids that are sent, and those above that are only understood.
@@ -320,15 +336,17 @@ impl MessageTable {
     pub const fn new(types: &[(u8, MessageType)]) -> Self {
         let mut table = Self {
             types: [MessageType::literal(""); 256],
-            sent: [0; 255],
-            sent_len: 0,
+            sent: [0; SENT_PLACES],
         };
         let mut i = 0;
         while i < types.len() {
             let (id, message_type) = types[i];
             table.assign(id, message_type);
-            table.sent[table.sent_len] = id;
-            table.sent_len += 1;
+            let mut place = message_type.hash();
+            while table.sent[place] != 0 {
+                place = (place + 1) % SENT_PLACES;
+            }
+            table.sent[place] = id;
             i += 1;
         }
         table
@@ -368,8 +386,14 @@ impl MessageTable {
     /// The id by which a type is sent, if it has one.
     #[must_use]
     pub fn short_id(&self, message_type: MessageType) -> Option<u8> {
-        let mut sent = self.sent[..self.sent_len].iter().copied();
-        sent.find(|&id| self.types[usize::from(id)] == message_type)
+        let mut place = message_type.hash();
+        loop {
+            match self.sent[place] {
+                0 => return None,
+                id if self.types[usize::from(id)] == message_type => return Some(id),
+                _ => place = (place + 1) % SENT_PLACES,
+            }
+        }
     }
 
     /// The type of an id, if it has one.
@@ -393,6 +417,7 @@ impl MessageTable {
     /// # Errors
     ///
     /// See [`MessageError`].
+    #[inline]
     pub fn decode<'c>(&self, contents: &'c [u8]) -> Result<(MessageType, &'c [u8]), MessageError> {
         let (&id, rest) = contents.split_first().ok_or(MessageError::Empty)?;
         if id != LONG_TYPE {
@@ -412,6 +437,7 @@ impl MessageTable {
     }
 
     /// The beginning of the contents that carry a message of this type.
+    #[inline]
     fn encoded(&self, message_type: MessageType) -> EncodedType {
         let mut encoded = ArrayVec::new();
         match self.short_id(message_type) {
