@@ -8,8 +8,8 @@ use packetlane::bip324::{Inbound, Outbound, PacketKind, Role, Session, SessionKe
 use packetlane::bitcoin::Network;
 use packetlane::internals::run_pending;
 use packetlane::{Batch, Engine, Key, OpenBatch, SealBatch, Slot, TAG_LEN};
-use packetlane_lanes::{Job, Outcome};
 use packetlane::{quic, sha256d};
+use packetlane_lanes::{Job, Outcome};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use std::hint::black_box;
 
@@ -49,7 +49,7 @@ impl Runner {
         batch: &mut Batch<Direction>,
         one: impl Fn(&LessSafeKey, &Job, &mut [u8]) -> Outcome,
     ) {
-        run_pending(&mut batch, |pending| {
+        run_pending(batch, |pending| {
             let mut prepared = 0;
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
                 assert_eq!((job.aad_len, job.keystream_blocks), (0, 0));

@@ -7,9 +7,7 @@
 
 use crabgrind::memcheck::{MemState, mark_memory};
 use crabgrind::valgrind::{count_errors, running_mode};
-use packetlane_lanes::{
-    AesKey, Backend, GcmKey, Header, Job, Key, Outcome, TAG_LEN, Work,
-};
+use packetlane_lanes::{AesKey, Backend, GcmKey, Header, Job, Key, Outcome, TAG_LEN, Work};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -72,7 +70,9 @@ fn seal_and_open(backend: Backend, lengths: &[usize]) {
             key: 0,
         };
         let header_key = &keys[(i + 1) % keys.len()];
-        backend.kernels().seal_with_header(&mut masked, [&keys[i], header_key], job, &header);
+        backend
+            .kernels()
+            .seal_with_header(&mut masked, [&keys[i], header_key], job, &header);
     }
     public(&masked);
     black_box(masked);
@@ -173,8 +173,7 @@ fn seal_out_of_place(backend: Backend, lengths: &[usize]) {
         secret(&source[text(&bytes, job)]);
     }
     secret(keys.as_flattened());
-    let after_first =
-        |job: &Job| &source[text(&source, job)][64.min(job.text_len as usize)..];
+    let after_first = |job: &Job| &source[text(&source, job)][64.min(job.text_len as usize)..];
     let sources: Vec<_> = jobs.iter().map(after_first).collect();
     let work = Work {
         bytes: &mut bytes,
@@ -239,7 +238,9 @@ fn gcm(backend: Backend, lengths: &[usize]) {
         jobs: &jobs,
         outcomes: &mut outcomes,
     });
-    backend.kernels().aes_mask_headers(&mut masked, &header_keys, &headers);
+    backend
+        .kernels()
+        .aes_mask_headers(&mut masked, &header_keys, &headers);
     public(&masked);
     black_box(masked);
     backend.kernels().gcm_seal(Work {
@@ -293,10 +294,14 @@ fn masks(backend: Backend, count: usize) {
         let sample = |i: usize| ((i % keys) as u32, 16 * i as u32);
         let samples: Vec<_> = (0..count).map(sample).collect();
         let mut masks = vec![0; count];
-        backend.kernels().aes_masks(&bytes, &[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
+        backend
+            .kernels()
+            .aes_masks(&bytes, &[&aes[0], &aes[1], &aes[2]], &samples, &mut masks);
         public(&masks);
         black_box(&masks);
-        backend.kernels().chacha20_masks(&bytes, &raw, &samples, &mut masks);
+        backend
+            .kernels()
+            .chacha20_masks(&bytes, &raw, &samples, &mut masks);
         public(&masks);
         black_box(masks);
     }

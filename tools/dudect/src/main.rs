@@ -310,7 +310,9 @@ fn aes_masks(backend: Backend, zero: bool, runner: &mut CtRunner, rng: &mut Benc
         *key = AesKey::aes128(secret.first_chunk().expect("16 bytes"));
     };
     time(runner, rng, secrets, state, prepare, |(key, masks)| {
-        backend.kernels().aes_masks(&[0x5a; 16], &[key], &[(0, 0); 16], masks);
+        backend
+            .kernels()
+            .aes_masks(&[0x5a; 16], &[key], &[(0, 0); 16], masks);
     });
 }
 

@@ -51,11 +51,16 @@ fn published() {
     ];
     let mut text = *b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip \
         for the future, sunscreen would be it.";
-    let tag = backend.kernels().seal_detached(&key, &nonce, &aad, &mut text);
+    let tag = backend
+        .kernels()
+        .seal_detached(&key, &nonce, &aad, &mut text);
     assert_eq!(u128::from_be_bytes(tag), 0x1ae10b594f09e26a7e902ecbd0600691);
 
     let mut text = [0; 16];
-    let tag = backend.kernels().gcm_seal_detached(&GcmKey::aes128(&[0; 16]), &[0; 12], &[], &mut text);
+    let tag =
+        backend
+            .kernels()
+            .gcm_seal_detached(&GcmKey::aes128(&[0; 16]), &[0; 12], &[], &mut text);
     assert_eq!(
         u128::from_be_bytes(text),
         0x0388dace60b6a392f328c2b971b2fe78
