@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Message types that are counted by name, each way. Nodes send some thirty; a peer may invent as
 /// many as it likes.
-const MOST_TYPES: usize = 40;
+const MAX_TYPES: usize = 40;
 
 /// Messages of one type, one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Passed {
         let place = match self.types.iter().position(is_same) {
             Some(place) => place,
             None => {
-                if self.types.len() <= MOST_TYPES {
-                    let is_named = self.types.len() < MOST_TYPES;
+                if self.types.len() <= MAX_TYPES {
+                    let is_named = self.types.len() < MAX_TYPES;
                     self.types.push(TypeCount {
                         message_type: is_named.then_some(message_type),
                         messages: 0,
@@ -175,9 +175,9 @@ mod tests {
         }
         assert_eq!(
             (passed.types.len(), passed.messages()),
-            (MOST_TYPES + 1, 100)
+            (MAX_TYPES + 1, 100)
         );
-        let others = passed.types[MOST_TYPES];
+        let others = passed.types[MAX_TYPES];
         assert_eq!((others.message_type, others.messages), (None, 60));
     }
 }

@@ -23,7 +23,7 @@ const MAX_THREADS: usize = 8;
 const MAX_ADDRESSES: usize = 8;
 
 /// Peers that are remembered to speak v1 only. There are some ten thousand reachable nodes.
-const MOST_KNOWN: usize = 16 * 1024;
+const MAX_KNOWN: usize = 16 * 1024;
 
 /// After that time a peer is tried by v2 again: it may have a new version.
 const KNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
@@ -189,7 +189,7 @@ pub(crate) struct KnownV1 {
 
 impl KnownV1 {
     pub(crate) fn add(&mut self, peer: &Target, now: Instant) {
-        while self.order.len() >= MOST_KNOWN {
+        while self.order.len() >= MAX_KNOWN {
             if let Some(oldest) = self.order.pop_front() {
                 self.until.remove(&oldest);
             }
@@ -274,10 +274,10 @@ mod tests {
         known.add(&peer(0), start);
         assert!(known.has(&peer(0), start) && !known.has(&peer(1), start));
         assert!(!known.has(&peer(0), start + KNOWN_FOR));
-        for number in 1..MOST_KNOWN + 10 {
+        for number in 1..MAX_KNOWN + 10 {
             known.add(&peer(number), start);
         }
-        assert!(known.until.len() <= MOST_KNOWN && known.order.len() <= MOST_KNOWN);
-        assert!(!known.has(&peer(0), start) && known.has(&peer(MOST_KNOWN), start));
+        assert!(known.until.len() <= MAX_KNOWN && known.order.len() <= MAX_KNOWN);
+        assert!(!known.has(&peer(0), start) && known.has(&peer(MAX_KNOWN), start));
     }
 }

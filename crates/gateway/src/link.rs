@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub(crate) const READ_LEN: usize = 16 * 1024;
 
 /// Bytes that a ring may receive for a side that is not read. Then it is told to stop.
-pub(crate) const MOST_UNREAD: usize = 64 * 1024;
+pub(crate) const MAX_UNREAD: usize = 64 * 1024;
 
 /// How many addresses of a name can be tried within [`Limits::handshake`] if none answers.
 const ADDRESSES_IN_TIME: u32 = 6;

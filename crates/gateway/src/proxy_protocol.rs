@@ -15,7 +15,7 @@ const FIXED: usize = 16;
 
 /// Bytes that may follow them. IPv6 addresses and ports take 36; a balancer that tells all it knows
 /// of a TLS client takes a few hundred more.
-const MOST_FOLLOWING: usize = 2048;
+const MAX_ADDRESSES_LEN: usize = 2048;
 
 const VERSION: u8 = 2;
 
@@ -69,7 +69,9 @@ impl fmt::Display for ProxyProtocolError {
                     "addresses of kind {family:#04x}, which version 2 does not have"
                 )
             }
-            Self::TooLong(len) => write!(f, "{len} bytes of addresses: at most {MOST_FOLLOWING}"),
+            Self::TooLong(len) => {
+                write!(f, "{len} bytes of addresses: at most {MAX_ADDRESSES_LEN}")
+            }
             Self::TooShort(len) => write!(f, "{len} bytes of addresses: too few"),
             Self::Ended => f.write_str("the connection ended within the header"),
         }
@@ -141,7 +143,7 @@ fn check(command: u8, kind: u8, following: usize) -> Result<(), ProxyProtocolErr
     if command >> 4 != VERSION {
         return Err(ProxyProtocolError::Version(command >> 4));
     }
-    if following > MOST_FOLLOWING {
+    if following > MAX_ADDRESSES_LEN {
         return Err(ProxyProtocolError::TooLong(following));
     }
     let least = match (command & 0x0f, kind) {
@@ -204,7 +206,7 @@ mod tests {
         ]
         .concat();
         let more = [&v4[..], &[3, 0, 4, 1, 2, 3, 4]].concat();
-        let longest = [&v4[..], &[0; MOST_FOLLOWING - 12]].concat();
+        let longest = [&v4[..], &[0; MAX_ADDRESSES_LEN - 12]].concat();
         let client = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
         for (command, kind, following, expected) in [
             (0x21, 0x11, &v4[..], client("203.0.113.5:12345")),

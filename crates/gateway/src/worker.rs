@@ -7,7 +7,7 @@ use crate::budget::{Budget, Direction, Memory, Refusal};
 use crate::dial::{Found, KnownV1, Resolver, connect, is_connected, lock};
 use crate::door::{BACKLOG, Door, Listener, Spare};
 use crate::link::{
-    Close, Inbox, Link, MOST_UNREAD, READ_LEN, Retry, Scratch, Side, Speech, Stage, Transport,
+    Close, Inbox, Link, MAX_UNREAD, READ_LEN, Retry, Scratch, Side, Speech, Stage, Transport,
 };
 use crate::ring::{Happened, Ring};
 use crate::settings::{Io, Limits, Settings};
@@ -38,7 +38,7 @@ const LISTENERS: usize = usize::MAX - 4;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Links whose clocks are looked at in a turn at most.
-const MOST_LOOKED_AT: usize = 256;
+const MAX_LOOKED_AT: usize = 256;
 
 /// How long those who have begun to connect may take for it, when nobody else is accepted: more than
 /// the way around the Earth. Who was not answered tries again after a second: then another gateway
@@ -47,11 +47,11 @@ const LAST_HANDSHAKES: Duration = Duration::from_millis(500);
 
 /// Connections that are accepted in a turn at most, from each listener. More of them wait: those
 /// whose messages pass are not to wait for them.
-const MOST_ACCEPTED: usize = 8;
+const MAX_ACCEPTED: usize = 8;
 
 /// Links in a turn at most of which no messages pass yet. The exchange of keys is what costs most
 /// of all (some 100 us), and those whose messages pass wait for it.
-const MOST_SET_UP: usize = 2;
+const MAX_SET_UP: usize = 2;
 
 /// What a system call costs, in bytes that are read, encrypted and written at the same cost: for
 /// the share of each link in a turn's CPU time.
@@ -409,7 +409,7 @@ impl Worker {
                 if let Some(side) = side
                     && side.inbox.as_ref().is_some_and(is_its)
                 {
-                    if side.received(bytes, more) > MOST_UNREAD && more {
+                    if side.received(bytes, more) > MAX_UNREAD && more {
                         too_much.push(user);
                     }
                     if !std::mem::replace(&mut link.is_ready, true) {
@@ -570,7 +570,7 @@ impl Worker {
     /// Accepts some of those who wait.
     fn accept(&mut self) {
         for place in 0..self.listeners.len() {
-            for _ in 0..MOST_ACCEPTED {
+            for _ in 0..MAX_ACCEPTED {
                 let listener = &mut self.listeners[place];
                 if !listener.has_more {
                     break;
@@ -599,7 +599,7 @@ impl Worker {
     /// Accepts the last who wait, and closes the listeners: others may listen there now.
     fn close_listeners(&mut self) {
         self.deaf_since = None;
-        for _ in 0..=BACKLOG as usize / MOST_ACCEPTED {
+        for _ in 0..=BACKLOG as usize / MAX_ACCEPTED {
             for listener in &mut self.listeners {
                 listener.has_more = true;
             }
@@ -723,7 +723,7 @@ impl Worker {
             (!link.is_carrying(), link.direction == Direction::Inbound)
         });
         let carrying = all.partition_point(|&number| links[number].is_carrying());
-        let most = all.len().min(carrying + MOST_SET_UP);
+        let most = all.len().min(carrying + MAX_SET_UP);
         for number in all.drain(most..) {
             self.wake(number);
         }
@@ -1128,7 +1128,7 @@ impl Worker {
     /// need: some links in each turn, so that those whose messages pass do not wait for it.
     fn close_late(&mut self, now: Instant) {
         let limits = self.settings.limits;
-        let end = self.links.capacity().min(self.next_look + MOST_LOOKED_AT);
+        let end = self.links.capacity().min(self.next_look + MAX_LOOKED_AT);
         for number in self.next_look..end {
             let Some(link) = self.links.get_mut(number) else {
                 continue;

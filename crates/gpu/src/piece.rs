@@ -18,7 +18,7 @@
 //! the jobs, mostly as a range of the arena ([`Texts`]).
 //!
 //! A packet's descriptor has the first 4 bytes of its nonce; the last 8 lie in a key entry of
-//! 48 bytes, beside key and AAD, where the kernels read them. BIP324's last 8 bytes are the
+//! 48 bytes, with key and AAD, where the kernels read them. BIP324's last 8 bytes are the
 //! epoch, so 224 packets of a session share an entry. Other protocols count in those bytes
 //! (WireGuard, QUIC, TLS), and then each packet has an entry of its own, as has each packet
 //! with AAD. [`bound`] counts one for every packet, so a piece has room for that; it travels
@@ -112,12 +112,12 @@ impl KeyEntries {
 
 /// How texts and AAD travel.
 pub(crate) enum Texts {
-    /// Each is copied by itself, and begins at a multiple of 16. Nothing else of the arena
+    /// Each is copied separately, and begins at a multiple of 16. Nothing else of the arena
     /// travels.
     Gathered,
     /// This range of the arena is copied as it lies there.
     Copied(Range<usize>),
-    /// This range of a pinned arena travels by itself: the piece has no bytes in staging.
+    /// This range of a pinned arena travels separately: the piece has no bytes in staging.
     Pinned(Range<usize>),
 }
 

@@ -1,4 +1,4 @@
-//! A batch on its way over the device and back.
+//! A batch goes to the device and back.
 //!
 //! The batch is cut into pieces, and the pieces take turns in a few [`Transfer`]s, each with
 //! a stream of its own: while one piece is copied to the device, another is computed and a
@@ -169,7 +169,7 @@ impl<'r> Run<'r> {
 }
 
 /// The most bytes of text and AAD that a packet has which runs on the device: what it takes
-/// beside them fits in what is left of a piece.
+/// next to them fits in what is left of a piece.
 const MAX_TEXT: u64 = (MAX_PIECE - (1 << 20)) as u64;
 
 /// Whether a job runs on the device.

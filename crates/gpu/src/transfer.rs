@@ -329,11 +329,11 @@ impl Transfer {
             return done;
         }
         let layout = &self.piece.layout;
-        let beside = self.piece.texts.pinned().map_or(0, |span| span.len());
+        let pinned = self.piece.texts.pinned().map_or(0, |span| span.len());
         timings.pieces += 1;
         timings.packets += self.piece.len();
-        timings.bytes_to_device += layout.staged + beside;
-        timings.bytes_from_device += layout.staged - layout.verdicts + beside;
+        timings.bytes_to_device += layout.staged + pinned;
+        timings.bytes_from_device += layout.staged - layout.verdicts + pinned;
         take(&self.piece, self.staging().bytes());
         // The zeros that were written on the device came after all else in its stream.
         self.on_device = 0;

@@ -1,4 +1,4 @@
-//! What is measured once on this machine: which of several ways is faster on this CPU.
+//! What is measured once on this machine: which of several methods is faster on this CPU.
 //!
 //! The clock is an argument, because this crate has none of its own. On x86-64 it is the time
 //! stamp counter ([`crate::isa`]). On other targets a caller can set the result.

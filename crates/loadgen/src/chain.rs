@@ -60,7 +60,7 @@ const KEPT_TRANSACTIONS: usize = 20_000;
 const KEPT_BLOCKS: usize = 20;
 
 /// With fewer coins than this, a block is due: it makes coins of outputs.
-const FEW_COINS: usize = 1000;
+const MIN_COINS: usize = 1000;
 
 /// A transaction of ours.
 #[derive(Debug)]
@@ -372,7 +372,7 @@ impl Chain {
 
     /// Whether a block is needed, because coins run out.
     pub(crate) fn needs_block(&self) -> bool {
-        self.coins.len() < FEW_COINS && !self.waiting.is_empty()
+        self.coins.len() < MIN_COINS && !self.waiting.is_empty()
     }
 
     /// How many transactions were ever made.

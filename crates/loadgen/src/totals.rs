@@ -6,7 +6,7 @@ use packetlane_p2p::peer::Count;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many message types of a kind are counted apart. A node could invent any number.
+/// How many message types of a kind are counted separately. A node could invent any number.
 const MAX_TYPES: usize = 64;
 
 /// The counts of one kind of peer.

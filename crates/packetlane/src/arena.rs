@@ -277,7 +277,7 @@ impl Slot {
 
 /// Where a session's key lies in a batch: valid for one turn, like a [`Slot`].
 ///
-/// A session keeps one beside its key, which so travels to a batch once in a turn, however
+/// A session keeps one with its key, which so travels to a batch once in a turn, however
 /// many packets it protects. The default is the index of no key; it is what a session sets
 /// when its key changes.
 // Packed, or it would take four bytes more: thousands of sessions have one for each direction.

@@ -199,7 +199,7 @@ impl Outbox {
     }
 
     /// The first of several pieces.
-    // Apart: most connections have one.
+    // Not inlined: most connections have one.
     #[cfg(feature = "std")]
     #[inline(never)]
     fn first_pieces<'a>(
@@ -215,7 +215,7 @@ impl Outbox {
         slices.collect()
     }
 
-    /// The first bytes that wait, for a program that writes them by itself and then calls
+    /// The first bytes that wait, for a program that writes them itself and then calls
     /// [`Outbox::written`]. Empty if nothing waits.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Outbox {
     }
 
     /// Copies what waits in the batch, so that it may be cleared. [`Outbox::write`] does that
-    /// by itself; it is for a connection that is not written in a turn.
+    /// alone; it is for a connection that is not written in a turn.
     ///
     /// # Errors
     ///

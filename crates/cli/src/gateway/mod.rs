@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Lines of the log that wait to be written at most, some 2 MB. Those after them are lost, and
 /// counted: no peer waits for who reads the log.
-const MOST_LINES: usize = 10_000;
+const MAX_BUFFERED_LINES: usize = 10_000;
 
 /// Refusals that have a line in the log, in each second. Others are only counted: strangers can
 /// have any number of them.
@@ -171,7 +171,7 @@ fn raise_files() -> u64 {
 /// Begins the log, which a thread of its own writes until the guard is dropped.
 fn log_as(format: LogFormat) -> (ErrorCounter, WorkerGuard) {
     let (writer, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(MOST_LINES)
+        .buffered_lines_limit(MAX_BUFFERED_LINES)
         .finish(std::io::stderr());
     let lost_lines = writer.error_counter();
     let log = tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! A list of packets of mixed sizes in another order, so that neighbours can go the same way.
+//! A list of packets of mixed sizes in another order, so that neighbours can take the same strategy.
 
 use super::strategy::{CLASSES, SORTED, class};
 use crate::job::Job;

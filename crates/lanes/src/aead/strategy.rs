@@ -285,7 +285,7 @@ pub(crate) fn is_faster_out_of_place(set: Set, packets: usize, text_len: usize) 
 /// How many keystream blocks the packets of a list have, including block 0: at least and at most.
 #[inline]
 fn block_counts(jobs: &[Job]) -> (usize, usize) {
-    // Lengths first, and no way out of the loop: a few instructions for each packet.
+    // Lengths first, and no exit from the loop: a few instructions for each packet.
     let (mut least, mut most) = (u32::MAX, 0);
     for job in jobs {
         least = least.min(job.text_len);

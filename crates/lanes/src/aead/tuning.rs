@@ -1,4 +1,4 @@
-//! Which of two ways computes a few blocks of one packet faster on this CPU.
+//! Which of two methods computes a few blocks of one packet faster on this CPU.
 
 use crate::calibrate::{Clock, best_time};
 use crate::isa::{self, Set};
@@ -6,7 +6,7 @@ use crate::job::Key;
 use crate::kernels::chacha20::{Blocks, Keystream, counter_row, mask, mask_in_scalar};
 use core::hint::black_box;
 
-/// The ways chosen for a few blocks. At first use both ways are timed, and the faster one is
+/// The methods chosen for a few blocks. At first use both are timed, and the faster one is
 /// kept for the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuning {
@@ -49,7 +49,7 @@ impl Tuning {
         set.tuning().set(self.packed());
     }
 
-    /// Times both ways, which takes 80 to 100 µs on a Zen 4 (November 2026).
+    /// Times both, which takes 80 to 100 µs on a Zen 4 (November 2026).
     #[cold]
     fn measure(set: Set, clock: Clock) -> Self {
         let row = counter_row(0, &[0; 12]);

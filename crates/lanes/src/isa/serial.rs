@@ -1,7 +1,7 @@
 //! What the SHA-256 instructions of all architectures have in common: the kernels that hash one
 //! message, or two side by side.
 
-/// Makes [`Serial`](crate::kernels::sha256::Serial) kernels from the functions beside its call,
+/// Makes [`Serial`](crate::kernels::sha256::Serial) kernels from the functions of the file that calls it,
 /// which are compiled with `$features` too: `load`, `store` and `store_digest` of a `State`,
 /// `state_words`; `block`, `half_block` and `digest_block`, which make `Words`; `four`, `add`,
 /// `next_words` and `four_rounds`.

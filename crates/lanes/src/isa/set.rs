@@ -32,7 +32,7 @@ pub(crate) trait InstructionSet: Copy {
     const INTERLEAVED_ROWS: usize;
 
     /// Whether more consecutive blocks of one packet than rows hold are computed in lanes, and
-    /// rows beside them: where there are few registers of rows, since rows take more instructions
+    /// rows next to them: where there are few registers of rows, since rows take more instructions
     /// than lanes.
     const ROWS_IN_LANES: bool = false;
 
@@ -47,7 +47,7 @@ pub(crate) trait InstructionSet: Copy {
     /// kernel.
     const SHORT_LANES: usize = 0;
 
-    /// From how many packets on [`InstructionSet::short`] is faster than other ways. Fewer leave most
+    /// From how many packets on [`InstructionSet::short`] is faster than other strategies. Fewer leave most
     /// of its lanes idle.
     const MIN_SHORT: usize = usize::MAX;
 

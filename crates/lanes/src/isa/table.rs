@@ -73,7 +73,7 @@ macro_rules! kernel_list {
             serial_hash: fn() -> &'static Serial = I::serial_hash;
         }
         calibrated {
-            /// Which of two ways computes a few blocks of one packet faster.
+            /// Which of two methods computes a few blocks of one packet faster.
             tuning,
             /// From how many messages on SHA-256 is faster in lanes.
             hash_threshold,

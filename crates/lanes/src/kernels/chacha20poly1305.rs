@@ -16,7 +16,7 @@
 //!    [`seal_stitched`] and [`open_stitched`]: the same for the many blocks of a long packet, in lanes.
 
 use super::chacha20::{
-    self, Beside, CounterRow, Keystream, Lockstep, OnePerLane, Stitched, TwoOfEight,
+    self, CounterRow, Keystream, Lockstep, OnePerLane, QuarterRounds, Stitch, Stitched,
     key_and_first_block,
 };
 use super::poly1305::field::{Field, wide};
@@ -256,7 +256,7 @@ impl<V: U32Lanes> Interleave for Beginnings<'_, V> {
 
 /// Seals as many packets as two vectors have lanes, or opens them if there are `outcomes`: block 0 of all
 /// of them, then block 1 of all, and so on; and a tag in each lane. A block of the texts is encrypted or decrypted
-/// beside the rounds of the next one. To open, the tags come before that, so that no keystream waits for a verdict.
+/// between the rounds of the next one. To open, the tags come before that, so that no keystream waits for a verdict.
 ///
 /// Where there are `sources`, which is to seal, what follows the first block of each text is read there, and only
 /// written to `bytes`.
@@ -426,7 +426,7 @@ where
 }
 
 /// As [`short`], but the hashes are computed one after the other in general registers, for CPUs
-/// whose vectors multiply no faster. If `STITCHED`, those of `LANES` packets beside the rounds of the
+/// whose vectors multiply no faster. If `STITCHED`, those of `LANES` packets between the rounds of the
 /// next ones.
 #[inline(always)]
 #[allow(
@@ -463,8 +463,8 @@ fn short_ones<const SEALS: bool, const STITCHED: bool, V: U32Lanes>(
         let (of_last, others) = outcomes.split_at_mut(if SEALS { 0 } else { last.len() });
         let mut packets = ShortPackets::<SEALS>::new(bytes, last, previous, of_last);
         match STITCHED && !last.is_empty() {
-            true => current.write_first_two_beside(v, &inputs, &mut packets),
-            false => current.write_first_two(v, &inputs),
+            true => inputs.write_first_two_stitched(v, current, &mut packets),
+            false => inputs.write_first_two(v, current),
         }
         packets.finish();
         (last, outcomes) = (jobs, others);
@@ -503,10 +503,10 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
         }
     }
 
-    /// Seals or opens the next packet beside the rounds of `state`. Returns `None`, and runs no rounds, if
+    /// Seals or opens the next packet between the rounds of `state`. Returns `None`, and runs no rounds, if
     /// no packet is left.
     #[inline(always)]
-    fn next<S: TwoOfEight>(&mut self, state: &mut S) -> Option<()> {
+    fn next<S: QuarterRounds>(&mut self, state: &mut S) -> Option<()> {
         let job = self.jobs.next()?;
         let (first, block) = (self.first.next()?, self.second.next()?);
         let (one_time_key, _) = split_one_time_key(core::slice::from_ref(first));
@@ -514,7 +514,7 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
         poly1305.update_aad(self.bytes, job);
         let mut text = ShortText::of(self.bytes, job, block);
         match (S::HAS_ROUNDS, SEALS) {
-            (true, _) => text.run_beside::<SEALS>(state, &mut poly1305),
+            (true, _) => text.run_stitched::<SEALS>(state, &mut poly1305),
             (false, true) => text.encrypt(&mut poly1305),
             (false, false) => text.hash(&mut poly1305),
         }
@@ -543,9 +543,9 @@ impl<'t, const SEALS: bool> ShortPackets<'t, SEALS> {
     }
 }
 
-impl<const SEALS: bool> Beside for ShortPackets<'_, SEALS> {
+impl<const SEALS: bool> Stitch for ShortPackets<'_, SEALS> {
     #[inline(always)]
-    fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
+    fn two_double_rounds(&mut self, state: &mut impl QuarterRounds) {
         if self.next(state).is_none() {
             state.run_all();
             state.run_all();
@@ -588,12 +588,12 @@ impl<'t> ShortText<'t> {
         }
     }
 
-    /// Encrypts the text, if it `SEALS`, and hashes the ciphertext, padded with zeros, beside a double
+    /// Encrypts the text, if it `SEALS`, and hashes the ciphertext, padded with zeros, within a double
     /// round.
     #[inline(always)]
-    pub(crate) fn run_beside<const SEALS: bool>(
+    pub(crate) fn run_stitched<const SEALS: bool>(
         &mut self,
-        state: &mut impl TwoOfEight,
+        state: &mut impl QuarterRounds,
         poly1305: &mut Poly1305,
     ) {
         let mut hash = poly1305.interleave::<1>(&[]);
@@ -614,7 +614,7 @@ impl<'t> ShortText<'t> {
 
     /// Encrypts piece `i`, if it `SEALS`, and returns its ciphertext, padded with zeros, to be hashed.
     /// `None` if there is no such piece.
-    // In general registers: beside rounds, all vectors are in use.
+    // In general registers: between rounds, all vectors are in use.
     #[inline(always)]
     fn piece<const SEALS: bool>(&mut self, i: usize) -> Option<u128> {
         if i > self.whole || i == self.whole && self.rest == 0 {

@@ -1,14 +1,14 @@
 //! Packets of a few blocks each: the blocks of all packets in lanes, wherever packets begin and end, and
-//! beside their rounds, in general registers, the hashes of the packets before.
+//! between their rounds, in general registers, the hashes of the packets before.
 //!
-//! A lane's block is hashed beside one double round of the lanes that follow: of a text what the block
+//! A lane's block is hashed within one double round of the lanes that follow: of a text what the block
 //! encrypts; and where block 0 of a packet is, the packet before is finished and this one started. So
-//! eight lanes are hashed beside ten double rounds.
+//! eight lanes are hashed within ten double rounds.
 //!
 //! Sealing: the whole blocks of a text are encrypted as soon as their keystream is there, and what is left of
 //! it when it is hashed. Opening: the keystream of a packet is kept until its tag is checked.
 
-use super::chacha20::{Beside, Blocks, RING, Ring, TwoOfEight};
+use super::chacha20::{Blocks, QuarterRounds, RING, Ring, Stitch};
 use super::chacha20poly1305::ShortText;
 use super::poly1305::Poly1305;
 use crate::job::{
@@ -83,7 +83,7 @@ fn run<const SEALS: bool, V: U32Lanes>(
             hashes.finish();
             break;
         }
-        let words = blocks.words_beside(v, &mut hashes);
+        let words = blocks.words_stitched(v, &mut hashes);
         ring.write(v, &words, at);
         if SEALS {
             encrypt(v, bytes, &mut encrypted, &ring, at..at + lanes);
@@ -235,9 +235,9 @@ struct Hashes<'t, const SEALS: bool> {
 }
 
 impl<const SEALS: bool> Hashes<'_, SEALS> {
-    /// Hashes what the block of the next lane is for, beside a double round.
+    /// Hashes what the block of the next lane is for, within a double round.
     #[inline(always)]
-    fn next(&mut self, state: &mut impl TwoOfEight) {
+    fn next(&mut self, state: &mut impl QuarterRounds) {
         if self.lanes == 0 {
             return state.run_all();
         }
@@ -271,7 +271,7 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
             hash.finish();
         } else {
             let mut text = ShortText::new(text_and_tag, block);
-            text.run_beside::<SEALS>(state, &mut self.hashed.hash);
+            text.run_stitched::<SEALS>(state, &mut self.hashed.hash);
         }
         self.hashed.start = start + BLOCK_LEN;
         self.hashed.left = len.saturating_sub(BLOCK_LEN);
@@ -316,9 +316,9 @@ impl<const SEALS: bool> Hashes<'_, SEALS> {
     }
 }
 
-impl<const SEALS: bool> Beside for Hashes<'_, SEALS> {
+impl<const SEALS: bool> Stitch for Hashes<'_, SEALS> {
     #[inline(always)]
-    fn two_double_rounds(&mut self, state: &mut impl TwoOfEight) {
+    fn two_double_rounds(&mut self, state: &mut impl QuarterRounds) {
         self.next(state);
         self.next(state);
     }

@@ -18,7 +18,7 @@ pub(crate) struct LaneThreshold {
 }
 
 impl LaneThreshold {
-    /// The threshold of an instruction set. At first use all ways are timed, which takes 30 to
+    /// The threshold of an instruction set. At first use all choices are timed, which takes 30 to
     /// 150 µs on a Zen 5 (November 2026), and the result is kept for the process. Without a
     /// clock, lanes are used when all of them are full, because vectors are wider than general
     /// registers; and never where one message has instructions of its own.
@@ -90,7 +90,7 @@ impl LaneThreshold {
     }
 }
 
-/// Times all ways on the same blocks. A vector must be faster by an eighth at least, because
+/// Times all choices on the same blocks. A vector must be faster by an eighth at least, because
 /// keeping its lanes busy costs more than is timed here.
 #[cold]
 pub(super) fn measure(set: Set, serial: &'static Serial, clock: Clock) -> LaneThreshold {

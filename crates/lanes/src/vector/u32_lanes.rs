@@ -135,7 +135,7 @@ pub(crate) trait U32Lanes: Arithmetic {
     fn narrow(self) -> Self::Narrow;
 
     /// Ten double rounds of ChaCha20 on the 16 words of the states in all lanes (RFC 8439, section 2.3), in an
-    /// order of instructions that the compiler does not find; beside each, `interleaved` is done three
+    /// order of instructions that the compiler does not find; within each, `interleaved` is done three
     /// times. Or nothing, and false, for a set without such an order.
     #[inline(always)]
     fn ten_double_rounds(

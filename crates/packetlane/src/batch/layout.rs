@@ -31,8 +31,8 @@ impl PacketLayout {
                 packet_len: len,
             });
         }
-        let apart = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
-        if aad.start > aad.end || aad.end > len || !(aad.is_empty() || apart) {
+        let is_outside = aad.end <= text.start || aad.start >= text.end + TAG_LEN;
+        if aad.start > aad.end || aad.end > len || !(aad.is_empty() || is_outside) {
             return Err(AddError::AadMisplaced {
                 aad: aad.clone(),
                 text: text.clone(),

@@ -108,7 +108,7 @@ impl OpenBatch {
         }
     }
 
-    /// As [`Batch::commit`], for bytes that lie elsewhere.
+    /// As [`Batch::commit`], for bytes in a buffer of the caller.
     ///
     /// # Panics
     ///

@@ -313,7 +313,7 @@ impl Connection {
     }
 }
 
-/// A connection after a handshake that was done elsewhere.
+/// A connection after a handshake that the caller has done.
 impl From<Session> for Connection {
     fn from(session: Session) -> Self {
         Self {

@@ -114,7 +114,7 @@ impl Inbound {
                 || self.rest.held.tail.len() - self.rest.held.taken >= needed)
     }
 
-    /// As [`Inbound::receive`], for bytes that lie elsewhere.
+    /// As [`Inbound::receive`], for bytes in a buffer of the caller.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl Inbound {
         }
         // The other packets lie where they came.
         if !self.rest.has_tail {
-            // Most peers send one packet at a time, which takes less time by itself.
+            // Most peers send one packet at a time, which takes less time alone.
             let (mut is_first, mut is_whole) = (true, true);
             while is_whole && new.end - at >= LENGTH_LEN {
                 let is_single = is_first

@@ -9,8 +9,8 @@
 //! - [`Session`] with its halves [`Outbound`] and [`Inbound`]: packets, many at a time
 //!   through a [`Batch`](crate::Batch), or one at a time.
 //! - What a packet's contents mean: [`bitcoin::message`](crate::bitcoin::message).
-//! - [`Keypair`], [`SessionKeys`]: the key exchange by itself. [`Cipher`]: one direction by
-//!   itself.
+//! - [`Keypair`], [`SessionKeys`]: the key exchange alone. [`Cipher`]: one direction
+//!   alone.
 //! - `stream` (feature `tokio`): sessions over tokio's streams.
 //!
 //! ```

@@ -225,7 +225,7 @@ impl Outbound {
     }
 
     /// Adds a packet with contents of `contents_len` bytes to the batch, which `write` writes where the
-    /// packet will lie, so that a message need not be serialised elsewhere first. The slice shows bytes of
+    /// packet will lie, so that a message need not be serialised into another buffer first. The slice shows bytes of
     /// earlier turns: all of it must be written. If `write` panics nothing is added.
     ///
     /// # Errors

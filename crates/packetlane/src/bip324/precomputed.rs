@@ -71,7 +71,7 @@ impl PrecomputedKeystream {
     /// does not pay.
     #[inline]
     pub(super) fn wanted(&self, backend: Backend, text_len: usize) -> usize {
-        // A longer text fills lanes by itself and wants two: the tag's, and the odd one that
+        // A longer text fills lanes without it and wants two: the tag's, and the odd one that
         // the header byte makes. It wants none where Poly1305 is interleaved with ChaCha20's
         // rounds.
         match blocks(text_len) {

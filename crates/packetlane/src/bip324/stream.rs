@@ -367,7 +367,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         &self.stream
     }
 
-    /// The stream by itself. Packets that were read from it and not returned are lost.
+    /// The stream alone. Packets that were read from it and not returned are lost.
     pub fn into_inner(self) -> R {
         self.stream
     }
@@ -476,7 +476,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         &self.stream
     }
 
-    /// The stream by itself. What is queued is lost.
+    /// The stream alone. What is queued is lost.
     pub fn into_inner(self) -> W {
         self.stream
     }

@@ -1,4 +1,4 @@
-//! Large batches on a GPU, with the CPU beside it.
+//! Large batches on a GPU, with the help of the CPU.
 //!
 //! Whatever the device has not finished, for whatever reason, keeps its bytes and its
 //! pending outcome. So the CPU runs what is pending when the device is done, and needs to

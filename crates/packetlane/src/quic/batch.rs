@@ -298,7 +298,7 @@ impl OpenBatch {
         start..start + len
     }
 
-    /// As [`Batch::commit`], for a datagram that lies elsewhere.
+    /// As [`Batch::commit`], for a datagram in a buffer of the caller.
     ///
     /// # Panics
     ///

@@ -15,7 +15,7 @@ use packetlane_lanes::{Outcome, TAG_LEN};
 
 /// The receiving side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT.
 ///
-/// It follows the key updates of its peer by itself. It does not tell whether a packet has
+/// It follows the key updates of its peer. It does not tell whether a packet has
 /// come before (RFC 9000, section 12.3): the caller keeps track of that.
 pub struct Opener {
     /// That of the current keys.

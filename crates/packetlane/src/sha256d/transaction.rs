@@ -129,7 +129,7 @@ impl TransactionOffsets {
     }
 }
 
-/// What a block's rules ask of a transaction, beside its bytes.
+/// What a block's rules ask of a transaction, besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contents<'b> {
     pub(super) inputs: usize,

@@ -41,7 +41,7 @@ const RATES: [Rate; 4] = [
 ];
 
 /// More than that a gateway does not carry, on one core: it is flat out.
-const MOST_A_SECOND: f64 = 50_000.0;
+const MAX_TURNS_A_SECOND: f64 = 50_000.0;
 
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "gateway.turn",
@@ -87,7 +87,7 @@ fn cases(bench: &Bench) -> Vec<Task<'_>> {
                 Rate::Factor(factor) => {
                     let one = rate_of_a_peer(&Profile::node("relay"));
                     let all = one * (peers * factor) as f64;
-                    if all > MOST_A_SECOND {
+                    if all > MAX_TURNS_A_SECOND {
                         continue;
                     }
                     Load::Rate(all)

@@ -1,7 +1,7 @@
 //! NEON: four words to a register.
 //!
 //! Poly1305 stays in general registers: a step takes 30 instructions there, and 35 in vectors
-//! with five limbs. Between the rounds of ChaCha20 it takes little time besides.
+//! with five limbs. Between the rounds of ChaCha20 it takes little more time.
 //!
 //! Two states of ChaCha20 nearly fit into 32 registers, so that no more than two or three words
 //! are in memory; see [`Arithmetic::tie`].

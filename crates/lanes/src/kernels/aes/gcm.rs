@@ -219,7 +219,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
         group: Group<B::Vector>,
     ) {
         let powers = consecutive(b, self.key, GROUP * B::LANES);
-        // Beside states and group, the products take four.
+        // Next to states and group, the products take four.
         let in_registers = K + GROUP + 4 <= B::REGISTERS;
         macro_rules! rounds {
             ($($round:literal: vector $vector:literal),*) => {

@@ -16,7 +16,7 @@ pub(crate) const POWERS: usize = 4 * (GROUP + 2);
 /// blocks in those lanes are zeros.
 pub(crate) type Powers = [u128; POWERS + 3];
 
-/// How many powers have the sums of their halves beside them: Karatsuba's method is used with at most 2
+/// How many powers have the sums of their halves stored with them: Karatsuba's method is used with at most 2
 /// lanes.
 pub(super) const HALVED: usize = 2 * (GROUP + 2);
 

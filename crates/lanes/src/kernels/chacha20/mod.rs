@@ -26,19 +26,23 @@
 //!    below each other ([`rows()`]).
 //! 3. *Two or three vectors side by side* ([`Pair`](crate::vector::Pair),
 //!    [`Triple`](crate::vector::Triple)), so that one computes while the other waits.
-//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or beside rows where
+//! 4. *One block in general registers*, for a single header mask ([`mask_in_scalar`]), or next to rows where
 //!    it would take a vector for itself ([`rows_or_scalar`]).
 //! 5. Rounds leave room for other work between them, such as Poly1305 in general registers or copies of texts
-//!    ([`Interleave`](crate::vector::Interleave); [`Beside`] where one vector has all lanes).
+//!    ([`Interleave`](crate::vector::Interleave); [`Stitch`] where one vector has all lanes).
 
 mod blocks;
+mod keystream;
+mod rounds;
 mod rows;
 mod scalar;
+mod xor;
 
 pub(crate) use blocks::{
-    Beside, Blocks, CounterRow, HalfRun, Keystream, Lockstep, OnePerLane, RING, Ring, Run, Samples,
-    Stitched, TwoOfEight, blocks_of_key, counter_row, key_and_first_block, mask, row_of_sample,
-    xor_blocks, xor_half_runs, xor_keystream, xor_runs,
+    Blocks, Lockstep, OnePerLane, Samples, Stitched, blocks_of_key, key_and_first_block,
 };
+pub(crate) use keystream::{Keystream, RING, Ring, mask};
+pub(crate) use rounds::{CounterRow, QuarterRounds, Stitch, counter_row, row_of_sample};
 pub(crate) use rows::{most_in_rows, rows, rows_in_lanes, rows_or_scalar};
 pub(crate) use scalar::mask_in_scalar;
+pub(crate) use xor::{HalfRun, Run, xor_blocks, xor_half_runs, xor_keystream, xor_runs};

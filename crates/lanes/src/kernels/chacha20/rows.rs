@@ -1,6 +1,8 @@
 //! A few blocks of one packet in rows: a vector holds one row of four words of each of its blocks.
 
-use super::blocks::{CounterRow, Keystream, SIGMA, in_lanes};
+use super::blocks::in_lanes;
+use super::keystream::Keystream;
+use super::rounds::{CounterRow, SIGMA};
 use super::scalar::ScalarBlock;
 use crate::job::Key;
 use crate::vector::{Interleave, Pair, Rows, Triple, U32Lanes};

@@ -1,6 +1,6 @@
 //! One block in general registers.
 
-use super::blocks::{CounterRow, SIGMA};
+use super::rounds::{CounterRow, SIGMA};
 use crate::job::{BLOCK_LEN, Key};
 use crate::vector::{Interleave, scalar_u32};
 

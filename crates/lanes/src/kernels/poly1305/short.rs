@@ -122,7 +122,7 @@ pub(crate) fn tags_of_short<F: Field>(
             (unsafe { l.load(&pointers, 16 * $step) }, hibit)
         }};
     }
-    // An odd block goes first, where it takes less time than beside a block of zeros.
+    // An odd block goes first, where it takes less time than together with a block of zeros.
     if step % 2 == 1 {
         let (block, hibit) = block!(step);
         h = f.step(h, block, hibit, &r);
