@@ -218,6 +218,61 @@ fn no_strategy_calls_another() {
     );
 }
 
+/// The thresholds among the constants that a text defines: names that say from where on, or up to where.
+fn thresholds(text: &str) -> impl Iterator<Item = &str> {
+    let constant = |line| {
+        let (before, after): (&str, &str) = str::split_once(line, "const ")?;
+        let is_constant = before.trim().is_empty() || before.trim().starts_with("pub");
+        let (name, _) = after.split_once(':')?;
+        let is_threshold =
+            name.starts_with("MIN_") || name.starts_with("MAX_") || name.ends_with("_THRESHOLD");
+        (is_constant && is_threshold).then_some(name)
+    };
+    text.lines().filter_map(constant)
+}
+
+#[test]
+fn thresholds_of_a_list_are_in_one_file() {
+    let lanes = imports("lanes");
+    let mut files = lanes.of.keys().filter(|file| file.starts_with("aead/"));
+    let home = "aead/strategy.rs";
+    let read = |file: &str| std::fs::read_to_string(root().join("crates/lanes/src").join(file));
+    let text = read(home).expect("the home of thresholds");
+    assert!(thresholds(&text).count() > 8);
+    assert!(files.all(|file| {
+        let text = read(file).expect("a file that was read before");
+        let found: Vec<_> = thresholds(&text).collect();
+        assert!(
+            file == home || found.is_empty(),
+            "lanes/src/{file} has {found:?}: thresholds are in {home}"
+        );
+        true
+    }));
+    let planted =
+        "    pub(super) const MIN_X: usize = 1;\nconst Y_THRESHOLD: u8 = 1; const LEN: u8 = MAX_Z;";
+    assert_eq!(
+        thresholds(planted).collect::<Vec<_>>(),
+        ["MIN_X", "Y_THRESHOLD"]
+    );
+}
+
+/// A limit says whether it is the least or the most.
+#[test]
+fn limits_are_called_min_and_max() {
+    let is_unclear = |word: &str| {
+        ["MOST_", "MANY_", "FEW_"]
+            .iter()
+            .any(|old| word.starts_with(old))
+            || word == "FEW"
+    };
+    for name in CRATES {
+        for (file, words) in imports(name).words {
+            let found = words.iter().find(|word| is_unclear(word));
+            assert!(found.is_none(), "{name}/src/{file}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn protocols_do_not_know_each_other() {
     let packetlane = imports("packetlane");
