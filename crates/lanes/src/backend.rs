@@ -54,6 +54,15 @@ impl Backend {
         Backend::Avx512Ifma,
     ];
 
+    // `ALL` has every variant, in order: `detect_aes` has an entry for each.
+    const _EACH_IN_ALL: () = {
+        let mut place = 0;
+        while place < Self::ALL.len() {
+            assert!(Self::ALL[place] as usize == place);
+            place += 1;
+        }
+    };
+
     /// The name that reports use and that `PACKETLANE_BACKEND` takes. AVX-512 with and without
     /// IFMA share one name, because users need not tell them apart.
     #[must_use]

@@ -12,6 +12,8 @@ use packetlane::{
 };
 
 const HEADER_LEN: usize = 16;
+/// From this counter on a session has ended: no nonce comes twice.
+const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
 const DATA: [u8; 4] = [4, 0, 0, 0];
 
 fn nonce(counter: u64) -> Nonce {
@@ -30,7 +32,14 @@ struct Sender {
 }
 
 impl Sender {
+    /// # Panics
+    ///
+    /// If the session has sent as many messages as it may.
     fn push(&mut self, batch: &mut SealBatch, packet: &[u8]) -> Result<Slot, AddError> {
+        assert!(
+            self.counter < REJECT_AFTER_MESSAGES,
+            "a new handshake is due"
+        );
         batch.ensure_key(&mut self.batch_key, &self.key);
         let text = HEADER_LEN..HEADER_LEN + packet.len().next_multiple_of(16);
         let layout = PacketLayout {
@@ -74,6 +83,9 @@ impl Receiver {
         }
         let session = u32::from_le_bytes(bytes[4..8].try_into().ok()?) as usize;
         let counter = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
+        if counter >= REJECT_AFTER_MESSAGES {
+            return None;
+        }
         let receiver = sessions.get_mut(session)?;
         batch.ensure_key(&mut receiver.batch_key, &receiver.key);
         let layout = PacketLayout {
@@ -93,7 +105,7 @@ impl Receiver {
         if counter >= self.next {
             let shift = u32::try_from(counter - self.next + 1).unwrap_or(u32::MAX);
             self.seen = self.seen.checked_shl(shift).unwrap_or(0);
-            self.next = counter.checked_add(1)?;
+            self.next = counter + 1;
         }
         let bit = 1_u64.checked_shl(u32::try_from(self.next - 1 - counter).ok()?)?;
         let replayed = self.seen & bit != 0;

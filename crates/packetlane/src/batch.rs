@@ -219,14 +219,22 @@ impl<Direction> Batch<Direction> {
     }
 
     /// Makes sure that `key` lies in the batch in this turn, and that `batch_key` says
-    /// where: the key is added if `batch_key` is of another turn or another batch. The batch
+    /// where: the key is added if `batch_key` is of another turn, another batch or another key. The batch
     /// wipes its copy when it is cleared.
     #[inline]
     pub fn ensure_key(&mut self, batch_key: &mut BatchKey, key: &Key) {
-        self.index_of(batch_key, key);
+        let index = self.index_of(batch_key, key);
+        let known = &self.keys[index as usize];
+        // All bytes: the time does not tell how many are equal.
+        let differ = known.iter().zip(key).fold(0, |all, (a, b)| all | (a ^ b));
+        if differ != 0 {
+            *batch_key = BatchKey::default();
+            self.index_of(batch_key, key);
+        }
     }
 
-    /// [`Batch::ensure_key`], and the key's index for a job.
+    /// The index for a job of a key, which is added if `batch_key` is of another turn or another batch. The
+    /// caller resets `batch_key` when its key changes.
     #[inline]
     pub(crate) fn index_of(&mut self, batch_key: &mut BatchKey, key: &Key) -> u32 {
         if let Some(known) = batch_key.get(&self.arena) {

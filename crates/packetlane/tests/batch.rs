@@ -360,3 +360,28 @@ fn other_implementations_can_run_a_batch() {
     assert_eq!(batch.wire(&slot), Ok(&packet.sealed(&[1; 32])[..]));
     run_pending(&mut batch, |work| assert!(work.jobs.is_empty()));
 }
+
+/// A key that changes within a turn: no packet is sealed under the one before.
+#[test]
+fn a_changed_key_is_added() {
+    let engine = Engine::detect().unwrap();
+    let (mut batch, mut key) = (SealBatch::new(), BatchKey::default());
+    let mut slots = Vec::new();
+    for keys in [[1; 32], [1; 32], [2; 32], [1; 32]] {
+        batch.ensure_key(&mut key, &keys);
+        let layout = PacketLayout {
+            key,
+            nonce: [0; 12],
+            aad: 0..0,
+            text: 0..5,
+        };
+        let (slot, packet) = batch.add_to_seal(5 + TAG_LEN, layout).unwrap();
+        packet[..5].copy_from_slice(b"hello");
+        slots.push(slot);
+    }
+    engine.seal(&mut batch);
+    let wires: Vec<_> = slots.iter().map(|slot| batch.wire(slot).unwrap()).collect();
+    assert_eq!(wires[0], wires[1]);
+    assert_ne!(wires[1], wires[2]);
+    assert_eq!(wires[0], wires[3]);
+}

@@ -487,7 +487,7 @@ mod tests {
         for (name, wire) in &wires {
             assert!(*wire == wires[0].1, "{name}");
         }
-        let others = if cfg!(feature = "openssl") { 5 } else { 4 };
+        let others = if cfg!(feature = "openssl") { 6 } else { 5 };
         assert_eq!(wires.len(), ours.len() + others);
     }
 }

@@ -1,9 +1,18 @@
 //! The instances of the traits of [`crate::vector`], one file per instruction set, and the
 //! kernels compiled for each.
 //!
-//! To add an instruction set, write a file with its vectors, an `impl InstructionSet` and a
-//! call of `kernels!`; add its `mod` here; and add its name and its detection to
-//! [`crate::Backend`]. Kernels are declared in [`table`], and nowhere else.
+//! Kernels are declared in [`table`], and nowhere else.
+//!
+//! To add an instruction set:
+//!
+//! 1. Copy `portable.rs` to a file of its name: the vectors of [`crate::vector`] (`Arithmetic`, `U32Lanes`,
+//!    `Rows`; a `Field`, or `Radix64` if its vectors do not multiply well), an `impl InstructionSet`, whose
+//!    `is_available` asks the CPU, and a call of `kernels!`.
+//! 2. Here, its `mod`, `pub(crate) use NAME::KERNELS as NAME`, and a row in the test below.
+//! 3. In `backend.rs`, its variant of [`crate::Backend`] and its place in `ALL`, both in the same order. The
+//!    compiler asks for the rest: `name`, `table`, and in `detect_aes` which AES kernels go with it.
+//!
+//! Every test of this crate then runs on it.
 
 #[macro_use]
 mod table;

@@ -8,7 +8,8 @@ use crate::vector::{Rows, U32Lanes};
 /// An instruction set: the vectors that each algorithm runs in. A value proves that this CPU
 /// has it.
 pub(crate) trait InstructionSet: Copy {
-    /// For ChaCha20, one block per lane.
+    /// For ChaCha20, one block per lane. Its [`Narrow`](U32Lanes::Narrow) has half as many: two vectors side by
+    /// side, [`Pair`](crate::vector::Pair), have that.
     type Lanes: U32Lanes;
 
     /// For ChaCha20, a few consecutive blocks.
@@ -40,7 +41,7 @@ pub(crate) trait InstructionSet: Copy {
     const STITCHED: bool = false;
 
     /// The time of one step of all lanes of [`InstructionSet::Field`], in tenths of a step of
-    /// one message in general registers.
+    /// one message in general registers. Begin with 10, and keep what makes `packetlane lab bip324.packet` fastest.
     const TAG_STEP: usize;
 
     /// How many packets [`InstructionSet::short`] takes at a time; 0 if there is no such

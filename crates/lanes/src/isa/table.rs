@@ -157,7 +157,13 @@ macro_rules! kernel_list {
         }
         /// See [`chacha20::xor_half_runs`]. Each run is half of [`Set::block_lanes`].
         safe fn xor_half_runs(bytes: &mut [u8], runs: [HalfRun<'_>; 2]) {
-            |isa| chacha20::xor_half_runs(isa.lanes().narrow(), bytes, runs)
+            |isa| {
+                const {
+                    type Lanes = <I as InstructionSet>::Lanes;
+                    assert!(Lanes::LANES == 2 * <Lanes as U32Lanes>::Narrow::LANES);
+                }
+                chacha20::xor_half_runs(isa.lanes().narrow(), bytes, runs)
+            }
         }
         /// See [`chacha20::xor_blocks`].
         safe fn xor_blocks(text: &mut [u8], blocks: &[Block]) {

@@ -14,7 +14,7 @@ pub(crate) trait Rows: Arithmetic {
     /// Adds the index of its state, from 0 on, to the first word of each row.
     fn add_block_numbers(self, row: Self::Word) -> Self::Word;
 
-    /// Rotates each row: word i becomes word i + `N`, modulo 4.
+    /// Rotates each row: word i of the result is word (i + `N`) modulo 4 of `row`.
     fn rotate_row<const N: usize>(self, row: Self::Word) -> Self::Word;
 
     /// Writes `BLOCKS` blocks, each as its four rows in order, little-endian.

@@ -128,7 +128,7 @@ pub(crate) trait U32Lanes: Arithmetic {
     const LANES: usize;
 
     /// The same instruction set with fewer lanes, for less work at a time; `Self` if that is
-    /// not faster.
+    /// not faster. [`InstructionSet::Lanes`](crate::isa::InstructionSet::Lanes) must have half as many.
     type Narrow: U32Lanes;
 
     /// The narrower vectors.

@@ -63,8 +63,8 @@ impl Received {
         self.len() == 0
     }
 
-    /// Keeps the first `len` bytes and returns the others: for a datagram of several
-    /// packets. `None` if there are not so many.
+    /// Keeps the first `len` bytes and returns the others: for a datagram or a stream of
+    /// several packets. `None` if there are not so many.
     #[must_use]
     pub fn split_off(&mut self, len: usize) -> Option<Received> {
         if len > self.len() {

@@ -133,7 +133,7 @@ impl OpenBatch {
     ///
     /// # Errors
     ///
-    /// See [`AddError`]. Nothing is added then.
+    /// See [`AddError`]. Nothing is added then, and what was received is dropped.
     #[inline]
     pub fn add_to_open(
         &mut self,

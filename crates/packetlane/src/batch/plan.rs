@@ -25,8 +25,11 @@ pub(crate) enum Plan {
     WithBatch,
 }
 
-/// What turns usually hold, in eighths. It follows the last turn by an eighth of the difference: each change of
-/// plan wipes precomputed keystream, so one turn with a long packet should not make one.
+/// By which part of the difference what is usual follows the last turn. It is small, because each change of plan
+/// wipes precomputed keystream: one turn with a long packet should not make one.
+const FOLLOWS: usize = 32;
+
+/// What turns usually hold, times [`FOLLOWS`].
 #[derive(Default)]
 pub(super) struct Usual {
     /// Packets of the turns before that had any.
@@ -38,7 +41,7 @@ pub(super) struct Usual {
 impl Usual {
     /// A turn of `len` packets, at least one, and `bytes` bytes has ended.
     pub(super) fn follow(&mut self, len: usize, bytes: usize) {
-        let follow = |usual: usize, last: usize| usual - usual / 8 + last;
+        let follow = |usual: usize, last: usize| usual - usual / FOLLOWS + last;
         self.len = follow(self.len, len);
         self.bytes = follow(self.bytes, bytes.min(COUNTED_BYTES));
     }
@@ -46,7 +49,7 @@ impl Usual {
     /// How many packets a turn will hold that has `len`, if it is like those before.
     #[inline]
     fn expected_len(&self, len: usize) -> usize {
-        (self.len / 8).max(len)
+        (self.len / FOLLOWS).max(len)
     }
 
     /// When packets run on `cpu` that a session is about to add: `count` of them, whose texts have
@@ -73,7 +76,7 @@ impl Usual {
         let packets = self.expected_len(len);
         packets <= 2 || {
             // Of each packet one for its tag, and at least one for its text.
-            let of_texts = self.bytes / 8 / size_of::<Block>();
+            let of_texts = self.bytes / FOLLOWS / size_of::<Block>();
             let blocks = packets + packets.max(of_texts);
             backend.kernels().is_small_turn(packets, blocks)
         }
@@ -89,13 +92,13 @@ mod tests {
         let mut usual = Usual::default();
         let turn = |usual: &mut Usual, packets: usize| {
             usual.follow(packets, 100 * packets);
-            (usual.expected_len(0), usual.bytes / 8)
+            (usual.expected_len(0), usual.bytes / FOLLOWS)
         };
-        // An eighth of the difference.
-        assert_eq!(turn(&mut usual, 16), (2, 200));
-        assert_eq!(turn(&mut usual, 16), (3, 375));
+        // A part of the difference.
+        assert_eq!(turn(&mut usual, 64), (2, 200));
+        assert_eq!(turn(&mut usual, 64), (3, 393));
         for packets in [100, 3, 2] {
-            for _ in 0..80 {
+            for _ in 0..500 {
                 turn(&mut usual, packets);
             }
             assert_eq!(turn(&mut usual, packets), (packets, 100 * packets));
@@ -103,6 +106,6 @@ mod tests {
         // More than usual, and so much that it does not count.
         assert_eq!(usual.expected_len(4), 4);
         usual.follow(3, 3 << 20);
-        assert!(usual.bytes / 8 < COUNTED_BYTES);
+        assert!(usual.bytes / FOLLOWS < COUNTED_BYTES);
     }
 }
