@@ -148,7 +148,6 @@ impl Made {
                 aad_len: aad_len as u32,
                 key: rng.random_range(0..KEYS as u32),
                 nonce: nonce(number),
-                ..Job::default()
             });
         }
         let mut bytes = vec![0; end + rng.random_range(0..GAP)];

@@ -199,7 +199,6 @@ mod tests {
                     aad_len: len as u32 * 7 % 999,
                     key: (len / 16 + len) as u32 % 2,
                     nonce: [len as u8; 12],
-                    ..Job::default()
                 };
                 let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);
                 let (mut ours, mut theirs) = (plain, plain);

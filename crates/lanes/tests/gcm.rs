@@ -99,7 +99,6 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
             aad_len: packet.aad.len() as u32,
             key: packet.key as u32,
             nonce: packet.nonce,
-            ..Job::default()
         });
         let tag = &packet.sealed[packet.text.len()..];
         let opened_packet = match packet.genuine {
@@ -528,7 +527,6 @@ fn masked_headers_match_ring() {
                     aad_len: header_len as u32,
                     key,
                     nonce: noise.array(),
-                    ..Job::default()
                 });
                 headers.push(Header {
                     bits: BITS[number_len - 1],

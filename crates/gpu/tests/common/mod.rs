@@ -93,7 +93,6 @@ impl Made {
                 aad_len: aad_len as u32,
                 key: key as u32,
                 nonce,
-                ..Job::default()
             });
             end += len + TAG_LEN + random.below(5);
         }

@@ -108,7 +108,6 @@ impl Batch {
                 aad_len: shape.aad as u32,
                 key: noise.below(keys.len()) as u32,
                 nonce: noise.bytes(12).try_into().expect("12"),
-                ..Job::default()
             });
             plain.extend(noise.bytes(shape.text + 16));
         }
@@ -146,7 +145,7 @@ impl Batch {
         let backend = backend.expect("the portable backend is always there");
         backend.kernels().seal(Work {
             bytes: &mut by_lanes,
-            keys: keys.as_slice().into(),
+            keys: &keys,
             jobs: &jobs,
             outcomes: &mut outcomes,
         });

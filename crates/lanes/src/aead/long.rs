@@ -19,7 +19,7 @@ use core::mem::swap;
 /// Calls `work` for one packet after the other, with its index and the first of its keystream: block 0,
 /// and the last blocks of its text, as many as [`blocks_behind`] says.
 #[inline(always)]
-fn each<'k>(set: Set, keys: &'k [Key], jobs: &[Job], mut work: impl FnMut(usize, &[Block])) {
+fn each(set: Set, keys: &[Key], jobs: &[Job], mut work: impl FnMut(usize, &[Block])) {
     let count = |job| 1 + blocks_behind(set, job);
     let mut blocks = Blocks::new();
     let mut next = 0;

@@ -79,7 +79,6 @@ fn header_is_masked_as_if_later() {
                 nonce: [len as u8; 12],
                 // Neither index is looked at.
                 key: 7,
-                ..Job::default()
             };
             let header = Header {
                 bits: 0x1f | ((1 << (8 * number_len)) - 1) << 8,
@@ -128,7 +127,6 @@ fn lists_of_longer_packets() {
                 aad_len: (i * 7 % AAD) as u32,
                 key: (i % 3) as u32,
                 nonce: [i as u8; 12],
-                ..Job::default()
             };
             let jobs: Vec<Job> = (0..packets).map(job).collect();
             check_list(*backend, &keys, &jobs, packets * SIZE);
@@ -154,7 +152,6 @@ fn mixed_sizes_are_sorted() {
                     aad_len: (i % 11 / 10 * AAD) as u32,
                     key: (i % 3) as u32,
                     nonce: [i as u8; 12],
-                    ..Job::default()
                 };
                 let jobs: Vec<Job> = (0..packets).map(job).collect();
                 let is_sorted = is_sorted && packets > 24;
@@ -201,7 +198,6 @@ fn many_packets_in_lockstep() {
                             aad_len: 9 * u32::from(is_other && i > 0),
                             key: (i % 3) as u32,
                             nonce: [i as u8; 12],
-                            ..Job::default()
                         }
                     };
                     let jobs: Vec<Job> = (0..packets).map(job).collect();

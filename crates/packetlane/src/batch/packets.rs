@@ -27,7 +27,6 @@ impl<Direction> Batch<Direction> {
             aad_len: index(aad.len()),
             key,
             nonce,
-            ..Job::default()
         });
         let owner = Owner::of_key(key);
         self.arena.slot(owner, bytes, packet..packet + 1)

@@ -261,7 +261,6 @@ impl SealBatch {
             aad_len: header_len,
             key: KeyRef::new(keys_index, Phase::Current).0,
             nonce: keys.current.nonce(number),
-            ..Job::default()
         });
         packets.headers.push(Header {
             bits: header::masked_bits(first),

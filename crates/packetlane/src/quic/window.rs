@@ -208,7 +208,6 @@ impl Keys<'_> {
                     aad_len: packet.header_len,
                     key: KeyRef::new(packet.keys, packet.phase).0,
                     nonce: ring.packet_key(packet.phase).nonce(packet.number),
-                    ..Job::default()
                 }
             }));
         }
