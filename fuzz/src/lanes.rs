@@ -47,7 +47,7 @@ fn packets(input: &mut Input, keys: usize) -> (Vec<u8>, Vec<Job>) {
         let mut job = Job {
             text_len: text.len() as u32,
             aad_len: aad.len() as u32,
-            key: input.below(keys) as u32,
+            key: input.below(keys),
             nonce: [number as u8 + 1; 12],
             ..Job::default()
         };
@@ -123,7 +123,7 @@ fn check_single(
     let (kernels, mut ours, mut outcomes) = (backend.kernels(), plain.to_vec(), Vec::new());
     let mut keystreams = Vec::new();
     for job in jobs {
-        let key = &keys[job.key as usize];
+        let key = &keys[job.key];
         let blocks = [0, 0, 2, 5][input.below(4)];
         let counters: Vec<_> = (0..blocks).map(|block| (block, job.nonce)).collect();
         let mut keystream = vec![[0; 64]; counters.len()];
@@ -134,7 +134,7 @@ fn check_single(
     assert!(ours == sealed, "a packet alone is sealed to other bytes");
     ours.copy_from_slice(damaged);
     for (job, keystream) in jobs.iter().zip(&keystreams) {
-        let key = &keys[job.key as usize];
+        let key = &keys[job.key];
         outcomes.push(kernels.open_single(key, keystream, &mut ours, job));
     }
     check_opened(plain, &ours, jobs, &outcomes, expected);

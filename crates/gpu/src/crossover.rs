@@ -76,7 +76,7 @@ fn synthetic(len: usize) -> (Vec<u8>, Vec<Job>) {
         jobs.push(Job {
             text: end + 3,
             text_len,
-            key: number % 64,
+            key: (number % 64) as usize,
             nonce,
             ..Job::default()
         });

@@ -215,7 +215,7 @@ impl Piece {
             }
             counts[bucket(job.text_len)] += 1;
             chunk_count += chunks(job.text_len);
-            let last = &mut key_entries.last[job.key as usize];
+            let last = &mut key_entries.last[job.key];
             let nonce = last_of_nonce(job);
             let known = last.piece == key_entries.piece && last.nonce == nonce;
             if known && job.aad_len == 0 {
@@ -299,7 +299,7 @@ impl Piece {
                 (0, _) | (_, None) => 0,
                 (_, Some(base)) => job.aad - base,
             };
-            entry[..32].copy_from_slice(&keys[job.key as usize]);
+            entry[..32].copy_from_slice(&keys[job.key]);
             entry[32..40].copy_from_slice(&last_of_nonce(job));
             entry[40..44].copy_from_slice(&aad.to_le_bytes());
             entry[44..48].copy_from_slice(&job.aad_len.to_le_bytes());

@@ -93,7 +93,7 @@ pub(crate) fn check(len: usize, keys: &[Key], job: &Job) {
         "a job lies outside the {len} bytes of the batch"
     );
     assert!(
-        (job.key as usize) < keys.len(),
+        job.key < keys.len(),
         "a job names key {} of {}",
         job.key,
         keys.len()

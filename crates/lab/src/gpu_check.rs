@@ -146,7 +146,7 @@ impl Made {
                 text_len: len as u32,
                 aad: aad as u32,
                 aad_len: aad_len as u32,
-                key: rng.random_range(0..KEYS as u32),
+                key: rng.random_range(0..KEYS),
                 nonce: nonce(number),
             });
         }

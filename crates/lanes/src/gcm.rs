@@ -20,7 +20,7 @@ fn check(len: usize, keys: &[&GcmKey], jobs: &[Job]) {
         key = key.max(job.key);
     }
     let end = aad_end.max(text_end + TAG_LEN as u64);
-    let inside = jobs.is_empty() || end <= len as u64 && (key as usize) < keys.len();
+    let inside = jobs.is_empty() || end <= len as u64 && key < keys.len();
     assert!(inside, "a job lies outside its buffer or names no key");
 }
 
@@ -197,7 +197,7 @@ mod tests {
                     text_len: len as u32,
                     aad: 1,
                     aad_len: len as u32 * 7 % 999,
-                    key: (len / 16 + len) as u32 % 2,
+                    key: (len / 16 + len) % 2,
                     nonce: [len as u8; 12],
                 };
                 let plain: [u8; SIZE] = core::array::from_fn(|i| (i * i / 7 + len) as u8);

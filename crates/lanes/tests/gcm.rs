@@ -97,7 +97,7 @@ fn check(backend: Backend, keys: &[Key], packets: &[Packet], offset: usize, guar
             text_len: packet.text.len() as u32,
             aad: aad as u32,
             aad_len: packet.aad.len() as u32,
-            key: packet.key as u32,
+            key: packet.key,
             nonce: packet.nonce,
         });
         let tag = &packet.sealed[packet.text.len()..];
@@ -517,7 +517,7 @@ fn masked_headers_match_ring() {
                 let (number_len, header_len) = (i % 4 + 1, 5 + i % 20);
                 // The shortest packets end with their sample.
                 let len = 4 - number_len + [0, i, 64, 600, 1200][(i + n) % 5];
-                let key = (i % keys) as u32;
+                let key = i % keys;
                 let first = bytes.len() as u32;
                 let text = first + header_len as u32;
                 jobs.push(Job {
@@ -532,7 +532,7 @@ fn masked_headers_match_ring() {
                     bits: BITS[number_len - 1],
                     first,
                     number: text - number_len as u32,
-                    key: (n % 6) as u32 * u32::from(keys == 1) + key,
+                    key: ((n % 6) * usize::from(keys == 1) + key) as u32,
                 });
                 bytes.extend(noise.bytes(header_len + len + TAG_LEN));
             }

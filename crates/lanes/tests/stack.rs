@@ -48,7 +48,7 @@ fn check(backend: Backend, lengths: &[usize], stack: &mut [u64]) {
     let job = |(i, len): (usize, &usize)| Job {
         text: (i * stride) as u32,
         text_len: *len as u32,
-        key: i as u32,
+        key: i,
         ..Job::default()
     };
     let jobs: Vec<Job> = lengths.iter().enumerate().map(job).collect();

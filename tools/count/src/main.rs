@@ -53,7 +53,7 @@ impl Runner {
             let mut prepared = 0;
             for (job, outcome) in pending.jobs.iter().zip(pending.outcomes) {
                 assert_eq!((job.aad_len, job.keystream_blocks), (0, 0));
-                while prepared <= job.key as usize {
+                while prepared <= job.key {
                     let key = &pending.keys[prepared];
                     let new = || {
                         let unbound = UnboundKey::new(&CHACHA20_POLY1305, key);
@@ -68,7 +68,7 @@ impl Runner {
                 }
                 let text = job.text as usize;
                 let text_and_tag = &mut pending.bytes[text..text + job.text_len as usize + TAG_LEN];
-                *outcome = one(&keys[job.key as usize].1, job, text_and_tag);
+                *outcome = one(&keys[job.key].1, job, text_and_tag);
             }
         });
     }

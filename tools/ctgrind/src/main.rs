@@ -34,7 +34,7 @@ fn lay_out(lengths: &[usize]) -> (Vec<u8>, Vec<Key>, Vec<Job>) {
             aad_len: aad_len as u32,
             text: end + aad_len as u32,
             text_len: len as u32,
-            key: i as u32,
+            key: i,
             nonce: [i as u8; 12],
         });
         end += (aad_len + len + TAG_LEN) as u32;
@@ -227,7 +227,7 @@ fn gcm(backend: Backend, lengths: &[usize]) {
             bits: 0x00ff_ff1f,
             first: job.text,
             number: job.text,
-            key: job.key,
+            key: job.key as u32,
         })
         .collect();
     let mut masked = bytes.clone();

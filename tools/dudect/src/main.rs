@@ -91,7 +91,7 @@ impl Packets {
         let job = |i: usize| Job {
             text: (i * (len + TAG_LEN)) as u32,
             text_len: len as u32,
-            key: i as u32,
+            key: i,
             ..Job::default()
         };
         Self {

@@ -91,7 +91,7 @@ impl Made {
                 text_len: len as u32,
                 aad: aad as u32,
                 aad_len: aad_len as u32,
-                key: key as u32,
+                key,
                 nonce,
             });
             end += len + TAG_LEN + random.below(5);

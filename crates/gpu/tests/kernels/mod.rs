@@ -106,7 +106,7 @@ impl Batch {
                 text_len: shape.text as u32,
                 aad: aad as u32,
                 aad_len: shape.aad as u32,
-                key: noise.below(keys.len()) as u32,
+                key: noise.below(keys.len()),
                 nonce: noise.bytes(12).try_into().expect("12"),
             });
             plain.extend(noise.bytes(shape.text + 16));
@@ -132,7 +132,7 @@ impl Batch {
     fn sealed(plain: Vec<u8>, jobs: Vec<Job>, keys: Vec<packetlane_lanes::Key>) -> Batch {
         let mut sealed = plain.clone();
         for job in &jobs {
-            let cipher = ChaCha20Poly1305::new(&keys[job.key as usize].into());
+            let cipher = ChaCha20Poly1305::new(&keys[job.key].into());
             let (text, aad) = (job.text as usize, job.aad as usize);
             let aad = plain[aad..aad + job.aad_len as usize].to_vec();
             let (text, behind) = sealed[text..].split_at_mut(job.text_len as usize);
@@ -171,7 +171,7 @@ impl Batch {
     pub(crate) fn keys(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for job in &self.jobs {
-            bytes.extend(self.keys[job.key as usize]);
+            bytes.extend(self.keys[job.key]);
             bytes.extend(&job.nonce[4..]);
             bytes.extend(job.aad.to_le_bytes());
             bytes.extend(job.aad_len.to_le_bytes());

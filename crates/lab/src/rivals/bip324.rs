@@ -86,13 +86,13 @@ impl<L: Library> OneByOne<L> {
                     job.aad_len, 0,
                     "these sessions have no AAD after their handshake"
                 );
-                while prepared <= job.key as usize {
+                while prepared <= job.key {
                     self.prepare(pending.keys, prepared);
                     prepared += 1;
                 }
                 let text = job.text as usize;
                 let text_and_tag = &mut pending.bytes[text..text + job.text_len as usize + TAG_LEN];
-                *outcome = one(&mut self.keys[job.key as usize].1, job, &[], text_and_tag);
+                *outcome = one(&mut self.keys[job.key].1, job, &[], text_and_tag);
             }
         });
     }

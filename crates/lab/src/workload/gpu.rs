@@ -107,7 +107,7 @@ impl Load {
             jobs.push(Job {
                 text: u32::try_from(text).expect("less than 4 GiB"),
                 text_len: 1 + contents.len() as u32,
-                key: session as u32,
+                key: session,
                 nonce: nonce(sent),
                 ..Job::default()
             });

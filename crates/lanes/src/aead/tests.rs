@@ -125,7 +125,7 @@ fn lists_of_longer_packets() {
                 text_len: (least + i * 53 % lens) as u32,
                 aad: (i * SIZE) as u32,
                 aad_len: (i * 7 % AAD) as u32,
-                key: (i % 3) as u32,
+                key: i % 3,
                 nonce: [i as u8; 12],
             };
             let jobs: Vec<Job> = (0..packets).map(job).collect();
@@ -150,7 +150,7 @@ fn mixed_sizes_are_sorted() {
                     text_len: (i * 577 % lens) as u32,
                     aad: (i * SIZE) as u32,
                     aad_len: (i % 11 / 10 * AAD) as u32,
-                    key: (i % 3) as u32,
+                    key: i % 3,
                     nonce: [i as u8; 12],
                 };
                 let jobs: Vec<Job> = (0..packets).map(job).collect();
@@ -196,7 +196,7 @@ fn many_packets_in_lockstep() {
                                 as u32,
                             aad: (i * size) as u32,
                             aad_len: 9 * u32::from(is_other && i > 0),
-                            key: (i % 3) as u32,
+                            key: i % 3,
                             nonce: [i as u8; 12],
                         }
                     };
@@ -220,7 +220,7 @@ fn check_list(backend: Backend, keys: &[Key], jobs: &[Job], len: usize) {
     let plain: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(i) >> 5) as u8).collect();
     let mut expected = plain.clone();
     for job in jobs {
-        let theirs = chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key as usize].into());
+        let theirs = chacha20poly1305::ChaCha20Poly1305::new(&keys[job.key].into());
         let text = (&mut expected[job.text()]).into();
         let aad = &plain[job.aad()];
         let tag = theirs.encrypt_inout_detached(&job.nonce.into(), aad, text);

@@ -237,7 +237,7 @@ mod tests {
             text_len: 71 * i,
             aad: 700 * i + 690,
             aad_len: i,
-            key: i % 3,
+            key: (i % 3) as usize,
             nonce: [i as u8; 12],
         };
         let jobs: [Job; 10] = core::array::from_fn(|i| job(i as u32));

@@ -67,7 +67,7 @@ fn run<const SEALS: bool, V: U32Lanes>(
     loop {
         let mut lanes = 0;
         while let Some((job, counters)) = inputs.next(V::LANES - lanes) {
-            let key = &keys[job.key as usize];
+            let key = &keys[job.key];
             blocks.set(lanes, key, &job.nonce, counters.clone());
             lanes += counters.len();
         }

@@ -270,7 +270,7 @@ impl Batch {
                 text_len: text_len.try_into().unwrap(),
                 aad: aad.try_into().unwrap(),
                 aad_len: aad_len.try_into().unwrap(),
-                key: key.try_into().unwrap(),
+                key,
                 nonce: packet.nonce,
             });
             let tag = &packet.sealed[text_len..];
@@ -369,7 +369,7 @@ impl Batch {
             keystream.resize(first + precomputed(i), [0xee; 64]);
             let of: Vec<_> = (0..precomputed(i) as u32).map(|n| (n, job.nonce)).collect();
             let blocks = &mut keystream[first..];
-            kernels.precompute_keystream(&keys[job.key as usize], &of, blocks);
+            kernels.precompute_keystream(&keys[job.key], &of, blocks);
         }
         let mut keystream = Guarded::new(keystream.as_flattened(), guard);
         let mut keystream: &[Block] = keystream.bytes().as_chunks().0;
@@ -380,7 +380,7 @@ impl Batch {
             .map(|(i, job)| {
                 let its_keystream;
                 (its_keystream, keystream) = keystream.split_at(precomputed(i));
-                (job, &keys[job.key as usize], its_keystream)
+                (job, &keys[job.key], its_keystream)
             })
             .collect();
         let mut buffer = Guarded::new(&self.plain, guard);

@@ -25,7 +25,7 @@ impl<Direction> Batch<Direction> {
             text_len: index(text.len()),
             aad: index(bytes.start + aad.start),
             aad_len: index(aad.len()),
-            key,
+            key: key as usize,
             nonce,
         });
         let owner = Owner::of_key(key);

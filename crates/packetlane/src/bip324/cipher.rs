@@ -363,7 +363,7 @@ impl Interval<'_> {
         let packet = |(&[a, b, c], number): (&[u8; LENGTH_LEN], u32)| NextPacket {
             mask: u32::from_le_bytes([a, b, c, 0]),
             job: Job {
-                key: self.key,
+                key: self.key as usize,
                 nonce: nonce(number, self.epoch),
                 ..Job::default()
             },

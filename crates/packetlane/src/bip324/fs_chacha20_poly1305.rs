@@ -217,7 +217,7 @@ fn job(start: usize, text_len: usize, key: u32, nonce: Nonce) -> Job {
     Job {
         text: index(start),
         text_len: index(text_len),
-        key,
+        key: key as usize,
         nonce,
         ..Job::default()
     }

@@ -259,7 +259,7 @@ impl SealBatch {
             text_len: index(payload_len),
             aad: start,
             aad_len: header_len,
-            key: KeyRef::new(keys_index, Phase::Current).0,
+            key: KeyRef::new(keys_index, Phase::Current).0 as usize,
             nonce: keys.current.nonce(number),
         });
         packets.headers.push(Header {

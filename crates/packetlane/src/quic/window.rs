@@ -131,7 +131,7 @@ impl Keys<'_> {
     /// Seals one packet with ChaCha20-Poly1305, payload and header.
     #[inline(always)]
     fn seal_alone(&self, backend: Backend, bytes: &mut [u8], job: &Job, header: &Header) {
-        let key = KeyRef(job.key);
+        let key = KeyRef(job.key());
         let (ring, phase) = (&self.rings[key.keys()], key.phase());
         let keys = [ring.chacha20_key(phase), ring.chacha20_header_key(phase)];
         backend.kernels().seal_with_header(bytes, keys, job, header);
@@ -206,7 +206,7 @@ impl Keys<'_> {
                     text_len: packet.len - packet.header_len - TAG_LEN as u32,
                     aad: start,
                     aad_len: packet.header_len,
-                    key: KeyRef::new(packet.keys, packet.phase).0,
+                    key: KeyRef::new(packet.keys, packet.phase).0 as usize,
                     nonce: ring.packet_key(packet.phase).nonce(packet.number),
                 }
             }));
@@ -392,28 +392,46 @@ fn split_off<'s, T>(slice: &mut &'s mut [T], at: usize) -> &'s mut [T] {
 trait Keyed {
     /// Its [`KeyRef`] until its window runs, and then an index of the keys that are listed
     /// for the kernel.
-    fn key(&mut self) -> &mut u32;
+    fn key(&self) -> u32;
+
+    /// Sets it.
+    fn set_key(&mut self, key: u32);
 }
 
 impl Keyed for Job {
     #[inline]
-    fn key(&mut self) -> &mut u32 {
-        &mut self.key
+    fn key(&self) -> u32 {
+        index(self.key)
+    }
+
+    #[inline]
+    fn set_key(&mut self, key: u32) {
+        self.key = key as usize;
     }
 }
 
 impl Keyed for Header {
     #[inline]
-    fn key(&mut self) -> &mut u32 {
-        &mut self.key
+    fn key(&self) -> u32 {
+        self.key
+    }
+
+    #[inline]
+    fn set_key(&mut self, key: u32) {
+        self.key = key;
     }
 }
 
 /// A sample.
 impl Keyed for (u32, u32) {
     #[inline]
-    fn key(&mut self) -> &mut u32 {
-        &mut self.0
+    fn key(&self) -> u32 {
+        self.0
+    }
+
+    #[inline]
+    fn set_key(&mut self, key: u32) {
+        self.0 = key;
     }
 }
 
@@ -444,13 +462,12 @@ fn with_listed_keys<'k, T: Keyed, K: 'k>(
     // Neighbours often have the same key.
     let mut last = None;
     for packet in &mut *packets {
-        let place = packet.key();
-        if last != Some(*place) {
-            last = Some(*place);
-            let key_ref = KeyRef(*place);
+        if last != Some(packet.key()) {
+            last = Some(packet.key());
+            let key_ref = KeyRef(packet.key());
             list.push(key(&keys.rings[key_ref.keys()], key_ref.phase()));
         }
-        *place = index(list.len() - 1);
+        packet.set_key(index(list.len() - 1));
     }
     work(&list, packets);
 }

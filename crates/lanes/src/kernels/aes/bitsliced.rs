@@ -299,7 +299,7 @@ struct Packet<'k> {
 
 impl<'k> Packet<'k> {
     fn new(keys: &[&'k GcmKey], job: &Job) -> Self {
-        let key = keys[job.key as usize];
+        let key = keys[job.key];
         Self {
             key,
             cipher: PlaneKeys::new([&key.cipher; BLOCKS]),

@@ -95,7 +95,7 @@ impl<'k, B: AesBlocks> Packet<'k, B> {
     #[inline(always)]
     unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], job: &Job) -> Self {
         // SAFETY: the caller guarantees that the key is in the list.
-        let key: &GcmKey = unsafe { keys.get_unchecked(job.key as usize) };
+        let key: &GcmKey = unsafe { keys.get_unchecked(job.key) };
         let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
         let nonce =
             u128::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, 0, 0, 0, 0]);

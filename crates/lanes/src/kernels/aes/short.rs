@@ -61,7 +61,7 @@ impl<'k, B: AesBlocks, const K: usize> Packets<'k, B, K> {
     unsafe fn new(b: B, bytes: *mut u8, keys: &[&'k GcmKey], jobs: &[Job]) -> Self {
         let jobs: [&Job; MAX_BLOCKS] = core::array::from_fn(|lane| &jobs[lane % B::LANES]);
         // SAFETY: the caller guarantees that the key is in the list.
-        let key: &GcmKey = unsafe { keys.get_unchecked(jobs[0].key as usize) };
+        let key: &GcmKey = unsafe { keys.get_unchecked(jobs[0].key) };
         let nonces = jobs.map(|job| {
             let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = job.nonce;
             let front = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);

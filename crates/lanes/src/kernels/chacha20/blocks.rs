@@ -178,7 +178,7 @@ impl<'k> OnePerLane<'k> {
     pub(crate) fn new(keys: &'k [Key], job: &'k Job) -> Self {
         Self {
             keys: Keys {
-                keys: [&keys[job.key as usize]; MAX_LANES],
+                keys: [&keys[job.key]; MAX_LANES],
                 one_key: true,
             },
             nonces: [job.nonce_in_row(); MAX_LANES],
@@ -191,7 +191,7 @@ impl<'k> OnePerLane<'k> {
         let mut other_keys = 0;
         let lanes = self.keys.keys.iter_mut().zip(&mut self.nonces);
         for (job, (key, nonce)) in jobs.iter().zip(lanes) {
-            (*key, *nonce) = (&keys[job.key as usize], job.nonce_in_row());
+            (*key, *nonce) = (&keys[job.key], job.nonce_in_row());
             other_keys |= job.key ^ jobs[0].key;
         }
         self.keys.one_key = other_keys == 0;
