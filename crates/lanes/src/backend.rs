@@ -35,6 +35,15 @@ pub enum Backend {
     Avx512Ifma,
 }
 
+// `Backend::ALL` is in the order of the variants: `aes_index` finds a backend's entry by its number.
+const _: () = {
+    let mut place = 0;
+    while place < Backend::ALL.len() {
+        assert!(Backend::ALL[place] as usize == place);
+        place += 1;
+    }
+};
+
 impl Backend {
     /// Every backend of this build, the most capable last, whether or not this
     /// CPU has it.
@@ -53,15 +62,6 @@ impl Backend {
         #[cfg(target_arch = "x86_64")]
         Backend::Avx512Ifma,
     ];
-
-    // `ALL` has every variant, in order: `detect_aes` has an entry for each.
-    const _EACH_IN_ALL: () = {
-        let mut place = 0;
-        while place < Self::ALL.len() {
-            assert!(Self::ALL[place] as usize == place);
-            place += 1;
-        }
-    };
 
     /// The name that reports use and that `PACKETLANE_BACKEND` takes. AVX-512 with and without
     /// IFMA share one name, because users need not tell them apart.

@@ -337,6 +337,22 @@ fn add_tokens(source: &mut Source, stream: TokenStream, inside: &[String]) {
     finish(source, &mut path);
 }
 
+/// Follows `crate`, `self` and `super` at the beginning of a path that is written in module `at`. Returns what
+/// comes after them.
+fn follow_prefix<'p>(at: &mut Module, path: &'p [String]) -> &'p [String] {
+    let mut rest = path;
+    while let Some((first, others)) = rest.split_first() {
+        match first.as_str() {
+            "crate" => at.clear(),
+            "self" => {}
+            "super" => _ = at.pop(),
+            _ => break,
+        }
+        rest = others;
+    }
+    rest
+}
+
 /// The file that a path in `module` leads to, if it leads into the crate.
 fn target(
     files: &BTreeMap<Module, Source>,
@@ -349,18 +365,8 @@ fn target(
         return None;
     }
     let mut at = module.clone();
-    let mut rest = path;
-    let mut absolute = false;
-    while let Some((first, others)) = rest.split_first() {
-        match first.as_str() {
-            "crate" => at.clear(),
-            "self" => {}
-            "super" => _ = at.pop(),
-            _ => break,
-        }
-        absolute = true;
-        rest = others;
-    }
+    let mut rest = follow_prefix(&mut at, path);
+    let mut absolute = rest.len() < path.len();
     while let Some((first, others)) = rest.split_first() {
         let mut child = at.clone();
         child.push(first.clone());

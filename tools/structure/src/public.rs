@@ -3,6 +3,7 @@
 //! constants do not count, nor does code under `#[cfg(test)]` or behind the feature `internals`.
 
 use crate::attributes::{attributes, is_test};
+use crate::follow_prefix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::{Attribute, Item, UseTree, Visibility};
@@ -69,16 +70,7 @@ fn add_public(
 /// The place of what `path` names in `module`. A path into another crate is its own place.
 fn resolve(modules: &Modules, module: &Place, path: &[String]) -> Place {
     let mut at = module.clone();
-    let mut rest = path;
-    while let Some((first, others)) = rest.split_first() {
-        match first.as_str() {
-            "crate" => at.clear(),
-            "self" => {}
-            "super" => _ = at.pop(),
-            _ => break,
-        }
-        rest = others;
-    }
+    let rest = follow_prefix(&mut at, path);
     let Some((first, others)) = rest.split_first() else {
         return at;
     };

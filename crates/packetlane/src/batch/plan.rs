@@ -57,13 +57,13 @@ impl Usual {
     #[inline(always)]
     pub(super) fn plan(&self, cpu: Cpu, (count, text_len): (usize, usize), len: usize) -> Plan {
         let kernels = cpu.backend.kernels();
-        let out_of_place = cpu.is_alone() && kernels.is_faster_out_of_place(count, text_len);
+        let out_of_place = || cpu.is_alone() && kernels.is_faster_out_of_place(count, text_len);
         // Threads and a GPU help with a long one.
-        let is_now = count > 1 || text_len <= MAX_NOW || cpu.is_alone() && !out_of_place;
+        let is_now = count > 1 || text_len <= MAX_NOW || cpu.is_alone() && !out_of_place();
         if is_now && self.is_small(cpu.backend, len + count) {
             return Plan::Now;
         }
-        match out_of_place {
+        match out_of_place() {
             true => Plan::FromSource,
             false => Plan::WithBatch,
         }
