@@ -23,8 +23,8 @@ use crate::quantity::{quantity, times, words};
 use crate::report::{OURS, Ratio, Report, Row, is_ours};
 use std::fmt;
 
-/// A figure that differs by no more has not changed. Of two runs of one program, one figure in a
-/// hundred differs by more (docs/decisions.md).
+/// A difference of at most this share is not a change. Between two runs of one program about 1 % of the
+/// figures differ by more (docs/internals/lab-log.md, 2026-11-24).
 pub const CHANGED: f64 = 0.05;
 
 /// At most this share of the listed changes has passed the test by chance.

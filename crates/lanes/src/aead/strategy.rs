@@ -1,7 +1,8 @@
 //! How a list of jobs is done: which strategy each part of it takes. All thresholds of
 //! ChaCha20-Poly1305 are in this file.
 //!
-//! `docs/decisions.md` gives the figures behind the thresholds, with machine and date.
+//! `docs/internals/kernels.md` explains the strategies; `docs/internals/decisions.md` has the figures behind the
+//! thresholds, with machine and date.
 
 use crate::isa::Set;
 use crate::job::{BLOCK_LEN, Job, blocks};
