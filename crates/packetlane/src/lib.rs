@@ -1,16 +1,20 @@
-//! BIP324, Bitcoin's v2 encrypted transport, and QUIC packet protection, over whole
-//! batches of packets; and double SHA-256 over many messages.
+//! Seals, opens and hashes many small packets or messages with one call: BIP324 (Bitcoin's v2
+//! encrypted transport), QUIC packet protection, and double SHA-256.
 //!
-//! The packets of one turn of an event loop, whichever sessions they belong to, lie in the
-//! arena of one batch: a [`SealBatch`] or an [`OpenBatch`]. An [`Engine`] seals or opens them
-//! all at once, in place, and each packet has its own outcome.
+//! A program collects the packets of one turn of its event loop, from any number of sessions, in
+//! a [`SealBatch`] or an [`OpenBatch`]. An [`Engine`] seals or opens the whole batch in place, several
+//! packets at a time in the lanes of vector registers. Each packet has its own outcome. The crate
+//! does no I/O and has no unsafe code.
 //!
-//! - [`bip324`]: handshake and sessions of BIP324, without I/O.
-//! - [`bitcoin`]: networks, messages and the framing of version 1, the old transport.
-//! - [`quic`]: packet protection of QUIC, without I/O. It has its own
-//!   [`SealBatch`](quic::SealBatch) and [`OpenBatch`](quic::OpenBatch).
-//! - [`sha256d`]: transaction ids, Merkle trees and blocks. It needs none of the others.
-//! - [`Batch`], [`PacketLayout`], [`BatchKey`]: any other protocol with ChaCha20-Poly1305.
+//! - [`bip324`]: the handshake and sessions of BIP324; in an event loop, use
+//!   [`Connection`](bip324::Connection).
+//! - [`bitcoin`]: networks, message types, and the framing of v1, the unencrypted transport.
+//! - [`quic`]: packet protection of QUIC. It has its own [`SealBatch`](quic::SealBatch) and
+//!   [`OpenBatch`](quic::OpenBatch).
+//! - [`sha256d`]: transaction ids, Merkle trees and blocks.
+//! - [`Batch`], [`PacketLayout`], [`BatchKey`]: other protocols with ChaCha20-Poly1305.
+//!
+//! Two sessions in memory exchange a message:
 //!
 //! ```
 //! use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress};
@@ -22,42 +26,47 @@
 //! let config = || HandshakeConfig::random(Network::Mainnet.magic(), engine);
 //! let mut alice = Handshake::initiator(config()?)?;
 //! let mut bob = Handshake::responder(config()?)?;
-//! // What a socket would do: carry each side's output to the other.
-//! let (mut alice, mut bob) = {
-//!     bob.receive(&alice.take_output())?;
-//!     let Progress::Complete(alice_session) = alice.receive(&bob.take_output())? else { panic!() };
-//!     let Progress::Complete(bob_session) = bob.receive(&alice.take_output())? else { panic!() };
-//!     (alice_session, bob_session)
+//! // In a program, sockets carry each side's output to the other side.
+//! bob.receive(&alice.take_output())?;
+//! let Progress::Complete(mut sender) = alice.receive(&bob.take_output())? else {
+//!     panic!("the handshake needs more bytes");
 //! };
-//! assert_eq!(alice.id(), bob.id());
+//! let Progress::Complete(mut receiver) = bob.receive(&alice.take_output())? else {
+//!     panic!("the handshake needs more bytes");
+//! };
+//! assert_eq!(sender.id(), receiver.id());
 //!
-//! let mut batch = SealBatch::new();
-//! let ping = alice.outbound.push(&mut batch, PacketKind::Genuine, b"ping")?;
+//! let mut batch = SealBatch::new(); // one for all sessions of a thread
+//! let slot = sender.outbound.push(&mut batch, PacketKind::Genuine, b"hello")?;
 //! engine.seal(&mut batch);
-//! let wire = batch.wire(&ping)?;
+//! let wire = batch.wire(&slot)?;
 //!
 //! let mut batch = OpenBatch::new();
-//! bob.inbound.feed(&mut batch, wire)?;
+//! receiver.inbound.feed(&mut batch, wire)?;
 //! engine.open(&mut batch);
-//! let packets: Result<Vec<_>, _> = bob.inbound.packets(&batch).collect();
-//! assert_eq!(packets?, [b"ping"]);
+//! let packets = receiver.inbound.packets(&batch).collect::<Result<Vec<_>, _>>()?;
+//! assert_eq!(packets, [b"hello"]);
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! The repository has guides for [programs](https://github.com/packetlane/packetlane/blob/main/docs/guide/library.md)
+//! and [event loops](https://github.com/packetlane/packetlane/blob/main/docs/guide/event-loop.md).
+//!
 //! # Features
 //!
-//! - `bip324` (default): the module [`bip324`]. It needs a C compiler, for secp256k1; everything
-//!   else but `rustls` and `quinn`, which bring ring, is built from Rust alone.
-//! - `std` (default): entropy from the operating system, the environment variable
-//!   `PACKETLANE_BACKEND`. Without it the crate is `no_std` and needs `alloc`.
-//! - `parallel`: `Engine::with_threads`, one large batch on several threads, through rayon.
-//! - `cuda`: `Engine::with_gpu`, large batches on an NVIDIA GPU, if the machine has one.
-//! - `tokio`: `bip324::stream`, sessions over async streams.
-//! - `rustls`: `quic::rustls`, a provider for rustls.
-//! - `quinn`: `quic::quinn`, the same for quinn, header protection included.
-//! - `internals`: a module for the other crates of the repository, which the promise of the version
-//!   does not cover.
+//! | feature | adds | builds C |
+//! |---|---|---|
+//! | `std` (default) | random numbers from the operating system, the environment variable `PACKETLANE_BACKEND`, `Outbox::write` | |
+//! | `bip324` (default) | the module [`bip324`] | secp256k1 |
+//! | `parallel` | `Engine::with_threads`: one large batch on several threads, with rayon | |
+//! | `cuda` | `Engine::with_gpu`: large batches on an NVIDIA GPU, if the machine has one | |
+//! | `tokio` | `bip324::stream`: sessions over async streams | secp256k1 |
+//! | `rustls` | `quic::rustls`: a crypto provider for rustls | ring |
+//! | `quinn` | `quic::quinn`: the same for quinn, with header protection in the same call | ring |
+//! | `internals` | a module for the other crates of the repository, which SemVer does not cover | |
+//!
+//! Without `std` the crate is `no_std` and needs `alloc`.
 
 #![no_std]
 #![forbid(unsafe_code)]

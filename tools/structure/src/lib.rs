@@ -21,10 +21,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::{Item, UseTree};
 
-/// The Rust examples of README.md, which `cargo test` compiles and runs.
+/// The Rust examples of README.md and the guides, which `cargo test` compiles and runs.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-pub struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/guide/library.md")]
+    struct Library;
+
+    #[doc = include_str!("../../../docs/guide/event-loop.md")]
+    struct EventLoop;
+
+    #[doc = include_str!("../../../docs/guide/quic.md")]
+    struct Quic;
+
+    #[doc = include_str!("../../../docs/guide/gpu.md")]
+    struct Gpu;
+}
 
 /// A module's path in its crate: empty for the root.
 type Module = Vec<String>;

@@ -346,6 +346,49 @@ fn experiments_do_not_know_each_other() {
     }
 }
 
+/// The names of `pages` that have a Rust example, which `source` does not include.
+fn without_doctests<'p>(pages: &'p [(String, String)], source: &str) -> Vec<&'p str> {
+    let has_example = |text: &str| text.lines().any(|line| line.trim_start().starts_with("```rust"));
+    let is_included = |name: &str| source.contains(&format!("include_str!(\"../../../{name}\")"));
+    let missing = pages
+        .iter()
+        .filter(|(name, text)| has_example(text) && !is_included(name));
+    missing.map(|(name, _)| name.as_str()).collect()
+}
+
+#[test]
+fn rust_examples_of_guides_are_doctests() {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a text");
+    let mut pages = vec![("README.md".to_owned(), read(&root().join("README.md")))];
+    for entry in std::fs::read_dir(root().join("docs/guide")).expect("the guides") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            pages.push((format!("docs/guide/{name}"), read(&path)));
+        }
+    }
+    let source = read(&root().join("tools/structure/src/lib.rs"));
+    let missing = without_doctests(&pages, &source);
+    assert!(
+        missing.is_empty(),
+        "{missing:?} have Rust examples: include them in tools/structure/src/lib.rs"
+    );
+}
+
+#[test]
+fn planted_examples_are_found() {
+    let page = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let pages = [
+        page("docs/guide/a.md", "```rust\nfn main() {}\n```\n"),
+        page("docs/guide/b.md", "text\n\n  ```rust,no_run\n  ```\n"),
+        page("docs/guide/c.md", "```sh\ncargo test\n```\n"),
+        page("docs/guide/d.md", "```rust\n```\n"),
+    ];
+    let source = r#"#[doc = include_str!("../../../docs/guide/a.md")]"#;
+    let missing = without_doctests(&pages, source);
+    assert_eq!(missing, ["docs/guide/b.md", "docs/guide/d.md"]);
+}
+
 /// A crate made up of these files.
 fn planted(files: &[(&str, &str)]) -> Imports {
     let files: BTreeMap<_, _> = files.iter().copied().collect();
