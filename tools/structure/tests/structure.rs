@@ -348,7 +348,10 @@ fn experiments_do_not_know_each_other() {
 
 /// The names of `pages` that have a Rust example, which `source` does not include.
 fn without_doctests<'p>(pages: &'p [(String, String)], source: &str) -> Vec<&'p str> {
-    let has_example = |text: &str| text.lines().any(|line| line.trim_start().starts_with("```rust"));
+    let has_example = |text: &str| {
+        text.lines()
+            .any(|line| line.trim_start().starts_with("```rust"))
+    };
     let is_included = |name: &str| source.contains(&format!("include_str!(\"../../../{name}\")"));
     let missing = pages
         .iter()
