@@ -613,7 +613,7 @@ fn metrics_in(text: &str) -> BTreeSet<&str> {
     found.collect()
 }
 
-/// The board and the alerts ask for metrics that there are.
+/// The dashboard, the alerts and the guide name metrics that exist.
 #[test]
 fn dashboards_show_what_there_is() {
     let http = free_address();
@@ -635,9 +635,14 @@ fn dashboards_show_what_there_is() {
         }
     }
     assert!(there.len() > 10, "{there:?}");
-    let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops");
-    for file in ["grafana.json", "alerts.yml", "alerts_test.yml", "README.md"] {
-        let text = std::fs::read_to_string(ops.join(file)).unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for file in [
+        "ops/grafana.json",
+        "ops/alerts.yml",
+        "ops/alerts_test.yml",
+        "docs/guide/gateway-operations.md",
+    ] {
+        let text = std::fs::read_to_string(repository.join(file)).unwrap();
         let shown = metrics_in(&text);
         assert!(!shown.is_empty(), "{file}");
         for name in shown {
