@@ -1,4 +1,4 @@
-//! Batches of BIP324's packets, and the slots of all batches.
+//! Batches of BIP324 packets, and the slots of all kinds of batches.
 
 use crate::engine::packetlane_engine;
 use crate::handle::{Guarded, call, free, give, list, null, read, say};
@@ -6,18 +6,17 @@ use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::fmt::{self, Display};
 use packetlane::{OpenBatch, SealBatch, Slot};
 
-/// From so many waiting bytes on, more packets make no batch faster: seal then, and read no more in
-/// one turn.
+/// A batch of this many bytes is as fast as batches get: seal it, or stop reading in this turn.
 pub const PACKETLANE_ENOUGH_BYTES: usize = 262_144;
 const _: () = assert!(PACKETLANE_ENOUGH_BYTES == SealBatch::ENOUGH_BYTES);
 
-/// Where a packet, or a run of neighbours of one session, lies in a batch: a plain value, to be
-/// copied and forgotten at will. It is valid until its batch is cleared. Later, or with another
-/// batch, it is refused (PACKETLANE_STALE_SLOT).
+/// The place of one packet in a batch, or of adjacent packets of one session. A plain value: copy it
+/// freely, it needs no cleanup. It is valid until its batch is cleared. After that, or with another
+/// batch, it is refused with PACKETLANE_STALE_SLOT.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct packetlane_slot {
-    /// Not to be looked at or changed.
+    /// Private.
     place: [usize; 4],
     owner: [u64; 2],
 }
@@ -25,14 +24,14 @@ pub struct packetlane_slot {
 const _: () = {
     assert!(size_of::<packetlane_slot>() == size_of::<Slot>());
     assert!(align_of::<packetlane_slot>() == align_of::<Slot>());
-    // No padding on either side: both are as long as what they hold.
+    // Neither type has padding: each is as long as its fields.
     assert!(size_of::<Slot>() == 4 * size_of::<usize>() + 2 * size_of::<u64>());
 };
 
 impl From<Slot> for packetlane_slot {
     #[inline]
     fn from(slot: Slot) -> Self {
-        // SAFETY: as long, without padding, and all of its bytes are initialised integers.
+        // SAFETY: the same size, without padding, and all bytes are initialised integers.
         unsafe { core::mem::transmute(slot) }
     }
 }
@@ -40,17 +39,17 @@ impl From<Slot> for packetlane_slot {
 impl packetlane_slot {
     #[inline]
     pub(crate) fn slot(&self) -> &Slot {
-        // SAFETY: as long and as aligned, and a `Slot` is four `usize` and two `u64`, which may be
-        // anything. One that the library did not make is at worst a panic in safe code.
+        // SAFETY: the same size and alignment, and a `Slot` is four `usize` and two `u64` of any
+        // value. A slot that the library did not create causes a panic in safe code at worst.
         unsafe { &*core::ptr::from_ref(self).cast() }
     }
 }
 
-/// A slot of C.
+/// Borrows a slot.
 ///
 /// # Safety
 ///
-/// `slot` is NULL, or valid for reading, and nobody changes it while the result lives.
+/// `slot` is NULL, or valid for reading and unchanged while the result lives.
 #[inline]
 pub(crate) unsafe fn slot<'a>(slot: *const packetlane_slot, name: &str) -> Result<&'a Slot, Error> {
     // SAFETY: the caller's promise.
@@ -58,25 +57,25 @@ pub(crate) unsafe fn slot<'a>(slot: *const packetlane_slot, name: &str) -> Resul
     Ok(slot.ok_or_else(|| null(name))?.slot())
 }
 
-/// Length of the slot's packets on the wire, in bytes. 0 for NULL.
+/// Returns the length of the slot's packets on the wire, in bytes. 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_slot_wire_len(of: *const packetlane_slot) -> usize {
-    // SAFETY: the header's rules for pointers that are read.
+    // SAFETY: the header's rules for inputs.
     read(0, || unsafe { Ok(slot(of, "of")?.wire_len()) })
 }
 
-/// Adds `next` to `joined` and returns true, if it is of the same session and begins where `joined`
-/// ends: so that both go to the socket in one write.
+/// Extends `joined` by `next` and returns true if both belong to the same session and `next` begins
+/// where `joined` ends. One write then sends both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_slot_join(
     joined: *mut packetlane_slot,
     next: *const packetlane_slot,
 ) -> bool {
     read(false, || {
-        // SAFETY: the header's rules for pointers that are read.
+        // SAFETY: the header's rules for inputs.
         let both = unsafe { slot(joined, "joined")?.join(slot(next, "next")?) };
         if let Some(both) = both {
-            // SAFETY: the header's rules for pointers that are written through.
+            // SAFETY: the header's rules for outputs.
             unsafe { place!(joined)?.write(both.into()) };
             return Ok(true);
         }
@@ -84,12 +83,12 @@ pub unsafe extern "C" fn packetlane_slot_join(
     })
 }
 
-/// Bytes of the caller.
+/// A byte string owned by the caller.
 #[repr(C)]
 pub struct packetlane_bytes {
-    /// Where.
+    /// Its first byte.
     pub data: *const u8,
-    /// How many.
+    /// Its length in bytes.
     pub len: usize,
 }
 
@@ -105,7 +104,7 @@ impl packetlane_bytes {
         unsafe { list(self.data, self.len, name) }
     }
 
-    /// The bytes, which [`packetlane_bytes::list`] has checked.
+    /// The bytes, after [`packetlane_bytes::list`] has checked them.
     ///
     /// # Safety
     ///
@@ -117,7 +116,7 @@ impl packetlane_bytes {
     }
 }
 
-/// Names the `data` of an element of an argument.
+/// Names an array element's `data` in an error message.
 #[derive(Clone, Copy)]
 pub(crate) struct ElementData {
     pub(crate) argument: &'static str,
@@ -130,27 +129,27 @@ impl Display for ElementData {
     }
 }
 
-/// Packets of many sessions to seal: the outgoing packets of one turn of an event loop.
+/// Packets to seal, from any number of sessions: the outgoing packets of one turn of an event loop.
 pub struct packetlane_seal_batch(Guarded<SealBatch>);
 handle!(packetlane_seal_batch: SealBatch);
 
-/// Makes an empty batch.
+/// Creates an empty batch.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_new(
     batch: *mut *mut packetlane_seal_batch,
 ) -> packetlane_status {
     call(|_| {
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         give(unsafe { place!(batch)? }, SealBatch::new());
         Ok(())
     })
 }
 
-/// Seals all packets that wait in the batch, of all sessions, in place.
+/// Seals all unsealed packets in the batch, of all sessions, in place.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_seal(
     batch: *mut packetlane_seal_batch,
@@ -164,10 +163,10 @@ pub unsafe extern "C" fn packetlane_seal_batch_seal(
     })
 }
 
-/// Says where the sealed packets of a slot lie, for the socket to write. The bytes are valid until
-/// the batch is cleared or changed.
+/// Returns the sealed packets of a slot, ready to write to the socket. The bytes are valid until the
+/// batch is cleared or changed.
 ///
-/// Fails with PACKETLANE_NOT_SEALED if the batch was not sealed since they were added, and with
+/// Fails with PACKETLANE_NOT_SEALED if the batch was not sealed after the packets were added, and with
 /// PACKETLANE_STALE_SLOT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_wire(
@@ -186,10 +185,10 @@ pub unsafe extern "C" fn packetlane_seal_batch_wire(
     })
 }
 
-/// Begins a new turn: forgets all packets, wipes their keys and keeps the memory. Slots and pointers
-/// from the batch are void.
+/// Empties the batch for the next turn: drops all packets, wipes their keys and keeps the memory.
+/// Slots of the batch and pointers into it become invalid.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_clear(
     batch: *mut packetlane_seal_batch,
@@ -201,10 +200,10 @@ pub unsafe extern "C" fn packetlane_seal_batch_clear(
     })
 }
 
-/// Gives back memory beyond `bytes` bytes and those that are taken. A batch otherwise stays as large
-/// as its largest turn.
+/// Frees memory beyond `bytes` bytes and the bytes in use. Otherwise a batch keeps the memory of its
+/// largest turn.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_shrink(
     batch: *mut packetlane_seal_batch,
@@ -217,7 +216,7 @@ pub unsafe extern "C" fn packetlane_seal_batch_shrink(
     })
 }
 
-/// How many packets the batch holds.
+/// Returns the number of packets in the batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_packets(
     batch: *const packetlane_seal_batch,
@@ -226,7 +225,7 @@ pub unsafe extern "C" fn packetlane_seal_batch_packets(
     read(0, || unsafe { Ok(look!(batch)?.len()) })
 }
 
-/// How many bytes its packets take: at PACKETLANE_ENOUGH_BYTES it is time to seal.
+/// Returns the number of bytes of its packets. At PACKETLANE_ENOUGH_BYTES, seal the batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_seal_batch_bytes(batch: *const packetlane_seal_batch) -> usize {
     // SAFETY: the header's rules for handles.
@@ -240,25 +239,25 @@ pub unsafe extern "C" fn packetlane_seal_batch_free(batch: *mut packetlane_seal_
     unsafe { free(batch) }
 }
 
-/// Packets of many sessions to open: what the sockets brought in one turn of an event loop.
+/// Packets to open, from any number of sessions: the bytes received in one turn of an event loop.
 pub struct packetlane_open_batch(Guarded<Opening>);
 handle!(packetlane_open_batch: Opening);
 
-/// A batch, and how many bytes of its last room may still be taken as received.
+/// A batch, and the size of its last room if no received bytes were taken from it yet.
 pub(crate) struct Opening {
     pub(crate) batch: OpenBatch,
     pub(crate) room: usize,
 }
 
-/// Makes an empty batch.
+/// Creates an empty batch.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_new(
     batch: *mut *mut packetlane_open_batch,
 ) -> packetlane_status {
     call(|_| {
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         let out = unsafe { place!(batch)? };
         let batch = OpenBatch::new();
         give(out, Opening { batch, room: 0 });
@@ -266,10 +265,10 @@ pub unsafe extern "C" fn packetlane_open_batch_new(
     })
 }
 
-/// Gives room for `len` bytes from a socket. What it wrote there, packetlane_session_received takes.
-/// The room is valid until the next call that changes the batch; a new room takes its place.
+/// Returns room for `len` bytes that a socket will write. packetlane_session_received then takes them.
+/// The room is valid until the next call that changes the batch; a new room replaces the old one.
 ///
-/// Fails with PACKETLANE_BATCH_FULL if the batch would have more than 4 GiB.
+/// Fails with PACKETLANE_BATCH_FULL if the batch would exceed 4 GiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_room(
     batch: *mut packetlane_open_batch,
@@ -288,10 +287,10 @@ pub unsafe extern "C" fn packetlane_open_batch_room(
     })
 }
 
-/// Opens all packets that wait in the batch, of all sessions, in place. Each has its own outcome:
-/// one that is forged stays encrypted and affects no other session.
+/// Opens all unopened packets in the batch, of all sessions, in place. Each has its own result: a
+/// forged packet stays encrypted and affects no other session.
 ///
-/// Fails only by rules 4 and 6: a forged packet is PACKETLANE_BAD_TAG when it is taken.
+/// Fails only as rules 4 and 6 describe. Taking a forged packet returns PACKETLANE_BAD_TAG.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_open(
     batch: *mut packetlane_open_batch,
@@ -305,10 +304,10 @@ pub unsafe extern "C" fn packetlane_open_batch_open(
     })
 }
 
-/// Begins a new turn, as packetlane_seal_batch_clear. Take or defer all packets first: the session
-/// of a packet that is lost ends.
+/// Empties the batch for the next turn; see packetlane_seal_batch_clear. Take or defer all packets
+/// first: a session whose packets are dropped here ends.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_clear(
     batch: *mut packetlane_open_batch,
@@ -322,9 +321,9 @@ pub unsafe extern "C" fn packetlane_open_batch_clear(
     })
 }
 
-/// Gives back memory; see packetlane_seal_batch_shrink.
+/// Frees memory; see packetlane_seal_batch_shrink.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_shrink(
     batch: *mut packetlane_open_batch,
@@ -339,7 +338,7 @@ pub unsafe extern "C" fn packetlane_open_batch_shrink(
     })
 }
 
-/// How many packets the batch holds.
+/// Returns the number of packets in the batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_packets(
     batch: *const packetlane_open_batch,
@@ -348,8 +347,8 @@ pub unsafe extern "C" fn packetlane_open_batch_packets(
     read(0, || unsafe { Ok(look!(batch)?.batch.len()) })
 }
 
-/// How many bytes were received into it: from PACKETLANE_ENOUGH_BYTES on, leave other sockets to
-/// the next turn.
+/// Returns the number of bytes received into the batch. At PACKETLANE_ENOUGH_BYTES, leave the
+/// remaining sockets to the next turn.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_open_batch_bytes(batch: *const packetlane_open_batch) -> usize {
     // SAFETY: the header's rules for handles.

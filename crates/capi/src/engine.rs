@@ -6,12 +6,12 @@ use core::ffi::{CStr, c_char};
 use packetlane::Engine;
 use std::ffi::CString;
 
-/// Seals and opens batches, on one instruction set of the CPU. Threads may share one: it never
-/// changes and holds no secrets. What was made with it does not need it any longer.
+/// Seals and opens batches with one instruction set of the CPU. It is immutable and holds no secrets,
+/// so threads may share it. Handshakes and sessions made with it do not need it to stay alive.
 pub struct packetlane_engine(Guarded<Named>);
 handle!(packetlane_engine: Named);
 
-/// An engine, and its backend's name for C.
+/// An engine and its backend's name as a C string.
 pub(crate) struct Named {
     pub(crate) engine: Engine,
     name: CString,
@@ -24,24 +24,24 @@ impl From<Engine> for Named {
     }
 }
 
-/// Makes the engine for this CPU: the best that it has, or what the environment variable
-/// PACKETLANE_BACKEND names.
+/// Creates an engine with the best backend for this CPU, or with the one that the environment
+/// variable PACKETLANE_BACKEND names.
 ///
-/// Fails with PACKETLANE_BACKEND_UNKNOWN or PACKETLANE_BACKEND_UNAVAILABLE if that variable names a backend
-/// that this library or this CPU does not have.
+/// Fails with PACKETLANE_BACKEND_UNKNOWN or PACKETLANE_BACKEND_UNAVAILABLE if the variable names a
+/// backend that the library does not have or this CPU does not support.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_engine_detect(
     engine: *mut *mut packetlane_engine,
 ) -> packetlane_status {
     call(|_| {
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         let engine = unsafe { place!(engine)? };
         give(engine, Engine::detect()?.into());
         Ok(())
     })
 }
 
-/// Makes the engine on the backend called `name`: "portable" on every CPU; "avx2" or "avx512" on x86-64;
+/// Creates an engine with the backend `name`: "portable" on any CPU, "avx2" or "avx512" on x86-64,
 /// "neon" on AArch64.
 ///
 /// Fails with PACKETLANE_BACKEND_UNKNOWN, PACKETLANE_BACKEND_UNAVAILABLE.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn packetlane_engine_named(
     engine: *mut *mut packetlane_engine,
 ) -> packetlane_status {
     call(|_| {
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         let engine = unsafe { place!(engine)? };
         // SAFETY: the header's rules for strings.
         let name = unsafe { string(name, "name")? };
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn packetlane_engine_named(
     })
 }
 
-/// The name of its backend, a string that is valid as long as the engine. NULL for NULL.
+/// Returns the name of the engine's backend. The string lives as long as the engine. NULL for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_engine_backend(
     engine: *const packetlane_engine,
@@ -78,11 +78,11 @@ pub unsafe extern "C" fn packetlane_engine_free(engine: *mut packetlane_engine) 
     unsafe { free(engine) }
 }
 
-/// A string of C.
+/// Borrows a C string.
 ///
 /// # Safety
 ///
-/// `string` is NULL, or ends with a zero and nobody changes it while the result lives.
+/// `string` is NULL, or NUL-terminated and unchanged while the result lives.
 pub(crate) unsafe fn string<'a>(string: *const c_char, name: &str) -> Result<&'a CStr, Error> {
     if string.is_null() {
         return Err(null(name));

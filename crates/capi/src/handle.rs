@@ -1,8 +1,8 @@
-//! What holds for every call from C: no panic leaves it, NULL is refused, and a handle that a
-//! panic may have left half changed is not used again.
+//! Guarantees of every call from C: no panic crosses it, NULL is refused, and a handle that a panic
+//! may have left inconsistent is not used again.
 //!
-//! The functions here are unsafe for what only the caller in C can know. What that is stands at
-//! the top of the header.
+//! The functions here are unsafe because only the C caller can uphold the rules at the top of the
+//! header.
 
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use core::any::Any;
@@ -12,22 +12,21 @@ use core::ptr::NonNull;
 use core::slice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The handles whose values a call may change, at most two: where each says that it is poisoned.
+/// The `poisoned` flags of the handles that a call may change, at most two.
 pub(crate) struct Used([Option<NonNull<bool>>; 2]);
 
-/// Runs the body of a function that C has called.
+/// Runs the body of a function called from C.
 #[inline]
 pub(crate) fn call(body: impl FnOnce(&mut Used) -> Result<(), Error>) -> packetlane_status {
     let mut used = Used([None; 2]);
-    // Whatever the body holds through handles is not seen again after a panic: those that it could
-    // change are poisoned.
+    // Unwind safe: the handles that the body could change are poisoned after a panic.
     match catch_unwind(AssertUnwindSafe(|| body(&mut used))) {
         Ok(Ok(())) => PACKETLANE_OK,
         Ok(Err(error)) => error.status(),
         Err(panic) => {
             for poisoned in used.0.into_iter().flatten() {
-                // SAFETY: a field of a handle that `change` was given, whose value the body, which
-                // alone had it, does not use any longer.
+                // SAFETY: a field of a handle passed to `change`. Only the body used it, and the body
+                // has ended.
                 unsafe { poisoned.write(true) };
             }
             panicked(panic)
@@ -35,7 +34,7 @@ pub(crate) fn call(body: impl FnOnce(&mut Used) -> Result<(), Error>) -> packetl
     }
 }
 
-/// As [`call`], for the next of several things to take.
+/// Like [`call`], for functions that take the next item: `None` is `PACKETLANE_END`.
 #[inline]
 pub(crate) fn call_next(
     body: impl FnOnce(&mut Used) -> Result<Option<()>, Error>,
@@ -48,7 +47,7 @@ pub(crate) fn call_next(
     if is_end { PACKETLANE_END } else { status }
 }
 
-/// Runs the body of a function that returns what it reads; `nothing` where it cannot.
+/// Runs the body of a function that returns its value directly, or `nothing` on an error.
 #[inline]
 pub(crate) fn read<T>(nothing: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -69,22 +68,23 @@ fn panicked(panic: Box<dyn Any + Send>) -> packetlane_status {
         (None, None) => "a panic without a message",
     };
     let status = Error::new(PACKETLANE_PANIC, message).status();
-    // What was thrown may panic when it is dropped; what that throws is left alone.
+    // Dropping the panic payload may panic again; the second payload is leaked.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         core::mem::forget(panic);
     }
     status
 }
 
-/// What lies behind a handle: a value, and whether a panic may have left it half changed. That comes
-/// first, in the cache line of what a call needs next: with hundreds of sessions each line is a miss.
+/// The value of a handle, and whether a panic may have left it inconsistent. The flag comes first, so
+/// that it shares a cache line with the fields a call reads next: with hundreds of sessions every line
+/// is a cache miss.
 #[repr(C)]
 pub(crate) struct Guarded<T> {
     poisoned: bool,
     value: T,
 }
 
-/// A type that C has pointers to, and cannot look into.
+/// An opaque type that C has pointers to.
 pub(crate) trait Handle {
     type Value;
     fn new(guarded: Guarded<Self::Value>) -> Self;
@@ -92,8 +92,8 @@ pub(crate) trait Handle {
     fn guarded_mut(&mut self) -> &mut Guarded<Self::Value>;
 }
 
-/// `handle!(name: Value)`: what `struct name(Guarded<Value>)` is to this module. The struct itself
-/// is written out, where cbindgen sees it.
+/// `handle!(name: Value)` implements [`Handle`] for `struct name(Guarded<Value>)`. The struct itself is
+/// written out for cbindgen.
 macro_rules! handle {
     ($name:ident: $value:ty) => {
         impl crate::handle::Handle for $name {
@@ -117,8 +117,8 @@ macro_rules! handle {
     };
 }
 
-/// `change!(used, session)` is [`change`], `look!(engine)` is [`look`], and so on, for an argument by its
-/// name in the header: what an error about it says.
+/// `change!(used, session)` calls [`change`], `look!(engine)` calls [`look`], and so on, with the
+/// argument's name for error messages.
 macro_rules! change {
     ($used:ident, $argument:ident) => {
         crate::handle::change($used, $argument, stringify!($argument))
@@ -140,26 +140,26 @@ macro_rules! list {
     };
 }
 
-/// What a NULL is told that the header does not allow.
+/// The error for a NULL argument.
 #[cold]
 pub(crate) fn null(name: impl Display) -> Error {
     let message = format_args!("argument `{name}` is NULL");
     Error::new(PACKETLANE_NULL_ARGUMENT, message)
 }
 
-/// The value of a handle, to be changed. If the call panics, the handle is poisoned.
+/// Borrows the value of a handle mutably. If the call panics, the handle is poisoned.
 ///
 /// # Safety
 ///
-/// `handle` is NULL, or was given by [`give`] and not freed, and nobody else uses it while the call
-/// lasts. No call changes more than two.
+/// `handle` is NULL, or came from [`give`] and is not freed, and nothing else uses it during the call.
+/// A call changes at most two handles.
 #[inline]
 pub(crate) unsafe fn change<'a, H: Handle + 'a>(
     used: &mut Used,
     handle: *mut H,
     name: &str,
 ) -> Result<&'a mut H::Value, Error> {
-    // SAFETY: the caller's promise: a live and aligned value that nobody else uses, or NULL.
+    // SAFETY: the caller's promise: NULL, or a live, aligned value that nothing else uses.
     let handle = unsafe { handle.as_mut() };
     let Guarded { poisoned, value } = handle.ok_or_else(|| null(name))?.guarded_mut();
     if *poisoned {
@@ -171,18 +171,18 @@ pub(crate) unsafe fn change<'a, H: Handle + 'a>(
     Ok(value)
 }
 
-/// The value of a handle, to be read.
+/// Borrows the value of a handle.
 ///
 /// # Safety
 ///
-/// `handle` is NULL, or was given by [`give`] and not freed, and nobody changes it while the result
+/// `handle` is NULL, or came from [`give`] and is not freed, and nothing changes it while the result
 /// lives.
 #[inline]
 pub(crate) unsafe fn look<'a, H: Handle + 'a>(
     handle: *const H,
     name: &str,
 ) -> Result<&'a H::Value, Error> {
-    // SAFETY: the caller's promise: a live and aligned value that nobody changes, or NULL.
+    // SAFETY: the caller's promise: NULL, or a live, aligned value that nothing changes.
     let handle = unsafe { handle.as_ref() };
     let guarded = handle.ok_or_else(|| null(name))?.guarded();
     if guarded.poisoned {
@@ -191,34 +191,34 @@ pub(crate) unsafe fn look<'a, H: Handle + 'a>(
     Ok(&guarded.value)
 }
 
-/// Makes a handle. C has it then, until [`free`].
+/// Creates a handle, owned by C until [`free`].
 pub(crate) fn give<H: Handle>(out: &mut MaybeUninit<*mut H>, value: H::Value) {
     let poisoned = false;
     out.write(Box::into_raw(Box::new(H::new(Guarded { poisoned, value }))));
 }
 
-/// Frees a handle, poisoned or not. NULL is fine.
+/// Frees a handle, poisoned or not. Does nothing for NULL.
 ///
 /// # Safety
 ///
-/// `handle` is NULL, or was given by [`give`] and not freed, and nobody uses it now or later.
+/// `handle` is NULL, or came from [`give`] and is not freed, and nothing uses it now or later.
 pub(crate) unsafe fn free<H: Handle>(handle: *mut H) {
     if handle.is_null() {
         return;
     }
     let _ = call(|_| {
-        // SAFETY: `give` made it of a box, which by the caller's promise nobody has taken back.
+        // SAFETY: `give` made it from a box, and by the caller's promise it was not freed.
         drop(unsafe { Box::from_raw(handle) });
         Ok(())
     });
 }
 
-/// A place that a call writes to. It is asked for before anything is done, so that a call that
-/// cannot give its result changes nothing.
+/// Borrows an output. Checked before a call does anything, so that a call without a place for its
+/// result has no effect.
 ///
 /// # Safety
 ///
-/// `out` is NULL, or aligned and valid for writing a `T`, and nobody else uses it while the result
+/// `out` is NULL, or aligned and valid for writing a `T`, and nothing else uses it while the result
 /// lives.
 #[inline]
 pub(crate) unsafe fn place<'a, T>(
@@ -230,11 +230,11 @@ pub(crate) unsafe fn place<'a, T>(
     out.ok_or_else(|| null(name))
 }
 
-/// `len` values from `pointer` on, to be read.
+/// Borrows `len` values at `pointer`.
 ///
 /// # Safety
 ///
-/// `pointer` is NULL, or aligned and valid for reading `len` values, which nobody changes while the
+/// `pointer` is NULL, or aligned and valid for reading `len` values that nothing changes while the
 /// result lives.
 #[inline]
 pub(crate) unsafe fn list<'a, T>(
@@ -245,17 +245,17 @@ pub(crate) unsafe fn list<'a, T>(
     check_list(pointer, len, name)?;
     match len {
         0 => Ok(&[]),
-        // SAFETY: not NULL; the caller's promise; and no more bytes than `isize` counts.
+        // SAFETY: not NULL, the caller's promise, and at most `isize::MAX` bytes.
         _ => Ok(unsafe { slice::from_raw_parts(pointer, len) }),
     }
 }
 
-/// `len` values from `pointer` on, to be written over.
+/// Borrows `len` values at `pointer` mutably.
 ///
 /// # Safety
 ///
-/// `pointer` is NULL, or aligned and valid for reading and writing `len` values, which nobody else
-/// uses while the result lives. Every sequence of bytes is a `T`.
+/// `pointer` is NULL, or aligned and valid for reading and writing `len` values that nothing else uses
+/// while the result lives. Every byte sequence is a valid `T`.
 #[inline]
 pub(crate) unsafe fn list_mut<'a, T>(
     pointer: *mut T,
@@ -265,7 +265,7 @@ pub(crate) unsafe fn list_mut<'a, T>(
     check_list(pointer, len, name)?;
     match len {
         0 => Ok(&mut []),
-        // SAFETY: not NULL; the caller's promise; and no more bytes than `isize` counts.
+        // SAFETY: not NULL, the caller's promise, and at most `isize::MAX` bytes.
         _ => Ok(unsafe { slice::from_raw_parts_mut(pointer, len) }),
     }
 }
@@ -283,11 +283,11 @@ fn check_list<T>(pointer: *const T, len: usize, name: impl Display) -> Result<()
 
 #[cold]
 fn too_long(len: usize, name: impl Display) -> Error {
-    let message = format_args!("argument `{name}` with a length of {len}: no memory is so large");
+    let message = format_args!("argument `{name}`: length {len} is larger than any allocation");
     Error::new(PACKETLANE_WRONG_LENGTH, message)
 }
 
-/// Says where bytes lie, that C may read.
+/// Returns bytes to C as a pointer and a length.
 #[inline]
 pub(crate) fn say(
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! The handshake of BIP324.
+//! The BIP324 handshake.
 
 use crate::batch::{ElementData, packetlane_bytes};
 use crate::engine::packetlane_engine;
@@ -8,43 +8,43 @@ use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::Engine;
 use packetlane::bip324::{Handshake, HandshakeConfig, HandshakeError, Inbound, Progress, Session};
 
-/// As a length of garbage: random bytes, 0 to 4095 of them.
+/// Garbage length that selects 0 to 4095 random bytes.
 pub const PACKETLANE_RANDOM_GARBAGE: usize = 65_536;
 const _: () = assert!(PACKETLANE_RANDOM_GARBAGE > Handshake::MAX_GARBAGE_LEN);
 
-/// The secrets and settings of a handshake. packetlane_handshake_config_init gives each field the
-/// value that is right for most programs. Only the magic must be set: until then it is 00000000, which
-/// is refused. What it points to is copied.
+/// The secrets and settings of a handshake. packetlane_handshake_config_init sets every field to a
+/// default that suits most programs, except the magic: it starts as 00000000, which is refused, and
+/// must be set. Data behind the pointers is copied.
 #[repr(C)]
 pub struct packetlane_handshake_config {
-    /// The size of this struct where the program was compiled. Later versions add fields behind the
-    /// last one, and take a shorter struct from programs that do not know them.
+    /// The size of this struct when the program was compiled. Later versions may add fields at the end
+    /// and still accept the shorter struct.
     pub size: usize,
-    /// The network's magic, in the order of the wire: PACKETLANE_MAGIC_MAINNET and so on.
+    /// The network's magic, in wire order: PACKETLANE_MAGIC_MAINNET and so on.
     pub magic: [u8; 4],
-    /// The secret key: 32 random bytes, fresh for each connection. NULL: from the operating system.
+    /// The secret key: 32 random bytes, new for each connection. NULL: from the operating system.
     pub secret: *const u8,
-    /// 32 random bytes that choose the encoding of the public key. NULL: from the operating system.
+    /// 32 random bytes that select the encoding of the public key. NULL: from the operating system.
     pub auxiliary: *const u8,
     /// Bytes to send after the public key. They hide the length of the handshake.
     pub garbage: *const u8,
-    /// Their number, at most 4095. PACKETLANE_RANDOM_GARBAGE: from the operating system.
+    /// Length of the garbage, at most 4095. PACKETLANE_RANDOM_GARBAGE: random length and bytes.
     pub garbage_len: usize,
     /// Contents of decoys to send before the version packet.
     pub decoys: *const packetlane_bytes,
-    /// Their number.
+    /// Number of decoys.
     pub decoys_len: usize,
     /// Contents of the version packet. BIP324 defines none yet.
     pub version: *const u8,
-    /// Their length.
+    /// Length of the version packet's contents.
     pub version_len: usize,
-    /// Longest contents that are accepted from the peer, in bytes. 4,000,013: the largest message of
-    /// the network and its type.
+    /// Longest contents accepted from the peer, in bytes. Default: 4,000,013, the largest message of the
+    /// network with its type.
     pub receive_limit: usize,
 }
 
-/// Gives every field its default. `size` is `sizeof(packetlane_handshake_config)`: a later version
-/// of the library writes no more than the program has room for.
+/// Sets every field to its default. `size` is `sizeof(packetlane_handshake_config)`, so that a later
+/// version of the library does not write past the end of the struct.
 ///
 /// Fails with PACKETLANE_WRONG_LENGTH if no version of this struct has that size.
 #[unsafe(no_mangle)]
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn packetlane_handshake_config_init(
 ) -> packetlane_status {
     call(|_| {
         check_size(size)?;
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         let config = unsafe { place!(config)? };
         config.write(packetlane_handshake_config {
             size,
@@ -73,24 +73,24 @@ pub unsafe extern "C" fn packetlane_handshake_config_init(
     })
 }
 
-/// There is one version of the struct.
+/// So far the struct has one version.
 fn check_size(size: usize) -> Result<(), Error> {
     let known = size_of::<packetlane_handshake_config>();
     if size != known {
         let message = format_args!(
-            "a packetlane_handshake_config of {size} bytes: this version of the library has {known}"
+            "packetlane_handshake_config has {size} bytes, this version of the library expects {known}"
         );
         return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
     }
     Ok(())
 }
 
-/// A configuration of C as the library has it.
+/// Converts the caller's settings.
 ///
 /// # Safety
 ///
-/// `settings` is NULL or points to a `size`, behind which is the struct of that size. What it points
-/// to is valid for reading.
+/// `settings` is NULL or points to a struct whose first field is its size. Its pointers are valid for
+/// reading.
 unsafe fn config(
     settings: *const packetlane_handshake_config,
     engine: Engine,
@@ -100,11 +100,11 @@ unsafe fn config(
     }
     // SAFETY: not NULL, and the caller's promise: `size` is the first field.
     check_size(unsafe { settings.cast::<usize>().read() })?;
-    // SAFETY: all of it is there.
+    // SAFETY: the struct has its full size.
     let from = unsafe { &*settings };
     let garbage = match from.garbage_len {
         PACKETLANE_RANDOM_GARBAGE => None,
-        // Before so many bytes are looked at.
+        // Before any of these bytes is read.
         length if length > Handshake::MAX_GARBAGE_LEN => {
             return Err(HandshakeError::GarbageTooLong { length }.into());
         }
@@ -149,26 +149,26 @@ handle!(packetlane_handshake: Side);
 
 pub(crate) struct Side {
     handshake: Handshake,
-    /// What C was last given to send.
+    /// The bytes of the last `packetlane_handshake_output`.
     output: Vec<u8>,
     v1: Vec<u8>,
     session: Option<Session>,
 }
 
-/// How far a handshake is.
+/// The progress of a handshake.
 #[repr(C)]
 pub enum packetlane_progress {
     /// It needs more bytes from the peer.
     PACKETLANE_WAITING = 0,
-    /// Responder: the peer speaks v1. packetlane_handshake_v1_bytes has all that it sent, for
-    /// packetlane_v1_decode. Nothing has been sent to it.
+    /// Responder: the peer speaks v1. packetlane_handshake_v1_bytes returns all bytes it sent, for
+    /// packetlane_v1_decode. Nothing was sent to it.
     PACKETLANE_V1 = 1,
-    /// It is complete: send what packetlane_handshake_output gives, then take the session.
+    /// Complete: send the bytes of packetlane_handshake_output, then take the session.
     PACKETLANE_COMPLETE = 2,
 }
 
-/// Starts a handshake as the side that connects. packetlane_handshake_output has its first bytes at
-/// once.
+/// Starts a handshake as the side that connects. packetlane_handshake_output returns its first bytes
+/// immediately.
 ///
 /// Fails with PACKETLANE_ZERO_MAGIC, PACKETLANE_SECRET_KEY, PACKETLANE_GARBAGE_TOO_LONG,
 /// PACKETLANE_NO_ENTROPY; PACKETLANE_CONTENTS_TOO_LONG for a decoy or the version packet; and
@@ -183,11 +183,10 @@ pub unsafe extern "C" fn packetlane_handshake_initiator(
     unsafe { start(engine, settings, handshake, Handshake::initiator) }
 }
 
-/// Starts a handshake as the side that accepts a connection. Otherwise as
-/// packetlane_handshake_initiator. It sends nothing before it has received a byte that differs from
-/// v1's first message.
+/// Starts a handshake as the side that accepts a connection. It sends nothing until it receives a byte
+/// that differs from the first message of v1.
 ///
-/// Fails as packetlane_handshake_initiator.
+/// Fails like packetlane_handshake_initiator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_responder(
     engine: *const packetlane_engine,
@@ -223,13 +222,13 @@ unsafe fn start(
     })
 }
 
-/// Processes bytes from the peer, any number of them, and says how far it is
-/// (packetlane_progress). Then packetlane_handshake_output may have bytes to send.
+/// Processes any number of bytes from the peer and returns the progress (packetlane_progress).
+/// Afterwards packetlane_handshake_output may have bytes to send.
 ///
 /// Fails with PACKETLANE_NO_TERMINATOR, PACKETLANE_V1_OTHER_NETWORK, PACKETLANE_BAD_TAG,
-/// PACKETLANE_RECEIVE_LIMIT, or, for an initiator, PACKETLANE_ANSWERED_V1: connect again and speak v1
-/// (packetlane_v1_encode_header). Each ends the handshake, and the connection. Fails with PACKETLANE_ENDED
-/// if the handshake had ended before.
+/// PACKETLANE_RECEIVE_LIMIT, or, for an initiator, PACKETLANE_ANSWERED_V1: reconnect and speak v1
+/// (packetlane_v1_encode_header). Each of these ends the handshake: close the connection. Fails with
+/// PACKETLANE_ENDED if the handshake had already ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_receive(
     handshake: *mut packetlane_handshake,
@@ -249,7 +248,7 @@ pub unsafe extern "C" fn packetlane_handshake_receive(
                 packetlane_progress::PACKETLANE_V1
             }
             Progress::Complete(session) => {
-                // Its keys are boxed: this leaves no copy of them.
+                // Its keys are boxed, so this move leaves no copy of them.
                 side.session = Some(*session);
                 packetlane_progress::PACKETLANE_COMPLETE
             }
@@ -258,11 +257,11 @@ pub unsafe extern "C" fn packetlane_handshake_receive(
     })
 }
 
-/// Gives the bytes that must be sent to the peer now: each once, and none if there are none. They
-/// are valid until the next call that changes the handshake. At PACKETLANE_COMPLETE, send them before
-/// any packet of the session.
+/// Returns the bytes to send to the peer now, each byte once; none if there is nothing to send. They
+/// are valid until the next call that changes the handshake. After PACKETLANE_COMPLETE, send them
+/// before any packet of the session.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_output(
     handshake: *mut packetlane_handshake,
@@ -278,9 +277,8 @@ pub unsafe extern "C" fn packetlane_handshake_output(
     })
 }
 
-/// Says where all bytes lie that the peer has sent, once it has turned out to speak v1: for
-/// packetlane_v1_decode, or another implementation of v1, to begin with. They are valid until the
-/// handshake is freed.
+/// Returns all bytes that a v1 peer has sent so far, for packetlane_v1_decode or another
+/// implementation of v1. They are valid until the handshake is freed.
 ///
 /// Fails with PACKETLANE_NOT_READY unless packetlane_handshake_receive has reported PACKETLANE_V1.
 #[unsafe(no_mangle)]
@@ -303,10 +301,10 @@ pub unsafe extern "C" fn packetlane_handshake_v1_bytes(
     })
 }
 
-/// Takes the session of a handshake that is complete. Packets may have come with its last bytes: see
-/// packetlane_session_needs_turn. The handshake is then to be freed.
+/// Takes the session out of a completed handshake. Free the handshake afterwards. Packets may have
+/// arrived with its last bytes: see packetlane_session_needs_turn.
 ///
-/// Fails with PACKETLANE_NOT_READY if the handshake is not complete, or the session was taken.
+/// Fails with PACKETLANE_NOT_READY if the handshake is not complete or the session was already taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_take_session(
     handshake: *mut packetlane_handshake,
@@ -321,11 +319,11 @@ pub unsafe extern "C" fn packetlane_handshake_take_session(
     })
 }
 
-/// What it means that the peer has closed the connection now, or has let its time pass. Give it 10
+/// Returns the error for a peer that closed the connection at this point, or timed out. Allow 10
 /// seconds for its first byte.
 ///
-/// Fails always: with PACKETLANE_CLOSED_UNANSWERED if the peer may speak v1 only (connect again and speak
-/// v1), otherwise with PACKETLANE_CLOSED.
+/// Fails with PACKETLANE_CLOSED_UNANSWERED if the peer may speak only v1 (reconnect and speak v1),
+/// otherwise with PACKETLANE_CLOSED. It never returns PACKETLANE_OK.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_handshake_closed(
     handshake: *const packetlane_handshake,

@@ -6,11 +6,11 @@ use crate::handle::{call, list, list_mut, place};
 use crate::status::{Error, packetlane_status};
 use packetlane::sha256d::{Hash, Hasher};
 
-/// Messages that are hashed in one call of the library: their list lies on the stack. They are
-/// enough to keep the lanes busy.
+/// Number of messages hashed per call of the library. Their list is on the stack. Large enough to
+/// fill the lanes.
 const PART: usize = 256;
 
-/// The engine's hasher.
+/// A hasher on the engine's backend.
 ///
 /// # Safety
 ///
@@ -21,10 +21,10 @@ unsafe fn hasher(engine: *const packetlane_engine) -> Result<Hasher, Error> {
     Ok(Hasher::with_backend(engine.engine.backend()))
 }
 
-/// Computes the double SHA-256 of `count` messages, many at once, and writes 32 bytes for each to
-/// `digests`, in the order of the hash function's output. (Nodes show hashes with their bytes reversed.)
+/// Computes the double SHA-256 of `count` messages and writes 32 bytes for each to `digests`, in the
+/// byte order of SHA-256's output. (Nodes display hashes with their bytes reversed.)
 ///
-/// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
+/// Fails with PACKETLANE_WRONG_LENGTH if `count` is larger than any allocation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_sha256d_many(
     engine: *const packetlane_engine,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn packetlane_sha256d_many(
             )
         };
         let mut part: [&[u8]; PART] = [&[]; PART];
-        // Before any digest is written.
+        // Check all messages before any digest is written.
         let argument = "messages";
         for (index, message) in messages.iter().enumerate() {
             // SAFETY: as above.
@@ -60,10 +60,10 @@ pub unsafe extern "C" fn packetlane_sha256d_many(
     })
 }
 
-/// Computes the double SHA-256 of `count` pairs of nodes of a Merkle tree: 64 bytes each, one after
-/// the other. Writes 32 bytes for each to `digests`.
+/// Computes the double SHA-256 of `count` consecutive inputs of 64 bytes, such as pairs of Merkle tree
+/// nodes. Writes 32 bytes for each to `digests`.
 ///
-/// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
+/// Fails with PACKETLANE_WRONG_LENGTH if `count` is larger than any allocation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_sha256d_64(
     engine: *const packetlane_engine,
@@ -86,11 +86,11 @@ pub unsafe extern "C" fn packetlane_sha256d_64(
     })
 }
 
-/// Computes the Merkle root of `count` leaves, 32 bytes each, as Bitcoin does, and writes it to the
-/// 32 bytes at `root`. The root of no leaves is all zeros. `mutated`, if not NULL, is whether two
-/// nodes of a pair are equal: then the same root also belongs to a shorter list (CVE-2012-2459).
+/// Computes Bitcoin's Merkle root of `count` leaves of 32 bytes and writes it to the 32 bytes at
+/// `root`. The root of no leaves is all zeros. `mutated`, if not NULL, is set to whether both nodes of
+/// a pair are equal: the same root then also belongs to a shorter list (CVE-2012-2459).
 ///
-/// Fails with PACKETLANE_WRONG_LENGTH if `count` is more than memory can hold.
+/// Fails with PACKETLANE_WRONG_LENGTH if `count` is larger than any allocation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_merkle_root(
     engine: *const packetlane_engine,
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn packetlane_merkle_root(
         let found = hasher.merkle_root(leaves);
         root.write(found.root);
         if !mutated.is_null() {
-            // SAFETY: not NULL, and the header's rules for pointers that are written through.
+            // SAFETY: not NULL, and the header's rules for outputs.
             unsafe { mutated.write(found.mutated) };
         }
         Ok(())

@@ -1,24 +1,24 @@
-//! BIP324, QUIC packet protection and double SHA-256 over whole batches, for C and C++.
+//! BIP324, QUIC packet protection and double SHA-256 over batches, for C and C++.
 //!
-//! `include/packetlane.h` is made from these files. Its rules, which stand at its top
-//! (`cbindgen.toml`), are what the `SAFETY` comments here rest on: a handle is one that a function
-//! here gave and that has not been freed, no other thread uses it in the meantime unless all only
-//! read, and a pointer to memory has as many bytes behind it as its length says.
+//! `include/packetlane.h` is generated from these files. The `SAFETY` comments rely on the rules at
+//! its top (written in `cbindgen.toml`): a handle was returned by this library and is not freed; no
+//! other thread uses it during the call, unless all of them only read; and a pointer is valid for as
+//! many bytes as its length says.
 //!
-//! - `status.rs`: why a call did not do what it should, as a number and in words.
-//! - `handle.rs`: what holds for every call: no panic leaves it, NULL is refused, and a handle that
-//!   a panic may have left half changed is not used again.
+//! - `status.rs`: status codes and error messages.
+//! - `handle.rs`: guarantees of every call: no panic crosses it, NULL is refused, and a handle that a
+//!   panic may have left inconsistent is not used again.
 //! - `engine.rs`, `handshake.rs`, `session.rs`, `batch.rs`, `v1.rs`, `quic.rs`, `hash.rs`: the
 //!   interface.
 
-#![allow(unsafe_code, reason = "the edge to C")]
+#![allow(unsafe_code, reason = "the boundary to C")]
 #![allow(
     non_camel_case_types,
-    reason = "types are called here as they are in the header"
+    reason = "types have their names in the header"
 )]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "the header says what callers must keep to, once and for all functions"
+    reason = "the header states the rules for callers once, for all functions"
 )]
 
 #[macro_use]
@@ -44,9 +44,9 @@ pub use session::*;
 pub use status::*;
 pub use v1::*;
 
-// What secp256k1-sys would export beside our functions: Rust keeps the names that its C code
-// calls. A symbol that is hidden in one object file is hidden in the library. `check` fails if
-// there are others. Weak, so that a name that is not there does no harm.
+// Hides symbols that secp256k1-sys would otherwise export next to our functions, because its C code
+// calls them. A symbol hidden in one object file is hidden in the library. `check` fails if others
+// are exported. Weak, so that a missing name is not an error.
 #[cfg(target_os = "linux")]
 core::arch::global_asm!(
     ".irp name, context_create, context_destroy, default_error_callback_fn, \

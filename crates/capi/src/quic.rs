@@ -6,10 +6,10 @@ use crate::handle::{Guarded, call, free, give, read, say};
 use crate::status::{Error, packetlane_status, packetlane_status::*};
 use packetlane::quic::{OpenBatch, Opener, SealBatch, Sealer, Secret, Suite, Version};
 
-/// The algorithms of packet protection. A TLS cipher suite names them together with a hash.
+/// The packet protection algorithms, each named by a TLS cipher suite.
 #[repr(C)]
 pub enum packetlane_quic_suite {
-    /// TLS_AES_128_GCM_SHA256, and that of Initial packets. Secrets have 32 bytes.
+    /// TLS_AES_128_GCM_SHA256, also used by Initial packets. Secrets have 32 bytes.
     PACKETLANE_QUIC_AES_128_GCM = 0,
     /// TLS_AES_256_GCM_SHA384. Secrets have 48 bytes.
     PACKETLANE_QUIC_AES_256_GCM = 1,
@@ -17,37 +17,37 @@ pub enum packetlane_quic_suite {
     PACKETLANE_QUIC_CHACHA20_POLY1305 = 2,
 }
 
-/// One of packetlane_quic_suite.
+/// Converts a packetlane_quic_suite.
 fn suite(suite: u32) -> Result<Suite, Error> {
     match suite {
         0 => Ok(Suite::Aes128Gcm),
         1 => Ok(Suite::Aes256Gcm),
         2 => Ok(Suite::ChaCha20Poly1305),
         _ => {
-            let message = format_args!("there is no suite {suite}");
+            let message = format_args!("{suite} is not a suite");
             Err(Error::new(PACKETLANE_WRONG_VALUE, message))
         }
     }
 }
 
-/// A version by the number in long headers.
+/// Converts the version number in long headers.
 fn version(number: u32) -> Result<Version, Error> {
     let unknown = || {
-        let message = format_args!("there is no QUIC version 0x{number:x} here");
+        let message = format_args!("QUIC version 0x{number:x} is not supported");
         Error::new(PACKETLANE_WRONG_VALUE, message)
     };
     Version::from_number(number).ok_or_else(unknown)
 }
 
-/// A traffic secret, from which the keys of one direction at one encryption level are derived.
+/// A traffic secret: the source of all keys of one direction at one encryption level.
 pub struct packetlane_quic_secret(Guarded<Secret>);
 handle!(packetlane_quic_secret: Secret);
 
-/// Takes a traffic secret from TLS, for one of packetlane_quic_suite and a version by its number: 1, or
-/// 0x6b3343cf for version 2.
+/// Creates a secret from a TLS traffic secret. `of_suite` is a packetlane_quic_suite, `of_version` is 1,
+/// or 0x6b3343cf for version 2.
 ///
 /// Fails with PACKETLANE_WRONG_LENGTH if the suite's secrets have another length, and with
-/// PACKETLANE_WRONG_VALUE for another suite or version.
+/// PACKETLANE_WRONG_VALUE for an unknown suite or version.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_secret_new(
     of_suite: u32,
@@ -67,10 +67,10 @@ pub unsafe extern "C" fn packetlane_quic_secret_new(
     })
 }
 
-/// Derives the client's and the server's secret of Initial packets from the Destination Connection ID
-/// of the client's first one.
+/// Derives the client's and the server's Initial secrets from the Destination Connection ID of the
+/// client's first Initial packet.
 ///
-/// Fails with PACKETLANE_WRONG_VALUE for another version than 1 and 0x6b3343cf.
+/// Fails with PACKETLANE_WRONG_VALUE for a version other than 1 and 0x6b3343cf.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_secret_initial(
     of_version: u32,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn packetlane_quic_secret_initial(
     })
 }
 
-/// Frees a secret and wipes it.
+/// Wipes and frees a secret.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_secret_free(secret: *mut packetlane_quic_secret) {
     // SAFETY: the header's rules for handles.
@@ -103,9 +103,9 @@ pub unsafe extern "C" fn packetlane_quic_secret_free(secret: *mut packetlane_qui
 pub struct packetlane_quic_sealer(Guarded<Sealer>);
 handle!(packetlane_quic_sealer: Sealer);
 
-/// Makes the sealer with the keys of `secret`, which may be freed.
+/// Creates a sealer with the keys of `secret`, which may be freed afterwards.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_new(
     secret: *const packetlane_quic_secret,
@@ -119,14 +119,15 @@ pub unsafe extern "C" fn packetlane_quic_sealer_new(
     })
 }
 
-/// Adds a packet to the batch and says where. `header` is the unprotected header, which ends in the
-/// packet number: its 1 to 4 low bytes, as the header's first byte says, in network order. A long
-/// header's Length counts number, payload and a tag of 16 bytes. In a short header the Key Phase bit
-/// is set here.
+/// Adds a packet to the batch and returns its slot. `header` is the unprotected header. It ends with the
+/// low 1 to 4 bytes of the packet number, as its first byte says, in network byte order. The Length of a
+/// long header counts the packet number, the payload and the tag of 16 bytes. The call sets the Key
+/// Phase bit of a short header.
 ///
 /// Fails with PACKETLANE_QUIC_NUMBER_USED, PACKETLANE_QUIC_NUMBER_TOO_LARGE,
 /// PACKETLANE_QUIC_HEADER_TOO_SHORT, PACKETLANE_QUIC_HEADER_NUMBER, PACKETLANE_QUIC_PAYLOAD_TOO_SHORT,
-/// PACKETLANE_QUIC_CONFIDENTIALITY_LIMIT, PACKETLANE_BATCH_FULL. Nothing is added and nothing counted then.
+/// PACKETLANE_QUIC_CONFIDENTIALITY_LIMIT, PACKETLANE_BATCH_FULL. Nothing is added then, and no counter
+/// advances.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_push(
     sealer: *mut packetlane_quic_sealer,
@@ -150,10 +151,10 @@ pub unsafe extern "C" fn packetlane_quic_sealer_push(
     })
 }
 
-/// As packetlane_quic_sealer_push, with `payload_len` bytes at `payload` for the caller to write: all of
-/// them, before the batch is sealed.
+/// Adds a packet like packetlane_quic_sealer_push, but lets the caller write the payload: all
+/// `payload_len` bytes at `payload`, before the batch is sealed.
 ///
-/// Fails as packetlane_quic_sealer_push.
+/// Fails like packetlane_quic_sealer_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_reserve(
     sealer: *mut packetlane_quic_sealer,
@@ -179,10 +180,10 @@ pub unsafe extern "C" fn packetlane_quic_sealer_reserve(
     })
 }
 
-/// Takes the next keys, from the next packet on: begins a key update, or follows the peer's. Only
-/// for 1-RTT packets.
+/// Switches to the next keys, starting with the next packet: begins a key update or follows the peer's.
+/// Only for 1-RTT packets.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_update_keys(
     sealer: *mut packetlane_quic_sealer,
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn packetlane_quic_sealer_update_keys(
     })
 }
 
-/// Whether the key has sealed nearly as many packets as it may.
+/// Returns whether the key is close to its limit of sealed packets.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_sealer_needs_key_update(
     sealer: *const packetlane_quic_sealer,
@@ -210,27 +211,27 @@ pub unsafe extern "C" fn packetlane_quic_sealer_free(sealer: *mut packetlane_qui
     unsafe { free(sealer) }
 }
 
-/// QUIC packets of many connections, of any suites, to seal.
+/// QUIC packets to seal, from any number of connections and of any suites.
 pub struct packetlane_quic_seal_batch(Guarded<SealBatch>);
 handle!(packetlane_quic_seal_batch: SealBatch);
 
-/// Makes an empty batch.
+/// Creates an empty batch.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_new(
     batch: *mut *mut packetlane_quic_seal_batch,
 ) -> packetlane_status {
     call(|_| {
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         give(unsafe { place!(batch)? }, SealBatch::new());
         Ok(())
     })
 }
 
-/// Seals all packets that wait in the batch, payloads and headers, in place.
+/// Seals all unsealed packets in the batch, payloads and headers, in place.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_seal(
     batch: *mut packetlane_quic_seal_batch,
@@ -244,7 +245,7 @@ pub unsafe extern "C" fn packetlane_quic_seal_batch_seal(
     })
 }
 
-/// Says where the sealed packet of a slot lies; as packetlane_seal_batch_wire.
+/// Returns the sealed packet of a slot; see packetlane_seal_batch_wire.
 ///
 /// Fails with PACKETLANE_NOT_SEALED, PACKETLANE_STALE_SLOT.
 #[unsafe(no_mangle)]
@@ -264,9 +265,9 @@ pub unsafe extern "C" fn packetlane_quic_seal_batch_wire(
     })
 }
 
-/// Begins a new turn; as packetlane_seal_batch_clear.
+/// Empties the batch for the next turn; see packetlane_seal_batch_clear.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_seal_batch_clear(
     batch: *mut packetlane_quic_seal_batch,
@@ -286,31 +287,31 @@ pub unsafe extern "C" fn packetlane_quic_seal_batch_free(batch: *mut packetlane_
 }
 
 /// The receiving side of a packet number space: Initial, Handshake, 0-RTT or 1-RTT. It follows the
-/// key updates of its peer by itself. It does not tell whether a packet has come before.
+/// peer's key updates. It does not detect duplicate packets.
 pub struct packetlane_quic_opener(Guarded<Opener>);
 handle!(packetlane_quic_opener: Opener);
 
-/// A packet that packetlane_quic_opener_take took.
+/// A packet from packetlane_quic_opener_take.
 #[repr(C)]
 pub struct packetlane_quic_packet {
-    /// Its packet number.
+    /// The packet number.
     pub number: u64,
-    /// Its unprotected header, in the batch.
+    /// The unprotected header, inside the batch.
     pub header: *const u8,
     /// Length of the header, in bytes.
     pub header_len: usize,
-    /// Its payload, the frames, in the batch.
+    /// The payload (the frames), inside the batch.
     pub payload: *const u8,
     /// Length of the payload, in bytes.
     pub payload_len: usize,
-    /// Whether it is the first of a new key phase: the peer has updated its keys. Unless this side
-    /// began, packetlane_quic_sealer_update_keys is due before the packet is acknowledged.
+    /// Whether this is the first packet of a new key phase: the peer has updated its keys. Unless this
+    /// side began the update, call packetlane_quic_sealer_update_keys before acknowledging the packet.
     pub key_update: bool,
 }
 
-/// Makes the opener with the keys of `secret`, which may be freed.
+/// Creates an opener with the keys of `secret`, which may be freed afterwards.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_new(
     secret: *const packetlane_quic_secret,
@@ -324,12 +325,12 @@ pub unsafe extern "C" fn packetlane_quic_opener_new(
     })
 }
 
-/// Adds a packet to open, and says by which slot packetlane_quic_opener_take gives it. It lies in the
-/// batch: `len` bytes, `at` bytes behind its beginning (packetlane_quic_open_batch_received). Its
-/// packet number begins `number_at` bytes behind the packet's own.
+/// Adds a packet to open and returns its slot, for packetlane_quic_opener_take. The packet is `len`
+/// bytes at offset `at` of the batch (packetlane_quic_open_batch_received). Its packet number is at
+/// offset `number_at` of the packet.
 ///
-/// Fails with PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with PACKETLANE_WRONG_LENGTH if the
-/// batch has no such bytes.
+/// Fails with PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with PACKETLANE_WRONG_LENGTH if
+/// the packet extends past the end of the batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_push(
     opener: *mut packetlane_quic_opener,
@@ -347,7 +348,7 @@ pub unsafe extern "C" fn packetlane_quic_opener_push(
         let end = at.checked_add(len).ok_or(PACKETLANE_WRONG_LENGTH)?;
         let there = opening.batch.bytes().len();
         if end > there {
-            let message = format_args!("the packet ends at byte {end} of {there} in the batch");
+            let message = format_args!("the packet ends at byte {end}, but the batch has only {there} bytes");
             return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
         }
         let slot = opener.push(&mut opening.batch, at..end, number_at)?;
@@ -356,13 +357,13 @@ pub unsafe extern "C" fn packetlane_quic_opener_push(
     })
 }
 
-/// Takes a packet that this opener added, once its batch has been opened. Where it lies is valid until
+/// Takes a packet that this opener added, after its batch has been opened. Its pointers are valid until
 /// the batch is cleared or changed.
 ///
 /// Fails with PACKETLANE_BAD_TAG or PACKETLANE_QUIC_PACKET_TOO_SHORT: drop the packet. Fails with
-/// PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS, PACKETLANE_QUIC_KEY_UPDATE: end the
-/// connection, as their comments say. Mistakes of the caller are PACKETLANE_NOT_OPENED,
-/// PACKETLANE_STALE_SLOT, PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
+/// PACKETLANE_QUIC_INTEGRITY_LIMIT, PACKETLANE_QUIC_RESERVED_BITS, PACKETLANE_QUIC_KEY_UPDATE: close the
+/// connection as their comments say. Caller errors are PACKETLANE_NOT_OPENED, PACKETLANE_STALE_SLOT,
+/// PACKETLANE_QUIC_OTHER_OPENER, PACKETLANE_SEVERAL_PACKETS.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_take(
     opener: *mut packetlane_quic_opener,
@@ -388,10 +389,10 @@ pub unsafe extern "C" fn packetlane_quic_opener_take(
     })
 }
 
-/// Raises the packet number that is expected next: 0-RTT and 1-RTT packets share their numbers, and
-/// each has an opener.
+/// Raises the next expected packet number. Needed because 0-RTT and 1-RTT packets share a packet number
+/// space but have separate openers.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_set_expected(
     opener: *mut packetlane_quic_opener,
@@ -404,7 +405,7 @@ pub unsafe extern "C" fn packetlane_quic_opener_set_expected(
     })
 }
 
-/// The packet number that is expected next: the largest that was authentic, plus 1.
+/// Returns the next expected packet number: the largest authenticated one plus 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_expected(
     opener: *const packetlane_quic_opener,
@@ -413,9 +414,10 @@ pub unsafe extern "C" fn packetlane_quic_opener_expected(
     read(0, || unsafe { Ok(look!(opener)?.expected()) })
 }
 
-/// Drops the keys from before the last key update, some time after it and before the next.
+/// Drops the keys from before the last key update. Call it some time after an update and before the
+/// next.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_drop_previous_keys(
     opener: *mut packetlane_quic_opener,
@@ -427,7 +429,7 @@ pub unsafe extern "C" fn packetlane_quic_opener_drop_previous_keys(
     })
 }
 
-/// How many packets failed to open, under all its keys.
+/// Returns the number of packets that failed to open, under all keys of the opener.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_opener_forged(
     opener: *const packetlane_quic_opener,
@@ -443,25 +445,25 @@ pub unsafe extern "C" fn packetlane_quic_opener_free(opener: *mut packetlane_qui
     unsafe { free(opener) }
 }
 
-/// QUIC packets of many connections, of any suites, to open.
+/// QUIC packets to open, from any number of connections and of any suites.
 pub struct packetlane_quic_open_batch(Guarded<Opening>);
 handle!(packetlane_quic_open_batch: Opening);
 
-/// A batch, and how many bytes of its last room may still be taken as received.
+/// A batch, and the size of its last room if no received bytes were taken from it yet.
 pub(crate) struct Opening {
     batch: OpenBatch,
     room: usize,
 }
 
-/// Makes an empty batch.
+/// Creates an empty batch.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_new(
     batch: *mut *mut packetlane_quic_open_batch,
 ) -> packetlane_status {
     call(|_| {
-        // SAFETY: the header's rules for pointers that are written through.
+        // SAFETY: the header's rules for outputs.
         let out = unsafe { place!(batch)? };
         let batch = OpenBatch::new();
         give(out, Opening { batch, room: 0 });
@@ -469,7 +471,7 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_new(
     })
 }
 
-/// Gives room for `len` bytes from a socket; as packetlane_open_batch_room.
+/// Returns room for `len` bytes that a socket will write; see packetlane_open_batch_room.
 ///
 /// Fails with PACKETLANE_BATCH_FULL.
 #[unsafe(no_mangle)]
@@ -490,11 +492,10 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_room(
     })
 }
 
-/// Takes the first `len` bytes of the last room, a datagram, and says how many bytes behind the
-/// batch's beginning they lie: `at` for packetlane_quic_opener_push, which is called for each packet in
-/// it.
+/// Takes the first `len` bytes of the last room as a datagram and sets `at` to its offset in the batch.
+/// Call packetlane_quic_opener_push for each packet in it.
 ///
-/// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken.
+/// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter or was already taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_received(
     batch: *mut packetlane_quic_open_batch,
@@ -506,7 +507,7 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_received(
         let (opening, out) = unsafe { (change!(used, batch)?, place!(at)?) };
         if len > opening.room {
             let room = opening.room;
-            let message = format_args!("{len} bytes were received in a room of {room}");
+            let message = format_args!("cannot take {len} bytes from a room of {room}");
             return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
         }
         opening.room = 0;
@@ -515,9 +516,9 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_received(
     })
 }
 
-/// Opens all packets that wait in the batch, headers and payloads, in place.
+/// Opens all unopened packets in the batch, headers and payloads, in place.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_open(
     batch: *mut packetlane_quic_open_batch,
@@ -531,9 +532,9 @@ pub unsafe extern "C" fn packetlane_quic_open_batch_open(
     })
 }
 
-/// Begins a new turn; as packetlane_seal_batch_clear.
+/// Empties the batch for the next turn; see packetlane_seal_batch_clear.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_quic_open_batch_clear(
     batch: *mut packetlane_quic_open_batch,

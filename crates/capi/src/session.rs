@@ -1,4 +1,4 @@
-//! Sessions of BIP324 after their handshake.
+//! BIP324 sessions after the handshake.
 
 use crate::batch::{
     ElementData, packetlane_bytes, packetlane_open_batch, packetlane_seal_batch, packetlane_slot,
@@ -13,11 +13,11 @@ use packetlane::bip324::{PacketKind, SealError, Session};
 use packetlane::bitcoin::message::MessageType;
 use packetlane::internals::Draft;
 
-/// An established session of BIP324: packetlane_handshake_take_session gives it.
+/// An established BIP324 session, from packetlane_handshake_take_session.
 pub struct packetlane_session(Guarded<Established>);
 handle!(packetlane_session: Established);
 
-/// A session, and the packet that its caller is writing.
+/// A session and the packet that its caller is writing.
 pub(crate) struct Established {
     session: Session,
     draft: Option<(PacketKind, Draft)>,
@@ -44,21 +44,21 @@ impl DerefMut for Established {
     }
 }
 
-/// What a packet is for.
+/// The kind of a packet.
 #[repr(C)]
 pub enum packetlane_packet_kind {
-    /// Its contents are a message.
+    /// The contents are a message.
     PACKETLANE_GENUINE = 0,
-    /// Its contents mean nothing: the receiver drops it.
+    /// The contents are meaningless, and the receiver drops them.
     PACKETLANE_DECOY = 1,
 }
 
-/// A message that packetlane_session_next_message or packetlane_v1_decode took.
+/// A message from packetlane_session_next_message or packetlane_v1_decode.
 #[repr(C)]
 pub struct packetlane_message {
-    /// Its type, such as "ping": a string.
+    /// The message type as a string, such as "ping".
     pub message_type: [c_char; 13],
-    /// Its payload: in the batch, or in the bytes that packetlane_v1_decode was given.
+    /// The payload, inside the batch or inside the bytes given to packetlane_v1_decode.
     pub payload: *const u8,
     /// Length of the payload, in bytes.
     pub payload_len: usize,
@@ -80,19 +80,19 @@ impl packetlane_message {
     }
 }
 
-/// One of packetlane_packet_kind.
+/// Converts a packetlane_packet_kind.
 fn kind(kind: u32) -> Result<PacketKind, Error> {
     match kind {
         0 => Ok(PacketKind::Genuine),
         1 => Ok(PacketKind::Decoy),
         _ => Err(Error::new(
             PACKETLANE_WRONG_VALUE,
-            format_args!("there is no packet kind {kind}"),
+            format_args!("{kind} is not a packet kind"),
         )),
     }
 }
 
-/// A message type as C has it.
+/// Converts a message type from a C string.
 ///
 /// # Safety
 ///
@@ -106,10 +106,10 @@ pub(crate) unsafe fn message_type(type_name: *const c_char) -> Result<MessageTyp
     Ok(MessageType::new(name.to_bytes())?)
 }
 
-/// Copies the session id, 32 bytes, to `id`. It is equal on both sides unless the connection is
-/// intercepted: users may compare it over another channel.
+/// Copies the session id, 32 bytes, to `id`. It is the same on both sides unless the connection is
+/// intercepted. Users can compare it over another channel.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_id(
     session: *const packetlane_session,
@@ -123,13 +123,13 @@ pub unsafe extern "C" fn packetlane_session_id(
     })
 }
 
-/// Adds a packet with these contents to the batch and says where, for packetlane_seal_batch_wire.
-/// `packet_kind` is one of packetlane_packet_kind. Every packet that is added must be sealed and sent, in
-/// order: the counters of both sides go on with it. Few packets, and long ones, may be sealed here
-/// already, which takes less time; call packetlane_seal_batch_seal all the same.
+/// Adds a packet with these contents to the batch and returns its slot, for
+/// packetlane_seal_batch_wire. `packet_kind` is a packetlane_packet_kind. Every added packet must be
+/// sealed and sent, in order, because it advances the counters of both sides. The call may seal the
+/// packet at once if that is faster (few or long packets); still call packetlane_seal_batch_seal.
 ///
 /// Fails with PACKETLANE_CONTENTS_TOO_LONG, PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED, or
-/// PACKETLANE_WRONG_VALUE for another kind. Nothing is added and nothing counted then.
+/// PACKETLANE_WRONG_VALUE for an unknown kind. Nothing is added then, and no counter advances.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_push(
     session: *mut packetlane_session,
@@ -150,10 +150,10 @@ pub unsafe extern "C" fn packetlane_session_push(
     })
 }
 
-/// As packetlane_session_push, for `count` packets of one kind: one slot says where all of them are, as
-/// neighbours. It takes less time than a call for each. All are added, or none.
+/// Adds `count` packets of one kind, like packetlane_session_push. They are adjacent in the batch and
+/// share one slot. Faster than one call per packet. Adds all of them or none.
 ///
-/// Fails as packetlane_session_push.
+/// Fails like packetlane_session_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_push_many(
     session: *mut packetlane_session,
@@ -183,12 +183,12 @@ pub unsafe extern "C" fn packetlane_session_push_many(
     })
 }
 
-/// Begins a packet whose `contents_len` bytes the caller writes at `contents`, where the packet will lie:
-/// all of them, for they show bytes of earlier turns. packetlane_session_commit adds it. The pointer is
-/// valid until the next call that changes the batch. A session has one such packet at a time: another one
-/// that is begun takes its place.
+/// Begins a packet in place: the caller writes its `contents_len` bytes at `contents`, then calls
+/// packetlane_session_commit to add it. Write all bytes, because the memory holds data of earlier
+/// turns. The pointer is valid until the next call that changes the batch. A session has one such
+/// packet at a time; beginning another discards it.
 ///
-/// Fails as packetlane_session_push.
+/// Fails like packetlane_session_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_begin(
     session: *mut packetlane_session,
@@ -210,10 +210,10 @@ pub unsafe extern "C" fn packetlane_session_begin(
     })
 }
 
-/// Adds the packet that packetlane_session_begin or packetlane_session_begin_message has begun.
+/// Adds the packet begun by packetlane_session_begin or packetlane_session_begin_message.
 ///
-/// Fails with PACKETLANE_STALE_SLOT if none was, or if the batch is another one or was cleared since, and with
-/// PACKETLANE_EXHAUSTED.
+/// Fails with PACKETLANE_STALE_SLOT if no packet was begun, or if this is another batch or the batch was
+/// cleared since, and with PACKETLANE_EXHAUSTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_commit(
     session: *mut packetlane_session,
@@ -231,10 +231,10 @@ pub unsafe extern "C" fn packetlane_session_commit(
     })
 }
 
-/// Adds a packet with a message: its type, such as "ping", in the shortest form that every peer
-/// understands, then its payload. Otherwise as packetlane_session_push.
+/// Adds a packet with a message, like packetlane_session_push. The type, such as "ping", is encoded in
+/// the shortest form that all peers understand, followed by the payload.
 ///
-/// Fails with PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters, and as
+/// Fails with PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable ASCII characters, and like
 /// packetlane_session_push.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_push_message(
@@ -258,9 +258,10 @@ pub unsafe extern "C" fn packetlane_session_push_message(
     })
 }
 
-/// As packetlane_session_begin, for a message: the caller writes its `payload_len` bytes at `payload`.
+/// Begins a message in place, like packetlane_session_begin: the caller writes its `payload_len` bytes
+/// at `payload`.
 ///
-/// Fails as packetlane_session_push_message.
+/// Fails like packetlane_session_push_message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_begin_message(
     session: *mut packetlane_session,
@@ -284,15 +285,15 @@ pub unsafe extern "C" fn packetlane_session_begin_message(
 }
 
 /// Takes the first `len` bytes of the batch's last packetlane_open_batch_room, which the session's
-/// socket has written: adds every packet that is now whole to the batch, and keeps the rest for
-/// later. `packets`, if not NULL, is how many it added. With `len` 0 it adds what waits in the
-/// session (packetlane_session_needs_turn). Few packets may be opened here already,
-/// which takes less time; call packetlane_open_batch_open all the same.
+/// socket has written. Adds every packet that is now complete to the batch and keeps the rest for
+/// later. `packets`, if not NULL, is set to the number of packets added. With `len` 0 it adds the
+/// packets pending in the session (packetlane_session_needs_turn). The call may open packets at once if
+/// that is faster (few packets); still call packetlane_open_batch_open.
 ///
-/// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter, or was taken: nothing changes then. Other
-/// errors end the session: PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH, PACKETLANE_BATCH_FULL,
-/// PACKETLANE_EXHAUSTED. Packets from before them can still be taken. A session that has ended gives the
-/// error that ended it again: PACKETLANE_BAD_TAG if a packet was forged.
+/// Fails with PACKETLANE_WRONG_LENGTH if that room is shorter or was already taken; this has no effect.
+/// The other errors end the session: PACKETLANE_RECEIVE_LIMIT, PACKETLANE_NOT_IN_BATCH,
+/// PACKETLANE_BATCH_FULL, PACKETLANE_EXHAUSTED. Packets before the error can still be taken. A session
+/// that has ended returns the error that ended it, such as PACKETLANE_BAD_TAG after a forged packet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_received(
     session: *mut packetlane_session,
@@ -305,7 +306,7 @@ pub unsafe extern "C" fn packetlane_session_received(
         let (session, opening) = unsafe { (change!(used, session)?, change!(used, batch)?) };
         if len > opening.room {
             let room = opening.room;
-            let message = format_args!("{len} bytes were received in a room of {room}");
+            let message = format_args!("cannot take {len} bytes from a room of {room}");
             return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
         }
         opening.room = 0;
@@ -316,11 +317,11 @@ pub unsafe extern "C" fn packetlane_session_received(
     })
 }
 
-/// As packetlane_session_received, for bytes that are not in the batch's room: they are copied into the
-/// batch. The batch's room is void then.
+/// Copies bytes into the batch and takes them like packetlane_session_received. The batch's room
+/// becomes invalid.
 ///
-/// Fails as packetlane_session_received, but not with PACKETLANE_WRONG_LENGTH for a room; PACKETLANE_BAD_TAG
-/// again if that has ended the session.
+/// Fails like packetlane_session_received, except for PACKETLANE_WRONG_LENGTH, which concerns the room.
+/// Returns PACKETLANE_BAD_TAG again if that error has ended the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_feed(
     session: *mut packetlane_session,
@@ -342,7 +343,7 @@ pub unsafe extern "C" fn packetlane_session_feed(
     })
 }
 
-/// Writes a number to where the caller wants it, or nowhere.
+/// Writes a number to an optional output.
 ///
 /// # Safety
 ///
@@ -354,9 +355,9 @@ unsafe fn tell(out: *mut usize, number: usize) {
     }
 }
 
-/// Whether packets may wait in the session for a turn, without another byte from the peer: they came
-/// with the handshake, or were deferred. Then call packetlane_session_received with 0: the peer may
-/// send nothing more until it has an answer.
+/// Returns whether the session may hold packets that need no more bytes from the peer: they arrived
+/// with the handshake or were deferred. If so, call packetlane_session_received with length 0, because
+/// the peer may wait for an answer before it sends more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_needs_turn(session: *const packetlane_session) -> bool {
     // SAFETY: the header's rules for handles.
@@ -366,18 +367,17 @@ pub unsafe extern "C" fn packetlane_session_needs_turn(session: *const packetlan
 }
 
 /// The contents of the session's next packet in the batch.
-// One place where it is called from: it is inlined here, with its large errors.
+// A function of its own so that the call, with its large error type, is inlined only once.
 fn next<'b>(session: &mut Session, batch: &'b OpenBatch) -> Result<Option<&'b [u8]>, Error> {
     Ok(session.inbound.packets(batch).next().transpose()?)
 }
 
-/// Takes the session's next genuine packet from the batch, which has been opened: says where its
-/// contents lie. They are valid until the batch is cleared or changed. Returns PACKETLANE_END after the
-/// last one.
+/// Takes the session's next genuine packet from an opened batch and returns its contents, valid until
+/// the batch is cleared or changed. Returns PACKETLANE_END after the last packet.
 ///
-/// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH: nothing changes then. Fails with
-/// PACKETLANE_BAD_TAG, or with what packetlane_session_received has failed with, once the packets from
-/// before are taken: the session has ended.
+/// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH; these have no effect. Once all packets
+/// before an error are taken, fails with PACKETLANE_BAD_TAG or with the error of
+/// packetlane_session_received: the session has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_next_packet(
     session: *mut packetlane_session,
@@ -394,11 +394,11 @@ pub unsafe extern "C" fn packetlane_session_next_packet(
     })
 }
 
-/// As packetlane_session_next_packet, for a packet's message: its type and its payload. Packets that
-/// hold no message (they are empty, or their type is unknown or malformed) are dropped and counted
-/// (packetlane_session_ignored), as nodes do: later versions of the protocol may have more types.
+/// Takes the session's next message, like packetlane_session_next_packet. Packets without a message
+/// (empty, or with an unknown short id or a malformed type) are dropped and counted
+/// (packetlane_session_ignored), as nodes do, because later protocol versions may add types.
 ///
-/// Returns PACKETLANE_END after the last one. Fails as packetlane_session_next_packet.
+/// Returns PACKETLANE_END after the last message. Fails like packetlane_session_next_packet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_next_message(
     session: *mut packetlane_session,
@@ -419,12 +419,12 @@ pub unsafe extern "C" fn packetlane_session_next_message(
     })
 }
 
-/// Keeps the session's packets that nobody took from the batch for a later turn: for a peer that
-/// sends faster than it takes its answers. Until it has taken some, read nothing more from it.
+/// Keeps the session's packets that were not taken from the batch for a later turn. Use it for a peer
+/// that sends faster than it reads its answers, and stop reading from the peer until it has caught up.
 ///
-/// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH: nothing changes then. Fails with
-/// PACKETLANE_BAD_TAG, or with what packetlane_session_received has failed with: the session has ended.
-/// Packets that were added before the one that failed are then lost: take them instead if they matter.
+/// Fails with PACKETLANE_NOT_OPENED or PACKETLANE_NOT_IN_BATCH; these have no effect. Fails with
+/// PACKETLANE_BAD_TAG or with the error of packetlane_session_received: the session has ended, and the
+/// packets before the failed one are lost. Take them instead if they matter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_defer(
     session: *mut packetlane_session,
@@ -437,9 +437,9 @@ pub unsafe extern "C" fn packetlane_session_defer(
     })
 }
 
-/// Sets the longest contents that are accepted, in bytes, from the next packet on.
+/// Sets the longest contents accepted, in bytes, starting with the next packet.
 ///
-/// Fails only by rules 4 and 6.
+/// Fails only as rules 4 and 6 describe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_set_receive_limit(
     session: *mut packetlane_session,
@@ -454,14 +454,14 @@ pub unsafe extern "C" fn packetlane_session_set_receive_limit(
     })
 }
 
-/// How many decoys have been dropped since the handshake.
+/// Returns the number of decoys dropped since the handshake.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_decoys(session: *const packetlane_session) -> u64 {
     // SAFETY: the header's rules for handles.
     read(0, || unsafe { Ok(look!(session)?.inbound.decoys()) })
 }
 
-/// How many packets packetlane_session_next_message has dropped because they hold no message.
+/// Returns the number of packets without a message that packetlane_session_next_message dropped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_ignored(session: *const packetlane_session) -> u64 {
     // SAFETY: the header's rules for handles.
@@ -470,8 +470,7 @@ pub unsafe extern "C" fn packetlane_session_ignored(session: *const packetlane_s
     })
 }
 
-/// How many bytes wait in the session: of a packet that has not come whole, and contents that were
-/// deferred.
+/// Returns the number of bytes held in the session: of an incomplete packet, and of deferred contents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_session_buffered(session: *const packetlane_session) -> usize {
     // SAFETY: the header's rules for handles.
@@ -485,7 +484,7 @@ pub unsafe extern "C" fn packetlane_session_free(session: *mut packetlane_sessio
     unsafe { free(session) }
 }
 
-/// Panics, to see what becomes of it.
+/// Panics, for tests.
 ///
 /// cbindgen:ignore
 #[cfg(any(test, feature = "test-panic"))]

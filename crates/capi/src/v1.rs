@@ -7,11 +7,11 @@ use core::ffi::c_char;
 use packetlane::bip324::HandshakeError;
 use packetlane::bitcoin::v1;
 
-/// Length of the header in front of a payload of v1, in bytes.
+/// Length of a v1 message header, in bytes.
 pub const PACKETLANE_V1_HEADER_LEN: usize = 24;
 const _: () = assert!(PACKETLANE_V1_HEADER_LEN == v1::Message::HEADER_LEN);
 
-/// Longest payload of v1, in bytes.
+/// Maximum v1 payload length, in bytes.
 pub const PACKETLANE_V1_MAX_PAYLOAD_LEN: usize = 4_000_000;
 const _: () = assert!(PACKETLANE_V1_MAX_PAYLOAD_LEN == v1::Message::MAX_PAYLOAD_LEN);
 
@@ -29,8 +29,8 @@ unsafe fn network(magic: *const u8) -> Result<[u8; 4], Error> {
     }
 }
 
-/// Writes the header of a v1 message, PACKETLANE_V1_HEADER_LEN bytes, to `header`. Send it, then the
-/// payload. `magic` is the network's, 4 bytes; `type_name` is the message's type, such as "ping".
+/// Writes the header of a v1 message, PACKETLANE_V1_HEADER_LEN bytes, to `header`. Send the header,
+/// then the payload. `magic` is the network's 4 bytes; `type_name` is the message type, such as "ping".
 ///
 /// Fails with PACKETLANE_ZERO_MAGIC; with PACKETLANE_MESSAGE_TYPE if the type is not 1 to 12 printable
 /// ASCII characters; and with PACKETLANE_CONTENTS_TOO_LONG if the payload has more than
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn packetlane_v1_encode_header(
         let (magic, of) = unsafe { (network(magic)?, message_type(type_name)?) };
         if payload_len > PACKETLANE_V1_MAX_PAYLOAD_LEN {
             let message = format_args!(
-                "a payload of {payload_len} bytes is too long for v1, which takes at most \
+                "a payload of {payload_len} bytes is too long for v1, the limit is \
                  {PACKETLANE_V1_MAX_PAYLOAD_LEN}"
             );
             return Err(Error::new(PACKETLANE_CONTENTS_TOO_LONG, message));
@@ -65,18 +65,18 @@ pub unsafe extern "C" fn packetlane_v1_encode_header(
     })
 }
 
-/// Takes the first whole message from `len` bytes of a peer that speaks v1: those of
-/// packetlane_handshake_v1_bytes, and what came after them. `taken` is how many of these bytes are done
-/// with: the next call begins after them. The payload is not copied: keep the bytes as long as the message.
-/// Messages with a wrong checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is
-/// how many.
+/// Decodes the first complete message in `len` bytes from a v1 peer: the bytes of
+/// packetlane_handshake_v1_bytes and those received since. `taken` is the number of bytes consumed; start
+/// the next call after them. The payload is not copied: keep the bytes as long as the message. Messages
+/// with a wrong checksum or a malformed type are dropped, as nodes do; `ignored`, if not NULL, is set to
+/// their number.
 ///
-/// Returns PACKETLANE_END, with `taken` and `ignored`, if no message is whole: call again when more bytes
-/// have come after those that are not taken. Those are less than PACKETLANE_V1_HEADER_LEN +
-/// PACKETLANE_V1_MAX_PAYLOAD_LEN bytes.
+/// Returns PACKETLANE_END, with `taken` and `ignored` set, if no complete message is left: call again
+/// with the remaining bytes and those received after them. The remaining bytes are always fewer than
+/// PACKETLANE_V1_HEADER_LEN + PACKETLANE_V1_MAX_PAYLOAD_LEN.
 ///
-/// Fails with PACKETLANE_V1_OTHER_NETWORK if a message does not begin with `magic`, the network's 4 bytes,
-/// and with PACKETLANE_RECEIVE_LIMIT if its payload is too long: end the connection. Fails with
+/// Fails with PACKETLANE_V1_OTHER_NETWORK if a message does not begin with `magic`, the network's 4
+/// bytes, and with PACKETLANE_RECEIVE_LIMIT if its payload is too long: close the connection. Fails with
 /// PACKETLANE_ZERO_MAGIC.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packetlane_v1_decode(
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn packetlane_v1_decode(
         let next = decoder.next(&mut rest)?;
         taken.write(bytes.len() - rest.len());
         if !ignored.is_null() {
-            // SAFETY: not NULL, and the header's rules for pointers that are written through.
+            // SAFETY: not NULL, and the header's rules for outputs.
             unsafe { ignored.write(decoder.ignored().messages) };
         }
         Ok(next.map(|next| {

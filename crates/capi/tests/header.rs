@@ -1,9 +1,9 @@
-//! `include/packetlane.h` is what its sources give.
+//! `include/packetlane.h` matches its sources.
 
 use packetlane::bitcoin::Network;
 use std::path::Path;
 
-/// In the order in which a reader wants them.
+/// In the order of the header.
 const SOURCES: [&str; 8] = [
     "status",
     "engine",
@@ -15,7 +15,7 @@ const SOURCES: [&str; 8] = [
     "hash",
 ];
 
-/// Words of the header that are not its own.
+/// Names in the header that it does not define.
 const ENVIRONMENT: [&str; 3] = [
     "PACKETLANE_BACKEND",
     "PACKETLANE_RENEW_HEADER",
@@ -44,7 +44,7 @@ fn the_header_is_current() {
         .position(|(a, b)| a != b);
     assert!(
         committed == made,
-        "include/packetlane.h differs from what the sources give, first in line {}. Renew it: \
+        "include/packetlane.h does not match its sources, first at line {}. Regenerate it: \
          PACKETLANE_RENEW_HEADER=1 cargo test -p packetlane-capi --test header",
         1 + line.unwrap_or(committed.lines().count().min(made.lines().count()))
     );
@@ -55,7 +55,7 @@ fn header() -> String {
     std::fs::read_to_string(root.join("include/packetlane.h")).unwrap()
 }
 
-/// `cbindgen.toml` spells them out.
+/// `cbindgen.toml` repeats them.
 #[test]
 fn magics_are_those_of_the_library() {
     let header = header();
@@ -72,8 +72,8 @@ fn magics_are_those_of_the_library() {
     assert_eq!(count, Network::ALL.len());
 }
 
-/// A caller learns from the comment of a function what it must handle: "Fails with ..." or "Fails as
-/// ...". All statuses that it names exist.
+/// The comment of every function lists its errors ("Fails with ...", "Fails like ..."), and every status
+/// it names exists.
 #[test]
 fn every_function_names_its_errors() {
     let header = header();
@@ -86,7 +86,7 @@ fn every_function_names_its_errors() {
         }
         if let Some(rest) = line.strip_prefix("packetlane_status ") {
             functions += 1;
-            assert!(comment.contains(" Fails "), "no errors are named: {rest}");
+            assert!(comment.contains(" Fails "), "the comment lists no errors: {rest}");
         }
         comment.clear();
     }
@@ -98,13 +98,13 @@ fn every_function_names_its_errors() {
             let is_defined = defined.iter().any(|text| header.contains(text));
             assert!(
                 is_defined,
-                "packetlane.h speaks of {word}, which it does not define"
+                "packetlane.h mentions {word} but does not define it"
             );
         }
     }
 }
 
-/// Every file of the interface is one of those above.
+/// `SOURCES` lists every file of the interface.
 #[test]
 fn no_source_is_forgotten() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
