@@ -1,9 +1,9 @@
-//! What bench.c does, without C between, and as a Rust program has it: sessions lie where the
-//! handshake has put them, and the compiler knows no length of a message. 200 sessions, one message of
-//! 61 bytes each way a turn, all in one batch a direction. Prints the CPU time of a packet, sealed and
-//! opened, in nanoseconds.
+//! bench.c without the C interface: 200 sessions exchange one message of 61 bytes in each direction per
+//! turn, in one batch per direction. As in a real program, sessions stay in the box the handshake made,
+//! and the compiler does not know message lengths. Prints the CPU time of sealing and opening one packet,
+//! in nanoseconds.
 //!
-//! Its argument is for how many seconds. Run both by `crates/capi/bench`.
+//! The argument is the duration in seconds. Run both with `crates/capi/bench`.
 
 use core::hint::black_box;
 use packetlane::bip324::{Handshake, HandshakeConfig, PacketKind, Progress, Session};
@@ -43,14 +43,14 @@ struct Batches {
 }
 
 impl Batches {
-    /// A message from each of `from` to its peer.
+    /// Sends a message from each session of `from` to its peer.
     fn one_way(&mut self, from: &mut [Box<Session>], to: &mut [Box<Session>]) {
         let Self {
             engine,
             outgoing,
             incoming,
         } = self;
-        // A compiler knows no length of a message.
+        // Hides the length from the compiler.
         let contents = black_box(&[7; LEN][..]);
         let slots: [_; SESSIONS] = core::array::from_fn(|i| {
             let outbound = &mut from[i].outbound;
@@ -59,7 +59,7 @@ impl Batches {
         });
         engine.seal(outgoing);
         for (slot, session) in slots.iter().zip(&mut *to) {
-            // What sockets would do.
+            // Copies what sockets would carry.
             let wire = outgoing.wire(slot).expect("sealed");
             incoming.room(wire.len()).copy_from_slice(wire);
             let received = session.inbound.receive(incoming, wire.len());

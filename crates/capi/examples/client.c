@@ -1,8 +1,8 @@
-/* Connects to a node by v2: handshake, version and verack, ping and pong.
+/* Connects to a node with v2: handshake, version and verack, ping and pong.
  *
  *     cc client.c $(pkg-config --cflags --libs packetlane) -o client
- *     ./client HOST PORT MAGIC   MAGIC is 8 hex digits as they come on the wire: f9beb4d9 is the
- *                                main network, fabfb5da is regtest
+ *     ./client HOST PORT MAGIC   MAGIC is 8 hex digits in wire order: f9beb4d9 is mainnet,
+ *                                fabfb5da is regtest
  */
 
 #define _POSIX_C_SOURCE 200809L
@@ -19,7 +19,7 @@
 
 enum { READ_LEN = 16 * 1024 };
 
-/* Ends the program unless a call returned PACKETLANE_OK. */
+/* Exits if a call failed. */
 static void must(packetlane_status status) {
     if (status != PACKETLANE_OK) {
         fprintf(stderr, "%s\n", packetlane_error_message());
@@ -64,7 +64,7 @@ static void write_all(int fd, const uint8_t *bytes, size_t len) {
     }
 }
 
-/* The handshake. Returns its session. */
+/* Runs the handshake and returns its session. */
 static packetlane_session *shake_hands(int fd, const packetlane_engine *engine,
                                        const uint8_t magic[4]) {
     packetlane_handshake_config config;
@@ -83,7 +83,7 @@ static packetlane_session *shake_hands(int fd, const packetlane_engine *engine,
         uint8_t received[4096];
         ssize_t got = recv(fd, received, sizeof received, 0);
         if (got <= 0) {
-            /* After PACKETLANE_CLOSED_UNANSWERED a program would connect again, by v1. */
+            /* After PACKETLANE_CLOSED_UNANSWERED a program would reconnect with v1. */
             packetlane_handshake_closed(handshake);
             fprintf(stderr, "%s\n", packetlane_error_message());
             exit(1);
@@ -101,7 +101,7 @@ static void put(uint8_t *at, uint64_t value, int bytes) {
         at[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* A version message of protocol 70016 without services: 86 bytes and the user agent. */
+/* A version message of protocol 70016 without services: 86 bytes plus the user agent. */
 static size_t version_message(uint8_t payload[102]) {
     static const char AGENT[] = "/packetlane-c:0/";
     memset(payload, 0, 102);
@@ -120,7 +120,7 @@ struct peer {
     packetlane_seal_batch *outgoing;
 };
 
-/* A turn with one message. */
+/* Sends one message in a turn of its own. */
 static void send_message(struct peer *peer, const char *type, const uint8_t *payload, size_t len) {
     packetlane_slot slot;
     const uint8_t *wire;
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
     uint8_t magic[4];
     if (argc != 4 || strlen(argv[3]) != 8 ||
         sscanf(argv[3], "%2hhx%2hhx%2hhx%2hhx", &magic[0], &magic[1], &magic[2], &magic[3]) != 4) {
-        fprintf(stderr, "client HOST PORT MAGIC, as in: client 127.0.0.1 8333 f9beb4d9\n");
+        fprintf(stderr, "usage: client HOST PORT MAGIC, for example: client 127.0.0.1 8333 f9beb4d9\n");
         return 2;
     }
     packetlane_engine *engine;
@@ -157,7 +157,7 @@ int main(int argc, char **argv) {
     uint8_t version[102];
     send_message(&peer, "version", version, version_message(version));
     static const uint8_t NONCE[8] = "8 bytes";
-    size_t received = 0; /* Packets may have come with the handshake. */
+    size_t received = 0; /* Packets may have arrived with the handshake. */
     int is_done = 0;
     while (!is_done) {
         must(packetlane_session_received(peer.session, incoming, received, NULL));
@@ -192,7 +192,7 @@ int main(int argc, char **argv) {
         }
         received = (size_t)got;
     }
-    printf("the pong came\n");
+    printf("received the pong\n");
     close(peer.fd);
     packetlane_open_batch_free(incoming);
     packetlane_seal_batch_free(peer.outgoing);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ends the program unless a call returned PACKETLANE_OK. */
+/* Exits if a call failed. */
 static void must(packetlane_status status) {
     if (status != PACKETLANE_OK) {
         fprintf(stderr, "%s\n", packetlane_error_message());
@@ -17,7 +17,7 @@ static void must(packetlane_status status) {
     }
 }
 
-/* Carries what `from` has to send to `to`, as your sockets would. Returns how far `to` is. */
+/* Passes the output of `from` to `to`, as your sockets would. Returns the progress of `to`. */
 static packetlane_progress carry(packetlane_handshake *from, packetlane_handshake *to) {
     const uint8_t *bytes;
     size_t len;
@@ -51,9 +51,9 @@ int main(void) {
     must(packetlane_seal_batch_new(&outgoing));
     packetlane_slot slot;
     must(packetlane_session_push_message(alice, outgoing, "ping", (const uint8_t *)"8 bytes.", 8, &slot));
-    must(packetlane_seal_batch_seal(outgoing, engine)); /* all packets of all sessions at once */
+    must(packetlane_seal_batch_seal(outgoing, engine)); /* seals all packets of all sessions */
     const uint8_t *wire;
-    size_t wire_len; /* a socket writes straight from the batch */
+    size_t wire_len; /* write to the socket straight from the batch */
     must(packetlane_seal_batch_wire(outgoing, &slot, &wire, &wire_len));
 
     packetlane_open_batch *incoming;

@@ -1,4 +1,4 @@
-// Two sessions in memory, by the layer for C++: messages of both directions, a forged packet, v1, QUIC
+// Two sessions in memory, with the C++ wrapper: messages in both directions, a forged packet, v1, QUIC
 // and a Merkle root.
 //
 //     c++ -std=c++20 roundtrip.cpp $(pkg-config --cflags --libs packetlane) -o roundtrip && ./roundtrip
@@ -12,9 +12,9 @@
 
 namespace {
 
-void is(bool so, const char *what) {
-    if (!so) {
-        std::fprintf(stderr, "not so: %s\n", what);
+void is(bool holds, const char *what) {
+    if (!holds) {
+        std::fprintf(stderr, "failed: %s\n", what);
         std::exit(1);
     }
 }
@@ -26,7 +26,7 @@ template <typename F> void fails(packetlane_status status, F call) {
         is(error.status() == status, error.what());
         return;
     }
-    is(false, "an exception");
+    is(false, "expected an exception");
 }
 
 std::pair<packetlane::session, packetlane::session> sessions(const packetlane::engine &engine) {
@@ -41,11 +41,11 @@ std::pair<packetlane::session, packetlane::session> sessions(const packetlane::e
 
 void bip324(const packetlane::engine &engine) {
     auto [alice, bob] = sessions(engine);
-    is(alice.id() == bob.id(), "one session id");
+    is(alice.id() == bob.id(), "the same session id");
     packetlane::seal_batch outgoing;
     packetlane::open_batch incoming;
     auto slot = alice.push_message(outgoing, "ping", packetlane::as_bytes("8 bytes."));
-    is(packetlane::join(slot, alice.push(outgoing, {}, PACKETLANE_DECOY)), "neighbours");
+    is(packetlane::join(slot, alice.push(outgoing, {}, PACKETLANE_DECOY)), "adjacent packets");
     fails(PACKETLANE_NOT_SEALED, [&] { outgoing.wire(slot); });
     outgoing.seal(engine);
     bob.feed(incoming, outgoing.wire(slot));
@@ -78,8 +78,8 @@ void v1() {
     packetlane::v1::decoder decoder(packetlane::regtest);
     packetlane::bytes received = wire;
     auto message = decoder.next(received);
-    is(message && message->type == "ping" && message->payload.size() == 8, "the ping of v1");
-    is(!decoder.next(received) && received.size() == 1 && decoder.ignored() == 1, "the beginning of another");
+    is(message && message->type == "ping" && message->payload.size() == 8, "the v1 ping");
+    is(!decoder.next(received) && received.size() == 1 && decoder.ignored() == 1, "the start of another message");
     fails(PACKETLANE_V1_OTHER_NETWORK, [&] {
         packetlane::bytes other = wire;
         packetlane::v1::decoder(packetlane::mainnet).next(other);
@@ -117,7 +117,7 @@ int main() {
     v1();
     quic(engine);
     const std::array<packetlane::hash, 3> leaves{};
-    is(packetlane::merkle_root(engine, leaves).second, "equal leaves are told");
+    is(packetlane::merkle_root(engine, leaves).second, "equal leaves are detected");
     fails(PACKETLANE_ZERO_MAGIC, [&] {
         packetlane::handshake::initiator(engine, packetlane::handshake::config({}));
     });

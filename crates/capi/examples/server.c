@@ -1,9 +1,9 @@
-/* A server on epoll that sends every packet back: in each turn one call opens what its clients have
- * sent, and one call seals all the answers. The same as packetlane's examples/event_loop.rs.
+/* An echo server on epoll. In each turn one call opens the packets of all clients, and one call seals
+ * all answers. The same program as packetlane's examples/event_loop.rs.
  *
  *     cc server.c $(pkg-config --cflags --libs packetlane) -o server
- *     ./server PORT [CLIENTS]   on 127.0.0.1, regtest; port 0 is a free one. Ends when so many
- *                               clients have come and gone.
+ *     ./server PORT [CLIENTS]   on 127.0.0.1, regtest; port 0 picks a free one. Exits after that
+ *                               many clients have disconnected.
  */
 
 #define _GNU_SOURCE
@@ -21,14 +21,14 @@
 #include <unistd.h>
 
 enum {
-    /* Most bytes that one read takes. */
+    /* Maximum bytes of one read. */
     READ_LEN = 16 * 1024,
-    /* A client that leaves so many bytes of answers unread is neither read nor answered. */
+    /* A client with this many unread bytes of answers is neither read nor answered. */
     MAX_UNREAD = 1024 * 1024,
     EVENTS = 1024,
 };
 
-/* Bytes that the socket has not taken. */
+/* Bytes that the socket has not accepted yet. */
 struct kept {
     uint8_t *bytes;
     size_t begin, end, capacity;
@@ -36,15 +36,15 @@ struct kept {
 
 struct client {
     int fd;
-    /* One of the two. */
+    /* Exactly one of the two is set. */
     packetlane_handshake *handshake;
     packetlane_session *session;
-    /* What goes out before the packets of this turn. */
+    /* Sent before the packets of this turn. */
     struct kept kept;
-    /* The packets of this turn: all neighbours, since one client is answered after the other. */
+    /* The packets of this turn, all adjacent because clients are answered one after another. */
     packetlane_slot slot;
     int has_slot;
-    /* Whether it may have something to read or write: epoll tells each once. */
+    /* Whether it may be readable or writable: edge-triggered epoll reports each once. */
     int is_ready, is_over, has_more;
     struct client *next_ready;
 };
@@ -52,10 +52,10 @@ struct client {
 static packetlane_engine *engine;
 static packetlane_open_batch *incoming;
 static packetlane_seal_batch *outgoing;
-/* Those that are ready, in the order in which they were told. */
+/* The ready clients, in the order in which epoll reported them. */
 static struct client *first_ready, **last_ready = &first_ready;
 
-/* Ends the program unless a call returned PACKETLANE_OK. */
+/* Exits if a call failed. */
 static void must(packetlane_status status) {
     if (status != PACKETLANE_OK) {
         fprintf(stderr, "%s\n", packetlane_error_message());
@@ -102,7 +102,7 @@ static size_t unread(const struct client *client) {
     return client->kept.end - client->kept.begin + in_batch;
 }
 
-/* Bytes of a handshake. Returns 0 if the connection must end, as all functions below. */
+/* Processes bytes of a handshake. Like the functions below, returns 0 if the connection must close. */
 static int handshake_received(struct client *client, const uint8_t *bytes, size_t len) {
     packetlane_progress progress;
     packetlane_status status = packetlane_handshake_receive(client->handshake, bytes, len, &progress);
@@ -116,7 +116,7 @@ static int handshake_received(struct client *client, const uint8_t *bytes, size_
         must(packetlane_handshake_take_session(client->handshake, &client->session));
         packetlane_handshake_free(client->handshake);
         client->handshake = NULL;
-        /* Packets may have come with its last bytes. */
+        /* Packets may have arrived with its last bytes. */
         return packetlane_session_received(client->session, incoming, 0, NULL) == PACKETLANE_OK;
     }
     return 1;
@@ -144,7 +144,7 @@ static int read_client(struct client *client) {
            PACKETLANE_OK;
 }
 
-/* Adds an answer to each packet, as long as the client reads them. */
+/* Answers every packet while the client reads its answers; defers the rest. */
 static int answer(struct client *client) {
     if (client->session == NULL)
         return 1;
@@ -169,8 +169,8 @@ static int answer(struct client *client) {
     return packetlane_session_defer(client->session, incoming) == PACKETLANE_OK;
 }
 
-/* Writes what was kept and the packets of this turn, in one call; keeps what the socket does not
- * take, because the batch will be cleared. */
+/* Writes the kept bytes and the packets of this turn in one call. Keeps what the socket does not
+ * accept, because the batch will be cleared. */
 static int write_client(struct client *client) {
     const uint8_t *wire = NULL;
     size_t wire_len = 0;
@@ -215,7 +215,7 @@ static void drop_client(struct client *client) {
     free(client);
 }
 
-/* One turn over those that are ready, as many as make a batch. Returns how many clients went. */
+/* One turn over the ready clients, up to a full batch. Returns how many clients disconnected. */
 static int turn(void) {
     struct client *members[EVENTS];
     int count = 0, gone = 0;
@@ -273,7 +273,7 @@ static void accept_clients(int listener, int epoll, int *accepted, int limit) {
 
 int main(int argc, char **argv) {
     if (argc < 2) {
-        fprintf(stderr, "server PORT [CLIENTS]\n");
+        fprintf(stderr, "usage: server PORT [CLIENTS]\n");
         return 2;
     }
     int limit = argc > 2 ? atoi(argv[2]) : 2147483647;
@@ -318,6 +318,6 @@ int main(int argc, char **argv) {
     packetlane_open_batch_free(incoming);
     packetlane_seal_batch_free(outgoing);
     packetlane_engine_free(engine);
-    printf("%d clients came and went\n", gone);
+    printf("%d clients have disconnected\n", gone);
     return 0;
 }

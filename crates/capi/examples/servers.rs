@@ -1,11 +1,10 @@
-//! What a packet costs the example servers, which send every packet back: the one in C, and the same
-//! in Rust. `crates/capi/bench` runs both.
+//! The CPU cost of a packet in the example echo servers, in C and in Rust. `crates/capi/bench` runs both.
 //!
 //! ```text
-//! servers serve CLIENTS               the server in Rust, as `server 0 CLIENTS` in C
-//! servers load PID ADDRESS SECONDS    200 clients, one message of 61 bytes each a turn, of the server
-//!                                     that runs as process PID: the CPU time that it takes for a
-//!                                     message and its answer, in nanoseconds
+//! servers serve CLIENTS               the Rust server, like `server 0 CLIENTS` in C
+//! servers load PID ADDRESS SECONDS    200 clients that each send one message of 61 bytes per turn to
+//!                                     the server in process PID; prints the server's CPU time per
+//!                                     message and answer, in nanoseconds
 //! ```
 
 use event_loop::serve;
@@ -83,7 +82,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Every client sends a message and waits for it.
+    /// Every client sends a message and waits for the echo.
     fn turn(&mut self) -> Result<()> {
         let (incoming, outgoing) = (&mut self.incoming, &mut self.outgoing);
         for client in &mut self.clients {
@@ -101,7 +100,7 @@ impl Load {
         self.engine.open(incoming);
         for client in &mut self.clients {
             if client.connection.next_packet(incoming)? != Some(&MESSAGE) {
-                return Err("a message did not come back as it was".into());
+                return Err("the echo differs from the message".into());
             }
         }
         incoming.clear();
@@ -109,7 +108,7 @@ impl Load {
     }
 }
 
-/// The CPU time that a process has taken, in nanoseconds.
+/// The CPU time of a process, in nanoseconds.
 fn cpu_time(process: &str) -> Result<u64> {
     let times = std::fs::read_to_string(format!("/proc/{process}/schedstat"))?;
     let first = times.split(' ').next().unwrap_or_default();
@@ -143,6 +142,6 @@ fn main() -> Result<()> {
             Ok(())
         }
         ["load", process, address, seconds] => measure(process, address, seconds.parse()?),
-        _ => Err("servers serve CLIENTS, or servers load PID ADDRESS SECONDS".into()),
+        _ => Err("usage: servers serve CLIENTS, or servers load PID ADDRESS SECONDS".into()),
     }
 }

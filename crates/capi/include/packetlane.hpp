@@ -1,9 +1,8 @@
-// Packetlane for C++20: packetlane.h with handles that free themselves, spans instead of pointers
-// and lengths, and errors as exceptions of one type.
+// Packetlane for C++20: packetlane.h with RAII handles, spans instead of pointers and lengths, and
+// errors as exceptions of one type.
 //
-// The rules of packetlane.h hold. All types but `slot` can be moved and not copied. A span that a
-// function returns is borrowed: it is valid until the next call of a function of that batch (or
-// handshake) that is not const.
+// The rules of packetlane.h apply. All types except `slot` can be moved but not copied. A returned
+// span is borrowed: it is valid until the next non-const call on that batch (or handshake).
 
 #ifndef PACKETLANE_HPP
 #define PACKETLANE_HPP
@@ -29,7 +28,7 @@ namespace packetlane {
 using bytes = std::span<const std::uint8_t>;
 using hash = std::array<std::uint8_t, 32>;
 using slot = packetlane_slot;
-/// A network's magic, in the order of the wire.
+/// A network's magic, in wire order.
 using magic = std::array<std::uint8_t, 4>;
 
 /// Text as bytes, for examples and tests.
@@ -52,7 +51,7 @@ inline constexpr magic testnet4 = detail::to_magic(PACKETLANE_MAGIC_TESTNET4);
 inline constexpr magic signet = detail::to_magic(PACKETLANE_MAGIC_SIGNET);
 inline constexpr magic regtest = detail::to_magic(PACKETLANE_MAGIC_REGTEST);
 
-/// What every function here throws if its call fails.
+/// Thrown by every function here whose call fails.
 class error : public std::exception {
   public:
     explicit error(packetlane_status status) : error(status, packetlane_error_message()) {}
@@ -72,7 +71,7 @@ inline void check(packetlane_status status) {
         throw error(status);
 }
 
-/// Whether there was something to take.
+/// Returns whether an item was taken.
 inline bool check_next(packetlane_status status) {
     if (status == PACKETLANE_END)
         return false;
@@ -114,7 +113,7 @@ class engine {
     detail::handle<packetlane_engine, packetlane_engine_free> handle_;
 };
 
-/// The outgoing packets of one turn.
+/// The outgoing packets of one turn; see packetlane_seal_batch.
 class seal_batch {
   public:
     seal_batch() {
@@ -139,7 +138,7 @@ class seal_batch {
     detail::handle<packetlane_seal_batch, packetlane_seal_batch_free> handle_;
 };
 
-/// What the sockets brought in one turn.
+/// The bytes received in one turn; see packetlane_open_batch.
 class open_batch {
   public:
     open_batch() {
@@ -163,13 +162,13 @@ class open_batch {
     detail::handle<packetlane_open_batch, packetlane_open_batch_free> handle_;
 };
 
-/// A message that was taken: its payload lies in the batch.
+/// A received message. Its payload is inside the batch.
 struct message {
     std::string type;
     bytes payload;
 };
 
-/// Adds `next` to `joined` if it is its neighbour; see packetlane_slot_join.
+/// Extends `joined` by `next` if they are adjacent; see packetlane_slot_join.
 inline bool join(slot &joined, const slot &next) { return packetlane_slot_join(&joined, &next); }
 
 class session {
@@ -186,7 +185,7 @@ class session {
                                               contents.size(), &added));
         return added;
     }
-    /// All are added, or none.
+    /// Adds all packets or none.
     slot push_many(seal_batch &batch, std::span<const packetlane_bytes> contents,
                    packetlane_packet_kind kind = PACKETLANE_GENUINE) {
         slot added;
@@ -200,7 +199,7 @@ class session {
                                                       payload.size(), &added));
         return added;
     }
-    /// `write` is given a span of `len` bytes, where the packet will lie: it writes all of it.
+    /// Calls `write` with a span of `len` bytes inside the batch, all of which it must write.
     template <std::invocable<std::span<std::uint8_t>> Write>
     slot push_with(seal_batch &batch, std::size_t len, Write &&write,
                    packetlane_packet_kind kind = PACKETLANE_GENUINE) {
@@ -222,7 +221,7 @@ class session {
             packetlane_session_feed(get(), batch.get(), data.data(), data.size(), &packets));
         return packets;
     }
-    /// Nothing behind the last packet.
+    /// Empty after the last packet.
     std::optional<bytes> next_packet(const open_batch &batch) {
         const std::uint8_t *data;
         std::size_t len;
@@ -230,7 +229,7 @@ class session {
             return std::nullopt;
         return bytes{data, len};
     }
-    /// Nothing behind the last packet. Packets that hold no message are dropped: see ignored().
+    /// Empty after the last message. Packets without a message are dropped: see ignored().
     std::optional<message> next_message(const open_batch &batch) {
         packetlane_message taken;
         if (!detail::check_next(packetlane_session_next_message(get(), batch.get(), &taken)))
@@ -288,7 +287,7 @@ class handshake {
         detail::check(packetlane_handshake_take_session(get(), &raw));
         return session(raw);
     }
-    /// The error for a peer that has closed the connection now.
+    /// The error for a peer that closed the connection at this point.
     error closed() const { return error(packetlane_handshake_closed(get())); }
     packetlane_handshake *get() const noexcept { return handle_.get(); }
 
@@ -305,7 +304,7 @@ class handshake {
 
 namespace v1 {
 
-/// A message on the wire: its header and its payload.
+/// Encodes a message: its header and its payload.
 inline std::vector<std::uint8_t> encode(const magic &magic, const char *type, bytes payload = {}) {
     std::array<std::uint8_t, PACKETLANE_V1_HEADER_LEN> header;
     detail::check(packetlane_v1_encode_header(magic.data(), type, payload.data(), payload.size(),
@@ -315,12 +314,12 @@ inline std::vector<std::uint8_t> encode(const magic &magic, const char *type, by
     return wire;
 }
 
-/// Takes the messages out of what a peer sends; see packetlane_v1_decode.
+/// Decodes the messages of a v1 peer; see packetlane_v1_decode.
 class decoder {
   public:
     explicit decoder(const magic &magic) : magic_(magic) {}
-    /// Takes the next message from the front of `received`, where its payload lies. Nothing if none is
-    /// whole: call again with the bytes that are left and those that come later.
+    /// Takes the next message from the front of `received`, which contains its payload. Empty if no
+    /// message is complete: call again with the remaining bytes and those received after them.
     std::optional<message> next(bytes &received) {
         packetlane_message decoded;
         std::size_t taken;
@@ -334,7 +333,7 @@ class decoder {
             return std::nullopt;
         return message{decoded.message_type, {decoded.payload, decoded.payload_len}};
     }
-    /// How many messages were dropped: their checksum was wrong, or their type malformed.
+    /// The number of messages dropped for a wrong checksum or a malformed type.
     std::uint64_t ignored() const { return ignored_; }
 
   private:
@@ -353,7 +352,7 @@ class secret {
         detail::check(packetlane_quic_secret_new(suite, version, data.data(), data.size(), &raw));
         handle_ = decltype(handle_)(raw);
     }
-    /// The client's and the server's, of Initial packets.
+    /// The client's and the server's Initial secrets.
     static std::pair<secret, secret> initial(std::uint32_t version, bytes connection_id) {
         packetlane_quic_secret *client = nullptr, *server = nullptr;
         detail::check(packetlane_quic_secret_initial(version, connection_id.data(),
@@ -402,7 +401,7 @@ class open_batch {
         detail::check(packetlane_quic_open_batch_room(get(), len, &data));
         return {data, len};
     }
-    /// Where the datagram lies: for opener::push.
+    /// The offset of the datagram, for opener::push.
     std::size_t received(std::size_t len) {
         std::size_t at;
         detail::check(packetlane_quic_open_batch_received(get(), len, &at));
@@ -475,12 +474,12 @@ class opener {
 inline void sha256d(const engine &engine, std::span<const packetlane_bytes> messages,
                     std::span<hash> digests) {
     if (messages.size() != digests.size())
-        throw error(PACKETLANE_WRONG_LENGTH, "a digest for each message");
+        throw error(PACKETLANE_WRONG_LENGTH, "the number of digests is not the number of messages");
     detail::check(packetlane_sha256d_many(engine.get(), messages.data(), messages.size(),
                                           digests.empty() ? nullptr : digests.front().data()));
 }
 
-/// The Merkle root of these leaves, and whether two nodes of a pair are equal.
+/// The Merkle root of these leaves, and whether both nodes of a pair are equal.
 inline std::pair<hash, bool> merkle_root(const engine &engine, std::span<const hash> leaves) {
     hash root;
     bool mutated;
