@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What packets and handshakes cost in Python: here, and with what there is beside it.
+"""The cost of packets and handshakes in Python, compared with other packages.
 
     python bench.py [--test-framework PATH | --fetch]
 
 Needs ``packetlane`` installed, and ``cryptography`` and ``coincurve`` for their rows. PATH is the
-folder in which Bitcoin Core's ``test_framework`` lies; ``--fetch`` gets it from PyPI, out of the
-wheel ``warnet`` 1.1.20. What is not there is said.
+folder that contains Bitcoin Core's ``test_framework``; ``--fetch`` extracts it from the PyPI wheel
+``warnet`` 1.1.20. Prints NOT MEASURED for missing packages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NETWORK: Final = "regtest"
 
 
 def time_of(run: Callable[[], object], samples: int, per: int) -> float:
-    """The median of CPU times of this thread, in nanoseconds for one of ``per``."""
+    """The median CPU time of this thread, in nanoseconds per item; a run handles ``per`` items."""
     run()
     times = []
     for _ in range(samples):
@@ -83,7 +83,7 @@ def ours() -> float:
         packets = take(incoming)
         mark()
         if packets != contents:
-            raise RuntimeError("other packets came out")
+            raise RuntimeError("the opened packets differ")
         del packets
         outgoing.clear()
         incoming.clear()
@@ -101,7 +101,7 @@ def ours() -> float:
     for _ in range(200):
         both(bob.views)
     views = sum(statistics.median(times) / PACKETS for times in parts.values())
-    row("packetlane, its contents as memoryviews", views, total)
+    row("packetlane, contents as memoryviews", views, total)
 
     def lone() -> None:
         for _ in range(100):
@@ -114,7 +114,7 @@ def ours() -> float:
             outgoing.clear()
             incoming.clear()
 
-    row("packetlane, one packet a batch", time_of(lone, 50, 100), total)
+    row("packetlane, one packet per batch", time_of(lone, 50, 100), total)
     return total
 
 
@@ -133,7 +133,7 @@ def bare_aead(total: float) -> None:
         for nonce, one in zip(nonces, sealed):
             cipher.decrypt(nonce, one, None)
 
-    row("cryptography, ChaCha20Poly1305 alone, one call a packet", time_of(both, 30, PACKETS), total)
+    row("cryptography, only ChaCha20Poly1305, one call per packet", time_of(both, 30, PACKETS), total)
 
 
 def core_packets(total: float, what: str) -> None:
@@ -239,8 +239,8 @@ State: Any = None
 
 
 def use_fast_parts() -> None:
-    """Gives that state machine one call each of coincurve and cryptography for what they have:
-    multiplications on the curve, ChaCha20-Poly1305, ChaCha20. ElligatorSwift and HKDF stay."""
+    """Replaces parts of that state machine by calls of coincurve and cryptography: multiplication on the
+    curve, ChaCha20-Poly1305, ChaCha20. ElligatorSwift and HKDF stay in Python."""
     global State
     import random
 
@@ -281,7 +281,7 @@ def use_fast_parts() -> None:
         found_garbage_terminator: bool
 
         def authenticate_handshake(self, response: bytes) -> tuple[int, bool]:
-            # The garbage with one search, not byte by byte.
+            # Finds the garbage terminator with one search, not byte by byte.
             before = 0
             if not self.found_garbage_terminator:
                 found = response.find(self.peer["recv_garbage_terminator"], 0, 4095 + 16)
@@ -293,7 +293,7 @@ def use_fast_parts() -> None:
             used, fine = super().authenticate_handshake(response[before:])
             return before + used, fine
 
-    # Both give the same, or it would not be the same handshake.
+    # Both must give the same result.
     old, new = ellswift.ellswift_create(), create()
     assert exchange(old[1], new[0]) == ellswift.ellswift_ecdh_xonly(new[1], old[0])
     bip324_cipher.aead_chacha20_poly1305_encrypt = encrypt
@@ -311,7 +311,7 @@ async def connect_v1(
 
 
 def crawl(ports: list[str], connect: Any, transport: str, rounds: int) -> float:
-    """Nanoseconds for one visit: wall time, on one core."""
+    """Nanoseconds per visit: wall time, one core."""
     nodes = [f"127.0.0.1:{port}" for port in ports] * rounds
     seen: list[Any] = []
     begun = time.perf_counter_ns()
@@ -356,10 +356,10 @@ def handshakes(framework: bool, fast: bool) -> None:
             ours = min(crawl(ports, packetlane.connect, "v2", 10) for _ in range(3))
             visits("packetlane", ours)
             plain = min(crawl(ports, connect_v1, "v1", 10) for _ in range(3))
-            visits("packetlane, by v1: no v2 handshake, no encryption", plain, ours)
+            visits("packetlane with v1: no v2 handshake, no encryption", plain, ours)
             side = in_memory()
             print(f"    of a v2 visit: {side / 1000:.0f} us are our side of the v2 handshake (in memory),")
-            print(f"    {plain / 1000:.0f} us are asyncio, sockets and messages (a visit by v1)")
+            print(f"    {plain / 1000:.0f} us are asyncio, sockets and messages (a v1 visit)")
             if not framework:
                 return
             from test_framework.v2_p2p import EncryptedP2PState
@@ -370,7 +370,7 @@ def handshakes(framework: bool, fast: bool) -> None:
             if fast:
                 use_fast_parts()
                 fastest = min(crawl(ports, Rival.connect, "v2", 2) for _ in range(3))
-                visits("the same with coincurve's and cryptography's calls", fastest, ours)
+                visits("the same with calls of coincurve and cryptography", fastest, ours)
                 print(f"    keys, key exchange and first packets in memory: {rival_in_memory() / 1000:.0f} us")
         finally:
             listeners.kill()
@@ -391,7 +391,7 @@ def fetch(folder: str) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What packets and handshakes cost in Python.")
+    parser = argparse.ArgumentParser(description="The cost of packets and handshakes in Python.")
     parser.add_argument("--test-framework", type=Path, metavar="PATH")
     parser.add_argument("--fetch", action="store_true")
     options = parser.parse_args()
@@ -410,7 +410,7 @@ def main() -> None:
             fast = True
         except ImportError:
             fast = False
-        print(f"CPython {sys.version.split()[0]}; medians of this thread's CPU time for one packet")
+        print(f"CPython {sys.version.split()[0]}; medians of this thread's CPU time per packet")
         print(f"(a) {PACKETS} packets of {BYTES} bytes, sealed and opened")
         total = ours()
         bare_aead(total)
@@ -418,8 +418,8 @@ def main() -> None:
             core_packets(total, "Core's test framework, v2 transport, pure Python")
         else:
             print("  NOT MEASURED: Core's test framework (--test-framework PATH or --fetch)")
-        print("(b) the crawler's visits (TCP, v2, version, getaddr): wall time, one core,")
-        print(f"    {LISTENERS} listeners in another process, which are ours")
+        print("(b) crawler visits (TCP, v2, version, getaddr): wall time, one core,")
+        print(f"    {LISTENERS} listeners of this package in another process")
         handshakes(framework, fast)
         if framework and not fast:
             print("  NOT MEASURED: coincurve and cryptography are not both installed")

@@ -1,9 +1,9 @@
-"""Asks Bitcoin nodes which others they know: over v2, or v1 where a node speaks nothing else.
+"""Asks Bitcoin nodes which other nodes they know, over v2, or over v1 if a node speaks only v1.
 
     python crawler.py --network main 203.0.113.5:8333 [2001:db8::1]:8333 > seen.jsonl
     python crawler.py --nodes nodes.txt --csv > seen.csv
 
-It dials all nodes of the list at once, ``--concurrency`` at a time, and prints a line for each.
+It connects to all nodes of the list, ``--concurrency`` at a time, and prints a line for each.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass, field
 
 import packetlane
 
-#: What dials a node: ``packetlane.connect``, or what a benchmark puts in its place.
+#: Connects to a node: ``packetlane.connect``, or a replacement in a benchmark.
 Connect = Callable[..., Awaitable["tuple[packetlane.Reader, packetlane.Writer]"]]
 
 
 @dataclass
 class Node:
-    """What was seen of one node."""
+    """The result for one node."""
 
     address: str
     transport: str = ""
@@ -45,7 +45,7 @@ class Cursor:
 
     def take(self, count: int) -> bytes:
         if count > len(self.data) - self.at:
-            raise ValueError("the message is cut off")
+            raise ValueError("the message is truncated")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -55,7 +55,7 @@ class Cursor:
 
 
 def name(network: int, address: bytes, port: int) -> str:
-    """An address of BIP155 in text."""
+    """Formats a BIP155 address."""
     if network == 1:
         return f"{ipaddress.IPv4Address(address)}:{port}"
     if network in (2, 6):
@@ -66,17 +66,17 @@ def name(network: int, address: bytes, port: int) -> str:
 
 
 def addresses(message_type: str, payload: bytes) -> Iterator[str]:
-    """Those in an ``addr`` or ``addrv2`` message."""
+    """The addresses in an ``addr`` or ``addrv2`` message."""
     cursor = Cursor(payload)
     for _ in range(cursor.size()):
-        cursor.take(4)  # when it was seen
+        cursor.take(4)  # last seen
         if message_type == "addr":
-            cursor.take(8)  # its services
+            cursor.take(8)  # services
             ip = ipaddress.IPv6Address(cursor.take(16))
             address: bytes = ip.ipv4_mapped.packed if ip.ipv4_mapped else ip.packed
             network = 1 if ip.ipv4_mapped else 2
         else:
-            cursor.size()  # its services
+            cursor.size()  # services
             network = cursor.take(1)[0]
             address = cursor.take(cursor.size())
         yield name(network, address, int.from_bytes(cursor.take(2), "big"))
@@ -85,7 +85,7 @@ def addresses(message_type: str, payload: bytes) -> Iterator[str]:
 def host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError("not HOST:PORT with a port from 1 to 65535")
+        raise ValueError("expected HOST:PORT with a port from 1 to 65535")
     return host.strip("[]"), int(port)
 
 
@@ -101,7 +101,7 @@ async def visit(address: str, network: str, timeout: float, connect: Connect) ->
             writer.send("getaddr")
             await asyncio.wait_for(answer(reader, writer, node.known), timeout)
         except asyncio.TimeoutError:
-            # One that knows no other than itself has announced that, and sends no more.
+            # A node that knows only itself has announced itself and sends nothing more.
             if not node.known:
                 raise asyncio.TimeoutError(f"no answer to getaddr in {timeout:g} s") from None
         finally:
@@ -115,7 +115,7 @@ async def visit(address: str, network: str, timeout: float, connect: Connect) ->
 async def answer(
     reader: packetlane.Reader, writer: packetlane.Writer, known: list[str]
 ) -> None:
-    """Waits for the answer to ``getaddr``. A node may first announce itself alone."""
+    """Waits for the answer to ``getaddr``. A node may first announce only itself."""
     async for message_type, payload in reader:
         if message_type == "ping":
             writer.send("pong", payload)
@@ -150,7 +150,7 @@ def main() -> None:
     networks = ["main", "testnet3", "testnet4", "signet", "regtest"]
     parser.add_argument("--network", default="main", choices=networks)
     parser.add_argument("--concurrency", type=int, default=100)
-    parser.add_argument("--timeout", type=float, default=10.0, help="seconds for each node's answer")
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds per step and node")
     parser.add_argument("--csv", action="store_true", help="CSV instead of JSON lines")
     options = parser.parse_args()
     nodes = options.node + (options.nodes.read().split() if options.nodes else [])

@@ -1,8 +1,8 @@
 //! Batches, the engine that runs them, and views of their arenas.
 //!
-//! A view is a `memoryview` of a [`View`], which counts its exports in the batch. As long as there
-//! is one, the batch refuses to change (`BufferError`, as `bytearray` does): so no view shows
-//! memory that has moved, or other bytes than when it was taken.
+//! A view is a `memoryview` of a [`View`], which counts its exports in the batch. While an export exists,
+//! changing the batch raises `BufferError`, as `bytearray` does. So a view never shows memory that has
+//! moved or bytes that have changed.
 
 use crate::error;
 use packetlane::{OpenBatch as Opening, SealBatch as Sealing};
@@ -14,10 +14,10 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Seals and opens batches on one backend of this CPU.
+/// Seals and opens batches with one backend of this CPU.
 ///
-/// ``Engine()`` takes the best backend, or the one that PACKETLANE_BACKEND names;
-/// ``Engine("portable")`` takes that one.
+/// ``Engine()`` selects the best backend, or the one named by the environment variable
+/// PACKETLANE_BACKEND. ``Engine("portable")`` selects a backend by name.
 #[pyclass(frozen, module = "packetlane")]
 pub(crate) struct Engine {
     pub(crate) inner: packetlane::Engine,
@@ -36,13 +36,13 @@ impl Engine {
         Ok(Self { inner })
     }
 
-    /// The backend's name.
+    /// The name of the backend.
     #[getter]
     fn backend(&self) -> &'static str {
         self.inner.backend().name()
     }
 
-    /// Seals every packet of the batch that waits. Other threads run meanwhile.
+    /// Seals all unsealed packets of the batch. Releases the GIL.
     fn seal(&self, py: Python<'_>, batch: &Bound<'_, SealBatch>) -> PyResult<()> {
         let mut batch = batch.try_borrow_mut()?;
         let batch = batch.state.change()?;
@@ -50,7 +50,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Opens every packet of the batch that waits. Other threads run meanwhile.
+    /// Opens all unopened packets of the batch. Releases the GIL.
     fn open(&self, py: Python<'_>, batch: &Bound<'_, OpenBatch>) -> PyResult<()> {
         let mut batch = batch.try_borrow_mut()?;
         let batch = batch.state.change()?;
@@ -63,12 +63,12 @@ impl Engine {
     }
 }
 
-/// A batch, and what views of it there are.
+/// A batch and the number of its views.
 pub(crate) struct State<Batch> {
     batch: Batch,
-    /// Shared with the views, which end at any time: also while the batch is borrowed.
+    /// Shared with the views, which may end at any time, even while the batch is borrowed.
     views: Arc<AtomicUsize>,
-    /// How often the batch was borrowed to be changed.
+    /// How often the batch was borrowed mutably.
     changes: u64,
 }
 
@@ -83,13 +83,13 @@ impl<Batch: Default> Default for State<Batch> {
 }
 
 impl<Batch> State<Batch> {
-    /// The batch, to change it.
+    /// Borrows the batch mutably.
     ///
     /// # Errors
     ///
-    /// `BufferError` if there are views of it.
+    /// `BufferError` if views of it exist.
     pub(crate) fn change(&mut self) -> PyResult<&mut Batch> {
-        // No view begins meanwhile: for that it would have to borrow what is borrowed here.
+        // No view can begin during the borrow, because beginning one borrows the batch too.
         match self.views.load(Ordering::Acquire) {
             0 => {
                 self.changes += 1;
@@ -103,7 +103,7 @@ impl<Batch> State<Batch> {
         &self.batch
     }
 
-    /// A view of bytes of the arena.
+    /// Creates a view of bytes of the arena.
     fn view(&self, bytes: &[u8], of: Whose) -> View {
         View {
             start: bytes.as_ptr().expose_provenance(),
@@ -115,7 +115,7 @@ impl<Batch> State<Batch> {
     }
 }
 
-/// Packets to seal, of any number of sessions. ``len()`` says how many.
+/// Packets to seal, from any number of sessions. ``len()`` is the number of packets.
 #[pyclass(module = "packetlane")]
 #[derive(Default)]
 pub(crate) struct SealBatch {
@@ -124,7 +124,7 @@ pub(crate) struct SealBatch {
 
 #[pymethods]
 impl SealBatch {
-    /// From so many bytes on, more packets make no batch faster.
+    /// A batch of this many bytes is as fast as batches get.
     #[classattr]
     const ENOUGH_BYTES: usize = Sealing::ENOUGH_BYTES;
 
@@ -133,8 +133,8 @@ impl SealBatch {
         Self::default()
     }
 
-    /// The sealed packets of a slot, as a view into the arena. Until it is released the batch
-    /// refuses to change.
+    /// The sealed packets of a slot, as a view into the arena. The batch cannot change until the view
+    /// is released.
     fn wire<'py>(slf: &Bound<'py, Self>, slot: &Slot) -> PyResult<Bound<'py, PyMemoryView>> {
         let view = {
             let batch = slf.try_borrow()?;
@@ -145,7 +145,7 @@ impl SealBatch {
         PyMemoryView::from(Bound::new(slf.py(), view)?.as_any())
     }
 
-    /// The sealed packets of many slots as ``bytes``, one after the other.
+    /// The sealed packets of several slots, concatenated, as ``bytes``.
     fn wire_bytes<'py>(
         &self,
         py: Python<'py>,
@@ -167,13 +167,13 @@ impl SealBatch {
         })
     }
 
-    /// Begins a new turn: forgets all packets, wipes their keys, keeps the memory.
+    /// Empties the batch for the next turn: drops all packets, wipes their keys, keeps the memory.
     fn clear(&mut self) -> PyResult<()> {
         self.state.change()?.clear();
         Ok(())
     }
 
-    /// How many bytes of the arena are taken.
+    /// The number of arena bytes in use.
     #[getter]
     fn bytes_used(&self) -> usize {
         self.state.get().bytes_used()
@@ -184,7 +184,7 @@ impl SealBatch {
     }
 }
 
-/// Packets to open, of any number of sessions. ``len()`` says how many.
+/// Packets to open, from any number of sessions. ``len()`` is the number of packets.
 #[pyclass(module = "packetlane")]
 #[derive(Default)]
 pub(crate) struct OpenBatch {
@@ -192,7 +192,7 @@ pub(crate) struct OpenBatch {
 }
 
 impl OpenBatch {
-    /// A view of bytes of the arena.
+    /// Creates a view of bytes of the arena.
     pub(crate) fn view<'py>(
         &self,
         of: &Bound<'py, Self>,
@@ -205,7 +205,7 @@ impl OpenBatch {
 
 #[pymethods]
 impl OpenBatch {
-    /// From so many bytes on, more packets make no batch faster.
+    /// A batch of this many bytes is as fast as batches get.
     #[classattr]
     const ENOUGH_BYTES: usize = Opening::ENOUGH_BYTES;
 
@@ -214,13 +214,13 @@ impl OpenBatch {
         Self::default()
     }
 
-    /// Begins a new turn: forgets all packets, wipes their keys, keeps the memory.
+    /// Empties the batch for the next turn: drops all packets, wipes their keys, keeps the memory.
     fn clear(&mut self) -> PyResult<()> {
         self.state.change()?.clear();
         Ok(())
     }
 
-    /// How many bytes of the arena are taken.
+    /// The number of arena bytes in use.
     #[getter]
     fn bytes_used(&self) -> usize {
         self.state.get().bytes_used()
@@ -231,8 +231,8 @@ impl OpenBatch {
     }
 }
 
-/// Where packets of one session lie in a ``SealBatch``, until it is cleared. ``len()`` is their
-/// length on the wire, in bytes.
+/// The place of adjacent packets of one session in a ``SealBatch``, valid until the batch is cleared.
+/// ``len()`` is their length on the wire, in bytes.
 #[pyclass(frozen, module = "packetlane")]
 pub(crate) struct Slot {
     pub(crate) inner: packetlane::Slot,
@@ -240,7 +240,7 @@ pub(crate) struct Slot {
 
 #[pymethods]
 impl Slot {
-    /// One slot of two, if ``next`` is of the same session and begins where this one ends.
+    /// One slot for both, or ``None`` unless ``next`` is of the same session and begins where this one ends.
     fn join(&self, next: &Self) -> Option<Self> {
         let inner = self.inner.join(&next.inner)?;
         Some(Self { inner })
@@ -251,38 +251,38 @@ impl Slot {
     }
 }
 
-/// Whose arena a view shows. It keeps the batch alive.
+/// The batch whose arena a view shows. Keeps the batch alive.
 enum Whose {
     Seal(Py<SealBatch>),
     Open(Py<OpenBatch>),
 }
 
-/// What a `memoryview` of a batch is of.
+/// The exporter behind a `memoryview` of a batch.
 #[pyclass(frozen, module = "packetlane", name = "_View")]
 pub(crate) struct View {
-    /// The address of its first byte.
+    /// Address of the first byte.
     start: usize,
     len: usize,
-    /// The batch's, when the view was taken.
+    /// The batch's `changes` when the view was taken.
     changes: u64,
-    /// How many views of the batch there are.
+    /// The number of views of the batch.
     views: Arc<AtomicUsize>,
     of: Whose,
 }
 
 #[pymethods]
 impl View {
-    #[allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
+    #[allow(unsafe_code, reason = "the buffer protocol uses raw pointers")]
     unsafe fn __getbuffer__(
         slf: &Bound<'_, Self>,
         buffer: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
         let view = slf.get();
-        // What CPython asks of an exporter that refuses.
+        // CPython requires this of an exporter that fails.
         // SAFETY: CPython passes a `Py_buffer` to fill.
         unsafe { (*buffer).obj = std::ptr::null_mut() };
-        // As long as the batch is borrowed, nobody changes it.
+        // While the batch is borrowed, it cannot change.
         let (sealed, opened);
         let changes = match &view.of {
             Whose::Seal(batch) => {
@@ -299,10 +299,10 @@ impl View {
         }
         let len = ffi::Py_ssize_t::try_from(view.len)?;
         let start = std::ptr::with_exposed_provenance_mut(view.start);
-        // SAFETY: CPython passes a `Py_buffer` to fill. The batch has not changed since `start`
-        // and `len` were those of a slice of its arena, and does not as long as `views`, which
-        // is counted up before the borrow ends, is not 0. `view.of` keeps it alive, and the
-        // buffer has a reference to `slf`. The buffer is read-only.
+        // SAFETY: CPython passes a `Py_buffer` to fill. `start` and `len` describe a slice of the
+        // batch's arena. The batch has not changed since, and cannot change while `views` is not 0,
+        // which is incremented before the borrow ends. `view.of` keeps the batch alive, and the
+        // buffer holds a reference to `slf`. The buffer is read-only.
         let done = unsafe { ffi::PyBuffer_FillInfo(buffer, slf.as_ptr(), start, len, 1, flags) };
         if done != 0 {
             return Err(PyErr::fetch(slf.py()));
@@ -311,7 +311,7 @@ impl View {
         Ok(())
     }
 
-    #[allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
+    #[allow(unsafe_code, reason = "the buffer protocol uses raw pointers")]
     unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {
         self.views.fetch_sub(1, Ordering::AcqRel);
     }

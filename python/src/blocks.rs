@@ -1,4 +1,4 @@
-//! Bitcoin Core's block files, and blocks checked against their headers.
+//! Bitcoin Core's block files, and verification of blocks against their headers.
 
 use crate::error::{self, BlockError};
 use crate::session::{Input, Magic, with_others};
@@ -12,31 +12,31 @@ fn verifier(network: Magic) -> PyResult<sha256d::Verifier> {
     Ok(sha256d::Verifier::new(hasher, network.network()))
 }
 
-/// Verifies blocks against their headers: the Merkle root and that no transaction is repeated, the
-/// coinbase, the witness commitment, and the proof of work. This is not full validation.
+/// Verifies blocks against their headers: Merkle root without duplicated transactions (CVE-2012-2459),
+/// coinbase, witness commitment and proof of work. This is not full validation.
 #[pyclass(module = "packetlane")]
 pub(crate) struct Verifier {
     inner: sha256d::Verifier,
 }
 
-/// What ``Verifier.verify`` says of a block without faults.
+/// The result of ``Verifier.verify`` for a valid block.
 #[pyclass(frozen, module = "packetlane")]
 pub(crate) struct BlockSummary {
-    /// The block hash, in the order of the hash function's output.
+    /// The block hash, in the byte order of SHA-256's output.
     #[pyo3(get)]
     hash: Py<PyBytes>,
-    /// How many transactions it has.
+    /// The number of transactions.
     #[pyo3(get)]
     transactions: usize,
-    /// How many of them have 64 bytes without their witnesses, as two nodes of the Merkle tree
-    /// have (CVE-2017-12842).
+    /// How many of them are 64 bytes long without witnesses, like two nodes of the Merkle tree
+    /// (CVE-2017-12842).
     #[pyo3(get)]
     transactions_of_64_bytes: usize,
 }
 
 #[pymethods]
 impl Verifier {
-    /// A magic that is of no network known here is taken for one of a signet.
+    /// An unknown magic is treated as a custom signet.
     #[new]
     #[pyo3(signature = (network=Magic::MAIN), text_signature = "(network='main')")]
     fn new(network: Magic) -> PyResult<Self> {
@@ -44,8 +44,8 @@ impl Verifier {
         Ok(Self { inner })
     }
 
-    /// Checks that ``block`` is exactly one block, and verifies it. Raises ``BlockError`` with all
-    /// faults. Other threads run meanwhile.
+    /// Checks that ``block`` is exactly one block and verifies it. Raises ``BlockError`` with all faults.
+    /// Releases the GIL for long blocks.
     fn verify(&mut self, block: &Bound<'_, PyAny>) -> PyResult<BlockSummary> {
         let py = block.py();
         let verified = Input::new(block)?.with(py, |bytes| {
@@ -63,18 +63,18 @@ impl Verifier {
     }
 }
 
-/// Finds the blocks of one of Bitcoin Core's block files. ``key`` is what ``xor.dat`` has.
+/// Finds the blocks in a block file of Bitcoin Core. ``key`` is the content of ``xor.dat``.
 #[pyclass(module = "packetlane")]
 pub(crate) struct Scanner {
     inner: sha256d::Scanner,
     obfuscation: Obfuscation,
-    /// What the scanner has not consumed.
+    /// Bytes that the scanner has not consumed.
     buffer: Vec<u8>,
-    /// The offset of what is fed next.
+    /// The offset of the next bytes fed.
     position: u64,
 }
 
-/// An offset, and the block there or the ``BlockError`` for what is there in its place.
+/// An offset, and the block there or a ``BlockError``.
 type Item<'py> = (u64, Bound<'py, PyAny>);
 
 #[pymethods]
@@ -99,8 +99,8 @@ impl Scanner {
         })
     }
 
-    /// The blocks that are whole with ``data``, the next bytes of the file: each as its offset and
-    /// its bytes, which are not verified. Bytes that are no block come as an offset and a ``BlockError``.
+    /// Takes the next bytes of the file and returns the blocks completed by them, each as its offset and
+    /// its bytes, unverified. Bytes that are not a block give an offset and a ``BlockError``.
     fn feed<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Vec<Item<'py>>> {
         let py = data.py();
         let before = self.buffer.len();
@@ -112,7 +112,7 @@ impl Scanner {
         self.scan(py, false)
     }
 
-    /// What is left at the end of the file.
+    /// Returns what is left at the end of the file.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Item<'py>>> {
         self.scan(py, true)
     }

@@ -1,4 +1,4 @@
-//! The exceptions: one family, with the messages of the Rust errors, but for calls: those are named as in Python.
+//! The exceptions. Messages come from the Rust errors, except where they name calls: those use Python's names.
 
 use packetlane::bip324::{self, OpenError as Open, SealError as Seal};
 use packetlane::bitcoin::message::MessageError as Message;
@@ -11,13 +11,13 @@ create_exception!(
     packetlane,
     Error,
     PyException,
-    "Every error of this package."
+    "Base class of all errors of this package."
 );
 create_exception!(
     packetlane,
     BackendError,
     Error,
-    "There is no engine on that backend."
+    "The backend does not exist, or this CPU does not support it."
 );
 create_exception!(
     packetlane,
@@ -29,35 +29,35 @@ create_exception!(
     packetlane,
     ClosedUnanswered,
     HandshakeError,
-    "The peer may speak v1 only: it closed before it answered, or answered by v1."
+    "The peer may speak only v1: it closed before it answered, or answered with v1."
 );
 create_exception!(packetlane, SealError, Error, "A packet cannot be sealed.");
 create_exception!(
     packetlane,
     OpenError,
     Error,
-    "The receiving half of a session has ended, or packets were taken at a wrong time."
+    "The receiving half of a session has ended, or packets were taken too early or too late."
 );
 create_exception!(
     packetlane,
     BadTag,
     OpenError,
-    "A packet was damaged or forged on its way: drop the connection."
+    "A packet was corrupted or forged in transit: close the connection."
 );
 create_exception!(
     packetlane,
     SlotError,
     Error,
-    "A batch does not show the packets of a slot: it was cleared since, or is not sealed."
+    "The packets of a slot are not available: the batch was cleared since, or is not sealed."
 );
 create_exception!(
     packetlane,
     MessageError,
     Error,
-    "Bytes are no message, or no type of one."
+    "Bytes are not a valid message, or a message type is not valid."
 );
 
-create_exception!(packetlane, BlockError, Error, "Bytes are no valid block.");
+create_exception!(packetlane, BlockError, Error, "Bytes are not a valid block.");
 
 pub(crate) fn backend(error: Backend) -> PyErr {
     BackendError::new_err(error.to_string())
@@ -78,11 +78,11 @@ pub(crate) fn open(error: Open) -> PyErr {
     match error {
         Open::BadTag { .. } => BadTag::new_err(error.to_string()),
         Open::NotOpened => OpenError::new_err(
-            "the packets are not opened: call engine.open(batch) before taking them",
+            "the packets are not opened yet: call engine.open(batch) first",
         ),
         Open::NotInBatch => OpenError::new_err(
-            "the session's packets are not in this batch: take or defer them before batch.clear(), from the batch \
-             that received them",
+            "the session's packets are not in this batch: take or defer them from the batch that received them, \
+             before batch.clear()",
         ),
         _ => OpenError::new_err(error.to_string()),
     }
@@ -91,7 +91,7 @@ pub(crate) fn open(error: Open) -> PyErr {
 pub(crate) fn slot(error: Slot) -> PyErr {
     match error {
         Slot::NotSealed => SlotError::new_err(
-            "the slot's packets are not sealed: call engine.seal(batch) before batch.wire(slot)",
+            "the slot's packets are not sealed yet: call engine.seal(batch) first",
         ),
         _ => SlotError::new_err(error.to_string()),
     }
@@ -101,14 +101,14 @@ pub(crate) fn message(error: Message) -> PyErr {
     MessageError::new_err(error.to_string())
 }
 
-/// A batch was to change while views of it exist.
+/// The error for changing a batch while views of it exist.
 pub(crate) fn viewed(views: usize) -> PyErr {
     PyBufferError::new_err(format!(
-        "{views} views of this batch exist: release them before it changes"
+        "cannot change a batch with {views} live memoryview(s): release them first"
     ))
 }
 
-/// A view is of a batch that has changed.
+/// The error for a view of a batch that has changed.
 pub(crate) fn stale() -> PyErr {
     PyBufferError::new_err("the batch has changed since this view was taken")
 }

@@ -1,8 +1,8 @@
-//! `packetlane._packetlane`: the Python package's part in Rust. The rest is in `package/`.
+//! `packetlane._packetlane`: the Rust part of the Python package. The rest is in `package/`.
 
 #![allow(
     missing_docs,
-    reason = "its documentation is the Python package's: docstrings and stubs"
+    reason = "documented by the Python package: docstrings and stubs"
 )]
 
 mod batch;
@@ -13,7 +13,7 @@ mod sha256d;
 
 use pyo3::prelude::*;
 
-// Nothing here relies on the GIL: what may change is borrowed through PyO3's checks.
+// Nothing relies on the GIL: all mutable state is borrowed through PyO3's checks.
 #[pymodule(gil_used = false)]
 mod _packetlane {
     use pyo3::prelude::*;

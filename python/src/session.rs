@@ -14,14 +14,14 @@ use pyo3::types::{IntoPyDict, PyBytes, PyList, PyMemoryView, PyString};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The magic of a network: by the name that node software gives it, or its four bytes.
+/// A network's magic, given by the network's name in node software or as four bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Magic(pub(crate) [u8; 4]);
 
 impl Magic {
     pub(crate) const MAIN: Self = Self(Network::Mainnet.magic());
 
-    /// Its network: a signet if it is not of one that is known here.
+    /// Its network. An unknown magic is a custom signet.
     pub(crate) fn network(self) -> Network {
         Network::from_magic(self.0).unwrap_or(Network::Signet)
     }
@@ -36,24 +36,24 @@ impl<'py> FromPyObject<'_, 'py> for Magic {
             let found = Network::ALL.iter().find(|one| one.name() == name);
             return found.map(|network| Self(network.magic())).ok_or_else(|| {
                 let names = Network::ALL.map(Network::name).join(", ");
-                PyValueError::new_err(format!("no network {name:?}: there are {names}"))
+                PyValueError::new_err(format!("unknown network {name:?}, expected one of {names}"))
             });
         }
         let bytes = Input::new(&network)?.to_vec(network.py())?;
         let len = bytes.len();
         let wrong = |_| PyValueError::new_err(format!("a magic has 4 bytes, not {len}"));
         match <[u8; 4]>::try_from(bytes).map_err(wrong)? {
-            [0, 0, 0, 0] => Err(PyValueError::new_err("a magic of zeros is no network's")),
+            [0, 0, 0, 0] => Err(PyValueError::new_err("a magic of zeros, which no network uses")),
             magic => Ok(Self(magic)),
         }
     }
 }
 
-/// From so many bytes on a call lets other threads run meanwhile: it may seal or open them. With fewer, that takes
+/// A call that may seal or open at least this many bytes releases the GIL. With fewer bytes, releasing it takes
 /// longer than the call.
 const LONG: usize = 32 * 1024;
 
-/// Calls `run`, which handles `len` bytes. Other threads run meanwhile if they are many.
+/// Calls `run`, which handles `len` bytes. Releases the GIL if `len` is at least [`LONG`].
 pub(crate) fn with_others<T: Send>(
     py: Python<'_>,
     len: usize,
@@ -65,7 +65,7 @@ pub(crate) fn with_others<T: Send>(
     }
 }
 
-/// Bytes that Python gives: of a `bytes` object, without a call, or of any other buffer.
+/// Bytes from Python: a `bytes` object, which needs no buffer protocol, or any other buffer.
 pub(crate) enum Input<'py> {
     Bytes(Bound<'py, PyBytes>),
     Buffer(PyBuffer<u8>),
@@ -90,8 +90,7 @@ impl<'py> Input<'py> {
         self.bytes(py).map(Cow::into_owned)
     }
 
-    /// The bytes. Those of a buffer that is not `bytes` are copied, since somebody may write to it
-    /// meanwhile.
+    /// The bytes. A buffer other than `bytes` is copied, because it may be mutable.
     fn bytes(&self, py: Python<'_>) -> PyResult<Cow<'_, [u8]>> {
         match self {
             Self::Bytes(bytes) => Ok(Cow::Borrowed(bytes.as_bytes())),
@@ -113,7 +112,7 @@ pub(crate) fn inputs<'py>(list: &Bound<'py, PyAny>) -> PyResult<Vec<Input<'py>>>
     }
 }
 
-/// The id of this process: kept, because the system takes longer to say it than a push takes.
+/// The id of this process, cached because the system call takes longer than a push.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 #[pyfunction]
@@ -121,7 +120,7 @@ fn set_process() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// Keeps the id of this process, and of each that forks from it.
+/// Caches the id of this process, and of every process forked from it.
 pub(crate) fn follow_forks(py: Python<'_>) -> PyResult<()> {
     set_process();
     let os = py.import("os")?;
@@ -133,8 +132,8 @@ pub(crate) fn follow_forks(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The process that made a handshake or a session, which no other may use: after a fork, parent
-/// and child would encrypt different packets under the same nonces.
+/// The process that created a handshake or a session. No other process may use it: after a fork, parent
+/// and child would encrypt different packets with the same nonces.
 #[derive(Clone, Copy)]
 struct Owner(u32);
 
@@ -149,15 +148,15 @@ impl Owner {
             return Ok(());
         }
         Err(error::Error::new_err(format!(
-            "this connection belongs to process {owner}, and this is process {current}: after a fork, both would \
-             encrypt with the same nonces. Connect in the process that uses the connection"
+            "this connection belongs to process {owner}, but this is process {current}: after a fork, both would \
+             encrypt with the same nonces. Connect after the fork"
         )))
     }
 }
 
 /// One side of a BIP324 handshake, without sockets.
 ///
-/// It belongs to the process that made it, and so does its session: another one, after a fork,
+/// A handshake and its session belong to the process that created them. A forked process that uses them
 /// gets an ``Error``.
 #[pyclass(module = "packetlane")]
 pub(crate) struct Handshake {
@@ -196,7 +195,7 @@ fn config(
 
 #[pymethods]
 impl Handshake {
-    /// The side that connects. ``take_output`` has its first bytes at once.
+    /// The side that connects. ``take_output`` returns its first bytes immediately.
     #[staticmethod]
     #[pyo3(
         signature = (
@@ -221,7 +220,7 @@ impl Handshake {
         })
     }
 
-    /// The side that accepts. It also recognises peers that speak v1.
+    /// The side that accepts. It also recognises v1 peers.
     #[staticmethod]
     #[pyo3(
         signature = (
@@ -246,14 +245,14 @@ impl Handshake {
         })
     }
 
-    /// Takes the bytes that must be sent to the peer now.
+    /// Returns the bytes to send to the peer now, each byte once.
     fn take_output<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.owner.check()?;
         Ok(PyBytes::new(py, &self.inner.take_output()))
     }
 
-    /// Processes bytes from the peer. Returns ``None`` if it needs more, a ``Session`` at the end,
-    /// or ``V1`` if the peer speaks v1.
+    /// Processes bytes from the peer. Returns ``None`` if it needs more bytes, a ``Session`` when it is
+    /// complete, or ``V1`` if the peer speaks v1.
     fn receive<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.owner.check()?;
         let (py, owner) = (data.py(), self.owner);
@@ -268,29 +267,29 @@ impl Handshake {
         })
     }
 
-    /// The exception for a peer that has closed the connection now.
+    /// The exception for a peer that closed the connection at this point.
     fn closed<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         let error = error::handshake(self.inner.closed());
         error.into_value(py).into_bound(py).into_any()
     }
 }
 
-/// The peer speaks v1. Nothing has been sent to it.
+/// The peer speaks v1. Nothing was sent to it.
 #[pyclass(frozen, module = "packetlane")]
 pub(crate) struct V1 {
-    /// Every byte that it has sent, for a ``V1Decoder``.
+    /// All bytes it has sent, for a ``V1Decoder``.
     #[pyo3(get)]
     received: Py<PyBytes>,
 }
 
-/// An established session. It belongs to both directions.
+/// An established session, with both directions.
 #[pyclass(module = "packetlane")]
 pub(crate) struct Session {
     inner: Box<bip324::Session>,
     owner: Owner,
 }
 
-/// Adds one packet.
+/// Adds a packet.
 fn push(
     session: &mut bip324::Session,
     batch: &mut Sealing,
@@ -314,42 +313,42 @@ fn push(
 
 #[pymethods]
 impl Session {
-    /// The session id, 32 bytes: equal on both sides unless somebody intercepts the connection.
+    /// The session id, 32 bytes. It is the same on both sides unless the connection is intercepted.
     #[getter]
     fn id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.inner.id())
     }
 
-    /// How many decoys have been dropped.
+    /// The number of decoys dropped.
     #[getter]
     fn decoys(&self) -> u64 {
         self.inner.inbound.decoys()
     }
 
-    /// How many packets ``messages`` has dropped because they hold no message.
+    /// The number of packets without a message that ``messages`` has dropped.
     #[getter]
     fn ignored(&self) -> u64 {
         self.inner.inbound.ignored().messages
     }
 
-    /// How many bytes wait here: of a packet that has not come whole, and deferred contents.
+    /// The number of bytes held here: of an incomplete packet, and of deferred contents.
     #[getter]
     fn buffered(&self) -> usize {
         self.inner.inbound.buffered()
     }
 
-    /// Whether packets wait here that came with the handshake or were deferred: feed ``b""``.
+    /// Whether packets are pending that arrived with the handshake or were deferred. If so, feed ``b""``.
     #[getter]
     fn needs_turn(&self) -> bool {
         self.inner.inbound.has_pending_input()
     }
 
-    /// Sets the longest contents that are accepted, in bytes.
+    /// Sets the longest contents accepted, in bytes.
     fn set_receive_limit(&mut self, limit: usize) {
         self.inner.inbound.set_receive_limit(limit);
     }
 
-    /// Adds a packet to the batch. It must be sealed and sent, in order.
+    /// Adds a packet to the batch. Every added packet must be sealed and sent, in order.
     #[pyo3(signature = (batch, contents, *, decoy=false))]
     fn push(
         &mut self,
@@ -369,8 +368,8 @@ impl Session {
         Ok(Slot { inner })
     }
 
-    /// Adds a packet for each of ``contents``, which lie one after the other in one slot; ``None``
-    /// if there are none. All are added, or none.
+    /// Adds a packet for each of ``contents``, all in one slot. Returns ``None`` if ``contents`` is empty.
+    /// Adds all packets or none.
     fn push_many(
         &mut self,
         batch: &Bound<'_, SealBatch>,
@@ -383,7 +382,7 @@ impl Session {
         if contents.is_empty() {
             return Ok(None);
         }
-        // Before anything is copied.
+        // Check the lengths before copying anything.
         if let Some(long) = contents
             .iter()
             .find(|one| one.len() > bip324::Session::MAX_CONTENTS_LEN)
@@ -403,7 +402,7 @@ impl Session {
         Ok(Some(Slot { inner }))
     }
 
-    /// Adds a packet with a message: its type in the shortest form, then its payload.
+    /// Adds a packet with a message. Its type is encoded in the shortest form.
     #[pyo3(signature = (batch, message_type, payload=None))]
     fn push_message(
         &mut self,
@@ -429,15 +428,15 @@ impl Session {
         Ok(Slot { inner })
     }
 
-    /// Adds every packet that has come whole with ``data`` to the batch, and keeps the rest.
-    /// Returns how many packets it added. An error ends the session.
+    /// Adds every packet completed by ``data`` to the batch and keeps the rest. Returns the number of
+    /// packets added. An error ends the session.
     fn feed(&mut self, batch: &Bound<'_, OpenBatch>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.owner.check()?;
         let data = Input::new(data)?;
         let mut batch = batch.try_borrow_mut()?;
         let (py, batch) = (batch.py(), batch.state.change()?);
         let inbound = &mut self.inner.inbound;
-        // A packet of which most has come before is opened here, if it is long.
+        // A long packet may be opened by this call, including its bytes from earlier calls.
         let len = data.len() + inbound.buffered();
         let added = match &data {
             Input::Bytes(bytes) => {
@@ -456,8 +455,8 @@ impl Session {
         added.map_err(error::open)
     }
 
-    /// The contents of this session's packets in an opened batch, copied. Each is taken once. An
-    /// error is raised by the call that finds it first: packets before it come by a call before.
+    /// The contents of this session's packets in an opened batch, copied. Each packet is returned once.
+    /// If a packet is invalid, this call returns the packets before it and the next call raises the error.
     fn packets<'py>(
         &mut self,
         batch: &Bound<'py, OpenBatch>,
@@ -468,8 +467,8 @@ impl Session {
         take(packets, |contents| Ok(PyBytes::new(py, contents)))
     }
 
-    /// As ``packets``, without a copy: views into the arena. Until all are released the batch
-    /// refuses to change.
+    /// Like ``packets``, but returns views into the arena instead of copies. The batch cannot change until
+    /// all of them are released.
     fn views<'py>(
         &mut self,
         batch: &Bound<'py, OpenBatch>,
@@ -482,8 +481,8 @@ impl Session {
         })
     }
 
-    /// As ``packets``: each as its message type and payload. Packets that hold no message are
-    /// dropped and counted (``ignored``), as nodes do.
+    /// Like ``packets``, but returns message types and payloads. Packets without a message are dropped
+    /// and counted (``ignored``), as nodes do.
     fn messages<'py>(&mut self, batch: &Bound<'py, OpenBatch>) -> PyResult<Vec<Message<'py>>> {
         self.owner.check()?;
         let (py, batch) = (batch.py(), batch.try_borrow()?);
@@ -493,7 +492,8 @@ impl Session {
         })
     }
 
-    /// Keeps the packets of the batch that nobody took, for a later turn: feed ``b""`` there.
+    /// Keeps this session's packets that were not taken from the batch. ``feed(batch, b"")`` adds them again
+    /// in a later turn.
     fn defer(&mut self, batch: &Bound<'_, OpenBatch>) -> PyResult<()> {
         self.owner.check()?;
         let batch = batch.try_borrow()?;
@@ -502,8 +502,8 @@ impl Session {
     }
 }
 
-/// What `make` makes of each packet. An error is raised if nothing comes before it; otherwise it
-/// comes again, from the next call.
+/// Applies `make` to each packet. An error is returned only if no packet comes before it; otherwise the
+/// next call finds it again.
 fn take<P, T>(
     packets: impl Iterator<Item = Result<P, OpenError>>,
     make: impl Fn(P) -> PyResult<T>,
@@ -519,11 +519,11 @@ fn take<P, T>(
     Ok(taken)
 }
 
-/// A message's type and payload, as Python has them.
+/// A message's type and payload as Python objects.
 type Message<'py> = (Bound<'py, PyString>, Bound<'py, PyBytes>);
 
 fn message<'py>(py: Python<'py>, message_type: MessageType, payload: &[u8]) -> Message<'py> {
-    // An interned string stays forever since CPython 3.12, and a peer may invent types.
+    // Since CPython 3.12 interned strings are never freed, and a peer may invent any number of types.
     let message_type = match MessageType::known().contains(&message_type) {
         true => PyString::intern(py, message_type.name()),
         false => PyString::new(py, message_type.name()),
@@ -531,16 +531,16 @@ fn message<'py>(py: Python<'py>, message_type: MessageType, payload: &[u8]) -> M
     (message_type, PyBytes::new(py, payload))
 }
 
-/// The type of a message to send. The library takes an empty one, since peers may send it.
+/// The type of a message to send. The library itself accepts an empty type, because peers may send one.
 fn checked_type(name: &str) -> PyResult<MessageType> {
     if name.is_empty() {
-        let text = "the message type is empty: it has 1 to 12 printable ASCII characters";
+        let text = "the message type is empty, expected 1 to 12 printable ASCII characters";
         return Err(error::MessageError::new_err(text));
     }
     MessageType::new(name.as_bytes()).map_err(error::message)
 }
 
-/// The contents of a v2 packet that carry a message.
+/// Encodes a message as the contents of a v2 packet.
 #[pyfunction]
 #[pyo3(name = "encode_message", signature = (message_type, payload=None))]
 pub(crate) fn encode<'py>(
@@ -555,7 +555,7 @@ pub(crate) fn encode<'py>(
     Ok(PyBytes::new(py, &contents))
 }
 
-/// The message in a v2 packet's contents: its type and its payload.
+/// Decodes the message in the contents of a v2 packet. Returns its type and its payload.
 #[pyfunction]
 #[pyo3(name = "decode_message")]
 pub(crate) fn decode<'py>(contents: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyBytes>)> {
@@ -566,7 +566,7 @@ pub(crate) fn decode<'py>(contents: &Bound<'py, PyAny>) -> PyResult<(String, Bou
     })?
 }
 
-/// A message in the framing of v1, the unencrypted transport.
+/// Encodes a message with the framing of v1, the unencrypted transport.
 #[pyfunction]
 #[pyo3(signature = (network, message_type, payload=None))]
 pub(crate) fn encode_v1<'py>(
@@ -580,7 +580,7 @@ pub(crate) fn encode_v1<'py>(
     let payload = payload.transpose()?.unwrap_or_default();
     if payload.len() > v1::Message::MAX_PAYLOAD_LEN {
         let (len, most) = (payload.len(), v1::Message::MAX_PAYLOAD_LEN);
-        let text = format!("a payload of {len} bytes; the limit is {most}");
+        let text = format!("a payload of {len} bytes, the limit is {most}");
         return Err(error::MessageError::new_err(text));
     }
     let mut wire = Vec::new();
@@ -588,13 +588,13 @@ pub(crate) fn encode_v1<'py>(
     Ok(PyBytes::new(py, &wire))
 }
 
-/// Takes the messages out of what a v1 peer sends.
+/// Decodes the messages of a v1 peer.
 ///
 /// A message with a wrong checksum or a malformed type is dropped and counted, as nodes do.
 #[pyclass(module = "packetlane")]
 pub(crate) struct V1Decoder {
     inner: v1::Decoder,
-    /// Of a message that has not come whole.
+    /// Bytes of an incomplete message.
     buffer: Vec<u8>,
     failed: Option<v1::Error>,
 }
@@ -614,9 +614,9 @@ impl V1Decoder {
         }
     }
 
-    /// The messages that have come whole with ``data``: each as its type and its payload. Raises
-    /// ``MessageError`` for what ends the connection, another network or too long a payload; if
-    /// messages come before it, from the next call on.
+    /// Returns the messages completed by ``data``, each as its type and its payload. Raises
+    /// ``MessageError`` if the connection must end: another network, or a payload above the limit. If
+    /// messages come before the error, this call returns them and the next call raises it.
     fn receive<'py>(&mut self, data: &Bound<'py, PyAny>) -> PyResult<Vec<Message<'py>>> {
         let py = data.py();
         let mut messages = Vec::new();
@@ -649,13 +649,13 @@ impl V1Decoder {
         }
     }
 
-    /// How many bytes wait here, of a message that has not come whole.
+    /// The number of bytes held here, of an incomplete message.
     #[getter]
     fn buffered(&self) -> usize {
         self.buffer.len()
     }
 
-    /// How many messages were dropped.
+    /// The number of messages dropped.
     #[getter]
     fn ignored(&self) -> u64 {
         self.inner.ignored().messages

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-/// One message: of a `bytes` object without a copy, since nobody can write to it.
+/// A message. A `bytes` object is not copied, because it is immutable.
 enum Message {
     Bytes(PyBackedBytes),
     Copy(Vec<u8>),
@@ -22,8 +22,7 @@ impl AsRef<[u8]> for Message {
     }
 }
 
-/// The double SHA-256 of each message, in the order of the hash function's output. Other threads
-/// run meanwhile.
+/// The double SHA-256 of each message, in the byte order of SHA-256's output. Releases the GIL.
 #[pyfunction]
 #[pyo3(name = "sha256d_many")]
 pub(crate) fn many<'py>(messages: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
@@ -43,7 +42,7 @@ pub(crate) fn many<'py>(messages: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py,
     Ok(digests.iter().map(|hash| PyBytes::new(py, hash)).collect())
 }
 
-/// The Merkle root of hashes of 32 bytes, and whether the same root belongs to a shorter list
+/// The Merkle root of hashes of 32 bytes, and whether the same root also belongs to a shorter list
 /// (CVE-2012-2459).
 #[pyfunction]
 #[pyo3(name = "sha256d_merkle_root")]

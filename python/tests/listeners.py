@@ -1,7 +1,7 @@
-"""Nodes that answer ``getaddr``, in a process of their own.
+"""Nodes that answer ``getaddr``, in a separate process.
 
 ``python listeners.py COUNT V1 NETWORK`` prints COUNT ports on one line and serves until its
-standard input ends. The first V1 of them speak v1 only.
+standard input ends. The first V1 of them speak only v1.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def node(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
 
 
 async def v1_node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, network: packetlane.Network) -> None:
-    """A node that knows v1 only: it hangs up at anything else."""
+    """A node that speaks only v1: it closes the connection on anything else."""
     decoder = packetlane.V1Decoder(network)
     while data := await reader.read(65536):
         try:

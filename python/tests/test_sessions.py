@@ -108,10 +108,10 @@ def test_messages_and_decoys() -> None:
     received = opened(bob, batch.wire_bytes(slots))
     assert bob.messages(received) == [("ping", b"12345678"), ("sendaddrv2", b"")]
     assert bob.messages(received) == [] and bob.decoys == 1 and bob.ignored == len(NO_MESSAGES)
-    with pytest.raises(packetlane.MessageError, match="12 are the most"):
+    with pytest.raises(packetlane.MessageError, match="12"):
         alice.push_message(batch, "a very long type")
     assert packetlane.decode_message(packetlane.encode_message("tx", b"t")) == ("tx", b"t")
-    with pytest.raises(packetlane.MessageError, match="no message type has the short id 255"):
+    with pytest.raises(packetlane.MessageError, match="short id 255"):
         packetlane.decode_message(b"\xff")
 
 
@@ -189,7 +189,7 @@ def test_a_batch_does_not_change_behind_its_views() -> None:
         lambda: Engine().seal(batch),
     ]
     for change in changes:
-        with pytest.raises(BufferError, match="1 views"):
+        with pytest.raises(BufferError, match="1 live memoryview"):
             change()
     # A slice of a view is one, too, and outlives it.
     part = view[1:3]
@@ -212,7 +212,7 @@ def test_views_of_received_packets() -> None:
     received = opened(bob, sealed(alice, b"one", b"two"))
     views = bob.views(received)
     assert views == [b"one", b"two"]
-    with pytest.raises(BufferError, match="2 views"):
+    with pytest.raises(BufferError, match="2 live memoryview"):
         received.clear()
     with pytest.raises(BufferError):
         bob.feed(received, b"more")
@@ -236,13 +236,13 @@ def test_handshake() -> None:
     for network in typing.get_args(networks):
         Handshake.initiator(network)
     Handshake.initiator(b"abcd")
-    with pytest.raises(ValueError, match='no network "moon": there are main,'):
+    with pytest.raises(ValueError, match='unknown network "moon", expected one of main,'):
         Handshake.initiator("moon")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="4 bytes, not 3"):
         Handshake.initiator(b"abc")
     with pytest.raises(ValueError, match="a magic of zeros"):
         Handshake.initiator(bytes(4))
-    with pytest.raises(packetlane.HandshakeError, match="4096 bytes of garbage are too many"):
+    with pytest.raises(packetlane.HandshakeError, match="4096 bytes of garbage"):
         Handshake.initiator(garbage=bytes(4096))
     alice = Handshake.initiator(garbage=b"", decoys=[b"a", b"b"], engine=Engine("portable"))
     assert len(alice.take_output()) == 64
@@ -333,7 +333,7 @@ def test_an_empty_message_type_is_refused() -> None:
         lambda: packetlane.encode_v1("regtest", ""),
     ]
     for call in refused:
-        with pytest.raises(packetlane.MessageError, match="the message type is empty: it has 1 to 12"):
+        with pytest.raises(packetlane.MessageError, match="the message type is empty, expected 1 to 12"):
             call()
     assert len(batch) == 0
 
@@ -379,7 +379,7 @@ def test_a_forked_process_is_refused() -> None:
                 call()
             except packetlane.Error as error:
                 texts.add(str(error))
-        expected = f"belongs to process {os.getppid()}, and this is process {os.getpid()}: after a fork"
+        expected = f"belongs to process {os.getppid()}, but this is process {os.getpid()}: after a fork"
         os._exit(len(texts) == 1 and expected in texts.pop() and len(batch) == 0)
     # Only the parent goes on.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
@@ -524,9 +524,9 @@ def test_lab(tmp_path: object) -> None:
     assert frame["case.bytes"][0] == 61 and frame["case.op"][0] == "seal"
     assert lab.read(path, "ratios").empty
     path.write_text(json.dumps({"schema": 2, "machine": {}}))
-    with pytest.raises(ValueError, match="report.json: schema 2, not 1"):
+    with pytest.raises(ValueError, match="report.json: schema 2, expected 1"):
         lab.read(path)
-    with pytest.raises(ValueError, match="no table 'lines': there are rows, ratios, published"):
+    with pytest.raises(ValueError, match="unknown table 'lines', expected rows, ratios or published"):
         path.write_text(json.dumps({"schema": 1, "machine": {}}))
         lab.read(path, "lines")  # type: ignore[arg-type]
     # What packetlane connect --json writes has a schema 1, too.

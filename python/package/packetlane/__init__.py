@@ -1,8 +1,8 @@
-"""BIP324, Bitcoin's v2 encrypted transport, many packets at a time.
+"""BIP324, Bitcoin's v2 encrypted transport, in batches.
 
-The packets of one turn of an event loop, whichever sessions they belong to, lie in one
-``SealBatch`` or ``OpenBatch``, and an ``Engine`` seals or opens them all at once.
-``connect`` and ``serve`` do all of it over asyncio. ``sha256d`` hashes many messages at once.
+A ``SealBatch`` or ``OpenBatch`` holds the packets of one turn of an event loop, from any number of
+sessions, and an ``Engine`` seals or opens all of them in one call. ``connect`` and ``serve`` do this
+over asyncio. ``sha256d`` hashes many messages at once, and ``blocks`` reads block files.
 """
 
 from . import blocks, sha256d

@@ -1,7 +1,7 @@
-"""Messages over asyncio: v2, and v1 with peers that speak nothing else.
+"""Messages over asyncio: v2, or v1 with peers that speak only v1.
 
-All connections of one event loop share two batches. What their sockets brought in one turn of
-the loop is opened by one call, and what was sent in one turn is sealed by one call.
+All connections of an event loop share two batches. One call opens the packets that arrived in a
+turn of the loop, and one call seals those that were sent.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ __all__ = [
     "serve",
 ]
 
-#: A reader that has so much unread takes no more from its socket: bytes of payloads, and
+#: A reader with this much unread stops reading its socket: the bytes of all payloads, plus
 #: MESSAGE_COST for each message.
 MAX_UNREAD = 4 * 1024 * 1024
-#: What a message takes besides its payload, in bytes: a tuple, two objects, a place in a queue.
+#: The memory of a message besides its payload, in bytes: a tuple, two objects, a queue entry.
 MESSAGE_COST = 256
-#: How much a peer may send before its verack, counted like MAX_UNREAD. Nodes send a few messages
-#: without payloads.
+#: How much a peer may send before its verack, counted like MAX_UNREAD. Nodes send only a few
+#: messages without payloads.
 MAX_BEFORE_VERACK = 64 * 1024
-#: ``Writer.max_unsent`` of a new connection, in bytes: four of the longest payloads.
+#: The initial ``Writer.max_unsent``, in bytes: four of the longest payloads.
 MAX_UNSENT = 16 * 1024 * 1024
-#: How long a connection that was closed may take to send what is unsent, in seconds.
+#: How long a closed connection may take to send its unsent bytes, in seconds.
 CLOSE_TIMEOUT = 30.0
 PROTOCOL_VERSION = 70016
 USER_AGENT = "/packetlane-python:0.1.0/"
@@ -66,7 +66,7 @@ class Closed(Error):
 
 
 class SendBufferFull(Error):
-    """The peer takes less than is sent: nothing was sent by this call. Await ``Writer.drain``."""
+    """The peer reads too slowly. This call sent nothing: await ``Writer.drain``."""
 
 
 def _cost(message: tuple[str, bytes]) -> int:
@@ -75,27 +75,27 @@ def _cost(message: tuple[str, bytes]) -> int:
 
 @dataclass(frozen=True)
 class Version:
-    """What our ``version`` message says. Its time and its nonce are made for each peer."""
+    """The contents of our ``version`` message. Its time and nonce are new for each peer."""
 
-    #: Bits of services.
+    #: The service bits.
     services: int = 0
     #: At most 256 bytes of UTF-8.
     user_agent: str = USER_AGENT
-    #: Of the last block.
+    #: The height of the last block.
     height: int = 0
     #: Whether the peer should announce transactions.
     relay: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.services < 1 << 64:
-            raise ValueError(f"services {self.services} are not 64 bits")
+            raise ValueError(f"services {self.services} do not fit 64 bits")
         if not -1 << 31 <= self.height < 1 << 31:
-            raise ValueError(f"height {self.height} is not of 32 bits")
+            raise ValueError(f"height {self.height} does not fit 32 bits")
         if len(self.user_agent.encode()) > 256:
             raise ValueError("the user agent is longer than 256 bytes")
 
     def encode(self) -> bytes:
-        """A payload for one peer."""
+        """Encodes the payload for one peer."""
         nobody = bytes(26)
         agent = self.user_agent.encode()
         size = bytes([len(agent)]) if len(agent) < 0xFD else struct.pack("<BH", 0xFD, len(agent))
@@ -111,7 +111,7 @@ class Version:
 
 
 class _Turn:
-    """What the connections of one event loop have to open and to seal."""
+    """The packets that the connections of one event loop have to open and to seal."""
 
     _of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn] = weakref.WeakKeyDictionary()
 
@@ -136,7 +136,7 @@ class _Turn:
         try:
             session.feed(self.incoming, data)
         except Error:
-            pass  # it comes again, behind the packets that came before it
+            pass  # session.messages raises it again, after the packets before it
         if self.incoming.bytes_used >= OpenBatch.ENOUGH_BYTES:
             self.open()
 
@@ -167,13 +167,13 @@ class _Turn:
         self.engine.seal(self.outgoing)
         for connection, slots in pushed.items():
             connection.pushed_bytes = 0
-            # A copy: asyncio keeps what the socket does not take.
+            # A copy, because asyncio keeps what the socket does not accept.
             connection.write(self.outgoing.wire_bytes(slots))
         self.outgoing.clear()
 
 
 class _Connection(asyncio.Protocol):
-    """One socket. ``handshake`` is ``None`` to speak v1 from the beginning."""
+    """One socket. If ``handshake`` is ``None``, it speaks v1 from the start."""
 
     def __init__(
         self,
@@ -193,24 +193,24 @@ class _Connection(asyncio.Protocol):
         #: Done when messages can be sent.
         self.ready: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
-        #: Messages that nobody has read, and what they cost.
+        #: Unread messages, and their cost.
         self.unread: deque[tuple[str, bytes]] = deque()
         self.unread_cost = 0
         self.end: Optional[Exception] = None
         self.reading: Optional[asyncio.Future[None]] = None
         self.writable = asyncio.Event()
         self.writable.set()
-        #: The payload of its ``version``.
+        #: The payload of the peer's ``version``.
         self.peer_version: Optional[bytes] = None
-        #: What waits in the turn to be sealed, in bytes.
+        #: Bytes pushed in this turn and not sealed yet.
         self.pushed_bytes = 0
-        #: Aborts a connection that does not become closed.
+        #: Aborts the connection if closing it takes too long.
         self.close_timer: Optional[asyncio.TimerHandle] = None
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Of a class of its own in uvloop.
+        # A cast, because uvloop has its own transport class.
         self.transport = cast(asyncio.Transport, transport)
         if self.handshake is None:
             self.ready.set_result(None)
@@ -242,7 +242,7 @@ class _Connection(asyncio.Protocol):
                 self.receive_v1(progress.received)
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
-        # First: a transport that is lost must not be aborted.
+        # First, because a lost transport must not be aborted.
         self.lost.set_result(None)
         if self.close_timer is not None:
             self.close_timer.cancel()
@@ -265,7 +265,7 @@ class _Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable.set()
 
-    # What a turn and the two streams call.
+    # Called by the turn and the two streams.
 
     def set_ready(self) -> None:
         if not self.ready.done():
@@ -287,7 +287,7 @@ class _Connection(asyncio.Protocol):
         self.wake()
 
     def take(self) -> tuple[str, bytes]:
-        """The first message of ``unread``, which is not empty."""
+        """Takes the first message of ``unread``, which must not be empty."""
         message = self.unread.popleft()
         before = self.unread_cost
         self.unread_cost -= _cost(message)
@@ -296,7 +296,7 @@ class _Connection(asyncio.Protocol):
         return message
 
     def put_back(self, messages: list[tuple[str, bytes]]) -> None:
-        """Puts messages that were taken in front of ``unread``."""
+        """Puts taken messages back at the front of ``unread``."""
         behind, self.unread = self.unread, deque()
         self.deliver(messages)
         self.unread.extend(behind)
@@ -307,20 +307,20 @@ class _Connection(asyncio.Protocol):
             self.end = error
             if not self.ready.done():
                 self.ready.set_exception(error)
-                self.ready.exception()  # nobody may wait for it
+                self.ready.exception()  # marks it retrieved, in case nothing awaits it
             self.wake()
         if self.transport is not None and not self.lost.done():
             self.transport.abort()
 
     def close(self) -> None:
-        """Closes the connection when all that was sent is on its way, or time is up."""
+        """Closes the connection once all unsent bytes are sent, or after CLOSE_TIMEOUT."""
         if self in self.turn.pushed:
             self.turn.seal()
         if self.transport is None or self.lost.done():
             return
         self.transport.close()
         if self.close_timer is None and self.transport.get_write_buffer_size():
-            error = Closed(f"the peer did not take what was sent to it in {CLOSE_TIMEOUT:g} s")
+            error = Closed(f"the peer did not read all unsent bytes in {CLOSE_TIMEOUT:g} s")
             self.close_timer = self.loop.call_later(CLOSE_TIMEOUT, self.fail, error)
 
     def wake(self) -> None:
@@ -339,16 +339,16 @@ class Reader:
         self._connection = connection
 
     async def read(self) -> tuple[str, bytes]:
-        """The next message: its type and its payload.
+        """Returns the next message: its type and its payload.
 
-        Raises ``Closed`` when there are no more, or the ``Error`` that ended the connection.
+        Raises ``Closed`` after the last message, or the ``Error`` that ended the connection.
         """
         connection = self._connection
         while not connection.unread:
             if connection.end is not None:
                 raise connection.end
             if connection.reading is not None:
-                raise RuntimeError("somebody else waits for this reader's next message")
+                raise RuntimeError("another task is already waiting for this reader")
             connection.reading = connection.loop.create_future()
             try:
                 await connection.reading
@@ -369,7 +369,7 @@ class Reader:
 class Writer:
     """Sends messages to a peer."""
 
-    #: ``send`` is refused while more bytes than this are ``unsent``.
+    #: ``send`` raises ``SendBufferFull`` while more bytes than this are ``unsent``.
     max_unsent: int
 
     def __init__(self, connection: _Connection) -> None:
@@ -378,12 +378,12 @@ class Writer:
 
     @property
     def version(self) -> int:
-        """The transport's version: 2, or 1 with a peer that speaks nothing else."""
+        """The version of the transport: 2, or 1 with a peer that speaks only v1."""
         return 1 if self._connection.session is None else 2
 
     @property
     def session_id(self) -> Optional[bytes]:
-        """The id of the v2 session: equal on both sides unless somebody is in between."""
+        """The id of the v2 session: the same on both sides unless the connection is intercepted."""
         session = self._connection.session
         return None if session is None else session.id
 
@@ -393,19 +393,19 @@ class Writer:
         return self._connection.peer_version
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As ``asyncio.Transport.get_extra_info``: ``peername``, ``socket``."""
+        """Like ``asyncio.Transport.get_extra_info``: ``peername``, ``socket``."""
         transport = self._connection.transport
         return default if transport is None else transport.get_extra_info(name, default)
 
     @property
     def unsent(self) -> int:
-        """How much of what was sent the socket has not taken yet, in bytes on the wire."""
+        """Number of sent bytes, on the wire, that the socket has not accepted yet."""
         transport = self._connection.transport
         waiting = 0 if transport is None else transport.get_write_buffer_size()
         return waiting + self._connection.pushed_bytes
 
     def send(self, message_type: str, payload: Buffer = b"") -> None:
-        """Sends a message, in this turn of the event loop, with all others that are sent in it.
+        """Sends a message, together with all others of this turn of the event loop.
 
         Raises ``SendBufferFull`` if more than ``max_unsent`` bytes are ``unsent``, and ``Closed``
         or the ``Error`` that ended the connection.
@@ -415,7 +415,7 @@ class Writer:
             raise connection.end
         if self.unsent > self.max_unsent:
             raise SendBufferFull(
-                f"{self.unsent} bytes are unsent, and the limit is {self.max_unsent}: await drain()"
+                f"{self.unsent} bytes are unsent, the limit is {self.max_unsent}: await drain()"
             )
         if connection.session is None:
             connection.write(encode_v1(connection.network, message_type, payload))
@@ -423,9 +423,9 @@ class Writer:
             connection.turn.push(connection, connection.session, message_type, payload)
 
     async def drain(self) -> None:
-        """Waits until no more than 64 KiB are ``unsent``.
+        """Waits until at most 64 KiB are ``unsent``.
 
-        That takes as long as the peer likes: bound it by ``asyncio.wait_for``.
+        A peer that stops reading can make this wait forever: use ``asyncio.wait_for``.
         """
         await asyncio.sleep(0)
         await self._connection.writable.wait()
@@ -433,14 +433,14 @@ class Writer:
             raise self._connection.end
 
     def close(self) -> None:
-        """Closes the connection when all that was sent is on its way.
+        """Closes the connection once all unsent bytes are sent.
 
-        If the peer does not take it in 30 seconds, the connection is aborted.
+        If the peer does not read them in 30 seconds, the connection is aborted.
         """
         self._connection.close()
 
     def abort(self) -> None:
-        """Closes the connection at once. What is unsent is lost."""
+        """Closes the connection immediately and discards unsent bytes."""
         self._connection.fail(Closed("the connection was aborted"))
 
     async def wait_closed(self) -> None:
@@ -459,13 +459,13 @@ async def connect(
     total_timeout: Optional[float] = None,
     dial: Optional[Callable[[str, int], Awaitable[socket.socket]]] = None,
 ) -> tuple[Reader, Writer]:
-    """Connects to a node by v2. If it may speak v1 only, connects again by v1, unless ``v2_only``.
+    """Connects to a node with v2. If the node may speak only v1, reconnects with v1.
 
-    It may if it closes, answers by v1, or sends nothing for ``timeout``. ``timeout`` is in
-    seconds, for each step: TCP, v2, versions. ``total_timeout`` is for all of them together.
-    With ``handshake`` the version messages have been exchanged when it returns
-    (``exchange_versions``); a ``Version`` says what ours has. ``dial`` makes each TCP connection
-    in place of asyncio, as ``connect`` of a SOCKS5 client does.
+    That is if the node closes the connection, answers with v1, or sends nothing for ``timeout``.
+    With ``v2_only`` this raises ``ClosedUnanswered`` instead. ``timeout``, in seconds, limits each
+    step: TCP, v2, versions. ``total_timeout`` limits all steps together. With ``handshake``, the
+    call also exchanges version messages (``exchange_versions``); a ``Version`` sets the contents of
+    ours. ``dial`` opens each TCP connection in place of asyncio, like ``connect`` of a SOCKS5 client.
     """
 
     async def connected() -> tuple[Reader, Writer]:
@@ -484,7 +484,7 @@ async def connect(
 
 
 async def _within(timeout: float, what: Awaitable[_T], text: str) -> _T:
-    """The result of ``what``. Raises a ``TimeoutError`` that says ``text``."""
+    """Awaits ``what``. After ``timeout`` raises a ``TimeoutError`` with ``text``."""
     try:
         return await asyncio.wait_for(what, timeout)
     except asyncio.TimeoutError:
@@ -518,17 +518,17 @@ async def _connect(
             text = f"the peer did not finish the v2 handshake in {timeout:g} s"
             await _within(timeout, connection.ready, f"{text}: it may be on another network")
         except asyncio.TimeoutError:
-            # As if it had closed. A v1 node may also wait for the rest of what it takes for a
-            # message (btcd, where the length that it reads is below 4 MB: one time in 1,074).
+            # As if it had closed: a v1 node may be waiting for the rest of what it takes for a message
+            # (btcd, if the length that it reads is below 4 MB: one time in 1,074).
             if v2 is not None and isinstance(v2.closed(), ClosedUnanswered):
-                text = f"the peer did not answer in {timeout:g} s: it may speak v1 only"
+                text = f"the peer did not answer in {timeout:g} s: it may speak only v1"
                 raise ClosedUnanswered(text) from None
             raise
         if handshake:
             text = f"the peer did not send version and verack in {timeout:g} s"
             await _within(timeout, exchange_versions(reader, writer, _own(handshake)), text)
     except BaseException:
-        connection.fail(Closed("the connection was given up"))
+        connection.fail(Closed("the connection attempt was abandoned"))
         raise
     return reader, writer
 
@@ -542,13 +542,13 @@ async def serve(
     handshake: Union[bool, Version] = False,
     timeout: float = 60.0,
 ) -> asyncio.Server:
-    """Accepts peers that speak v2 or v1, and calls ``callback`` for each.
+    """Accepts v2 and v1 peers and calls ``callback`` for each.
 
-    When the callback returns, its connection is closed. With ``handshake`` the version messages
-    have been exchanged when it is called, as by ``connect``. ``timeout`` is how long a peer may take
-    to shake hands, in seconds.
+    The connection is closed when the callback returns. With ``handshake``, version messages are
+    exchanged before the callback is called, as in ``connect``. ``timeout``, in seconds, limits the v2
+    handshake and the exchange of versions, each.
     """
-    Handshake.responder(network)  # what is wrong with it is said now, not to each peer
+    Handshake.responder(network)  # raises for a wrong network now, not for each peer
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -560,12 +560,12 @@ async def serve(
                 exchange = exchange_versions(reader, writer, _own(handshake), answer=True)
                 await asyncio.wait_for(exchange, timeout)
         except (Error, OSError, asyncio.TimeoutError):
-            connection.fail(Closed("the peer did not shake hands"))
+            connection.fail(Closed("the peer did not complete the handshake"))
             return
         try:
             await callback(reader, writer)
         except (Error, OSError):
-            # Of the connection, which has ended; any other is the callback's own, and is logged.
+            # Ignored if the connection has ended; otherwise it is the callback's own error, and is logged.
             if connection.end is None:
                 raise
         finally:
@@ -588,11 +588,11 @@ def _own(handshake: Union[bool, Version]) -> Version:
 async def exchange_versions(
     reader: Reader, writer: Writer, version: Version = Version(), *, answer: bool = False
 ) -> bytes:
-    """Exchanges ``version`` and ``verack``, and asks for ``addrv2``.
+    """Exchanges ``version`` and ``verack``, and sends ``sendaddrv2``.
 
-    ``answer`` is for the side that accepted the connection. Returns the payload of the peer's
-    ``version``. Other messages that come meanwhile wait in the reader; more than a few of them
-    end the connection with an ``Error``.
+    Set ``answer`` on the side that accepted the connection. Returns the payload of the peer's
+    ``version``. Other messages that arrive in between stay in the reader; more than 64 KiB of them end
+    the connection with an ``Error``.
     """
     connection = reader._connection
     others: list[tuple[str, bytes]] = []

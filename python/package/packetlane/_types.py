@@ -1,4 +1,4 @@
-"""Types of arguments: for type checkers, and for ``typing.get_type_hints``."""
+"""Argument types, for type checkers and ``typing.get_type_hints``."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ elif TYPE_CHECKING:
 else:
     Buffer = Union[bytes, bytearray, memoryview]
 
-#: A network, by the name that node software gives it, or its magic: four bytes.
+#: A network: its name in node software, or its magic as four bytes.
 Network = Union[Literal["main", "testnet3", "testnet4", "signet", "regtest"], bytes]

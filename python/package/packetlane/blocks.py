@@ -1,4 +1,4 @@
-"""Bitcoin Core's block files, and blocks checked against their headers."""
+"""Bitcoin Core's block files, and verification of blocks against their headers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PIECE = 1 << 20
 def scan(
     path: Union[str, os.PathLike[str]], network: Network = "main"
 ) -> Iterator[tuple[int, Union[bytes, BlockError]]]:
-    """The blocks of a block file (``blk00000.dat``): each as its offset and its bytes.
+    """Yields the blocks of a block file (``blk00000.dat``), each as its offset and its bytes.
 
-    They are not verified (``Verifier``). Bytes that are no block come as an offset and a
-    ``BlockError``, and the scan goes on behind them. A file that does not begin with the
-    network's magic is obfuscated by the key in ``xor.dat`` next to it, if there is one. Memory is
-    bounded by the longest block. Raises ``ValueError`` for a malformed key, and ``OSError``.
+    The blocks are not verified; use ``Verifier``. Bytes that are not a block give an offset and a
+    ``BlockError``, and the scan continues after them. If the file does not begin with the network's
+    magic, it is decoded with the key in ``xor.dat`` next to it, if that exists. Memory is bounded by
+    the longest block. Raises ``ValueError`` for a malformed key, and ``OSError``.
     """
     key = None
     with open(path, "rb") as file:
@@ -32,7 +32,7 @@ def scan(
                 with open(os.path.join(os.path.dirname(path), "xor.dat"), "rb") as keys:
                     key = keys.read(9)
             except FileNotFoundError:
-                pass  # before version 28
+                pass  # Bitcoin Core before version 28
         scanner = Scanner(network, key=key)
         while piece:
             yield from scanner.feed(piece)

@@ -17,10 +17,10 @@ def read(
     path: Union[str, os.PathLike[str]],
     table: Literal["rows", "ratios", "published"] = "rows",
 ) -> pandas.DataFrame:
-    """One table of a report. ``frame.attrs["machine"]`` says which machine it is of.
+    """Reads one table of a report. ``frame.attrs["machine"]`` describes the machine.
 
-    What a case says (``op=seal bytes=61 batch=64``) is also in columns: ``case.op``, ``case.bytes``.
-    Raises ``ValueError`` for a file that is no such report.
+    The keys of a case (``op=seal bytes=61 batch=64``) also become columns: ``case.op``, ``case.bytes``.
+    Raises ``ValueError`` if the file is not such a report.
     """
     name = os.fspath(path)
     with open(path, encoding="utf-8") as file:
@@ -29,11 +29,11 @@ def read(
         except ValueError as error:
             raise ValueError(f"{name}: not a report of packetlane lab --json: {error}") from None
     if not isinstance(report, dict) or "machine" not in report:
-        raise ValueError(f"{name}: not a report of packetlane lab --json, which names a machine")
+        raise ValueError(f"{name}: not a report of packetlane lab --json: it names no machine")
     if report.get("schema") != _SCHEMA:
-        raise ValueError(f"{name}: schema {report.get('schema')}, not {_SCHEMA}")
+        raise ValueError(f"{name}: schema {report.get('schema')}, expected {_SCHEMA}")
     if table not in ("rows", "ratios", "published"):
-        raise ValueError(f"no table {table!r}: there are rows, ratios, published")
+        raise ValueError(f"unknown table {table!r}, expected rows, ratios or published")
     rows = []
     for row in report.get(table, []):
         pairs = (word.split("=", 1) for word in row["case"].split() if "=" in word)

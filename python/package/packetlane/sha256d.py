@@ -1,4 +1,4 @@
-"""Double SHA-256, many messages at a time.
+"""Double SHA-256 of many messages at once.
 
 >>> from packetlane import sha256d
 >>> [digest.hex()[:16] for digest in sha256d.many([b"hello", bytearray(b"world")])]
@@ -25,15 +25,15 @@ class MerkleRoot(NamedTuple):
 
 
 def many(messages: Iterable[Buffer]) -> list[bytes]:
-    """The double SHA-256 of each message, in the order of the hash function's output.
+    """The double SHA-256 of each message, in the byte order of SHA-256's output.
 
-    Other threads run meanwhile. What is ``bytes`` is not copied.
+    Releases the GIL. ``bytes`` objects are not copied.
     """
     return sha256d_many(messages)
 
 
 def merkle_root(leaves: Iterable[Buffer]) -> MerkleRoot:
-    """The Merkle root of hashes of 32 bytes, as Bitcoin computes it.
+    """Bitcoin's Merkle root of hashes of 32 bytes.
 
     >>> merkle_root(many([b"one", b"two"])).root == many([b"".join(many([b"one", b"two"]))])[0]
     True
