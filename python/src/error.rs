@@ -57,7 +57,12 @@ create_exception!(
     "Bytes are not a valid message, or a message type is not valid."
 );
 
-create_exception!(packetlane, BlockError, Error, "Bytes are not a valid block.");
+create_exception!(
+    packetlane,
+    BlockError,
+    Error,
+    "Bytes are not a valid block."
+);
 
 pub(crate) fn backend(error: Backend) -> PyErr {
     BackendError::new_err(error.to_string())
@@ -77,9 +82,9 @@ pub(crate) fn seal(error: Seal) -> PyErr {
 pub(crate) fn open(error: Open) -> PyErr {
     match error {
         Open::BadTag { .. } => BadTag::new_err(error.to_string()),
-        Open::NotOpened => OpenError::new_err(
-            "the packets are not opened yet: call engine.open(batch) first",
-        ),
+        Open::NotOpened => {
+            OpenError::new_err("the packets are not opened yet: call engine.open(batch) first")
+        }
         Open::NotInBatch => OpenError::new_err(
             "the session's packets are not in this batch: take or defer them from the batch that received them, \
              before batch.clear()",

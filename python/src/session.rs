@@ -43,7 +43,9 @@ impl<'py> FromPyObject<'_, 'py> for Magic {
         let len = bytes.len();
         let wrong = |_| PyValueError::new_err(format!("a magic has 4 bytes, not {len}"));
         match <[u8; 4]>::try_from(bytes).map_err(wrong)? {
-            [0, 0, 0, 0] => Err(PyValueError::new_err("a magic of zeros, which no network uses")),
+            [0, 0, 0, 0] => Err(PyValueError::new_err(
+                "a magic of zeros, which no network uses",
+            )),
             magic => Ok(Self(magic)),
         }
     }

@@ -12,10 +12,7 @@
 //!   interface.
 
 #![allow(unsafe_code, reason = "the boundary to C")]
-#![allow(
-    non_camel_case_types,
-    reason = "types have their names in the header"
-)]
+#![allow(non_camel_case_types, reason = "types have their names in the header")]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the header states the rules for callers once, for all functions"

@@ -348,7 +348,8 @@ pub unsafe extern "C" fn packetlane_quic_opener_push(
         let end = at.checked_add(len).ok_or(PACKETLANE_WRONG_LENGTH)?;
         let there = opening.batch.bytes().len();
         if end > there {
-            let message = format_args!("the packet ends at byte {end}, but the batch has only {there} bytes");
+            let message =
+                format_args!("the packet ends at byte {end}, but the batch has only {there} bytes");
             return Err(Error::new(PACKETLANE_WRONG_LENGTH, message));
         }
         let slot = opener.push(&mut opening.batch, at..end, number_at)?;

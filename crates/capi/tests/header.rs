@@ -86,7 +86,10 @@ fn every_function_names_its_errors() {
         }
         if let Some(rest) = line.strip_prefix("packetlane_status ") {
             functions += 1;
-            assert!(comment.contains(" Fails "), "the comment lists no errors: {rest}");
+            assert!(
+                comment.contains(" Fails "),
+                "the comment lists no errors: {rest}"
+            );
         }
         comment.clear();
     }
