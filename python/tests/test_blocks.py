@@ -9,7 +9,7 @@ import packetlane
 import pytest
 from packetlane import blocks
 
-#: Of the main network.
+#: The genesis block of mainnet.
 GENESIS = bytes.fromhex(
     "0100000000000000000000000000000000000000000000000000000000000000000000003ba3edfd7a7b12b27ac7"
     "2c3e67768f617fc81bc3888a51323a9fb8aa4b1e5e4a29ab5f49ffff001d1dac2b7c010100000001000000000000"
@@ -36,7 +36,7 @@ def test_a_block_is_verified() -> None:
     assert (summary.transactions, summary.transactions_of_64_bytes) == (1, 0)
     with pytest.raises(packetlane.BlockError, match="Merkle root.*") as caught:
         verifier.verify(GENESIS[:36] + bytes(32) + GENESIS[68:])
-    # All faults are named: it has no proof of work, either.
+    # The error lists all faults: the proof of work is missing too.
     assert "; " in str(caught.value)
     for wrong in (b"", GENESIS[:-1], GENESIS + b"\0"):
         with pytest.raises(packetlane.BlockError):
@@ -45,7 +45,7 @@ def test_a_block_is_verified() -> None:
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "obfuscated"])
 def test_a_file_is_scanned(plain: bool, tmp_path: Path) -> None:
-    """One that is obfuscated, and a plain one, which may lie next to a key."""
+    """An obfuscated file, and a plain one that has a key next to it."""
     data = (FRAME + GENESIS) * 2 + b"damage" + FRAME + GENESIS
     path = tmp_path / "blk00000.dat"
     path.write_bytes((data if plain else obfuscated(data)) + bytes(3_000_000))
@@ -54,7 +54,7 @@ def test_a_file_is_scanned(plain: bool, tmp_path: Path) -> None:
     first, second, damage, third = blocks.scan(path)
     assert first == (8, GENESIS) and second == (size + 8, GENESIS)
     assert damage[0] == 2 * size and isinstance(damage[1], packetlane.BlockError)
-    assert str(damage[1]) == "no block begins here (6 bytes skipped)"
+    assert "6 bytes skipped" in str(damage[1])
     assert third == (2 * size + 6 + 8, GENESIS)
     (tmp_path / "xor.dat").write_bytes(KEY + b"\0")
     if not plain:

@@ -65,7 +65,7 @@ def test_any_buffer_is_taken() -> None:
     Engine().seal(batch)
     wire = bytearray(batch.wire_bytes([*slots, many]))
     received = OpenBatch()
-    # In pieces, as a socket brings them.
+    # In pieces, as from a socket.
     for at in range(0, len(wire), 7):
         bob.feed(received, memoryview(wire)[at : at + 7])
     Engine().open(received)
@@ -83,7 +83,7 @@ def test_nothing_is_pushed_if_one_is_refused() -> None:
     assert bob.packets(opened(bob, sealed(alice, b"fine"))) == [b"fine"]
 
 
-#: Unknown short ids, nothing, a type that is cut short, one that is not ASCII, and no zeros behind it.
+#: Unknown short ids, empty contents, a truncated type, one that is not ASCII, and one not padded with zeros.
 NO_MESSAGES = [
     b"\x26",
     b"\x7f no such type",
@@ -191,7 +191,7 @@ def test_a_batch_does_not_change_behind_its_views() -> None:
     for change in changes:
         with pytest.raises(BufferError, match="1 live memoryview"):
             change()
-    # A slice of a view is one, too, and outlives it.
+    # A slice of a view is a view too, and outlives it.
     part = view[1:3]
     exporter = view.obj
     view.release()
@@ -222,7 +222,7 @@ def test_views_of_received_packets() -> None:
     del received
     gc.collect()
     assert bytes(views[1]) == b"two"
-    # And a batch is its own again when they are gone.
+    # The batch can change again once all views are gone.
     received = opened(bob, sealed(alice, b"three"))
     views = bob.views(received)
     del views
@@ -275,7 +275,7 @@ def test_v1_messages() -> None:
     assert decoder.receive(wire) == [("ping", b"12345678")]
     assert decoder.ignored == 2 and decoder.buffered == len(ping) - 1
     main = packetlane.encode_v1("main", "ping")
-    # An error comes behind the messages before it, and stays.
+    # An error comes after the messages before it, and persists.
     assert decoder.receive(ping[-1:] + main) == [("ping", b"12345678")]
     for data in (b"", ping):
         with pytest.raises(packetlane.MessageError, match="the peer is on main"):
@@ -287,7 +287,7 @@ def test_v1_messages() -> None:
 
 
 def test_a_long_message_in_small_pieces_takes_linear_time() -> None:
-    """Of v1 and of v2: what has come before is not gone through again for each piece."""
+    """In v1 and v2: earlier bytes are not processed again for each piece."""
     payload, pieces = bytes(4_000_000), 5_000
 
     def seconds(receive: Callable[[bytes], object], wire: bytes) -> float:
@@ -299,7 +299,7 @@ def test_a_long_message_in_small_pieces_takes_linear_time() -> None:
 
     decoder, received = packetlane.V1Decoder("regtest"), []
     v1 = packetlane.encode_v1("regtest", "block", payload)
-    # Copying what has come takes 0.5 ms for each piece: 2.5 s.
+    # Copying the earlier bytes would take 0.5 ms per piece, 2.5 s in total.
     assert seconds(lambda data: received.extend(decoder.receive(data)), v1) < 1
     assert received == [("block", payload)]
     alice, bob = sessions()
@@ -319,7 +319,7 @@ def test_types_that_a_peer_invents_are_not_interned() -> None:
         by_v1 = decoder.receive(packetlane.encode_v1("regtest", kind))
         for (name, _), in (by_v2, by_v1):
             assert name == kind
-            # Another object with the same text, so that only an interned one is found.
+            # A new object with the same text: only an interned string is the same object.
             interned = sys.intern("".join(list(kind))) is name
             assert interned is (kind != "invented1")
 
@@ -381,7 +381,7 @@ def test_a_forked_process_is_refused() -> None:
                 texts.add(str(error))
         expected = f"belongs to process {os.getppid()}, but this is process {os.getpid()}: after a fork"
         os._exit(len(texts) == 1 and expected in texts.pop() and len(batch) == 0)
-    # Only the parent goes on.
+    # Only the parent continues.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert bob.packets(opened(bob, sealed(alice, b"parent"))) == [b"parent"]
 
@@ -434,15 +434,15 @@ def refuses(run: Callable[[], object], touch: Callable[[], object]) -> bool:
     return refused
 
 
-# Who waits for a busy machine sees nothing: then once more.
+# On a busy machine an attempt may see no overlap.
 ATTEMPTS = 10
 
 
 def test_one_batch_in_two_threads() -> None:
-    """Sealing and opening release the GIL. Who touches the batch meanwhile is told, and breaks nothing."""
+    """Sealing and opening release the GIL. Another thread that uses the batch then gets an error."""
     alice, bob = sessions()
     batch, received = SealBatch(), OpenBatch()
-    # Short packets wait for the engine.
+    # Short packets, so that the engine seals them and not the push.
     contents = [bytes(700)] * 40_000
     sealing_refuses = opening_refuses = False
     for _ in range(ATTEMPTS):
@@ -461,7 +461,7 @@ def test_one_batch_in_two_threads() -> None:
 
 
 def test_long_packets_in_two_threads() -> None:
-    """What is sealed when it is pushed releases the GIL, too."""
+    """A push that seals releases the GIL too."""
     alice, bob = sessions()
     batch, received = SealBatch(), OpenBatch()
     contents = [bytes(3_000_000)] * 8
@@ -529,7 +529,7 @@ def test_lab(tmp_path: object) -> None:
     with pytest.raises(ValueError, match="unknown table 'lines', expected rows, ratios or published"):
         path.write_text(json.dumps({"schema": 1, "machine": {}}))
         lab.read(path, "lines")  # type: ignore[arg-type]
-    # What packetlane connect --json writes has a schema 1, too.
+    # The output of packetlane connect --json also has schema 1.
     for other in ('{"schema": 1, "address": "127.0.0.1:8333"}', "[1]", "no JSON", ""):
         path.write_text(other)
         with pytest.raises(ValueError, match="report.json: not a report of packetlane lab --json"):

@@ -1,4 +1,4 @@
-"""Connections over asyncio: with ourselves, and with btcd and Bitcoin Core."""
+"""Connections over asyncio: with this package, btcd and Bitcoin Core."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_what_nobody_reads_is_bounded(size: int) -> None:
     (connection,) = connections
     cost = sum(_streams.MESSAGE_COST + len(payload) for _, payload in connection.unread)
     assert cost == connection.unread_cost
-    # One read of a socket above the limit.
+    # The limit can be exceeded by one read of the socket.
     one_read = 256 * 1024
     assert _streams.MAX_UNREAD < cost < _streams.MAX_UNREAD + size + one_read // 24 * 256 + one_read
     writer.close()
@@ -141,7 +141,7 @@ async def test_what_comes_before_verack_is_bounded(size: int) -> None:
 async def test_messages_before_verack_wait_in_the_reader() -> None:
     server = await packetlane.serve(echo, "127.0.0.1", 0, "regtest")
     reader, writer = await packetlane.connect("127.0.0.1", port_of(server), "regtest")
-    # They come back, in front of the version that comes back.
+    # They are echoed before the version.
     messages = [(f"type{i}", bytes(i)) for i in range(20)]
     for message in messages:
         writer.send(*message)
@@ -155,7 +155,7 @@ async def test_messages_before_verack_wait_in_the_reader() -> None:
 
 
 def reported() -> list[dict[str, object]]:
-    """What the running loop reports from now on."""
+    """Collects the errors that the running loop reports from now on."""
     contexts: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: contexts.append(context))
@@ -182,7 +182,7 @@ async def test_what_is_unsent_is_bounded() -> None:
             sent += 1
             await asyncio.sleep(0)
     assert theirs.max_unsent < theirs.unsent <= theirs.max_unsent + 1_000_021
-    # What was refused was not sent, and the connection goes on.
+    # The refused message was not sent, and the connection continues.
     assert await reader.read() == ("ping", b"12345678")
     for _ in range(sent):
         assert (await reader.read())[0] == "block"
@@ -327,7 +327,7 @@ async def test_what_is_no_message_ends_no_connection() -> None:
     assert session is not None and session.ignored == 3
     writer.close()
     loop = asyncio.get_running_loop()
-    # Its server takes it for v1 by its first message.
+    # The server recognises v1 by the first message.
     _, connection = await loop.create_connection(
         lambda: _streams._Connection(loop, "regtest", None), "127.0.0.1", port_of(server)
     )
@@ -345,7 +345,7 @@ async def test_exchange_versions_of_both_sides() -> None:
         "127.0.0.1", port_of(server), "regtest", handshake=True
     )
     assert await reader.read() == ("sendaddrv2", b"")
-    # The server has read ours, and sends it back as it does with every message.
+    # The server echoes ours like every message.
     assert await reader.read() == ("sendaddrv2", b"")
     writer.close()
     server.close()
@@ -383,7 +383,7 @@ async def test_versions_say_what_both_sides_are() -> None:
 
 
 async def test_a_dialler_makes_each_connection() -> None:
-    """As for a proxy: of the attempt by v2, and of the one by v1 after it."""
+    """As with a proxy: for the v2 attempt and for the v1 attempt after it."""
     dialled: list[tuple[str, int]] = []
 
     async def v1_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -472,7 +472,7 @@ async def test_refused_and_silent() -> None:
     address: tuple[str, int, packetlane.Network] = ("127.0.0.1", port_of(server), "regtest")
     with pytest.raises(packetlane.ClosedUnanswered, match="did not answer in 0.2 s"):
         await packetlane.connect(*address, timeout=0.2, v2_only=True)
-    # It may be a v1 node that waits for the rest of what it takes for a message.
+    # It may be a v1 node that waits for the rest of a message.
     _, writer = await packetlane.connect(*address, timeout=0.2)
     assert writer.version == 1
     writer.close()
@@ -482,7 +482,7 @@ async def test_refused_and_silent() -> None:
 
 
 def test_crawler(tmp_path: Path) -> None:
-    """300 local nodes in another process, of which 50 speak v1 only, and one is not there."""
+    """300 local nodes in another process, 50 of them v1 only, and one address without a node."""
     command = [sys.executable, str(HERE / "listeners.py"), "300", "50", "regtest"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -515,7 +515,7 @@ def test_crawler(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_crawler_of_odd_nodes() -> None:
-    """A node that knows one address, one that answers nothing, and lines that are no address."""
+    """A node that knows one address, one that does not answer, and lines that are not addresses."""
 
     async def knows_itself(reader: packetlane.Reader, writer: packetlane.Writer) -> None:
         async for message_type, _ in reader:
@@ -577,8 +577,8 @@ async def test_a_timeout_says_what_did_not_come() -> None:
 
 
 def free_port() -> int:
-    """A port where nothing listens, and that the system gives to no connection: one of its own choice it
-    could give away before the program that is told to listen there does so."""
+    """A free port outside the ephemeral range, so that the system does not assign it to a connection before
+    the program listens on it."""
     while True:
         port = random.randrange(10000, 32768)
         with socket.socket() as one, suppress(OSError):
@@ -600,7 +600,7 @@ def find_bitcoind() -> str:
 
 @contextmanager
 def node(command: list[str], home: Path, rpc: int) -> Iterator[None]:
-    """A node on regtest, which answers its RPC."""
+    """A regtest node whose RPC answers."""
     with subprocess.Popen(
         command,
         env={**os.environ, "HOME": str(home)},

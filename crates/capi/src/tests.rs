@@ -1,5 +1,4 @@
-//! What holds for every call, from Rust: panics, NULL, and words about errors. The rest is
-//! `tests/c/test.c`.
+//! Tests of the guarantees of every call: panics, NULL, error messages. `tests/c/test.c` tests the rest.
 
 use crate::handle::{Guarded, call, change, free, give, list, look, place, read};
 use crate::status::packetlane_status::*;
@@ -12,7 +11,7 @@ use packetlane::bitcoin::message::MessageType;
 use packetlane::bitcoin::{Network, v1};
 
 fn words(string: *const c_char) -> &'static str {
-    // SAFETY: a string of this crate, which stays until the next error of this thread.
+    // SAFETY: a string of this crate, valid until the next error of this thread.
     unsafe { CStr::from_ptr(string) }.to_str().unwrap()
 }
 
@@ -30,7 +29,7 @@ fn make(value: u32) -> *mut number {
 fn a_panic_poisons_what_the_call_could_change_and_nothing_else() {
     let (changed, other) = (make(1), make(2));
     let status = call(|used| {
-        // SAFETY: both are handles that nobody else uses.
+        // SAFETY: both are handles that nothing else uses.
         let (_changed, other) =
             unsafe { (change!(used, changed)?, look::<number>(other, "other")?) };
         panic!("on purpose, with {other}")
@@ -74,7 +73,7 @@ fn every_kind_of_panic_stays_inside() {
 
 #[test]
 fn null_and_lengths() {
-    // SAFETY: NULL is all that is read through.
+    // SAFETY: no pointer is read except NULL, which is checked.
     unsafe {
         let null = |error: Error| assert_eq!(error.status(), PACKETLANE_NULL_ARGUMENT);
         let changed = call(|used| change(used, ptr::null_mut::<number>(), "session").map(drop));
@@ -105,7 +104,7 @@ fn a_thread_has_its_own_last_error() {
     );
 }
 
-/// A slot is the library's, and comes back as it went.
+/// A slot survives the conversion to C and back.
 #[test]
 fn slots_come_back_as_they_went() {
     use packetlane::{BatchKey, Engine, PacketLayout, SealBatch, TAG_LEN};
@@ -127,7 +126,7 @@ fn slots_come_back_as_they_went() {
 #[test]
 fn a_session_that_panicked_is_refused() {
     let mut session = ptr::null_mut();
-    // SAFETY: handles of this crate, which nobody else uses, and valid pointers.
+    // SAFETY: handles of this crate that nothing else uses, and valid pointers.
     unsafe {
         let mut engine = ptr::null_mut();
         assert_eq!(packetlane_engine_detect(&raw mut engine), PACKETLANE_OK);
@@ -169,14 +168,13 @@ fn a_session_that_panicked_is_refused() {
     }
 }
 
-/// The next message of v1 and how many bytes are done with, or why there is none; with how many
-/// messages were dropped before it.
+/// The status, the bytes taken, the number of messages dropped, and the next v1 message if any.
 type Decoded = (packetlane_status, usize, u64, Option<(String, Vec<u8>)>);
 
 fn decode_by_c(magic: [u8; 4], bytes: &[u8]) -> Decoded {
     let mut message = MaybeUninit::<packetlane_message>::uninit();
     let (mut taken, mut ignored) = (0, 0);
-    // SAFETY: valid pointers; and `message` is written if there is one.
+    // SAFETY: valid pointers, and `message` is read only if it was written.
     unsafe {
         let status = packetlane_v1_decode(
             magic.as_ptr(),
@@ -213,7 +211,7 @@ fn decode_by_rust(magic: [u8; 4], bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Random messages, of which some are damaged and some are cut, are encoded and decoded as by Rust.
+/// Random messages, some damaged or truncated, are encoded and decoded like in Rust.
 #[test]
 fn v1_is_the_librarys() {
     let mut state = 1u64;
@@ -270,7 +268,7 @@ fn v1_is_the_librarys() {
             }
         }
     }
-    // Each of them is frequent: messages, the end, both with some that were dropped, and both errors.
+    // All outcomes are frequent: a message and the end, each with and without dropped messages, and both errors.
     assert_eq!(outcomes.len(), 6, "{outcomes:?}");
     assert!(outcomes.values().all(|&count| count > 100), "{outcomes:?}");
 }

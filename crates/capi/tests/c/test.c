@@ -1,5 +1,5 @@
-/* What packetlane.h promises, from C: round trips, and what every mistake is answered with. For a
- * library that was built with the feature `test-panic`. Run by ../../check. */
+/* Tests the promises of packetlane.h from C: round trips, and the error for every mistake. Needs a
+ * library built with the feature `test-panic`. Run by ../../check. */
 
 #include "packetlane.h"
 
@@ -10,13 +10,13 @@
 #define IS(condition)                                                                              \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not so: %s (last error: %s)\n", __FILE__, __LINE__, #condition, \
+            fprintf(stderr, "%s:%d: failed: %s (last error: %s)\n", __FILE__, __LINE__, #condition, \
                     packetlane_error_message());                                                   \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
 #define OK(call) IS((call) == PACKETLANE_OK)
-/* The call fails like this, and the words say so: those of C, without a name that only Rust has. */
+/* The call fails with this status and sets a message, which names nothing that exists only in Rust. */
 #define FAILS(status, call)                                                                        \
     do {                                                                                           \
         IS((call) == PACKETLANE_##status);                                                         \
@@ -32,7 +32,7 @@
     } while (0)
 #define SAYS(words) IS(strstr(packetlane_error_message(), words) != NULL)
 
-/* Of the feature `test-panic`. */
+/* From the feature `test-panic`. */
 packetlane_status packetlane_test_panic(packetlane_session *session);
 
 static const uint8_t *const MAGIC = (const uint8_t *)PACKETLANE_MAGIC_REGTEST;
@@ -51,7 +51,7 @@ static packetlane_progress carry(packetlane_handshake *from, packetlane_handshak
     size_t len;
     packetlane_progress progress = PACKETLANE_WAITING;
     OK(packetlane_handshake_output(from, &bytes, &len));
-    /* In pieces: bytes arrive as they like. */
+    /* In pieces, as from a socket. */
     for (size_t at = 0; at < len; at += 1000)
         OK(packetlane_handshake_receive(to, bytes + at, len - at < 1000 ? len - at : 1000, &progress));
     return progress;
@@ -144,7 +144,7 @@ static void handshakes(void) {
     config.garbage_len = 0;
     IS_NULL("settings->decoys", packetlane_handshake_initiator(engine, &config, &handshake));
 
-    /* Everything by hand: secrets, garbage, decoys and a version packet. */
+    /* All fields set: secrets, garbage, decoys and a version packet. */
     uint8_t secret[32] = {[31] = 7}, auxiliary[32] = {9};
     packetlane_bytes decoys[2] = {{(const uint8_t *)"noise", 5}, {NULL, 0}};
     config.secret = secret;
@@ -182,7 +182,7 @@ static void handshakes(void) {
     IS(memcmp(first, bytes, 64) == 0);
     packetlane_handshake_free(handshake);
 
-    /* With those decoys it comes to an end. */
+    /* The handshake completes with those decoys. */
     OK(packetlane_handshake_initiator(engine, &config, &handshake));
     OK(packetlane_handshake_config_init(&config, sizeof config));
     memcpy(config.magic, MAGIC, 4);
@@ -190,11 +190,11 @@ static void handshakes(void) {
     carry(handshake, other);
     IS(carry(other, handshake) == PACKETLANE_COMPLETE);
     IS(carry(handshake, other) == PACKETLANE_COMPLETE);
-    /* Sessions that nobody takes are freed with their handshake. */
+    /* Sessions that were not taken are freed with their handshake. */
     packetlane_handshake_free(handshake);
     packetlane_handshake_free(other);
 
-    /* v1, of this network and of another. */
+    /* v1 on this network and on another. */
     static const uint8_t V1[] = "\xfa\xbf\xb5\xdaversion\0\0\0\0\0and more";
     OK(packetlane_handshake_responder(engine, &config, &handshake));
     FAILS(NOT_READY, packetlane_handshake_v1_bytes(handshake, &bytes, &len));
@@ -226,7 +226,7 @@ static void handshakes(void) {
 static packetlane_seal_batch *outgoing;
 static packetlane_open_batch *incoming;
 
-/* What one session has sealed, copied. */
+/* Copies the sealed packets of a slot. */
 static size_t sealed(const packetlane_slot *slot, uint8_t *copy) {
     const uint8_t *wire;
     size_t len;
@@ -246,7 +246,7 @@ static void sessions(void) {
     packetlane_message message;
     uint8_t id[32] = {1}, wire[1 << 12];
 
-    /* Mistakes that change nothing. */
+    /* Mistakes without effect. */
     IS_NULL("session", packetlane_session_id(NULL, id));
     IS_NULL("id", packetlane_session_id(alice, NULL));
     IS_NULL("session", packetlane_session_push(NULL, outgoing, 0, NULL, 0, &slot));
@@ -324,7 +324,7 @@ static void sessions(void) {
     size_t wire_len = sealed(&slot, wire);
     IS(wire_len == 10 * 20 + 9 + 10 + 16 + 0 + 1 + 1 + 4 + 37);
 
-    /* A slot that was tampered with is a panic at worst, which stays inside. */
+    /* A slot that was tampered with causes a panic at worst, which is caught. */
     packetlane_slot forged = slot;
     memset(&forged.place, 0xff, sizeof forged.place);
     IS(packetlane_seal_batch_wire(outgoing, &forged, &bytes, &len) != PACKETLANE_OK);
@@ -333,7 +333,7 @@ static void sessions(void) {
     FAILS(STALE_SLOT, packetlane_seal_batch_wire(outgoing, &slot, &bytes, &len));
     OK(packetlane_seal_batch_shrink(outgoing, 0));
 
-    /* Received in two parts, through rooms. */
+    /* Received in two parts, through two rooms. */
     FAILS(WRONG_LENGTH, packetlane_session_received(bob, incoming, 1, &added));
     SAYS("room of 0");
     OK(packetlane_open_batch_room(incoming, 100, &place));
@@ -361,7 +361,7 @@ static void sessions(void) {
     IS(strcmp(message.message_type, "tx") == 0 && message.payload_len == 0);
     IS(packetlane_session_decoys(bob) == 1 && packetlane_session_ignored(bob) == 2);
 
-    /* The last one waits for another turn. */
+    /* The last one is deferred to another turn. */
     OK(packetlane_session_defer(bob, incoming));
     IS(packetlane_session_decoys(bob) == 4);
     IS(packetlane_session_next_packet(bob, incoming, &bytes, &len) == PACKETLANE_END);
@@ -376,7 +376,7 @@ static void sessions(void) {
     OK(packetlane_open_batch_clear(incoming));
     OK(packetlane_open_batch_shrink(incoming, 0));
 
-    /* A forged packet ends its session and nothing else. */
+    /* A forged packet ends only its own session. */
     packetlane_session *carol, *dave;
     session_pair(&carol, &dave);
     uint8_t good[100], bad[100];
@@ -398,7 +398,7 @@ static void sessions(void) {
     packetlane_session_free(carol);
     packetlane_session_free(dave);
 
-    /* A batch that is cleared with packets in it; and one of another turn. */
+    /* A batch that is cleared with packets in it, and one from another turn. */
     OK(packetlane_seal_batch_clear(outgoing));
     OK(packetlane_session_push(alice, outgoing, 0, id, 32, &slot));
     OK(packetlane_seal_batch_seal(outgoing, engine));
@@ -420,7 +420,7 @@ static void sessions(void) {
     FAILS(RECEIVE_LIMIT, packetlane_session_feed(bob, incoming, good, good_len, NULL));
     SAYS("limit is 31");
 
-    /* A panic stays inside, and poisons what it may have changed. */
+    /* A panic is caught and poisons the handles it may have changed. */
     FAILS(PANIC, packetlane_test_panic(alice));
     SAYS("a test asked for this");
     FAILS(POISONED, packetlane_session_push(alice, outgoing, 0, id, 32, &slot));
@@ -528,7 +528,7 @@ static uint32_t random_below(uint32_t limit) {
     return (random_state >> 8) % limit;
 }
 
-/* As a program goes on after PACKETLANE_V1. src/tests.rs compares with Rust. */
+/* What a program does after PACKETLANE_V1. src/tests.rs compares with Rust. */
 static void v1(void) {
     static const uint8_t ZEROS[4] = {0};
     uint8_t header[PACKETLANE_V1_HEADER_LEN];
