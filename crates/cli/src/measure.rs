@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Where the reports of named machines lie.
-const REPORTS: &str = "docs/reports";
+const REPORTS: &str = "docs/bench/reports";
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -36,7 +36,7 @@ enum Reading {
     /// Print the headline ratios of several machines as one table in Markdown, with a column for
     /// each report.
     Headlines {
-        /// JSON reports, such as docs/reports/*.json
+        /// JSON reports, such as docs/bench/reports/*.json
         #[arg(value_name = "REPORT", required = true, value_parser = report_parser())]
         reports: Vec<Report>,
     },
@@ -78,8 +78,8 @@ struct Measuring {
     /// Bitcoin Core's -capturemessages write such folders
     #[arg(long, value_name = "DIR")]
     replay: Option<PathBuf>,
-    /// What to call this machine, such as 'Zen 5 VM'. Also writes its headlines to docs/reports:
-    /// their figures as JSON and a picture, zen-5-vm.json and zen-5-vm.svg
+    /// Name this machine, such as 'Zen 5 VM'. Also writes its headline cases to docs/bench/reports:
+    /// zen-5-vm.json and a picture, zen-5-vm.svg
     #[arg(long, value_name = "NAME", value_parser = machine_name)]
     name: Option<String>,
     /// Where to write the JSON report

@@ -231,11 +231,11 @@ fn a_named_machine_gets_a_report_of_its_headlines() {
     let finished = Running::start(command.current_dir(&dir.0)).finish();
     assert!(finished.success, "{finished:#?}");
     assert!(
-        finished.stdout.contains("docs/reports/zen-5-vm.json"),
+        finished.stdout.contains("docs/bench/reports/zen-5-vm.json"),
         "{finished:#?}"
     );
     assert_eq!(json(&dir)["machine"]["name"], "Zen 5 (VM)");
-    let reports = dir.0.join("docs/reports");
+    let reports = dir.0.join("docs/bench/reports");
     let kept = fs::read_to_string(reports.join("zen-5-vm.json")).unwrap();
     let kept: Value = serde_json::from_str(&kept).unwrap();
     let rows = kept["rows"].as_array().unwrap();
@@ -310,15 +310,15 @@ fn an_experiment_that_is_left_out_is_an_error_that_names_its_feature() {
     }
 }
 
-/// The README's table is what the command makes of the reports in the repository.
+/// The table in docs/bench/results.md is what the command makes of the reports in the repository.
 #[test]
-fn the_readme_has_the_headlines_of_all_reports() {
+fn the_results_page_has_the_headlines_of_all_reports() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("<!-- headlines -->\n").unwrap();
+    let page = fs::read_to_string(root.join("docs/bench/results.md")).unwrap();
+    let (_, rest) = page.split_once("<!-- headlines -->\n").unwrap();
     let (table, _) = rest.split_once("<!-- end of headlines -->").unwrap();
 
-    let files = fs::read_dir(root.join("docs/reports")).unwrap();
+    let files = fs::read_dir(root.join("docs/bench/reports")).unwrap();
     let files = files.map(|file| file.unwrap().path());
     let mut reports: Vec<PathBuf> = files
         .filter(|path| path.extension() == Some(OsStr::new("json")))
@@ -331,7 +331,7 @@ fn the_readme_has_the_headlines_of_all_reports() {
     assert_eq!(
         table,
         String::from_utf8(output.stdout).unwrap(),
-        "README.md: packetlane lab headlines docs/reports/*.json"
+        "docs/bench/results.md: packetlane lab headlines docs/bench/reports/*.json"
     );
     for report in &reports {
         assert!(

@@ -59,7 +59,7 @@ fn of_commands_that_need_no_other() {
     let lab = format!("lab --quick {reports} sha256d.d64 --filter batch=1024");
     let hash = "0000000000000000001602407ac49862a7bca9d00f7f402db20b7be2f5de59d2";
     let blocks = format!("blocks vectors/blocks/{hash}.blk");
-    let zen = "docs/reports/zen-4-vm.json";
+    let zen = "docs/bench/reports/zen-4-vm.json";
     for arguments in [
         "--help",
         "--version",
